@@ -66,15 +66,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(path: Path, losses: Sequence[str] = ("words", "pairs")) -> dict[str, Any]:
     """Duration of a run, and its losses at ten points."""
     events = [json.loads(line) for line in path.read_text().splitlines()]
-    steps = [event for event in events if event["event"] == "step"]
-    end = next(event for event in events if event["event"] == "end")
+    steps = [event for event in events if event["type"] == "step"]
+    end = next(event for event in events if event["type"] == "finished")
     some = [steps[len(steps) * place // 10] for place in range(10)] + [steps[-1]]
     return {
         "steps": end["steps"],
         "tokens": end["tokens"],
         "seconds": round(end["seconds"]),
-        "curve": [[event["tokens"], *(round(event[f"loss_{name}"], 3) for name in losses)] for event in some],
-        "end": {name: end[name] for name in losses},
+        "curve": [[event["tokens"], *(round(event["losses"][name], 3) for name in losses)] for event in some],
+        "end": {name: end["scores"][name] for name in losses},
     }
 
 
@@ -84,13 +84,13 @@ def judged(model: Bert, tokenizer: Tokenizer, options: argparse.Namespace) -> It
     folder = options.scratch / f"{tokenizer.size}"
     if not (folder / "manifest.json").is_file():
         build_corpus(options.data / "corpus" / "heldout.txt.xz", folder, tokenizer=tokenizer)
-    text = TokenStream.of(Corpus.open(folder))
+    text = TokenStream.concatenate(Corpus.open(folder))
     model.to(choose_device(options.device))
     asked = masking_for(tokenizer, replace=(1.0, 0.0, 0.0))
     for length, rows in ((128, 2048), (512, 512)):
-        found = evaluate.words(model, asked, text, tokenizer, length=length, rows=rows)
+        found = evaluate.masked_lm_score(model, asked, text, tokenizer, length=length, rows=rows)
         yield f"words_{length}", asdict(found)
-    yield "pairs", asdict(evaluate.pairs(model, text, tokenizer))
+    yield "pairs", asdict(evaluate.next_sentence_score(model, text, tokenizer))
     sst2, device = options.data / "sst2", options.device
     for layer in (LAYER, -1):
         yield f"features_{layer}", features_sst2.accuracies(options.model, sst2, layer=layer, device=device)

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     seconds = race(contestants, rounds=options.rounds)
     ratio = seconds[OURS] / seconds[PEER]
-    print(f"{len(examples):,} texts, best of {options.rounds} rounds in layer_starts, {machine()}")
+    print(f"{len(examples):,} texts, best of {options.rounds} rounds in turn, {machine()}")
     for name, lasted in seconds.items():
         print(f"{name:<14}{lasted:8.1f} s an epoch  {len(examples) / lasted:7.1f} texts/s")
     print(f"time, ours over theirs: {ratio:.3f}")
@@ -65,13 +65,13 @@ def ours(folder: str, examples: list[Any], batch: int) -> Callable[[], None]:
     assert tokenizer is not None
     task = TextClassification.from_examples(examples)
     tuned = EncoderWithHead.from_encoder(encoder, task)
-    items = task.preprocess(examples, FineTunedModel(task, tuned, tokenizer, LENGTH).rows)
+    items = task.preprocess(examples, FineTunedModel(task, tuned, tokenizer, LENGTH).input_builder)
     config = FineTuningConfig.load(
         overrides=["training.num_epochs=1", f"training.batch_size={batch}", f"training.learning_rate={RATE}"]
     )
 
     def work() -> None:
-        FineTuner(copy.deepcopy(tuned), task, items, config, seed=0, device=torch.device("cpu")).go(Stop())
+        FineTuner(copy.deepcopy(tuned), task, items, config, seed=0, device=torch.device("cpu")).run(Stop())
 
     return work
 

@@ -14,13 +14,15 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import features_sst2, finetune_sst2
 from benchmarks.race import keep
 from regard.device import choose_device
+from regard.events import Event, Note
+from regard.training.events import PretrainingPlan
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.run import pretrain
 
@@ -52,10 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(config: PretrainingConfig, options: argparse.Namespace, folder: Path) -> dict[str, object]:
     plan: dict[str, Any] = {}
 
-    def listen(event: Mapping[str, Any]) -> None:
-        if event["event"] == "plan":
-            plan.update(event)
-            print(f"plan: {event['tokens_per_second']:,.0f} tokens/s, loss {event['loss']}", file=sys.stderr)
+    def on_event(event: Event) -> None:
+        if isinstance(event, PretrainingPlan):
+            plan.update(event.model_dump())
+        if isinstance(event, Note | PretrainingPlan):
+            print(event.line(), file=sys.stderr)
 
     result = pretrain(
         config,
@@ -63,8 +66,7 @@ def run(config: PretrainingConfig, options: argparse.Namespace, folder: Path) ->
         folder,
         held_out=options.heldout,
         device=choose_device(options.device),
-        say=lambda text: print(text, file=sys.stderr),
-        on_event=listen,
+        on_event=on_event,
     )
     train, dev = (finetune_sst2.rows(options.sst2 / name) for name in ("train.tsv", "dev.tsv"))
     accuracy = finetune_sst2.accuracies(folder, train, dev, seeds=SEEDS, device=options.device)
@@ -74,7 +76,7 @@ def run(config: PretrainingConfig, options: argparse.Namespace, folder: Path) ->
         "steps": result.steps,
         "tokens": result.tokens,
         "tokens_per_second": round(result.tokens / result.seconds),
-        "expected_loss": plan.get("loss"),
+        "expected_loss": plan.get("expected_loss"),
         "scores": result.scores,
         "sst2": {"accuracy": accuracy, "mean": sum(accuracy) / len(accuracy)},
         "features": features_sst2.accuracies(folder, options.sst2, device=options.device),

@@ -26,7 +26,8 @@ from benchmarks.pretrain_speed import CONFIGS, OURS, PEER, Work, begun, ours
 from benchmarks.race import keep, machine, race
 from regard.checkpoints import loading
 from regard.data.masking import IGNORE_INDEX
-from regard.training.optimizer import groups
+from regard.training.events import ignore_event
+from regard.training.optimizer import parameter_groups
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.dataset import Dataset, open_dataset, prepare
 from regard.training.pretraining.trainer import Pretrainer
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--keep", action="store_true", help="write benchmarks/results/pretrain_cpu.json")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
-        prepare(settings(), [options.corpus], Path(scratch), say=lambda text: None)
+        prepare(settings(), [options.corpus], Path(scratch), on_event=ignore_event)
         text = open_dataset(settings(), [options.corpus], Path(scratch), held_out=False)
         print(f"best of {options.rounds} rounds of {options.steps} steps in turns, {machine()}")
         found: dict[str, Any] = {}
@@ -96,10 +97,10 @@ def compared(config: PretrainingConfig, text: Dataset, *, steps: int, rounds: in
 def theirs(run: Pretrainer, *, count: int) -> Work:
     """At most `count` steps of a plain loop, with the initial weights and batches of `run`."""
     model = _peer(run).train()
-    padding = run.material.tokenizer.pad or 0
+    padding = run.dataset.tokenizer.pad or 0
     batches = iter([padded(inputs, padding) for (inputs,) in islice(run._batches(0), count)])
     chosen = run.config.optimizer
-    decaying = groups(model, weight_decay=chosen.weight_decay)
+    decaying = parameter_groups(model, weight_decay=chosen.weight_decay)
     optimizer = torch.optim.AdamW(
         decaying, lr=chosen.learning_rate, betas=chosen.adam_betas, eps=chosen.adam_epsilon, fused=True
     )

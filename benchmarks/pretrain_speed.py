@@ -29,10 +29,10 @@ from torch import Tensor, nn
 from benchmarks.race import keep, machine, race
 from regard.data.masking import IGNORE_INDEX
 from regard.device import autocast_dtype, choose_device
-from regard.training.pretraining.config import PretrainingConfig
+from regard.training.events import ignore_event
+from regard.training.pretraining.config import Family, PretrainingConfig
 from regard.training.pretraining.dataset import Dataset, open_dataset
 from regard.training.pretraining.plan import flops_per_token, peak_flops
-from regard.training.pretraining.sections import Family
 from regard.training.pretraining.trainer import Pretrainer
 from regard.training.world import World
 
@@ -144,19 +144,18 @@ def material(config: PretrainingConfig, corpus: str) -> Dataset:
     found = open_dataset(PretrainingConfig(), [corpus], Path(corpus), held_out=False)
     if config.model.family == "bert":
         return found
-    size = max(config.vocab_size.vocab_size, found.tokenizer.size)
+    size = max(config.vocabulary.vocab_size, found.tokenizer.size)
     words: Any = SimpleNamespace(size=size, cls=None, sep=None, pad=None, bos=None, eos=None)
     return replace(found, tokenizer=words)
 
 
 def begun(config: PretrainingConfig, text: Dataset, device: torch.device) -> Pretrainer:
     """The real pretraining run, so that measurements match real use. It writes nothing."""
-    silent: dict[str, Any] = {"say": lambda text: None, "note": lambda event, **values: None}
-    return Pretrainer(config, text, NOWHERE, world=World(), device=device, start="", **silent)
+    return Pretrainer(config, text, NOWHERE, world=World(), device=device, start="", on_event=ignore_event)
 
 
 def ours(run: Pretrainer) -> Work:
-    steps = run._train(0)
+    steps = run._steps(0)
     return lambda: next(steps).losses["loss"]
 
 

@@ -24,7 +24,7 @@ from benchmarks.race import RESULTS, keep
 from regard.data.readers import ExampleSet
 from regard.tasks.read_examples import read_examples
 from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
-from regard.training.finetuning.data import read_data
+from regard.training.finetuning.data import read_splits
 from regard.training.finetuning.run import distill, fit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -150,15 +150,17 @@ def recipe(name: str, called: str) -> Path:
 def data(figure: Figure, folder: Path, *, tenth: bool) -> tuple[ExampleSet[Any], ExampleSet[Any]]:
     """Training data and evaluation data."""
     files = [read_examples(figure.task, str(folder / name), labeled=True) for name in figure.train]
-    train = ExampleSet([example for read in files for example in read.examples], " + ".join(figure.train), files[0].how)
+    train = ExampleSet(
+        [example for read in files for example in read.examples], " + ".join(figure.train), files[0].description
+    )
     if not figure.dev:
-        parts = read_data(figure.task, train, None, table=None, parts="80/10/10")
+        parts = read_splits(figure.task, train, None, table=None, split_sizes="80/10/10")
         train, dev, test = (parts[name] for name in ("train", "dev", "test"))
         if tenth:
             return train, dev
-        return ExampleSet([*train.examples, *dev.examples], train.path, train.how), test
+        return ExampleSet([*train.examples, *dev.examples], train.path, train.description), test
     if tenth:
-        parts = read_data(figure.task, train, None, table=None, parts="90/10")
+        parts = read_splits(figure.task, train, None, table=None, split_sizes="90/10")
         return parts["train"], parts["dev"]
     return train, read_examples(figure.task, str(folder / figure.dev), labeled=True)
 

@@ -28,8 +28,8 @@ from regard.inference.translation import Translator, load_translator
 from regard.inference.translation.bleu import bleu
 from regard.inference.translation.folder import save_translator
 from regard.training.translation.config import TranslationConfig
-from regard.training.translation.report import TranslationReport
 from regard.training.translation.run import fit
+from regard.training.translation.trainer import TranslationReport
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"

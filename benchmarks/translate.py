@@ -16,16 +16,18 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.race import keep
 from regard.data.translation_pairs import read_translation_pairs
 from regard.device import choose_device
+from regard.events import Event
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import load_translator
 from regard.inference.translation.bleu import bleu
+from regard.training.events import AverageEvaluated, Evaluated
 from regard.training.translation.config import TranslationConfig
 from regard.training.translation.run import fit
 
@@ -87,9 +89,9 @@ def run(
     }
 
 
-def show(event: Mapping[str, Any]) -> None:
-    if event["event"] in ("evaluation", "average"):
-        print(json.dumps({key: value for key, value in event.items() if key != "time"}), file=sys.stderr, flush=True)
+def show(event: Event) -> None:
+    if isinstance(event, Evaluated | AverageEvaluated):
+        print(event.line(), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Build the page: `python web/build.py`. Nothing happens where the sources are those of the last build.
+"""Build the page: `python web/build.py`. Does nothing if the sources have not changed since the last build.
 
---force builds anyway, --check looks at the types instead, --quiet says nothing where nothing is to do.
+--force builds anyway; --check checks the types instead; --quiet prints nothing if there is nothing to do.
 
-Knows how to find or fetch Node.js and runs npm and Vite. What is fetched must have the hashes in package-lock.json and
-requirements/node.txt; neither file names a host. Knows only the standard library: it also runs while the package is
-being installed. The result, src/regard/server/static, is not kept in git.
+Finds or downloads Node.js and runs npm and Vite. Downloads are verified with the hashes in package-lock.json and
+requirements/node.txt; neither file names a host. Uses only the standard library, since it also runs while the package
+is being installed. The result, src/regard/server/static, is not in git.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ INSTALL = ("--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
 
 
 class CannotBuild(Exception):
-    """Why the page could not be built; the message is for the user."""
+    """The page could not be built; the message is for the user."""
 
 
 def build(*, force: bool = False, quiet: bool = False) -> bool:
-    """Build where needed, and say whether it was; `CannotBuild` where it cannot be done."""
+    """Build if necessary; returns whether it was. Raises `CannotBuild`."""
     wanted = fingerprint()
     if not force and current(wanted):
         return False
@@ -44,7 +44,7 @@ def build(*, force: bool = False, quiet: bool = False) -> bool:
         if not quiet:
             print(f"building the page with {tools.node} ...", file=sys.stderr, flush=True)
         tools.install()
-        # Aside first: a build that fails leaves the last page, and one that works replaces it under a running studio.
+        # In a temporary folder: a failed build keeps the last page, a successful one replaces it while a studio runs.
         with tempfile.TemporaryDirectory(prefix=".build-", dir=WEB) as folder:
             tools.run("vite/bin/vite.js", "build", "--logLevel", "error", "--outDir", folder)
             (Path(folder) / STAMP).write_text(wanted + "\n", encoding="utf-8")
@@ -55,7 +55,7 @@ def build(*, force: bool = False, quiet: bool = False) -> bool:
 
 
 def fingerprint() -> str:
-    """One hash over everything the build is made of."""
+    """One hash of all inputs of the build."""
     files = [
         WEB / "package.json",
         WEB / LOCK,
@@ -70,10 +70,10 @@ def fingerprint() -> str:
 
 
 def current(wanted: str) -> bool:
-    """Whether the last build was of these sources and is whole."""
+    """Whether the last build has this fingerprint and is complete."""
     stamp = STATIC / STAMP
-    whole = all((STATIC / name).is_file() for name in ("bundle.js", "bundle.css"))
-    return whole and stamp.is_file() and stamp.read_text(encoding="utf-8").strip() == wanted
+    complete = all((STATIC / name).is_file() for name in ("bundle.js", "bundle.css"))
+    return complete and stamp.is_file() and stamp.read_text(encoding="utf-8").strip() == wanted
 
 
 class Tools(NamedTuple):
@@ -83,22 +83,22 @@ class Tools(NamedTuple):
     npm: tuple[str, ...]
 
     def install(self) -> None:
-        """What package-lock.json names, into web/node_modules, unless it is there; a file with another hash is refused.
+        """Install the packages of package-lock.json into web/node_modules unless they are there.
 
-        `npm ci` asks the registry of this machine: the lock file has hashes and no addresses.
+        `npm ci` uses the registry of this machine and refuses files with another hash.
         """
         lock = (WEB / LOCK).read_bytes()
         wanted, stamp = hashlib.sha256(lock).hexdigest(), WEB / "node_modules" / STAMP
         packages = json.loads(lock)["packages"].items()
-        there = all((WEB / path).is_dir() for path, about in packages if path and not about.get("optional"))
-        if there and stamp.is_file() and stamp.read_text(encoding="utf-8").strip() == wanted:
+        installed = all((WEB / path).is_dir() for path, about in packages if path and not about.get("optional"))
+        if installed and stamp.is_file() and stamp.read_text(encoding="utf-8").strip() == wanted:
             return
         self._do(*self.npm, "ci", *INSTALL)
         stamp.parent.mkdir(exist_ok=True)
         stamp.write_text(wanted + "\n", encoding="utf-8")
 
     def run(self, script: str, *options: str) -> None:
-        """A script of an installed package; without npm, which would need a shell."""
+        """Run a script of an installed package; without npm, which would need a shell."""
         self._do(self.node, str(WEB / "node_modules" / script), *options)
 
     def _do(self, *command: str) -> None:
@@ -108,7 +108,7 @@ class Tools(NamedTuple):
 
 @contextmanager
 def _tools() -> Iterator[Tools]:
-    """The system's where its Node.js is new enough, else from the package index for as long as this lasts."""
+    """The system's Node.js if it is new enough, else a temporary one from the package index."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node and npm and _version(node) >= OLDEST:
         yield Tools(node, (npm,))
@@ -129,7 +129,7 @@ def _version(node: str) -> tuple[int, ...]:
 
 
 def _fetch(folder: Path) -> None:
-    """Node.js as a wheel. -I: inside an isolated build, Python would otherwise not find the environment's own pip."""
+    """Install Node.js from a wheel. -I: inside an isolated build, Python would not find the environment's pip."""
     checked = [
         "-q",
         "--no-deps",
@@ -141,29 +141,30 @@ def _fetch(folder: Path) -> None:
         "-r",
         str(WHEEL),
     ]
-    ways = [[sys.executable, "-I", "-m", "pip", "install", *checked]]
+    commands = [[sys.executable, "-I", "-m", "pip", "install", *checked]]
     if uv := shutil.which("uv"):
-        ways.append([uv, "pip", "install", "--python", sys.executable, *checked])
-    for way in ways:
-        if subprocess.run(way, capture_output=True, check=False).returncode == 0:
+        commands.append([uv, "pip", "install", "--python", sys.executable, *checked])
+    for command in commands:
+        if subprocess.run(command, capture_output=True, check=False).returncode == 0:
             return
     raise CannotBuild(
-        f"no Node.js {'.'.join(map(str, OLDEST))} or newer with npm here, and what {WHEEL} names cannot be installed"
+        f"no Node.js {'.'.join(map(str, OLDEST))} or newer with npm here, and {WHEEL} cannot be installed"
     )
 
 
 def _run(command: list[str], environment: dict[str, str]) -> None:
     done = subprocess.run(command, cwd=WEB, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        said = (done.stderr + done.stdout).strip().splitlines()
-        raise CannotBuild(f"`{' '.join(command)}` in {WEB} failed:\n" + "\n".join(said[-20:]))
+        output = (done.stderr + done.stdout).strip().splitlines()
+        raise CannotBuild(f"`{' '.join(command)}` in {WEB} failed:\n" + "\n".join(output[-20:]))
 
 
 def check() -> None:
-    """Check the sources' types; `CannotBuild` says what is wrong."""
+    """Check the TypeScript sources, and that their generated types are up to date. Raises `CannotBuild`."""
     with _tools() as tools:
         tools.install()
         tools.run("typescript/bin/tsc", "--noEmit")
+    _run([sys.executable, str(WEB / "generate_types.py"), "--check"], dict(os.environ))
 
 
 def main(options: list[str]) -> None:
@@ -171,7 +172,7 @@ def main(options: list[str]) -> None:
     try:
         if "--check" in options:
             check()
-            print("the page's types are right")
+            print("the page's types are correct")
         elif build(force="--force" in options) or not quiet:
             print("the page is built")
     except CannotBuild as error:

@@ -1,10 +1,9 @@
-"""Takes the pictures of the studio in docs/ again: `make screenshots`. Needs Chromium and the development extras.
+"""Take the screenshots of the studio in docs/: `make screenshots`. Needs Chromium and the development extras.
 
     python web/screenshots.py [--model DIR ...] [--output FOLDER] [NAME ...]
 
-Every view that the studio shows has at least one entry in PICTURES. Some need a kind of model that is not built in: a
-classifier, tuned on messages. They are taken with the first --model of that kind; without one they are left as they
-are, and told. NAMEs are those of pictures; all by default.
+Every view of the studio has at least one entry in PICTURES. Some need a kind of model that is not built in, such as a
+classifier: they use the first --model of that kind, and are skipped without one. NAME is a picture; all by default.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from urllib.parse import urlencode
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from regard.known import builtins
+from regard.known import builtin_names
 from regard.server.app import create_app
 from regard.server.model_registry import ModelKind, ModelRegistry
 from regard.server.serve import HOST, create_server, listen
@@ -32,9 +31,9 @@ from regard.server.token_auth import generate_token
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, LISTED = ROOT / "docs", ROOT / "web" / "src" / "views" / "index.ts"
-ELSEWHERE = {"search", "story"}  # pages of the command line: the studio does not ask for them
+ELSEWHERE = {"search", "story"}  # only pages of the command line
 TALLEST = 1700  # pixels
-LARGEST = 300_000  # bytes; a larger picture gets fewer colours
+LARGEST = 300_000  # bytes; a larger picture gets fewer colors
 TEXT = "The animal did not cross the street because it was too tired."
 PAIR = {"text": "Did the unhappy cat sleep?", "text_b": "Yes, it was overwhelmingly tired."}
 MARKET = "Ich muss auf den Markt gehen."
@@ -43,7 +42,7 @@ SPAM = "URGENT! You have won a 1 week FREE membership in our 100,000 prize jackp
 
 @dataclass(frozen=True)
 class Shot:
-    """A view, what stands in its address, and how it is looked at. `press` are buttons, by their names."""
+    """A view, the parameters of its address, and the browser settings. `press` names buttons."""
 
     view: str
     parameters: dict[str, str] = field(default_factory=dict)
@@ -80,13 +79,13 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=DOCS)
     options = parser.parse_args()
     if unknown := set(options.names) - set(PICTURES):
-        sys.exit(f"error: no picture is called {', '.join(sorted(unknown))}; they are {', '.join(PICTURES)}")
-    if untold := views() - ELSEWHERE - {shot.view for shot in PICTURES.values()}:
-        sys.exit(f"error: PICTURES has no picture of the view {', '.join(sorted(untold))}")
+        sys.exit(f"error: there is no picture {', '.join(sorted(unknown))}; they are {', '.join(PICTURES)}")
+    if missing := views() - ELSEWHERE - {shot.view for shot in PICTURES.values()}:
+        sys.exit(f"error: PICTURES has no picture of the view {', '.join(sorted(missing))}")
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
-        sys.exit("error: Chromium is not here (Debian: apt-get install chromium)")
-    registry = ModelRegistry(list(dict.fromkeys([*builtins(), *options.model])))
+        sys.exit("error: Chromium is not installed (Debian: apt-get install chromium)")
+    registry = ModelRegistry(list(dict.fromkeys([*builtin_names(), *options.model])))
     registry.start().join()
     if failed := [entry.error for entry in registry.entries.values() if entry.state != "ready"]:
         sys.exit(f"error: {failed[0]}")
@@ -101,7 +100,7 @@ def main() -> None:
                 shot, path = PICTURES[name], options.output / f"studio-{name}.png"
                 model = next((one.name for one in registry.entries.values() if shot.needs in (None, one.kind)), None)
                 if model is None:
-                    print(f"{path}: left as it is; it needs --model DIR of the kind {shot.needs!r}")
+                    print(f"{path}: skipped; it needs --model DIR of the kind {shot.needs!r}")
                     continue
                 take(browser, f"http://{HOST}:{taken.getsockname()[1]}/?token={token}", shot, model, path)
         finally:
@@ -111,7 +110,7 @@ def main() -> None:
 
 
 def views() -> set[str]:
-    """Those that the page has, by its list."""
+    """The views of the page, from its list."""
     listed = re.search(r"export const views = \[(.*?)\]", LISTED.read_text(encoding="utf-8"), re.DOTALL)
     assert listed is not None, f"{LISTED} has no list of views"
     return {name.strip() for name in listed[1].split(",") if name.strip()}
@@ -134,7 +133,7 @@ def take(browser: Browser, address: str, shot: Shot, model: str, path: Path) -> 
 
 
 def small(content: bytes) -> bytes:
-    """The same pixels in fewer bytes; where that is not enough, with 256 colours, rare ones among them."""
+    """Compress a PNG; if that is not enough, reduce it to 256 colors."""
     with Image.open(io.BytesIO(content)) as opened:
         image = opened.convert("RGB")
     saved = io.BytesIO()
@@ -148,13 +147,13 @@ def small(content: bytes) -> bytes:
 
 
 def ready(page: Page) -> None:
-    """The answer is there and shown: nothing is asked, nothing is drawn any more."""
-    page.wait_for_selector(".keep")
+    """Wait until the result is shown and nothing is being computed or drawn."""
+    page.wait_for_selector(".export-panel")
     page.wait_for_selector("[aria-busy=true]", state="detached")
     page.wait_for_load_state("networkidle")
-    page.wait_for_timeout(1500)  # thumbnails are drawn a few a frame
+    page.wait_for_timeout(1500)  # thumbnails are drawn a few per frame
     if page.get_by_role("alert").count():
-        sys.exit(f"error: the page says {page.get_by_role('alert').first.inner_text()!r}")
+        sys.exit(f"error: the page shows {page.get_by_role('alert').first.inner_text()!r}")
 
 
 if __name__ == "__main__":

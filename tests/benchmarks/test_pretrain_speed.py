@@ -76,14 +76,14 @@ def test_ours_reads_full_rows_of_the_corpus_and_learns(run: Pretrainer) -> None:
     step = ours(run)
     losses = [step().item() for _ in range(3)]
     assert [ids.shape for ids in seen] == [(4, 32)] * 3 and not torch.equal(seen[0], seen[1])
-    assert all((ids < run.material.tokenizer.size).all() for ids in seen)
-    chance = math.log(run.material.tokenizer.size) + (math.log(2) if run.config.model.family == "bert" else 0)
+    assert all((ids < run.dataset.tokenizer.size).all() for ids in seen)
+    chance = math.log(run.dataset.tokenizer.size) + (math.log(2) if run.config.model.family == "bert" else 0)
     assert losses == pytest.approx([chance] * 3, rel=0.1) and len(set(losses)) == 3
     assert all(not torch.equal(parameter, before[name]) for name, parameter in run.model.named_parameters())
 
 
 def test_the_peer_has_the_same_shape_and_dropout(run: Pretrainer, config: PretrainingConfig) -> None:
-    peer = pretrain_speed._peer(config, run.material.tokenizer.size)
+    peer = pretrain_speed._peer(config, run.dataset.tokenizer.size)
     assert sum(p.numel() for p in peer.parameters()) == sum(p.numel() for p in run.model.parameters())
     assert {module.p for module in peer.modules() if isinstance(module, nn.Dropout)} == {0.1}
     assert {module.p for module in run.model.modules() if isinstance(module, Dropout)} - {0.0} == {0.1}

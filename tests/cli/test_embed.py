@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from regard import Embedder
-from regard.cli import embed
 from regard.cli.app import run
 from regard.inference.embedding.shards import ShardFolder, locked_shard_folder
 
@@ -36,7 +35,7 @@ def call(tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     def regard_embed(source: object, *options: object, output: str = "out.npy") -> int:
         arguments = ["embed", source, "--model", tiny_bert_folder, "--output", output, *options]
-        return run([str(argument) for argument in arguments], registers=[embed.register])
+        return run([str(argument) for argument in arguments])
 
     return regard_embed
 
@@ -148,7 +147,7 @@ def test_a_line_of_a_megabyte_is_cut(call: Callable[..., int], tmp_path: Path, c
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
-        (b"", [], "in.txt is empty; expected one text a line"),
+        (b"", [], "in.txt is empty; expected one text per line"),
         (lines("a", "", "b"), [], "in.txt line 2 is blank; mend it, or choose --blank zero"),
         (b"good\nb\xe9d\n", [], "in.txt line 2: byte 2 of the line, 0xe9, is not UTF-8"),
         (lines("a", "film " * 200), ["--long", "error"], "in.txt line 2 "),
@@ -188,17 +187,16 @@ def test_bad_input_is_one_line_and_leaves_nothing(
 TELLING = """
 import sys
 from regard.cli.app import run
-from regard.cli import embed
 from regard.inference.embedding.shards import ShardFolder
 
 write = ShardFolder.write
 
 def telling(self, number, blocks):
-    write(self, number, blocks)
+    yield from write(self, number, blocks)
     print(number, flush=True)
 
 ShardFolder.write = telling
-sys.exit(run(sys.argv[1:], registers=[embed.register]))
+sys.exit(run(sys.argv[1:]))
 """
 
 
@@ -259,10 +257,10 @@ def test_a_run_that_is_stopped_continues_behind_what_is_finished(
 def test_an_interrupted_pipe_leaves_nothing_and_says_so(
     call: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    def interrupt(self: ShardFolder, number: int, blocks: Any) -> None:
+    def interrupt(self: ShardFolder, number: int, blocks: Any) -> Any:
         if number == 2:
             signal.raise_signal(signal.SIGINT)
-        write(self, number, blocks)
+        return write(self, number, blocks)
 
     write = ShardFolder.write
     monkeypatch.setattr(ShardFolder, "write", interrupt)

@@ -87,7 +87,7 @@ def test_bad_input(call: Call, capsys: Captured, arguments: list[str], said: str
     assert out == "" and said in error
 
 
-def test_a_tuned_model_is_told_what_it_lacks(tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_a_fine_tuned_model_without_a_masked_lm_head(tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
     save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3), tmp_path / "tuned")
     assert run(["figure", TEXT, "--model", str(tmp_path / "tuned")]) == 2
     error = " ".join(capsys.readouterr().err.split())

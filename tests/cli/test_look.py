@@ -72,7 +72,7 @@ def test_the_page(call: Call, tmp_path: Path, capsys: Captured, monkeypatch: pyt
     assert payload["maps"][0]["layers"] == 2
 
 
-def test_a_long_text_is_cut_and_told(call: Call, tmp_path: Path, capsys: Captured) -> None:
+def test_a_long_text_is_truncated_with_a_note(call: Call, tmp_path: Path, capsys: Captured) -> None:
     assert call("film " * 200, "--output", str(tmp_path / "a.svg")) == 0
     assert capsys.readouterr().err == "74 tokens were truncated; 128 remain\n"
 

@@ -52,12 +52,12 @@ def call(*more: str, corpus: str = "story.txt", output: str = "run", **changed: 
 
 def test_results_on_stdout_and_the_rest_on_stderr(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pretrain, "SAY_EVERY", 0.0)
-    monkeypatch.setattr("regard.training.pretraining.reporter.LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.training.trainer.LOG_EVERY", 0.0)
     assert call(objective_sentence_pairs="next", run_evaluate_every="6 steps") == 0
     out, error = capsys.readouterr()
     first, words, pairs = out.splitlines()
     assert first.startswith("run: 12 steps, 2,") and re.search(r" tokens in \ds$", first)
-    assert words.startswith("words: loss ") and words.endswith("% right")
+    assert words.startswith("tokens: loss ") and words.endswith("%")
     assert pairs.startswith("next sentence: loss 0.")
     lines = error.splitlines()
     assert lines[0] == "training a wordpiece vocabulary of 120 entries"
@@ -100,15 +100,15 @@ def test_a_run_is_resumed_with_its_own_settings(capsys: Captured) -> None:
     again = capsys.readouterr()
     assert again.out == told.out and "plan" not in again.err  # it is over: nothing is done
     log = Path("run/events.jsonl")
-    kept = [line for line in log.read_text().splitlines(keepends=True) if json.loads(line)["event"] != "end"]
+    kept = [line for line in log.read_text().splitlines(keepends=True) if json.loads(line)["type"] != "finished"]
     log.write_text("".join(kept))  # as if it had been killed before it could say so
     assert run(bare, registers=[pretrain.register]) == 0
-    assert "going on behind step 2, after 0s of training" in capsys.readouterr().err
+    assert "resuming after step 2 and 0s of training" in capsys.readouterr().err
     assert run([*bare, "--set", "run.seed=1"], registers=[pretrain.register]) == 2
     error = capsys.readouterr().err
-    assert "was begun with other settings: " in error and "run.seed was 0 and is 1" in error
+    assert "was started with other settings: " in error and "run.seed was 0 and is 1" in error
     assert call(schedule_max_steps=2) == 2
-    assert "go on with --resume" in capsys.readouterr().err
+    assert "continue it with --resume" in capsys.readouterr().err
 
 
 def test_a_budget_takes_the_place_of_what_the_file_says(place: Path, capsys: Captured) -> None:

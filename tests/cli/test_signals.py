@@ -134,7 +134,7 @@ def test_a_long_job_that_is_asked_twice_in_an_import(
 from regard.training.stopping import stopping
 with stopping() as stop:
     signal.raise_signal({int(number)})
-    assert stop.asked
+    assert stop.requested
     import swallowing
     time.sleep(20)
 print("lost")

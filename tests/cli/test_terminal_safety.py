@@ -30,8 +30,8 @@ from regard.interpret.probes.probe_training import ProbeRecipe
 from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
-from regard.training.translation.build import new_model
 from regard.training.translation.config import TranslatorSection
+from regard.training.translation.trainer import new_model
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding
 
@@ -71,9 +71,9 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
     "next": [(2, [EVIL, EVIL, "--model", f"./{EVIL}"])],
     "perplexity": [(0, [TEXTS, "--model", GPT]), (2, [EVIL])],
     "generate": [
-        (0, ["the film", "--model", GPT, "--max-tokens", "30", "-t", "3", "--top-p", "1"]),
-        (0, [WORD, "--model", GPT, "--max-tokens", "2", "--json"]),
-        (0, [9 * EVIL, "--model", GPT, "--max-tokens", "2"]),
+        (0, ["the film", "--model", GPT, "--max-new-tokens", "30", "-t", "3", "--top-p", "1"]),
+        (0, [WORD, "--model", GPT, "--max-new-tokens", "2", "--json"]),
+        (0, [9 * EVIL, "--model", GPT, "--max-new-tokens", "2"]),
         (2, ["the film", "--model", GPT, "--trace", EVIL]),
     ],
     "score": [(0, [TEXTS, "--model", GPT]), (2, [EVIL])],

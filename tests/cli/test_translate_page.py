@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from regard.cli import translate
 from regard.cli.app import run
 from regard.data.translation_pairs import TranslationPair
 from regard.inference.generation.beam_search import Beam
@@ -20,8 +19,8 @@ from regard.inference.translation.alignment import default_alignment_heads
 from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
 from regard.interpret.translation.decoding_steps import MAX_SOURCE_TOKENS, reproduction, translate_in_steps
-from regard.training.translation.build import new_model
 from regard.training.translation.config import TranslatorSection
+from regard.training.translation.trainer import new_model
 
 Captured = pytest.CaptureFixture[str]
 
@@ -45,7 +44,7 @@ def built(page_built: None) -> None:
 
 
 def call(*arguments: object) -> int:
-    return run(["translate", *map(str, arguments)], registers=[translate.register])
+    return run(["translate", *map(str, arguments)])
 
 
 def payload_of(path: Path) -> dict[str, Any]:

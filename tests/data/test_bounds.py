@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from regard.cli import embed
 from regard.cli.app import run
 from regard.data.files import open_bytes, open_text
 from regard.data.readers import read_question_examples
@@ -107,7 +106,7 @@ def test_max_line_of_a_verb(size: str, code: int, tmp_path: Path, capsys: Captur
     path = tmp_path / "a.txt"
     path.write_text("x" * 100 + "\n", encoding="utf-8")
     arguments = ["embed", str(path), "-o", str(tmp_path / "a.npy"), "--device", "cpu", "--max-line", size]
-    assert run(arguments, registers=[embed.register]) == code, capsys.readouterr().err
+    assert run(arguments) == code, capsys.readouterr().err
     if code:
         assert "a.txt line 1" in capsys.readouterr().err
     with open_text(path) as lines:  # what one run allows is forgotten after it

@@ -46,7 +46,7 @@ def test_any_text_comes_through_and_cannot_leave_the_json(static: Path, text: st
     whole.encode("utf-8")
 
 
-def test_what_json_cannot_carry_is_told(static: Path) -> None:
+def test_nan_is_refused(static: Path) -> None:
     with pytest.raises(RegardError, match="NaN or infinity"):
         page({"n": float("nan")}, static=static)
 

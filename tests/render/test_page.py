@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from regard.render.page import Block, figures, heat_map, line_chart, page, paragraph, section, table
-from tests.render.shown import blocks_of, payload_of
+from tests.render.page_data import blocks_of, payload_of
 
 HOSTILE = "</script><script>alert('1')</script><!--\"&\x00\ud800"
 
@@ -76,8 +76,8 @@ def test_a_ragged_table_is_refused() -> None:
     [
         ([], [1], "1 to 4 lines, not 0"),
         ([("a", [1.0])] * 5, [1], "1 to 4 lines, not 5"),
-        ([("a", [1.0, 2.0])], [1], r"\[2\] values for 1 places"),
-        ([("a", [])], [], r"\[0\] values for 0 places"),
+        ([("a", [1.0, 2.0])], [1], r"\[2\] values for 1 points"),
+        ([("a", [])], [], r"\[0\] values for 0 points"),
         ([("a", [101.0])], [1], "101.0 is among them"),
         ([("a", [float("nan")])], [1], "nan is among them"),
     ],

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 import regard
-from regard.inference.generation import Beam, Sampling
-from regard.interpret.generation import recorders as listening
-from regard.interpret.generation.config import GenerationConfig
+from regard.generation_config import GenerationConfig
+from regard.interpret.generation.candidates import CandidateRecorder
 from regard.interpret.generation.generation import Generation, generate
 from regard.server.request_queue import ClientDisconnected, check_connected
 
@@ -25,16 +24,16 @@ class Gate:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
         self.opened, self.left, self.reached = threading.Event(), threading.Event(), threading.Event()
         self.tokens = 0
-        sample = listening.CandidateRecorder.sample
+        sample = CandidateRecorder.sample
 
-        def slow(heard: listening.CandidateRecorder, *arguments: Any, **named: Any) -> None:
+        def slow(heard: CandidateRecorder, *arguments: Any, **named: Any) -> None:
             sample(heard, *arguments, **named)
             self.tokens += 1
             if self.tokens == tokens + 1:
                 self.reached.set()
                 self.wait()
 
-        monkeypatch.setattr(listening.CandidateRecorder, "sample", slow)
+        monkeypatch.setattr(CandidateRecorder, "sample", slow)
 
     def wait(self) -> None:
         while not self.opened.wait(0.02):
@@ -48,9 +47,9 @@ class Gate:
 def spoken(
     folder: str, prompt: str = PROMPT, *, beam: int = 0, seed: int = 0, tokens: int = 12, **sampling: Any
 ) -> Generation:
-    chance = Sampling(**{"temperature": 0.8, "top_p": 0.9, **sampling})
-    searched = Beam(num_beams=beam, num_return_sequences=beam) if beam else None
-    return generate(*regard.load(folder), prompt, config=GenerationConfig(chance, searched, seed, tokens))
+    beams = {"num_beams": beam, "num_return_sequences": beam} if beam else {}
+    config = GenerationConfig(seed=seed, max_new_tokens=tokens, **beams, **sampling)
+    return generate(*regard.load(folder), prompt, config=config)
 
 
 def said(speech: Generation) -> list[str]:
@@ -67,7 +66,7 @@ def bars(speech: Generation, at: int) -> list[list[str | None]]:
         [
             f"{number(bar.tempered)}; the model's own probability: {number(bar.probability)}",
             "" if bar.reached is None else number(bar.reached),
-            *([] if speech.config.beam else [number(bar.chance)]),
+            *([] if speech.config.num_beams > 1 else [number(bar.chance)]),
         ]
         for bar in speech.tokens[at].candidates.bars
     ]

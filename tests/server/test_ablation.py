@@ -48,7 +48,7 @@ def asked(client: TestClient, **arguments: str) -> dict[str, Any]:
 
 def open_at_place(page: Page, address: str, **parameters: str) -> None:
     page.goto(f"{address}/#ablation?{urlencode(parameters)}")
-    page.wait_for_selector(".keep")
+    page.wait_for_selector(".export-panel")
 
 
 def head(page: Page, name: str) -> Any:
@@ -57,7 +57,7 @@ def head(page: Page, name: str) -> Any:
 
 def test_heads_are_pressed_out_and_back(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at_place(page, address, model=folders["bert"], text=TEXT)
-    expect(page.locator(".ablation-gone")).to_contain_text("Nothing is out")
+    expect(page.locator(".ablation-removed")).to_contain_text("Nothing is removed")
     trial = open_probe(folders["bert"], TEXT, at="masked")
     wanted = {
         (one.layer, one.head): one.strength for one in sweep_heads(subsample_targets(trial, MAX_SWEEP_TARGETS)).ranked
@@ -70,7 +70,7 @@ def test_heads_are_pressed_out_and_back(page: Page, address: str, folders: dict[
     expect(head(page, "1.1")).to_be_focused()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Space")
-    expect(page.locator(".ablation-gone")).to_contain_text("heads 0.1,1.2")
+    expect(page.locator(".ablation-removed")).to_contain_text("heads 0.1,1.2")
     effects = ablate(trial, heads=[(0, 1), (1, 2)]).effects
     tokens = page.locator(".ablation-text button")
     expect(tokens).to_have_count(len(effects))
@@ -78,7 +78,7 @@ def test_heads_are_pressed_out_and_back(page: Page, address: str, folders: dict[
     expect(tokens.nth(strongest)).to_have_attribute("title", f"{effects[strongest].strength:.3f} nats")
     for number, effect in enumerate(effects):
         assert tokens.nth(number).get_attribute("title") == f"{effect.strength:.3f} nats"
-        said = tokens.nth(number).locator(".ablation-said").all_inner_texts()
+        said = tokens.nth(number).locator(".ablation-prediction").all_inner_texts()
         for text, word, share in zip(
             said,
             (effect.before, effect.after),
@@ -90,9 +90,9 @@ def test_heads_are_pressed_out_and_back(page: Page, address: str, folders: dict[
     expect(page.locator(".ablation-sum")).to_contain_text(f"at {changed} of {len(effects)} tokens")
     assert "heads=0.1%2C1.2" in page.url
     head(page, "0.1").click()
-    expect(page.locator(".ablation-gone")).to_contain_text("Out: heads 1.2.")
-    page.get_by_role("button", name="all back").click()
-    expect(page.locator(".ablation-gone")).to_contain_text("Nothing is out")
+    expect(page.locator(".ablation-removed")).to_contain_text("Removed: heads 1.2.")
+    page.get_by_role("button", name="restore all").click()
+    expect(page.locator(".ablation-removed")).to_contain_text("Nothing is removed")
 
 
 def test_bars_begin_at_the_left_and_leave_the_digits_alone(page: Page, address: str, folders: dict[str, str]) -> None:
@@ -115,9 +115,9 @@ def test_bars_begin_at_the_left_and_leave_the_digits_alone(page: Page, address: 
 def test_whole_layers(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at_place(page, address, model=folders["bert"], text=TEXT, at="plain")
     page.get_by_role("button", name="All heads of layer 1").click()
-    expect(page.locator(".ablation-gone")).to_contain_text("heads 1.*")
+    expect(page.locator(".ablation-removed")).to_contain_text("heads 1.*")
     page.get_by_role("button", name="skip layer 0").click()
-    expect(page.locator(".ablation-gone")).to_contain_text("layers 0")
+    expect(page.locator(".ablation-removed")).to_contain_text("layers 0")
     trial = open_probe(folders["bert"], TEXT, at="plain")
     effect = ablate(trial, heads=[(1, number) for number in range(4)], layers=[0]).effects[4]
     token = page.locator(".ablation-text button").nth(4)
@@ -127,7 +127,7 @@ def test_whole_layers(page: Page, address: str, folders: dict[str, str]) -> None
     shown = [[float(cell.get_attribute("title") or "nan") for cell in row.locator("td").all()] for row in rows]
     assert shown == [pytest.approx([one.before, one.after], rel=1e-4) for one in effect.likeliest[:6]]
     assert "place=4" in page.url and "heads=1.*" in page.url and "layers=0" in page.url
-    page.locator(".choices").get_by_label("Ask").select_option("masked")
+    page.locator(".choices").get_by_label("Predict").select_option("masked")
     hidden = ablate(open_probe(folders["bert"], TEXT, at="masked"), heads=[(1, n) for n in range(4)], layers=[0])
     expect(page.locator(".ablation-text button").nth(4)).to_have_attribute(
         "title", f"{hidden.effects[4].strength:.3f} nats"
@@ -170,17 +170,17 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
     places = [row for row in rows if row["what"] == "place"]
     assert [float(row["divergence"]) for row in places] == pytest.approx([one.strength for one in effects], rel=1e-4)
     assert sum(row["what"] == "head" for row in rows) == 8
-    assert json.loads(files["JSON"].read_text("utf-8"))[0]["name"] == effects[0].place
+    assert json.loads(files["JSON"].read_text("utf-8"))[0]["name"] == effects[0].target
     assert "without heads 0.1" in files["SVG"].read_text("utf-8")
     assert files["PNG"].read_bytes()[:4] == b"\x89PNG"
     context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900})
     alone = context.new_page()
     alone.goto(files["HTML"].as_uri())
-    alone.wait_for_selector(".keep")
+    alone.wait_for_selector(".export-panel")
     assert alone.locator(".ablation-text").inner_text() == page.locator(".ablation-text").inner_text()
     assert alone.get_by_role("button", name="skip layer 0").count() == 0
     head(alone, "1.2").click()  # without a server each head can still be seen missing alone
-    expect(alone.locator(".ablation-gone")).to_contain_text("without head 1.2 alone")
+    expect(alone.locator(".ablation-removed")).to_contain_text("without head 1.2 alone")
     few = subsample_targets(trial, MAX_SWEEP_TARGETS)
     one = next(one for one in sweep_heads(few).ranked if (one.layer, one.head) == (1, 2))
     expect(alone.locator(".ablation-text button")).to_have_count(MAX_SWEEP_TARGETS)

@@ -28,7 +28,7 @@ def open_at(page: Page, studio: str, **parameters: str) -> dict[str, Any]:
     with page.expect_response("**/api/attention") as response:
         page.goto(f"{studio}/#attention?{urlencode(parameters)}")
     payload: dict[str, Any] = response.value.json()
-    page.wait_for_selector(".keep")
+    page.wait_for_selector(".export-panel")
     return payload
 
 
@@ -40,7 +40,7 @@ def weights_of(payload: dict[str, Any]) -> NDArray[np.float64]:
 
 def shown(page: Page) -> dict[int, list[float]]:
     """The rows of the table of weights: place of the token to one number a head."""
-    rows = page.locator(".looks tbody tr").all()
+    rows = page.locator(".weights-panel tbody tr").all()
     return {
         int(row.get_attribute("data-index") or -1): [float(text) for text in row.locator("td").all_inner_texts()]
         for row in rows
@@ -49,7 +49,7 @@ def shown(page: Page) -> dict[int, list[float]]:
 
 def test_a_text_is_typed_and_its_numbers_are_the_apis(page: Page, studio: str) -> None:
     page.goto(studio)
-    page.wait_for_selector(".keep")
+    page.wait_for_selector(".export-panel")
     page.get_by_label("Text", exact=True).fill(TEXT.replace("tired", "wide"))
     with page.expect_response("**/api/attention") as response:
         page.keyboard.press("Enter")
@@ -68,7 +68,7 @@ def test_a_text_is_typed_and_its_numbers_are_the_apis(page: Page, studio: str) -
     assert page.locator("pre", has_text="regard look").inner_text() == payload["cli"]
     assert page.locator("pre", has_text="import").inner_text() == payload["python"]
     page.get_by_label("Text", exact=True).fill("Another text")
-    page.get_by_role("button", name="Look").click()
+    page.get_by_role("button", name="Show", exact=True).click()
     expect(page.locator(".tokens.row button").nth(1)).to_have_text("another")
     assert "layer=1" in page.url and "heads=3" in page.url and "lock" not in page.url
     page.go_back()
@@ -95,7 +95,7 @@ def test_two_heads_a_pair_and_words(page: Page, studio: str) -> None:
 def test_pointing_at_a_column_shows_who_looks_at_it(page: Page, studio: str) -> None:
     payload = open_at(page, studio, text=TEXT, layer="3", heads="0")
     page.locator(".tokens.column button").nth(14).hover()
-    expect(page.locator(".looks h3")).to_contain_text("is looked at by")
+    expect(page.locator(".weights-panel h3")).to_contain_text("is attended to by")
     column = weights_of(payload)[3, 0, :, 14]
     assert all(abs(numbers[0] - column[index]) <= 0.0005 for index, numbers in shown(page).items())
 
@@ -129,7 +129,7 @@ def test_the_model_view_has_every_head_and_arrow_keys_walk_it(page: Page, studio
     box = canvas.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] - 5, box["y"] + box["height"] - 5)
-    expect(page.locator(".heat .note")).to_have_text(f"[SEP] looks at [SEP]: {weights_of(payload)[1, 2, -1, -1]:.3f}")
+    expect(page.locator(".heat .note")).to_have_text(f"[SEP] attends to [SEP]: {weights_of(payload)[1, 2, -1, -1]:.3f}")
 
 
 def test_rollout_and_flow_are_the_librarys(page: Page, studio: str) -> None:
@@ -137,7 +137,7 @@ def test_rollout_and_flow_are_the_librarys(page: Page, studio: str) -> None:
     rollout = np.frombuffer(base64.b64decode(payload["maps"][0]["rollout"]), np.uint8).reshape(8, 15, 15) / 255
     assert all(abs(numbers[0] - rollout[4, 9, index]) <= 0.0005 for index, numbers in shown(page).items())
     page.get_by_role("button", name="flow").click()
-    expect(page.locator(".looks thead")).to_contain_text("flow")
+    expect(page.locator(".weights-panel thead")).to_contain_text("flow")
     flow = np.frombuffer(base64.b64decode(payload["maps"][0]["flow"]), np.uint8).reshape(15, 15) / 255
     assert all(abs(numbers[0] - flow[9, index]) <= 0.0005 for index, numbers in shown(page).items())
 
@@ -147,11 +147,11 @@ def test_a_new_question_breaks_the_earlier_one_off(browser: Browser, studio: str
     broken: list[str] = []
     page.on("requestfailed", lambda request: broken.append(json.loads(request.post_data or "{}")["text"]))
     page.goto(f"{studio}/#attention?text=before")
-    page.wait_for_selector(".keep")
+    page.wait_for_selector(".export-panel")
     page.route("**/api/attention", lambda route: None, times=1)  # the first of these gets no answer
     for text in ("slow one", "quick one"):
         page.get_by_label("Text", exact=True).fill(text)
-        page.get_by_role("button", name="Look").click()
+        page.get_by_role("button", name="Show", exact=True).click()
     expect(page.locator(".tokens.row button").nth(1)).to_have_text("quick")
     assert broken == ["slow one"]
     page.close()
@@ -178,12 +178,12 @@ def test_twelve_heads_look_different(page: Page, studio: str, tmp_path: Path) ->
     file = tmp_path / "twelve.html"
     file.write_text(bundle.page({**payload, "place": "#attention?heads=all&lock=r9"}), encoding="utf-8")
     page.goto(file.as_uri())
-    page.wait_for_selector(".keep")
+    page.wait_for_selector(".export-panel")
     buttons = page.locator(".heads button")
     assert buttons.all_inner_texts() == [str(head) for head in range(12)]
     strips = buttons.evaluate_all("all => all.map((one) => getComputedStyle(one).backgroundImage)")
     assert len(set(strips)) == 12
-    swatches = page.locator(".looks .swatch").evaluate_all(
+    swatches = page.locator(".weights-panel .swatch").evaluate_all(
         "all => all.map((one) => getComputedStyle(one).backgroundImage)"
     )
     assert swatches == strips  # the legend is the same everywhere
@@ -233,7 +233,7 @@ def test_an_exported_file_works_from_disk_without_a_network(
     alone.on("pageerror", lambda error: asked.append(str(error)))
     alone.on("console", lambda message: asked.append(message.text) if message.type == "error" else None)
     alone.goto(file.as_uri())
-    alone.wait_for_selector(".keep")
+    alone.wait_for_selector(".export-panel")
     assert alone.locator(".attention").inner_text() == before
     alone.get_by_role("button", name="Head 4", exact=True).click()
     assert "heads=4" in alone.url and alone.get_by_role("button", name="HTML").count() == 0
@@ -257,7 +257,7 @@ def test_maps_are_made_of_queries_and_keys_where_there_are_no_weights(
     payload["maps"] = [{**found, "weights": None}]
     file.write_text(bundle.page({**payload, "place": "#attention?layer=5&heads=1&lock=r9"}), encoding="utf-8")
     page.goto(file.as_uri())
-    page.wait_for_selector(".keep")
+    page.wait_for_selector(".export-panel")
     numbers = shown(page)
     assert len(numbers) == 12
     assert all(abs(one - expected[index]) < 0.012 for index, (one,) in numbers.items())
@@ -280,10 +280,10 @@ def test_lines_are_drawn_for_the_head_that_is_chosen(page: Page, studio: str) ->
 def test_a_phone_and_a_long_text(browser: Browser, studio: str) -> None:
     page = browser.new_page(viewport={"width": 390, "height": 800})
     page.goto(f"{studio}/#attention?{urlencode({'text': 'water and people ' * 160, 'heads': 'all'})}")
-    page.wait_for_selector(".keep")
+    page.wait_for_selector(".export-panel")
     assert page.locator(".tokens.row button").count() == 482
     assert page.evaluate("document.querySelector('.between canvas').clientHeight") <= 1000  # only what is in sight
-    expect(page.locator(".lines + .note")).to_contain_text("strongest lines in sight are drawn")
+    expect(page.locator(".lines + .note")).to_contain_text("strongest lines of the visible part are drawn")
     last = page.locator(".tokens.row button").last
     last.scroll_into_view_if_needed()
     last.click()
@@ -298,10 +298,10 @@ def test_bad_input_is_told_and_the_page_goes_on(browser: Browser, studio: str) -
     page.goto(f"{studio}/#attention?text=")
     expect(page.get_by_role("alert")).to_contain_text("'text' is empty")
     page.get_by_label("Text", exact=True).fill("a" * 100_000)
-    page.get_by_role("button", name="Look").click()
+    page.get_by_role("button", name="Show", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("at most 20,000")
     page.get_by_label("Text", exact=True).fill("fine again")
-    page.get_by_role("button", name="Look").click()
+    page.get_by_role("button", name="Show", exact=True).click()
     expect(page.locator(".tokens.row button").nth(1)).to_have_text("fine")
     assert page.get_by_role("alert").count() == 0
     page.close()
@@ -311,7 +311,7 @@ def test_bad_input_is_told_and_the_page_goes_on(browser: Browser, studio: str) -
 def test_it_is_accessible_and_fits(browser: Browser, studio: str, axe: str, width: int, scheme: Any) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(f"{studio}/#attention?{urlencode({**PAIR, 'heads': '1,2,3', 'lock': 'r3'})}")
-    page.wait_for_selector(".keep")
+    page.wait_for_selector(".export-panel")
     for mode in ("Heads", "Model", "Neurons"):
         page.get_by_role("button", name=mode, exact=True).click()
         assert page.evaluate("document.documentElement.scrollWidth") == width

@@ -29,8 +29,8 @@ from regard.server.routes import ACTIONS, ROUTES, STREAMS
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
-from regard.training.translation.build import new_model
 from regard.training.translation.config import TranslatorSection
+from regard.training.translation.trainer import new_model
 from tests.inference.generation.folders import gpt_folder
 from tests.server.conftest import create_app
 from tests.server.test_app import ask

@@ -90,7 +90,7 @@ def test_a_grid_has_six_charts(page: Page, studio: str) -> None:
 def test_every_word_can_be_hidden(page: Page, studio: str) -> None:
     page.goto(at(studio, a="In Texas, they like to <b>buy</b> _.", b=""))
     expect(page.locator(".completions li")).to_have_count(90)
-    page.get_by_role("button", name="hide Texas").click()
+    page.get_by_role("button", name="mask Texas").click()
     words: Any = regard.compare("In Texas, they like to <b>buy</b> _.").to_dict()["words"]
     best = words[1]["completions"][0]
     expect(page.locator(".completions li").first).to_have_text(f"{best['probability']:.3%} {best['token']}")

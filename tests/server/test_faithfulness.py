@@ -47,7 +47,7 @@ def asked(client: TestClient, **arguments: str) -> dict[str, Any]:
 
 def open_at(page: Page, address: str, **parameters: str) -> None:
     page.goto(f"{address}/#faithfulness?{urlencode(parameters)}")
-    page.wait_for_selector(".keep")
+    page.wait_for_selector(".export-panel")
 
 
 def number(text: str) -> float:
@@ -77,7 +77,7 @@ def test_an_honest_map(page: Page, address: str, folders: dict[str, str]) -> Non
     check_meter(page, found)
     expect(page.locator(".faithfulness-answer")).to_have_text(f"{found.probability:.1%} {found.label}")
     page.get_by_text("Numbers").click()
-    rows = [row.locator("td").all_inner_texts() for row in page.locator(".faithfulness-table tbody tr").all()]
+    rows = [row.locator("td").all_inner_texts() for row in page.locator(".strip-table tbody tr").all()]
     for column, wanted in enumerate((found.weights, found.integrated.scores, found.gradient.scores)):
         assert [number(row[column]) for row in rows] == pytest.approx(wanted, abs=6e-4)
 
@@ -90,7 +90,7 @@ def test_one_colour_scale(page: Page, address: str, folders: dict[str, str]) -> 
     words = range(1, len(found.tokens) - 1)
     shares = [[value / sum(abs(row[word]) for word in words) for value in row] for row in rows]
     most = max(abs(row[word]) for row in shares for word in words)
-    strips = page.locator(".faithfulness-strip").all()
+    strips = page.locator(".token-strip").all()
     assert len(strips) == 3
     for strip, row in zip(strips, shares, strict=True):
         tints = strip.locator("span").evaluate_all("all => all.map(e => e.style.getPropertyValue('--strength'))")
@@ -104,7 +104,7 @@ def test_one_colour_scale(page: Page, address: str, folders: dict[str, str]) -> 
 def test_another_class_layer_and_head(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["astray"], text=TEXT)
     page.locator(".choices").get_by_label("Head").select_option("0")
-    expect(page.locator(".faithfulness-strips h3").first).to_have_text("Attention, layer 0, head 0")
+    expect(page.locator(".token-strips h3").first).to_have_text("Attention, layer 0, head 0")
     found = measure_faithfulness(open_probe(folders["astray"], TEXT), layer=None, head=0)
     assert found.verdict == "unfaithful"
     check_meter(page, found)
@@ -129,7 +129,7 @@ def test_a_pretrained_model_points_to_training(page: Page, address: str, folders
     page.get_by_role("link", name=BLANKED).click()
     found = measure_faithfulness(open_probe(folders["plain"], BLANKED))
     expect(page.locator(".faithfulness-answer")).to_have_text(f"{found.probability:.1%} {found.label}")
-    expect(page.locator(".faithfulness-strip")).to_have_count(3)
+    expect(page.locator(".token-strip")).to_have_count(3)
     expect(page.get_by_label("Text to classify")).to_have_value(BLANKED)
     page.get_by_label("Text to classify").fill(BLANK)
     page.keyboard.press("Enter")
@@ -137,10 +137,10 @@ def test_a_pretrained_model_points_to_training(page: Page, address: str, folders
     expect(page.locator(".faithfulness-answer")).to_have_text(f"{found.probability:.1%} {found.label}")
     expect(page.get_by_text("there is no verdict")).to_be_visible()
     page.get_by_text("Numbers").click()
-    rows = [row.locator("td").all_inner_texts() for row in page.locator(".faithfulness-table tbody tr").all()]
+    rows = [row.locator("td").all_inner_texts() for row in page.locator(".strip-table tbody tr").all()]
     assert [number(row[0]) for row in rows] == pytest.approx(found.weights, abs=6e-4)
     page.get_by_role("link", name="Train a classifier in Tasks").click()
-    expect(page.locator("form.task-order")).to_be_visible()
+    expect(page.locator("form.task-form")).to_be_visible()
 
 
 def test_numbers_near_zero_have_no_sign_and_stay_on_their_line(
@@ -150,17 +150,17 @@ def test_numbers_near_zero_have_no_sign_and_stay_on_their_line(
         payload = route.fetch().json()
         grounds = payload["grounds"]
         grounds["gradient"]["scores"][:3] = [-1e-9, 1e-9, -6e-4]
-        grounds["integrated"] |= {"start": -1e-5, "error": 7e-8}
+        grounds["integrated"] |= {"baseline_value": -1e-5, "completeness_error": 7e-8}
         payload["verdict"]["checks"][0] |= {"value": -1e-9}
         route.fulfill(json=payload)
 
     page.route("**/api/faithfulness", tiny)
     open_at(page, address, model=folders["honest"], text=TEXT)
     expect(page.locator(".faithfulness-number strong").first).to_have_text("0.000")
-    expect(page.locator(".faithfulness-strips")).to_contain_text("for every word it is 0.000 (the sum is off by 7e-8)")
-    assert page.locator(".faithfulness-off").evaluate("e => getComputedStyle(e).whiteSpace") == "nowrap"
+    expect(page.locator(".token-strips")).to_contain_text("for every word it is 0.000 (the sum is off by 7e-8)")
+    assert page.locator(".strip-error").evaluate("e => getComputedStyle(e).whiteSpace") == "nowrap"
     page.get_by_text("Numbers").click()
-    rows = page.locator(".faithfulness-table tbody tr td:last-child").all_inner_texts()
+    rows = page.locator(".strip-table tbody tr td:last-child").all_inner_texts()
     assert rows[:3] == ["0.000", "0.000", f"{MINUS}0.001"]
     assert not any(zero in page.locator("main").inner_text() for zero in ("-0.000", f"{MINUS}0.000"))
 
@@ -184,7 +184,7 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
     context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900})
     alone = context.new_page()
     alone.goto(files["HTML"].as_uri())
-    alone.wait_for_selector(".keep")
+    alone.wait_for_selector(".export-panel")
     assert alone.locator(".faithfulness").inner_text() == page.locator(".faithfulness").inner_text()
     assert alone.get_by_label("Class").count() == 0
     context.close()

@@ -63,7 +63,7 @@ def open_at(page: Page, home: str, **parameters: str) -> dict[str, Any]:
     with page.expect_response("**/api/figure") as response:
         page.goto(f"{home}/#figure?{urlencode(parameters)}")
     payload: dict[str, Any] = response.value.json()
-    page.wait_for_selector(".keep")
+    page.wait_for_selector(".export-panel")
     return payload
 
 
@@ -98,12 +98,12 @@ def test_boxes_are_pressed_and_their_numbers_are_the_apis(page: Page, home: str)
     page.get_by_role("button", name="Feed Forward, encoder").press("ArrowUp")
     expect(page.locator(".figure-diagram button[data-box='encoder.fed']")).to_be_focused()
     expect(page.locator(".figure-panel h2")).to_contain_text("Add & Norm")
-    canvas = page.locator(".figure-heat canvas")
+    canvas = page.locator(".heat canvas")
     box = canvas.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] - 3)
     out = tensor(payload, "encoder.fed", "out", 1)
-    expect(page.locator(".figure-heat .note")).to_have_text(f"[SEP], number 31: {out[-1, -1]:.3f}")
+    expect(page.locator(".heat .note")).to_have_text(f"[SEP], dimension 31: {out[-1, -1]:.3f}")
     page.get_by_role("button", name="Softmax, encoder").click()
     words = payload["tensors"][dict(payload["boxes"]["encoder.softmax"]["steps"][0]["tensors"])["out"]]["words"]
     expect(page.locator(".figure-panel tbody td").first).to_have_text(f"{words[0][0][0]} {100 * words[0][0][1]:.1f}%")
@@ -125,12 +125,12 @@ def test_switches_run_the_model_again(page: Page, home: str) -> None:
         page.get_by_role("button", name="no residual").click()
     payload = response.value.json()
     assert payload["without"] == ["scaling", "residual"] and "without=scaling%2Cresidual" in page.url
-    expect(page.locator("tr.figure-now th")).to_have_text("no scaling, no residual")
+    expect(page.locator("tr.figure-current th")).to_have_text("no scaling, no residual")
     outcomes = payload["ablation"]["outcomes"]
-    expect(page.locator(".figure-damage table").first.locator("tbody tr")).to_have_count(len(outcomes))
+    expect(page.locator(".figure-removal table").first.locator("tbody tr")).to_have_count(len(outcomes))
     first, last = outcomes[0], outcomes[-1]
     change = last["loss"] - first["loss"]
-    cells = page.locator("tr.figure-now td").all_inner_texts()
+    cells = page.locator("tr.figure-current td").all_inner_texts()
     assert cells[:2] == [f"{last['loss']:.3f}", f"{'+' if change >= 0 else MINUS}{abs(change):.3f}"]
     assert cells[-1] == last["output"]
     # The built-in sentences are measured once per model.
@@ -147,21 +147,21 @@ def test_a_translator_has_both_halves(page: Page, home: str) -> None:
     page.get_by_role("button", name=re.compile("^scores")).click()
     scores = shown(page)
     assert np.array_equal(np.isinf(scores), np.triu(np.ones_like(scores), 1) == 1)
-    expect(page.locator(".figure-damage")).to_contain_text("sees the token that it should predict")
-    expect(page.locator(".figure-damage")).to_contain_text("over the 5 built-in sentences (from")
+    expect(page.locator(".figure-removal")).to_contain_text("sees the token that it should predict")
+    expect(page.locator(".figure-removal")).to_contain_text("over the 5 built-in sentences (from")
     spaced = [token.replace(" ", "\u2423") for token in payload["tokens"]["decoder"]]
     assert any(token.startswith("\u2423") for token in spaced)
     assert page.locator(".figure-panel tbody th").all_inner_texts() == spaced
     assert page.locator(".figure-panel thead th").all_inner_texts()[1:] == spaced
     page.get_by_role("button", name="no mask").click()
     expect(page.get_by_role("button", name="Multi-Head Attention (mask off), decoder")).to_be_visible()
-    expect(page.locator(".figure-damage summary")).to_have_text("The 5 built-in sentences")
+    expect(page.locator(".figure-removal summary")).to_have_text("The 5 built-in sentences")
 
 
 def test_positional_encodings_are_the_formulas(page: Page, home: str, tmp_path: Path) -> None:
     open_at(page, home, model="tiny-bert", text=TEXT, mode="positions")
     expect(page.get_by_role("img", name="Sinusoids, 50 positions \u00d7 128 dimensions, interleaved")).to_be_visible()
-    expect(page.get_by_role("img", name="Learned positions of tiny-bert, 50 \u00d7 32")).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("Learned positions of .*tiny-bert.*, 50 \u00d7 32"))).to_be_visible()
     page.get_by_role("button", name="512 \u00d7 20").click()
     expect(page.get_by_role("img", name="Sinusoids, 20 positions \u00d7 512 dimensions, halves")).to_be_visible()
     page.get_by_role("spinbutton", name="Dimension").fill("64")
@@ -192,10 +192,10 @@ def test_files_hold_what_is_shown(page: Page, browser: Browser, home: str, tmp_p
     context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True)
     alone = context.new_page()
     alone.goto(files["HTML"].as_uri())
-    alone.wait_for_selector(".keep")
+    alone.wait_for_selector(".export-panel")
     assert alone.locator(".figure-panel").inner_text() == before
     expect(alone.get_by_role("button", name="no scaling")).to_be_disabled()
-    expect(alone.locator(".figure-one")).to_contain_text("This file holds one run of the model")
+    expect(alone.locator(".figure-one")).to_contain_text("This file contains one run of the model")
     alone.get_by_role("button", name="Linear, encoder").click()
     assert "box=encoder.linear" in alone.url and alone.locator("main b").count() == 0
     context.close()

@@ -23,7 +23,7 @@ def test_what_was_refused_can_be_taken_back(browser: Browser, address: str) -> N
     expect(hidden).to_have_value("blanks")
     hidden.fill("masked")
     hidden.press("Enter")
-    page.wait_for_selector(".keep")
+    page.wait_for_selector(".export-panel")
     expect(page.locator("textarea[name=at]")).to_have_count(0)
     page.close()
 
@@ -32,14 +32,14 @@ def test_a_link_names_the_text_and_the_model(browser: Browser, address: str, fol
     with watched(browser) as page:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         page.goto(f"{address}/#attention?layer=1")
-        page.wait_for_selector(".keep")
+        page.wait_for_selector(".export-panel")
         text = page.locator("textarea[name=text]").input_value()
         page.get_by_role("button", name="Link").click()
         expect(page.locator(".files [role=status]")).to_have_text("Link copied.")
         link = page.evaluate("navigator.clipboard.readText()")
         page.goto("about:blank")
         page.goto(link)
-        page.wait_for_selector(".keep")
+        page.wait_for_selector(".export-panel")
         expect(page.locator("textarea[name=text]")).to_have_value(text)
         for part in ("layer=1", "text=", "model="):
             assert part in link
@@ -50,7 +50,7 @@ def test_the_button_is_readable_on_a_phone(browser: Browser, address: str, view:
     with watched(browser) as page:
         page.set_viewport_size({"width": 390, "height": 800})
         page.goto(f"{address}/#{view}")
-        button = page.locator("form.ask button.main")
+        button = page.locator("form.request-form button.main")
         expect(button).to_be_visible()
         needed = button.evaluate("one => [one.scrollWidth, one.clientWidth, one.getClientRects().length]")
         assert needed[0] <= needed[1] and needed[2] == 1

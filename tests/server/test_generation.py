@@ -53,7 +53,7 @@ def writers(app: Starlette, run_app: Callable[[Starlette], str]) -> str:
 def open_at(page: Page, studio: str, **parameters: str) -> None:
     page.goto(f"{studio}/#generation?{urlencode(parameters)}")
     expect(page.locator(".generation-column [role=status]").last).to_contain_text(
-        re.compile("asked for|ended the text|room for")
+        re.compile("requested|ended the text|context")
     )
 
 
@@ -91,8 +91,8 @@ def test_no_model_that_writes(
     registry = ModelRegistry([str(tiny_bert_folder)])
     registry.start().join()
     page.goto(f"{run_app(create_app(registry))}/#generation")
-    expect(page.locator(".generation")).to_contain_text("None of the studio's models writes")
-    expect(page.locator(".generation")).to_contain_text("reads texts and writes none")
+    expect(page.locator(".generation")).to_contain_text("None of the studio's models generates text")
+    expect(page.locator(".generation")).to_contain_text("does not generate text")
 
 
 def test_a_text_and_its_bars(page: Page, writers: str, gpt: str) -> None:
@@ -114,17 +114,15 @@ def test_a_text_and_its_bars(page: Page, writers: str, gpt: str) -> None:
     page.keyboard.press("ArrowRight")
     assert shown(page) == bars(speech, 6)
     expect(page.locator(".generation-text [role=button]").nth(6)).to_be_focused()
-    assert page.locator(".generation-bars thead th").all_inner_texts()[2:] == ["Sum", "Chance"]
+    assert page.locator(".generation-bars thead th").all_inner_texts()[2:] == ["Sum", "Filtered"]
     here = speech.tokens[6].candidates
     more = here.kept - sum(bar.by is None for bar in here.bars)
     if more:
-        expect(page.locator(".generation-more")).to_contain_text(f"and {more} more that may be said")
+        expect(page.locator(".generation-more")).to_contain_text(f"and {more} more candidates")
     expect(page.locator(".generation-bars p").first).to_contain_text(
-        f"{speech.tokens[6].candidates.kept} of {speech.tokens[6].candidates.vocabulary} tokens may be said"
+        f"{speech.tokens[6].candidates.kept} of {speech.tokens[6].candidates.vocabulary} tokens with"
     )
-    assert (
-        page.locator("pre", has_text="regard generate").inner_text().endswith("--top-p 0.7 --seed 2 --page page.html")
-    )
+    assert page.locator("pre", has_text="regard generate").inner_text().count("--top-p 0.7 --seed 2 --candidates") == 1
     page.reload()
     expect(page.locator(".generation-text [role=button]")).to_have_count(len(speech.tokens))
     assert pieces(page) == said(speech) and shown(page) == bars(speech, 6)
@@ -140,7 +138,7 @@ def test_it_streams_and_stops(
     asked = {"model": gpt, "prompt": PROMPT, "temperature": "1.5", "seed": "4", "tokens": "40"}
     page.goto(f"{writers}/#generation?{urlencode(asked)}")
     assert gate.reached.wait(30)
-    expect(page.locator(".generation-column [role=status]")).to_have_text("Writing …")
+    expect(page.locator(".generation-column [role=status]")).to_have_text("Generating …")
     expect(page.locator(".generation-cursor")).to_be_visible()
     expect(page.locator(".generation-text [role=button]").nth(9)).to_be_visible()  # half a character waits for its rest
     page.get_by_role("button", name="Stop").click()
@@ -151,7 +149,7 @@ def test_it_streams_and_stops(
     count = page.locator(".generation-text [role=button]").count()
     assert 10 <= count <= 15 and pieces(page) == said(whole)[:count]
     page.wait_for_url(f"**tokens={count}**")
-    expect(page.locator("pre", has_text="regard generate")).to_contain_text(f"--max-tokens {count} ")
+    expect(page.locator("pre", has_text="regard generate")).to_contain_text(f"--max-new-tokens {count} ")
     expect(page.locator(".generation-column [role=status]")).to_have_text(f"Stopped after {count} tokens.")
     expect(field(page, "Tokens")).to_have_value("40")  # Run writes all of it
     assert pieces(page) == said(whole)[:count]
@@ -293,7 +291,7 @@ def test_a_bar_is_a_branch_too(page: Page, writers: str, gpt: str) -> None:
     open_at(page, writers, model=gpt, prompt="the film", tokens="6", temperature="0", lock="0")
     speech = spoken(gpt, "the film", tokens=6, temperature=0.0)
     bar = next(bar for bar in speech.tokens[0].candidates.bars if bar.text.isascii() and bar.text.isalpha())
-    page.get_by_role("button", name=f"go on with {json.dumps(bar.text)}", exact=True).click()
+    page.get_by_role("button", name=f"continue with {json.dumps(bar.text)}", exact=True).click()
     expect(field(page, "Prompt")).to_have_value("the film" + bar.text)
     assert "lock" not in page.url
 
@@ -305,7 +303,7 @@ def exported(page: Page, browser: Browser, folder: Path) -> Page:
     waiting.value.save_as(file)
     alone = browser.new_context(offline=True, viewport={"width": 1280, "height": 900}).new_page()
     alone.goto(file.as_uri())
-    alone.wait_for_selector(".keep")
+    alone.wait_for_selector(".export-panel")
     return alone
 
 
@@ -343,10 +341,10 @@ def test_a_bad_link_can_be_mended(browser: Browser, writers: str, gpt: str) -> N
     page = browser.new_page()
     page.goto(f"{writers}/#generation?{urlencode({'model': gpt, 'prompt': 'the film', 'top_p': '7', 'tokens': '3'})}")
     expect(page.get_by_role("alert")).to_contain_text("top-p is 7.0")
-    page.locator("form.ask textarea[name=top_p]").fill("0.5")
-    page.locator("form.ask").get_by_role("button", name="Run").click()
+    page.locator("form.request-form textarea[name=top_p]").fill("0.5")
+    page.locator("form.request-form").get_by_role("button", name="Run").click()
     expect(page.locator(".generation-text [role=button]")).to_have_count(3)
-    expect(page.locator("form.ask")).to_be_hidden()
+    expect(page.locator("form.request-form")).to_be_hidden()
     page.close()
 
 

@@ -24,7 +24,7 @@ def test_heads_are_clicked_and_read(browser: Browser, studio: str, axe: str) -> 
     expect(buttons).to_have_count(48)
     buttons.nth(10).click()
     head = payload["heads"][10]
-    expect(page.locator(".census h2")).to_have_text(
+    expect(page.locator(".head-patterns h2")).to_have_text(
         f"Layer {head['layer']}, head {head['head']}: {head['pattern'] or 'none of these'}"
     )
     shown = [row.locator("td").first.inner_text() for row in page.locator(".findings tbody tr").all()]

@@ -132,10 +132,10 @@ def test_a_picture_is_chosen_and_patches_are_pressed(
     address = run_app(create_app(registry))
     with watched(browser) as page:
         page.goto(address)
-        expect(page.get_by_text("looks at pictures: choose one.")).to_be_visible()
+        expect(page.get_by_text("takes images: choose one.")).to_be_visible()
         assert page.get_by_label("Text", exact=True).count() == 0
         page.locator("input[type=file]").set_input_files(cat)
-        page.wait_for_selector(".keep")
+        page.wait_for_selector(".export-panel")
         expect(page.get_by_text("my cat.png", exact=True)).to_be_visible()
         page.get_by_role("button", name="Head 1").click()
         page.get_by_role("button", name="Layer above").click()
@@ -144,7 +144,7 @@ def test_a_picture_is_chosen_and_patches_are_pressed(
         page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.75)  # the patch 2,2
         network, reader = load_model(vit)
         row = record_attention(network, reader, image=read_image(cat)).maps[0].weights[1, 1, 5]
-        rows = page.locator(".looks tbody tr").all()
+        rows = page.locator(".weights-panel tbody tr").all()
         shown = {int(one.get_attribute("data-index") or -1): float(one.locator("td").inner_text()) for one in rows}
         assert len(shown) == 7 and all(abs(shown[place] - row[place]) < 0.003 for place in shown)
         with page.expect_download() as waiting:
@@ -152,7 +152,7 @@ def test_a_picture_is_chosen_and_patches_are_pressed(
         waiting.value.save_as(tmp_path / "cat.html")
         page.locator("select[name=model]").select_option(str(tiny_bert_folder))
         expect(page.get_by_label("Text", exact=True)).to_be_visible()
-        page.get_by_role("button", name="Look").click()
+        page.get_by_role("button", name="Show", exact=True).click()
         expect(page.locator(".tokens.row button").first).to_have_text("[CLS]")
     with watched(browser) as alone:
         alone.goto((tmp_path / "cat.html").as_uri())

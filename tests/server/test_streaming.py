@@ -17,7 +17,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from regard.interpret.generation import recorders as listening
+from regard.interpret.generation.candidates import CandidateRecorder
 from regard.interpret.generation.prompts import PROMPTS
 from regard.server.model_registry import ModelRegistry
 from tests.inference.generation.folders import gpt_folder, t5_folder
@@ -72,10 +72,10 @@ def test_the_api_gives_what_the_library_gives(client: TestClient, gpt: str) -> N
     expected = [spoken(gpt, tokens=9, seed=3), spoken(gpt, tokens=9, seed=1, top_k=4)]
     for key, speech in zip("01", expected, strict=True):
         told = [token for one in news for token in one.get("tokens", {}).get(key, [])]
-        assert told == json.loads(json.dumps([token.document() for token in speech.tokens]))
+        assert told == json.loads(json.dumps([token.view_data() for token in speech.tokens]))
         assert {"over": {key: {"reason": speech.reason, "trace": None}}} in news
     whole = client.post("/api/generation", json={**arguments, "place": "#generation"}).json()
-    assert [run["cli"] for run in whole["runs"]] == [run["cli"] for run in plan["runs"]] and "studio" not in whole
+    assert whole["cli"] == plan["cli"] and "studio" not in whole
     assert ["".join(token["text"] for token in run["tokens"]) for run in whole["runs"]] == [
         one.text for one in expected
     ]
@@ -84,12 +84,12 @@ def test_the_api_gives_what_the_library_gives(client: TestClient, gpt: str) -> N
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ({"top_p": "7"}, "top-p is 7.0"),
-        ({"temperature": "warm"}, "'temperature' should be a number, got 'warm'"),
+        ({"top_p": "7"}, "'top_p' is '7'"),
+        ({"temperature": "warm"}, "'temperature' is 'warm'; expected a valid number"),
         ({"tokens": "401"}, "'tokens' should be a whole number from 0 to 400"),
         ({"beam": "17"}, "'beam' should be a whole number from 0 to 16"),
         ({"seed": "1.5"}, "'seed' should be a whole number from 0 to 1,000,000,000, got '1.5'"),
-        ({"second": "on", "b_min_p": "nan"}, "'min_p' should be a number"),
+        ({"second": "on", "b_min_p": "nan"}, "'min_p' is 'nan'; expected a finite number"),
         ({"prompt": "x" * 100_000}, "at most 20,000"),
         ({"model": "nothing"}, "the studio has no model 'nothing'"),
         ({"second": "on", "b_model": "nothing"}, "the studio has no model 'nothing'"),
@@ -106,16 +106,16 @@ def test_bad_settings_are_refused(client: TestClient, gpt: str, arguments: dict[
 def test_a_failure_in_mid_stream_is_the_last_line(
     client: TestClient, gpt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sample, count = listening.CandidateRecorder.sample, 0
+    sample, count = CandidateRecorder.sample, 0
 
-    def broken(heard: listening.CandidateRecorder, *arguments: Any, **named: Any) -> None:
+    def broken(heard: CandidateRecorder, *arguments: Any, **named: Any) -> None:
         nonlocal count
         count += 1
         if count == 3:
             raise ValueError("broken\npipe")
         sample(heard, *arguments, **named)
 
-    monkeypatch.setattr(listening.CandidateRecorder, "sample", broken)
+    monkeypatch.setattr(CandidateRecorder, "sample", broken)
     answer = client.post("/api/generation/stream", json={"model": gpt, "prompt": "the film", "temperature": "0"})
     last = json.loads(answer.text.splitlines()[-1])
     assert answer.status_code == 200 and last == {"error": "internal error: ValueError: broken pipe"}
@@ -159,12 +159,12 @@ def test_who_leaves_stops_the_writing(writers: str, gpt: str, monkeypatch: pytes
 SLOW = """
 import sys, time
 from regard.cli.app import run
-from regard.interpret.generation import recorders as listening
-sample = listening.CandidateRecorder.sample
+from regard.interpret.generation.candidates import CandidateRecorder
+sample = CandidateRecorder.sample
 def slow(*arguments, **named):
     sample(*arguments, **named)
     time.sleep(0.2)
-listening.CandidateRecorder.sample = slow
+CandidateRecorder.sample = slow
 sys.exit(run(["studio", "--model", sys.argv[1], "--port", "0"]))
 """
 

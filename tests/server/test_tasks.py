@@ -85,7 +85,7 @@ def said(folder: str, example: Example) -> dict[str, Any]:
 
 def open_at(page: Page, studio: str, **parameters: str) -> None:
     page.goto(f"{studio}/#tasks?{urlencode(parameters)}")
-    page.wait_for_selector(".keep")
+    page.wait_for_selector(".export-panel")
 
 
 def test_route_says_what_predict_says(client: TestClient, folders: dict[str, str]) -> None:
@@ -236,7 +236,7 @@ def test_classes_are_bars(page: Page, address: str, folders: dict[str, str]) -> 
     label, share = prediction["label"], max(prediction["probabilities"].values())
     expect(page.locator(".task-verdict")).to_have_text(f"{100 * share:.1f}% {label}")
     expect(page.locator("blockquote")).to_have_text(TEXT)
-    rows = page.locator(".task-told tbody tr").all()
+    rows = page.locator(".task-prediction tbody tr").all()
     shown = {row.locator("th").inner_text(): row.locator(".task-number").get_attribute("title") for row in rows}
     assert {name: float(text or "nan") for name, text in shown.items()} == prediction["probabilities"]
     widths = [row.locator(".task-bar div").evaluate("e => e.offsetWidth / e.parentElement.clientWidth") for row in rows]
@@ -289,17 +289,17 @@ def test_evidence_is_the_librarys(page: Page, client: TestClient, address: str, 
     open_at(page, address, model=folders["toxic"], text=PLAIN, layer="1")
     evidence = asked(client, "tasks", model=folders["toxic"], text=PLAIN)["predictions"][0]["evidence"][0]
     page.get_by_text("Numbers").click()
-    rows = [row.locator("td").all_inner_texts() for row in page.locator(".task-evidence tbody tr").all()]
+    rows = [row.locator("td").all_inner_texts() for row in page.locator(".strip-table tbody tr").all()]
     wanted = (evidence["integrated"]["scores"], evidence["gradient"]["scores"], evidence["attention"][1])
     for column, values in enumerate(wanted):
         shown = [float(row[column].replace(MINUS, "-")) for row in rows]
         assert shown == pytest.approx(values, abs=6e-4)
-    page.get_by_label("Attention of").select_option("all layers joined")
-    shown = [float(row.locator("td").nth(2).inner_text()) for row in page.locator(".task-evidence tbody tr").all()]
+    page.get_by_label("Attention of").select_option("all layers (rollout)")
+    shown = [float(row.locator("td").nth(2).inner_text()) for row in page.locator(".strip-table tbody tr").all()]
     assert shown == pytest.approx(evidence["rollout"], abs=6e-4)
     page.get_by_role("link", name="All heads of this text").click()
     expect(page.get_by_label("Text", exact=True)).to_have_value(PLAIN)
-    page.wait_for_selector(".keep")
+    page.wait_for_selector(".export-panel")
 
 
 def test_entities_stand_in_the_text(page: Page, address: str, folders: dict[str, str]) -> None:
@@ -309,7 +309,7 @@ def test_entities_stand_in_the_text(page: Page, address: str, folders: dict[str,
     marks = page.locator("mark.task-entity").all_inner_texts()
     assert marks == [f"{one['text']} {one['label']}" for one in entities]
     assert page.locator(".task-marked").inner_text().startswith("😀" if entities[0]["start"] else marks[0])
-    titles = [one.get_attribute("title") for one in page.locator(".task-told td.task-number").all()]
+    titles = [one.get_attribute("title") for one in page.locator(".task-prediction td.task-number").all()]
     assert [float(one or "nan") for one in titles] == [one["probability"] for one in entities]
 
 
@@ -345,7 +345,7 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
     context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900})
     alone = context.new_page()
     alone.goto(files["HTML"].as_uri())
-    alone.wait_for_selector(".keep")
+    alone.wait_for_selector(".export-panel")
     assert alone.locator(".task-split").inner_text().split() == before
     assert alone.locator(".task-train").count() == 0
     context.close()
@@ -355,11 +355,11 @@ def test_a_model_is_trained_on_the_page(
     page: Page, address: str, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("regard.training.epochs.LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.training.epoch_trainer.LOG_EVERY", 0.0)
     lines = [f"the film number {number} is {('bad', 'good')[number % 2]}\t{number % 2}\n" for number in range(80)]
     open_at(page, address, model=folders["plain"], text="a good film")
     expect(page.get_by_text("not tuned for a task")).to_be_visible()
-    order = page.locator("form.task-order")
+    order = page.locator("form.task-form")
     order.locator("input[type=file]").set_input_files(
         {"name": "films.tsv", "mimeType": "text/plain", "buffer": "".join(lines).encode()}
     )
@@ -388,7 +388,7 @@ def test_what_was_typed_stays_after_a_training_that_failed(
     path = tmp_path / "trained" / "one.tsv"
     path.write_text("only one\tlabel\n" * 20, encoding="utf-8")
     open_at(page, address, model=folders["plain"], text="a good film")
-    order = page.locator("form.task-order")
+    order = page.locator("form.task-form")
     order.get_by_label("Task").select_option("pair")
     order.locator("[name=path]").fill(str(path))
     order.get_by_label("Epochs").fill("7")
@@ -408,7 +408,7 @@ def test_one_button_trains(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     open_at(page, address, model=folders["plain"], text="thank you")
-    page.get_by_role("button", name="Train one on 60 sentences of ours").click()
+    page.get_by_role("button", name="Train on 60 built-in sentences").click()
     expect(page.get_by_role("progressbar", name="Steps done")).to_be_visible()
     page.get_by_role("link", name="Attention").click()  # it goes on behind another view, which then has the new model
     expect(page.locator("ul.states")).to_contain_text("trained/messages-classify", timeout=200_000)
@@ -420,7 +420,7 @@ def test_one_button_trains(
 def test_an_order_that_is_refused_says_why(browser: Browser, address: str, folders: dict[str, str]) -> None:
     page = browser.new_page()  # a refusal is an error on the console too
     open_at(page, address, model=folders["plain"], text="a good film")
-    page.locator("form.task-order").get_by_role("button", name="Train").click()
+    page.locator("form.task-form").get_by_role("button", name="Train").click()
     expect(page.get_by_role("alert").filter(has_text="expected labeled examples")).to_be_visible()
     page.close()
 

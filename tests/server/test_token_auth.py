@@ -104,13 +104,13 @@ def test_a_browser_opens_the_printed_address(page_built: None, browser: Browser,
         assert response is not None and response.status == 401
         expect(page.get_by_text("Open the address that regard studio printed")).to_be_visible()
         page.goto(f"{tiny}/?token={TOKEN}#attention?text=a+good+day")
-        page.wait_for_selector(".keep")
+        page.wait_for_selector(".export-panel")
         assert TOKEN not in page.url and "#attention?text=a+good+day" in page.url
         assert page.evaluate("document.cookie") == ""  # no script can read it
         page.goto(f"{tiny}/#attention?text=the+film")  # the cookie suffices from now on
-        page.wait_for_selector(".keep")
+        page.wait_for_selector(".export-panel")
         context.clear_cookies()  # as after a restart of the studio, which has another token then
-        page.get_by_role("button", name="Look").click()
+        page.get_by_role("button", name="Show", exact=True).click()
         expect(page.get_by_role("alert")).to_contain_text("open the address that `regard studio` printed")
     finally:
         context.close()

@@ -29,7 +29,7 @@ Ordered = Callable[..., TrainingRequest]
 @pytest.fixture
 def order(tmp_path: Path, tiny_bert_folder: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> Ordered:
     """Every step is an event."""
-    monkeypatch.setattr("regard.training.epoch_trainer.LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.training.trainer.LOG_EVERY", 0.0)
     lines = [f"the film number {number} is {('bad', 'good')[number % 2]}\t{number % 2}\n" for number in range(120)]
     (tmp_path / "train.tsv").write_text("".join(lines), encoding="utf-8")
 
@@ -60,9 +60,9 @@ def test_ends_with_a_model(order: Ordered, tmp_path: Path) -> None:
 
 def _dev(order: TrainingRequest) -> ExampleSet[Any]:
     """What `fit` keeps to judge on."""
-    from regard.training.finetuning.data import read_data
+    from regard.training.finetuning.data import read_splits
 
-    return read_data(order.task, order.data, None, table=None, parts=None)["dev"]
+    return read_splits(order.task, order.data, None, table=None, split_sizes=None)["dev"]
 
 
 def test_examples_are_drawn_always_the_same() -> None:
@@ -71,7 +71,7 @@ def test_examples_are_drawn_always_the_same() -> None:
     assert len(some.examples) == 10
     assert some == sample_examples(read, 10)
     assert [f"text {line - 1}" for line in some.lines] == some.examples
-    assert some.how == "how; 10 sampled"
+    assert some.description == "how; 10 sampled"
 
 
 def test_draws_as_many_as_it_is_told(order: Ordered) -> None:
@@ -89,7 +89,7 @@ def test_is_stopped(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def hear(job: TrainingJob, event: Mapping[str, Any]) -> None:
         heard(job, event)
-        if event["event"] == "step" and event["step"] == 3:
+        if event["type"] == "step" and event["step"] == 3:
             reached.set()
             assert goes_on.wait(60)
 
@@ -114,7 +114,7 @@ def test_what_someone_else_puts_there_survives_the_stop(order: Ordered, monkeypa
 
     def hear(job: TrainingJob, event: Mapping[str, Any]) -> None:
         heard(job, event)
-        if event["event"] == "step" and event["step"] == 2:
+        if event["type"] == "step" and event["step"] == 2:
             (folder / "notes.txt").write_text("mine")
             (folder / "seeds" / "notes.txt").write_text("mine")
             job.stop.set()

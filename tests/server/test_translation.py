@@ -33,7 +33,7 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 def open_at(page: Page, studio: str, **parameters: str) -> None:
     page.goto(f"{studio}/#translation?{urlencode({'text': TEXT, 'beam': '3', **parameters})}")
-    page.wait_for_selector(".keep")
+    page.wait_for_selector(".export-panel")
 
 
 def library(folder: str, text: str = TEXT, width: int = 3) -> TranslationSteps:
@@ -63,13 +63,15 @@ def check_table(page: Page, found: TranslationSteps, *, number: int, step: int, 
     """The four sub-steps on the page are the library's of this step."""
     looks, values = looks_of(found, number), values_of(found, layer, head)
     weights = looks.weights[layer, head, step]
-    assert page.locator(".looked tbody th").all_inner_texts() == list(map(visible, found.source.tokens))
-    np.testing.assert_allclose(read(page.locator(".looked .score")), looks.scores[layer, head, step], atol=0.0006)
-    np.testing.assert_allclose(read(page.locator(".looked .weight")), weights, atol=0.0006)
-    np.testing.assert_allclose(read(page.locator(".looked .value")), values[:, d], atol=0.0006)
-    products = read(page.locator(".looked .product"))
+    assert page.locator(".attention-steps tbody th").all_inner_texts() == list(map(visible, found.source.tokens))
+    np.testing.assert_allclose(
+        read(page.locator(".attention-steps .score")), looks.scores[layer, head, step], atol=0.0006
+    )
+    np.testing.assert_allclose(read(page.locator(".attention-steps .weight")), weights, atol=0.0006)
+    np.testing.assert_allclose(read(page.locator(".attention-steps .value")), values[:, d], atol=0.0006)
+    products = read(page.locator(".attention-steps .product"))
     np.testing.assert_allclose(products, weights * values[:, d], atol=0.0001)
-    [context] = read(page.locator(".looked .context"))
+    [context] = read(page.locator(".attention-steps .context"))
     assert context == pytest.approx(float(looks.context[layer, head, step, d]), abs=0.0001)
     assert sum(products) == pytest.approx(context, abs=0.0001 * len(products))
 
@@ -78,20 +80,20 @@ def test_the_slider_moves_with_the_arrow_keys(page: Page, address: str, folders:
     open_at(page, address, model=folders["transformer"], layer="1", head="1", d="5")
     found = library(folders["transformer"])
     told = found.hypotheses[0]
-    heading, slider = page.locator(".likely h2"), page.get_by_role("slider")
+    heading, slider = page.locator(".candidates h2"), page.get_by_role("slider")
     check_table(page, found, number=0, step=0, layer=1, head=1, d=5)
     slider.focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    expect(heading).to_contain_text("Time step 4 says")
-    page.locator(".said button").nth(6).click()  # and where the focus is not in a field
+    expect(heading).to_contain_text("Time step 4:")
+    page.locator(".steps button").nth(6).click()  # and where the focus is not in a field
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
-    expect(heading).to_contain_text(f"Time step 5 says {visible(told.steps[4].token)}: {told.steps[4].probability:.1%}")
+    expect(heading).to_contain_text(f"Time step 5: {visible(told.steps[4].token)} {told.steps[4].probability:.1%}")
     expect(page).to_have_url(re.compile("step=4(&|$)"))
     expect(slider).to_have_value("5")
     check_table(page, found, number=0, step=4, layer=1, head=1, d=5)
-    rows = page.locator(".likely tbody tr").all()
+    rows = page.locator(".candidates tbody tr").all()
     said, likeliest = (
         (told.steps[4].token, told.steps[4].probability),
         [(one.token, one.probability) for one in told.steps[4].likeliest],
@@ -99,7 +101,7 @@ def test_the_slider_moves_with_the_arrow_keys(page: Page, address: str, folders:
     shown = likeliest if said in likeliest else [said, *likeliest]
     texts = [[row.locator("th").inner_text(), row.locator(".number").inner_text()] for row in rows]
     assert texts == [[visible(token), f"{share:.2%}"] for token, share in shown]
-    assert page.locator(".said button").all_inner_texts() == list(map(visible, told.pieces.tokens))
+    assert page.locator(".steps button").all_inner_texts() == list(map(visible, told.pieces.tokens))
     expect(page.locator(".substeps h2")).to_have_text("Encoder-decoder attention at time step 5")
 
 
@@ -108,12 +110,16 @@ def test_the_mean_that_alignments_use(page: Page, address: str, folders: dict[st
     found = library(folders["transformer"])
     looks = looks_of(found, 0)
     assert load_translator(folders["transformer"]).alignment_heads.document() == {"layer": 0, "heads": [0, 1]}
-    assert set(page.locator(".looked .score").all_inner_texts()) == {"\N{EN DASH}"}
-    np.testing.assert_allclose(read(page.locator(".looked .weight")), looks.weights[0, :, 2].mean(0), atol=0.0006)
+    assert set(page.locator(".attention-steps .score").all_inner_texts()) == {"\N{EN DASH}"}
+    np.testing.assert_allclose(
+        read(page.locator(".attention-steps .weight")), looks.weights[0, :, 2].mean(0), atol=0.0006
+    )
     # Number 11 of 2 heads of 8 numbers is number 3 of head 1.
     products = looks.weights[0, 1, 2] * values_of(found, 0, 1)[:, 3]
-    np.testing.assert_allclose(read(page.locator(".looked .product")), products, atol=0.0001)
-    assert read(page.locator(".looked .context")) == pytest.approx([float(looks.context[0, 1, 2, 3])], abs=0.0001)
+    np.testing.assert_allclose(read(page.locator(".attention-steps .product")), products, atol=0.0001)
+    assert read(page.locator(".attention-steps .context")) == pytest.approx(
+        [float(looks.context[0, 1, 2, 3])], abs=0.0001
+    )
     page.get_by_role("button", name="Head 0", exact=True).click()
     page.locator('[name="d"]').fill("3")
     check_table(page, found, number=0, step=2, layer=0, head=0, d=3)
@@ -131,13 +137,13 @@ def test_recurrent_models(page: Page, address: str, folders: dict[str, str], nam
     open_at(page, address, model=folders[name], text=FRENCH, step="3", d="2", translation="1")
     found = library(folders[name], FRENCH)
     check_table(page, found, number=1, step=3, layer=0, head=0, d=2)
-    narration = page.locator(".narration").inner_text()
+    narration = page.locator(".explanations").inner_text()
     assert words in narration and ("Luong\N{RIGHT SINGLE QUOTATION MARK}s recipe" in narration) is (name != "additive")
     page.get_by_role("button", name="2. Score").click()
-    assert page.locator(".narration li").count() == 2 and page.locator(".looked .weight").count() == 0
+    assert page.locator(".explanations li").count() == 2 and page.locator(".attention-steps .weight").count() == 0
     recipe = "deck" if name == "additive" else "luong"
-    expect(page.locator(".substeps")).to_contain_text(f"one attention (score {name}, recipe {recipe})")
-    queries = {"dot": "at this step:", "general": "at this step:", "additive": "of the step before, as W s:"}
+    expect(page.locator(".substeps")).to_contain_text(f"(score {name}, recipe {recipe})")
+    queries = {"dot": "at this step:", "general": "at this step:", "additive": "of the previous step, as W s:"}
     expect(page.locator(".query")).to_contain_text(queries[name])
 
 
@@ -149,7 +155,7 @@ def test_another_hypothesis_of_the_beam(page: Page, address: str, folders: dict[
     page.locator('[name="translation"]').select_option("2")
     one = found.hypotheses[2].translation
     expect(page.locator(".translation")).to_contain_text(
-        f"3 of 3 by the beam; score {one.score:.3f}, log-probability {one.log_probability:.3f}"
+        f"3 of 3 of the beam; score {one.score:.3f}, log-probability {one.log_probability:.3f}"
     )
     check_table(page, found, number=2, step=1, layer=0, head=0, d=0)
 
@@ -176,19 +182,19 @@ def test_alignments_are_the_librarys(page: Page, address: str, folders: dict[str
     box = canvas.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] - 8, box["y"] + box["height"] - 8)
-    last = f"{expected.target[-1]} looks at {expected.source[-1]}: {expected.weights[-1][-1]:.3f}"
+    last = f"{expected.target[-1]} attends to {expected.source[-1]}: {expected.weights[-1][-1]:.3f}"
     expect(page.locator(".alignment .note")).to_have_text(last)
     page.mouse.click(box["x"] + box["width"] - 8, box["y"] + box["height"] - 8)
     expect(page).to_have_url(re.compile(rf"step={told.pieces.word_indices.index(len(expected.target) - 1)}(&|$)"))
-    page.get_by_role("button", name="pieces").click()
+    page.get_by_role("button", name="subwords").click()
     rows, columns = len(told.steps), len(found.source.tokens)
-    expect(canvas).to_have_attribute("aria-label", f"Soft alignment of {rows} target by {columns} source pieces")
+    expect(canvas).to_have_attribute("aria-label", f"Soft alignment of {rows} target by {columns} source subwords")
 
 
 def test_no_attention_is_said(page: Page, address: str, folders: dict[str, str], tmp_path: Path) -> None:
     open_at(page, address, model=folders["none"])
     expect(page.locator(".translation")).to_contain_text("No encoder-decoder attention")
-    assert page.locator(".looked, .alignment").count() == 0
+    assert page.locator(".attention-steps, .alignment").count() == 0
     told = library(folders["none"]).hypotheses[0]
     rows = list(csv.DictReader(io.StringIO(download(page, "CSV", tmp_path).read_text(encoding="utf-8"))))
     assert [float(row["probability"]) for row in rows] == pytest.approx([s.probability for s in told.steps], abs=1e-6)
@@ -196,7 +202,7 @@ def test_no_attention_is_said(page: Page, address: str, folders: dict[str, str],
 
 def test_the_view_begins_with_a_translator(page: Page, address: str, folders: dict[str, str]) -> None:
     page.goto(f"{address}/#translation")
-    page.wait_for_selector(".keep")
+    page.wait_for_selector(".export-panel")
     expect(page.locator("select[name=model]")).to_have_value(next(folders[name] for name in MODELS))
     assert page.locator("select[name=model] option").all_inner_texts() == [folders[name] for name in MODELS]
 
@@ -207,7 +213,7 @@ def test_a_model_that_is_no_translator(page: Page, address: str, folders: dict[s
     names = page.locator(".translation a").all_inner_texts()
     assert names == [folders[name] for name in MODELS]
     page.get_by_role("link", name=folders["general"]).click()
-    expect(page.locator(".looked")).to_be_visible()
+    expect(page.locator(".attention-steps")).to_be_visible()
     page.get_by_role("link", name=FRENCH).click()
     expect(page.locator(".both")).to_contain_text(FRENCH)
     expect(page.locator("select[name=model]")).to_have_value(folders["dot"])
@@ -240,17 +246,17 @@ def test_an_exported_file_works_from_disk(
     page: Page, browser: Browser, address: str, folders: dict[str, str], tmp_path: Path
 ) -> None:
     open_at(page, address, model=folders["additive"], step="4", translation="1", alignment="hard")
-    before = page.locator(".now").inner_text()
+    before = page.locator(".current").inner_text()
     file = download(page, "HTML", tmp_path)
     assert all(urlsplit(one).hostname == "www.w3.org" for one in addresses(file.read_text(encoding="utf-8")))
     with watched(browser) as alone:
         alone.context.set_offline(True)
         alone.goto(file.as_uri())
-        alone.wait_for_selector(".keep")
-        assert alone.locator(".now").inner_text() == before
+        alone.wait_for_selector(".export-panel")
+        assert alone.locator(".current").inner_text() == before
         assert alone.locator(".translation a").count() == 0
         alone.get_by_role("slider").press("ArrowRight")
-        expect(alone.locator(".likely h2")).to_contain_text("Time step 6 says")
+        expect(alone.locator(".candidates h2")).to_contain_text("Time step 6:")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark"), (390, "light")])
@@ -272,4 +278,4 @@ def test_any_text_is_shown_as_text(page: Page, address: str, folders: dict[str, 
     open_at(page, address, model=folders["transformer"], text=text)
     assert page.locator("main img, main b").count() == 0
     tokens = library(folders["transformer"], text).source.tokens
-    assert page.locator(".looked tbody th bdi").all_text_contents() == list(map(visible, tokens))
+    assert page.locator(".attention-steps tbody th bdi").all_text_contents() == list(map(visible, tokens))

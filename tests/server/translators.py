@@ -14,8 +14,8 @@ from regard.inference.translation.folder import save_translator
 from regard.inference.translation.model import TranslationModel, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords, train_subwords
 from regard.nn import Padded
-from regard.training.translation.build import new_model
 from regard.training.translation.config import TranslatorSection
+from regard.training.translation.trainer import new_model
 
 TEXT, FRENCH = "Ich muss auf den Markt gehen.", "Je suis étudiant."
 PAIRS = [TranslationPair(TEXT, "I must go to the market."), TranslationPair(FRENCH, "I am a student.")]

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from regard.models import Bert, BertConfig, Gpt, GptConfig
 from regard.nn import Packed, Padded
 from regard.training import loop
-from regard.training.loop import Clock, Counter, Step, Stopwatch, frugal, train
+from regard.training.loop import Step, StepProgress, Stopwatch, TimeProgress, enable_gradient_checkpointing, train
 
 
 class Regression(nn.Module):
@@ -46,7 +46,7 @@ def steps(
     **options: Any,
 ) -> list[Step]:
     plain = torch.optim.SGD(module.parameters(), lr=99.0)
-    return list(train(module, batches, [plain], progress=Counter(count), rate=rate, **options))
+    return list(train(module, batches, [plain], progress=StepProgress(count), learning_rate=rate, **options))
 
 
 def weights(module: nn.Module) -> Tensor:
@@ -73,15 +73,15 @@ def test_parts_of_a_batch_are_one_batch() -> None:
     for a, b in zip(one, three, strict=True):
         assert b.losses.keys() == a.losses.keys()
         torch.testing.assert_close(b.losses["half"], a.losses["half"], atol=1e-6, rtol=0)
-        torch.testing.assert_close(b.norm, a.norm, atol=1e-6, rtol=0)
+        torch.testing.assert_close(b.grad_norm, a.grad_norm, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("clip", [0.01, 1000.0, math.inf])
 def test_a_long_gradient_is_made_shorter_and_a_short_one_stays(clip: float) -> None:
     module = Regression()
     before = weights(module)
-    (step,) = steps(module, repeat([task()]), 1, rate=lambda done: 1.0, clip=clip)
-    norm = step.norm.item()
+    (step,) = steps(module, repeat([task()]), 1, rate=lambda done: 1.0, max_grad_norm=clip)
+    norm = step.grad_norm.item()
     assert 0.01 < norm < 1000
     moved = torch.linalg.vector_norm(weights(module) - before).item()
     assert moved == pytest.approx(min(norm, clip), rel=1e-4)
@@ -90,8 +90,10 @@ def test_a_long_gradient_is_made_shorter_and_a_short_one_stays(clip: float) -> N
 def test_the_rate_follows_the_progress() -> None:
     module, used = Regression(), []
     plain = torch.optim.SGD(module.parameters(), lr=99.0)
-    for step in train(module, repeat([task()]), [plain], progress=Counter(4), rate=lambda done: 0.1 * (1 - done)):
-        used.append((step.number, step.progress, step.rate, plain.param_groups[0]["lr"]))
+    for step in train(
+        module, repeat([task()]), [plain], progress=StepProgress(4), learning_rate=lambda done: 0.1 * (1 - done)
+    ):
+        used.append((step.number, step.progress, step.learning_rate, plain.param_groups[0]["lr"]))
     rates = [0.1, 0.075, 0.05, 0.025]
     assert used == [(k, k / 4, pytest.approx(rates[k]), pytest.approx(rates[k])) for k in range(4)]
 
@@ -123,7 +125,7 @@ def test_who_stops_iterating_stops_after_a_whole_step() -> None:
             yield data
 
     plain = torch.optim.SGD(stopped.parameters(), lr=0.1)
-    running = train(stopped, source(), [plain], progress=Counter(9), rate=lambda done: 0.1)
+    running = train(stopped, source(), [plain], progress=StepProgress(9), learning_rate=lambda done: 0.1)
     assert [step.number for step in islice(running, 2)] == [0, 1]
     steps(whole, [data, data], 9)
     assert torch.equal(weights(stopped), weights(whole))
@@ -140,7 +142,7 @@ def test_halves_are_for_products_only() -> None:
     module.linear.register_forward_hook(lambda part, inputs, output: seen.append(output.dtype))
     gradients = []
     module.linear.weight.register_post_accumulate_grad_hook(lambda weight: gradients.append(weight.grad.dtype))
-    done = steps(module, repeat([task()]), 40, half=torch.bfloat16)
+    done = steps(module, repeat([task()]), 40, autocast=torch.bfloat16)
     assert {*seen} == {torch.bfloat16} and {*gradients} == {torch.float32}
     assert module.linear.weight.dtype == torch.float32
     assert done[-1].losses["loss"] < done[0].losses["loss"] / 4
@@ -176,7 +178,7 @@ def test_frugal_gives_the_same_gradients(layout: str) -> None:
     torch.manual_seed(2)
     assert not torch.equal(model(ids, lengths, **options), model(ids, lengths, **options))  # dropout is on
     seen.clear()
-    frugal(model)
+    enable_gradient_checkpointing(model)
     assert torch.equal(gradient(), plain)
     assert len(seen) == 2  # on the way there, and again on the way back
 
@@ -202,10 +204,10 @@ def test_processes_add_up_their_gradients_once_a_step() -> None:
         return ready
 
     module.register_comm_hook(None, lambda state, bucket: told(bucket))
-    done = steps(module, repeat([task(), task(), task()]), 2, clip=math.inf)
+    done = steps(module, repeat([task(), task(), task()]), 2, max_grad_norm=math.inf)
     assert len(sums) == len(done) == 2
     # It is the whole sum that goes round.
-    assert [torch.linalg.vector_norm(each).item() for each in sums] == pytest.approx([s.norm.item() for s in done])
+    assert [torch.linalg.vector_norm(each).item() for each in sums] == pytest.approx([s.grad_norm.item() for s in done])
 
 
 @pytest.fixture
@@ -218,19 +220,19 @@ def time(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_a_stopwatch_counts_while_it_runs(time: list[float]) -> None:
     watch = Stopwatch(5.0)
     time[0] += 1
-    assert watch.used == 5
+    assert watch.elapsed == 5
     watch.start()
     time[0] += 2
-    assert watch.used == 7
+    assert watch.elapsed == 7
     watch.start()  # runs already
     time[0] += 1
     watch.pause()
     time[0] += 10
-    assert watch.used == 8
+    assert watch.elapsed == 8
     watch.pause()
     watch.start()
     time[0] += 0.5
-    assert watch.used == 8.5
+    assert watch.elapsed == 8.5
 
 
 def test_a_clock_ends_a_run_after_a_whole_step(time: list[float]) -> None:
@@ -238,9 +240,11 @@ def test_a_clock_ends_a_run_after_a_whole_step(time: list[float]) -> None:
     watch.start()
     module, seen = Regression(), []
     plain = torch.optim.SGD(module.parameters(), lr=0.1)
-    for step in train(module, repeat([task()]), [plain], progress=Clock(10.0, watch), rate=lambda done: 1 - done):
-        seen.append((step.number, step.progress, step.rate))
+    for step in train(
+        module, repeat([task()]), [plain], progress=TimeProgress(10.0, watch), learning_rate=lambda done: 1 - done
+    ):
+        seen.append((step.number, step.progress, step.learning_rate))
         time[0] += 1.5
     assert [number for number, _, _ in seen] == [0, 1, 2]
     assert [value for step in seen for value in step[1:]] == pytest.approx([0.6, 0.4, 0.75, 0.25, 0.9, 0.1])
-    assert Clock(10.0, watch)(3) == 1.0
+    assert TimeProgress(10.0, watch)(3) == 1.0

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.models import Bert, BertConfig, Gpt, GptConfig
-from regard.training.optimizer import Muon, build, groups, orthogonalised, set_rate
+from regard.training.optimizer import Muon, build_optimizers, orthogonalize, parameter_groups, set_learning_rate
 
 RATE = 0.05
 
@@ -56,7 +56,7 @@ def reference(matrix: Tensor, gradients: list[Tensor], *, momentum: float, weigh
 def test_matrices_decay_biases_and_norms_do_not() -> None:
     model = tiny_bert()
     model.pooler.requires_grad_(False)
-    decaying, others = groups(model, weight_decay=0.3)
+    decaying, others = parameter_groups(model, weight_decay=0.3)
     assert (decaying["weight_decay"], others["weight_decay"]) == (0.3, 0.0)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     decays = {names[id(parameter)] for parameter in decaying["params"]}
@@ -68,13 +68,13 @@ def test_matrices_decay_biases_and_norms_do_not() -> None:
 
 
 def test_a_model_without_matrices_has_one_group() -> None:
-    assert [group["weight_decay"] for group in groups(nn.LayerNorm(4), weight_decay=0.3)] == [0.0]
+    assert [group["weight_decay"] for group in parameter_groups(nn.LayerNorm(4), weight_decay=0.3)] == [0.0]
 
 
 def test_adamw_is_torchs(device: torch.device) -> None:
     ours, theirs = tiny_bert().to(device), tiny_bert().to(device)
     theirs.load_state_dict(ours.state_dict())
-    [optimizer] = build(ours, name="adamw", rate=RATE, betas=(0.8, 0.9), eps=1e-5, weight_decay=0.3)
+    [optimizer] = build_optimizers(ours, name="adamw", learning_rate=RATE, betas=(0.8, 0.9), eps=1e-5, weight_decay=0.3)
     split: dict[str, list[nn.Parameter]] = {"matrices": [], "vectors": []}
     for parameter in theirs.parameters():
         split["matrices" if parameter.ndim == 2 else "vectors"].append(parameter)
@@ -92,7 +92,7 @@ def test_adamw_is_torchs(device: torch.device) -> None:
 
 def test_muon_takes_the_layers_matrices_and_adamw_the_rest() -> None:
     model = tiny_bert()
-    muon, adam = build(model, name="muon", rate=RATE)
+    muon, adam = build_optimizers(model, name="muon", learning_rate=RATE)
     assert isinstance(muon, Muon) and isinstance(adam, torch.optim.AdamW)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     taken = Counter(names[id(p)] for each in (muon, adam) for group in each.param_groups for p in group["params"])
@@ -110,7 +110,7 @@ def test_muon_is_the_reference_matrix_by_matrix() -> None:
     parameters = {name: nn.Parameter(torch.randn(shape)) for name, shape in shapes.items()}
     before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
     gradients = {name: [torch.randn(shape) for _ in range(4)] for name, shape in shapes.items()}
-    muon = Muon(parameters.values(), rate=RATE, weight_decay=0.3, momentum=0.8)
+    muon = Muon(parameters.values(), lr=RATE, weight_decay=0.3, momentum=0.8)
     for number in range(4):
         for name, parameter in parameters.items():
             parameter.grad = gradients[name][number].clone()
@@ -124,7 +124,7 @@ def test_muon_is_the_reference_matrix_by_matrix() -> None:
 def test_a_fused_projection_is_three_matrices() -> None:
     model = tiny_bert()
     model.encoder.layers[1].requires_grad_(False)
-    muon, _ = build(model, name="muon", rate=RATE, weight_decay=0.3)
+    muon, _ = build_optimizers(model, name="muon", learning_rate=RATE, weight_decay=0.3)
     weight = model.encoder.layers[0].attention.project.weight
     before, gradients = weight.detach().clone(), []
     for seed in range(3):
@@ -140,7 +140,7 @@ def test_a_fused_projection_is_three_matrices() -> None:
 
 def test_groups_keep_their_own_rates() -> None:
     slow, fast = nn.Parameter(torch.eye(4)), nn.Parameter(torch.eye(4))
-    muon = Muon([{"params": [slow], "lr": RATE / 10}, {"params": [fast]}], rate=RATE)
+    muon = Muon([{"params": [slow], "lr": RATE / 10}, {"params": [fast]}], lr=RATE)
     slow.grad = fast.grad = torch.randn(4, 4)
     muon.step()
     torch.testing.assert_close((slow - torch.eye(4)) * 10, fast - torch.eye(4), rtol=1e-3, atol=1e-5)
@@ -149,7 +149,7 @@ def test_groups_keep_their_own_rates() -> None:
 
 def test_the_update_is_as_large_as_adamws(device: torch.device) -> None:
     weight = nn.Parameter(torch.zeros(32, 128, device=device))
-    muon = Muon([weight], rate=1.0)
+    muon = Muon([weight], lr=1.0)
     weight.grad = torch.randn(32, 128, device=device) * 1e-4
     muon.step()
     assert weight.detach().square().mean().sqrt().item() == pytest.approx(0.2, rel=0.25)
@@ -158,14 +158,14 @@ def test_the_update_is_as_large_as_adamws(device: torch.device) -> None:
 @pytest.mark.parametrize("shape", [(2, 8, 32), (2, 32, 8)])
 def test_singular_values_end_near_one(shape: tuple[int, int, int], device: torch.device) -> None:
     matrices = torch.randn(shape, device=device) * torch.tensor([1e-3, 1e3], device=device)[:, None, None]
-    values = torch.linalg.svdvals(orthogonalised(matrices).float())
+    values = torch.linalg.svdvals(orthogonalize(matrices).float())
     assert values.min() > 0.6 and values.max() < 1.3
-    assert not orthogonalised(torch.zeros(shape)).any()  # no gradient, no update, and no NaN
+    assert not orthogonalize(torch.zeros(shape)).any()  # no gradient, no update, and no NaN
 
 
 def test_a_parameter_without_a_gradient_stays() -> None:
     moved, left = nn.Parameter(torch.eye(4)), nn.Parameter(torch.eye(4))
-    muon = Muon([moved, left], rate=RATE, weight_decay=0.5)
+    muon = Muon([moved, left], lr=RATE, weight_decay=0.5)
     moved.grad = torch.randn(4, 4)
     muon.step()
     assert not torch.equal(moved, torch.eye(4)) and torch.equal(left, torch.eye(4))
@@ -187,10 +187,10 @@ def test_a_small_problem_is_learned(name: str, device: torch.device) -> None:
     )
     model = Gpt(config).to(device)
     ids = torch.cartesian_prod(*(torch.arange(4, device=device) for _ in range(4)))
-    optimizers = build(model, name=name, rate=0.03)
+    optimizers = build_optimizers(model, name=name, learning_rate=0.03)
     losses = []
     for step in range(80):
-        set_rate(optimizers, 0.03 * (1 - step / 80))
+        set_learning_rate(optimizers, 0.03 * (1 - step / 80))
         loss = F.cross_entropy(model.logits(model(ids)[:, -1]), ids[:, 0])
         loss.backward()
         for optimizer in optimizers:
@@ -202,7 +202,7 @@ def test_a_small_problem_is_learned(name: str, device: torch.device) -> None:
 
 def test_a_restored_state_goes_on_the_same_way() -> None:
     models = [tiny_bert(), tiny_bert()]
-    running = [build(model, name="muon", rate=RATE) for model in models]
+    running = [build_optimizers(model, name="muon", learning_rate=RATE) for model in models]
     for seed in range(3):
         give_gradients(models[0], seed)
         for optimizer in running[0]:
@@ -220,8 +220,8 @@ def test_a_restored_state_goes_on_the_same_way() -> None:
 
 
 def test_the_rate_is_set_everywhere() -> None:
-    optimizers = build(tiny_bert(), name="muon", rate=1.0)
-    set_rate(optimizers, 0.25)
+    optimizers = build_optimizers(tiny_bert(), name="muon", learning_rate=1.0)
+    set_learning_rate(optimizers, 0.25)
     assert {group["lr"] for optimizer in optimizers for group in optimizer.param_groups} == {0.25}
 
 
@@ -233,12 +233,12 @@ def test_a_closure_is_run_with_gradients() -> None:
         loss.backward()
         return loss.item()
 
-    assert Muon([weight], rate=RATE).step(closure) == 4.0
+    assert Muon([weight], lr=RATE).step(closure) == 4.0
     assert weight.detach().square().sum() < 4.0
 
 
 def test_what_cannot_be_built_is_refused() -> None:
     with pytest.raises(InputError, match=r"unknown optimizer 'moun'; did you mean 'muon'\?"):
-        build(tiny_bert(), name="moun", rate=RATE)  # type: ignore[arg-type]
+        build_optimizers(tiny_bert(), name="moun", learning_rate=RATE)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="this model has none; use adamw"):
-        build(nn.Linear(4, 4), name="muon", rate=RATE)
+        build_optimizers(nn.Linear(4, 4), name="muon", learning_rate=RATE)

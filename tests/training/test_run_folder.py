@@ -10,6 +10,7 @@ import pytest
 
 from regard.checkpoints.files import write_folder
 from regard.errors import InputError
+from regard.events import Note
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.run_folder import RunFolder
 from tests.crashes import Crash, die_after
@@ -24,11 +25,11 @@ def test_a_run_begins_ends_and_leaves_no_work(tmp_path: Path) -> None:
     run, told = folder(tmp_path / "new"), []
     run.open(resume=False)
     with run.running(told.append) as note:
-        note("step", loss=1.5)
+        note(Note(message="halfway"))
         (run.work / "checkpoint").write_text("half way")
         (run.path / "report.json").write_text('{"score": 3}')
         assert folder(run.path).finished() is None, "there is still work"
-    assert not run.work.exists() and told[0]["loss"] == 1.5
+    assert not run.work.exists() and told[0].message == "halfway"
     assert (run.path / "events.jsonl").read_text().count("\n") == 1
     assert folder(run.path).finished() == {"score": 3}
     assert folder(run.path, "training.num_epochs=9").finished() is None
@@ -41,11 +42,11 @@ def test_a_run_that_was_cut_goes_on_with_the_same_settings_only(tmp_path: Path) 
     with pytest.raises(KeyboardInterrupt), run.running(lambda event: None):
         raise KeyboardInterrupt
     assert run.work.is_dir()
-    with pytest.raises(InputError, match="holds a run that was begun: go on with --resume"):
+    with pytest.raises(InputError, match="holds an unfinished run: continue it with --resume"):
         folder(tmp_path).open(resume=False)
-    with pytest.raises(InputError, match=r"begun otherwise: training\.num_epochs was 3 and is 9"):
+    with pytest.raises(InputError, match=r"other settings or data: training\.num_epochs was 3 and is 9"):
         folder(tmp_path, "training.num_epochs=9").open(resume=True)
-    with pytest.raises(InputError, match="begun otherwise: data"):
+    with pytest.raises(InputError, match="other settings or data: data"):
         folder(tmp_path, data=(1, 3)).open(resume=True)
     folder(tmp_path).open(resume=True)
 
@@ -136,7 +137,7 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
         (run.work / "0.json").write_text("ours")
         raise KeyboardInterrupt
     (tmp_path / "regard.json").unlink()
-    with pytest.raises(InputError, match="holds a run that was begun"):
+    with pytest.raises(InputError, match="holds an unfinished run"):
         folder(tmp_path).open(resume=False)
     finish(folder(tmp_path))
     assert not run.work.exists()

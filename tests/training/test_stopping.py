@@ -35,17 +35,17 @@ def own(number: int, frame: object) -> None:
 @pytest.mark.parametrize("number", BOTH)
 def test_a_signal_asks_and_does_no_more(number: signal.Signals) -> None:
     with stopping() as stop:
-        assert not stop.asked
-        stop.now()  # nobody asked
+        assert not stop.requested
+        stop.deliver()  # nobody asked
         signal.raise_signal(number)
-        assert stop.asked and stop.signal == number
+        assert stop.requested and stop.signal == number
 
 
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
 def test_then_it_does_what_it_would_have_done(number: signal.Signals, error: type[BaseException]) -> None:
     with pytest.raises(error) as raised, stopping() as stop:
         signal.raise_signal(number)
-        stop.now()
+        stop.deliver()
     assert not isinstance(raised.value, SystemExit) or raised.value.code == 143
 
 
@@ -53,7 +53,7 @@ def test_a_handler_of_the_program_has_the_last_word() -> None:
     signal.signal(signal.SIGTERM, own)
     with pytest.raises(Ended), stopping() as stop:
         signal.raise_signal(signal.SIGTERM)
-        stop.now()
+        stop.deliver()
 
 
 @pytest.mark.parametrize("second", BOTH)
@@ -77,9 +77,9 @@ def test_what_is_ignored_stays_so() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with stopping() as stop:
         signal.raise_signal(signal.SIGINT)
-        assert not stop.asked
+        assert not stop.requested
         signal.raise_signal(signal.SIGTERM)
-        assert stop.asked
+        assert stop.requested
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
 
@@ -93,5 +93,5 @@ def test_another_thread_goes_without() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert len(found) == 1 and not found[0].asked
+    assert len(found) == 1 and not found[0].requested
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from regard.training.world import World, joined
+from regard.training.world import World, join_world
 
 PROGRAM = """
 import json, os, sys, time
 os.environ |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[1]}
 import torch
-from regard.training.world import joined
+from regard.training.world import join_world
 
 child = os.fork()
 rank = 1 if child == 0 else 0
@@ -27,25 +27,25 @@ os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
 def fail():
     raise ValueError("no disk")
 
-with joined() as world:
+with join_world() as world:
     done = []
     found = {
-        "world": [world.rank, world.size, world.local, world.first],
+        "world": [world.rank, world.size, world.local_rank, world.is_main],
         "gpu": str(world.device(torch.device("cuda"))),
-        "agreed": world.agree(rank + 0.1, 7.0),
+        "agreed": world.broadcast(rank + 0.1, 7.0),
         "mean": world.mean(rank + 1.0, 2.0 * rank),
-        "highest": world.highest(float(5 + rank)),
+        "highest": world.max(float(5 + rank)),
     }
     begin = time.monotonic()
-    world.first_does(lambda: (time.sleep(0.5), done.append(1)))
+    world.run_on_main(lambda: (time.sleep(0.5), done.append(1)))
     found |= {"done": done, "waited": time.monotonic() - begin}
     if rank == 0:
         time.sleep(0.5)
     begin = time.monotonic()
-    world.wait()
+    world.barrier()
     found["waited at the barrier"] = time.monotonic() - begin
     try:
-        world.first_does(fail)
+        world.run_on_main(fail)
     except BaseException as error:
         found["error"] = repr(error)
 os.write(1, (json.dumps(found) + "\\n").encode())
@@ -100,14 +100,14 @@ def test_one_process_needs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     done: list[int] = []
-    with joined() as world:
-        assert world == World(0, 1, 0) and world.first
-        assert world.agree(1.0, 2.0) == world.mean(1.0, 2.0) == (1.0, 2.0)
-        assert world.highest(3.0) == 3.0
-        world.wait()
-        world.first_does(lambda: done.append(1))
+    with join_world() as world:
+        assert world == World(0, 1, 0) and world.is_main
+        assert world.broadcast(1.0, 2.0) == world.mean(1.0, 2.0) == (1.0, 2.0)
+        assert world.max(3.0) == 3.0
+        world.barrier()
+        world.run_on_main(lambda: done.append(1))
         with pytest.raises(ZeroDivisionError):
-            world.first_does(lambda: done.append(1 // 0))
+            world.run_on_main(lambda: done.append(1 // 0))
     assert done == [1]
     assert not torch.distributed.is_initialized()
 
@@ -115,7 +115,7 @@ def test_one_process_needs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_torchrun_may_start_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    with joined() as world:
+    with join_world() as world:
         assert world == World()
 
 

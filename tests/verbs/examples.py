@@ -21,8 +21,11 @@ EXAMPLES: dict[str, Example] = {
     "fill": Example(
         {"text": "the _ was good", "model": "MODEL", "top": 3}, {"text": "no blank", "model": "MODEL"}, "_ or [MASK]"
     ),
-    # embed:
-    #
+    "embed": Example(
+        {"source": ["the film was good", "a day"], "model": "MODEL", "normalize": True},
+        {"source": ["a day"], "model": "MODEL", "pooling": "none"},
+        "name an output file",
+    ),
     "compare": Example(
         {"text": "he was a _", "text_b": "she was a _", "model": "MODEL", "top": 5},
         {"text": "[a|b] [c|d] [e|f] _", "model": "MODEL"},
@@ -38,8 +41,11 @@ EXAMPLES: dict[str, Example] = {
         {"source": ["the film"], "model": "GPT", "stride": 99},
         "stride is 99",
     ),
-    # generate:
-    #
+    "generate": Example(
+        {"prompt": "the film", "model": "GPT", "max_new_tokens": 4, "seed": 3},
+        {"prompt": "the film", "model": "GPT", "length_penalty": 2},
+        "length_penalty is for beam search",
+    ),
     "score": Example(
         {"source": ["the film was good", "a day"], "model": "GPT"},
         {"source": ["a day"], "model": "CLASSIFIER"},
@@ -56,8 +62,11 @@ EXAMPLES: dict[str, Example] = {
     #
     # train:
     #
-    # translate:
-    #
+    "translate": Example(
+        {"model": "TRANSLATOR", "source": "the dog sees a cat", "num_beams": 2, "num_return_sequences": 2},
+        {"model": "TRANSLATOR", "source": "the dog sees", "num_beams": 2, "num_return_sequences": 3},
+        "num_return_sequences is 3",
+    ),
     "evaluate": Example(
         {"model": "CLASSIFIER", "data": "LABELED"},
         {"model": "MODEL", "data": "LABELED"},

@@ -1,4 +1,4 @@
-// Questions to the studio's server. Knows addresses and errors, no view.
+// Requests to the studio's server.
 import { store } from "./store";
 import type { Payload } from "./view";
 
@@ -6,42 +6,42 @@ export type Kind = "reader" | "writer" | "translator" | "tuned" | "unknown";
 
 export interface Model {
   readonly name: string;
-  /** What it is good for; of a hub's model unknown until it is loaded. */
+  /** What the model can do; "unknown" for a hub model that is not loaded yet. */
   readonly kind: Kind;
   readonly state: "loading" | "ready" | "failed";
   readonly error: string;
-  /** Whether it looks at pictures instead of reading. */
+  /** Whether the model takes images instead of text. */
   readonly sees: boolean;
 }
 
-/** Incremented when the studio's list of models has changed, for example after a training. */
+/** Incremented when the studio's list of models changes, for example after a training run. */
 export const modelsChanged = store(0);
 
-/** A name for this tab, so that the server lets tabs take turns. */
+/** Identifies this browser tab, so that the server can schedule tabs fairly. */
 const TAB = Math.random().toString(36).slice(2);
 
-export async function models(): Promise<readonly Model[]> {
-  return (JSON.parse(await answer(fetch("api/models"))) as { models: Model[] }).models;
+export async function fetchModels(): Promise<readonly Model[]> {
+  return ((await readJson(fetch("api/models"))) as { models: Model[] }).models;
 }
 
-export async function ask(view: string, args: object, signal: AbortSignal): Promise<Payload> {
-  return JSON.parse(await answer(post(`api/${view}`, args, signal))) as Payload;
+export async function request<T = Payload>(name: string, args: object, signal: AbortSignal | null = null): Promise<T> {
+  return (await readJson(post(`api/${name}`, args, signal))) as T;
 }
 
-/** Have the server keep a picture; what this gives names it in a question. */
-export async function sendPicture(file: File): Promise<string> {
+/** Uploads an image; returns the name by which requests refer to it. */
+export async function uploadImage(file: File): Promise<string> {
   const content = await new Promise<string>((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve((reader.result as string).replace(/^[^,]*,/, ""));
     reader.onerror = () => reject(new Error(`${file.name} cannot be read`));
     reader.readAsDataURL(file);
   });
-  return (JSON.parse(await answer(post("api/picture", { name: file.name, content }))) as { image: string }).image;
+  return (await request<{ image: string }>("picture", { name: file.name, content })).image;
 }
 
-/** The self-contained page of a view, opened at this place. */
-export async function exported(view: string, args: object): Promise<string> {
-  return answer(post(`api/${view}/page`, args));
+/** The self-contained HTML page of a view. */
+export async function exportPage(view: string, args: object): Promise<string> {
+  return readText(post(`api/${view}/page`, args));
 }
 
 export function post(address: string, args: object, signal: AbortSignal | null = null): Promise<Response> {
@@ -49,21 +49,28 @@ export function post(address: string, args: object, signal: AbortSignal | null =
   return fetch(address, { method: "POST", headers, body: JSON.stringify(args), signal });
 }
 
-async function answer(request: Promise<Response>): Promise<string> {
+async function readJson(pending: Promise<Response>): Promise<unknown> {
+  return JSON.parse(await readText(pending));
+}
+
+async function readText(pending: Promise<Response>): Promise<string> {
   let response: Response;
   try {
-    response = await request;
+    response = await pending;
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new Error("The studio does not answer. Is `regard studio` still running?");
   }
   const text = await response.text();
   if (response.ok) return text;
-  let said = text;
+  throw new Error(errorMessage(text) || `the studio answered ${response.status}`);
+}
+
+/** The message of an error response; the text itself if it does not come from the studio. */
+export function errorMessage(text: string): string {
   try {
-    said = (JSON.parse(text) as { error?: string }).error ?? text;
+    return (JSON.parse(text) as { error?: string }).error ?? text;
   } catch {
-    // not from the studio; shown as it is
+    return text;
   }
-  throw new Error(said || `the studio answered ${response.status}`);
 }

@@ -1,15 +1,16 @@
-// A canvas as sharp as the screen, drawn again when its inputs or the colours change. Knows pixels, no view.
+// A canvas at the resolution of the screen, redrawn when its inputs or the theme change.
 import type { CanvasHTMLAttributes, RefObject } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { canvasPainter, type Painter } from "./painter";
 import { colors } from "./theme";
 
-const LARGEST = 16384; // device pixels of a side
+const MAX_SIDE = 16384; // device pixels
 
 interface Props {
   readonly width: number;
   readonly height: number;
-  draw(context: CanvasRenderingContext2D): void;
-  /** What the drawing depends on; the colours are always among it. */
+  draw(painter: Painter, context: CanvasRenderingContext2D): void;
+  /** What the drawing depends on besides the theme. */
   readonly inputs: readonly unknown[];
   readonly label?: string;
   readonly canvas?: CanvasHTMLAttributes<HTMLCanvasElement>;
@@ -17,16 +18,16 @@ interface Props {
 
 export function Canvas({ width, height, draw, inputs, label, canvas }: Props) {
   const element = useRef<HTMLCanvasElement>(null);
-  const look = colors.use();
+  const theme = colors.use();
   useLayoutEffect(() => {
     const context = element.current?.getContext("2d");
     if (!context || !width || !height) return;
-    const scale = Math.min(devicePixelRatio || 1, LARGEST / Math.max(width, height));
+    const scale = Math.min(devicePixelRatio || 1, MAX_SIDE / Math.max(width, height));
     context.canvas.width = Math.round(width * scale);
     context.canvas.height = Math.round(height * scale);
     context.scale(scale, scale);
-    draw(context);
-  }, [width, height, look, ...inputs]);
+    draw(canvasPainter(context, theme.ink), context);
+  }, [width, height, theme, ...inputs]);
   const accessible = label ? { role: "img" as const, "aria-label": label } : { "aria-hidden": "true" as const };
   return <canvas ref={element} style={{ width: `${width}px`, height: `${height}px` }} {...accessible} {...canvas} />;
 }

@@ -1,25 +1,28 @@
-// What surrounds every view: the lines that reproduce it, and the files to keep. Knows no view.
+// A view with what surrounds it: files to download, and the commands that reproduce the result.
 import { useState } from "preact/hooks";
-import { exported } from "./api";
-import { countFormulas, csv, download, json, neutralizeFormulas, png, svg } from "./files";
-import { formatRoute, currentRoute } from "./route";
-import type { Payload, View } from "./view";
+import { exportPage } from "./api";
+import { canvasPainter, svgPainter } from "./painter";
+import { currentRoute, formatRoute } from "./route";
+import { colors } from "./theme";
+import type { Drawing, Payload, Table, View } from "./view";
+
+const MAX_CANVAS = 16000; // pixels per side that browsers support
 
 interface Props {
   readonly view: View;
   readonly payload: Payload;
-  /** The arguments the studio asked with; none in an exported file. */
+  /** The arguments of the studio's request; undefined in an exported file. */
   readonly args?: Readonly<Record<string, string>>;
 }
 
-export function Frame({ view, payload, args }: Props) {
+export function ViewWithExports({ view, payload, args }: Props) {
   const { Show } = view;
   return (
     <>
       <Show payload={payload} />
-      <section class="keep" aria-labelledby="keep">
-        <h2 id="keep">Keep or reproduce this</h2>
-        <Files view={view} payload={payload} {...(args && { args })} />
+      <section class="export-panel" aria-labelledby="export-panel">
+        <h2 id="export-panel">Export or reproduce</h2>
+        <Downloads view={view} payload={payload} {...(args && { args })} />
         <Code title="Command line" text={payload.cli} />
         <Code title="Python" text={payload.python} />
       </section>
@@ -27,79 +30,142 @@ export function Frame({ view, payload, args }: Props) {
   );
 }
 
-function Files({ view, payload, args }: Props) {
-  const [said, say] = useState("");
+/** Creates a file; a returned text is added to the status line. */
+type Action = () => string | void | Promise<void>;
+
+function Downloads({ view, payload, args }: Props) {
+  const [status, setStatus] = useState("");
   const [exact, setExact] = useState(false);
   const name = `regard-${view.name}`;
-  /** What it returns is told besides. */
-  type Action = () => string | void | Promise<void>;
-  const table = () => {
-    const found = view.table(payload, currentRoute.get());
-    const formulas = exact ? 0 : countFormulas(found);
-    download(csv(formulas ? neutralizeFormulas(found) : found), `${name}.csv`, "text/csv");
-    if (!formulas) return "";
-    return `An apostrophe was put before ${formulas} ${formulas === 1 ? "cell" : "cells"} that a spreadsheet would take for a formula.`;
+  const drawing = () => view.drawing(payload, currentRoute.get());
+  const table = () => view.table(payload, currentRoute.get());
+  const saveCsv = () => {
+    const formulas = exact ? 0 : countFormulas(table());
+    download(csv(formulas ? neutralizeFormulas(table()) : table()), `${name}.csv`, "text/csv");
+    return formulas ? `An apostrophe was added before ${formulas} ${formulas === 1 ? "cell" : "cells"} that a spreadsheet would read as a formula.` : "";
   };
-  const kinds: [string, string, Action][] = [
-    ["SVG", "picture as SVG", () => download(svg(view.drawing(payload, currentRoute.get())), `${name}.svg`, "image/svg+xml")],
-    ["PNG", "picture as PNG", async () => download(await png(view.drawing(payload, currentRoute.get())), `${name}.png`, "image/png")],
-    ["CSV", "numbers shown as CSV", table],
-    ["JSON", "numbers shown as JSON", () => download(json(view.table(payload, currentRoute.get())), `${name}.json`, "application/json")],
-    ["Link", "copy the address of this very view", async () => copy(addressOf(view, args))],
+  const savePage = async () => download(await exportPage(view.name, { ...args, place: formatRoute(currentRoute.get()) }), `${name}.html`, "text/html");
+  const actions: [string, string, Action][] = [
+    ...(args ? ([["HTML", "the whole view in one file that works offline", savePage]] as [string, string, Action][]) : []),
+    ["SVG", "picture as SVG", () => download(svg(drawing()), `${name}.svg`, "image/svg+xml")],
+    ["PNG", "picture as PNG", async () => download(await png(drawing()), `${name}.png`, "image/png")],
+    ["CSV", "numbers as CSV", saveCsv],
+    ["JSON", "numbers as JSON", () => download(json(table()), `${name}.json`, "application/json")],
+    ["Link", "copy a permalink to this view", () => navigator.clipboard.writeText(permalink(view, args))],
   ];
-  if (args) {
-    const page = async () =>
-      download(await exported(view.name, { ...args, place: formatRoute(currentRoute.get()) }), `${name}.html`, "text/html");
-    kinds.unshift(["HTML", "the whole view in one file that works offline", page]);
-  }
-  const act = (title: string, action: Action) => {
-    say("");
+  const run = (title: string, action: Action) => {
+    setStatus("");
     Promise.resolve()
       .then(action)
-      .then((besides) => say([title === "Link" ? "Link copied." : `${title} file made.`, besides].filter(Boolean).join(" ")))
-      .catch((error: unknown) => say(error instanceof Error ? error.message : String(error)));
+      .then((message) => setStatus([title === "Link" ? "Link copied." : `${title} file saved.`, message].filter(Boolean).join(" ")))
+      .catch((error: unknown) => setStatus(error instanceof Error ? error.message : String(error)));
   };
   return (
     <div class="files">
-      {kinds.map(([title, about, action]) => (
-        <button key={title} type="button" title={about} onClick={() => act(title, action)}>
+      {actions.map(([title, about, action]) => (
+        <button key={title} type="button" title={about} onClick={() => run(title, action)}>
           {title}
         </button>
       ))}
-      <label title="Otherwise a CSV cell that a spreadsheet would take for a formula gets an apostrophe before it.">
+      <label title="Otherwise a CSV cell that a spreadsheet would read as a formula gets a leading apostrophe.">
         <input type="checkbox" checked={exact} onChange={(event) => setExact(event.currentTarget.checked)} /> exact CSV cells
       </label>
       <span role="status" class="muted">
-        {said}
+        {status}
       </span>
     </div>
   );
 }
 
-/** A link that says all: also what was asked with and not typed, such as the model, which another studio begins with otherwise. */
-function addressOf(view: View, args: Props["args"]): string {
+/** A link with all arguments, including defaults such as the model, which may differ in another studio. */
+function permalink(view: View, args: Props["args"]): string {
   const parameters = Object.entries({ ...args, ...currentRoute.get().parameters }).filter(([, value]) => value !== "");
   const [page] = location.href.split("#");
   return `${page}${formatRoute({ view: view.name, parameters: Object.fromEntries(parameters) })}`;
 }
 
 function Code({ title, text }: { title: string; text: string }) {
-  const [said, say] = useState("Copy");
-  const press = () =>
-    copy(text)
-      .then(() => say("Copied"))
-      .catch(() => say("Select and copy by hand"));
+  const [label, setLabel] = useState("Copy");
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      setLabel("Copied");
+    } catch {
+      setLabel("Select and copy by hand");
+    }
+  };
   return (
     <div class="code">
       <h3>{title}</h3>
-      <button type="button" onClick={press} aria-label={`Copy the ${title} line`}>
-        {said}
+      <button type="button" onClick={() => void copy()} aria-label={`Copy the ${title} line`}>
+        {label}
       </button>
       <pre tabIndex={0} aria-label={title}>{text}</pre>
     </div>
   );
 }
 
-async function copy(text: string): Promise<void> {
-  await navigator.clipboard.writeText(text);
+function download(content: string | Blob, name: string, type: string): void {
+  const blob = typeof content === "string" ? new Blob([content], { type }) : content;
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+function svg({ width, height, draw }: Drawing): string {
+  const { page, ink } = colors.get();
+  const { painter, markup } = svgPainter(ink);
+  painter.rect(0, 0, width, height, page);
+  draw(painter);
+  return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">\n${markup()}\n</svg>\n`;
+}
+
+function png({ width, height, draw }: Drawing): Promise<Blob> {
+  const scale = Math.min(2, MAX_CANVAS / Math.max(width, height));
+  const canvas = document.createElement("canvas");
+  canvas.width = Math.ceil(width * scale);
+  canvas.height = Math.ceil(height * scale);
+  const context = canvas.getContext("2d");
+  if (!context) return Promise.reject(new Error("this browser cannot draw"));
+  context.scale(scale, scale);
+  const { page, ink } = colors.get();
+  const painter = canvasPainter(context, ink);
+  painter.rect(0, 0, width, height, page);
+  draw(painter);
+  return new Promise((resolve, reject) => {
+    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the picture is too large for this browser"))), "image/png");
+  });
+}
+
+// First characters of cells that spreadsheets read as formulas, which can fetch addresses and run commands. Numbers are safe.
+const FORMULA = /^[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]/;
+const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
+
+function isFormula(value: string | number): boolean {
+  return typeof value === "string" && FORMULA.test(value) && !NUMBER.test(value);
+}
+
+function countFormulas({ headers, rows }: Table): number {
+  return [headers, ...rows].reduce((count, row) => count + row.filter(isFormula).length, 0);
+}
+
+/** The table with an apostrophe, which means text, before each cell that a spreadsheet would read as a formula. */
+function neutralizeFormulas({ headers, rows }: Table): Table {
+  const neutralize = <T extends string | number>(value: T) => (isFormula(value) ? `'${value}` : value);
+  return { headers: headers.map((header) => String(neutralize(header))), rows: rows.map((row) => row.map(neutralize)) };
+}
+
+function csv({ headers, rows }: Table): string {
+  const cell = (value: string | number) => {
+    const text = String(value);
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return [headers, ...rows].map((row) => row.map(cell).join(",") + "\r\n").join("");
+}
+
+function json({ headers, rows }: Table): string {
+  const records = rows.map((row) => Object.fromEntries(headers.map((header, column) => [header, row[column]])));
+  return JSON.stringify(records, null, 1) + "\n";
 }

@@ -1,15 +1,15 @@
-// The start: reads what this page is to show and shows it. The same script runs in the studio and in exported files.
+// Entry point of the studio and of exported files: renders the payload embedded in the page.
 import { render } from "preact";
 import type { Model } from "./api";
-import { Frame } from "./export_panel";
-import { navigate, parseRoute, currentRoute } from "./route";
+import { ViewWithExports } from "./export_panel";
+import { currentRoute, navigate, parseRoute } from "./route";
 import { Studio } from "./studio";
 import "./style.css";
 import { ThemeSwitch } from "./theme";
 import type { Payload } from "./view";
 import { views } from "./views";
 
-function Alone({ payload }: { payload: Payload }) {
+function ExportedPage({ payload }: { payload: Payload }) {
   const view = views.find((one) => one.name === payload.view);
   const title = payload.title ?? view?.title ?? "Regard";
   document.title = title === "Regard" ? title : `Regard: ${title}`;
@@ -19,9 +19,7 @@ function Alone({ payload }: { payload: Payload }) {
         <h1>{title}</h1>
         <ThemeSwitch />
       </header>
-      <main>
-        {view ? <Frame view={view} payload={payload} /> : <p class="error">This page has no view {payload.view}.</p>}
-      </main>
+      <main>{view ? <ViewWithExports view={view} payload={payload} /> : <p class="error">This page has no view {payload.view}.</p>}</main>
       <footer class="muted">Made by Regard.</footer>
     </>
   );
@@ -31,4 +29,4 @@ const payload = JSON.parse(document.getElementById("regard")!.textContent!) as P
 if (payload.view !== "studio" && !currentRoute.get().view) navigate(parseRoute(payload.place ?? payload.view));
 const root = document.getElementById("page")!;
 root.textContent = "";
-render(payload.view === "studio" ? <Studio models={payload.models ?? []} /> : <Alone payload={payload} />, root);
+render(payload.view === "studio" ? <Studio models={payload.models ?? []} /> : <ExportedPage payload={payload} />, root);

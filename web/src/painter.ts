@@ -1,4 +1,4 @@
-// Something to draw on: a canvas or an SVG file, with the same few strokes. Knows pixels and colours, no view.
+// One drawing interface for a canvas and for SVG files.
 
 export interface TextStyle {
   readonly size?: number;
@@ -6,23 +6,23 @@ export interface TextStyle {
   readonly color?: string;
   readonly mono?: boolean;
   readonly bold?: boolean;
-  readonly turned?: boolean;
+  readonly rotated?: boolean;
 }
 
 export interface Painter {
   line(x1: number, y1: number, x2: number, y2: number, color: string, opacity?: number, width?: number): void;
-  /** Strokes of one look; each is four numbers in `ends`: x and y of its two ends. */
+  /** Lines of one style; each takes four numbers of `ends`: x and y of both ends. */
   lines(ends: readonly number[], color: string, opacity: number, curved?: boolean, width?: number, dash?: readonly number[]): void;
   rect(x: number, y: number, width: number, height: number, color: string, opacity?: number): void;
   text(text: string, x: number, y: number, style?: TextStyle): void;
-  /** Values from 0 to 1 as a raster of cells, row after row, each `color` as opaque as its value. */
+  /** A raster of values from 0 to 1 in row-major order; the opacity of a cell is the square root of its value. */
   matrix(values: Float32Array, columns: number, x: number, y: number, width: number, height: number, color: string): void;
 }
 
 export const MONO = 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace';
 export const SANS = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 
-/** A raster as a small picture, a pixel a cell; where there are more cells than pixels, a pixel is its strongest cell. */
+/** A raster as a small image with one pixel per cell; if `limit` allows fewer pixels, a pixel shows its largest cell. */
 export function raster(values: Float32Array, columns: number, color: string, limit = Infinity): HTMLCanvasElement {
   const rows = values.length / columns;
   const wide = Math.max(1, Math.min(columns, Math.floor(limit)));
@@ -34,20 +34,20 @@ export function raster(values: Float32Array, columns: number, color: string, lim
   if (!context || !rows) return canvas;
   const [red, green, blue] = channels(color);
   const image = context.createImageData(wide, high);
-  const strongest = new Float32Array(wide * high);
+  const largest = new Float32Array(wide * high);
   for (let row = 0, cell = 0; row < rows; row++) {
     const base = Math.floor((row * high) / rows) * wide;
     for (let column = 0; column < columns; column++, cell++) {
       const pixel = base + Math.floor((column * wide) / columns);
       const value = values[cell]!;
-      if (value > strongest[pixel]!) strongest[pixel] = value;
+      if (value > largest[pixel]!) largest[pixel] = value;
     }
   }
-  for (let pixel = 0; pixel < strongest.length; pixel++) {
+  for (let pixel = 0; pixel < largest.length; pixel++) {
     image.data[4 * pixel] = red;
     image.data[4 * pixel + 1] = green;
     image.data[4 * pixel + 2] = blue;
-    image.data[4 * pixel + 3] = Math.round(255 * Math.sqrt(strongest[pixel]!)); // weak ones must be seen too
+    image.data[4 * pixel + 3] = Math.round(255 * Math.sqrt(largest[pixel]!)); // keeps small values visible
   }
   context.putImageData(image, 0, 0);
   return canvas;
@@ -67,7 +67,7 @@ export function canvasPainter(context: CanvasRenderingContext2D, ink: string): P
       context.strokeStyle = color;
       context.lineWidth = width;
       for (let i = 0; i < ends.length; i += 4) {
-        // A path a stroke: where two of one path cross they would not darken each other.
+        // One path per line: crossing lines of one path would not darken each other.
         const [x1, y1, x2, y2] = [ends[i]!, ends[i + 1]!, ends[i + 2]!, ends[i + 3]!] as const;
         context.beginPath();
         context.moveTo(x1, y1);
@@ -91,7 +91,7 @@ export function canvasPainter(context: CanvasRenderingContext2D, ink: string): P
       context.textAlign = style.align ?? "left";
       context.textBaseline = "middle";
       context.translate(x, y);
-      if (style.turned) context.rotate(-Math.PI / 2);
+      if (style.rotated) context.rotate(-Math.PI / 2);
       context.fillText(text, 0, 0);
       context.restore();
     },
@@ -103,7 +103,7 @@ export function canvasPainter(context: CanvasRenderingContext2D, ink: string): P
   return painter;
 }
 
-/** A painter that collects markup. Text is escaped: it may hold anything. */
+/** A painter that collects SVG markup. Text is escaped. */
 export function svgPainter(ink: string): { painter: Painter; markup(): string } {
   const parts: string[] = [];
   const n = (value: number) => String(Math.round(value * 100) / 100);
@@ -126,11 +126,11 @@ export function svgPainter(ink: string): { painter: Painter; markup(): string } 
     },
     text(text, x, y, style = {}) {
       const anchor = { left: "start", right: "end", center: "middle" }[style.align ?? "left"];
-      const turned = style.turned ? ` transform="rotate(-90 ${n(x)} ${n(y)})"` : "";
+      const rotated = style.rotated ? ` transform="rotate(-90 ${n(x)} ${n(y)})"` : "";
       const family = (style.mono ? MONO : SANS).replaceAll('"', "'");
       parts.push(
         `<text x="${n(x)}" y="${n(y)}" text-anchor="${anchor}" dominant-baseline="central" xml:space="preserve" fill="${style.color ?? ink}"` +
-          ` font-family="${family}" font-size="${style.size ?? 13}"${style.bold ? ' font-weight="600"' : ""}${turned}>${escaped(text)}</text>`,
+          ` font-family="${family}" font-size="${style.size ?? 13}"${style.bold ? ' font-weight="600"' : ""}${rotated}>${escaped(text)}</text>`,
       );
     },
     matrix(values, columns, x, y, width, height, color) {
@@ -145,6 +145,23 @@ export function svgPainter(ink: string): { painter: Painter; markup(): string } 
 
 export function escaped(text: string): string {
   const named: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
-  // Control characters and halves of pairs have no place in XML at all.
+  // XML allows neither control characters nor lone surrogates.
   return text.replace(/[&<>"]/g, (letter) => named[letter]!).replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|\p{Surrogate}/gu, "\ufffd");
+}
+
+/** The same painter with its origin moved. */
+export function translated(painter: Painter, dx: number, dy: number): Painter {
+  return {
+    line: (x1, y1, x2, y2, ...style) => painter.line(x1 + dx, y1 + dy, x2 + dx, y2 + dy, ...style),
+    lines: (ends, ...style) => painter.lines(ends.map((end, i) => end + (i % 2 ? dy : dx)), ...style),
+    rect: (x, y, ...style) => painter.rect(x + dx, y + dy, ...style),
+    text: (text, x, y, style) => painter.text(text, x + dx, y + dy, style),
+    matrix: (values, columns, x, y, ...style) => painter.matrix(values, columns, x + dx, y + dy, ...style),
+  };
+}
+
+/** The outline of a rectangle. */
+export function outline(painter: Painter, x: number, y: number, width: number, height: number, color: string, opacity = 1, lineWidth = 1): void {
+  const [right, bottom] = [x + width, y + height];
+  painter.lines([x, y, right, y, right, y, right, bottom, right, bottom, x, bottom, x, bottom, x, y], color, opacity, false, lineWidth);
 }

@@ -1,5 +1,5 @@
-// Where the user is: the address behind the #, such as #attention?text=the+cat&layer=3. It is the permalink of what is
-// shown: the view, its arguments and what was chosen in it. Knows the address bar and no view.
+// The address after the #, such as #attention?text=the+cat&layer=3: the view, its arguments and what is selected in it.
+// It is a permalink, also in exported files.
 import { store } from "./store";
 
 export interface Route {
@@ -12,33 +12,45 @@ export function parseRoute(hash: string): Route {
   return { view, parameters: Object.fromEntries(new URLSearchParams(query)) };
 }
 
-export function formatRoute(place: Route): string {
-  const query = new URLSearchParams(place.parameters).toString();
-  return `#${place.view}${query && `?${query}`}`;
+export function formatRoute({ view, parameters }: Route): string {
+  const query = new URLSearchParams(parameters).toString();
+  return `#${view}${query && `?${query}`}`;
 }
 
 export const currentRoute = store<Route>(parseRoute(location.hash));
 addEventListener("hashchange", () => currentRoute.set(parseRoute(location.hash)));
 
-/** Go somewhere; `step` makes it one the Back button returns from. */
-export function navigate(next: Route, { step = false } = {}): void {
+/** Changes the route; with `push`, the Back button returns to the previous one. */
+export function navigate(next: Route, { push = false } = {}): void {
   try {
-    history[step ? "pushState" : "replaceState"](null, "", formatRoute(next));
+    history[push ? "pushState" : "replaceState"](null, "", formatRoute(next));
   } catch {
-    // Browsers limit how often and where the address may change; what is shown need not wait for that.
+    // Browsers limit how often and where the address may change; the page itself does not depend on it.
   }
   currentRoute.set(next);
 }
 
-/** Change some parameters of the current place; an empty value removes one. */
+/** Changes some parameters of the current route; an empty value removes one. */
 export function setParameters(changes: Readonly<Record<string, string>>): void {
   const { view, parameters } = currentRoute.get();
-  const merged = { ...parameters, ...changes };
-  navigate({ view, parameters: Object.fromEntries(Object.entries(merged).filter(([, value]) => value !== "")) });
+  const merged = Object.entries({ ...parameters, ...changes }).filter(([, value]) => value !== "");
+  navigate({ view, parameters: Object.fromEntries(merged) });
 }
 
-/** A integerParameter number among the parameters, from 0 up to but without `count`. */
-export function integerParameter(parameters: Route["parameters"], name: string, count: number, otherwise = 0): number {
+/** An integer parameter from 0 to `count` - 1, or the fallback. */
+export function integerParameter(parameters: Route["parameters"], name: string, count: number, fallback = 0): number {
   const value = Number.parseInt(parameters[name] ?? "", 10);
-  return Number.isInteger(value) && value >= 0 && value < count ? value : otherwise;
+  return Number.isInteger(value) && value >= 0 && value < count ? value : fallback;
+}
+
+/** Handler for arrow keys; ignores form fields and modified keys. `steps` maps a key to an argument of `move`. */
+export function onArrowKeys<T>(steps: Readonly<Record<string, T>>, move: (step: T) => void): (event: KeyboardEvent) => void {
+  return (event) => {
+    const target = event.target as HTMLElement;
+    if (target.matches("select, input, textarea") || event.ctrlKey || event.altKey || event.metaKey) return;
+    const step = steps[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    move(step);
+  };
 }

@@ -1,30 +1,30 @@
-// A value that components can watch. Knows nothing of what it holds.
+// A value that components can subscribe to.
 import { useEffect, useState } from "preact/hooks";
 
 export interface Store<T> {
   get(): T;
   set(value: T): void;
-  /** The value, as a hook: the component is drawn again when it changes. */
+  /** Hook: returns the value and renders the component again when it changes. */
   use(): T;
 }
 
-export function store<T>(start: T): Store<T> {
-  let value = start;
-  const watchers = new Set<() => void>();
+export function store<T>(initial: T): Store<T> {
+  let value = initial;
+  const subscribers = new Set<() => void>();
   return {
     get: () => value,
     set(next) {
       if (Object.is(next, value)) return;
       value = next;
-      watchers.forEach((watcher) => watcher());
+      subscribers.forEach((notify) => notify());
     },
     use() {
-      const [, redraw] = useState(0);
+      const [, rerender] = useState(0);
       useEffect(() => {
-        const watcher = () => redraw((count) => count + 1);
-        watchers.add(watcher);
-        watcher(); // what changed between drawing and watching
-        return () => void watchers.delete(watcher);
+        const notify = () => rerender((count) => count + 1);
+        subscribers.add(notify);
+        notify(); // the value may have changed between rendering and subscribing
+        return () => void subscribers.delete(notify);
       }, []);
       return value;
     },

@@ -1,24 +1,24 @@
-// The studio: choose a view, say its arguments, see what the model does. Knows the server and the list of views.
+// The studio: select a view, fill in its form, see the result.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ask, models as fetchModels, sendPicture, type Model } from "./api";
-import { Frame } from "./export_panel";
-import { modelsChanged } from "./api";
-import { navigate, currentRoute } from "./route";
+import { fetchModels, modelsChanged, request, uploadImage, type Model } from "./api";
+import { ErrorMessage, Select } from "./components";
+import { ViewWithExports } from "./export_panel";
+import { currentRoute, navigate } from "./route";
 import { ThemeSwitch } from "./theme";
-import type { Payload, View } from "./view";
+import type { Field, Payload, View } from "./view";
 import { views } from "./views";
 
 type Arguments = Readonly<Record<string, string>>;
-type Answer = { state: "waiting" } | { state: "failed"; error: string } | { state: "done"; payload: Payload; args: Arguments };
+type Result = { state: "waiting" } | { state: "failed"; error: string } | { state: "done"; payload: Payload; args: Arguments };
 
-const asked = views.filter((view) => view.fields.length); // the others show what the command line found
-const LINES = 2; // of a box in which Enter asks
-const PAUSE = 400; // milliseconds between looks at models that are being loaded
+const menu = views.filter((view) => view.fields.length); // the other views only show results of the command line
+const MAX_SUBMIT_LINES = 2; // in taller text boxes, Enter starts a new line
+const POLL = 400; // milliseconds
 
-export function Studio({ models: first }: { models: readonly Model[] }) {
-  const [models, refresh] = useModels(first);
-  const here = currentRoute.use();
-  const view = asked.find((one) => one.name === here.view) ?? asked[0]!;
+export function Studio({ models: initial }: { models: readonly Model[] }) {
+  const [models, refresh] = useModels(initial);
+  const route = currentRoute.use();
+  const view = menu.find((one) => one.name === route.view) ?? menu[0]!;
   useEffect(() => {
     document.title = `Regard: ${view.title}`;
   }, [view]);
@@ -27,7 +27,7 @@ export function Studio({ models: first }: { models: readonly Model[] }) {
       <header class="top">
         <h1>Regard</h1>
         <nav aria-label="Views">
-          {asked.map((one) => (
+          {menu.map((one) => (
             <a key={one.name} href={`#${one.name}`} {...(one === view && { "aria-current": "page" as const })}>
               {one.title}
             </a>
@@ -37,28 +37,28 @@ export function Studio({ models: first }: { models: readonly Model[] }) {
       </header>
       <main>
         <p class="about">{view.about}</p>
-        <States models={models} />
-        <Asked key={view.name} view={view} models={models} answered={refresh} />
+        <ModelStates models={models} />
+        <ViewRequest key={view.name} view={view} models={models} onRetried={refresh} />
       </main>
     </>
   );
 }
 
-function useModels(first: readonly Model[]): readonly [readonly Model[], () => void] {
-  const [models, set] = useState(first);
+function useModels(initial: readonly Model[]): readonly [readonly Model[], () => void] {
+  const [models, setModels] = useState(initial);
   const changes = modelsChanged.use();
-  const pending = models.some((model) => model.state === "loading");
-  const look = () => void fetchModels().then(set, () => undefined); // the next question says what is wrong
+  const loading = models.some((model) => model.state === "loading");
+  const refresh = () => void fetchModels().then(setModels, () => undefined); // the next request reports the error
   useEffect(() => {
-    if (!pending) return;
-    const timer = setInterval(look, PAUSE);
+    if (!loading) return;
+    const timer = setInterval(refresh, POLL);
     return () => clearInterval(timer);
-  }, [pending]);
-  useEffect(() => void (changes && look()), [changes]);
-  return [models, look];
+  }, [loading]);
+  useEffect(() => void (changes && refresh()), [changes]);
+  return [models, refresh];
 }
 
-function States({ models }: { models: readonly Model[] }) {
+function ModelStates({ models }: { models: readonly Model[] }) {
   return (
     <ul class="states" aria-label="Models" aria-live="polite">
       {models.map((model) => (
@@ -72,138 +72,139 @@ function States({ models }: { models: readonly Model[] }) {
   );
 }
 
-/** The form of a view and the answer to it. The address holds what was asked, so a link asks the same again. */
-function Asked({ view, models, answered }: { view: View; models: readonly Model[]; answered: () => void }) {
+/** The form of a view and the result of its request. The route holds the arguments, so a link repeats the request. */
+function ViewRequest({ view, models, onRetried }: { view: View; models: readonly Model[]; onRetried: () => void }) {
   const { parameters } = currentRoute.use();
-  const begun = useRef(""); // stays once it is there: a new model must not take the place of what is looked at
-  if (!models.some((one) => one.name === begun.current && one.state === "ready")) begun.current = usual(view, models);
-  const model = parameters["model"] ?? begun.current;
+  const initial = useRef(""); // stays once set: a new model must not replace the one in use
+  if (!models.some((one) => one.name === initial.current && one.state === "ready")) initial.current = defaultModel(view, models);
+  const model = parameters["model"] ?? initial.current;
   const args = useMemo(() => {
-    const said: Record<string, string> = view.model ? { model } : {};
+    const values: Record<string, string> = view.model ? { model } : {};
     const fresh = !view.fields.some((field) => field.name in parameters);
-    for (const field of view.fields) said[field.name] = parameters[field.name] ?? (fresh ? field.start : "");
-    return said;
+    for (const field of view.fields) values[field.name] = parameters[field.name] ?? (fresh ? field.start : "");
+    return values;
   }, [view, model, ...view.fields.map((field) => parameters[field.name])]);
-  const chosen = models.find((one) => one.name === model);
-  const loading = view.model && chosen?.state === "loading";
-  const blind = !loading && chosen?.sees && view.fields.some((field) => field.picture && !args[field.name]);
-  const [answer, setAnswer] = useState<Answer>({ state: "waiting" });
-  const [turn, again] = useState(0);
+  const selected = models.find((one) => one.name === model);
+  const loading = view.model && selected?.state === "loading";
+  const needsImage = !loading && selected?.sees && view.fields.some((field) => field.image && !args[field.name]);
+  const [result, setResult] = useState<Result>({ state: "waiting" });
+  const [submission, setSubmission] = useState(0);
   useEffect(() => {
-    if (loading || blind) return setAnswer({ state: "waiting" });
-    const stop = new AbortController();
-    setAnswer((before) => (before.state === "done" ? before : { state: "waiting" }));
+    if (loading || needsImage) return setResult({ state: "waiting" });
+    const controller = new AbortController();
+    setResult((before) => (before.state === "done" ? before : { state: "waiting" }));
     const failed = models.some((one) => one.name === model && one.state === "failed");
-    ask(view.name, args, stop.signal)
+    request(view.name, args, controller.signal)
       .then(
-        (payload) => setAnswer({ state: "done", payload, args }),
-        (error: Error) => error.name === "AbortError" || setAnswer({ state: "failed", error: error.message }),
+        (payload) => setResult({ state: "done", payload, args }),
+        (error: Error) => error.name === "AbortError" || setResult({ state: "failed", error: error.message }),
       )
-      .then(() => failed && answered()); // it was tried again: it may be there now
-    return () => stop.abort();
-  }, [view, args, loading, blind, turn]);
+      .then(() => failed && onRetried()); // the server tried to load it again
+    return () => controller.abort();
+  }, [view, args, loading, needsImage, submission]);
   const submit = (next: Arguments) => {
-    // Layer, head and the like stay; what is locked was a token of the old text.
+    // Layer, head and the like stay; a locked token belonged to the old text.
     const { lock: _, ...kept } = currentRoute.get().parameters;
-    navigate({ view: view.name, parameters: { ...kept, ...next } }, { step: true });
-    again(turn + 1);
+    navigate({ view: view.name, parameters: { ...kept, ...next } }, { push: true });
+    setSubmission(submission + 1);
   };
-  const busy = answer.state === "waiting" || (answer.state === "done" && answer.args !== args);
+  const busy = result.state === "waiting" || (result.state === "done" && result.args !== args);
+  const status = needsImage ? `${model} takes images: choose one.` : !busy ? "" : loading ? `Waiting for ${model} …` : "Computing …";
   return (
     <>
-      {(!view.form || answer.state === "failed") && <Form key={JSON.stringify(args)} view={view} models={models} args={args} submit={submit} refused={answer.state === "failed"} />}
-      <p role="status" class="muted busy">
-        {blind ? `${model} looks at pictures: choose one.` : busy ? (loading ? `Waiting for ${model} …` : "Computing …") : ""}
-      </p>
-      {answer.state === "failed" && (
-        <p role="alert" class="error">
-          {answer.error}
-        </p>
+      {(!view.ownForm || result.state === "failed") && (
+        <Form key={JSON.stringify(args)} view={view} models={models} args={args} submit={submit} failed={result.state === "failed"} />
       )}
-      {answer.state === "done" && (
+      <p role="status" class="muted busy">
+        {status}
+      </p>
+      <ErrorMessage text={result.state === "failed" ? result.error : ""} />
+      {result.state === "done" && (
         <div aria-busy={busy}>
-          <Frame view={view} payload={answer.payload} args={answer.args} />
+          <ViewWithExports view={view} payload={result.payload} args={result.args} />
         </div>
       )}
     </>
   );
 }
 
-/** The model that a view begins with: the first of the kind that it shows best, if any such is there. */
-function usual(view: View, models: readonly Model[]): string {
-  const there = models.filter((model) => model.state !== "failed");
-  const kinds = view.suits ?? [];
-  const best = kinds.map((kind) => there.find((model) => model.kind === kind)).find((model) => model);
-  return (best ?? there.find((model) => suits(view, model)) ?? there[0] ?? models[0])?.name ?? "";
+/** The model a view starts with: the first of the kind it prefers. */
+function defaultModel(view: View, models: readonly Model[]): string {
+  const usable = models.filter((model) => model.state !== "failed");
+  const preferred = (view.kinds ?? []).map((kind) => usable.find((model) => model.kind === kind)).find((model) => model);
+  return (preferred ?? usable.find((model) => supports(view, model)) ?? usable[0] ?? models[0])?.name ?? "";
 }
 
-function suits(view: View, { kind }: Model): boolean {
-  return !view.suits || kind === "unknown" || view.suits.includes(kind);
+function supports(view: View, { kind }: Model): boolean {
+  return !view.kinds || kind === "unknown" || view.kinds.includes(kind);
 }
 
 interface FormProps {
   readonly view: View;
   readonly models: readonly Model[];
   readonly args: Arguments;
-  /** The question was refused, perhaps for what is chosen inside the view: then that must be seen here. */
-  readonly refused: boolean;
+  /** The request failed, perhaps because of a hidden field: then hidden fields with a value are shown. */
+  readonly failed: boolean;
   submit(args: Arguments): void;
 }
 
-function Form({ view, models, args, refused, submit }: FormProps) {
-  const [said, say] = useState(args);
-  const enter = (event: KeyboardEvent, lines: number) => {
+function Form({ view, models, args, failed, submit }: FormProps) {
+  const [values, setValues] = useState(args);
+  const change = (name: string) => (value: string) => setValues({ ...values, [name]: value });
+  const onEnter = (event: KeyboardEvent, lines: number) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-    if (lines > LINES && !event.ctrlKey && !event.metaKey) return; // a box for many lines: Enter begins the next
+    if (lines > MAX_SUBMIT_LINES && !event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
-    submit(said);
+    submit(values);
   };
-  const sees = models.find((model) => model.name === said["model"])?.sees ?? false;
-  const pictured = view.fields.some((field) => field.picture);
-  const fields = view.fields.filter((field) => (!field.hidden || (refused && args[field.name])) && (!pictured || (field.picture ?? false) === sees));
-  const choices = models.filter((model) => model.name === said["model"] || suits(view, model)).map((model) => model.name);
+  const takesImages = models.find((model) => model.name === values["model"])?.sees ?? false;
+  const hasImage = view.fields.some((field) => field.image);
+  const fields = view.fields.filter((field) => (!field.hidden || (failed && args[field.name])) && (!hasImage || (field.image ?? false) === takesImages));
+  const names = models.filter((model) => model.name === values["model"] || supports(view, model)).map((model) => model.name);
+  const modelSelect = (name: string, label: string, empty?: string) => (
+    <Select key={name} class="field model" name={name} label={label} options={names} value={values[name] ?? ""} onSelect={change(name)} {...(empty && { empty })} />
+  );
+  const input = (field: Field) => (
+    <label key={field.name} class={field.optional ? "field optional" : "field"}>
+      <span>{field.label}</span>
+      <textarea
+        name={field.name}
+        rows={field.lines ?? 1}
+        dir="auto"
+        spellcheck={false}
+        value={values[field.name] ?? ""}
+        onInput={(event) => change(field.name)(event.currentTarget.value)}
+        onKeyDown={(event) => onEnter(event, field.lines ?? 1)}
+      />
+    </label>
+  );
   return (
     <form
-      class="ask"
+      class="request-form"
       onSubmit={(event) => {
         event.preventDefault();
-        submit(said);
+        submit(values);
       }}
     >
-      {fields.map((field) =>
-        field.picture ? (
-          <PictureChoice key={field.name} label={field.label} sent={said[field.name] ?? ""} use={(image) => submit({ ...said, [field.name]: image })} />
-        ) : field.model ? (
-          <ModelChoice key={field.name} name={field.name} label={field.label} models={["", ...choices]} said={said} say={say} />
-        ) : (
-          <label key={field.name} class={field.optional ? "field optional" : "field"}>
-            <span>{field.label}</span>
-            <textarea
-              name={field.name}
-              rows={field.lines ?? 1}
-              dir="auto"
-              spellcheck={false}
-              value={said[field.name] ?? ""}
-              onInput={(event) => say({ ...said, [field.name]: event.currentTarget.value })}
-              onKeyDown={(event) => enter(event, field.lines ?? 1)}
-            />
-          </label>
-        ),
-      )}
-      {view.model && <ModelChoice name="model" label="Model" models={choices} said={said} say={say} />}
+      {fields.map((field) => {
+        if (field.model) return modelSelect(field.name, field.label, "none");
+        if (!field.image) return input(field);
+        return <ImageUpload key={field.name} label={field.label} uploaded={values[field.name] ?? ""} onUpload={(image) => submit({ ...values, [field.name]: image })} />;
+      })}
+      {view.model && modelSelect("model", "Model")}
       <button type="submit" class="main">
-        {view.verb ?? "Look"}
+        {view.submitLabel ?? "Show"}
       </button>
     </form>
   );
 }
 
-/** A picture of the user's: it is sent when it is chosen, and asked about at once. */
-function PictureChoice({ label, sent, use }: { label: string; sent: string; use(image: string): void }) {
-  const [wrong, tell] = useState("");
+/** An image is uploaded and submitted as soon as it is chosen. */
+function ImageUpload({ label, uploaded, onUpload }: { label: string; uploaded: string; onUpload(image: string): void }) {
+  const [error, setError] = useState("");
   const send = (file: File | undefined) => {
-    tell("");
-    if (file) sendPicture(file).then(use, (error: Error) => tell(error.message));
+    setError("");
+    if (file) uploadImage(file).then(onUpload, (problem: Error) => setError(problem.message));
   };
   return (
     <div class="field">
@@ -211,35 +212,8 @@ function PictureChoice({ label, sent, use }: { label: string; sent: string; use(
         <span>{label}</span>
         <input type="file" accept="image/png,image/jpeg" onChange={(event) => send(event.currentTarget.files?.[0])} />
       </label>
-      {sent && <span class="muted">{sent.slice(sent.indexOf("/") + 1)}</span>}
-      {wrong && (
-        <p role="alert" class="error">
-          {wrong}
-        </p>
-      )}
+      {uploaded && <span class="muted">{uploaded.slice(uploaded.indexOf("/") + 1)}</span>}
+      <ErrorMessage text={error} />
     </div>
-  );
-}
-
-interface ChoiceProps {
-  readonly name: string;
-  readonly label: string;
-  readonly models: readonly string[];
-  readonly said: Arguments;
-  say(args: Arguments): void;
-}
-
-function ModelChoice({ name, label, models, said, say }: ChoiceProps) {
-  return (
-    <label class="field model">
-      <span>{label}</span>
-      <select name={name} value={said[name] ?? ""} onChange={(event) => say({ ...said, [name]: event.currentTarget.value })}>
-        {models.map((model) => (
-          <option key={model} value={model}>
-            {model || "none"}
-          </option>
-        ))}
-      </select>
-    </label>
   );
 }

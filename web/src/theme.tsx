@@ -1,7 +1,7 @@
-// Light or dark, as the system says or as the user wants. Knows the page's colours for what is drawn, not styled.
+// Light and dark theme, and the colors of drawings.
 import { store } from "./store";
 
-export type Wish = "system" | "light" | "dark";
+type Preference = "system" | "light" | "dark";
 
 export interface Colors {
   readonly dark: boolean;
@@ -10,7 +10,7 @@ export interface Colors {
   readonly muted: string;
   readonly rule: string;
   readonly accent: string;
-  /** For what is below zero beside `accent` above. */
+  /** For negative values; `accent` is for positive ones. */
   readonly other: string;
 }
 
@@ -33,54 +33,54 @@ const DARK: Colors = {
   other: "#ff9d4d",
 };
 
-// Okabe and Ito's colours, in the order of their use; yellow gives way to wine red on a light ground. A test holds them
-// apart for the three kinds of colour blindness.
+// The Okabe-Ito palette; on a light background dark red replaces yellow. A test checks that the colors differ for the three
+// kinds of color blindness.
 const SERIES_LIGHT = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#882255"];
 const SERIES_DARK = ["#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#0072b2", "#ffffff", "#f0e442"];
 
 const KEY = "regard-theme";
 const system = matchMedia("(prefers-color-scheme: dark)");
-const wish = store<Wish>(remembered());
+const preference = store<Preference>(storedPreference());
 export const colors = store<Colors>(LIGHT);
 
-/** The colour of series `number`; they repeat after eight, so that more need another sign too, such as `dash`. */
+/** The color of a series. Colors repeat after eight series; `dash` distinguishes more. */
 export function series(number: number): string {
   const list = colors.get().dark ? SERIES_DARK : SERIES_LIGHT;
   return list[number % list.length]!;
 }
 
-// Lengths of strokes and gaps: whole, dashed, dotted, both in turn.
+// Lengths of dashes and gaps: solid, dashed, dotted, dash-dotted.
 const DASHES: readonly (readonly number[])[] = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
 
-/** How many series differ in colour or dash. */
+/** Number of series that differ in color or dash. */
 export const SERIES = SERIES_LIGHT.length * DASHES.length;
 
-/** The dash of a line of series `number`: another one for every eight. */
+/** The dash pattern of a series; it changes every eight series. */
 export function dash(number: number): readonly number[] {
   return DASHES[Math.floor(number / SERIES_LIGHT.length) % DASHES.length]!;
 }
 
-/** A strip in the colour and dash of series `number`, for a legend in CSS. */
+/** A CSS background with the color and dash of a series, for legends. */
 export function strip(number: number): string {
   const [color, lengths] = [series(number), dash(number)];
   if (!lengths.length) return `linear-gradient(${color}, ${color})`;
   let at = 0;
-  const stops = lengths.map((length, place) => `${place % 2 ? "transparent" : color} ${at}px ${(at += length)}px`);
+  const stops = lengths.map((length, i) => `${i % 2 ? "transparent" : color} ${at}px ${(at += length)}px`);
   return `repeating-linear-gradient(90deg, ${stops.join(", ")})`;
 }
 
 function apply(): void {
-  const dark = wish.get() === "dark" || (wish.get() === "system" && system.matches);
+  const dark = preference.get() === "dark" || (preference.get() === "system" && system.matches);
   document.documentElement.dataset["theme"] = dark ? "dark" : "light";
   colors.set(dark ? DARK : LIGHT);
 }
 
-function remembered(): Wish {
+function storedPreference(): Preference {
   try {
     const value = localStorage.getItem(KEY);
     return value === "light" || value === "dark" ? value : "system";
   } catch {
-    return "system"; // a file opened from disk may have no storage
+    return "system"; // a page opened from disk may have no storage
   }
 }
 
@@ -88,21 +88,21 @@ system.addEventListener("change", apply);
 apply();
 
 export function ThemeSwitch() {
-  const current = wish.use();
-  const change = (value: Wish) => {
-    wish.set(value);
+  const current = preference.use();
+  const change = (value: Preference) => {
+    preference.set(value);
     try {
       localStorage.setItem(KEY, value);
     } catch {
-      // then it holds for this page only
+      // the choice applies to this page only
     }
     apply();
   };
   return (
     <label class="theme">
-      <span class="muted">Colours</span>
-      <select value={current} onChange={(event) => change(event.currentTarget.value as Wish)}>
-        <option value="system">as the system</option>
+      <span class="muted">Theme</span>
+      <select value={current} onChange={(event) => change(event.currentTarget.value as Preference)}>
+        <option value="system">system</option>
         <option value="light">light</option>
         <option value="dark">dark</option>
       </select>

@@ -35,8 +35,6 @@ def verbs() -> list[Register]:
     """The commands of `regard`, in the order of the help page. Their files import torch inside functions only."""
     from regard.cli import (
         cost,
-        embed,
-        generate,
         lesson,
         models,
         predict,
@@ -44,20 +42,16 @@ def verbs() -> list[Register]:
         studio,
         tour,
         train,
-        translate,
     )
 
     return [
         studio.register,
         tour.register,
         lesson.register,
-        embed.register,
         *verb_commands(),
-        generate.register,
         cost.register,
         pretrain.register,
         train.register,
-        translate.register,
         predict.register,
         models.register,
     ]

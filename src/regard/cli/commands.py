@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "register", "render_events"]
 
+INTERRUPTED = 130  # exit code
+
 
 def register(app: typer.Typer, verb: Verb) -> None:
     """Add the verb, and its aliases without a line in the help page."""
@@ -65,6 +67,9 @@ def command(verb: Verb) -> Callable[..., None]:
             print(result.to_text())
         if result.exit_code:
             raise typer.Exit(result.exit_code)
+        if result._interrupted:
+            note("interrupted")
+            raise typer.Exit(INTERRUPTED)
 
     parameters = [_parameter(name, info) for name, info in fields.items()]
     extra: list[tuple[str, Any, object]] = []
@@ -111,8 +116,13 @@ def render_events(events: Generator[Event, None, Result], *, on_text: Callable[[
                     show = show or stages(stack, units)
                     show(event.stage, event.done, event.total or 0)
                 case TextPiece():
-                    if on_text is not None:
-                        on_text(event.text)
+                    try:
+                        if on_text is not None:
+                            on_text(event.text)
+                    except KeyboardInterrupt as interrupt:  # as if it had happened inside the verb
+                        last = events.throw(interrupt)
+                        if isinstance(last, TextPiece) and on_text is not None:
+                            on_text(last.text)
                 case _:
                     if line := event.line():
                         note(line)
@@ -130,7 +140,9 @@ def _open_target(stack: ExitStack, output: str, formats: tuple[str, ...]) -> Any
 def _parameter(name: str, info: FieldInfo) -> inspect.Parameter:
     cli = cli_of(info)
     hint, default = _cli_type(info.annotation), ... if info.is_required() else _cli_default(info)
-    if _is_word_list(info):
+    if cli.get("repeat"):
+        hint, default = list[str] | None, None
+    elif _is_word_list(info):
         hint = list[str] if info.is_required() else list[str] | None
     if cli.get("position"):
         marker: Any = typer.Argument(metavar=cli.get("metavar") or name.upper(), help=info.description)
@@ -171,7 +183,7 @@ def _is_word_list(info: FieldInfo) -> bool:
 
 
 def _split(info: FieldInfo, value: object) -> object:
-    """Options that are lists of words may be repeated, or have their words joined by commas."""
-    if isinstance(value, list) and not cli_of(info).get("position"):
+    """Options that are lists of words may be repeated, or have their words joined by commas, unless marked `repeat`."""
+    if isinstance(value, list) and not cli_of(info).get("position") and not cli_of(info).get("repeat"):
         return [word.strip() for words in value for word in words.split(",") if word.strip()]
     return value

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "console",
-    "duration",
     "json_line",
     "note",
     "print_json",
@@ -167,13 +166,6 @@ def status_line(every: float) -> Iterator[Callable[[str], None]]:
                 status.update(text)
 
             yield change
-
-
-def duration(seconds: float) -> str:
-    """1h05m, 2min 13s or 40s."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}min {rest}s" if minutes else f"{rest}s"
 
 
 def _figures(value: float) -> str:

@@ -54,7 +54,7 @@ def _train_apart(tasks: Sequence[Task], jobs: int, on_epoch: OnEpoch, on_run: On
                 with stopping() as stop, _interrupts_blocked():
                     ours, process = _begin(tasks[number])
                     working[ours] = number, process
-                stop.now()
+                stop.deliver()
             for connection in wait(list(working)):
                 assert isinstance(connection, Connection)
                 number, process = working[connection]

@@ -34,7 +34,11 @@ class Result(BaseModel):
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
     page_view: ClassVar[str | None] = None  # the page's view that shows this result
+    view_type: ClassVar[str | None] = (
+        None  # "module:Class", the pydantic model of `view_data()` if it is not this class
+    )
     _reproduce: dict[str, str] = PrivateAttr(default_factory=dict)  # "cli" and "python": the lines that repeat it
+    _interrupted: bool = PrivateAttr(False)  # the user stopped the verb; the result is what there was
 
     @property
     def exit_code(self) -> int:

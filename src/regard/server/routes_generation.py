@@ -1,11 +1,7 @@
-"""What the page can ask of models that write: what is to be written, the text as it comes, a branch as a new prompt.
-
-Knows the names of the page's settings and their limits. Knows nothing of HTTP.
-"""
+"""The view of generation: texts to generate, the text as it is generated, and a branch as a new prompt."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -14,50 +10,68 @@ from regard.errors import InputError
 from regard.known import DEFAULT_CAUSAL_LM
 from regard.server.arguments import LARGEST, Arguments, Payload, counted, said
 from regard.server.studio import Studio
+from regard.verbs import find
 
 if TYPE_CHECKING:
-    from regard.interpret.generation.config import GenerationConfig
+    from regard.generation_config import GenerationConfig
     from regard.interpret.generation.generation import Generation
 
 __all__ = ["branch", "generation", "write"]
 
-TOKENS = 400  # the most a text may have here
+TOKENS = 400  # maximum length of a text in the studio
 BEAM = 16
-CAN = ("writer", "unknown")  # the kinds that may be asked; one that is unknown tells itself
+CAN = ("writer", "unknown")  # kinds of models that may generate text
 SECOND = "b_"  # before the names of the second column's settings
 
 
 def generation(studio: Studio, arguments: Arguments) -> Payload:
-    """What is to be written, without a word of it yet; with `place`, for a file, all of it.
+    """The texts to generate, still empty; with `place`, for a file, complete.
 
     Arguments: `prompt`, `model`, and the settings `temperature`, `top_p`, `top_k`, `min_p`, `repetition`, `seed`,
-    `tokens`, `beam`. `second` asks for a second column: `b_model` and the other settings with `b_` before them, which
-    are the first column's where they are blank.
+    `tokens`, `beam`. `second` adds a second column: `b_model` and the other settings with the prefix `b_`; what is
+    blank is as in the first column.
     """
-    from regard.interpret.generation.generation import generate_side_by_side, generation_payload
+    from regard.interpret.generation.generation import generate_side_by_side
+    from regard.interpret.generation.prompts import CAVEAT
 
     file = "place" in arguments
     model = said(arguments, "model", DEFAULT_CAUSAL_LM)
     if model in studio.models.entries and studio.models.entries[model].kind not in CAN:
         return _none(model, {} if file else _studio(studio))
-    with _speeches(studio, arguments) as speeches:
+    with _generations(studio, arguments) as generations:
         if file:
-            generate_side_by_side(speeches, lambda news: None)
-        payload = generation_payload(speeches[0].prompt_text, speeches)
+            generate_side_by_side(generations, lambda event: None)
+        lines = [_lines(one) for one in generations]
+        payload = {
+            "view": "generation",
+            "prompt": generations[0].prompt_text,
+            "caveat": CAVEAT,
+            "runs": [one.run_data() for one in generations],
+            "cli": "\n".join(cli for cli, _ in lines),
+            "python": "\n\n".join(python for _, python in lines),
+        }
         return payload if file else {**payload, **_studio(studio)}
 
 
-def write(studio: Studio, arguments: Arguments, tell: Callable[[Payload], None]) -> None:
-    """The same, written: what comes is told as it comes, as `together` tells it."""
+def write(studio: Studio, arguments: Arguments, on_event: Callable[[Payload], None]) -> None:
+    """Generate the texts and report the events of `generate_side_by_side`."""
     from regard.interpret.generation.generation import generate_side_by_side
 
-    with _speeches(studio, arguments) as speeches:
-        tell({"begun": len(speeches)})
-        generate_side_by_side(speeches, tell)
+    with _generations(studio, arguments) as generations:
+        on_event({"begun": len(generations)})
+        generate_side_by_side(generations, on_event)
+
+
+def _lines(one: Generation) -> tuple[str, str]:
+    """The command and the Python call that generate the same."""
+    verb = find("generate")
+    settings = one.config.model_dump(exclude_defaults=True)
+    request = verb.parse({"prompt": one.prompt_text, "model": one.name, "candidates": True, **settings}, files=False)
+    return verb.command_line(request), verb.python_code(request)
 
 
 def branch(studio: Studio, arguments: Arguments) -> Payload:
-    """The prompt that goes on from a branch. Arguments: `model`, `prompt`, and `ids`, the tokens behind the prompt."""
+    """The prompt that continues from a branch. Arguments: `model`, `prompt`, and `ids`, the tokens after the prompt."""
     model, text, ids = (
         said(arguments, "model", DEFAULT_CAUSAL_LM),
         said(arguments, "prompt", ""),
@@ -86,75 +100,70 @@ def branch(studio: Studio, arguments: Arguments) -> Payload:
 
 
 @contextmanager
-def _speeches(studio: Studio, arguments: Arguments) -> Iterator[list[Generation]]:
-    """The columns, not yet begun, while their models are lent."""
+def _generations(studio: Studio, arguments: Arguments) -> Iterator[list[Generation]]:
+    """The columns, not started yet, while their models are in use."""
     text = said(arguments, "prompt", "")
     first = said(arguments, "model", DEFAULT_CAUSAL_LM)
-    names, wishes = [first], [_wish(arguments, {})]
+    names, configs = [first], [_config(arguments, {})]
     if said(arguments, "second", "").strip():
         names.append(said(arguments, "b_model", first))
         own = {name.removeprefix(SECOND): value for name, value in arguments.items() if name.startswith(SECOND)}
-        wishes.append(_wish(own, arguments))
+        configs.append(_config(own, arguments))
     with ExitStack() as stack:
         # In one order for all requests, or two could wait for each other's model forever.
-        lent = {name: stack.enter_context(studio.models.use_text_model(name)) for name in sorted(set(names))}
-        from regard.inference.generation.text_generator import TextGenerator
+        models = {name: stack.enter_context(studio.models.use_text_model(name)) for name in sorted(set(names))}
         from regard.interpret.generation.generation import Generation
 
-        yield [
-            Generation(TextGenerator(*lent[name]), text, wish, name) for name, wish in zip(names, wishes, strict=True)
-        ]
+        yield [Generation(models[name], text, config) for name, config in zip(names, configs, strict=True)]
 
 
-def _wish(own: Arguments, others: Arguments) -> GenerationConfig:
-    """The settings of one column; what is blank is as in the others, and there blank as at first."""
-    from regard.inference.generation.beam_search import Beam
-    from regard.inference.generation.logits_filters import Sampling
-    from regard.interpret.generation.config import TEMPERATURE, TOP_P, GenerationConfig
+def _config(own: Arguments, others: Arguments) -> GenerationConfig:
+    """The settings of one column; a blank one is that of the other column, or else the default."""
+    from pydantic import ValidationError
+
+    from regard.generation_config import SAMPLING, GenerationConfig
 
     def typed(name: str) -> str:
         return said(own, name, "").strip() or said(others, name, "").strip()
 
-    def number(name: str, default: float) -> float:
-        value = typed(name)
-        try:
-            found = float(value) if value else default
-        except ValueError:
-            found = math.nan
-        if not math.isfinite(found):
-            raise InputError(f"{name!r} should be a number, got {value[:40]!r}")
-        return found
-
     def whole(name: str, default: int, most: int = LARGEST) -> int:
         return counted({name: typed(name)}, name, default, least=0, most=most)
 
-    sampling = Sampling(
-        repetition_penalty=number("repetition", 1.0),
-        temperature=number("temperature", TEMPERATURE),
-        top_k=whole("top_k", 0) or None,
-        top_p=number("top_p", TOP_P),
-        min_p=number("min_p", 0.0),
-    )
-    width = whole("beam", 0, BEAM)
-    beam = Beam(num_beams=width, num_return_sequences=width) if width else None
-    return GenerationConfig(sampling, beam, whole("seed", 0), whole("tokens", 60, TOKENS) or 1)
+    settings: dict[str, object] = {"max_new_tokens": whole("tokens", 60, TOKENS) or 1, "seed": whole("seed", 0)}
+    beams = whole("beam", 0, BEAM)
+    if beams > 1:
+        settings |= {"num_beams": beams, "num_return_sequences": beams}
+    elif beams == 1:  # greedy search
+        settings["temperature"] = 0.0
+    else:
+        names = {"repetition": "repetition_penalty"}
+        typed_values = {names.get(name, name): typed(name) for name in (*SAMPLING[1:], "repetition")}
+        settings |= {
+            name: value for name, value in typed_values.items() if value and not (name == "top_k" and value == "0")
+        }
+    try:
+        return GenerationConfig.model_validate(settings)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        name = str(fault["loc"][0]) if fault["loc"] else "settings"
+        value = str(settings.get(name, ""))[:40]
+        raise InputError(f"{name!r} is {value!r}; {fault['msg'].replace('Input should be', 'expected')}") from None
 
 
 def _none(model: str, studio: Payload) -> Payload:
-    """Nothing to write with."""
+    """The view for a model that generates no text."""
     from regard.interpret.generation.prompts import CAVEAT
 
-    note = f"{model} reads texts and writes none: it cannot continue a prompt."
-    python = (
-        "import regard\nfrom regard.interpret.generation.generation import generate\n\n"
-        "generate(*regard.load('DIR'), 'PROMPT')"
-    )
-    again = {"cli": "regard generate PROMPT --model DIR --page page.html", "python": python}
+    note = f"{model} does not generate text: it cannot continue a prompt."
+    again = {
+        "cli": "regard generate PROMPT --model DIR",
+        "python": "import regard\n\nregard.generate('PROMPT', model='DIR')",
+    }
     return {"view": "generation", "prompt": "", "caveat": CAVEAT, "runs": [], "note": note, **again, **studio}
 
 
 def _studio(studio: Studio) -> Payload:
-    """What the page needs to ask for more; a file has no server to ask."""
+    """Data that only a running studio has."""
     from regard.interpret.generation.prompts import PROMPTS
 
     writers = [name for name, entry in studio.models.entries.items() if entry.kind in CAN]

@@ -17,17 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from regard.errors import InputError, RegardError
+from regard.events import Note
 from regard.server.training_process import run_in_process
 
 if TYPE_CHECKING:
     from regard.data.readers import ExampleSet
+    from regard.training.events import OnEvent
 
 __all__ = ["MAX_EPOCHS", "TrainingJob", "TrainingJobs", "TrainingRequest", "run_in_thread", "safe_file_name", "train"]
 
 MAX_EPOCHS = 20
 MAX_MESSAGES = 20
 STOP_SECONDS = 20.0  # that a job may take to stop
-NOT_SCORES = ("event", "time", "seed", "epoch", "seconds")  # fields of an evaluation event
 
 
 @dataclass(frozen=True)
@@ -129,20 +130,17 @@ class TrainingJob:
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Update the progress from an event of the run. Raises TrainingCancelled when the user has stopped it."""
         self.check_cancelled()
-        match event["event"]:
+        match event["type"]:
+            case "note":
+                self.on_message(event["message"])
             case "step":
-                seconds = max(event["seconds"], 1e-9)
                 self.step, self.steps, self.epoch = event["step"], event["steps"], event["epoch"]
-                self.steps_per_second, self.loss = self.step / seconds, event["loss"]
-                self.remaining = seconds * (self.steps - self.step) / self.step
+                self.steps_per_second, self.loss = self.step / max(event["seconds"], 1e-9), event["loss"]
+                self.remaining = event["seconds_left"]
             case "evaluation":
-                self.scores = {name: value for name, value in event.items() if name not in NOT_SCORES}
+                self.scores = event["scores"]
                 scores = ", ".join(f"{name} {value:.1f}" for name, value in self.scores.items())
                 self.on_message(f"epoch {event['epoch']}: {scores}")
-            case "cut":
-                self.on_message(
-                    f"{event['texts']:,} of {event['of']:,} texts are longer than {event['length']} tokens and were cut"
-                )
 
     def check_cancelled(self) -> None:
         if self.stop.is_set():
@@ -225,12 +223,10 @@ class TrainingJobs:
 
 def run_in_thread(job: TrainingJob) -> Mapping[str, float]:
     """Train in this thread. The job can be stopped only when it sends an event or a message."""
-    return train(job.request, on_message=job.on_message, on_event=job.on_event)
+    return train(job.request, on_event=lambda event: job.on_event(event.model_dump()))
 
 
-def train(
-    request: TrainingRequest, *, on_message: Callable[[str], None], on_event: Callable[[Mapping[str, Any]], None]
-) -> dict[str, float]:
+def train(request: TrainingRequest, *, on_event: OnEvent) -> dict[str, float]:
     """Train as requested and return the scores of the best epoch."""
     from regard.data.readers import TableOptions
     from regard.tasks.read_examples import read_examples, task_for
@@ -241,7 +237,7 @@ def train(
     Path(request.output).parent.mkdir(parents=True, exist_ok=True)
     read = read_examples(request.task, request.data, table=table, labeled=True)
     if 0 < request.limit < len(read.examples):
-        on_message(f"{request.limit:,} of {len(read.examples):,} examples were sampled")
+        on_event(Note(message=f"{request.limit:,} of {len(read.examples):,} examples were sampled"))
         read = sample_examples(read, request.limit)
     kind = "pictures" if task_for(request.task, request.data).reads_images else request.task
     report = fit(
@@ -250,7 +246,6 @@ def train(
         model=request.model,
         output=request.output,
         config=FineTuningConfig.load(overrides=request.settings, defaults=DEFAULTS[kind]),
-        say=on_message,
         on_event=on_event,
     )
     return dict(report.best.scores)

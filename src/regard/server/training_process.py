@@ -3,7 +3,7 @@
     python -m regard.server.training_process
 
 The request is one line of JSON on standard input, which stays open while the training is wanted: when it is closed, the
-training ends. Standard output has one line of JSON per event: {"message": text}, {"event": {...}}, and finally
+training ends. Standard output has one line of JSON per event: {"event": {...}}, and finally
 {"scores": {...}} or {"error": text}.
 """
 
@@ -60,9 +60,7 @@ def run_in_process(job: TrainingJob) -> Mapping[str, float]:
                 process.stdin.flush()
             for line in process.stdout:
                 output = json.loads(line)
-                if "message" in output:
-                    job.on_message(output["message"])
-                elif "event" in output:
+                if "event" in output:
                     job.on_event(output["event"])
                 elif "scores" in output:
                     return dict(output["scores"])
@@ -110,8 +108,7 @@ def main() -> None:
 
         scores = train(
             TrainingRequest(**request),
-            on_message=lambda line: send(message=line),
-            on_event=lambda event: send(event=dict(event)),
+            on_event=lambda event: send(event=event.model_dump()),
         )
         send(scores=scores)
     except RegardError as error:

@@ -63,10 +63,10 @@ class _Tuning(EstimatorParameters):
         }
         config = FineTuningConfig.load(overrides=[f"training.{name}={value}" for name, value in values.items()])
         start = ModelFactory(task, *loading.load(self.model), length=self.max_length or 0)
-        tuned = start.new(self.seed)
+        tuned = start.new_model(self.seed)
         items = task.preprocess(examples, start.rows)
-        FineTuner(tuned, task, items, config, seed=self.seed, device=choose_device(self.device)).go(Stop())
-        self.solved_ = start.solved(tuned.eval())
+        FineTuner(tuned, task, items, config, seed=self.seed, device=choose_device(self.device)).run(Stop())
+        self.solved_ = start.fine_tuned_model(tuned.eval())
 
     def _predictions(self, examples: Sequence[Example]) -> list[dict[str, Any]]:
         if not self.__sklearn_is_fitted__():

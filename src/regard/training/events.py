@@ -1,34 +1,245 @@
-"""The log of a run: a file to which each event adds one line of JSON.
+"""Events of a training run, and the log that keeps them.
 
-Knows files and JSON. Knows nothing of what the events mean.
+The terminal, the page and the log of the run folder are consumers of the same events. Events with `transient` set
+replace one another on a terminal; the others are lines of their own.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, ClassVar, Literal
 
-__all__ = ["Events"]
+from pydantic import Field
+
+from regard.events import Event, Note
+from regard.wording import duration
+
+__all__ = [
+    "AverageEvaluated",
+    "CheckpointSaved",
+    "Evaluated",
+    "EvaluationProgress",
+    "EventLog",
+    "Finished",
+    "Interrupted",
+    "LayersScheduled",
+    "Note",
+    "OnEvent",
+    "PretrainingPlan",
+    "Resumed",
+    "StepFinished",
+    "ThresholdChosen",
+    "TrainingEvent",
+    "TrainingStarted",
+    "ignore_event",
+]
+
+OnEvent = Callable[[Event], None]
 
 
-class Events:
-    """Adds lines to `path`. A line that a crash cut short is ended before the next one."""
+def ignore_event(event: Event) -> None:
+    """The default consumer of events."""
+
+
+class TrainingEvent(Event):
+    """An event of a training run; `seed` is set where several seeds are trained."""
+
+    transient: ClassVar[bool] = False
+
+    seed: int | None = None
+
+    def line(self) -> str | None:
+        text = self.text()
+        return text if text is None or self.seed is None else f"seed {self.seed}  {text}"
+
+    def text(self) -> str | None:
+        """The event in words, without the seed."""
+        return None
+
+
+class TrainingStarted(TrainingEvent):
+    type: Literal["started"] = "started"
+    steps: int
+    examples: int
+    parameters: int
+
+    def text(self) -> str:
+        return f"{self.parameters:,} parameters, at most {self.steps:,} steps"
+
+
+class PretrainingPlan(TrainingEvent):
+    """The measured speed, and what follows from it for the run."""
+
+    type: Literal["plan"] = "plan"
+    tokens_per_second: float
+    steps: int
+    seconds: float
+    tokens: int
+    epochs: float
+    mfu: float  # model FLOPs utilization: the share of the device's measured peak
+    expected_loss: float | None  # in nats, on held-out text; None if no comparable run was measured
+
+    def text(self) -> str:
+        text = (
+            f"plan: {self.steps:,} steps in {duration(self.seconds)} at {self.tokens_per_second:,.0f} tokens/s "
+            f"(MFU {self.mfu:.2f})\n      {self.tokens:,} tokens, {self.epochs:.3g} epochs"
+        )
+        if self.expected_loss is not None:
+            text += f"\n      expected held-out loss: about {self.expected_loss:.2f}"
+        return text
+
+
+class LayersScheduled(TrainingEvent):
+    """When each layer starts to learn, and its peak learning rate; `layer` is 0 for embeddings, None for the head."""
+
+    type: Literal["layers"] = "layers"
+    steps: int
+    layers: list[dict[str, Any]]
+
+    def text(self) -> str:
+        starts, rates = [], []
+        for one in self.layers:
+            name = {None: "task head", 0: "embeddings"}.get(one["layer"], f"layer {one['layer']}")
+            starts.append(f"{name} never" if one["step"] is None else f"{name} at {one['step']:,}")
+            rates.append(f"{name} {one['learning_rate']:.2g}")
+        return f"first training step, of {self.steps:,}: {', '.join(starts)}\npeak learning rates: {', '.join(rates)}"
+
+
+class StepFinished(TrainingEvent):
+    """Progress of the training; reported about once a second."""
+
+    type: Literal["step"] = "step"
+    transient: ClassVar[bool] = True
+
+    step: int
+    seconds: float
+    loss: float
+    learning_rate: float
+    progress: float
+    seconds_left: float
+    steps: int | None = None
+    epoch: int | None = None
+    losses: dict[str, float] = Field(default_factory=dict)  # the parts of the loss
+    grad_norm: float | None = None
+    tokens: int | None = None
+    tokens_per_second: float | None = None
+    mfu: float | None = None
+
+    def text(self) -> str:
+        if self.tokens_per_second is None:
+            speed = f"{self.step / max(self.seconds, 1e-9):.1f} steps/s"
+        else:
+            speed = f"{self.tokens_per_second:,.0f} tokens/s"
+        parts = [
+            f"epoch {self.epoch}" if self.epoch else "",
+            f"step {self.step:,}" + (f" of {self.steps:,}" if self.steps else f"  {100 * self.progress:.1f}%"),
+            f"loss {self.loss:.3f}",
+            speed,
+            f"MFU {self.mfu:.2f}" if self.mfu is not None else "",
+            f"{duration(self.seconds_left)} left",
+        ]
+        return "  ".join(part for part in parts if part)
+
+
+class EvaluationProgress(TrainingEvent):
+    type: Literal["evaluating"] = "evaluating"
+    transient: ClassVar[bool] = True
+
+    epoch: int
+    done: int
+    total: int  # 0 if unknown
+
+    def text(self) -> str:
+        count = f" {self.done:,} of {self.total:,} examples" if self.total else ""
+        return f"epoch {self.epoch}  evaluating{count}"
+
+
+class Evaluated(TrainingEvent):
+    """Scores on dev or held-out data."""
+
+    type: Literal["evaluation"] = "evaluation"
+    seconds: float
+    scores: dict[str, Any]
+    epoch: int | None = None
+    step: int | None = None
+    tokens: int | None = None
+
+    def text(self) -> str:
+        where = f"epoch {self.epoch}" if self.epoch is not None else f"step {self.step:,}, held-out text"
+        return f"{where}  {_scores(self.scores)}"
+
+
+class AverageEvaluated(TrainingEvent):
+    """Scores of the average of the last epochs' weights."""
+
+    type: Literal["average"] = "average"
+    epochs: list[int]
+    scores: dict[str, float]
+
+    def text(self) -> str:
+        return f"average of epochs {self.epochs[0]} to {self.epochs[-1]}  {_scores(self.scores)}"
+
+
+class ThresholdChosen(TrainingEvent):
+    """Values that the task chose on dev, such as the threshold for no answer."""
+
+    type: Literal["threshold"] = "threshold"
+    values: dict[str, Any]
+
+    def text(self) -> str:
+        return "best on dev: " + "  ".join(f"{name} {value:.4g}" for name, value in self.values.items())
+
+
+class CheckpointSaved(TrainingEvent):
+    type: Literal["checkpoint"] = "checkpoint"
+    step: int
+
+
+class Resumed(TrainingEvent):
+    type: Literal["resume"] = "resume"
+    step: int
+    seconds: float
+    tokens: int | None = None
+
+    def text(self) -> str:
+        return f"resuming after step {self.step:,} and {duration(self.seconds)} of training"
+
+
+class Interrupted(TrainingEvent):
+    type: Literal["interrupted"] = "interrupted"
+    step: int
+
+    def text(self) -> str:
+        return f"stopped after step {self.step:,}, everything is saved; run the same command with --resume to continue"
+
+
+class Finished(TrainingEvent):
+    type: Literal["finished"] = "finished"
+    scores: dict[str, Any]
+    steps: int | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+    text_digest: str | None = None  # of the text that a model was pretrained on
+
+
+class EventLog:
+    """Appends events to `path`, one line of JSON each. A line that a crash cut short is ended first."""
 
     def __init__(self, path: Path) -> None:
-        whole = not path.exists() or not path.stat().st_size or path.read_bytes()[-1:] == b"\n"
+        complete = not path.exists() or not path.stat().st_size or path.read_bytes()[-1:] == b"\n"
         self._file = path.open("a", encoding="utf-8")
-        if not whole:
+        if not complete:
             self._file.write("\n")
 
-    def add(self, event: str, **values: object) -> dict[str, object]:
-        """Write what happened, with the time; returns what was written."""
-        line: dict[str, object] = {"event": event, "time": round(time.time(), 3), **values}
-        self._file.write(json.dumps(line) + "\n")
+    def add(self, event: Event) -> None:
+        fields = event.model_dump(exclude_none=True)
+        self._file.write(json.dumps({"type": fields.pop("type"), "time": round(time.time(), 3), **fields}) + "\n")
         self._file.flush()
-        return line
 
-    def __enter__(self) -> Events:
+    def __enter__(self) -> EventLog:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -37,3 +248,16 @@ class Events:
     def close(self) -> None:
         """Write what is left; safe to repeat."""
         self._file.close()
+
+
+def _scores(scores: Mapping[str, Any]) -> str:
+    """Percentages by name, or the loss and accuracy or perplexity of each objective."""
+    parts = []
+    for name, value in scores.items():
+        if not isinstance(value, Mapping):
+            parts.append(f"{name} {value:.2f}")
+        elif "accuracy" in value:
+            parts.append(f"{name}: loss {value['loss']:.3f}, accuracy {100 * value['accuracy']:.1f}%")
+        else:
+            parts.append(f"{name}: loss {value['loss']:.3f}, perplexity {value['perplexity']:.2f}")
+    return "  ".join(parts)

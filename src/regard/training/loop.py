@@ -1,86 +1,114 @@
-"""The training loop: a generator that yields a step at a time; the caller logs, evaluates, saves and stops.
+"""The training loop: a generator that yields one step at a time; the caller logs, evaluates, saves and stops.
 
-Knows gradients, precision and the schedule. Knows nothing of text, files or what is learned: the module returns its
-losses by name, the one under "loss" is minimised. A step's losses stay on their device until they are looked at, so a
-GPU never waits for the caller.
+The module returns its losses by name and the one under "loss" is minimized. The losses of a step stay on their device
+until they are read, so a GPU never waits for the caller.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from regard.nn.block import Block
-from regard.training.adversary import Adversary
-from regard.training.optimizer import set_rate
+from regard.training.optimizer import set_learning_rate
 
-__all__ = ["Clock", "Counter", "Progress", "Step", "Stopwatch", "frugal", "train"]
+__all__ = [
+    "AdversarialPerturbation",
+    "Step",
+    "StepProgress",
+    "Stopwatch",
+    "TimeProgress",
+    "derive_seed",
+    "enable_gradient_checkpointing",
+    "train",
+]
 
 Inputs = Mapping[str, Tensor]
-
-
-class Progress(Protocol):
-    """How far a run is, 0 to 1, before step `number`; at 1 it ends."""
-
-    def __call__(self, number: int) -> float: ...
+RunProgress = Callable[[int], float]  # the progress of a run, 0 to 1, before a step
 
 
 @dataclass(frozen=True)
-class Counter:
-    """A run of so many steps."""
+class StepProgress:
+    """The progress of a run of `steps` steps."""
 
     steps: int
 
-    def __call__(self, number: int) -> float:
-        return number / self.steps
+    def __call__(self, step: int) -> float:
+        return step / self.steps
 
 
 class Stopwatch:
-    """Seconds of work, `used` of them before; it stands still until it is started, and while it is paused."""
+    """Counts seconds while it runs, starting from `elapsed`."""
 
-    def __init__(self, used: float = 0.0) -> None:
-        self._before, self._started = used, 0.0
+    def __init__(self, elapsed: float = 0.0) -> None:
+        self._before, self._started = elapsed, 0.0
 
     @property
-    def used(self) -> float:
+    def elapsed(self) -> float:
         return self._before + (time.perf_counter() - self._started if self._started else 0.0)
 
     def start(self) -> None:
         self._started = self._started or time.perf_counter()
 
     def pause(self) -> None:
-        self._before, self._started = self.used, 0.0
+        self._before, self._started = self.elapsed, 0.0
 
 
 @dataclass(frozen=True)
-class Clock:
-    """A run of so many seconds on a stopwatch."""
+class TimeProgress:
+    """The progress of a run of `seconds` seconds."""
 
     seconds: float
-    watch: Stopwatch
+    stopwatch: Stopwatch
 
-    def __call__(self, number: int) -> float:
-        return min(self.watch.used / self.seconds, 1.0)
+    def __call__(self, step: int) -> float:
+        return min(self.stopwatch.elapsed / self.seconds, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What a step was: its number from 0, how far the run was before it, the rate, and its mean losses by name."""
+    """A finished step: its number from 0, the progress of the run before it, and its mean losses by name."""
 
     number: int
     progress: float
-    rate: float
+    learning_rate: float
     losses: Mapping[str, Tensor]
-    norm: Tensor  # of the gradient, before it is clipped
+    grad_norm: Tensor  # before clipping
+
+
+class AdversarialPerturbation:
+    """Moves a weight by `epsilon` along its gradient, where the loss grows fastest (Miyato, Dai and Goodfellow 2017).
+
+    The gradient is that of the previous backward pass; a second pass inside `applied` adds to it.
+    """
+
+    def __init__(self, weight: Tensor, epsilon: float) -> None:
+        self.weight, self.epsilon = weight, epsilon
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        gradient = self.weight.grad
+        if gradient is None:
+            raise RuntimeError("no gradient yet: the perturbation needs a backward pass first")
+        original = self.weight.detach().clone()  # restored bit for bit, which subtracting would not do
+        with torch.no_grad():
+            # On the device: a GPU does not wait for the norm.
+            self.weight.add_(gradient * (self.epsilon / (gradient.norm() + 1e-12)))
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                self.weight.copy_(original)
 
 
 def train(
@@ -88,69 +116,74 @@ def train(
     batches: Iterable[Sequence[Inputs]],
     optimizers: Sequence[torch.optim.Optimizer],
     *,
-    progress: Progress,
-    rate: Callable[[float], float],
-    clip: float = 1.0,
-    half: torch.dtype | None = None,
-    adversary: Adversary | None = None,
+    progress: RunProgress,
+    learning_rate: Callable[[float], float],
+    max_grad_norm: float = 1.0,
+    autocast: torch.dtype | None = None,
+    perturbation: AdversarialPerturbation | None = None,
     first: int = 0,
 ) -> Generator[Step, None, None]:
-    """Train until `progress` says 1. A batch is the parts whose gradients are gathered before a step.
+    """Train until `progress` reaches 1. A batch is a sequence of micro-batches whose gradients are accumulated.
 
-    `rate` gives the learning rate at a progress; `half` is the type products are computed in; `first` is the number of
-    the step to begin with. With an `adversary` each part is learned twice, as it is and as the adversary has it; the
-    losses are those of the first time. What a step yields was done: whoever stops iterating stops after a whole step.
+    `learning_rate` maps progress to the rate, and `first` is the number of the first step. With a `perturbation` each
+    micro-batch is trained on twice, unperturbed and perturbed; the reported losses are the unperturbed ones. A yielded
+    step is complete, so a caller that stops iterating stops between two steps.
     """
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    kind = parameters[0].device.type
+    device = parameters[0].device.type
     module.train()
     number = first
     source = iter(batches)
 
-    def learn(inputs: Inputs, share: int) -> dict[str, Tensor]:
-        with torch.autocast(kind, dtype=half) if half else nullcontext():
+    def backward(inputs: Inputs, parts: int) -> dict[str, Tensor]:
+        with torch.autocast(device, dtype=autocast) if autocast else nullcontext():
             losses: dict[str, Tensor] = module(**inputs)
-        torch.autograd.backward(losses["loss"] / share)
+        torch.autograd.backward(losses["loss"] / parts)
         return losses
 
-    while (done := progress(number)) < 1:  # asked first: a batch that is drawn is trained on
+    while (done := progress(number)) < 1:  # checked first: a batch that is drawn is trained on
         if (batch := next(source, None)) is None:
             return
-        now = rate(done)
-        set_rate(optimizers, now)
+        rate = learning_rate(done)
+        set_learning_rate(optimizers, rate)
         total: dict[str, Tensor] = {}
-        for place, inputs in enumerate(batch, start=1):
-            with _shared(module, last=place == len(batch)):
-                losses = learn(inputs, len(batch))
-                if adversary is not None:
-                    with adversary.moved():
-                        learn(inputs, len(batch))
+        for index, inputs in enumerate(batch, start=1):
+            with _gradient_sync(module, last=index == len(batch)):
+                losses = backward(inputs, len(batch))
+                if perturbation is not None:
+                    with perturbation.applied():
+                        backward(inputs, len(batch))
             for name, loss in losses.items():
                 part = loss.detach() / len(batch)
                 total[name] = total[name] + part if name in total else part
-        norm = nn.utils.clip_grad_norm_(parameters, clip)
+        norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        yield Step(number, done, now, total, norm)
+        yield Step(number, done, rate, total, norm)
         number += 1
 
 
-def _shared(module: nn.Module, *, last: bool) -> AbstractContextManager[None]:
-    """Processes add up their gradients once a step, with the last part of the batch."""
+def _gradient_sync(module: nn.Module, *, last: bool) -> AbstractContextManager[None]:
+    """Processes sum their gradients once per step, with the last micro-batch."""
     if isinstance(module, DistributedDataParallel) and not last:
         return module.no_sync()
     return nullcontext()
 
 
-def frugal(model: nn.Module) -> None:
-    """Keep what enters each layer and compute the rest again on the way back: less memory, a third more time."""
+def enable_gradient_checkpointing(model: nn.Module) -> None:
+    """Recompute each layer in the backward pass: less memory for about a third more time."""
     for block in model.modules():
         if isinstance(block, Block):
-            plain = block.forward
+            forward = block.forward
 
-            def again(*args: Any, _plain: Callable[..., Tensor] = plain, **options: Any) -> Tensor:
-                result: Tensor = checkpoint(partial(_plain, **options), *args, use_reentrant=False)
+            def checkpointed(*args: Any, _forward: Callable[..., Tensor] = forward, **options: Any) -> Tensor:
+                result: Tensor = checkpoint(partial(_forward, **options), *args, use_reentrant=False)
                 return result
 
-            block.forward = again  # type: ignore[method-assign]
+            block.forward = checkpointed  # type: ignore[method-assign]
+
+
+def derive_seed(*numbers: int) -> int:
+    """A seed that depends on all numbers: randomness in a step follows from the run's seed and the step alone."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1

@@ -1,6 +1,6 @@
 """Optimizers: AdamW for everything, or Muon for the matrices inside the layers and AdamW for the rest.
 
-Knows parameters and the modules they lie in. Knows nothing of losses, batches or when the rate changes.
+Learning rate schedules are in `regard.training.schedule`.
 """
 
 from __future__ import annotations
@@ -16,74 +16,76 @@ from torch import Tensor, nn
 from regard.errors import InputError, check_choice
 from regard.nn import FusedProjection, Stack
 
-__all__ = ["Muon", "Name", "build", "groups", "orthogonalised", "set_rate"]
+__all__ = ["Muon", "OptimizerName", "build_optimizers", "orthogonalize", "parameter_groups", "set_learning_rate"]
 
-Name = Literal["adamw", "muon"]
+OptimizerName = Literal["adamw", "muon"]
 
 STEPS = 5
 QUINTIC = (3.4445, -4.7750, 2.0315)  # steep at 0: small singular values are near 1 after five steps
-ADAM_SIZE = 0.2  # the usual root mean square of AdamW's update, which Muon's is given too
+ADAM_RMS = 0.2  # the typical root mean square of AdamW's updates, to which Muon's are scaled
 
 
-def build(
+def build_optimizers(
     model: nn.Module,
     *,
-    name: Name,
-    rate: float,
+    name: OptimizerName,
+    learning_rate: float,
     betas: tuple[float, float] = (0.9, 0.98),
     eps: float = 1e-6,
     weight_decay: float = 0.01,
 ) -> list[torch.optim.Optimizer]:
-    """The optimizers that train `model` together; one rate serves both kinds."""
-    check_choice("optimizer", name, get_args(Name))
+    """The optimizers that train `model` together; one learning rate suits both."""
+    check_choice("optimizer", name, get_args(OptimizerName))
     matrices = _matrices(model) if name == "muon" else {}
     if name == "muon" and not matrices:
         raise InputError("muon trains the matrices inside layers, and this model has none; use adamw")
-    rest = groups(model, weight_decay=weight_decay, without=matrices)
+    rest = parameter_groups(model, weight_decay=weight_decay, without=matrices)
     kinds = {parameter.device.type for group in rest for parameter in group["params"]}
-    adam = torch.optim.AdamW(rest, lr=rate, betas=betas, eps=eps, fused=kinds <= {"cpu", "cuda"})
+    adam = torch.optim.AdamW(rest, lr=learning_rate, betas=betas, eps=eps, fused=kinds <= {"cpu", "cuda"})
     if not matrices:
         return [adam]
     parts = sorted(set(matrices.values()))
     split = [{"params": [p for p, count in matrices.items() if count == part], "parts": part} for part in parts]
-    return [Muon(split, rate=rate, weight_decay=weight_decay), adam]
+    return [Muon(split, lr=learning_rate, weight_decay=weight_decay), adam]
 
 
-def groups(model: nn.Module, *, weight_decay: float, without: Collection[nn.Parameter] = ()) -> list[dict[str, Any]]:
-    """The parameters to train in two groups: matrices and embeddings decay, biases and norms do not."""
-    left_out = {id(parameter) for parameter in without}  # `in` would compare the numbers
-    parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in left_out]
-    found = [
+def parameter_groups(
+    model: nn.Module, *, weight_decay: float, without: Collection[nn.Parameter] = ()
+) -> list[dict[str, Any]]:
+    """The trainable parameters in two groups: weight decay for matrices and embeddings, none for biases and norms."""
+    excluded = {id(parameter) for parameter in without}  # `in` would compare values
+    parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in excluded]
+    groups = [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
-    return [group for group in found if group["params"]]
+    return [group for group in groups if group["params"]]
 
 
-def set_rate(optimizers: Iterable[torch.optim.Optimizer], rate: float) -> None:
-    """Let all parameters learn at `rate` from the next step on; a group that has a `share`, at that share of it."""
+def set_learning_rate(optimizers: Iterable[torch.optim.Optimizer], rate: float) -> None:
+    """Set the learning rate of all groups; a group with a `share` gets that share of it."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = rate * group.get("share", 1.0)
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose every update is made orthogonal: all directions of a matrix move by the same amount.
+    """Momentum with orthogonalized updates, for matrices only: all directions of a matrix move by the same amount.
 
-    For matrices only. A group's `parts` says how many matrices lie below one another in each of its parameters: 3 for
-    the queries, keys and values of a fused projection, which are three maps and not one. Matrices of one shape are
-    stacked, so a step takes a few large products however deep the model is, and it never waits for the device.
+    A group's `parts` is the number of matrices in each of its parameters: 3 for a fused projection of queries, keys
+    and values. Matrices of one shape are processed together, so a step takes a few large products however deep the
+    model is, and it never waits for the device.
     """
 
     def __init__(
         self,
         params: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
         *,
-        rate: float,
+        lr: float,
         weight_decay: float = 0.0,
         momentum: float = 0.95,
     ) -> None:
-        super().__init__(params, {"lr": rate, "weight_decay": weight_decay, "momentum": momentum, "parts": 1})
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "parts": 1})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -91,19 +93,19 @@ class Muon(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        alike: dict[tuple[torch.Size, float], list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        by_shape: dict[tuple[torch.Size, float], list[tuple[Tensor, Tensor]]] = defaultdict(list)
         for group in self.param_groups:
             for matrix, direction in self._directions(group):
-                alike[matrix.shape, group["lr"]].append((matrix, direction))
-        for (shape, rate), pairs in alike.items():
-            updates = orthogonalised(torch.stack([direction for _, direction in pairs])).to(pairs[0][0].dtype)
+                by_shape[matrix.shape, group["lr"]].append((matrix, direction))
+        for (shape, rate), pairs in by_shape.items():
+            updates = orthogonalize(torch.stack([direction for _, direction in pairs])).to(pairs[0][0].dtype)
             # An orthogonal matrix has a root mean square of 1/sqrt(its longer side).
-            scale = ADAM_SIZE * math.sqrt(max(shape))
+            scale = ADAM_RMS * math.sqrt(max(shape))
             torch._foreach_add_([matrix for matrix, _ in pairs], list(updates.unbind()), alpha=-rate * scale)
         return loss
 
     def _directions(self, group: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
-        """Each matrix of a group, decayed, with where Nesterov's momentum would take it."""
+        """Each matrix of a group, after weight decay, with its Nesterov momentum."""
         parameters = [p for p in group["params"] if p.grad is not None]
         if not parameters:
             return []
@@ -122,13 +124,13 @@ class Muon(torch.optim.Optimizer):
         ]
 
 
-def orthogonalised(matrices: Tensor) -> Tensor:
-    """The nearest orthogonal matrix of each, (N, rows, columns), roughly: singular values end near 1.
+def orthogonalize(matrices: Tensor) -> Tensor:
+    """Approximate the nearest orthogonal matrix of each, (N, rows, columns): singular values end near 1.
 
-    Newton and Schulz's iteration needs products only, and on a GPU bfloat16 is enough for them.
+    The Newton-Schulz iteration needs matrix products only, for which bfloat16 suffices on a GPU.
     """
     if matrices.shape[-2] > matrices.shape[-1]:  # the products are smaller on the shorter side
-        return orthogonalised(matrices.mT).mT.contiguous()
+        return orthogonalize(matrices.mT).mT.contiguous()
     x: Tensor = matrices / torch.linalg.vector_norm(matrices, dim=(-2, -1), keepdim=True).clamp(min=1e-7)
     x = x.bfloat16() if x.is_cuda else x
     a, b, c = QUINTIC
@@ -140,7 +142,7 @@ def orthogonalised(matrices: Tensor) -> Tensor:
 
 
 def _matrices(model: nn.Module) -> dict[nn.Parameter, int]:
-    """The matrices inside the model's layers, and how many lie in each."""
+    """The weight matrices inside the model's layers, and how many matrices each holds."""
     found: dict[nn.Parameter, int] = {}
     for stack in model.modules():
         if isinstance(stack, Stack):

@@ -1,37 +1,37 @@
-"""The folder of a run that trains: begun, refused, gone on with, finished.
+"""The output folder of a training run: created, refused, resumed, finished.
 
-Knows the files that say what a run is and where it stands. Knows nothing of what is trained.
-
-    regard.json            the manifest: which files of the folder are the run's own, and whether it is finished
-    config.toml run.json   the settings, and what the run was made from
-    events.jsonl           what happened, a line an event
-    (a folder of work)     what an unfinished run needs; gone when it is over
-    report.json            what came out
+regard.json            the manifest: which files of the folder belong to the run, and whether it is finished
+config.toml run.json   the settings, and the data and model of the run
+events.jsonl           the events, one line each
+(a work folder)        what an unfinished run needs; removed when it is finished
+report.json            the result
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from regard.checkpoints.files import refuse_foreign_files, verify
 from regard.errors import InputError, RegardError
+from regard.events import Event
 from regard.files.disk import atomic_write, finish_save
 from regard.files.folder_lock import LOCK, describe_changes, lock_folder
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.files.output_folder import OutputManifest, foreign_entries, refuse_foreign_content, remove_files
 from regard.settings import SettingsFile, check_saved_settings
-from regard.training.events import Events
+from regard.training.events import EventLog, OnEvent
 
-__all__ = ["CONFIG", "REPORT", "RUN", "Note", "RunFolder", "Told", "model_saved"]
+__all__ = ["CONFIG", "EVENTS", "MODEL", "REPORT", "RUN", "RunFolder", "create_folder", "model_saved", "saved_config"]
 
 CONFIG, RUN, EVENTS, REPORT = "config.toml", "run.json", "events.jsonl", "report.json"
 MODEL = "config.json"
-# What a finished run writes, beside its weights. Whatever has one of these names before is refused.
+# The files of a finished run beside its weights. A folder that holds one of them is refused.
 OUTPUTS = (
     MODEL,
     REPORT,
@@ -43,19 +43,28 @@ OUTPUTS = (
     "translate.json",
     "vocab.txt",
 )
-State = Literal["new", "begun", "finished"]
-Told = Callable[[Mapping[str, Any]], None]
+State = Literal["new", "unfinished", "finished"]
 
 
-class Note(Protocol):
-    """Writes an event down."""
+def saved_config(output: str | os.PathLike[str], *, resume: bool) -> Path | None:
+    """The settings that a run saved in its folder, if it is resumed; InputError if the file is damaged."""
+    path = Path(output) / CONFIG
+    if not resume or not path.is_file():
+        return None
+    check_saved_settings(path)
+    return path
 
-    def __call__(self, event: str, **values: object) -> None: ...
+
+def create_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}; choose another --output") from None
 
 
 @contextmanager
 def model_saved(path: Path) -> Iterator[None]:
-    """What fails inside comes after the model was saved: the error says so, and how to finish the run."""
+    """Errors inside say that the model is saved, and how to finish the run."""
     try:
         yield
     except (OSError, RegardError) as error:
@@ -67,9 +76,9 @@ def model_saved(path: Path) -> Iterator[None]:
 
 
 class RunFolder:
-    """`run` is what, beside the settings, must be the same for a run to go on; `work` names the folder of work.
+    """`run` is what, beside the settings, must be the same when a run is resumed; `work` names the work folder.
 
-    `work_files` are the entries of the manifest for that folder, relative to it: all that a finished run removes.
+    `work_files` are the manifest's entries for that folder, relative to it; a finished run removes them.
     """
 
     def __init__(
@@ -88,26 +97,28 @@ class RunFolder:
         self.manifest = OutputManifest(kind, (LOCK, CONFIG, RUN, EVENTS), entries)
 
     def finished(self) -> dict[str, Any] | None:
-        """The report of the same run, where it is over."""
+        """The report of the same run, if it is finished."""
         if self._state() != "finished" or not (self.path / REPORT).is_file() or self._differences():
             return None
         verify(self.path)
-        self._remove_work()  # what a kill amid the removal has left
+        self._remove_work()  # left by a process that was killed while removing it
         return read_json(self.path / REPORT)
 
     def open(self, *, resume: bool, beside: Collection[str] = ()) -> None:
-        """Refuse a folder that is not this run's or cannot be written, before any work.
+        """Refuse a folder that belongs to something else or cannot be written, before any work.
 
-        With `resume` a run that was begun goes on, and a new or empty folder is one where none was begun yet. `beside`
-        are folders in it with runs of their own.
+        With `resume` an unfinished run continues; a new or empty folder is fine too. `beside` are subfolders with runs
+        of their own.
         """
         state = self._state(beside=beside)
-        if state == "begun" and not resume:
-            raise InputError(f"{self.path} holds a run that was begun: go on with --resume, or choose another --output")
-        if state == "begun" and (differences := self._differences()):
+        if state == "unfinished" and not resume:
             raise InputError(
-                f"{self.path} was begun otherwise: {'; '.join(differences)}. Resume with those, or choose another "
-                "--output"
+                f"{self.path} holds an unfinished run: continue it with --resume, or choose another --output"
+            )
+        if state == "unfinished" and (differences := self._differences()):
+            raise InputError(
+                f"{self.path} was started with other settings or data: {'; '.join(differences)}. Resume with those, or "
+                "choose another --output"
             )
         if state == "finished" and resume:
             differences = self._differences() or [f"its {REPORT} is gone"]
@@ -120,56 +131,55 @@ class RunFolder:
         refuse_foreign_files(self.path, dict.fromkeys(OUTPUTS))
         if self.work.is_symlink() or (self.work.exists() and not self.work.is_dir()):
             raise InputError(f"{self.work} is in the way: expected a folder or nothing; move it")
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"{self.path} cannot be written: {error.strerror}; choose another --output") from None
+        create_folder(self.path)
 
     def claim(self, *entries: str) -> None:
-        """Write the manifest, with more entries than a run has by itself."""
+        """Write the manifest, with additional entries."""
         before = OutputManifest.read(self.path, kind=self.manifest.kind)
         files, work = (*self.manifest.files, *entries), self.manifest.work
-        if before is not None:  # of an earlier version, perhaps
+        if before is not None:  # perhaps written by an earlier version
             files, work = (*before.files, *files), (*before.work, *work)
         self.manifest = replace(self.manifest, files=tuple(dict.fromkeys(files)), work=tuple(dict.fromkeys(work)))
         self.manifest.write(self.path)
 
     @contextmanager
-    def running(self, on_event: Told) -> Iterator[Note]:
-        """This process' own, with what writes its events down. At a good end the files of work go."""
+    def running(self, on_event: OnEvent) -> Iterator[OnEvent]:
+        """Lock the folder and log events; yields the consumer that logs and forwards them. At the end the work folder
+        is removed."""
         with lock_folder(self.path):
-            self.claim()  # before the first file that it lists
+            self.claim()  # before the first file it lists
             self.work.mkdir(exist_ok=True)
-            with Events(self.path / EVENTS) as events:
+            with EventLog(self.path / EVENTS) as log:
                 atomic_write(self.path / CONFIG, self.config.saved())
                 atomic_write(self.path / RUN, json_bytes(with_checksum(self.run)))
 
-                def note(event: str, **values: object) -> None:
-                    on_event(events.add(event, **values))
+                def emit(event: Event) -> None:
+                    log.add(event)
+                    on_event(event)
 
-                yield note
+                yield emit
                 with model_saved(self.path):
-                    events.close()
+                    log.close()
                     replace(self.manifest, finished=True).write(self.path)
                     self._remove_work()
 
     def _state(self, *, beside: Collection[str] = ()) -> State:
-        """How far the run in the folder is; InputError where the folder holds something else."""
+        """The state of the run in the folder; InputError if the folder holds something else."""
         finish_save(self.path)
         manifest = OutputManifest.read(self.path, kind=self.manifest.kind)
         if manifest is not None:
-            return "finished" if manifest.finished else "begun" if (self.path / RUN).is_file() else "new"
+            return "finished" if manifest.finished else "unfinished" if (self.path / RUN).is_file() else "new"
         if not foreign_entries(self.path):
             return "new"
         if self._is_earlier():
-            return "begun" if self.work.is_dir() else "finished"
+            return "unfinished" if self.work.is_dir() else "finished"
         if (self.path / MODEL).exists():
             raise InputError(f"{self.path} holds a model, which this run would write over; choose another --output")
         refuse_foreign_content(self.path, except_for=[name for name in beside if (self.path / name / RUN).is_file()])
         return "new"
 
     def _is_earlier(self) -> bool:
-        """Whether a version of Regard without manifests made the folder: by its run.json and config.toml."""
+        """Whether a version of Regard without manifests wrote the folder: it has a run.json and config.toml."""
         try:
             type(self.config).load(self.path / CONFIG, saved=True)
             return set(read_checked_json(self.path / RUN)) == set(self.run)
@@ -178,9 +188,8 @@ class RunFolder:
 
     def _differences(self) -> list[str]:
         found = []
-        if (self.path / CONFIG).is_file():
-            check_saved_settings(self.path / CONFIG)
-            found += type(self.config).load(self.path / CONFIG, saved=True).differences(self.config)
+        if path := saved_config(self.path, resume=True):
+            found += type(self.config).load(path, saved=True).differences(self.config)
         if (self.path / RUN).is_file():
             found += describe_changes(self._record(), self.run)
         return found
@@ -192,7 +201,7 @@ class RunFolder:
             raise InputError(f"{error}; put a copy of it back, or start again in another --output") from None
 
     def _remove_work(self) -> None:
-        """Delete the work of a finished run; only then the manifest stops listing it."""
+        """Delete the work folder of a finished run; only then the manifest stops listing it."""
         manifest = OutputManifest.read(self.path)
         if manifest is not None and manifest.work and remove_files(self.path, manifest.work):
             replace(manifest, work=()).write(self.path)

@@ -1,7 +1,6 @@
-"""How the learning rate goes over a run, and the durations a user writes: "20min", "1h30m", "500 steps".
+"""Learning rate schedules, and durations and intervals as users write them: "20min", "1h30m", "500 steps".
 
-Knows numbers and words only: progress is a number from 0 to 1, whether it counts steps or seconds. Sets no rate and
-reads no clock.
+Progress is a number from 0 to 1, whether a run is counted in steps or in seconds.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from pydantic import AfterValidator
 
 from regard.errors import InputError, check_choice
 
-__all__ = ["Every", "Interval", "Shape", "factor", "parse_budget", "parse_interval"]
+__all__ = ["Interval", "IntervalSetting", "SchedulerType", "learning_rate_factor", "parse_budget", "parse_interval"]
 
-Shape = Literal["linear", "cosine", "constant", "noam"]
+SchedulerType = Literal["linear", "cosine", "constant", "noam"]
 
-START = 0.01  # where warm-up begins: a step at rate 0 would learn nothing
+WARMUP_START = 0.01  # the factor of the first step: at 0 it would learn nothing
 
 NUMBER = r"\s*([0-9]+(?:\.[0-9]+)?)\s*"
 SECONDS = re.compile(NUMBER)
@@ -27,29 +26,27 @@ PARTS = re.compile(rf"(?:{NUMBER}h)?(?:{NUMBER}(?:min|m))?(?:{NUMBER}s)?\s*")
 STEPS = re.compile(r"\s*([0-9]{1,12})\s*steps?\s*")
 
 
-def factor(progress: float, *, warmup: float, shape: Shape, floor: float) -> float:
-    """What the rate is multiplied by when `progress` of the run, 0 to 1, is done before the step.
+def learning_rate_factor(progress: float, *, warmup: float, scheduler: SchedulerType, min_ratio: float = 0.0) -> float:
+    """The factor of the peak learning rate at a `progress` of the run from 0 to 1.
 
-    Step k of n, counted from 0, has progress k/n; in a run with a time budget it is seconds used / budget, and past its
-    end the factor stays what it is at 1. Over the part `warmup` of the run the factor rises in a line from 0.01 to 1;
-    then it falls to `floor` at progress 1, in a line or half a cosine, or stays 1 where the shape is constant.
-    Noam's is the Transformer's: it falls with 1/sqrt(step), towards `floor`, and where it ends depends on the warm-up.
+    Step k of n, counted from 0, has progress k/n; with a time budget it is the elapsed share of the budget. During
+    `warmup`, a share of the run, the factor rises linearly from 0.01 to 1. Then it falls to `min_ratio` at progress 1,
+    linearly or as a half cosine, or stays 1 (constant). "noam" is the Transformer's schedule: it falls with
+    1/sqrt(step) towards `min_ratio`.
     """
-    check_choice("shape", shape, get_args(Shape))
-    if shape == "noam" and not warmup:
-        raise InputError(
-            "the shape noam falls as far as its warm-up is short, and there is none; set a warm-up above 0"
-        )
+    check_choice("scheduler", scheduler, get_args(SchedulerType))
+    if scheduler == "noam" and not warmup:
+        raise InputError("the noam schedule depends on the warmup, and there is none; set a warmup above 0")
     progress = min(max(progress, 0.0), 1.0)
     if progress < warmup:
-        return START + (1 - START) * progress / warmup
-    if shape == "constant" or warmup >= 1:
+        return WARMUP_START + (1 - WARMUP_START) * progress / warmup
+    if scheduler == "constant" or warmup >= 1:
         return 1.0
-    if shape == "noam":
-        return floor + (1 - floor) * math.sqrt(warmup / progress)
+    if scheduler == "noam":
+        return min_ratio + (1 - min_ratio) * math.sqrt(warmup / progress)
     done = (progress - warmup) / (1 - warmup)
-    left = 1 - done if shape == "linear" else (1 + math.cos(math.pi * done)) / 2
-    return floor + (1 - floor) * left
+    left = 1 - done if scheduler == "linear" else (1 + math.cos(math.pi * done)) / 2
+    return min_ratio + (1 - min_ratio) * left
 
 
 def parse_budget(text: str) -> float:
@@ -64,23 +61,23 @@ def parse_budget(text: str) -> float:
 
 @dataclass(frozen=True)
 class Interval:
-    """How often something is done: every so many steps, or seconds; where both are 0, never."""
+    """Every `steps` steps or `seconds` seconds; never if both are 0."""
 
     steps: int = 0
     seconds: float = 0.0
 
     def due(self, *, steps: int, seconds: float) -> bool:
-        """Whether it is time, so many steps and seconds after the last time."""
+        """Whether the interval is over, `steps` and `seconds` after the last time."""
         return 0 < self.steps <= steps or 0 < self.seconds <= seconds
 
 
 def parse_interval(text: str) -> Interval:
-    """An interval of a duration ("5min") or of steps ("500 steps"); nothing at all is never."""
+    """An interval of a duration ("5min") or of steps ("500 steps"); an empty text means never."""
     if not text.strip():
         return Interval()
     if match := STEPS.fullmatch(text):
         if not int(match[1]):
-            raise InputError(f"{text!r} is no interval; expected at least 1 step, or nothing at all for never")
+            raise InputError(f"{text!r} is no interval; expected at least 1 step, or an empty text for never")
         return Interval(steps=int(match[1]))
     if _seconds(text) is None:
         raise InputError(f"{text!r} is no interval; expected a duration like 5min or 90s, or steps like '500 steps'")
@@ -88,7 +85,7 @@ def parse_interval(text: str) -> Interval:
 
 
 def _seconds(text: str) -> float | None:
-    """None where the text is no duration."""
+    """None if the text is no duration."""
     if match := SECONDS.fullmatch(text):
         return float(match[1])
     match = PARTS.fullmatch(text)
@@ -102,4 +99,4 @@ def _is_interval(text: str) -> str:
     return text
 
 
-Every = Annotated[str, AfterValidator(_is_interval)]  # a setting that `parse_interval` reads
+IntervalSetting = Annotated[str, AfterValidator(_is_interval)]

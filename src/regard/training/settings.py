@@ -1,8 +1,24 @@
-"""Names of settings in run folders written before they took the names of transformers and PyTorch."""
+"""Settings that all kinds of training share, and the former names of settings in saved run folders."""
 
 from __future__ import annotations
 
-__all__ = ["RENAMED_SETTINGS"]
+from pydantic import Field
+
+from regard.settings import Precision, SettingsSection
+from regard.training.schedule import IntervalSetting
+
+__all__ = ["RENAMED_SETTINGS", "RunSection"]
+
+
+class RunSection(SettingsSection):
+    seed: int = Field(default=0, ge=0, lt=1 << 62, description="Seed of initial weights, data order and dropout.")
+    precision: Precision = Field(default="auto", description="auto: bf16 on a GPU that supports it, otherwise fp32.")
+    checkpoint_every: IntervalSetting = Field(
+        default="2min", description='"2min" or "500 steps"; empty: after each epoch only.'
+    )
+
+
+# "section.old_key": "new_key"
 
 RENAMED_SETTINGS = {
     "model.width": "hidden_size",

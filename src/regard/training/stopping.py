@@ -1,7 +1,4 @@
-"""Ctrl-C and SIGTERM in a long job: the first asks it to stop where its state is whole, the second stops it at once.
-
-Knows signals. Knows nothing of what the job is.
-"""
+"""Ctrl-C and SIGTERM in a long job: the first requests a stop between two steps, the second stops at once."""
 
 from __future__ import annotations
 
@@ -15,48 +12,48 @@ __all__ = ["Stop", "stopping"]
 
 
 class Stop:
-    """Whether someone asked to stop, and with which signal."""
+    """Whether a stop was requested, and by which signal."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self._usual: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
+        self._handlers: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         return self.signal is not None
 
-    def now(self) -> None:
-        """Do what the signal would have done at once; nothing where none came."""
+    def deliver(self) -> None:
+        """Do what the signal would have done at once; nothing if none came."""
         if self.signal is None:
             return
-        usual = self._usual.get(self.signal)
-        if callable(usual):
-            usual(self.signal, None)
+        handler = self._handlers.get(self.signal)
+        if callable(handler):
+            handler(self.signal, None)
         raise SystemExit(128 + self.signal)
 
 
 @contextmanager
 def stopping() -> Iterator[Stop]:
-    """Hold signals back while the body runs. Only the main thread may."""
+    """Defer signals while the body runs; only in the main thread."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def request_stop(number: int, frame: FrameType | None) -> None:
         if stop.signal is None:
             stop.signal = number
             return
-        usual = stop._usual.get(stop.signal)
-        if not callable(usual):
+        handler = stop._handlers.get(stop.signal)
+        if not callable(handler):
             raise SystemExit(128 + stop.signal)
-        usual(stop.signal, frame)  # may return, to raise later: the command line's handler does so inside an import
+        handler(stop.signal, frame)  # may return and raise later: the command line's handler does during an import
 
-    # A signal that is ignored, as Ctrl-C is by a job in the background, stays so.
-    held = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
-    stop._usual = {number: signal.signal(number, ask) for number in held}
+    # A signal that is ignored, such as Ctrl-C in a background job, stays ignored.
+    deferred = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    stop._handlers = {number: signal.signal(number, request_stop) for number in deferred}
     try:
         yield stop
     finally:
-        for number, usual in stop._usual.items():
-            signal.signal(number, usual if usual is not None else signal.SIG_DFL)
+        for number, handler in stop._handlers.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

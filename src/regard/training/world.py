@@ -1,7 +1,4 @@
-"""The processes that train one model together: one by default, several where `torchrun` started them.
-
-Knows ranks and how to agree. Knows nothing of models or data.
-"""
+"""The processes that train one model together: one by default, several under `torchrun`."""
 
 from __future__ import annotations
 
@@ -15,85 +12,84 @@ from datetime import timedelta
 import torch
 import torch.distributed as distributed
 
-__all__ = ["World", "joined"]
+__all__ = ["World", "join_world"]
 
-PATIENCE = timedelta(days=1)  # the first process may prepare text for hours while the others wait
-BREATH = 0.1  # seconds
+TIMEOUT = timedelta(days=1)  # the main process may prepare text for hours while the others wait
+SHUTDOWN_DELAY = 0.1  # seconds
 
 
 @dataclass(frozen=True)
 class World:
-    """Process `rank` of `size`, the `local`th on its machine. The first one writes and speaks."""
+    """Process `rank` of `size`. The main process, of rank 0, writes files and emits events."""
 
     rank: int = 0
     size: int = 1
-    local: int = 0
+    local_rank: int = 0
 
     @property
-    def first(self) -> bool:
+    def is_main(self) -> bool:
         return self.rank == 0
 
-    def device(self, chosen: torch.device) -> torch.device:
-        """Each process its own GPU."""
-        if chosen.type == "cuda" and chosen.index is None and self.size > 1:
-            return torch.device("cuda", self.local)
-        return chosen
+    def device(self, device: torch.device) -> torch.device:
+        """Each process uses its own GPU."""
+        if device.type == "cuda" and device.index is None and self.size > 1:
+            return torch.device("cuda", self.local_rank)
+        return device
 
-    def wait(self) -> None:
-        """Until all are here."""
+    def barrier(self) -> None:
         if self.size > 1:
             distributed.barrier()
 
-    def agree(self, *values: float) -> tuple[float, ...]:
-        """What the first process says, in all of them."""
+    def broadcast(self, *values: float) -> tuple[float, ...]:
+        """The main process's values, in all processes."""
         if self.size == 1:
             return values
-        said = torch.tensor(values, dtype=torch.float64)
-        distributed.broadcast(said, src=0)
-        return tuple(said.tolist())
+        tensor = torch.tensor(values, dtype=torch.float64)
+        distributed.broadcast(tensor, src=0)
+        return tuple(tensor.tolist())
 
     def mean(self, *values: float) -> tuple[float, ...]:
-        """The mean over all processes of what each says."""
+        """The mean of each value over all processes."""
         if self.size == 1:
             return values
-        said = torch.tensor(values, dtype=torch.float64)
-        distributed.all_reduce(said)
-        return tuple((said / self.size).tolist())
+        tensor = torch.tensor(values, dtype=torch.float64)
+        distributed.all_reduce(tensor)
+        return tuple((tensor / self.size).tolist())
 
-    def highest(self, value: float) -> float:
-        """The largest number that any process says."""
+    def max(self, value: float) -> float:
+        """The largest value over all processes."""
         if self.size == 1:
             return value
-        said = torch.tensor([value], dtype=torch.float64)
-        distributed.all_reduce(said, op=distributed.ReduceOp.MAX)
-        return float(said.item())
+        tensor = torch.tensor([value], dtype=torch.float64)
+        distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX)
+        return float(tensor.item())
 
-    def first_does(self, work: Callable[[], None]) -> None:
-        """What one process does while the others wait. Where it fails, they leave without a word of their own."""
+    def run_on_main(self, work: Callable[[], None]) -> None:
+        """Let the main process do the work while the others wait. If it fails, the others exit silently."""
         try:
-            if self.first:
+            if self.is_main:
                 work()
         except BaseException:
-            self.agree(1.0)
+            self.broadcast(1.0)
             raise
-        if self.agree(0.0) != (0.0,):
+        if self.broadcast(0.0) != (0.0,):
             raise SystemExit(1)
 
 
 @contextmanager
-def joined() -> Iterator[World]:
-    """The world that the environment tells of, as `torchrun` sets it."""
+def join_world() -> Iterator[World]:
+    """The world described by `torchrun`'s environment variables."""
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield World()
         return
-    # Gradients go through NCCL where they lie on GPUs, agreements through gloo.
-    distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
-    local = int(os.environ.get("LOCAL_RANK", "0"))
-    if local < torch.cuda.device_count():
-        torch.cuda.set_device(local)  # what NCCL talks through
+    # Gradients on GPUs go through NCCL, broadcasts of values through gloo.
+    distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=TIMEOUT)
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    if local_rank < torch.cuda.device_count():
+        torch.cuda.set_device(local_rank)  # for NCCL
     try:
-        yield World(distributed.get_rank(), distributed.get_world_size(), local)
+        yield World(distributed.get_rank(), distributed.get_world_size(), local_rank)
     finally:
-        # Torch's threads need the interpreter to let go of the last tensors; whoever waits for those threads holds it.
-        time.sleep(BREATH)
+        # PyTorch's threads need the interpreter to release the last tensors; joining them holds it.
+        time.sleep(SHUTDOWN_DELAY)
         distributed.destroy_process_group()

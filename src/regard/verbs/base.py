@@ -188,6 +188,8 @@ class Verb:
                 value = "-" if source else "FILE"  # too many lines to paste
             if cli_of(info).get("position"):
                 positional += map(str, value) if isinstance(value, list) else [_word(value)]
+            elif cli_of(info).get("repeat") and isinstance(value, list):
+                options += [word for item in value for word in (flag_of(name, info), str(item))]
             elif isinstance(value, bool):
                 options.append(flag_of(name, info) if value else negative_flag(name, info))
             else:

@@ -13,8 +13,7 @@ import pytest
 
 from regard import Embedder
 from regard.errors import InputError
-from regard.inference.embedding import EmbedProgress, embed_file
-from regard.inference.embedding import groups as groups_module
+from regard.inference.embedding import EmbedProgress, bulk, embed_file
 from regard.inference.embedding.engine import EmbeddingEngine
 from regard.inference.embedding.shards import ShardFolder
 
@@ -55,7 +54,7 @@ def test_rows_are_the_texts_in_order(
     done = [progress.done for progress in heard]
     assert (done[0], done[-1]) == (0, 30)
     assert done == sorted(done)
-    assert {(progress.rows, progress.resumed) for progress in heard} == {(30, 0)}
+    assert {(progress.total, progress.resumed) for progress in heard} == {(30, 0)}
 
 
 def test_all_settings_reach_the_engine(file: Path, tiny_bert_folder: Path, tmp_path: Path) -> None:
@@ -82,7 +81,7 @@ def test_what_a_sentence_folder_states_is_the_default(file: Path, tiny_bert_fold
 def test_token_vectors_with_blanks(
     characters: int, tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups_module, "FLOATS", 32 * characters)
+    monkeypatch.setattr(bulk, "FLOATS", 32 * characters)
     texts = ["the Film", "", "zebra!", "dull"]
     (tmp_path / "in.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     options: dict[str, Any] = {"model": tiny_bert_folder, "pooling": "none", "blank": "zero"}
@@ -134,14 +133,14 @@ def test_groups_bound_what_is_in_memory(
     file: Path, expected: np.ndarray[Any, Any], tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    pooled = EmbeddingEngine.embed
+    steps = EmbeddingEngine.embed_steps
 
-    def spy(self: EmbeddingEngine, texts: list[str], **options: Any) -> Any:
+    def spy(self: EmbeddingEngine, texts: list[str]) -> Any:
         sizes.append(sum(map(len, texts)))
-        return pooled(self, texts, **options)
+        return steps(self, texts)
 
-    monkeypatch.setattr(EmbeddingEngine, "embed", spy)
-    monkeypatch.setattr(groups_module, "CHARACTERS", 100)
+    monkeypatch.setattr(EmbeddingEngine, "embed_steps", spy)
+    monkeypatch.setattr(bulk, "CHARACTERS", 100)
     embed_file(file, tmp_path / "out.npy", model=tiny_bert_folder, shard_size=20)
     assert len(sizes) > 2
     assert max(sizes) <= 100
@@ -157,7 +156,7 @@ def test_windows(tiny_bert_folder: Path, tmp_path: Path) -> None:
 def test_a_long_text_is_an_error_with_its_line_before_any_work(
     tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(EmbeddingEngine, "embed", lambda *_, **__: pytest.fail("work was done before the check"))
+    monkeypatch.setattr(EmbeddingEngine, "embed_steps", lambda *_, **__: pytest.fail("work was done before the check"))
     (tmp_path / "in.txt").write_text("dull\n\nlove\nthe film was so long\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"in\.txt line 4 .*has 2 tokens more than the 5 that fit"):
         embed_file(
@@ -208,12 +207,12 @@ def crash_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the work stop in the middle of a shard."""
     write = ShardFolder.write
 
-    def stopping(self: ShardFolder, shard: int, blocks: Any) -> None:
+    def stopping(self: ShardFolder, shard: int, blocks: Any) -> Any:
         def stop() -> Any:
             yield next(blocks)
             raise Crash
 
-        write(self, shard, stop() if shard == number else blocks)
+        return write(self, shard, stop() if shard == number else blocks)
 
     monkeypatch.setattr(ShardFolder, "write", stopping)
 
@@ -239,14 +238,16 @@ def test_going_on_after_a_crash(
     file.write_text("\n".join(TEXTS), encoding="utf-8")
 
     embedded: list[str] = []
-    pooled = EmbeddingEngine.embed
+    pooled = EmbeddingEngine.embed_steps
     monkeypatch.setattr(
-        EmbeddingEngine, "embed", lambda self, texts, **more: embedded.extend(texts) or pooled(self, texts, **more)
+        EmbeddingEngine,
+        "embed_steps",
+        lambda self, texts, **more: embedded.extend(texts) or pooled(self, texts, **more),
     )
     heard: list[EmbedProgress] = []
     result = embed_file(file, output, on_progress=heard.append, **options)
     assert embedded == TEXTS[20:]
-    assert (result.resumed, heard[0].done, heard[-1].done) == (20, 20, 30)
+    assert (result.resumed, heard[0].done, heard[-1].done, heard[0].resumed) == (20, 0, 10, 20)
     assert result.cut == sum(len(text.split()) > 6 for text in TEXTS)  # those of the first run are counted too
     cut = Embedder(tiny_bert_folder, max_length=8).transform(TEXTS)
     np.testing.assert_allclose(np.load(output), cut, atol=1e-6)
@@ -257,7 +258,7 @@ def test_going_on_after_a_crash(
 def embedded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every text that the engine embeds from now on."""
     found: list[str] = []
-    for method in ("embed", "embed_tokens"):
+    for method in ("embed_steps", "embed_tokens"):
         original = getattr(EmbeddingEngine, method)
 
         def spy(self: EmbeddingEngine, texts: list[str], original: Any = original, **more: Any) -> Any:

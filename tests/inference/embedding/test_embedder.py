@@ -70,7 +70,7 @@ def test_parameters(embedder: Embedder, tiny_bert_folder: Path) -> None:
     assert embedder.get_params() == {
         "model": tiny_bert_folder,
         "layers": -1,
-        "pooling": "mean",
+        "pooling": None,
         "normalize": False,
         "max_length": None,
         "device": "cpu",

@@ -217,7 +217,7 @@ def test_a_long_text_is_an_error_where_that_is_wanted(pair: Pair) -> None:
             TextError, match=r"text 2 .*'the film was'.* has 1 tokens more than the 4 that fit"
         ) as error:
             refuse(["dull", "the film was"])
-        assert error.value.place == 1
+        assert error.value.index == 1
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from regard.errors import InputError, RegardError
 from regard.inference.embedding import outputs
-from regard.inference.embedding.blocks import Block, pack_tokens, read_blocks, unpack_tokens, write_blocks
+from regard.inference.embedding.shards import Block, pack_tokens, read_blocks, unpack_tokens, write_blocks
 
 VECTORS = np.arange(15, dtype=np.float32).reshape(5, 3)
 POOLED = [
@@ -121,7 +121,7 @@ def test_missing_rows_are_noticed_and_the_old_file_stays(name: str, tmp_path: Pa
 
 def test_shards_are_read_block_by_block_and_column_by_column(tmp_path: Path) -> None:
     path = tmp_path / "shard.npz"
-    write_blocks(path, TOKENS)
+    list(write_blocks(path, TOKENS))
     found = list(read_blocks(path, "words", "tokens"))
     assert [set(block) for block in found] == [{"words", "tokens"}] * 2
     assert [unpack_tokens(block["tokens"]) for block in found] == [["h\u00e9", "##\ud800"], ["[CLS]", "a\0", "[SEP]"]]

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from regard.errors import InputError, RegardError
-from regard.inference.embedding.blocks import Block
-from regard.inference.embedding.shards import ShardFolder, locked_shard_folder
+from regard.inference.embedding.shards import Block, ShardFolder, locked_shard_folder
 
 
 def record(*, continuable: bool = True, **settings: object) -> dict[str, Any]:
@@ -39,7 +38,7 @@ class Stop(BaseException):
 def crash_after(folder: Path, *shards: int, **options: Any) -> None:
     with pytest.raises(Stop), locked_shard_folder(folder, record(**options)) as partial:
         for shard in shards:
-            partial.write(shard, blocks(shard))
+            list(partial.write(shard, blocks(shard)))
         raise Stop
 
 
@@ -48,7 +47,7 @@ def test_shards_survive_and_come_back_in_order(folder: Path) -> None:
     inode = (folder / "000002.npz").stat().st_ino
     with locked_shard_folder(folder, record()) as partial:
         assert partial.finished() == [0, 2]
-        partial.write(1, blocks(10, 11))
+        list(partial.write(1, blocks(10, 11)))
         assert [block["lines"][0] for block in partial.blocks("lines")] == [0, 10, 11, 2]
         assert (folder / "000002.npz").stat().st_ino == inode
         partial.clear()
@@ -61,9 +60,9 @@ def test_a_shard_is_whole_or_not_there(folder: Path) -> None:
         raise Stop
 
     with locked_shard_folder(folder, record()) as partial:
-        partial.write(0, blocks(0))
+        list(partial.write(0, blocks(0)))
         with pytest.raises(Stop):
-            partial.write(1, broken())
+            list(partial.write(1, broken()))
         assert partial.finished() == [0]
         assert sorted(os.listdir(folder)) == ["000000.npz", "lock", "manifest.json"]
 
@@ -167,7 +166,7 @@ def test_a_file_in_the_way(folder: Path) -> None:
 
 def test_one_process_at_a_time(folder: Path) -> None:
     with locked_shard_folder(folder, record()) as partial:
-        partial.write(0, blocks(0))
+        list(partial.write(0, blocks(0)))
         with (
             pytest.raises(InputError, match=rf"in use by process {os.getpid()}"),
             locked_shard_folder(folder, record()),

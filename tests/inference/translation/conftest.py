@@ -13,8 +13,8 @@ import torch
 from regard.data.readers import ExampleSet
 from regard.data.translation_pairs import TranslationPair
 from regard.training.translation.config import TranslationConfig
-from regard.training.translation.report import TranslationReport
 from regard.training.translation.run import fit
+from regard.training.translation.trainer import TranslationReport
 
 WORDS = {
     "the": "der",
@@ -66,7 +66,7 @@ def data() -> dict[str, ExampleSet[TranslationPair]]:
 @pytest.fixture(autouse=True)
 def chatty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every step is an event."""
-    monkeypatch.setattr("regard.training.epoch_trainer.LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.training.trainer.LOG_EVERY", 0.0)
     yield
 
 

@@ -14,8 +14,8 @@ from regard.inference.translation.model import as_translation_model, teacher_for
 from regard.inference.translation.subwords import train_subwords
 from regard.models import Bert, BertConfig, Seq2Seq, Transformer
 from regard.nn import Padded
-from regard.training.translation.build import new_model
 from regard.training.translation.config import TranslationConfig
+from regard.training.translation.trainer import new_model
 from tests.inference.translation.conftest import SMALL, sentences
 
 PAIRS = sentences(60)

@@ -96,7 +96,7 @@ def test_more_heads_than_colours_are_dashed(heads: int) -> None:
     assert not any("share color" in shape.text for shape in picture.shapes if isinstance(shape, Label))
 
 
-def test_what_even_dashes_cannot_tell_apart_is_said() -> None:
+def test_heads_with_equal_color_and_dash_are_noted() -> None:
     picture = draw(looked(("a", "b"), heads=33), layer=0)
     assert any(
         "heads 32 apart share color and dash" in shape.text for shape in picture.shapes if isinstance(shape, Label)

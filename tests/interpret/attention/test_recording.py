@@ -77,7 +77,7 @@ def test_gpt_reads_a_pair_as_one_text(gpt: Both) -> None:
     assert one.rows.segments == (0, 0, 1, 1, 1)
 
 
-def test_t5_told_its_answer(t5: Both) -> None:
+def test_t5_with_a_given_output(t5: Both) -> None:
     found = record_attention(t5.ours, t5.tokenizer, "the film", "a day")
     assert t5.tokenizer is not None
     source, target = ([*t5.tokenizer.encode(text).ids, 1] for text in ("the film", "a day"))
@@ -130,7 +130,7 @@ def test_vit(vit: Both) -> None:
     np.testing.assert_array_equal(found.image, pixels)
 
 
-def test_a_translator_told_and_step_by_step(subwords: Subwords) -> None:
+def test_a_translator_equals_its_decoding_step_by_step(subwords: Subwords) -> None:
     model = translator(subwords)
     assert isinstance(model, Transformer)
     found = record_attention(model, subwords, "the red house", "das rote Haus")
@@ -171,7 +171,7 @@ def test_a_recurrent_translator(subwords: Subwords, score: str, recipe: str) -> 
         np.testing.assert_allclose(rebuilt(one), one.weights, atol=1e-5)
 
 
-def test_a_model_in_training_goes_on_as_it_was(bert: Both) -> None:
+def test_training_mode_is_restored(bert: Both) -> None:
     bert.ours.train()
     try:
         first, second = (record_attention(bert.ours, bert.tokenizer, TEXT).maps[0].weights for _ in range(2))
@@ -181,7 +181,7 @@ def test_a_model_in_training_goes_on_as_it_was(bert: Both) -> None:
         bert.ours.eval()
 
 
-def test_what_does_not_fit_is_cut_and_told(bert: Both, gpt: Both, t5: Both) -> None:
+def test_long_texts_are_truncated_with_a_note(bert: Both, gpt: Both, t5: Both) -> None:
     for model, limit in ((bert, 40), (gpt, 40)):
         found = record_attention(model.ours, model.tokenizer, "the day " * 60)
         assert found.maps[0].weights.shape[2] == limit
@@ -208,7 +208,7 @@ def test_bad_input(bert: Both, text: str, second: str | None, options: dict[str,
         record_attention(bert.ours, bert.tokenizer, text, second, **options)
 
 
-def test_models_that_cannot(vit: Both, bert: Both, subwords: Subwords) -> None:
+def test_unsupported_models(vit: Both, bert: Both, subwords: Subwords) -> None:
     with pytest.raises(InputError, match="reads images; give it an image"):
         record_attention(vit.ours, None, "a cat")
     with pytest.raises(InputError, match="came without a tokenizer"):
@@ -225,7 +225,7 @@ def test_models_that_cannot(vit: Both, bert: Both, subwords: Subwords) -> None:
         )
 
 
-def test_layers_and_heads_that_are_not_there(bert: Both) -> None:
+def test_missing_layers_and_heads(bert: Both) -> None:
     one = record_attention(bert.ours, bert.tokenizer, TEXT).maps[0]
     assert one.select(2, 3).weights.shape[:2] == (1, 1)
     np.testing.assert_array_equal(one.select(2, 3).weights[0, 0], one.weights[2, 3])

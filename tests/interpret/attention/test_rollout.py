@@ -90,5 +90,5 @@ def test_shares(seed: int, tokens: int) -> None:
 
 
 def test_maps_between_two_texts_cannot_be_joined() -> None:
-    with pytest.raises(ValueError, match="tokens that look at each other"):
+    with pytest.raises(ValueError, match="expected self-attention maps"):
         rollout(np.ones((2, 1, 3, 4)) / 4)

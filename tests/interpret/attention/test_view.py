@@ -157,7 +157,7 @@ def test_sizes_are_foreseen(bert: Both, t5: Both) -> None:
         assert module._size(found.maps, "whole") == sent
 
 
-def test_what_has_no_room_is_cut_and_told(bert: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_texts_are_truncated_for_the_page(bert: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FORMS", (("whole", 3000), ("vectors", 3000), ("small", 3000)))
     monkeypatch.setattr(module, "MAX_SIZE", 3000)
     record = attention_result(LoadedModel("x", bert.ours, bert.tokenizer), "the day " * 20)

@@ -1,4 +1,4 @@
-"""The damage of switches: losses as the library measures them elsewhere, for each switch and for all together."""
+"""Component ablation: losses equal those of the rest of the library, for each component and for all together."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def reference(drawn: Drawn, found: object) -> float:
     return math.log(measured.perplexity)
 
 
-def test_losses_are_the_librarys_own(drawn: Drawn) -> None:
+def test_losses_equal_perplexity_and_cross_entropy(drawn: Drawn) -> None:
     found = drawn.figure()
     with evaluation_mode(drawn.model):
         assert found.ablation.outcomes[0].loss == pytest.approx(reference(drawn, found), rel=1e-4)
@@ -48,7 +48,7 @@ def test_losses_are_the_librarys_own(drawn: Drawn) -> None:
                 assert found.ablation.find(["scaling"]).loss == pytest.approx(reference(drawn, found), rel=1e-4)
 
 
-def test_every_switch_alone_and_those_that_are_off_together(drawn: Drawn) -> None:
+def test_every_component_alone_and_those_removed_together(drawn: Drawn) -> None:
     found = drawn.figure("residual,positions")
     able = [[], *([name] for name in ("mask", "positions", "scaling", "residual") if name not in found.disabled)]
     assert [one.without for one in found.ablation.outcomes] == [*able, ["positions", "residual"]]
@@ -60,7 +60,7 @@ def test_every_switch_alone_and_those_that_are_off_together(drawn: Drawn) -> Non
         assert all(place.best[0][1] >= (place.probability or 0) - 1e-6 for place in one.predictions)
 
 
-def test_sentences_of_ours_are_measured_once(drawn: Drawn) -> None:
+def test_built_in_sentences_are_measured_once(drawn: Drawn) -> None:
     subject = figure_model_of(drawn.model, drawn.reader)
     known: ablation.LossCache = {}
     pairs = [("the day was good", "der Tag" if isinstance(drawn.reader, Subwords) else None)]
@@ -91,7 +91,7 @@ HERE, OURS = "for this text (from 2.00 to ", "over the 5 built-in sentences (fro
         (1.0, 4.5, [f"It falls {HERE}1.00): this is a leak", f"It does not fall {OURS}4.50): trained with the mask"]),
     ],
 )
-def test_a_model_that_sees_the_future_is_not_praised(loss: float, ours: float | None, said: list[str]) -> None:
+def test_remarks_on_a_model_without_its_mask(loss: float, ours: float | None, said: list[str]) -> None:
     before = ablation.AblationOutcome([], 2.0, None if ours is None else 4.0, "", [])
     (remark,) = ablation._remarks([before, ablation.AblationOutcome(["mask"], loss, ours, "", [])], 5)
     assert all(part in remark for part in ["sees the token that it should predict", *said])
@@ -109,7 +109,7 @@ def test_without_a_mask_the_future_changes_the_past(drawn: Drawn) -> None:
             assert not torch.allclose(subject.run(short)[1], subject.run(long)[1], atol=1e-2)
 
 
-def test_a_translators_languages_are_in_its_name(subwords: Subwords) -> None:
+def test_languages_of_built_in_sentences(subwords: Subwords) -> None:
     assert built_in_sentences("regard-de-en", translates=True)[0] == (PAIRS["de"][0], PAIRS["en"][0])
     assert built_in_sentences("/tmp/some/fr-en/", translates=True)[1] == (PAIRS["fr"][1], PAIRS["en"][1])
     assert built_in_sentences("my-model", translates=True) == built_in_sentences("code-en", translates=True) == []

@@ -1,4 +1,4 @@
-"""Switches: what a model computes without a part equals that model with the part taken out by hand."""
+"""Removing components: the hooks compute the same as a model without the component."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def able(drawn: Drawn) -> list[str]:
     return [name for name in COMPONENTS if name not in missing_components(drawn.model)]
 
 
-def test_each_is_the_model_with_that_part_taken_out_by_hand(drawn: Drawn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removal_equals_a_model_without_the_component(drawn: Drawn, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = logits(drawn)
     found = {name: logits(drawn, name) for name in able(drawn)}
     assert torch.equal(logits(drawn), whole)  # and nothing stays switched off
@@ -77,7 +77,7 @@ def test_another_thread_has_the_whole_model(drawn: Drawn) -> None:
     assert torch.equal(seen[0], whole)
 
 
-def test_an_encoder_has_no_mask_to_switch_off(drawn: Drawn) -> None:
+def test_an_encoder_has_no_mask_to_remove(drawn: Drawn) -> None:
     gone = missing_components(drawn.model)
     assert list(gone) == (["mask"] if drawn.kind == "encoder" else [])
     if gone:

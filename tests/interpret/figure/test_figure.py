@@ -27,7 +27,7 @@ def of(found: Figure, box: str, name: str, layer: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("off", ["", "mask", "positions", "scaling", "residual", "mask,positions,scaling,residual"])
-def test_every_snippet_gives_the_models_own_numbers(drawn: Drawn, off: str) -> None:
+def test_every_equation_gives_the_tensors_of_the_model(drawn: Drawn, off: str) -> None:
     switches = ",".join(name for name in off.split(",") if name and name not in missing_components(drawn.model))
     found = drawn.figure(switches)
     for box in found.model_boxes:
@@ -37,7 +37,7 @@ def test_every_snippet_gives_the_models_own_numbers(drawn: Drawn, off: str) -> N
             assert one.tensors[-1].name == "out" and one.difference <= 2e-5 * size, (box.name, one.difference)
 
 
-def test_a_wrong_snippet_would_be_seen() -> None:
+def test_a_wrong_equation_has_a_difference() -> None:
     x = torch.tensor([[1.0, 2.0]])
     wrong = run_box("out = x * 3", [NamedTensor("x", x)], {}, x * 2, tensors=[("out", None, None)])
     assert wrong.difference == 2.0
@@ -95,7 +95,7 @@ def test_boxes_are_those_of_the_paper_or_of_what_it_became(drawn: Drawn) -> None
     assert titles == [*expected, "Linear", "Softmax"]
 
 
-def test_the_code_shows_what_is_switched_off(drawn: Drawn) -> None:
+def test_the_code_reflects_removed_components(drawn: Drawn) -> None:
     part = "encoder" if drawn.kind == "encoder" else "decoder"
     whole = drawn.figure()
     able = [name for name in COMPONENTS if name not in whole.disabled]
@@ -109,7 +109,7 @@ def test_the_code_shows_what_is_switched_off(drawn: Drawn) -> None:
     assert bool((scores == -math.inf).any()) == (part == "decoder")
 
 
-def test_a_translator_decodes_its_own_words_or_the_targets(subwords: Subwords) -> None:
+def test_a_translator_decodes_its_own_translation_or_the_target(subwords: Subwords) -> None:
     model = translator(subwords)
     told = draw_figure(model, subwords, "a dog", "ein Hund")
     assert told.inputs.target == "ein Hund"
@@ -132,7 +132,7 @@ def test_blanks_are_masked(drawn: Drawn) -> None:
     assert [place.token for place in found.ablation.outcomes[0].predictions] == ["the", None, "was", "good"]
 
 
-def test_a_long_text_is_cut_and_said_so(drawn: Drawn) -> None:
+def test_a_long_text_is_truncated_with_a_note(drawn: Drawn) -> None:
     found = draw_figure(drawn.model, drawn.reader, "good day " * 60)
     assert len(next(iter(found.tokens.values()))) <= 32
     assert "did not fit" in found.notes[0]
@@ -150,7 +150,7 @@ def test_the_document(drawn: Drawn) -> None:
         found.at_layer(9)
 
 
-def test_what_cannot_be_drawn_is_told(subwords: Subwords, t5: Both, bert: Both) -> None:
+def test_unsupported_models(subwords: Subwords, t5: Both, bert: Both) -> None:
     lstm = translator(subwords, family="lstm")
     assert isinstance(lstm, Seq2Seq)
     with pytest.raises(InputError, match="no Transformer"):
@@ -163,7 +163,7 @@ def test_what_cannot_be_drawn_is_told(subwords: Subwords, t5: Both, bert: Both) 
         draw_figure(bert.ours, bert.tokenizer, " ")
 
 
-def test_snippets_know_only_what_they_are_given() -> None:
+def test_equations_have_only_their_inputs() -> None:
     assert run("out = math.sqrt(x)", {"x": 4.0})["out"] == 2.0
     with pytest.raises(NameError):
         run("out = y", {})

@@ -315,7 +315,7 @@ def test_lines_that_are_left_out_are_counted() -> None:
     assert read_text_pairs(["a", "b\tc", ""], limit=1).left_out == 1  # "a" waited for a second text
 
 
-def test_what_was_left_out_and_cut_is_told(tokenizer: Tokenizer) -> None:
+def test_left_out_lines_and_truncation_are_noted(tokenizer: Tokenizer) -> None:
     model = planted([[(NEXT, 0)]])
     word = written(0, 1)[0][0].split()[0]
     whole = head_census(model, tokenizer, read_text_pairs([word, word]))

@@ -58,7 +58,7 @@ def test_the_model_is_named_by_how_it_attends(made: Callable[[str], Translator])
     assert told("lstm none") == {**both, **none}
 
 
-def test_what_has_no_room_is_left_out_and_told(
+def test_hypotheses_that_do_not_fit_are_left_out(
     made: Callable[[str], Translator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = translate_in_steps(made("lstm dot luong"), TEXT, beam=BEAM)

@@ -42,7 +42,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def chatty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every step is an event."""
-    monkeypatch.setattr("regard.training.epoch_trainer.LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.training.trainer.LOG_EVERY", 0.0)
     yield
 
 

@@ -34,7 +34,7 @@ def teacher(tune: Callable[..., FineTuningReport], tmp_path: Path) -> Path:
 def test_a_student_is_half_of_its_teacher(teacher: Path) -> None:
     solved = load_fine_tuned(teacher)
     student = StudentFactory(solved, layers=1, length=0)
-    model = student.new(0)
+    model = student.new_model(0)
     assert student.length == 32 and model.encoder.config.num_hidden_layers == len(model.encoder.encoder.layers) == 1  # type: ignore[union-attr]
     mine, whole = dict(model.named_parameters()), dict(solved.model.named_parameters())
     assert mine.keys() < whole.keys()

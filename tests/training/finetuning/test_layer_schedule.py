@@ -94,7 +94,7 @@ def test_a_layer_learns_more_slowly_than_the_one_above(family: str, name: str, t
 
     for optimizer in run.optimizers:
         optimizer.register_step_pre_hook(note)
-    run.go(Stop())
+    run.run(Stop())
     assert rates.keys() == level.keys()
     top = next(rates[parameter] for parameter, number in level.items() if number == 0)
     assert 9e-3 < max(top) <= 1e-2 and len(top) == 16
@@ -118,9 +118,9 @@ def test_layers_begin_to_learn_one_after_the_other(family: str, tokenizer: Token
 
 @pytest.mark.parametrize("family", ["bert", "elmo"])
 def test_what_is_told_of_the_layers_is_what_happens(family: str, tokenizer: Tokenizer) -> None:
-    told: list[dict[str, Any]] = []
+    told: list[Any] = []
     run = made(family, tokenizer, "training.unfreeze=0.6", "training.layerwise_lr_decay=0.5", "training.warmup_ratio=0")
-    run.note = lambda event, **values: told.append({"event": event, **values})
+    run.on_event = told.append
     begun: dict[int, int] = {}
     rates: dict[int, float] = {}
 
@@ -137,19 +137,19 @@ def test_what_is_told_of_the_layers_is_what_happens(family: str, tokenizer: Toke
                     begun.setdefault(number, step)
 
     optimizer.register_step_pre_hook(look)
-    run.go(Stop())
-    (event,) = [one for one in told if one["event"] == "layers"]
-    assert event["steps"] == 16 and [one["layer"] for one in event["layers"]] == [None, 3, 2, 1, 0]
-    assert [one["step"] for one in event["layers"]] == [begun[number] for number in range(5)]
-    assert [one["learning_rate"] for one in event["layers"]] == pytest.approx([rates[number] for number in range(5)])
+    run.run(Stop())
+    (event,) = [one for one in told if one.type == "layers"]
+    assert event.steps == 16 and [one["layer"] for one in event.layers] == [None, 3, 2, 1, 0]
+    assert [one["step"] for one in event.layers] == [begun[number] for number in range(5)]
+    assert [one["learning_rate"] for one in event.layers] == pytest.approx([rates[number] for number in range(5)])
 
 
 def test_nothing_is_told_where_all_layers_learn_alike(tokenizer: Tokenizer) -> None:
     for settings in ((), ("training.frozen=true", "training.unfreeze=0.5", "training.layerwise_lr_decay=0.5")):
         told: list[str] = []
         run = made("bert", tokenizer, *settings)
-        run.note = lambda event, told=told, **values: told.append(event)
-        run.go(Stop())
+        run.on_event = lambda event, told=told: told.append(event.type)
+        run.run(Stop())
         assert told and "layers" not in told
 
 
@@ -180,7 +180,9 @@ def test_a_level_comes_when_its_time_has_come() -> None:
 
 
 def test_words_that_do_not_learn_yet_cannot_be_moved() -> None:
-    with pytest.raises(InputError, match=r"training\.adversarial_epsilon moves word vectors, which training\.unfreeze"):
+    with pytest.raises(
+        InputError, match=r"training\.adversarial_epsilon perturbs word embeddings, which training\.unfreeze"
+    ):
         FineTuningConfig.load(overrides=["training.adversarial_epsilon=0.5", "training.unfreeze=0.5"])
 
 
@@ -198,13 +200,13 @@ class Asked(Stop):
 def test_it_goes_on_bit_for_bit(tokenizer: Tokenizer, tmp_path: Path, one_thread: None) -> None:
     settings = ("training.unfreeze=0.5", "training.layerwise_lr_decay=0.4", "run.checkpoint_every=1 steps")
     whole = made("bert", tokenizer, *settings)
-    whole.go(Stop())
+    whole.run(Stop())
     cut = made("bert", tokenizer, *settings, folder=tmp_path)
-    assert cut.go(Asked()) is None
+    assert cut.run(Asked()) is None
     again = made("bert", tokenizer, *settings, folder=tmp_path)
     assert again._resume() in range(1, 15)
     outcome = made("bert", tokenizer, *settings, folder=tmp_path)
-    assert outcome.go(Stop()) is not None
+    assert outcome.run(Stop()) is not None
     expected = whole.model.state_dict()
     for name, tensor in outcome.model.state_dict().items():
         assert torch.equal(tensor, expected[name]), name
@@ -214,9 +216,9 @@ def test_the_best_epoch_is_that_of_all_layers(tokenizer: Tokenizer) -> None:
     """Of the first epoch, in which only the new layer has learned, the others come back as they were."""
     run = made("bert", tokenizer, "training.unfreeze=1.0")
     scores = iter([4.0, 3.0, 2.0, 1.0])
-    run.judge, run.main = lambda model: {TASK.main_metric: next(scores)}, TASK.main_metric
+    run.evaluate, run.main_score = lambda model: {TASK.main_metric: next(scores)}, TASK.main_metric
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
-    outcome = run.go(Stop())
+    outcome = run.run(Stop())
     assert outcome is not None and outcome.epoch == 1
     after = run.model.state_dict()
     changed = {name for name in after if not torch.equal(after[name], before[name])}
@@ -224,9 +226,11 @@ def test_the_best_epoch_is_that_of_all_layers(tokenizer: Tokenizer) -> None:
 
 
 def test_an_elmo_learns_at_a_rate_of_its_own(tokenizer: Tokenizer) -> None:
-    rates = {family: made(family, tokenizer, "training.learning_rate=0").rate for family in ("bert", "elmo")}
+    rates = {
+        family: made(family, tokenizer, "training.learning_rate=0").peak_learning_rate for family in ("bert", "elmo")
+    }
     assert rates == {"bert": 3e-4, "elmo": pytest.approx(3e-3)}
-    assert made("elmo", tokenizer).rate == 1e-2
+    assert made("elmo", tokenizer).peak_learning_rate == 1e-2
 
 
 def test_a_tuned_elmo_learns_and_comes_back(tune: Any, tmp_path: Path, tokenizer: Tokenizer) -> None:

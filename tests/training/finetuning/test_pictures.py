@@ -79,7 +79,7 @@ def test_a_tuned_model_is_tuned_again_and_frozen(digits: Path, tmp_path: Path, o
 
 
 def test_what_does_not_fit_is_refused(digits: Path, tiny_bert_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no VisionSection Transformer"):
+    with pytest.raises(InputError, match="is no Vision Transformer"):
         fit("classify", str(digits), str(digits), model=str(tiny_bert_folder), output=tmp_path / "run")
     with pytest.raises(
         InputError, match=r"vision\.num_attention_heads is 3, which does not divide vision\.hidden_size, 16"
@@ -100,14 +100,14 @@ def test_pictures_of_another_size_are_resized_and_that_is_told(digits: Path, tmp
         output=tmp_path / "run",
         config=config,
         device="cpu",
-        say=said.append,
+        on_event=lambda event: said.append(event.line() or ""),
     )
     assert (
-        "train: 80 of 80 pictures have another size than 9 x 9 and are resized, in patches of 3 (vision.patch_size; "
-        "with larger patches, larger pictures fit)" in said
+        "train: 80 of 80 images have another size than 9 x 9 and are resized, in patches of 3 (larger images fit with "
+        "a larger vision.patch_size)" in said
     )
     said.clear()
-    evaluate(tmp_path / "run", str(digits), device="cpu", on_event=lambda event: said.append(event.line()))
+    evaluate(tmp_path / "run", str(digits), device="cpu", on_event=lambda event: said.append(event.line() or ""))
     assert said[-1] == "80 of them have another size than 9 x 9 and are resized"
 
 
@@ -121,7 +121,7 @@ def test_a_run_on_pictures_begins_with_the_doctor(digits: Path, tmp_path: Path, 
         output=tmp_path / "run",
         config=config,
         device="cpu",
-        say=said.append,
+        on_event=lambda event: said.append(event.line() or ""),
     )
     leak = [line for line in said if line.startswith("error: train/dev leakage: 80 of 80 pictures (100.0%)")]
     assert len(leak) == 1 and leak[0].endswith("--split keeps equal pictures on one side")

@@ -29,9 +29,9 @@ class Crash(BaseException):
 def crashing(after: int) -> Callable[[Mapping[str, Any]], None]:
     count = 0
 
-    def on_event(event: Mapping[str, Any]) -> None:
+    def on_event(event: Any) -> None:
         nonlocal count
-        count += event["event"] == "step"
+        count += event.type == "step"
         if count == after:
             raise Crash
 
@@ -53,12 +53,12 @@ def test_a_rule_is_learned_and_kept(tune: Tune, files: Path, tmp_path: Path) -> 
 
 
 def test_the_best_epoch_and_the_best_seed_are_kept(tune: Tune, files: Path, tmp_path: Path) -> None:
-    events: list[Mapping[str, Any]] = []
+    events: list[Any] = []
     report = tune(tmp_path / "run", "run.num_seeds=3", "training.learning_rate=2e-3", on_event=events.append)
-    judged = [event for event in events if event["event"] == "evaluation"]
-    assert [(event["seed"], event["epoch"]) for event in judged] == [(s, e) for s in range(3) for e in (1, 2, 3)]
+    judged = [event for event in events if event.type == "evaluation"]
+    assert [(event.seed, event.epoch) for event in judged] == [(s, e) for s in range(3) for e in (1, 2, 3)]
     for outcome in report.outcomes:
-        mine = [event["accuracy"] for event in judged if event["seed"] == outcome.seed]
+        mine = [event.scores["accuracy"] for event in judged if event.seed == outcome.seed]
         assert outcome.scores["accuracy"] == max(mine) and outcome.epoch == mine.index(max(mine)) + 1
     assert report.best.scores["accuracy"] == max(outcome.scores["accuracy"] for outcome in report.outcomes)
     assert evaluate(tmp_path / "run", str(files / "dev.tsv"), device="cpu").metrics == report.best.scores
@@ -66,9 +66,9 @@ def test_the_best_epoch_and_the_best_seed_are_kept(tune: Tune, files: Path, tmp_
 
 
 def test_the_last_epoch_is_judged_once(tune: Tune, tmp_path: Path) -> None:
-    events: list[Mapping[str, Any]] = []
+    events: list[Any] = []
     report = tune(tmp_path / "run", "training.select=last", on_event=events.append)
-    assert [event["epoch"] for event in events if event["event"] == "evaluation"] == [3]
+    assert [event.epoch for event in events if event.type == "evaluation"] == [3]
     assert report.best.epoch == 3 and report.best.history[:2] == [{}, {}]
 
 
@@ -114,19 +114,19 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_serves(tune: Tune, 
     assert sorted(path.name for path in checkpoints.iterdir()) == ["step-000000004", "step-000000008"]
     damaged = checkpoints / "step-000000008" / "model.safetensors"
     flip(damaged)
-    events: list[Mapping[str, Any]] = []
+    events: list[Any] = []
     tune(tmp_path / "cut", *settings, resume=True, on_event=events.append)
-    [passed] = [event for event in events if event["event"] == "damaged checkpoint"]
-    assert str(damaged) in passed["problem"]
-    assert [event["step"] for event in events if event["event"] == "resume"] == [4]
+    [passed] = [event for event in events if event.type == "note" and "damaged" in event.message]
+    assert str(damaged) in passed.message
+    assert [event.step for event in events if event.type == "resume"] == [4]
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 
 
 def after_the_seeds(tune: Tune, output: Path, *settings: str) -> None:
     """A run of three seeds that stops when the last one begins."""
 
-    def on_event(event: Mapping[str, Any]) -> None:
-        if event["event"] == "step" and event["seed"] == 2:
+    def on_event(event: Any) -> None:
+        if event.type == "step" and event.seed == 2:
             raise Crash
 
     with pytest.raises(Crash):
@@ -176,8 +176,8 @@ def test_a_finished_run_that_is_damaged_says_so(tune: Tune, tmp_path: Path, name
 
 @pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_saves_and_ends(tune: Tune, tmp_path: Path) -> None:
-    def on_event(event: Mapping[str, Any]) -> None:
-        if event["event"] == "step" and event["step"] == 5:
+    def on_event(event: Any) -> None:
+        if event.type == "step" and event.step == 5:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
@@ -187,7 +187,7 @@ def test_ctrl_c_saves_and_ends(tune: Tune, tmp_path: Path) -> None:
     tune(
         tmp_path / "run",
         resume=True,
-        on_event=lambda event: steps.append(event["step"]) if event["event"] == "step" else None,
+        on_event=lambda event: steps.append(event.step) if event.type == "step" else None,
     )
     assert steps[0] == 6 and steps[-1] == 36
 
@@ -208,12 +208,12 @@ def test_without_dev_a_part_is_set_aside(tune: Tune, tmp_path: Path) -> None:
     report = tune(tmp_path / "two", dev=None)
     sizes = {name: about["examples"] for name, about in report.data.items()}
     assert sum(sizes.values()) == 96 and sizes.keys() == {"train", "dev"} and 6 <= sizes["dev"] <= 13
-    report = tune(tmp_path / "three", dev=None, parts="60/20/20")
+    report = tune(tmp_path / "three", dev=None, split="60/20/20")
     sizes = {name: about["examples"] for name, about in report.data.items()}
     assert sum(sizes.values()) == 96 and 14 <= sizes["test"] <= 24
     assert report.data["test"]["scores"].keys() >= {"accuracy", "f1"}
     with pytest.raises(InputError, match="one of them"):
-        tune(tmp_path / "four", parts="60/20/20")
+        tune(tmp_path / "four", split="60/20/20")
 
 
 def test_predictions_do_not_see_labels(tune: Tune, tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_predictions_do_not_see_labels(tune: Tune, tmp_path: Path) -> None:
 def test_what_cannot_be_gone_on_with_is_refused(tune: Tune, files: Path, tmp_path: Path) -> None:
     with pytest.raises(Crash):
         tune(tmp_path / "run", on_event=crashing(4))
-    with pytest.raises(InputError, match="go on with --resume"):
+    with pytest.raises(InputError, match="continue it with --resume"):
         tune(tmp_path / "run")
     with pytest.raises(InputError, match=r"training\.num_epochs was 3 and is 4"):
         tune(tmp_path / "run", "training.num_epochs=4", resume=True)

@@ -17,7 +17,7 @@ from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.task_folder import FineTunedModel
 from regard.tasks.text_classification import TextClassification
 from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.trainer import FineTuner, best_rate
+from regard.training.finetuning.trainer import FineTuner, default_learning_rate
 from regard.training.stopping import Stop
 
 CPU = torch.device("cpu")
@@ -46,7 +46,7 @@ def test_every_step_has_its_rate_and_a_bounded_gradient(
 
     run = made(tiny_bert_folder, "training.num_epochs=10", "training.batch_size=16", "training.learning_rate=1e-3")
     run.optimizers[0].register_step_pre_hook(note)
-    run.go(Stop())
+    run.run(Stop())
     assert len(rates) == 30  # 33 sentences are 3 batches
     assert rates[0] < 1e-4 and rates.index(max(rates)) == 3 and max(rates) == 1e-3
     assert rates[3:] == sorted(rates[3:], reverse=True) and rates[-1] == pytest.approx(1e-3 / 27)
@@ -60,13 +60,13 @@ def test_a_judgement_is_told_before_and_after(select: str, judged: list[int], ti
         tiny_bert_folder,
         "training.num_epochs=3",
         f"training.select={select}",
-        judge=lambda model: {TASK.main_metric: 1.0},
-        note=lambda event, **values: told.append((event, values.get("epoch"))),
+        evaluate=lambda model: {TASK.main_metric: 1.0},
+        on_event=lambda event: told.append((event.type, getattr(event, "epoch", None))),
     )
-    outcome = run.go(Stop())
+    outcome = run.run(Stop())
     assert outcome is not None and outcome.epoch == (1 if select == "best" else 3)  # of equal ones the first
-    found = [one for one in told if one[0] != "step"]
-    assert found == [(name, epoch) for epoch in judged for name in ("judging", "evaluation")]
+    found = [one for one in told if one[0] not in ("step", "checkpoint")]
+    assert found == [(name, epoch) for epoch in judged for name in ("evaluating", "evaluation")]
 
 
 def test_all_items_are_seen_once_an_epoch_in_another_order(tiny_bert_folder: Path) -> None:
@@ -97,5 +97,5 @@ def test_a_frozen_model_is_not_disturbed(tiny_bert_folder: Path) -> None:
 
 
 def test_the_rate_suits_the_width() -> None:
-    assert (best_rate(384), best_rate(768), best_rate(32)) == (1e-4, 5e-5, 3e-4)
-    assert best_rate(1024) == pytest.approx(3.75e-5)
+    assert (default_learning_rate(384), default_learning_rate(768), default_learning_rate(32)) == (1e-4, 5e-5, 3e-4)
+    assert default_learning_rate(1024) == pytest.approx(3.75e-5)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from regard.data.corpus import build_corpus, train_tokenizer
-from regard.training.pretraining import plan, reporter
+from regard.training import trainer
+from regard.training.pretraining import plan
 from tests.training.pretraining.runs import SMALL, Launcher, story
 
 
@@ -45,7 +46,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process too: measure hardly anything before a run, and log every step of it."""
     monkeypatch.setattr(plan, "SECONDS", 0.0)
     monkeypatch.setitem(plan.SIDE, "cpu", 64)
-    monkeypatch.setattr(reporter, "LOG_EVERY", 0.0)
+    monkeypatch.setattr(trainer, "LOG_EVERY", 0.0)
 
 
 @pytest.fixture(scope="session")

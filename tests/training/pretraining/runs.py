@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.training.pretraining import plan, reporter, run
-from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.sections import Family
+from regard.training import trainer
+from regard.training.pretraining import plan
+from regard.training.pretraining.config import Family, PretrainingConfig
 
 __all__ = [
     "SMALL",
@@ -94,23 +94,23 @@ def command(sources: Path, output: Path, *more: str, family: Family = "bert", **
 
 def hurry() -> None:
     """Measure hardly anything before a run, and log every step of it."""
-    plan.SECONDS, reporter.LOG_EVERY = 0.0, 0.0
+    plan.SECONDS, trainer.LOG_EVERY = 0.0, 0.0
     plan.SIDE["cpu"] = 64
 
 
 def events(output: Path, kind: str | None = None) -> list[dict[str, Any]]:
     """The log of a run, or its events of one kind."""
-    path = output / run.EVENTS
+    path = output / "events.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     found = [json.loads(line) for line in lines]
-    return [event for event in found if kind in (None, event["event"])]
+    return [event for event in found if kind in (None, event["type"])]
 
 
 def losses(output: Path) -> dict[int, list[tuple[float, ...]]]:
     """All that was logged of each step: more than once where a run was taken up again before it."""
     found: dict[int, list[tuple[float, ...]]] = {}
     for event in events(output, "step"):
-        values = tuple(event[key] for key in sorted(event) if key.startswith("loss") or key in ("norm", "rate"))
+        values = (event["loss"], *event["losses"].values(), event["grad_norm"], event["learning_rate"])
         found.setdefault(event["step"], []).append(values)
     return found
 
@@ -118,7 +118,7 @@ def losses(output: Path) -> dict[int, list[tuple[float, ...]]]:
 def wait_for_steps(output: Path, count: int, before: int = 0) -> None:
     """Until the log has `count` steps more than `before`, or the run is over."""
     deadline = time.monotonic() + PATIENCE
-    while len(events(output, "step")) < before + count and not events(output, "end"):
+    while len(events(output, "step")) < before + count and not events(output, "finished"):
         assert time.monotonic() < deadline, "the run does not begin"
         time.sleep(0.005)
 

@@ -13,7 +13,7 @@ from regard.device import autocast_dtype
 from regard.errors import InputError
 from regard.models import T5, Bert, Elmo, Gpt
 from regard.text import Tokenizer
-from regard.training.pretraining.build import new_model, objective_for, portions_for, started_model
+from regard.training.pretraining.build import micro_batches_for, new_model, objective_for, pretrained_model
 from regard.training.pretraining.dataset import Dataset, open_dataset, prepare
 from regard.training.pretraining.objectives import (
     BidirectionalLanguageModeling,
@@ -50,13 +50,13 @@ def test_a_bert(tokenizer: Tokenizer) -> None:
     ) == (32, 2, 2, 64, 32)
     assert (found.dropout, found.attention_dropout, found.hidden_act) == (0.2, 0.3, "relu")
     assert (found.vocab_size, found.pad_token_id) == (tokenizer.size, tokenizer.pad)
-    assert model.masked is not None and model.pooler is not None and model.next is not None
+    assert model.masked is not None and model.pooler is not None and model.next_row is not None
 
 
 def test_single_texts_need_no_heads_for_pairs(tokenizer: Tokenizer) -> None:
     model = new_model(config(objective_sentence_pairs="none"), tokenizer)
     assert isinstance(model, Bert)
-    assert model.masked is not None and model.pooler is None and model.next is None
+    assert model.masked is not None and model.pooler is None and model.next_row is None
 
 
 def test_a_gpt(tokenizer: Tokenizer) -> None:
@@ -76,7 +76,7 @@ def test_a_gpt(tokenizer: Tokenizer) -> None:
 def with_sentinels(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """What a T5 reads."""
     output = tmp_path_factory.mktemp("sentinels")
-    prepare(config("t5"), [str(source)], output, say=lambda text: None)
+    prepare(config("t5"), [str(source)], output, on_event=lambda event: None)
     return open_dataset(config("t5"), [str(source)], output, held_out=False)
 
 
@@ -104,7 +104,7 @@ def test_portions_of_a_t5_fill_its_rows(with_sentinels: Dataset) -> None:
     chosen = config("t5", objective_mlm_probability=0.3, objective_mean_noise_span_length=2.0)
     objective = objective_for(chosen, new_model(chosen, with_sentinels.tokenizer), with_sentinels.tokenizer, CPU)
     assert isinstance(objective, SpanDenoising)
-    portion = portions_for(chosen, with_sentinels, 256).portion(0, 0)
+    portion = micro_batches_for(chosen, with_sentinels, 256).micro_batch(0, 0)
     inputs = objective.prepare(portion, torch.Generator().manual_seed(0))
     assert inputs["ids"].shape == (8, 32) and portion.ids.shape == (8, 36)
     assert inputs["said"].shape == inputs["targets"].shape == (8, 11 + 6 + 2)
@@ -116,7 +116,7 @@ def test_an_elmo(tokenizer: Tokenizer, material: Dataset) -> None:
     assert isinstance(model, Elmo) and model.output is not None
     assert (model.config.hidden_size, model.config.cell_size, model.config.num_characters) == (32, 64, 0)
     assert isinstance(objective_for(config("elmo"), model, tokenizer, CPU), BidirectionalLanguageModeling)
-    portion = portions_for(config("elmo"), material, 256).portion(0, 0)
+    portion = micro_batches_for(config("elmo"), material, 256).micro_batch(0, 0)
     assert portion.ids.shape == (8, 32) and {*portion.ids[:, 0].tolist()} == {tokenizer.cls}
 
 
@@ -127,13 +127,13 @@ def test_others_start_from_one_of_their_own(
     words = with_sentinels.tokenizer if family == "t5" else tokenizer
     before = new_model(config(family), words)
     regard.save(before, tmp_path, words)
-    model = started_model(config(family, model_dropout=0.4), words, str(tmp_path))
+    model = pretrained_model(config(family, model_dropout=0.4), words, str(tmp_path))
     assert model.config.dropout == 0.4 and type(model) is type(before)
     assert all(torch.equal(tensor, before.state_dict()[name]) for name, tensor in model.state_dict().items())
     with pytest.raises(InputError, match="num_hidden_layers was 2 and is 1"):
-        started_model(config(family, model_num_hidden_layers=1), words, str(tmp_path))
+        pretrained_model(config(family, model_num_hidden_layers=1), words, str(tmp_path))
     with pytest.raises(InputError, match="is no bert; start from a model of that family"):
-        started_model(config(), words, str(tmp_path))
+        pretrained_model(config(), words, str(tmp_path))
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def finished(tokenizer: Tokenizer, tmp_path: Path) -> str:
 @pytest.mark.parametrize("pairs", ["next", "none"])
 def test_a_start_gives_its_weights(pairs: str, finished: str, tokenizer: Tokenizer) -> None:
     torch.manual_seed(5)
-    model = started_model(config(objective_sentence_pairs=pairs, model_dropout=0.4), tokenizer, finished)
+    model = pretrained_model(config(objective_sentence_pairs=pairs, model_dropout=0.4), tokenizer, finished)
     before, _ = regard.load(finished)
     weights = before.state_dict()
     for name, tensor in model.state_dict().items():
@@ -170,27 +170,27 @@ def test_a_start_of_another_shape_is_refused(
     changed: dict[str, object], message: str, finished: str, tokenizer: Tokenizer
 ) -> None:
     with pytest.raises(InputError, match=message):
-        started_model(config(**changed), tokenizer, finished)
+        pretrained_model(config(**changed), tokenizer, finished)
 
 
 def test_a_start_of_another_kind_is_refused(finished: str, tokenizer: Tokenizer, tiny_bert_folder: Path) -> None:
     with pytest.raises(InputError, match="is no gpt; start from a model of that family"):
-        started_model(config("gpt"), tokenizer, finished)
+        pretrained_model(config("gpt"), tokenizer, finished)
     with pytest.raises(InputError, match=r"another vocabulary than the corpus; set vocabulary\.path"):
-        started_model(config(), tokenizer, str(tiny_bert_folder))
+        pretrained_model(config(), tokenizer, str(tiny_bert_folder))
 
 
 def test_a_start_without_the_heads_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
     regard.save(new_model(config(objective_sentence_pairs="none"), tokenizer), tmp_path, tokenizer)
     with pytest.raises(InputError, match="lacks what this run trains: next, pooler"):
-        started_model(config(), tokenizer, str(tmp_path))
+        pretrained_model(config(), tokenizer, str(tmp_path))
 
 
 def test_a_start_keeps_what_no_setting_says(tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = new_model(config(), tokenizer)
     assert isinstance(model, Bert)
     regard.save(Bert(type(model.config)(**{**vars(model.config), "layer_norm_eps": 1e-5})), tmp_path, tokenizer)
-    assert started_model(config(), tokenizer, str(tmp_path)).config.layer_norm_eps == 1e-5
+    assert pretrained_model(config(), tokenizer, str(tmp_path)).config.layer_norm_eps == 1e-5
 
 
 def test_what_is_learned(tokenizer: Tokenizer) -> None:
@@ -209,26 +209,26 @@ def test_what_is_learned(tokenizer: Tokenizer) -> None:
 
 
 def test_portions_of_pairs(material: Dataset) -> None:
-    portion = portions_for(config(), material, 256).portion(0, 0)
+    portion = micro_batches_for(config(), material, 256).micro_batch(0, 0)
     assert portion.ids.shape == (256,) and portion.starts is not None and portion.labels is not None
     assert {FOLLOWS, OTHER} <= {*portion.labels.tolist()}
     assert portion.starts.diff().max() <= 32
 
 
 def test_portions_of_single_texts(material: Dataset) -> None:
-    portion = portions_for(config(objective_sentence_pairs="none"), material, 256).portion(0, 0)
+    portion = micro_batches_for(config(objective_sentence_pairs="none"), material, 256).micro_batch(0, 0)
     assert portion.ids.shape == (8, 32) and portion.labels is None and portion.segments is None
     assert {*portion.ids[:, 0].tolist()} == {material.tokenizer.cls}
 
 
 def test_a_gpt_is_asked_for_as_many_words_as_it_reads(material: Dataset) -> None:
-    portion = portions_for(config("gpt"), material, 256).portion(0, 0)
+    portion = micro_batches_for(config("gpt"), material, 256).micro_batch(0, 0)
     assert portion.ids.shape == (8, 33)
 
 
 def test_order_and_seed_matter(material: Dataset) -> None:
     def ids(**changed: Any) -> list[int]:
-        return portions_for(config(**changed), material, 256).portion(0, 0).ids.tolist()
+        return micro_batches_for(config(**changed), material, 256).micro_batch(0, 0).ids.tolist()
 
     assert ids() == ids()
     assert ids() != ids(run_seed=1)

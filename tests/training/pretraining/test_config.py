@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from regard.errors import InputError
-from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.sections import (
+from regard.training.pretraining.config import (
     Family,
     ModelSection,
+    ObjectiveSection,
     OptimizerSection,
-    PretrainingObjective,
+    PretrainingConfig,
     PretrainingRunSection,
     ScheduleSection,
     VocabularySection,
@@ -284,17 +284,19 @@ def test_a_configuration_cannot_be_changed_or_extended() -> None:
 def test_the_choices_are_those_of_the_code_behind_them() -> None:
     from regard.data.corpus.vocabulary import TokenizerType
     from regard.nn.block import ACTIVATIONS
-    from regard.training.optimizer import Name
-    from regard.training.schedule import Shape
+    from regard.training.optimizer import OptimizerName
+    from regard.training.schedule import SchedulerType
 
     def choices(section: Any, key: str) -> set[str]:
         return set(get_args(section.model_fields[key].annotation))
 
     assert choices(ModelSection, "activation") == set(ACTIVATIONS)
     assert choices(VocabularySection, "kind") == set(get_args(TokenizerType))
-    assert choices(OptimizerSection, "name") == set(get_args(Name))
-    assert choices(ScheduleSection, "lr_scheduler_type") == set(get_args(Shape)) - {"noam"}  # which is for translation
-    assert choices(PretrainingObjective, "sentence_pairs") == {"next", "order", "none"}
+    assert choices(OptimizerSection, "name") == set(get_args(OptimizerName))
+    assert choices(ScheduleSection, "lr_scheduler_type") == set(get_args(SchedulerType)) - {
+        "noam"
+    }  # which is for translation
+    assert choices(ObjectiveSection, "sentence_pairs") == {"next", "order", "none"}
 
 
 def test_reading_settings_does_not_import_torch() -> None:

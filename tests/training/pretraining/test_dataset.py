@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from regard.data.corpus import Corpus, CorpusProgress
+from regard.data.corpus import Corpus
 from regard.errors import InputError
+from regard.events import Note, Progress
 from regard.text import Tokenizer
-from regard.training.pretraining import prepare as module
+from regard.training.events import ignore_event
+from regard.training.pretraining import dataset as module
 from regard.training.pretraining.dataset import Dataset, open_dataset, prepare
 from tests.training.pretraining.runs import config, story
 
@@ -23,7 +25,13 @@ def made(
     """The material, and what was said on the way."""
     said: list[str] = []
     chosen, names = config(family, **changed), [str(source) for source in sources]
-    prepare(chosen, names, output, held_out=[str(path) for path in held_out or []], say=said.append)
+    prepare(
+        chosen,
+        names,
+        output,
+        held_out=[str(path) for path in held_out or []],
+        on_event=lambda event: said.append(event.message) if isinstance(event, Note) else None,
+    )
     return open_dataset(chosen, names, output, held_out=bool(held_out)), said
 
 
@@ -131,22 +139,24 @@ def test_ctrl_c_while_a_corpus_is_built(
 ) -> None:
     """What is whole stays, and the next call goes on behind it to the same bytes."""
     monkeypatch.setattr(module, "build_corpus", partial(module.build_corpus, shard_bytes=6000))
-    reports: list[CorpusProgress] = []
+    reports: list[Progress] = []
 
-    def interrupt(report: CorpusProgress) -> None:
-        reports.append(report)
+    def interrupt(event: object) -> None:
+        if isinstance(event, Progress):
+            reports.append(event)
         if len(reports) == 3:
             raise error
 
     chosen, names = config(), [str(source)]
     with pytest.raises(error):
-        prepare(chosen, names, tmp_path / "a", say=lambda text: None, on_progress=interrupt)
+        prepare(chosen, names, tmp_path / "a", on_event=interrupt)
     left = sorted(os.listdir(tmp_path / "a" / "corpus"))
     assert "shard-000000" in left and "shard-000004" not in left
-    again: list[CorpusProgress] = []
-    prepare(chosen, names, tmp_path / "a", say=lambda text: None, on_progress=again.append)
-    assert again[0].resumed > 0 and again[-1].done == 120
-    prepare(chosen, names, tmp_path / "b", say=lambda text: None)
+    again: list[object] = []
+    prepare(chosen, names, tmp_path / "a", on_event=again.append)
+    encoded = [event for event in again if isinstance(event, Progress)]
+    assert encoded[-1].done == encoded[-1].total and 0 < encoded[-1].done < 120  # the rest was there
+    prepare(chosen, names, tmp_path / "b", on_event=ignore_event)
     materials = [open_dataset(chosen, names, tmp_path / name, held_out=False) for name in "ab"]
     assert materials[0].digest == materials[1].digest
 

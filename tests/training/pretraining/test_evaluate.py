@@ -18,13 +18,13 @@ from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig
 from regard.training.pretraining import evaluate
 from regard.training.pretraining.evaluate import (
     PerplexityScore,
-    blanked,
-    both_ways,
-    dropped_spans,
-    next_pairs,
-    next_words,
-    pairs,
-    words,
+    bidirectional_scores,
+    masked_lm_score,
+    next_sentence_pairs,
+    next_sentence_score,
+    next_token_score,
+    rows_with_special_tokens,
+    span_score,
 )
 from regard.training.pretraining.row_sampler import FOLLOWS, OTHER
 from regard.training.pretraining.span_corruption import SpanCorruption, SpanSizes
@@ -68,19 +68,19 @@ def log_softmax(scores: list[float], at: int) -> float:
 
 
 def test_rows_are_running_text_with_cls_and_sep() -> None:
-    ids = blanked(TEXT, TOKENIZER, length=12, rows=5)
+    ids = rows_with_special_tokens(TEXT, TOKENIZER, length=12, rows=5)
     assert ids.tolist() == [[CLS, *stream(50)[10 * row : 10 * row + 10], SEP] for row in range(5)]
     count = TEXT.tokens // 10
-    assert blanked(TEXT, TOKENIZER, length=12, rows=999).shape == (count, 12)
-    assert blanked(TEXT, TOKENIZER, length=12, rows=count)[-1, -2] == FIRST + 10 * count - 1
+    assert rows_with_special_tokens(TEXT, TOKENIZER, length=12, rows=999).shape == (count, 12)
+    assert rows_with_special_tokens(TEXT, TOKENIZER, length=12, rows=count)[-1, -2] == FIRST + 10 * count - 1
 
 
 @pytest.mark.parametrize("tokens", [12, 24, 1 << 15])
 def test_words_against_rows_one_by_one(bert: Bert, monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
     monkeypatch.setattr(evaluate, "TOKENS", tokens)
-    found = words(bert, MASKING, TEXT, TOKENIZER, length=12, rows=7, seed=3)
+    found = masked_lm_score(bert, MASKING, TEXT, TOKENIZER, length=12, rows=7, seed=3)
     bert.eval()
-    ids = blanked(TEXT, TOKENIZER, length=12, rows=7)
+    ids = rows_with_special_tokens(TEXT, TOKENIZER, length=12, rows=7)
     masked = MASKING(ids, torch.Generator().manual_seed(3))
     assert masked.targets.tolist().count(IGNORE_INDEX) == 0
     losses, right = [], 0
@@ -100,7 +100,7 @@ def test_words_can_be_told_right(bert: Bert) -> None:
         bert.masked.bias[FIRST + 3] = 1e4  # type: ignore[union-attr]
     only = made([[50]])
     only.pieces[0][:] = FIRST + 3
-    found = words(bert, MASKING, only, TOKENIZER, length=12)
+    found = masked_lm_score(bert, MASKING, only, TOKENIZER, length=12)
     assert (found.loss, found.accuracy) == (0.0, 1.0)
 
 
@@ -108,8 +108,12 @@ def test_the_same_words_are_asked_whatever_is_hidden_in_training(bert: Bert) -> 
     continues = torch.arange(VOCABULARY) % 2 == 0
     whole = Masking(MASKING.special, mask=MASK, continues=continues)
     asked = {"length": 12, "rows": 7}
-    assert words(bert, whole, TEXT, TOKENIZER, **asked) == words(bert, MASKING, TEXT, TOKENIZER, **asked)
-    assert words(bert, MASKING, TEXT, TOKENIZER, seed=1, **asked) != words(bert, MASKING, TEXT, TOKENIZER, **asked)
+    assert masked_lm_score(bert, whole, TEXT, TOKENIZER, **asked) == masked_lm_score(
+        bert, MASKING, TEXT, TOKENIZER, **asked
+    )
+    assert masked_lm_score(bert, MASKING, TEXT, TOKENIZER, seed=1, **asked) != masked_lm_score(
+        bert, MASKING, TEXT, TOKENIZER, **asked
+    )
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -124,8 +128,11 @@ def test_asking_changes_nothing(bert: Bert, gpt: Gpt, training: bool) -> None:
     gpt.register_forward_hook(lambda *_: learning.append(torch.is_grad_enabled()))
     for _ in range(2):  # the same again: no dropout, and nothing was learned
         with torch.enable_grad():
-            score = words(bert, MASKING, TEXT, TOKENIZER, length=12), pairs(bert, TEXT, TOKENIZER, length=16, count=10)
-        scores.append((*score, next_words(gpt, TEXT, length=12)))
+            score = (
+                masked_lm_score(bert, MASKING, TEXT, TOKENIZER, length=12),
+                next_sentence_score(bert, TEXT, TOKENIZER, length=16, count=10),
+            )
+        scores.append((*score, next_token_score(gpt, TEXT, length=12)))
     assert scores[0] == scores[1]
     assert torch.equal(torch.get_rng_state(), chance)
     assert modes == [[part.training for part in model.modules()] for model in (bert, gpt)]
@@ -137,21 +144,21 @@ def test_modes_come_back_after_an_error(bert: Bert, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(bert.masked, "forward", lambda hidden: 1 / 0)
     bert.train()
     with pytest.raises(ZeroDivisionError):
-        words(bert, MASKING, TEXT, TOKENIZER, length=12)
+        masked_lm_score(bert, MASKING, TEXT, TOKENIZER, length=12)
     assert all(part.training for part in bert.modules()) and torch.is_grad_enabled()
 
 
 def test_a_text_shorter_than_a_row_is_refused(bert: Bert) -> None:
     with pytest.raises(InputError, match="9 tokens, too few for one row of 10"):
-        words(bert, MASKING, made([[4, 5]]), TOKENIZER, length=12)
-    assert words(bert, MASKING, made([[4, 6]]), TOKENIZER, length=12).count == 2
+        masked_lm_score(bert, MASKING, made([[4, 5]]), TOKENIZER, length=12)
+    assert masked_lm_score(bert, MASKING, made([[4, 6]]), TOKENIZER, length=12).count == 2
 
 
 def test_a_text_of_special_tokens_is_refused(bert: Bert) -> None:
     text = made([[30]])
     text.pieces[0][:] = 5
     with pytest.raises(InputError, match="no token that could be hidden"):
-        words(bert, MASKING, text, TOKENIZER, length=12)
+        masked_lm_score(bert, MASKING, text, TOKENIZER, length=12)
 
 
 def sentences_of(text: TokenStream, ids: list[int]) -> list[int]:
@@ -166,7 +173,7 @@ def sentences_of(text: TokenStream, ids: list[int]) -> list[int]:
 def test_what_holds_of_all_pairs(documents: list[list[int]], pieces: int, length: int, seed: int) -> None:
     text = made(documents, pieces=pieces)
     try:
-        found = next_pairs(text, TOKENIZER, length=length, count=20, seed=seed)
+        found = next_sentence_pairs(text, TOKENIZER, length=length, count=20, seed=seed)
     except InputError:
         assume(False)
     assert 2 <= len(found) <= 20
@@ -187,18 +194,18 @@ def test_what_holds_of_all_pairs(documents: list[list[int]], pieces: int, length
 def test_pairs_are_many_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate, "TRIES", 9)  # in a row, not in all
     text = made([[2, 2, 2, 2, 2, 2]] * 10)
-    found = next_pairs(text, TOKENIZER, length=19, count=400, seed=0)
+    found = next_sentence_pairs(text, TOKENIZER, length=19, count=400, seed=0)
     assert len(found) == 400
     assert {second - 2 for _, second, _ in found} == {2, 4, 6, 8}  # one to four sentences, half of the room
     assert max(len(ids) for ids, _, _ in found) == 19
     assert {(ids[1] - FIRST) % 12 for ids, _, label in found if label == OTHER} == {0, 2, 4, 6, 8}
     assert {(ids[second] - FIRST) % 12 for ids, second, label in found if label == OTHER} == {0, 2, 4, 6, 8, 10}
-    assert found == next_pairs(text, TOKENIZER, length=19, count=400, seed=0)
-    assert found != next_pairs(text, TOKENIZER, length=19, count=400, seed=1)
+    assert found == next_sentence_pairs(text, TOKENIZER, length=19, count=400, seed=0)
+    assert found != next_sentence_pairs(text, TOKENIZER, length=19, count=400, seed=1)
 
 
 def test_a_false_b_may_come_from_a_document_of_one_sentence() -> None:
-    found = next_pairs(made([[3, 3], [4]]), TOKENIZER, length=16, count=10)
+    found = next_sentence_pairs(made([[3, 3], [4]]), TOKENIZER, length=16, count=10)
     assert [(ids[second] - FIRST) for ids, second, label in found if label == OTHER] == [6] * 5
 
 
@@ -207,7 +214,7 @@ def test_a_false_b_may_come_from_a_document_of_one_sentence() -> None:
 )
 def test_a_text_without_pairs_is_refused(bert: Bert, documents: list[list[int]]) -> None:
     with pytest.raises(InputError, match="gives no pairs: they need two documents"):
-        pairs(bert, made(documents), TOKENIZER, length=16)
+        next_sentence_score(bert, made(documents), TOKENIZER, length=16)
 
 
 def test_a_text_with_hardly_a_pair_gives_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,18 +224,18 @@ def test_a_text_with_hardly_a_pair_gives_fewer(monkeypatch: pytest.MonkeyPatch) 
     counts = set()
     for seed in range(100):
         with suppress(InputError):
-            counts.add(len(next_pairs(text, TOKENIZER, length=16, count=50, seed=seed)))
+            counts.add(len(next_sentence_pairs(text, TOKENIZER, length=16, count=50, seed=seed)))
     assert counts and all(2 <= count < 50 and count % 2 == 0 for count in counts)
 
 
 @pytest.mark.parametrize("tokens", [16, 50, 1 << 15])
 def test_pairs_against_pairs_one_by_one(bert: Bert, monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
     monkeypatch.setattr(evaluate, "TOKENS", tokens)
-    found = pairs(bert, TEXT, TOKENIZER, length=16, count=11, seed=2)
+    found = next_sentence_score(bert, TEXT, TOKENIZER, length=16, count=11, seed=2)
     bert.eval()
     losses, right = [], 0
     assert bert.pooler is not None and bert.next is not None
-    for ids, second, label in next_pairs(TEXT, TOKENIZER, length=16, count=11, seed=2):
+    for ids, second, label in next_sentence_pairs(TEXT, TOKENIZER, length=16, count=11, seed=2):
         segments = torch.tensor([[0] * second + [1] * (len(ids) - second)])
         hidden = bert(torch.tensor([ids]), None, segments)
         scores = bert.next(torch.tanh(bert.pooler.linear(hidden[0, 0]))).tolist()
@@ -242,7 +249,7 @@ def test_pairs_against_pairs_one_by_one(bert: Bert, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(("length", "rows"), [(12, 5), (12, 999), (5, 3), (999, 2)])
 def test_next_words_against_one_token_after_the_other(gpt: Gpt, length: int, rows: int) -> None:
     text = TEXT if length < 999 else made([[9, 8], [7]], pieces=2)
-    found = next_words(gpt, text, length=length, rows=rows)
+    found = next_token_score(gpt, text, length=length, rows=rows)
     gpt.eval()
     size = min(length, text.tokens)
     count = min(rows, text.tokens // size)
@@ -263,10 +270,10 @@ def test_both_ways_against_one_token_after_the_other(rows: int, randomised: Rand
         vocab_size=VOCABULARY, num_characters=0, hidden_size=6, cell_size=6, num_hidden_layers=2, dropout=0.3
     )
     model: Elmo = randomised(Elmo(shape))
-    ahead, back = both_ways(model, TEXT, TOKENIZER, length=9, rows=rows)
+    ahead, back = bidirectional_scores(model, TEXT, TOKENIZER, length=9, rows=rows)
     model.eval()
     losses: list[list[float]] = [[], []]
-    for row in blanked(TEXT, TOKENIZER, length=9, rows=rows).tolist():
+    for row in rows_with_special_tokens(TEXT, TOKENIZER, length=9, rows=rows).tolist():
         for at in range(1, 8):
             scores = model.logits(model(torch.tensor([row[:at]]))[0, -1])[0].tolist()
             losses[0].append(-log_softmax(scores, row[at]))
@@ -290,7 +297,7 @@ def test_dropped_spans_against_one_token_after_the_other(randomised: Randomise) 
     model: T5 = randomised(T5(shape))
     sizes = SpanSizes.filling(14, rate=0.3, span=2.0)
     corruption = SpanCorruption(sizes, sentinels=[*range(VOCABULARY + 19, VOCABULARY, -1)], end=1)
-    found = dropped_spans(model, corruption, TEXT, rows=2, seed=5)
+    found = span_score(model, corruption, TEXT, rows=2, seed=5)
     model.eval()
     ids = torch.tensor(stream(2 * sizes.tokens)).view(2, -1)
     made = corruption(ids, torch.Generator().manual_seed(5))
@@ -310,5 +317,5 @@ def test_a_huge_perplexity_is_a_number() -> None:
 
 def test_a_text_without_a_next_word_is_refused(gpt: Gpt) -> None:
     with pytest.raises(InputError, match="1 tokens, and no next one"):
-        next_words(gpt, made([[1]]), length=12)
-    assert next_words(gpt, made([[2]]), length=12).count == 1
+        next_token_score(gpt, made([[1]]), length=12)
+    assert next_token_score(gpt, made([[2]]), length=12).count == 1

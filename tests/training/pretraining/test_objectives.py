@@ -25,7 +25,7 @@ from regard.training.pretraining.objectives import (
     SpanDenoising,
     masking_for,
     mean_loss,
-    word_loss,
+    token_loss,
 )
 from regard.training.pretraining.row_sampler import SentencePairs, TextChunks
 from regard.training.pretraining.span_corruption import SpanCorruption, SpanSizes
@@ -54,11 +54,11 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def portion_of(kind: str) -> MicroBatch:
     if kind == "single":
-        return MicroBatches(TextChunks(TEXT, tokens=LENGTH - 2, seed=3), TOKENIZER, tokens=70, pairs=False).portion(
+        return MicroBatches(TextChunks(TEXT, tokens=LENGTH - 2, seed=3), TOKENIZER, tokens=70, pairs=False).micro_batch(
             0, 0
         )
     rows = SentencePairs(LONG if kind == "rectangle" else TEXT, tokens=LENGTH - 3, seed=3, **KINDS[kind])
-    return MicroBatches(rows, TOKENIZER, tokens=130, pairs=True).portion(0, 0)
+    return MicroBatches(rows, TOKENIZER, tokens=130, pairs=True).micro_batch(0, 0)
 
 
 @pytest.fixture
@@ -94,12 +94,12 @@ def test_masked_words_and_pairs_as_in_transformers(kind: str, bert: Bert, tmp_pa
     regard.save(bert, tmp_path)
     theirs = transformers.BertForPreTraining.from_pretrained(tmp_path).eval()
     targets = torch.full((inputs["ids"].numel(),), IGNORE_INDEX)
-    targets[inputs["holes"]] = inputs["targets"]
+    targets[inputs["masked_positions"]] = inputs["targets"]
     assert (targets != IGNORE_INDEX).sum() > 8
     segments = portion.segments if portion.segments is not None else torch.zeros_like(portion.ids)
-    keep, (ids, places, answers) = rectangle(portion, inputs["ids"].long(), segments.long(), targets)
+    keep, (ids, positions, answers) = rectangle(portion, inputs["ids"].long(), segments.long(), targets)
     answers = answers.masked_fill(keep == 0, IGNORE_INDEX)
-    output = theirs(ids, attention_mask=keep, token_type_ids=places)
+    output = theirs(ids, attention_mask=keep, token_type_ids=positions)
     words = F.cross_entropy(output.prediction_logits.flatten(0, 1), answers.flatten(), ignore_index=IGNORE_INDEX)
     torch.testing.assert_close(losses["words"], words, **NEAR)
     if kind == "single":
@@ -107,7 +107,9 @@ def test_masked_words_and_pairs_as_in_transformers(kind: str, bert: Bert, tmp_pa
         return
     labels = inputs["labels"][: len(ids)]  # behind them come rows that are empty
     assert {0, 1} <= {*labels.tolist()}
-    theirs_whole = theirs(ids, attention_mask=keep, token_type_ids=places, labels=answers, next_sentence_label=labels)
+    theirs_whole = theirs(
+        ids, attention_mask=keep, token_type_ids=positions, labels=answers, next_sentence_label=labels
+    )
     torch.testing.assert_close(losses["loss"], theirs_whole.loss, **NEAR)
     torch.testing.assert_close(losses["pairs"], theirs_whole.loss - words, **NEAR)
 
@@ -133,7 +135,7 @@ def test_only_hidden_words_reach_the_output_layer(kind: str, bert: Bert, monkeyp
     monkeypatch.setattr(F, "linear", linear)
     objective(**inputs)
     holes = round(0.3 * portion.ids.numel())
-    assert len(inputs["holes"]) == holes
+    assert len(inputs["masked_positions"]) == holes
     firsts = 0 if portion.labels is None else len(portion.labels)
     assert seen == {"first": portion.ids.numel(), "last": holes + firsts, "head": holes}
     assert products == [holes]
@@ -143,14 +145,14 @@ def test_masks_follow_from_the_generator_alone(bert: Bert) -> None:
     portion, objective = portion_of("packed"), objective_of(bert)
     one, same, other = (objective.prepare(portion, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     assert all(torch.equal(one[name], same[name]) for name in one)
-    assert not torch.equal(one["holes"], other["holes"])
+    assert not torch.equal(one["masked_positions"], other["masked_positions"])
     assert torch.equal(portion_of("packed").ids, portion.ids)  # what is hidden is hidden in a copy
 
 
 def test_next_words_as_in_transformers(randomised: Randomise, tmp_path: Path) -> None:
     model: Gpt = randomised(Gpt(GptConfig(**SHAPE))).eval()
     rows = TextChunks(TEXT, tokens=9, seed=0)
-    portion = MicroBatches(rows, TOKENIZER, tokens=45, pairs=False, bare=True).portion(0, 0)
+    portion = MicroBatches(rows, TOKENIZER, tokens=45, pairs=False, bare=True).micro_batch(0, 0)
     objective = CausalLanguageModeling(model)
     inputs = objective.prepare(portion, torch.Generator())
     assert inputs["ids"].shape == inputs["targets"].shape == (5, 8)
@@ -180,7 +182,7 @@ def test_dropped_spans_as_in_transformers(heads: tuple[str, ...], randomised: Ra
     sizes = SpanSizes.filling(12, rate=0.3, span=2.0)
     corruption = SpanCorruption(sizes, sentinels=[*range(VOCABULARY + 8, VOCABULARY, -1)], end=1)
     rows = TextChunks(LONG, tokens=sizes.tokens, seed=0)
-    portion = MicroBatches(rows, TOKENIZER, tokens=4 * sizes.tokens, pairs=False, bare=True).portion(0, 0)
+    portion = MicroBatches(rows, TOKENIZER, tokens=4 * sizes.tokens, pairs=False, bare=True).micro_batch(0, 0)
     objective = SpanDenoising(model, corruption)
     inputs = objective.prepare(portion, torch.Generator().manual_seed(1))
     expected = corruption(portion.ids, torch.Generator().manual_seed(1))
@@ -225,7 +227,7 @@ def test_words_that_fill_up_the_vocabulary_change_no_loss(bias: bool, device: to
     more = torch.randn(70, device=device, requires_grad=True) if bias else None
     targets = torch.tensor([0, 69, 3, IGNORE_INDEX, 5, 69], device=device)
     inputs = [tensor for tensor in (vectors, weight, more) if tensor is not None]
-    found = torch.autograd.grad(loss := word_loss(vectors, weight, more, targets), inputs)
+    found = torch.autograd.grad(loss := token_loss(vectors, weight, more, targets), inputs)
     wanted = F.cross_entropy(F.linear(vectors, weight, more), targets)
     torch.testing.assert_close(loss, wanted)
     torch.testing.assert_close(found, torch.autograd.grad(wanted, inputs))
@@ -256,7 +258,7 @@ def test_a_table_too_large_to_be_counted_is_made_in_parts(monkeypatch: pytest.Mo
     vectors, weight, bias = (torch.randn(shape, generator=generator) for shape in ((7, 4), (5, 4), (5,)))
     targets = torch.tensor([0, 4, IGNORE_INDEX, 2, 1, 1, IGNORE_INDEX])
     inputs = [tensor.requires_grad_() for tensor in (vectors, weight, bias)]
-    whole = word_loss(vectors, weight, bias, targets)
+    whole = token_loss(vectors, weight, bias, targets)
     expected = torch.autograd.grad(whole, inputs)
     made = []
     linear = F.linear
@@ -267,7 +269,7 @@ def test_a_table_too_large_to_be_counted_is_made_in_parts(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("regard.training.pretraining.objectives.COUNTED", 2 * 5)
     monkeypatch.setattr("regard.training.pretraining.objectives.F.linear", counted)
-    loss = word_loss(vectors, weight, bias, targets)
+    loss = token_loss(vectors, weight, bias, targets)
     assert [part.numel() for part in made] == [10, 10, 10, 5]
     torch.testing.assert_close(loss, whole)
     torch.testing.assert_close(torch.autograd.grad(loss, inputs), expected)

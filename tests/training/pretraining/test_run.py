@@ -17,8 +17,8 @@ from regard.data.corpus import Corpus
 from regard.errors import InputError, RegardError
 from regard.models import T5, Bert, Elmo
 from regard.nn import Padded
+from regard.training import trainer as module
 from regard.training.checkpoint import Checkpoints
-from regard.training.pretraining import reporter as module
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.dataset import Dataset, open_dataset
 from regard.training.pretraining.objectives import MaskedLanguageModeling
@@ -73,7 +73,7 @@ def test_it_learns_more_than_how_frequent_words_are(name: str, source: Path, uns
         assert result.scores["backwards"]["perplexity"] == math.exp(result.scores["backwards"]["loss"])
     evaluated = events(tmp_path, "evaluation")
     assert [event["step"] for event in evaluated] == [30, 60]
-    assert evaluated[0][asked]["loss"] > evaluated[1][asked]["loss"] == loss
+    assert evaluated[0]["scores"][asked]["loss"] > evaluated[1]["scores"][asked]["loss"] == loss
     first, last = losses(tmp_path)[1][0], losses(tmp_path)[60][0]
     assert last[0] < first[0] - 1
 
@@ -98,13 +98,19 @@ def test_every_kind_of_run_learns_something(
     start = math.log(120)
     assert result.scores["words"]["loss"] < start - 1.2
     assert ("pairs" in result.scores) == (changed.get("objective_sentence_pairs") == "next")
-    assert set(events(tmp_path, "step")[0]) >= {"loss", "loss_words"}
-    assert ("loss_pairs" in events(tmp_path, "step")[0]) == (changed.get("objective_sentence_pairs") != "none")
+    assert set(events(tmp_path, "step")[0]) >= {"loss", "losses"}
+    assert ("pairs" in events(tmp_path, "step")[0]["losses"]) == (changed.get("objective_sentence_pairs") != "none")
 
 
 def test_what_spares_memory_changes_no_result(corpus: Path, tmp_path: Path) -> None:
-    for name, frugal in (("a", "true"), ("b", "false")):
-        trained(corpus, tmp_path / name, run_gradient_checkpointing=frugal, model_dropout=0.1, schedule_max_steps=3)
+    for name, enable_gradient_checkpointing in (("a", "true"), ("b", "false")):
+        trained(
+            corpus,
+            tmp_path / name,
+            run_gradient_checkpointing=enable_gradient_checkpointing,
+            model_dropout=0.1,
+            schedule_max_steps=3,
+        )
     assert losses(tmp_path / "a") == losses(tmp_path / "b")
 
 
@@ -174,9 +180,9 @@ def test_an_elmo_is_loaded_again(source: Path, tmp_path: Path) -> None:
 def test_the_log_tells_what_happened(finished: tuple[PretrainingResult, Path], corpus: Path) -> None:
     result, output = finished
     log = events(output)
-    steps = [event for event in log if event["event"] == "step"]
+    steps = [event for event in log if event["type"] == "step"]
     plan, end = log[0], log[-1]
-    assert (plan["event"], plan["steps"], plan["tokens"]) == ("plan", STEPS, STEPS * 256)
+    assert (plan["type"], plan["steps"], plan["tokens"]) == ("plan", STEPS, STEPS * 256)
     tokens = Corpus.open(corpus).tokens
     assert plan["tokens_per_second"] > 0 and plan["utilisation"] > 0 and plan["epochs"] == STEPS * 256 / tokens
     assert [event["step"] for event in steps] == [*range(1, STEPS + 1)]
@@ -184,9 +190,9 @@ def test_the_log_tells_what_happened(finished: tuple[PretrainingResult, Path], c
     assert all(event["loss"] == pytest.approx(event["loss_words"] + event["loss_pairs"], abs=1e-5) for event in steps)
     rates = [event["rate"] for event in steps]
     assert rates[0] == pytest.approx(0.01 * 0.01) and max(rates) == rates[1] and rates[-1] == min(rates[1:])
-    assert [event["step"] for event in log if event["event"] == "checkpoint"] == [4, 8, 12]
-    assert [event["step"] for event in log if event["event"] == "evaluation"] == [5, 10]
-    assert (end["event"], end["steps"], end["tokens"]) == ("end", STEPS, steps[-1]["tokens"])
+    assert [event["step"] for event in log if event["type"] == "checkpoint"] == [4, 8, 12]
+    assert [event["step"] for event in log if event["type"] == "evaluation"] == [5, 10]
+    assert (end["type"], end["steps"], end["tokens"]) == ("finished", STEPS, steps[-1]["tokens"])
     assert result == PretrainingResult(
         output, STEPS, end["tokens"], end["seconds"], {k: end[k] for k in ("words", "pairs")}
     )
@@ -231,8 +237,8 @@ def test_a_run_may_start_from_a_model(
     trained(
         corpus, tmp_path / "a", held_out=unseen, start=str(before), schedule_max_steps=1, optimizer_learning_rate=1e-9
     )
-    (end,) = events(tmp_path / "a", "end")
-    assert end["words"]["loss"] == pytest.approx(result.scores["words"]["loss"], abs=1e-4)
+    (end,) = events(tmp_path / "a", "finished")
+    assert end["scores"]["words"]["loss"] == pytest.approx(result.scores["words"]["loss"], abs=1e-4)
     with pytest.raises(InputError, match="width was 32 and is 64"):
         trained(corpus, tmp_path / "b", start=str(before), model_hidden_size=64)
 

@@ -75,7 +75,7 @@ def test_two_processes_are_one_run(launcher: Launcher, corpus: Path, alone: Path
     assert f"{tmp_path}: {STEPS} steps" in processes[0].said
     assert processes[1].said == ""
     assert [len(found) for found in losses(tmp_path).values()] == [1] * STEPS
-    assert [event["event"] for event in events(tmp_path)] == [event["event"] for event in events(alone)]
+    assert [event["type"] for event in events(tmp_path)] == [event["type"] for event in events(alone)]
     assert_near(tmp_path, alone)
 
 
@@ -133,7 +133,7 @@ def test_torchrun_starts_such_processes(corpus: Path, alone: Path, tmp_path: Pat
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.count(f"{tmp_path}: {STEPS} steps") == 1
-    assert events(tmp_path, "end")[0]["words"]["loss"] == pytest.approx(
-        events(alone, "end")[0]["words"]["loss"], abs=1e-3
+    assert events(tmp_path, "finished")[0]["scores"]["words"]["loss"] == pytest.approx(
+        events(alone, "finished")[0]["scores"]["words"]["loss"], abs=1e-3
     )
     assert place_of(tmp_path) == place_of(alone)

@@ -22,7 +22,6 @@ from tests.training.pretraining.runs import STEPS, config, events, losses
 CPU = torch.device("cpu")
 DROPOUT = {"model_dropout": 0.1, "model_attention_dropout": 0.1}
 pytestmark = pytest.mark.usefixtures("hurried")
-Event = Mapping[str, Any]
 
 
 class Crash(BaseException):
@@ -38,8 +37,8 @@ def trained(
 def crashed(corpus: Path, output: Path, *, after: str = "checkpoint", step: int = 8, **options: Any) -> None:
     """Train until that event of that step."""
 
-    def look(event: Event) -> None:
-        if (event["event"], event.get("step")) == (after, step):
+    def look(event: Any) -> None:
+        if (event.type, getattr(event, "step", None)) == (after, step):
             raise Crash
 
     with pytest.raises(Crash):
@@ -61,7 +60,7 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nothing disturbed."""
     output = tmp_path_factory.mktemp("whole") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.training.pretraining.reporter.LOG_EVERY", 0.0)
+        patch.setattr("regard.training.trainer.LOG_EVERY", 0.0)
         patch.setattr("regard.training.pretraining.plan.SECONDS", 0.0)
         trained(corpus, output)
     return output
@@ -74,8 +73,8 @@ def test_a_run_goes_on_bit_for_bit(after: str, step: int, corpus: Path, whole: P
     (resumed,) = events(tmp_path, "resume")
     assert resumed["step"] == step - step % 4
     assert_same(tmp_path, whole)
-    (end,) = events(whole, "end")
-    assert (result.steps, result.tokens, result.scores) == (STEPS, end["tokens"], {"words": end["words"]})
+    (end,) = events(whole, "finished")
+    assert (result.steps, result.tokens, result.scores) == (STEPS, end["tokens"], end["scores"])
 
 
 def flip(path: Path, place: int | None = None) -> None:
@@ -137,8 +136,8 @@ def test_a_damaged_record_of_the_settings_is_named(corpus: Path, tmp_path: Path)
 OTHERS: dict[str, dict[str, Any]] = {
     "gpt": {"family": "gpt"},
     "t5": {"family": "t5", "changed": {"model_dropout": 0.1}},
-    "elmo": {"family": "elmo", "changed": {"model_dropout": 0.1, "model_ffn": 32}},
-    "muon": {"changed": {"optimizer_name": "muon", "data_micro": 128, "model_dropout": 0.1}},
+    "elmo": {"family": "elmo", "changed": {"model_dropout": 0.1, "model_intermediate_size": 32}},
+    "muon": {"changed": {"optimizer_name": "muon", "data_tokens_per_micro_batch": 128, "model_dropout": 0.1}},
     "single": {
         "changed": {"objective_sentence_pairs": "none", "objective_whole_word_mask": "true", "run_seed": 1 << 62}
     },
@@ -181,7 +180,7 @@ def test_a_damaged_checkpoint_is_passed_over(corpus: Path, whole: Path, tmp_path
     damage(tmp_path / "checkpoints" / "step-000000008")
     said: list[str] = []
     trained(corpus, tmp_path, resume=True, say=said.append)
-    assert [line for line in said if "passed over" in line and "step-000000008" in line]
+    assert [line for line in said if "skipped a damaged checkpoint" in line and "step-000000008" in line]
     assert [event["step"] for event in events(tmp_path, "resume")] == [4]
     assert_same(tmp_path, whole)
 
@@ -216,12 +215,14 @@ def test_nothing_but_damaged_checkpoints(corpus: Path, tmp_path: Path) -> None:
 def test_other_settings_are_named(corpus: Path, tmp_path: Path) -> None:
     crashed(corpus, tmp_path, step=4)
     message = (
-        r"was begun with other settings: model\.dropout was 0\.1 and is 0\.2; "
+        r"was started with other settings: model\.dropout was 0\.1 and is 0\.2; "
         r"optimizer\.learning_rate was 0\.01 and is 0\.02\. "
         "Resume with those, or choose another --output"
     )
     with pytest.raises(InputError, match=message):
-        trained(corpus, tmp_path, resume=True, changed={**DROPOUT, "model_dropout": 0.2, "optimizer_rate": 0.02})
+        trained(
+            corpus, tmp_path, resume=True, changed={**DROPOUT, "model_dropout": 0.2, "optimizer_learning_rate": 0.02}
+        )
     with pytest.raises(InputError, match="family is 'bert', and this trains a 'gpt'"):
         trained(corpus, tmp_path, resume=True, family="gpt")
     trained(corpus, tmp_path, resume=True)  # nothing was lost
@@ -238,7 +239,9 @@ def test_another_text_is_refused(corpus: Path, source: Path, unseen: Path, tmp_p
 
 def test_a_run_that_was_begun_is_not_begun_again(corpus: Path, tmp_path: Path) -> None:
     crashed(corpus, tmp_path, step=4)
-    with pytest.raises(InputError, match="holds a run that was begun: go on with --resume, or choose another --output"):
+    with pytest.raises(
+        InputError, match="holds an unfinished run: continue it with --resume, or choose another --output"
+    ):
         trained(corpus, tmp_path)
 
 
@@ -267,10 +270,10 @@ def test_a_finished_run_does_no_work(
             del end["text"]
             (output / "events.jsonl").write_text("\n".join([*log[:-1], json.dumps(end)]) + "\n")
         with monkeypatch.context() as patch:
-            patch.setattr("regard.training.pretraining.run.Trainer", None)
+            patch.setattr("regard.training.pretraining.run.Pretrainer", None)
             result = trained(corpus, output, resume=True)
-        (end,) = events(output, "end")
-        assert (result.steps, result.seconds, result.scores) == (STEPS, end["seconds"], {"words": end["words"]})
+        (end,) = events(output, "finished")
+        assert (result.steps, result.seconds, result.scores) == (STEPS, end["seconds"], end["scores"])
         with pytest.raises(InputError, match="was trained on another text"):
             trained(corpus, output, resume=True, held_out=[str(unseen)])
 
@@ -287,21 +290,21 @@ def test_foreign_content_is_refused(corpus: Path, tmp_path: Path, name: str, res
 
 
 def test_a_budget_ends_with_the_clock(corpus: Path, tmp_path: Path) -> None:
-    changed = {"schedule_steps": 0, "schedule_budget": "0.6s", "run_checkpoint_every": "0.2s"}
+    changed = {"schedule_max_steps": 0, "schedule_budget": "0.6s", "run_checkpoint_every": "0.2s"}
     result = trained(corpus, tmp_path, changed=changed)
     steps = events(tmp_path, "step")
     assert 0.6 <= result.seconds < 2
     assert len(steps) == result.steps > 3
     assert all(0 <= step["progress"] < 1 for step in steps) and steps[-1]["progress"] > 0.5
-    assert steps[-1]["rate"] == pytest.approx(0.01 * (1 - steps[-1]["progress"]) / 0.95)
+    assert steps[-1]["learning_rate"] == pytest.approx(0.01 * (1 - steps[-1]["progress"]) / 0.95)
     assert len(events(tmp_path, "checkpoint")) >= 2
 
 
 def test_a_resumed_budget_carries_the_time(corpus: Path, tmp_path: Path) -> None:
-    changed = {"schedule_steps": 0, "schedule_budget": "0.8s", "run_checkpoint_every": "0.3s"}
+    changed = {"schedule_max_steps": 0, "schedule_budget": "0.8s", "run_checkpoint_every": "0.3s"}
 
-    def look(event: Event) -> None:
-        if event["event"] == "checkpoint":
+    def look(event: Any) -> None:
+        if event.type == "checkpoint":
             raise Crash
 
     with pytest.raises(Crash):
@@ -317,11 +320,11 @@ def test_a_resumed_budget_carries_the_time(corpus: Path, tmp_path: Path) -> None
     assert 0.8 <= result.seconds < 2
 
 
-def interrupting(*numbers: int) -> Callable[[Event], None]:
+def interrupting(*numbers: int) -> Callable[[Any], None]:
     """Send this process signals after step 6."""
 
-    def look(event: Event) -> None:
-        if (event["event"], event.get("step")) == ("step", 6):
+    def look(event: Any) -> None:
+        if (event.type, getattr(event, "step", None)) == ("step", 6):
             for number in numbers:
                 signal.raise_signal(number)
 
@@ -330,11 +333,11 @@ def interrupting(*numbers: int) -> Callable[[Event], None]:
 
 @pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_saves_after_a_whole_step(corpus: Path, whole: Path, tmp_path: Path) -> None:
-    said: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        trained(corpus, tmp_path, on_event=interrupting(signal.SIGINT), say=said.append)
-    assert said[-1] == "stopped after step 7; the same command with --resume goes on"
-    assert [event["step"] for event in events(tmp_path, "checkpoint")] == [4, 7]
+        trained(corpus, tmp_path, on_event=interrupting(signal.SIGINT))
+    (interrupted,) = events(tmp_path, "interrupted")
+    assert interrupted["step"] == 6
+    assert [event["step"] for event in events(tmp_path, "checkpoint")] == [4, 6]
     trained(corpus, tmp_path, resume=True)
     assert_same(tmp_path, whole)
 

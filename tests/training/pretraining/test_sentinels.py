@@ -10,7 +10,7 @@ import transformers
 from regard.data.corpus import train_tokenizer
 from regard.errors import InputError
 from regard.text import Tokenizer
-from regard.training.pretraining.sentinels import COUNT, sentinels_of, train_with_sentinels
+from regard.training.pretraining.span_corruption import SENTINELS, sentinels_of, train_with_sentinels
 from tests.training.pretraining.runs import story
 
 LINES = [line for line in story().splitlines() if line]
@@ -25,17 +25,17 @@ def tokenizer() -> Tokenizer:
 
 def test_they_are_the_last_ids_and_fall(tokenizer: Tokenizer) -> None:
     assert tokenizer.size == len(tokenizer.vocabulary) == SIZE
-    assert sentinels_of(tokenizer) == list(range(SIZE - 1, SIZE - 1 - COUNT, -1))
-    assert tokenizer.token(SIZE - 1) == "<extra_id_0>" and tokenizer.token(SIZE - COUNT) == "<extra_id_99>"
+    assert sentinels_of(tokenizer) == list(range(SIZE - 1, SIZE - 1 - SENTINELS, -1))
+    assert tokenizer.token(SIZE - 1) == "<extra_id_0>" and tokenizer.token(SIZE - SENTINELS) == "<extra_id_99>"
 
 
 def test_text_is_encoded_as_without_them_and_ends(tokenizer: Tokenizer) -> None:
-    plain = train_tokenizer(LINES, kind="bpe", size=SIZE - COUNT - 1)
+    plain = train_tokenizer(LINES, kind="bpe", size=SIZE - SENTINELS - 1)
     ids = plain.encode(TEXT, special=False).ids
     assert tokenizer.encode(TEXT, special=False).ids == ids
     assert tokenizer.encode(TEXT).ids == [*ids, tokenizer.eos]
     assert tokenizer.decode(ids) == TEXT
-    assert tokenizer.pad == SIZE - COUNT - 1 and tokenizer.max_length == 64
+    assert tokenizer.pad == SIZE - SENTINELS - 1 and tokenizer.max_length == 64
 
 
 def test_transformers_reads_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_one_token_cannot_be_split() -> None:
 @given(DOCUMENTS, PIECES)
 def test_an_end_stands_behind_each_document(documents: list[list[int]], pieces: int) -> None:
     before = made(documents, pieces=pieces)
-    text = before.ended(7)
+    text = before.with_end_tokens(7)
     whole(text)
     expected: list[int] = []
     sentences, starts, token = [], [], FIRST
@@ -139,7 +139,7 @@ def test_a_corpus_of_several_shards(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(lines, size=90)
     build_corpus(tmp_path / "text.txt", tmp_path / "corpus", tokenizer=tokenizer, shard_bytes=300)
     corpus = Corpus.open(tmp_path / "corpus")
-    text = TokenStream.of(corpus)
+    text = TokenStream.concatenate(corpus)
     whole(text)
     assert corpus.shards > 3 and len(text.pieces) == corpus.shards
     assert (len(text.documents) - 1, len(text.sentences) - 1) == (40, 80)
@@ -149,7 +149,7 @@ def test_a_corpus_of_several_shards(tmp_path: Path) -> None:
         assert tokenizer.decode(text.read(start, stop)) == lines[number].lower()
     for number, (start, stop) in enumerate(pairwise(text.sentences.tolist())):
         assert text.read(start, stop).tolist() == corpus.sentence(number).tolist()
-    twice = TokenStream.of(corpus, corpus)
+    twice = TokenStream.concatenate(corpus, corpus)
     whole(twice)
     assert twice.tokens == 2 * text.tokens
     for found, once in ((twice.sentences, text.sentences), (twice.documents, text.documents)):

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.training.translation.batches import EncodedPair, gather, grouped
+from regard.training.translation.batches import EncodedPair, collate_pairs, group_by_length
 
 side = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 pairs = st.lists(st.builds(EncodedPair, side, side), min_size=1, max_size=40)
@@ -14,18 +14,20 @@ pairs = st.lists(st.builds(EncodedPair, side, side), min_size=1, max_size=40)
 
 @given(pairs=pairs, budget=st.integers(1, 60), seed=st.integers(0, 3))
 def test_every_pair_is_in_one_batch_within_the_budget(pairs: list[EncodedPair], budget: int, seed: int) -> None:
-    epochs = [grouped(pairs, budget=budget, seed=seed, epoch=epoch) for epoch in range(3)]
+    epochs = [group_by_length(pairs, tokens_per_batch=budget, seed=seed, epoch=epoch) for epoch in range(3)]
     for batches in epochs:
         assert sorted(place for batch in batches for place in batch) == list(range(len(pairs)))
         for batch in batches:
             assert len(batch) == 1 or len(batch) * max(pairs[place].length for place in batch) <= budget
     assert len({len(batches) for batches in epochs}) == 1
-    assert epochs[1] == grouped(pairs, budget=budget, seed=seed, epoch=1)
+    assert epochs[1] == group_by_length(pairs, tokens_per_batch=budget, seed=seed, epoch=1)
 
 
 def test_epochs_and_seeds_differ_and_lengths_go_together() -> None:
     pairs = [EncodedPair([1] * (1 + number % 10), [1] * (1 + number % 7)) for number in range(200)]
-    orders = [grouped(pairs, budget=40, seed=seed, epoch=epoch) for seed in range(2) for epoch in range(3)]
+    orders = [
+        group_by_length(pairs, tokens_per_batch=40, seed=seed, epoch=epoch) for seed in range(2) for epoch in range(3)
+    ]
     assert len({str(order) for order in orders}) == 6
     assert {frozenset(batch) for batch in orders[0]} != {frozenset(batch) for batch in orders[1]}
     waste = sum(len(b) * max(pairs[p].length for p in b) - sum(pairs[p].length for p in b) for b in orders[0])
@@ -33,7 +35,7 @@ def test_epochs_and_seeds_differ_and_lengths_go_together() -> None:
 
 
 def test_a_batch_is_padded_on_the_right() -> None:
-    batch = gather([EncodedPair([5, 6, 2], [7, 2]), EncodedPair([8, 2], [9, 9, 9, 2])], padding=3)
+    batch = collate_pairs([EncodedPair([5, 6, 2], [7, 2]), EncodedPair([8, 2], [9, 9, 9, 2])], padding=3)
     assert batch.source.tolist() == [[5, 6, 2], [8, 2, 0]]
     assert batch.layout.mask is not None and batch.layout.mask.tolist() == [[True, True, True], [True, True, False]]
     assert batch.target.tolist() == [[7, 2, 3, 3], [9, 9, 9, 2]]

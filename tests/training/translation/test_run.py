@@ -17,7 +17,7 @@ from regard.errors import InputError, RegardError
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import load_translator
 from regard.inference.translation.bleu import bleu
-from regard.training.translation.report import TranslationReport
+from regard.training.translation.trainer import TranslationReport
 from tests.inference.translation.conftest import sentences
 
 Tune = Callable[..., TranslationReport]
@@ -30,9 +30,9 @@ class Crash(BaseException):
 def crashing(after: int, *, kind: str = "step") -> Callable[[Mapping[str, Any]], None]:
     count = 0
 
-    def on_event(event: Mapping[str, Any]) -> None:
+    def on_event(event: Any) -> None:
         nonlocal count
-        count += event["event"] == kind
+        count += event.type == kind
         if count == after:
             raise Crash
 
@@ -69,7 +69,7 @@ def test_a_language_is_learned_and_kept(tune: Tune, tmp_path: Path) -> None:
 
 
 def test_what_a_folder_holds(tune: Tune, tmp_path: Path, data: dict[str, ExampleSet[TranslationPair]]) -> None:
-    events: list[Mapping[str, Any]] = []
+    events: list[Any] = []
     report = tune(tmp_path / "run", on_event=events.append)
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "translate.json", "report.json"} <= names
@@ -78,14 +78,16 @@ def test_what_a_folder_holds(tune: Tune, tmp_path: Path, data: dict[str, Example
     assert document == report.document() and document["data"]["train"]["pairs"] == 80
     assert TranslationReport.restore(document) == report
     logged = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
-    assert logged == events
-    judged = [event["bleu"] for event in events if event["event"] == "evaluation"]
+    emitted = [event.model_dump(exclude_none=True) for event in events]
+    assert [{k: v for k, v in line.items() if k != "time"} for line in logged] == emitted[-len(logged) :]
+    judged = [event.scores["bleu"] for event in events if event.type == "evaluation"]
     assert judged == [scores["bleu"] for scores in report.outcome.history] and len(judged) == 3
-    [average] = [event for event in events if event["event"] == "average"]
-    assert average["epochs"] == [2, 3] and average["bleu"] == report.outcome.average["bleu"]
-    steps = [event for event in events if event["event"] == "step"]
-    assert [event["step"] for event in steps] == list(range(1, report.outcome.steps + 1))
-    assert steps[-1]["steps"] == len(steps) and steps[4]["rate"] < steps[5]["rate"] > steps[-1]["rate"]
+    [average] = [event for event in events if event.type == "average"]
+    assert average.epochs == [2, 3] and average.scores["bleu"] == report.outcome.average["bleu"]
+    steps = [event for event in events if event.type == "step"]
+    assert [event.step for event in steps] == list(range(1, report.outcome.steps + 1))
+    assert steps[-1].steps == len(steps)
+    assert steps[4].learning_rate < steps[5].learning_rate > steps[-1].learning_rate
 
 
 def test_the_better_of_best_and_average_is_kept(tune: Tune, tmp_path: Path) -> None:
@@ -123,10 +125,10 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_serves(tune: Tune, 
         tune(tmp_path / "cut", *settings, on_event=crashing(2, kind="evaluation"))
     newest = max((tmp_path / "cut" / "work" / "checkpoints").iterdir())
     flip(newest / "model.safetensors")
-    events: list[Mapping[str, Any]] = []
+    events: list[Any] = []
     again = tune(tmp_path / "cut", *settings, resume=True, on_event=events.append)
-    [passed] = [event for event in events if event["event"] == "damaged checkpoint"]
-    assert str(newest / "model.safetensors") in passed["problem"]
+    [passed] = [event for event in events if event.type == "note" and "damaged" in event.message]
+    assert str(newest / "model.safetensors") in passed.message
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole") and history(again) == history(whole)
 
 
@@ -149,17 +151,17 @@ def test_other_damage_is_named(tune: Tune, tmp_path: Path) -> None:
 def test_ctrl_c_saves_and_says_so(tune: Tune, tmp_path: Path) -> None:
     seen: list[str] = []
 
-    def on_event(event: Mapping[str, Any]) -> None:
-        seen.append(str(event["event"]))
+    def on_event(event: Any) -> None:
+        seen.append(event.type)
         if seen.count("step") == 5:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         tune(tmp_path / "run", on_event=on_event)
-    assert seen[-1] == "stopped" and seen.count("step") == 5
-    resumed: list[Mapping[str, Any]] = []
+    assert seen[-1] == "interrupted" and seen.count("step") == 5
+    resumed: list[Any] = []
     tune(tmp_path / "run", resume=True, on_event=resumed.append)
-    assert [event["step"] for event in resumed if event["event"] == "resume"] == [5]
+    assert [event.step for event in resumed if event.type == "resume"] == [5]
     tune(tmp_path / "whole")
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
@@ -186,12 +188,12 @@ def test_folders_that_cannot_be_gone_on_with(
 ) -> None:
     with pytest.raises(Crash):
         tune(tmp_path / "run", on_event=crashing(2))
-    with pytest.raises(InputError, match="was begun: go on with --resume"):
+    with pytest.raises(InputError, match="unfinished run: continue it with --resume"):
         tune(tmp_path / "run")
-    with pytest.raises(InputError, match=r"begun otherwise: training\.num_epochs was 3 and is 4"):
+    with pytest.raises(InputError, match=r"other settings or data: training\.num_epochs was 3 and is 4"):
         tune(tmp_path / "run", "training.num_epochs=4", resume=True)
     other = ExampleSet(data["dev"].examples[:-1], "dev", "made")
-    with pytest.raises(InputError, match="begun otherwise: data was"):
+    with pytest.raises(InputError, match="other settings or data: data was"):
         tune(tmp_path / "run", resume=True, dev=other)
     tune(tmp_path / "run", resume=True)
     with pytest.raises(InputError, match="holds a model, which this run would write over"):
@@ -201,12 +203,12 @@ def test_folders_that_cannot_be_gone_on_with(
 def test_long_pairs_are_left_out_and_counted(
     tune: Tune, tmp_path: Path, data: dict[str, ExampleSet[TranslationPair]]
 ) -> None:
-    events: list[Mapping[str, Any]] = []
+    events: list[Any] = []
     long = TranslationPair("dog " * 60, "Hund " * 60)
     train = ExampleSet([*data["train"].examples, long], "train", "made")
     tune(tmp_path / "run", "training.max_length=50", train=train, on_event=events.append)
-    [gone] = [event for event in events if event["event"] == "left out"]
-    assert (gone["pairs"], gone["of"], gone["length"]) == (1, 81, 50)
+    [gone] = [event for event in events if event.type == "note" and "left out" in event.message]
+    assert "1 of 81 pairs are longer than 50 tokens" in gone.message
     with pytest.raises(InputError, match="none of the 1 pairs has at most 50 tokens a side"):
         tune(
             tmp_path / "other",

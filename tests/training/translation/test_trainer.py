@@ -11,11 +11,10 @@ from torch import nn
 from regard.errors import RegardError
 from regard.inference.translation.model import teacher_forced_logits
 from regard.inference.translation.subwords import train_subwords
-from regard.training.translation.batches import EncodedPair, gather
-from regard.training.translation.build import new_model
+from regard.training.translation.batches import EncodedPair, collate_pairs
 from regard.training.translation.config import TranslationConfig
 from regard.training.translation.epoch_weights import EpochWeights
-from regard.training.translation.trainer import TranslationObjective
+from regard.training.translation.trainer import TranslationObjective, new_model
 from tests.inference.translation.conftest import SMALL, sentences
 
 PAIRS = sentences(60)
@@ -29,12 +28,12 @@ def test_the_loss_is_smoothed_and_passes_over_padding(kind: str) -> None:
     sources = SUBWORDS.encode_sources([pair.source for pair in PAIRS[:3]])
     targets = SUBWORDS.encode_targets([pair.target for pair in PAIRS[:3]])
     pairs = [EncodedPair(*both) for both in zip(sources, targets, strict=True)]
-    together = TranslationObjective(model, smoothing=0.1, padding=SUBWORDS.padding)(
-        gather(pairs, padding=SUBWORDS.padding)
+    together = TranslationObjective(model, label_smoothing=0.1, padding=SUBWORDS.padding)(
+        collate_pairs(pairs, padding=SUBWORDS.padding)
     )
     total, count = 0.0, 0
     for pair in pairs:  # one by one: no padding at all
-        batch = gather([pair], padding=SUBWORDS.padding)
+        batch = collate_pairs([pair], padding=SUBWORDS.padding)
         scores = teacher_forced_logits(model, batch.source, batch.layout, batch.target)[0].log_softmax(-1).detach()
         for row, token in zip(scores, pair.target, strict=True):
             total -= float(0.9 * row[token] + 0.1 * row.mean())
@@ -47,10 +46,10 @@ def test_two_passes_are_told_to_agree() -> None:
     model = new_model(settings.model, SUBWORDS, seed=0)
     sources = SUBWORDS.encode_sources([pair.source for pair in PAIRS[:3]])
     targets = SUBWORDS.encode_targets([pair.target for pair in PAIRS[:3]])
-    batch = gather([EncodedPair(*both) for both in zip(sources, targets, strict=True)], padding=SUBWORDS.padding)
+    batch = collate_pairs([EncodedPair(*both) for both in zip(sources, targets, strict=True)], padding=SUBWORDS.padding)
 
     def loss(consistency: float) -> float:
-        objective = TranslationObjective(model, smoothing=0.1, padding=SUBWORDS.padding, consistency=consistency)
+        objective = TranslationObjective(model, label_smoothing=0.1, padding=SUBWORDS.padding, rdrop_weight=consistency)
         torch.manual_seed(1)
         return float(objective(batch)["loss"].detach())
 
@@ -77,9 +76,9 @@ def test_the_average_is_that_of_the_last_epochs(tmp_path: Path) -> None:
         kept.save_recent(epoch, model)
         if epoch == 2:
             kept.save_best(epoch, model)
-    kept.put_average([3, 4, 5], model)
+    kept.load_average([3, 4, 5], model)
     torch.testing.assert_close(model.weight.detach(), torch.stack(seen[2:]).mean(0))
-    kept.put_best(2, model)
+    kept.load_best(2, model)
     assert model.weight.equal(seen[1])
     with pytest.raises(RegardError, match="the weights of epoch 2 are gone"):
-        kept.put_average([2, 3], model)
+        kept.load_average([2, 3], model)

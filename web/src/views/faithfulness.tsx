@@ -1,32 +1,75 @@
-// Faithfulness: may the attention map of a classified text be read as the reason for its class? Six tests and a verdict.
-import { setParameters, formatRoute, currentRoute } from "../route";
-import type { View } from "../view";
+// Faithfulness: does the attention map of a classified text explain its class? Six tests and a verdict.
+import { ModelLinks, Notes, Select } from "../components";
+import { type Part, stack, textPart, tokenStripPart } from "../drawings";
+import { decimal, fixedPercent, percent } from "../format";
+import { currentRoute, formatRoute, setParameters } from "../route";
+import { colors } from "../theme";
+import { ABOUT_GRADIENT, aboutIntegratedGradients, type TokenStrip, TokenStrips } from "../token_strips";
+import type { Attribution } from "../types";
+import type { Drawing, Payload, Table, View } from "../view";
 import "./faithfulness/faithfulness.css";
-import { Checks, Headline } from "./faithfulness/checks";
-import { summary, type Faithfulness } from "./faithfulness/payload";
-import { drawing, table } from "./faithfulness/export";
-import { Strips } from "./faithfulness/strips";
 
-function Show({ payload }: { payload: Faithfulness }) {
-  const { grounds, model, verdict, studio } = payload;
+interface Evidence {
+  readonly place: string;
+  readonly label: string;
+  readonly probability: number;
+  readonly token: number;
+  readonly layer: number;
+  readonly head: number | null;
+  readonly tokens: readonly string[];
+  readonly special: readonly boolean[];
+  readonly weights: readonly number[];
+  readonly gradient: Attribution;
+  readonly integrated: Attribution;
+}
+
+interface FaithfulnessPayload extends Payload {
+  readonly model: {
+    readonly name: string;
+    readonly family: string;
+    readonly task: string;
+    readonly kind: "one" | "several" | "value";
+    readonly depth: number;
+    readonly heads: number;
+    readonly labels: readonly string[];
+  } | null;
+  readonly texts: readonly string[];
+  readonly asked: { readonly label: string | null; readonly layer: number | null; readonly head: number | null };
+  readonly grounds: Evidence | null;
+  readonly verdict: Verdict | null;
+  readonly notes: readonly string[];
+  /** A text that the model can be tested with, if the given one cannot be used. */
+  readonly example?: { readonly model: string; readonly text: string } | null;
+  /** Only in the studio. */
+  readonly studio?: { readonly tuned: readonly string[] };
+}
+
+function Show({ payload }: { payload: FaithfulnessPayload }) {
+  const { grounds: evidence, model, verdict, studio } = payload;
   return (
     <>
-      {model && grounds && (
+      {model && evidence && (
         <>
           <p class="faithfulness-answer" dir="auto">
             {summary(payload)}
           </p>
           <p class="muted">
-            {model.name}: {{ fill: `a ${model.family} model, at the ${grounds.place}`, next: `a ${model.family} model, the next token` }[model.task] ?? `${model.task}, a tuned ${model.family} model`}
+            {model.name}: {{ fill: `a ${model.family} model, at the ${evidence.place}`, next: `a ${model.family} model, the next token` }[model.task] ?? `${model.task}, a fine-tuned ${model.family} model`}
           </p>
-          {studio && <Choices payload={payload} />}
+          {studio && <Controls payload={payload} />}
         </>
       )}
-      {!verdict && <Notes payload={payload} />}
-      {grounds && (
+      {!verdict && <NoVerdict payload={payload} />}
+      {evidence && (
         <div class="faithfulness">
           {verdict && <Headline verdict={verdict} />}
-          <Strips grounds={grounds} />
+          <section aria-labelledby="faithfulness-strips">
+            <h2 id="faithfulness-strips">Which words count, by three methods</h2>
+            <TokenStrips strips={stripsOf(evidence)} tokens={evidence}>
+              One scale for all three: the part of a token in the sum of the magnitudes of all words, full color at {fixedPercent(largestPart(evidence), 1)}. Special tokens do not count as words. Attention has no
+              sign.
+            </TokenStrips>
+          </section>
           {verdict && <Checks checks={verdict.checks} />}
         </div>
       )}
@@ -34,95 +77,122 @@ function Show({ payload }: { payload: Faithfulness }) {
   );
 }
 
-/** Why there is no verdict, and where to get one. */
-function Notes({ payload }: { payload: Faithfulness }) {
+/** Why there is no verdict, and how to get one. */
+function NoVerdict({ payload }: { payload: FaithfulnessPayload }) {
   const { parameters } = currentRoute.use();
-  const { studio, notes } = payload;
+  const { studio, notes, example } = payload;
   const text = parameters["text"] ?? payload.texts[0] ?? "";
+  const training = formatRoute({ view: "tasks", parameters: parameters["model"] ? { model: parameters["model"], text } : { text } });
   return (
     <div class="faithfulness-notes">
-      {notes.map((note) => (
-        <p key={note}>{note}</p>
-      ))}
-      {studio && payload.example && (
+      <Notes notes={notes} />
+      {studio && example && (
         <p>
-          See its map and attributions with a blank in place of a word:{" "}
-          <a class="faithfulness-example" href={formatRoute({ view: "faithfulness", parameters: { model: payload.example.model, text: payload.example.text } })}>
-            {payload.example.text}
-          </a>
+          See its map and attributions for a text with a blank: <a href={formatRoute({ view: "faithfulness", parameters: example })}>{example.text}</a>
         </p>
       )}
       {studio && (
         <p>
-          {studio.tuned.length ? "Tuned models here: " : "None of the studio's models is tuned for a task. "}
-          {studio.tuned.map((name, number) => (
-            <>
-              {number > 0 && ", "}
-              <a key={name} href={formatRoute({ view: "faithfulness", parameters: { model: name, text } })}>
-                {name}
-              </a>
-            </>
-          ))}
+          {studio.tuned.length ? "Fine-tuned models: " : "None of the studio's models is fine-tuned for a task. "}
+          <ModelLinks names={studio.tuned} view="faithfulness" parameters={{ text }} />
           {studio.tuned.length ? ". " : ""}
-          <a href={formatRoute({ view: "tasks", parameters: parameters["model"] ? { model: parameters["model"], text } : { text } })}>Train a classifier in Tasks</a>, with a file of texts and labels, or start the studio with one: regard
-          studio --model DIR.
+          <a href={training}>Train a classifier in Tasks</a> with a file of texts and labels, or start the studio with one: regard studio --model DIR.
         </p>
       )}
     </div>
   );
 }
 
-/** Which class, and which map. */
-function Choices({ payload }: { payload: Faithfulness }) {
-  const { model, asked, grounds, texts } = payload;
+function Controls({ payload: { model, asked, grounds, texts, verdict } }: { payload: FaithfulnessPayload }) {
   if (!model || !grounds) return null;
   const [text = "", second = ""] = texts;
-  const put = (name: string) => (event: { currentTarget: HTMLSelectElement }) => setParameters({ text, text_b: second, [name]: event.currentTarget.value });
+  const set = (name: string) => (value: string) => setParameters({ text, text_b: second, [name]: value });
   return (
     <div class="choices">
-      {payload.verdict && (
-        <label>
-          Class
-          <select value={asked.label ?? ""} onChange={put("label")}>
-            <option value="">the predicted one</option>
-            {model.labels.map((label) => (
-              <option key={label}>{label}</option>
-            ))}
-          </select>
-        </label>
-      )}
-      <label>
-        Map of layer
-        <select value={String(grounds.layer)} onChange={put("layer")}>
-          {Array.from({ length: model.depth }, (_, layer) => (
-            <option key={layer} value={layer}>
-              {layer}
-            </option>
-          ))}
-        </select>
-      </label>
-      <label>
-        Head
-        <select value={grounds.head === null ? "" : String(grounds.head)} onChange={put("head")}>
-          <option value="">mean of all</option>
-          {Array.from({ length: model.heads }, (_, head) => (
-            <option key={head} value={head}>
-              {head}
-            </option>
-          ))}
-        </select>
-      </label>
+      {verdict && <Select label="Class" options={model.labels} value={asked.label ?? ""} empty="the predicted one" onSelect={set("label")} />}
+      <Select label="Map of layer" options={model.depth} value={grounds.layer} onSelect={set("layer")} />
+      <Select label="Head" options={model.heads} value={grounds.head ?? ""} empty="mean of all" onSelect={set("head")} />
     </div>
   );
 }
 
-export const faithfulness: View<Faithfulness> = {
+/** The magnitude of each token as a fraction of the sum over all words. */
+function parts(values: readonly number[], special: readonly boolean[]): readonly number[] {
+  const sum = values.reduce((total, value, i) => (special[i] ? total : total + Math.abs(value)), 0);
+  return values.map((value) => (sum ? value / sum : 0));
+}
+
+/** The largest part of a word by any method: it has the full color. */
+function largestPart({ weights, integrated, gradient, special }: Evidence): number {
+  const words = [weights, integrated.scores, gradient.scores].flatMap((values) => parts(values, special).filter((_, i) => !special[i]));
+  return Math.max(...words.map(Math.abs), 1e-9);
+}
+
+/** Attention and two attributions on one color scale. */
+function stripsOf(evidence: Evidence): readonly TokenStrip[] {
+  const { integrated, gradient, weights, special, tokens, token, layer, head, label } = evidence;
+  const largest = largestPart(evidence);
+  const colorsOf = (values: readonly number[]) => parts(values, special).map((part) => part / largest);
+  const heads = head === null ? "mean of all heads" : `head ${head}`;
+  return [
+    { name: `Attention, layer ${layer}, ${heads}`, about: `what ${tokens[token]?.trim()} attends to`, values: weights, colors: colorsOf(weights), signed: false },
+    { name: "Integrated gradients", about: aboutIntegratedGradients(label, integrated), values: integrated.scores, colors: colorsOf(integrated.scores), signed: true },
+    { name: "Gradient × input", about: ABOUT_GRADIENT, values: gradient.scores, colors: colorsOf(gradient.scores), signed: true },
+  ];
+}
+
+function summary({ grounds, model }: FaithfulnessPayload): string {
+  if (!grounds || !model) return "";
+  return model.kind === "value" ? `${grounds.label}: ${decimal(grounds.probability)}` : `${percent(grounds.probability)} ${grounds.label}`;
+}
+
+const WIDTH = 900;
+
+function drawing(payload: FaithfulnessPayload): Drawing {
+  const { grounds: evidence, verdict, notes } = payload;
+  const headline = `${verdict ? `${verdict.verdict} (${passedCount(verdict)} of ${verdict.checks.length} passed): ` : ""}${summary(payload)}`;
+  const drawings: Part[] = [
+    ...(evidence ? [textPart(headline, { size: 18, bold: true }, 30)] : notes.map((note) => textPart(note, { size: 12 }))),
+    ...(verdict ? [textPart(verdict.means, { color: colors.get().muted }, 28)] : []),
+    ...(verdict?.checks ?? []).map(checkPart),
+    ...(evidence ? stripsOf(evidence) : []).flatMap((strip) => [textPart(strip.name, { bold: true }, 28), tokenStripPart(evidence!.tokens, strip.colors, WIDTH)]),
+  ];
+  return stack(drawings, WIDTH);
+}
+
+function checkPart(check: Check): Part {
+  return [
+    26,
+    (painter, y) => {
+      const { accent, other, ink, rule } = colors.get();
+      painter.text(`${check.passed ? "✓" : "✕"} ${check.name}`, 20, y + 10);
+      painter.rect(240, y + 3, 330, 14, rule, 0.5);
+      painter.rect(240, y + 3, 330 * barLength(check), 14, check.passed ? accent : other, 0.8);
+      painter.line(350, y, 350, y + 20, ink, 1, 2);
+      painter.text(`${checkValue(check.value)} of ${check.threshold.toFixed(2)} or more`, 590, y + 10);
+    },
+  ];
+}
+
+function table({ grounds: evidence, verdict }: FaithfulnessPayload): Table {
+  const rows: (string | number)[][] = [];
+  if (evidence) rows.push(["answer", evidence.label, evidence.probability, "", ""]);
+  if (verdict) rows.push(["verdict", verdict.verdict, passedCount(verdict), verdict.needed, ""]);
+  for (const check of verdict?.checks ?? []) {
+    rows.push(["test", check.name, check.value ?? "", check.threshold, check.passed ? "passed" : "failed"]);
+    for (const [name, value] of Object.entries(check.numbers)) rows.push([check.name, name, value ?? "", "", ""]);
+  }
+  for (const strip of evidence ? stripsOf(evidence) : []) strip.values.forEach((value, i) => rows.push([strip.name, evidence!.tokens[i] ?? "", value, "", ""]));
+  return { headers: ["what", "name", "number", "threshold", "result"], rows };
+}
+
+export const faithfulness: View<FaithfulnessPayload> = {
   name: "faithfulness",
   title: "Faithfulness",
-  about: "A model looks at the right word. Is that its reason? Six tests of the shown attention map of a classifier, with a verdict; beside it what gradients say.",
+  about: "A model attends to the right word. Is that why it decides? Six tests of the attention map of a classifier, with a verdict; next to it, gradient attributions.",
   model: true,
-  suits: ["tuned", "reader", "writer"],
-  verb: "Judge",
+  kinds: ["tuned", "reader", "writer"],
+  submitLabel: "Test",
   fields: [
     { name: "text", label: "Text to classify", lines: 2, start: "Thank you so much, this is the best help I ever got in New York." },
     { name: "text_b", label: "Second text, for pairs", start: "", optional: true },
@@ -134,3 +204,90 @@ export const faithfulness: View<Faithfulness> = {
   drawing,
   table,
 };
+
+interface Check {
+  readonly name: string;
+  readonly value: number | null;
+  readonly threshold: number;
+  readonly numbers: Readonly<Record<string, number | null>>;
+  readonly passed: boolean;
+  readonly done: string;
+  readonly means: string;
+}
+
+interface Verdict {
+  readonly verdict: "faithful" | "doubtful" | "unfaithful";
+  readonly flagged: boolean;
+  readonly means: string;
+  readonly other: string;
+  readonly special_weight: number;
+  readonly needed: number;
+  readonly decisive: string;
+  readonly seed: number;
+  readonly checks: readonly Check[];
+}
+
+const SIGNS = { faithful: "✓", doubtful: "?", unfaithful: "✕" };
+const SCALE = 3; // the end of a bar, as a multiple of the threshold
+
+const passedCount = (verdict: Verdict) => verdict.checks.filter((check) => check.passed).length;
+const checkValue = (value: number | null) => (value === null ? "none" : decimal(value));
+/** Length of a bar from 0 to 1. */
+const barLength = ({ value, threshold }: Check) => Math.max(0, Math.min(1, (value ?? 0) / (SCALE * threshold)));
+
+function Headline({ verdict }: { verdict: Verdict }) {
+  return (
+    <section aria-labelledby="faithfulness-verdict">
+      <h2 id="faithfulness-verdict" class={`faithfulness-verdict faithfulness-${verdict.verdict}`}>
+        <span class="faithfulness-sign" aria-hidden="true">
+          {SIGNS[verdict.verdict]}
+        </span>
+        {verdict.verdict}
+      </h2>
+      <p>
+        {passedCount(verdict)} of {verdict.checks.length} tests passed: {verdict.means}.
+      </p>
+      <p class="muted">
+        A faithful map passes {verdict.needed} tests, “{verdict.decisive}” among them; if that one fails, the map is unfaithful. The thresholds were fixed before any model was measured.{" "}
+        {fixedPercent(verdict.special_weight, 1)} of the map’s weight is on special tokens, which no test counts as words.
+      </p>
+    </section>
+  );
+}
+
+function Checks({ checks }: { checks: readonly Check[] }) {
+  return (
+    <section aria-labelledby="faithfulness-tests">
+      <h2 id="faithfulness-tests">The six tests</h2>
+      <ul class="faithfulness-checks">
+        {checks.map((check) => (
+          <ShowCheck key={check.name} check={check} />
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function ShowCheck({ check }: { check: Check }) {
+  const numbers = Object.entries(check.numbers).map(([name, value]) => `${name} ${checkValue(value)}`);
+  return (
+    <li data-check={check.name} class={check.passed ? "faithfulness-passed" : "faithfulness-failed"}>
+      <h3>
+        <span class="faithfulness-mark">{check.passed ? "✓ passed" : "✕ failed"}</span> {check.name}
+      </h3>
+      <div class="faithfulness-scale">
+        <div class="faithfulness-track" aria-hidden="true">
+          <div style={{ width: `${100 * barLength(check)}%` }} />
+          <span style={{ left: `${100 / SCALE}%` }} />
+        </div>
+        <span class="faithfulness-number">
+          <strong title={String(check.value)}>{checkValue(check.value)}</strong> of {check.threshold.toFixed(2)} or more
+        </span>
+      </div>
+      <p class="faithfulness-means">{check.value === null ? "The map points at nothing, so there is nothing to test." : check.means}</p>
+      <p class="muted faithfulness-done">
+        {check.done} <span class="faithfulness-numbers">({numbers.join(", ")})</span>
+      </p>
+    </li>
+  );
+}

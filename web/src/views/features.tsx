@@ -1,47 +1,52 @@
-// The lecture's walk from sentences to a classifier, one stage after the other.
-import { setParameters, currentRoute, type Route } from "../route";
-import type { Painter } from "../painter";
+// Features: from sentences to a classifier, one stage after the other.
+import type { ComponentChildren } from "preact";
+import { Canvas } from "../canvas";
+import { DataTable, Notes } from "../components";
+import { count, range, shape } from "../format";
+import { outline, type Painter } from "../painter";
+import { currentRoute, type Route, setParameters } from "../route";
 import { colors } from "../theme";
-import type { View } from "../view";
+import type { FeatureWalk, RegressionScore } from "../types";
+import type { Payload, View } from "../view";
 import "./embeddings/embeddings.css";
 import { FILMS } from "./embeddings/examples";
 import { OpenFile } from "./embeddings/open_file";
-import { Stage } from "./embeddings/stages";
-import { BOX, drawTensor } from "./embeddings/tensor";
-import { STAGES, type Walk } from "./embeddings/walk";
 
+const STAGES = ["Sentences", "Tokens", "Ids", "Padding", "Mask", "Hidden states", "Slice", "Learning", "Score"] as const;
+const BOX = { width: 362, height: 226 };
+const [LEFT, TOP, WIDTH, HEIGHT, DEPTH] = [34, 60, 180, 120, 48];
 const LAST = STAGES.length - 1;
 
-function Show({ payload }: { payload: Walk }) {
-  const step = stepOf(currentRoute.use());
-  const go = (to: number) => setParameters({ step: String(Math.max(1, Math.min(LAST + 1, to + 1))) });
+function Show({ payload }: { payload: Pipeline }) {
+  const stage = stageOf(currentRoute.use());
+  const select = (next: number) => setParameters({ step: String(Math.max(0, Math.min(LAST, next)) + 1) });
   return (
-    <section class="walk" aria-label="Feature walk" onKeyDown={(event) => arrows(event, step, go)}>
+    <section class="pipeline" aria-label="Features" onKeyDown={(event) => arrowKeys(event, stage, select)}>
       <OpenFile view="features" />
-      {payload.notes.map((note) => (
-        <p key={note}>{note}</p>
-      ))}
+      <Notes notes={payload.notes} />
       <ol class="stages">
         {STAGES.map((name, number) => (
           <li key={name}>
-            <button type="button" aria-pressed={step === number} onClick={() => go(number)}>
+            <button type="button" aria-pressed={stage === number} onClick={() => select(number)}>
               {number + 1} {name}
             </button>
           </li>
         ))}
         <li>
-          <button type="button" aria-pressed={step === null} onClick={() => setParameters({ step: "all" })}>
+          <button type="button" aria-pressed={stage === null} onClick={() => setParameters({ step: "all" })}>
             All
           </button>
         </li>
       </ol>
-      {step === null ? STAGES.map((_, number) => <Stage key={number} walk={payload} number={number} />) : <Stage walk={payload} number={step} />}
-      {step !== null && (
+      {(stage === null ? range(STAGES.length) : [stage]).map((number) => (
+        <Stage key={number} data={payload} number={number} />
+      ))}
+      {stage !== null && (
         <p class="choices">
-          <button type="button" disabled={step === 0} onClick={() => go(step - 1)}>
+          <button type="button" disabled={stage === 0} onClick={() => select(stage - 1)}>
             ← Back
           </button>
-          <button type="button" disabled={step === LAST} onClick={() => go(step + 1)}>
+          <button type="button" disabled={stage === LAST} onClick={() => select(stage + 1)}>
             Next →
           </button>
         </p>
@@ -50,55 +55,214 @@ function Show({ payload }: { payload: Walk }) {
   );
 }
 
-/** The stage shown, from 0; null for all. */
-function stepOf({ parameters }: Route): number | null {
+/** The stage shown, from 0; null means all. */
+function stageOf({ parameters }: Route): number | null {
   if (parameters["step"] === "all") return null;
-  const step = Number.parseInt(parameters["step"] ?? "1", 10) - 1;
-  return step >= 0 && step <= LAST ? step : 0;
+  const stage = Number.parseInt(parameters["step"] ?? "1", 10) - 1;
+  return stage >= 0 && stage <= LAST ? stage : 0;
 }
 
-function arrows(event: KeyboardEvent, step: number | null, go: (to: number) => void): void {
+function arrowKeys(event: KeyboardEvent, stage: number | null, select: (next: number) => void): void {
   const change = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  if (!change || step === null || (event.target as HTMLElement).matches("input, .wide")) return;
+  if (!change || stage === null || (event.target as HTMLElement).matches("input, .wide")) return;
   event.preventDefault();
-  go(step + change);
+  select(stage + change);
 }
 
-function drawing(walk: Walk) {
+function drawing(data: Pipeline) {
   return {
     width: 740,
     height: BOX.height + 10,
     draw(painter: Painter) {
       const { accent, other, muted } = colors.get();
-      drawTensor(painter, walk.hidden, walk.pooling);
-      const bars = [
-        ["always the commonest label", walk.masked.guess, muted],
-        ["with mask", walk.masked.accuracy, accent],
-        ["without mask, as on the slides", walk.unmasked.accuracy, other],
-      ] as const;
-      painter.text(`Accuracy on ${walk.masked.test} texts, ${walk.model.name}`, 380, 40, { bold: true });
-      bars.forEach(([name, value, color], number) => {
+      drawTensorBox(painter, data.hidden, data.pooling);
+      painter.text(`Accuracy on ${data.masked.test} texts, ${data.model.name}`, 380, 40, { bold: true });
+      accuracies(data).forEach(([name, value], number) => {
         painter.text(name, 380, 74 + 46 * number, { size: 12 });
-        painter.rect(380, 84 + 46 * number, 2.6 * value, 14, color);
+        painter.rect(380, 84 + 46 * number, 2.6 * value, 14, [muted, accent, other][number]!);
         painter.text(`${value.toFixed(2)}%`, 388 + 2.6 * value, 91 + 46 * number, { size: 12, bold: true });
       });
     },
   };
 }
 
-export const features: View<Walk> = {
+export const features: View<Pipeline> = {
   name: "features",
-  title: "Feature walk",
-  about: "From sentences to a classifier in nine steps, with a model that is not trained further.",
+  title: "Features",
+  about: "From sentences to a classifier in nine steps, with a frozen model.",
   model: true,
-  suits: ["reader", "writer", "tuned"],
+  kinds: ["reader", "writer", "tuned"],
   fields: [
-    { name: "texts", label: "Sentences, one a line, with a label behind | or a tab; at least five of each label", lines: 5, start: FILMS },
-    { name: "pooling", label: "Vector (cls or mean)", start: "cls" },
+    { name: "texts", label: "Sentences, one per line, with a label after | or a tab; at least five of each label", lines: 5, start: FILMS },
+    { name: "pooling", label: "Pooling (cls or mean)", start: "cls" },
     { name: "layer", label: "Layer, such as -1 or concat(-4:)", start: "-1" },
   ],
   Show,
   drawing,
-  // What the command line reads again: the very texts of the walk.
+  // The format that the command line reads.
   table: ({ examples }) => ({ headers: ["text", "label"], rows: examples }),
 };
+
+/** The page always compares both variants. */
+type Pipeline = Omit<FeatureWalk, "model" | "unmasked" | "similarity"> &
+  Payload & { readonly model: { readonly name: string }; readonly unmasked: RegressionScore; readonly similarity: number; readonly notes: readonly string[] };
+
+const MAX_COLUMNS = 40;
+
+function Stage({ data, number }: { data: Pipeline; number: number }) {
+  const bodies: readonly (() => ComponentChildren)[] = [
+    () => <Sentences data={data} />,
+    () => <Rows rows={data.tokens} kind="token" text="The tokenizer splits each text into tokens of its vocabulary and adds special tokens." />,
+    () => <Rows rows={data.ids} kind="number" text="Each token becomes its index in the vocabulary; texts have different lengths." />,
+    () => (
+      <Rows rows={data.padded} kind="number" mask={data.mask} text={`All rows are padded to the length of the longest text: ${shape(data.matrix)}, of which ${data.padding.toFixed(0)}% is padding.`} />
+    ),
+    () => (
+      <Rows
+        rows={data.mask}
+        kind="number"
+        mask={data.mask}
+        text={`The attention mask, ${shape(data.matrix)}, marks tokens (1) and padding (0), which must not be attended to. The slides omit it; the mean cosine of a text’s vectors with and without it is ${(data.similarity / 100).toFixed(3)} here.`}
+      />
+    ),
+    () => (
+      <>
+        <p>
+          {data.model.name} returns {shape(data.hidden)} numbers: texts × tokens × width (layer {data.layer}).
+        </p>
+        <Box data={data} slice={null} />
+      </>
+    ),
+    () => <Slice data={data} />,
+    () => (
+      <p>
+        Logistic regression learns the label from the {count(data.slice[1])} numbers of each text. It is trained on {count(data.masked.train)} texts with their labels and tested on the other{" "}
+        {count(data.masked.test)}. The model itself is not changed.
+      </p>
+    ),
+    () => <Score data={data} />,
+  ];
+  return (
+    <section aria-labelledby={`stage-${number}`}>
+      <h2 id={`stage-${number}`}>
+        {number + 1}. {STAGES[number]}
+      </h2>
+      {bodies[number]!()}
+    </section>
+  );
+}
+
+function Sentences({ data }: { data: Pipeline }) {
+  const counts = Object.entries(data.counts).map(([label, texts]) => `${label}: ${count(texts)}`);
+  return (
+    <>
+      <p>
+        {count(data.matrix[0])} texts with labels ({counts.join(", ")}); the first {data.texts.length}:
+      </p>
+      <DataTable class="stage" headers={["Text", "Label"]} rows={data.texts.map((text, number) => [text, data.labels[number]])} />
+    </>
+  );
+}
+
+interface RowsProps {
+  readonly text: string;
+  readonly rows: readonly (readonly (string | number)[])[];
+  readonly kind: "token" | "number";
+  readonly mask?: readonly (readonly number[])[];
+}
+
+function Rows({ text, rows, kind, mask }: RowsProps) {
+  const cells = (row: readonly (string | number)[], number: number) => [
+    ...row.slice(0, MAX_COLUMNS).map((content, column) => ({ content, class: mask?.[number]?.[column] === 0 ? `${kind} pad` : kind })),
+    ...(row.length > MAX_COLUMNS ? [{ content: `and ${row.length - MAX_COLUMNS} more`, class: "muted" }] : []),
+  ];
+  return (
+    <>
+      <p>{text}</p>
+      <DataTable class="stage" label="The first texts" rows={rows.map((row, number) => [number + 1, ...cells(row, number)])} />
+    </>
+  );
+}
+
+function Slice({ data }: { data: Pipeline }) {
+  const number = (value: number) => ({ content: value.toFixed(4), class: "number" });
+  return (
+    <>
+      <p>
+        {data.pooling === "cls" ? (
+          <>
+            Only the first token of each text is kept, the slice <code>[:, 0, :]</code>, which leaves {shape(data.slice)}.
+          </>
+        ) : (
+          <>The tokens of each text are averaged, which leaves {shape(data.slice)}.</>
+        )}
+      </p>
+      <Box data={data} slice={data.pooling} />
+      <DataTable
+        class="stage"
+        label="Features and labels"
+        headers={["Text", ...range(4), "…", data.slice[1] - 1, "Label"]}
+        rows={data.features.map((vector, row) => [row + 1, ...vector.slice(0, 4).map(number), "…", number(vector.at(-1)!), data.labels[row]])}
+      />
+    </>
+  );
+}
+
+
+function Box({ data, slice }: { data: Pipeline; slice: string | null }) {
+  return (
+    <div class="wide">
+      <Canvas
+        {...BOX}
+        inputs={[data, slice]}
+        label={`A tensor of ${shape(data.hidden)} numbers${slice ? `, of which ${shape(data.slice)} are kept` : ""}`}
+        draw={(painter) => drawTensorBox(painter, data.hidden, slice)}
+      />
+    </div>
+  );
+}
+
+/** A tensor as a box: texts down, tokens across, width into the depth. `slice` marks what is kept: "cls" the first token, "mean" all. */
+function drawTensorBox(painter: Painter, sizes: readonly number[], slice: string | null): void {
+  const { ink, muted, other, accent } = colors.get();
+  const [texts, tokens, width] = sizes.map(count) as [string, string, string];
+  const marked = slice === "cls" ? WIDTH / 8 : slice === "mean" ? WIDTH : 0;
+  const [right, bottom] = [LEFT + WIDTH, TOP + HEIGHT];
+  painter.rect(LEFT, TOP, WIDTH, HEIGHT, accent, 0.12);
+  painter.rect(LEFT, TOP, marked, HEIGHT, other, 0.45);
+  // The painter has no polygons: slanted lines fill the side that goes into the depth.
+  for (let x = 0; x < marked; x += 2) painter.line(LEFT + x, TOP, LEFT + x + DEPTH, TOP - DEPTH, other, 0.3, 2);
+  outline(painter, LEFT, TOP, WIDTH, HEIGHT, ink, 0.9, 1.2);
+  const edges = [LEFT, TOP, LEFT + DEPTH, TOP - DEPTH, right, TOP, right + DEPTH, TOP - DEPTH, right, bottom, right + DEPTH, bottom - DEPTH];
+  const back = [LEFT + DEPTH, TOP - DEPTH, right + DEPTH, TOP - DEPTH, right + DEPTH, TOP - DEPTH, right + DEPTH, bottom - DEPTH];
+  painter.lines([...edges, ...back], ink, 0.9, false, 1.2);
+  painter.lines(range(7).flatMap((column) => [LEFT + ((column + 1) * WIDTH) / 8, TOP, LEFT + ((column + 1) * WIDTH) / 8, bottom]), muted, 0.4, false, 1);
+  painter.text(`${texts} texts`, LEFT - 12, TOP + HEIGHT / 2, { align: "center", rotated: true });
+  painter.text(`${tokens} tokens`, LEFT + WIDTH / 2, bottom + 14, { align: "center" });
+  painter.text(`${width} numbers`, right + DEPTH + 8, TOP - DEPTH + 8);
+  if (slice === "cls") painter.text("[:, 0, :]", LEFT + marked / 2, bottom + 30, { size: 12, align: "center", mono: true, color: other });
+}
+
+/** Names and percentages of the bars. */
+const accuracies = ({ masked, unmasked }: Pipeline) =>
+  [["always the most common label", masked.guess], ["with mask", masked.accuracy], ["without mask, as on the slides", unmasked.accuracy]] as const;
+
+function Score({ data }: { data: Pipeline }) {
+  const { masked, unmasked } = data;
+  return (
+    <>
+      <p>Accuracy on the {count(masked.test)} test texts:</p>
+      <div class="bars">
+        {accuracies(data).map(([name, value], number) => [
+          <span key={name}>{name}</span>,
+          <i key={`${name} bar`} class={["guess", "", "deck"][number]} style={{ width: `${value}%` }} aria-hidden="true" />,
+          <strong key={`${name} value`}>{value.toFixed(2)}%</strong>,
+        ])}
+      </div>
+      <p>
+        With 5-fold cross-validation on all texts: {masked.mean.toFixed(2)} ± {masked.deviation.toFixed(2)}% with mask, {unmasked.mean.toFixed(2)} ± {unmasked.deviation.toFixed(2)}% without.
+      </p>
+      {masked.test < 100 && <p class="muted">With {masked.test} test texts one correct answer changes the accuracy by {(100 / masked.test).toFixed(1)} points: use more texts for a reliable result.</p>}
+    </>
+  );
+}

@@ -1,51 +1,49 @@
-// Figure 1: the Transformer's diagram with the tensors of this sentence in every box, switches, and positional encodings.
+// Figure 1: the diagram of the Transformer with the tensors of a sentence in every box, parts that can be removed, and positional encodings.
 import { useMemo } from "preact/hooks";
-import { setParameters, currentRoute } from "../route";
+import { Notes } from "../components";
+import { currentRoute, setParameters } from "../route";
 import type { View } from "../view";
-import { Damage, Switches } from "./figure/damage";
+import { BoxPanel } from "./figure/box_panel";
 import { Diagram } from "./figure/diagram";
 import { Encodings } from "./figure/encodings";
-import "./figure/figure.css";
-import { Panel } from "./figure/panel";
-import { choiceOf, type FigurePayload } from "./figure/payload";
 import { drawing, table } from "./figure/export";
+import "./figure/figure.css";
+import { PartRemoval, RemoveButtons } from "./figure/part_removal";
+import { type FigurePayload, selectionOf } from "./figure/payload";
 
 function Show({ payload }: { payload: FigurePayload }) {
-  const here = currentRoute.use();
-  const choice = useMemo(() => choiceOf(payload, here), [payload, here]);
+  const route = currentRoute.use();
+  const selection = useMemo(() => selectionOf(payload, route), [payload, route]);
   const { model } = payload;
   const halves = Object.keys(payload.tokens);
-  const which = halves.length === 2 ? "both halves" : halves[0] === "encoder" ? "the left half, with its head" : "the right half, without an encoder to look at";
+  const which = halves.length === 2 ? "both halves" : halves[0] === "encoder" ? "the left half, with its head" : "the right half, without an encoder";
+  const mode = (name: "figure" | "positions", label: string) => (
+    <button type="button" aria-pressed={selection.mode === name} onClick={() => setParameters({ mode: name === "figure" ? "" : name })}>
+      {label}
+    </button>
+  );
   return (
     <section class="figure-one" aria-label="Figure 1">
       <p class="muted">
         {model.name} ({model.family}): {which}; {model.depth} layers of {model.heads} heads, {model.width} wide, norms {model.norm_first ? "before" : "after"} the sublayers
       </p>
-      {payload.notes.map((note) => (
-        <p key={note} class="muted">
-          {note}
-        </p>
-      ))}
+      <Notes notes={payload.notes} class="muted" />
       <div class="choices">
         <span class="group" role="group" aria-label="What is shown">
-          <button type="button" aria-pressed={choice.mode === "figure"} onClick={() => setParameters({ mode: "" })}>
-            Figure
-          </button>
-          <button type="button" aria-pressed={choice.mode === "positions"} onClick={() => setParameters({ mode: "positions" })}>
-            Positional encodings
-          </button>
+          {mode("figure", "Figure")}
+          {mode("positions", "Positional encodings")}
         </span>
       </div>
-      {choice.mode === "positions" ? (
+      {selection.mode === "positions" ? (
         <Encodings payload={payload} />
       ) : (
         <>
-          <Switches payload={payload} />
+          <RemoveButtons payload={payload} />
           <div class={halves.length === 2 ? "split" : "split half"}>
-            <Diagram payload={payload} choice={choice} />
-            <Panel payload={payload} choice={choice} />
+            <Diagram payload={payload} selection={selection} />
+            <BoxPanel payload={payload} selection={selection} />
           </div>
-          <Damage payload={payload} />
+          <PartRemoval payload={payload} />
         </>
       )}
     </section>
@@ -55,13 +53,13 @@ function Show({ payload }: { payload: FigurePayload }) {
 export const figure: View<FigurePayload> = {
   name: "figure",
   title: "Figure 1",
-  about: "The Transformer as the paper draws it, with the numbers of your sentence in every box. Press a box; switch a part off and see what it was good for.",
+  about: "The Transformer as drawn in the paper, with the numbers of your sentence in every box. Press a box; remove a part and see the effect.",
   model: true,
-  suits: ["translator", "reader", "writer"],
+  kinds: ["translator", "reader", "writer"],
   fields: [
     { name: "text", label: "Text", start: "Ich muss auf den Markt gehen." },
     { name: "target", label: "Translation (optional, for translators)", start: "", optional: true },
-    { name: "without", label: "Switched off", start: "", hidden: true },
+    { name: "without", label: "Removed parts", start: "", hidden: true },
   ],
   Show,
   drawing,

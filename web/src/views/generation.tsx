@@ -1,62 +1,59 @@
-// Generation: a model writes behind a prompt, token by token, with what else it might have said at every place.
+// Generation: a model continues a prompt, token by token, with the alternatives at every position.
 import { useState } from "preact/hooks";
-import { ask } from "../api";
-import { setParameters, formatRoute, navigate, currentRoute } from "../route";
+import { request } from "../api";
+import { ErrorMessage, ModelLinks } from "../components";
+import { currentRoute, navigate, setParameters } from "../route";
 import type { Field, View } from "../view";
 import { Column } from "./generation/column";
-import { Ask } from "./generation/form";
-import "./generation/generation.css";
-import { useLive } from "./generation/stream";
-import { argumentsOf, SETTINGS, type Generation, type Run, type Studio } from "./generation/payload";
 import { drawing, table } from "./generation/export";
+import { GenerationForm } from "./generation/form";
+import "./generation/generation.css";
+import { argumentsOf, type Generation, type Run, SETTINGS } from "./generation/payload";
+import { useStream } from "./generation/stream";
 
 const NAME = "generation";
 
 function Show({ payload }: { payload: Generation }) {
-  const { studio, runs, note } = payload;
   return (
     <div class="generation">
-      {runs.length ? <Written payload={payload} /> : <Nobody note={note ?? ""} {...(studio && { studio })} />}
+      {payload.runs.length ? <Texts payload={payload} /> : <NoModel payload={payload} />}
       <p class="generation-caveat">{payload.caveat}</p>
     </div>
   );
 }
 
-function Written({ payload }: { payload: Generation }) {
+function Texts({ payload }: { payload: Generation }) {
   const { studio, prompt } = payload;
-  const { live, stop, again } = useLive(payload);
-  const [error, fail] = useState("");
-  const running = live.state === "running";
+  const { stream, stop, restart } = useStream(payload);
+  const [error, setError] = useState("");
+  const running = stream.state === "running";
   const run = (args: Readonly<Record<string, string>>) => {
-    fail("");
-    if (sameAs(args, argumentsOf(payload))) return again();
+    setError("");
+    if (isEqual(args, argumentsOf(payload))) return restart();
     stop();
-    navigate({ view: NAME, parameters: args }, { step: true });
+    navigate({ view: NAME, parameters: args }, { push: true });
   };
-  // What was stopped is the whole answer to a shorter question, which then is the one that the address asks.
+  // A stopped text is the complete result of a request for fewer tokens, which becomes the route.
   const halt = () => {
     const counts = stop();
     const changes = counts.flatMap((count, number) => (count ? [[number ? "b_tokens" : "tokens", String(count)] as const] : []));
-    if (counts.some((count) => count)) setParameters({ ...argumentsOf(payload), ...untouched(counts, payload), ...Object.fromEntries(changes) });
+    // A second text that had finished keeps its length when the first is stopped.
+    const finished = counts.length > 1 && !counts[1] ? { b_tokens: String(payload.runs[1]!.settings.max_tokens) } : {};
+    if (counts.some((count) => count)) setParameters({ ...argumentsOf(payload), ...finished, ...Object.fromEntries(changes) });
   };
   const branch = (from: Run, ids: readonly number[]) => {
-    fail("");
-    ask("branch", { model: from.model.name, prompt, ids: ids.join(" ") }, new AbortController().signal).then(
-      (answer) => run({ ...argumentsOf(payload), prompt: (answer as unknown as { prompt: string }).prompt }),
-      (problem: Error) => fail(problem.message),
+    setError("");
+    request<{ prompt: string }>("branch", { model: from.model.name, prompt, ids: ids.join(" ") }).then(
+      (result) => run({ ...argumentsOf(payload), prompt: result.prompt }),
+      (problem: Error) => setError(problem.message),
     );
   };
-  const problem = live.error || error;
   return (
     <>
-      {studio && <Ask key={formKey(payload)} payload={payload} studio={studio} running={running} run={run} stop={halt} />}
-      {problem && (
-        <p role="alert" class="error">
-          {problem}
-        </p>
-      )}
-      <div class={live.runs.length > 1 ? "generation-columns" : "generation-alone"}>
-        {live.runs.map((one, number) => (
+      {studio && <GenerationForm key={formKey(payload)} payload={payload} studio={studio} running={running} run={run} stop={halt} />}
+      <ErrorMessage text={stream.error || error} />
+      <div class={stream.runs.length > 1 ? "generation-columns" : "generation-alone"}>
+        {stream.runs.map((one, number) => (
           <Column key={number} prompt={prompt} run={one} running={running} {...(studio && { branch })} />
         ))}
       </div>
@@ -64,43 +61,29 @@ function Written({ payload }: { payload: Generation }) {
   );
 }
 
-function sameAs(one: Readonly<Record<string, string>>, other: Readonly<Record<string, string>>): boolean {
+function isEqual(one: Readonly<Record<string, string>>, other: Readonly<Record<string, string>>): boolean {
   const sorted = (args: Readonly<Record<string, string>>) => JSON.stringify(Object.entries(args).sort());
   return sorted(one) === sorted(other);
 }
 
-/** A second column that came to its end keeps its length when the first one is stopped. */
-function untouched(counts: readonly (number | null)[], { runs }: Generation): Record<string, string> {
-  return counts.length > 1 && !counts[1] ? { b_tokens: String(runs[1]!.settings.max_tokens) } : {};
-}
-
-/** The form begins anew where something else is asked; a text that was stopped is the same question. */
+/** The form is reset when another request is made; a stopped text belongs to the same request. */
 function formKey(payload: Generation): string {
   const { tokens: _, b_tokens: __, ...rest } = argumentsOf(payload);
   return JSON.stringify(rest);
 }
 
-function Nobody({ note, studio }: { note: string; studio?: Studio }) {
+function NoModel({ payload: { note, studio } }: { payload: Generation }) {
   const { parameters } = currentRoute.use();
-  const first = studio?.writers[0];
   return (
     <>
       <p>{note}</p>
-      {first ? (
+      {studio?.writers.length ? (
         <p>
-          Models here that write:{" "}
-          {studio.writers.map((name, number) => (
-            <>
-              {number > 0 && ", "}
-              <a key={name} href={formatRoute({ view: NAME, parameters: { ...parameters, model: name } })}>
-                {name}
-              </a>
-            </>
-          ))}
+          Models that generate text: <ModelLinks names={studio.writers} view={NAME} parameters={parameters} />
         </p>
       ) : (
         <p>
-          None of the studio's models writes. Start it with a GPT or a T5, <code>regard studio --model DIR</code>, or train one first:{" "}
+          None of the studio's models generates text. Start the studio with a GPT or a T5, <code>regard studio --model DIR</code>, or train one first:{" "}
           <code>regard pretrain gpt --corpus FILES --output DIR</code>.
         </p>
       )}
@@ -113,11 +96,11 @@ const setting = (name: string): Field => ({ name, label: name.replace("b_", "sec
 export const generation: View<Generation> = {
   name: NAME,
   title: "Generation",
-  about: "Let a model write behind a prompt, and see at every token what else it might have said.",
+  about: "Continue a prompt and see, token by token, what the model could have written instead.",
   model: true,
-  suits: ["writer"],
-  form: true,
-  verb: "Run",
+  kinds: ["writer"],
+  ownForm: true,
+  submitLabel: "Run",
   fields: [
     { name: "prompt", label: "Prompt", lines: 3, start: "This is a story about me and my brothers" },
     ...[...SETTINGS, "second", "b_model", ...SETTINGS.map((name) => `b_${name}`)].map(setting),

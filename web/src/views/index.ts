@@ -1,17 +1,17 @@
 // Every view, in the order of the studio's menu. A new one is imported and listed here.
 import type { View } from "../view";
+import { ablation } from "./ablation";
 import { attention } from "./attention";
 import { compare } from "./compare";
+import { faithfulness } from "./faithfulness";
+import { features } from "./features";
 import { figure } from "./figure";
 import { generation } from "./generation";
 import { heads } from "./heads";
-import { faithfulness } from "./faithfulness";
-import { features } from "./features";
 import { map } from "./map";
 import { search } from "./search";
 import { senses } from "./senses";
 import { story } from "./story";
-import { ablation } from "./ablation";
 import { tasks } from "./tasks";
 import { translation } from "./translation";
 

@@ -1,59 +1,42 @@
-// A map of sentences: their vectors' first two principal components, and the nearest neighbors of each by cosine.
+// A map of sentences: the first two principal components of their vectors, and the nearest neighbors of each by cosine.
 import { useMemo } from "preact/hooks";
-import { setParameters, currentRoute, integerParameter, type Route } from "../route";
+import { DataTable, Notes } from "../components";
+import { count, fixedPercent } from "../format";
 import type { Painter } from "../painter";
+import { currentRoute, integerParameter, setParameters, type Route } from "../route";
 import { colors, series } from "../theme";
+import type { Sentence, SentenceMap } from "../types";
 import type { Payload, View } from "../view";
 import "./embeddings/embeddings.css";
 import { TOPICS } from "./embeddings/examples";
 import { OpenFile } from "./embeddings/open_file";
-import { Plane } from "./embeddings/plane";
-import { drawScatter, layoutOf, sign, type Look, type Point } from "./embeddings/scatter";
+import { drawScatter, layoutOf, marker, ScatterPlot, type PlotStyle, type Point } from "./embeddings/scatter_plot";
 
-interface Sentence {
-  readonly text: string;
-  readonly label: string | null;
-  readonly point: Point;
-  readonly neighbors: readonly { readonly index: number; readonly cosine: number }[];
-}
+type MapPayload = Omit<SentenceMap, "model"> & Payload & { readonly model: { readonly name: string }; readonly notes: readonly string[] };
 
-interface MapPayload extends Payload {
-  readonly model: { readonly name: string };
-  readonly layer: number | string;
-  readonly pooling: string;
-  readonly width: number;
-  readonly explained: readonly number[];
-  readonly sentences: readonly Sentence[];
-  readonly notes: readonly string[];
-}
-
-const LEGEND = 24; // labels named; beyond, colours say little anyway
+const MAX_LABELS = 24; // in the legend
 
 function Show({ payload }: { payload: MapPayload }) {
   const { parameters } = currentRoute.use();
   const { sentences, explained } = payload;
-  const at = integerParameter(parameters, "at", sentences.length);
+  const selected = integerParameter(parameters, "at", sentences.length);
   const find = parameters["find"] ?? "";
   const labels = useMemo(() => labelsOf(sentences), [sentences]);
-  const points = useMemo(() => sentences.map((one) => one.point), [sentences]);
-  const look = useMemo(() => lookOf(payload, labels, at, find), [payload, labels, at, find]);
-  const one = sentences[at]!;
-  const kept = explained.reduce((a, b) => a + b, 0);
-  const pick = (number: number) => setParameters({ at: String(number) });
+  const points = useMemo(() => sentences.map((one) => one.point as Point), [sentences]);
+  const style = useMemo(() => plotStyle(payload, labels, selected, find), [payload, labels, selected, find]);
+  const select = (number: number) => setParameters({ at: String(number) });
   return (
     <section aria-label="Sentence map">
       <OpenFile view="map" />
-      {payload.notes.map((note) => (
-        <p key={note}>{note}</p>
-      ))}
+      <Notes notes={payload.notes} />
       <p class="muted">
-        {sentences.length.toLocaleString("en")} sentences, {payload.width} numbers each ({payload.model.name}, layer {payload.layer}, pooling{" "}
-        {payload.pooling}). The plane keeps {(100 * kept).toFixed(1)}% of their variance; neighbors are those of the full vectors.
+        {count(sentences.length)} sentences with vectors of {payload.width} numbers ({payload.model.name}, layer {payload.layer}, pooling {payload.pooling}). The plane keeps{" "}
+        {fixedPercent(explained.reduce((a, b) => a + b, 0), 1)} of their variance; neighbors are computed from the full vectors.
       </p>
       <div class="choices">
         <label>
           Sentence
-          <input type="number" min={1} max={sentences.length} value={at + 1} onInput={(event) => setParameters({ at: String(Number(event.currentTarget.value) - 1) })} />
+          <input type="number" min={1} max={sentences.length} value={selected + 1} onInput={(event) => select(Number(event.currentTarget.value) - 1)} />
         </label>
         <label>
           Find
@@ -61,46 +44,36 @@ function Show({ payload }: { payload: MapPayload }) {
         </label>
         {find && (
           <span role="status" class="muted">
-            {look.bright?.size ?? 0} found
+            {style.highlighted?.size ?? 0} found
           </span>
         )}
       </div>
       {labels.length > 0 && <Legend labels={labels} />}
       <div class="sides">
-        <Plane
+        <ScatterPlot
           points={points}
-          look={look}
+          style={style}
           height={460}
           label={`${sentences.length} sentences on the first two principal components of their vectors`}
-          tell={(number) => told(sentences[number]!)}
-          joined={(number) => sentences[number]!.neighbors.map((near) => near.index)}
-          onChoose={pick}
+          describe={(number) => labeledText(sentences[number]!)}
+          neighbors={(number) => sentences[number]!.neighbors.map((one) => one.index)}
+          onSelect={select}
         />
         <div>
-          <h3>Sentence {at + 1}</h3>
-          <p class="picked" dir="auto">
-            {told(one)}
+          <h3>Sentence {selected + 1}</h3>
+          <p class="selected" dir="auto">
+            {labeledText(sentences[selected]!)}
           </p>
-          <table class="near">
-            <thead>
-              <tr>
-                <th scope="col">Cosine</th>
-                <th scope="col">Nearest sentences</th>
-              </tr>
-            </thead>
-            <tbody>
-              {one.neighbors.map((near) => (
-                <tr key={near.index}>
-                  <td class="number">{near.cosine.toFixed(3)}</td>
-                  <td>
-                    <button type="button" dir="auto" onClick={() => pick(near.index)}>
-                      {told(sentences[near.index]!)}
-                    </button>
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+          <DataTable
+            class="neighbors"
+            headers={["Cosine", "Nearest sentences"]}
+            rows={sentences[selected]!.neighbors.map((one) => [
+              one.cosine.toFixed(3),
+              <button type="button" dir="auto" onClick={() => select(one.index)}>
+                {labeledText(sentences[one.index]!)}
+              </button>,
+            ])}
+          />
         </div>
       </div>
     </section>
@@ -111,85 +84,80 @@ function Legend({ labels }: { labels: readonly string[] }) {
   colors.use();
   return (
     <ul class="legend" aria-label="Labels">
-      {labels.slice(0, LEGEND).map((label, kind) => (
+      {labels.slice(0, MAX_LABELS).map((label, group) => (
         <li key={label}>
-          <span aria-hidden="true" style={{ color: series(kind) }}>
-            {sign(kind)}
+          <span aria-hidden="true" style={{ color: series(group) }}>
+            {marker(group)}
           </span>{" "}
           {label || "no label"}
         </li>
       ))}
-      {labels.length > LEGEND && <li class="muted">and {labels.length - LEGEND} more</li>}
+      {labels.length > MAX_LABELS && <li class="muted">and {labels.length - MAX_LABELS} more</li>}
     </ul>
   );
 }
 
-const told = ({ text, label }: Sentence) => (label ? `${text} [${label}]` : text);
+const labeledText = ({ text, label }: Sentence) => (label ? `${text} [${label}]` : text);
+const isLabeled = (sentences: readonly Sentence[]) => sentences.some((one) => one.label !== null);
 
-/** The different labels, in the order they come; none where no sentence has one. */
+/** The distinct labels in order of appearance; empty if no sentence has one. */
 function labelsOf(sentences: readonly Sentence[]): readonly string[] {
-  return sentences.some((one) => one.label !== null) ? [...new Set(sentences.map((one) => one.label ?? ""))] : [];
+  return isLabeled(sentences) ? [...new Set(sentences.map((one) => one.label ?? ""))] : [];
 }
 
-function lookOf({ sentences, explained }: MapPayload, labels: readonly string[], at: number, find: string): Look {
-  const kinds = new Map(labels.map((label, kind) => [label, kind]));
-  const wanted = find.trim().toLowerCase();
-  const size = sentences.length > 500 ? 9 : sentences.length > 100 ? 12 : 15;
-  const matching = () => sentences.flatMap((one, number) => (told(one).toLowerCase().includes(wanted) ? [number] : []));
+function plotStyle({ sentences, explained }: MapPayload, labels: readonly string[], selected: number, find: string): PlotStyle {
+  const groups = new Map(labels.map((label, group) => [label, group]));
+  const query = find.trim().toLowerCase();
+  const matching = () => sentences.flatMap((one, number) => (labeledText(one).toLowerCase().includes(query) ? [number] : []));
   return {
     explained,
-    size,
-    kind: (number) => kinds.get(sentences[number]!.label ?? "") ?? 0,
-    chosen: at,
-    joined: sentences[at]!.neighbors.map((near) => near.index),
-    ...(wanted && { bright: new Set(matching()) }),
+    size: sentences.length > 500 ? 9 : sentences.length > 100 ? 12 : 15,
+    group: (number) => groups.get(sentences[number]!.label ?? "") ?? 0,
+    selected,
+    neighbors: sentences[selected]!.neighbors.map((one) => one.index),
+    ...(query && { highlighted: new Set(matching()) }),
   };
 }
 
 function drawing(payload: MapPayload, { parameters }: Route) {
   const { sentences } = payload;
   const labels = labelsOf(sentences);
-  const look = lookOf(payload, labels, integerParameter(parameters, "at", sentences.length), parameters["find"] ?? "");
+  const style = plotStyle(payload, labels, integerParameter(parameters, "at", sentences.length), parameters["find"] ?? "");
   const [width, height] = [900, 640];
-  const named = labels.slice(0, LEGEND);
-  const layout = layoutOf(sentences.map((one) => one.point), width, height);
+  const legend = labels.slice(0, MAX_LABELS);
+  const layout = layoutOf(sentences.map((one) => one.point as Point), width, height);
   return {
     width,
-    height: height + 20 * named.length + 8,
+    height: height + 20 * legend.length + 8,
     draw(painter: Painter) {
-      drawScatter(painter, layout, look);
-      named.forEach((label, kind) => {
-        painter.text(sign(kind), 16, height + 16 + 20 * kind, { size: 15, align: "center", color: series(kind) });
-        painter.text(label || "no label", 30, height + 16 + 20 * kind);
+      drawScatter(painter, layout, style);
+      legend.forEach((label, group) => {
+        painter.text(marker(group), 16, height + 16 + 20 * group, { size: 15, align: "center", color: series(group) });
+        painter.text(label || "no label", 30, height + 16 + 20 * group);
       });
     },
   };
 }
 
 function table({ sentences }: MapPayload) {
-  const labelled = sentences.some((one) => one.label !== null);
-  const near = sentences[0]!.neighbors.flatMap((_, number) => [`neighbor_${number + 1}`, `cosine_${number + 1}`]);
+  const labeled = isLabeled(sentences);
+  const neighbors = sentences[0]!.neighbors.flatMap((_, number) => [`neighbor_${number + 1}`, `cosine_${number + 1}`]);
   return {
-    headers: ["text", ...(labelled ? ["label"] : []), "x", "y", ...near],
-    rows: sentences.map((one) => [
-      one.text,
-      ...(labelled ? [one.label ?? ""] : []),
-      ...one.point,
-      ...one.neighbors.flatMap(({ index: other, cosine }) => [other + 1, cosine]),
-    ]),
+    headers: ["text", ...(labeled ? ["label"] : []), "x", "y", ...neighbors],
+    rows: sentences.map((one) => [one.text, ...(labeled ? [one.label ?? ""] : []), ...one.point, ...one.neighbors.flatMap(({ index, cosine }) => [index + 1, cosine])]),
   };
 }
 
 export const map: View<MapPayload> = {
   name: "map",
   title: "Sentence map",
-  about: "Many sentences on one map: what lies near each other is alike to the model.",
+  about: "Many sentences on one map: sentences that are close together have similar vectors.",
   model: true,
-  suits: ["reader", "writer", "tuned"],
+  kinds: ["reader", "writer", "tuned"],
   fields: [
-    { name: "texts", label: "Sentences, one a line; a label may follow behind | or a tab", lines: 5, start: TOPICS },
+    { name: "texts", label: "Sentences, one per line; a label may follow after | or a tab", lines: 5, start: TOPICS },
     { name: "layer", label: "Layer, such as -1 or mean(-4:)", start: "-1" },
-    { name: "pooling", label: "Vector (mean, cls or max)", start: "mean" },
+    { name: "pooling", label: "Pooling (mean, cls or max)", start: "mean" },
     { name: "neighbors", label: "Neighbors", start: "5" },
   ],
   Show,

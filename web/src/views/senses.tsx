@@ -1,40 +1,41 @@
-// One word in many texts: how like its vectors are in every layer, as a matrix of cosines and on a plane.
+// One word in several texts: the similarity of its vectors in every layer, as a matrix of cosines and as points in a plane.
 import { useMemo } from "preact/hooks";
 import { Canvas } from "../canvas";
-import { setParameters, currentRoute, integerParameter, type Route } from "../route";
-import { canvasPainter, type Painter } from "../painter";
+import { DataTable, Notes } from "../components";
+import { fixedPercent, slice } from "../format";
+import { translated, type Painter } from "../painter";
+import { currentRoute, integerParameter, setParameters, type Route } from "../route";
 import { colors } from "../theme";
 import type { Payload, View } from "../view";
-import { TRAIN } from "./embeddings/examples";
 import "./embeddings/embeddings.css";
-import { Plane } from "./embeddings/plane";
-import { drawScatter, layoutOf, type Look, type Point } from "./embeddings/scatter";
+import { TRAIN } from "./embeddings/examples";
+import { drawScatter, layoutOf, ScatterPlot, type PlotStyle, type Point } from "./embeddings/scatter_plot";
 
-interface Senses extends Payload {
+type Matrix = readonly (readonly number[])[];
+
+interface SensesPayload extends Payload {
   readonly model: { readonly name: string };
   readonly word: string;
   readonly texts: readonly string[];
   readonly spans: readonly (readonly [number, number])[];
   readonly pieces: readonly (readonly string[])[];
-  readonly similarity: readonly (readonly (readonly number[])[])[];
+  readonly similarity: readonly Matrix[];
   readonly planes: readonly { readonly points: readonly Point[]; readonly explained: readonly number[] }[];
   readonly notes: readonly string[];
 }
 
 const THUMBNAIL = 104;
+const MAX_TEXTS = 16; // in an exported picture
 
-function Show({ payload }: { payload: Senses }) {
-  const { parameters } = currentRoute.use();
-  const layer = layerOf(payload, parameters);
+function Show({ payload }: { payload: SensesPayload }) {
+  const layer = layerOf(payload, currentRoute.use());
   const plane = payload.planes[layer]!;
-  const look = useMemo(() => lookOf(plane.explained), [plane]);
-  const kept = plane.explained.reduce((a, b) => a + b, 0);
+  const style = useMemo(() => plotStyle(plane.explained), [plane]);
+  const explained = plane.explained.reduce((a, b) => a + b, 0);
   return (
-    <section aria-label="Word in contexts" onKeyDown={(event) => arrows(event, payload, layer)}>
-      {payload.notes.map((note) => (
-        <p key={note}>{note}</p>
-      ))}
-      <h2>Every layer’s plane, and the mean cosine of the {payload.texts.length} vectors of “{payload.word}”</h2>
+    <section aria-label="Word in contexts" onKeyDown={(event) => arrowKeys(event, payload, layer)}>
+      <Notes notes={payload.notes} />
+      <h2>The plane of every layer, and the mean cosine of the {payload.texts.length} vectors of “{payload.word}”</h2>
       <div class="layers" role="group" aria-label="Layer">
         {payload.planes.map((one, number) => (
           <button key={number} type="button" aria-pressed={number === layer} onClick={() => setParameters({ layer: String(number) })}>
@@ -42,160 +43,122 @@ function Show({ payload }: { payload: Senses }) {
               width={THUMBNAIL}
               height={THUMBNAIL}
               inputs={[one]}
-              draw={(context) => drawScatter(canvasPainter(context, colors.get().ink), layoutOf(one.points, THUMBNAIL, THUMBNAIL, 12), { ...lookOf(one.explained), size: 9 })}
+              draw={(painter) => drawScatter(painter, layoutOf(one.points, THUMBNAIL, THUMBNAIL, 12), { ...plotStyle(one.explained), size: 9 })}
             />
             {layerName(number)}
             <br />
-            cosine {mean(payload.similarity[number]!).toFixed(3)}
+            cosine {meanCosine(payload.similarity[number]!).toFixed(3)}
           </button>
         ))}
       </div>
       <div class="sides">
         <div>
           <h3>
-            {layerName(layer)}: this plane keeps {(100 * kept).toFixed(1)}% of the variance
+            {layerName(layer)}: this plane keeps {fixedPercent(explained, 1)} of the variance
           </h3>
-          <Plane
+          <ScatterPlot
             points={plane.points}
-            look={look}
+            style={style}
             height={380}
             label={`Layer ${layer}: the vectors of ${payload.word} in ${payload.texts.length} texts on their first two principal components`}
-            tell={(number) => `${number + 1}: ${payload.texts[number]}`}
+            describe={(number) => `${number + 1}: ${payload.texts[number]}`}
           />
         </div>
         <div>
           <h3>Texts</h3>
           <ol class="contexts">
             {payload.texts.map((text, number) => (
-              <Marked key={number} text={text} span={payload.spans[number]!} pieces={payload.pieces[number]!} />
+              <Context key={number} text={text} span={payload.spans[number]!} pieces={payload.pieces[number]!} />
             ))}
           </ol>
         </div>
       </div>
       <h3>Cosine of each pair, layer {layer}</h3>
-      <div class="wide" tabIndex={0} role="region" aria-label="Cosines">
-        <Matrix values={payload.similarity[layer]!} />
-      </div>
-      <p class="muted">A static vector would be the same in every text: all cosines 1. Colours run from the lowest cosine shown to 1.</p>
+      <CosineTable values={payload.similarity[layer]!} />
+      <p class="muted">A static vector would be the same in every text: all cosines would be 1. Colors range from the lowest cosine shown to 1.</p>
     </section>
   );
 }
 
-function Marked({ text, span: [start, end], pieces }: { text: string; span: readonly [number, number]; pieces: readonly string[] }) {
-  const letters = [...text]; // Python counts characters, not halves of pairs
+function Context({ text, span: [start, end], pieces }: { text: string; span: readonly [number, number]; pieces: readonly string[] }) {
   return (
     <li dir="auto">
-      {letters.slice(0, start).join("")}
-      <mark>{letters.slice(start, end).join("")}</mark>
-      {letters.slice(end).join("")}
+      {slice(text, 0, start)}
+      <mark>{slice(text, start, end)}</mark>
+      {slice(text, end)}
       {pieces.length > 1 && <span class="muted"> ({pieces.join(" ")})</span>}
     </li>
   );
 }
 
-function Matrix({ values }: { values: readonly (readonly number[])[] }) {
-  const { accent, dark } = colors.use();
+function CosineTable({ values }: { values: Matrix }) {
+  const { dark } = colors.use();
   const low = lowest(values);
-  return (
-    <table class="cosines">
-      <thead>
-        <tr>
-          <td />
-          {values.map((_, number) => (
-            <th key={number} scope="col">
-              {number + 1}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {values.map((row, number) => (
-          <tr key={number}>
-            <th scope="row">{number + 1}</th>
-            {row.map((value, column) => (
-              <td key={column} style={{ background: shade(accent, strength(value, low) * (dark ? 0.45 : 0.4)) }}>
-                {value.toFixed(3)}
-              </td>
-            ))}
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  );
+  const cell = (value: number) => {
+    const opacity = Math.round(strength(value, low) * (dark ? 45 : 40));
+    return { content: value.toFixed(3), style: { background: `color-mix(in srgb, var(--accent) ${opacity}%, transparent)` } };
+  };
+  return <DataTable class="cosines" label="Cosines" headers={["", ...values.map((_, number) => number + 1)]} rows={values.map((row, number) => [number + 1, ...row.map(cell)])} />;
 }
 
-function arrows(event: KeyboardEvent, { planes }: Senses, layer: number): void {
+function arrowKeys(event: KeyboardEvent, { planes }: SensesPayload, layer: number): void {
   const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
   if (!step || !(event.target as HTMLElement).closest(".layers")) return;
   event.preventDefault();
   setParameters({ layer: String(Math.max(0, Math.min(planes.length - 1, layer + step))) });
 }
 
-const layerOf = (payload: Senses, parameters: Route["parameters"]) =>
-  integerParameter(parameters, "layer", payload.planes.length, payload.planes.length - 1);
+const layerOf = ({ planes }: SensesPayload, { parameters }: Route) => integerParameter(parameters, "layer", planes.length, planes.length - 1);
 const layerName = (layer: number) => (layer === 0 ? "0 (embeddings)" : `Layer ${layer}`);
-const lookOf = (explained: readonly number[]): Look => ({ explained, kind: () => 0, size: 15, name: (number) => String(number + 1) });
-const lowest = (values: readonly (readonly number[])[]) => values.flat().reduce((a, b) => Math.min(a, b), 1);
+const plotStyle = (explained: readonly number[]): PlotStyle => ({ explained, group: () => 0, size: 15, label: (number) => String(number + 1) });
+const lowest = (values: Matrix) => values.flat().reduce((a, b) => Math.min(a, b), 1);
 const strength = (value: number, low: number) => (low < 1 ? (value - low) / (1 - low) : 1);
-const shade = (color: string, opacity: number) => color + Math.round(255 * Math.max(0, Math.min(1, opacity))).toString(16).padStart(2, "0");
 
-function mean(values: readonly (readonly number[])[]): number {
-  const off = values.flatMap((row, number) => row.filter((_, column) => column !== number));
-  return off.reduce((a, b) => a + b, 0) / off.length;
+function meanCosine(values: Matrix): number {
+  const pairs = values.flatMap((row, number) => row.filter((_, column) => column !== number));
+  return pairs.reduce((a, b) => a + b, 0) / pairs.length;
 }
 
-function drawing(payload: Senses, { parameters }: Route) {
-  const layer = layerOf(payload, parameters);
+function drawing(payload: SensesPayload, route: Route) {
+  const layer = layerOf(payload, route);
   const { points, explained } = payload.planes[layer]!;
   const values = payload.similarity[layer]!;
   const side = 420;
   const low = lowest(values);
-  const shown = 16;
   return {
     width: 2 * side + 60,
-    height: side + 50 + 18 * Math.min(shown, payload.texts.length),
+    height: side + 50 + 18 * Math.min(MAX_TEXTS, payload.texts.length),
     draw(painter: Painter) {
-      const { accent } = colors.get();
       painter.text(`“${payload.word}” in ${payload.model.name}, ${layerName(layer)}`, 8, 14, { bold: true });
-      const inside = moved(painter, 0, 28);
-      drawScatter(inside, layoutOf(points, side, side), lookOf(explained));
-      const cells = Float32Array.from(values.flat(), (value) => (0.45 * strength(value, low)) ** 2); // its opacity is the root
-      painter.matrix(cells, values.length, side + 40, 48, side - 20, side - 20, accent);
-      const cell = (side - 20) / values.length;
+      drawScatter(translated(painter, 0, 28), layoutOf(points, side, side), plotStyle(explained));
+      const cells = Float32Array.from(values.flat(), (value) => (0.45 * strength(value, low)) ** 2); // the opacity is the square root
+      painter.matrix(cells, values.length, side + 40, 48, side - 20, side - 20, colors.get().accent);
+      const size = (side - 20) / values.length;
       values.forEach((row, number) => {
-        painter.text(String(number + 1), side + 36, 48 + cell * (number + 0.5), { size: 11, align: "right" });
-        painter.text(String(number + 1), side + 40 + cell * (number + 0.5), 38, { size: 11, align: "center" });
-        if (cell > 34) row.forEach((value, column) => painter.text(value.toFixed(2), side + 40 + cell * (column + 0.5), 48 + cell * (number + 0.5), { size: 11, align: "center" }));
+        const y = 48 + size * (number + 0.5);
+        painter.text(String(number + 1), side + 36, y, { size: 11, align: "right" });
+        painter.text(String(number + 1), side + 40 + size * (number + 0.5), 38, { size: 11, align: "center" });
+        if (size > 34) row.forEach((value, column) => painter.text(value.toFixed(2), side + 40 + size * (column + 0.5), y, { size: 11, align: "center" }));
       });
-      payload.texts.slice(0, shown).forEach((text, number) => painter.text(`${number + 1}  ${text.slice(0, 110)}`, 8, side + 46 + 18 * number, { size: 12 }));
+      payload.texts.slice(0, MAX_TEXTS).forEach((text, number) => painter.text(`${number + 1}  ${text.slice(0, 110)}`, 8, side + 46 + 18 * number, { size: 12 }));
     },
   };
 }
 
-/** The same painter from another corner; a scatter needs no matrix. */
-function moved(painter: Painter, dx: number, dy: number): Painter {
-  return {
-    ...painter,
-    lines: (ends, ...rest) => painter.lines(ends.map((end, number) => end + (number % 2 ? dy : dx)), ...rest),
-    rect: (x, y, ...rest) => painter.rect(x + dx, y + dy, ...rest),
-    text: (text, x, y, style) => painter.text(text, x + dx, y + dy, style),
-  };
-}
-
-export const senses: View<Senses> = {
+export const senses: View<SensesPayload> = {
   name: "senses",
   title: "Word in contexts",
-  about: "One word, many sentences: see its vectors part ways from layer to layer.",
+  about: "One word in several sentences: see how its vectors diverge from layer to layer.",
   model: true,
-  suits: ["reader", "writer", "tuned"],
+  kinds: ["reader", "writer", "tuned"],
   fields: [
     { name: "word", label: "Word", start: "train" },
-    { name: "texts", label: "Sentences that have it, one a line", lines: 5, start: TRAIN },
+    { name: "texts", label: "Sentences that contain it, one per line", lines: 5, start: TRAIN },
   ],
   Show,
   drawing,
-  table: (payload, { parameters }) => {
-    const layer = layerOf(payload, parameters);
+  table: (payload, route) => {
+    const layer = layerOf(payload, route);
     const { points } = payload.planes[layer]!;
     return {
       headers: ["number", "text", "layer", "x", "y", ...payload.texts.map((_, number) => `cosine_${number + 1}`)],

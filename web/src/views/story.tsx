@@ -1,17 +1,38 @@
-// A story: texts, tables, maps and charts one below the other, as the lessons tell them.
+// A story: texts, tables, heat maps and charts below each other, as lessons write them (src/regard/render/page.py).
 import { useMemo, useState } from "preact/hooks";
 import { Canvas } from "../canvas";
-import { canvasPainter, type Painter } from "../painter";
-import { colors } from "../theme";
+import { DataTable, ScrollRegion } from "../components";
+import { translated } from "../painter";
 import type { Drawing, Payload, View } from "../view";
-import { every, isFigure, type Block, type Figure, type Tabled } from "./story/blocks";
-import { drawn } from "./story/figures";
+import { figureDrawing, type Figure } from "./story/draw_figure";
 import "./story/story.css";
+
+interface TableBlock {
+  readonly kind: "table";
+  readonly headers: readonly string[];
+  readonly rows: readonly (readonly string[])[];
+  readonly caption: string;
+}
+
+type Block =
+  | { readonly kind: "text"; readonly text: string }
+  | { readonly kind: "section"; readonly heading: string; readonly blocks: readonly Block[] }
+  | { readonly kind: "figures"; readonly blocks: readonly Block[] }
+  | TableBlock
+  | Figure;
 
 interface StoryPayload extends Payload {
   readonly title: string;
   readonly blocks: readonly Block[];
 }
+
+/** The blocks and those inside them in reading order. */
+function flatten(blocks: readonly Block[]): Block[] {
+  return blocks.flatMap((block) => ("blocks" in block ? [block, ...flatten(block.blocks)] : [block]));
+}
+
+const isFigure = (block: Block): block is Figure => block.kind === "map" || block.kind === "chart";
+const isTable = (block: Block): block is TableBlock => block.kind === "table";
 
 function Show({ payload }: { payload: StoryPayload }) {
   return (
@@ -25,13 +46,13 @@ function Blocks({ blocks }: { blocks: readonly Block[] }) {
   return (
     <>
       {blocks.map((block, number) => (
-        <One key={number} block={block} />
+        <ShowBlock key={number} block={block} />
       ))}
     </>
   );
 }
 
-function One({ block }: { block: Block }) {
+function ShowBlock({ block }: { block: Block }) {
   switch (block.kind) {
     case "text":
       return <p>{block.text}</p>;
@@ -49,60 +70,32 @@ function One({ block }: { block: Block }) {
         </div>
       );
     case "table":
-      return <Rows table={block} />;
+      return <DataTable label={block.caption || block.headers.join(", ")} caption={block.caption} headers={block.headers} rows={block.rows} />;
     default:
-      return <Picture figure={block} />;
+      return <ShowFigure figure={block} />;
   }
 }
 
-function Rows({ table }: { table: Tabled }) {
-  return (
-    <div class="wide" tabIndex={0} role="region" aria-label={table.caption || table.headers.join(", ")}>
-      <table>
-        {table.caption && <caption>{table.caption}</caption>}
-        <thead>
-          <tr>
-            {table.headers.map((header, number) => (
-              <th key={number} scope="col">
-                {header}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {table.rows.map((row, number) => (
-            <tr key={number}>
-              {row.map((cell, column) => (column ? <td key={column}>{cell}</td> : <th key={column} scope="row">{cell}</th>))}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
-}
-
-function Picture({ figure }: { figure: Figure }) {
-  const picture = useMemo(() => drawn(figure), [figure]);
-  const [tip, tell] = useState("");
+function ShowFigure({ figure }: { figure: Figure }) {
+  const drawing = useMemo(() => figureDrawing(figure), [figure]);
+  const [tooltip, setTooltip] = useState("");
   const point = (event: MouseEvent) => {
     const { left, top } = (event.currentTarget as HTMLElement).getBoundingClientRect();
     const [x, y] = [event.clientX - left, event.clientY - top];
-    tell(picture.cells.find((cell) => x >= cell.x && x < cell.x + cell.size && y >= cell.y && y < cell.y + cell.size)?.tip ?? "");
+    setTooltip(drawing.tooltips.find((area) => x >= area.x && x < area.x + area.size && y >= area.y && y < area.y + area.size)?.text ?? "");
   };
   return (
     <figure>
       <figcaption>{figure.title}</figcaption>
-      <div class="wide" tabIndex={0} role="region" aria-label={`${figure.title}, a drawing`}>
+      <ScrollRegion label={`${figure.title}, a drawing`}>
         <Canvas
-          width={picture.width}
-          height={picture.height}
-          draw={(context) => picture.draw(canvasPainter(context, colors.get().ink))}
-          inputs={[picture]}
-          label={[figure.title, ...picture.cells.map((cell) => cell.tip)].join("; ")}
-          canvas={{ onMouseMove: point, onMouseLeave: () => tell("") }}
+          {...drawing}
+          inputs={[drawing]}
+          label={[figure.title, ...drawing.tooltips.map((area) => area.text)].join("; ")}
+          canvas={{ onMouseMove: point, onMouseLeave: () => setTooltip("") }}
         />
-      </div>
-      <p class="muted tip">{tip}</p>
+      </ScrollRegion>
+      <p class="muted tip">{tooltip}</p>
     </figure>
   );
 }
@@ -116,41 +109,27 @@ export const story: View<StoryPayload> = {
   fields: [],
   model: false,
   Show,
-  /** All drawings, one below the other. */
+  /** All figures below each other. */
   drawing(payload): Drawing {
-    const figures = every(payload.blocks).filter(isFigure);
-    const pictures = figures.map((figure) => ({ figure, ...drawn(figure) }));
+    const figures = flatten(payload.blocks).filter(isFigure).map((figure) => ({ title: figure.title, ...figureDrawing(figure) }));
     return {
-      width: Math.max(200, ...pictures.map((picture) => picture.width)),
-      height: pictures.reduce((sum, picture) => sum + picture.height + GAP, 0) || 1,
+      width: Math.max(200, ...figures.map((figure) => figure.width)),
+      height: figures.reduce((sum, figure) => sum + figure.height + GAP, 0) || 1,
       draw(painter) {
-        let below = 0;
-        for (const picture of pictures) {
-          painter.text(picture.figure.title, 0, below + 14, { bold: true });
-          picture.draw(moved(painter, below + GAP - 6));
-          below += picture.height + GAP;
+        let y = 0;
+        for (const figure of figures) {
+          painter.text(figure.title, 0, y + 14, { bold: true });
+          figure.draw(translated(painter, 0, y + GAP - 6));
+          y += figure.height + GAP;
         }
       },
     };
   },
-  /** All tables, one below the other, each row behind the caption or the headers of its table. */
+  /** All tables below each other; the first column is the caption of the table. */
   table(payload) {
-    const tables = every(payload.blocks).filter((block) => block.kind === "table") as Tabled[];
-    const wide = Math.max(0, ...tables.map((table) => table.headers.length));
-    const rows = tables.flatMap((table) =>
-      [table.headers, ...table.rows].map((row) => [table.caption, ...row, ...Array<string>(wide - row.length).fill("")]),
-    );
-    return { headers: ["table", ...Array.from({ length: wide }, (_, number) => `column ${number + 1}`)], rows };
+    const tables = flatten(payload.blocks).filter(isTable);
+    const columns = Math.max(0, ...tables.map((table) => table.headers.length));
+    const rows = tables.flatMap((table) => [table.headers, ...table.rows].map((row) => [table.caption, ...row, ...Array<string>(columns - row.length).fill("")]));
+    return { headers: ["table", ...Array.from({ length: columns }, (_, number) => `column ${number + 1}`)], rows };
   },
 };
-
-/** The same painter, further down. */
-function moved(painter: Painter, by: number): Painter {
-  return {
-    line: (x1, y1, x2, y2, ...rest) => painter.line(x1, y1 + by, x2, y2 + by, ...rest),
-    lines: (ends, ...rest) => painter.lines(ends.map((value, number) => (number % 2 ? value + by : value)), ...rest),
-    rect: (x, y, ...rest) => painter.rect(x, y + by, ...rest),
-    text: (text, x, y, style) => painter.text(text, x, y + by, style),
-    matrix: (values, columns, x, y, ...rest) => painter.matrix(values, columns, x, y + by, ...rest),
-  };
-}

@@ -1,35 +1,33 @@
-// Tasks: what a tuned model says of a text (a class, entities, an answer), with attention and attributions beside it.
+// Tasks: the predictions of a fine-tuned model (a class, entities, an answer) with attention and attributions.
 import { modelsChanged } from "../api";
-import { setParameters, formatRoute, currentRoute } from "../route";
-import type { View } from "../view";
-import { attentionLink, Why } from "./tasks/evidence";
-import { chosen, summary, type Tasks } from "./tasks/payload";
-import { drawing, table } from "./tasks/export";
-import { Told } from "./tasks/prediction";
+import { ModelLinks, Notes } from "../components";
+import { MARGIN, type Part, stack, textPart, tokenStripPart, wrap } from "../drawings";
+import { percent, truncate } from "../format";
+import { currentRoute, type Route, setParameters } from "../route";
+import { colors } from "../theme";
+import type { Drawing, Table, View } from "../view";
+import { EvidencePanel, evidenceStrips, namedProbabilities, selectedEvidence, selectedPrediction, ShowPrediction, summary, type TasksPayload } from "./tasks/prediction";
 import "./tasks/tasks.css";
 import { Train } from "./tasks/train";
 
-function Show({ payload }: { payload: Tasks }) {
-  const here = currentRoute.use();
+function Show({ payload }: { payload: TasksPayload }) {
+  const route = currentRoute.use();
   const { model, predictions, notes, studio } = payload;
-  const said = chosen(payload, here);
-  const reads = model && model.family !== "vit" && model.family !== "elmo" && model.task !== "choose";
+  const prediction = selectedPrediction(payload, route);
   return (
     <>
       {model && (
         <p class="muted">
-          {model.name}: {model.task}, a tuned {model.family} model
+          {model.name}: {model.task}, a fine-tuned {model.family} model
         </p>
       )}
-      {notes.map((note) => (
-        <p key={note}>{note}</p>
-      ))}
-      {studio && !model && <Tuned names={studio.tuned} text={here.parameters["text"]} />}
+      <Notes notes={notes} />
+      {studio && !model && <FineTunedModels names={studio.tuned} text={route.parameters["text"]} />}
       {predictions.length > 1 && <Overview payload={payload} />}
-      {said && model && (
+      {prediction && model && (
         <div class="task-split">
-          <Told said={said} model={model} />
-          <Why said={said} {...(studio && reads && { link: attentionLink(model.name, said.texts) })} />
+          <ShowPrediction prediction={prediction} model={model} />
+          <EvidencePanel prediction={prediction} {...(studio && { model: model.name })} />
         </div>
       )}
       {studio && <Train studio={studio} open={!model} />}
@@ -37,36 +35,27 @@ function Show({ payload }: { payload: Tasks }) {
   );
 }
 
-function Tuned({ names, text }: { names: readonly string[]; text: string | undefined }) {
-  const trained = modelsChanged.use(); // then there is one that this answer does not know of
-  if (!names.length && trained) return null;
-  if (!names.length) return <p>None of the studio's models is tuned for a task. Train one below, or start the studio with one: regard studio --model DIR.</p>;
+function FineTunedModels({ names, text }: { names: readonly string[]; text: string | undefined }) {
+  const changed = modelsChanged.use(); // then there is a model that this payload does not know
+  if (!names.length && changed) return null;
+  if (!names.length) return <p>None of the studio's models is fine-tuned for a task. Train one below, or start the studio with one: regard studio --model DIR.</p>;
   return (
-    <p class="task-tuned">
-      Tuned models:{" "}
-      {names.map((name, number) => (
-        <>
-          {number > 0 && ", "}
-          <a key={name} href={formatRoute({ view: "tasks", parameters: { model: name, ...(text && { text }) } })}>
-            {name}
-          </a>
-        </>
-      ))}
+    <p class="task-models">
+      Fine-tuned models: <ModelLinks names={names} view="tasks" parameters={text ? { text } : {}} />
     </p>
   );
 }
 
-/** All examples of a file, to setParameters one from. */
-function Overview({ payload }: { payload: Tasks }) {
-  const here = currentRoute.use();
-  const now = chosen(payload, here);
+/** All examples of a file, to select one. */
+function Overview({ payload }: { payload: TasksPayload }) {
+  const selected = selectedPrediction(payload, currentRoute.use());
   return (
     <ol class="task-overview" aria-label="Examples">
-      {payload.predictions.map((said, number) => (
+      {payload.predictions.map((prediction, number) => (
         <li key={number}>
-          <button type="button" aria-pressed={said === now} onClick={() => setParameters({ example: String(number), about: "", answer: "" })}>
-            <span dir="auto">{said.texts[0]}</span>
-            <strong dir="auto">{summary(said)}</strong>
+          <button type="button" aria-pressed={prediction === selected} onClick={() => setParameters({ example: String(number), about: "", answer: "" })}>
+            <span dir="auto">{prediction.texts[0]}</span>
+            <strong dir="auto">{summary(prediction)}</strong>
           </button>
         </li>
       ))}
@@ -74,12 +63,63 @@ function Overview({ payload }: { payload: Tasks }) {
   );
 }
 
-export const tasks: View<Tasks> = {
+const WIDTH = 900;
+const LABELS = 220; // pixels for the names of bars
+
+function drawing(payload: TasksPayload, route: Route): Drawing {
+  const prediction = selectedPrediction(payload, route);
+  if (!prediction) return stack([textPart(payload.notes[0] ?? "Nothing is shown.")], WIDTH);
+  const { muted } = colors.get();
+  const lines = prediction.texts.flatMap((text) => wrap(text.replaceAll(/\s+/g, " "), 110));
+  const evidence = selectedEvidence(prediction, route);
+  return stack(
+    [
+      textPart(summary(prediction), { size: 20, bold: true }, 32),
+      ...lines.map((line) => textPart(line, { mono: true, color: muted }, 20)),
+      ...namedProbabilities(prediction).map(barPart),
+      ...(evidence ? evidenceStrips(evidence, route.parameters) : []).flatMap((strip) => [
+        textPart(`${strip.name}, ${evidence!.about}`, { bold: true }, 28),
+        tokenStripPart(evidence!.tokens, strip.colors, WIDTH),
+      ]),
+    ],
+    WIDTH,
+  );
+}
+
+function barPart([name, probability]: readonly [string, number]): Part {
+  return [
+    24,
+    (painter, y) => {
+      painter.text(truncate(name, 30), MARGIN, y + 10);
+      painter.rect(MARGIN + LABELS, y + 3, (WIDTH - 2 * MARGIN - LABELS - 70) * probability, 14, colors.get().accent, 0.8);
+      painter.text(percent(probability), WIDTH - MARGIN, y + 10, { align: "right" });
+    },
+  ];
+}
+
+function table(payload: TasksPayload, route: Route): Table {
+  const rows: (string | number)[][] = [];
+  payload.predictions.forEach((prediction, number) => {
+    const { value } = prediction.prediction;
+    if (value !== undefined) rows.push([number, "prediction", "value", value]);
+    for (const [name, probability] of namedProbabilities(prediction)) rows.push([number, "prediction", name, probability]);
+  });
+  const prediction = selectedPrediction(payload, route);
+  const evidence = prediction && selectedEvidence(prediction, route);
+  if (prediction && evidence) {
+    const number = payload.predictions.indexOf(prediction);
+    for (const strip of evidenceStrips(evidence, route.parameters))
+      strip.values.forEach((value, i) => rows.push([number, `${strip.name} of ${evidence.about}`, evidence.tokens[i] ?? "", value]));
+  }
+  return { headers: ["example", "what", "name", "number"], rows };
+}
+
+export const tasks: View<TasksPayload> = {
   name: "tasks",
   title: "Tasks",
-  about: "Let a tuned model do its task: classes with probabilities, entities, answers; and see what it stands on.",
+  about: "Use a fine-tuned model: classes with probabilities, entities, answers; and see the evidence for them.",
   model: true,
-  suits: ["tuned", "reader"],
+  kinds: ["tuned", "reader"],
   fields: [
     { name: "text", label: "Text, or a question", lines: 2, start: "Thank you so much, this is the best help I ever got in New York." },
     { name: "text_b", label: "Second text, the text that holds the answer, or endings", start: "", optional: true },

@@ -1,16 +1,17 @@
-// Translation: a time slider over the steps of a decoding; at each the four sub-steps of encoder-decoder attention with
-// their numbers, the word that is said, and the alignment matrix of all steps.
+// Translation: a slider over the time steps of decoding; for each step, encoder-decoder attention with its numbers, the most
+// probable tokens, and the alignment of all steps.
 import { useMemo } from "preact/hooks";
-import { setParameters, formatRoute, currentRoute } from "../route";
+import { ModelLinks, Notes, Select } from "../components";
+import { currentRoute, formatRoute, onArrowKeys, setParameters } from "../route";
 import type { View } from "../view";
-import { Matrix } from "./translation/matrix";
-import { choiceOf, type Choice, type Translation } from "./translation/payload";
+import { Alignment } from "./translation/alignment";
+import { AttentionSteps } from "./translation/attention_steps";
 import { drawing, table } from "./translation/export";
-import { Substeps } from "./translation/substeps";
-import { arrows, Likely, Time } from "./translation/time";
+import { type Selection, selectionOf, type Translation } from "./translation/payload";
+import { Candidates, goToStep, TimeSlider } from "./translation/time_steps";
 import "./translation/translation.css";
 
-/** The lectures' sentences, and how the names of translators end that know their language. */
+/** The sentences of the lectures; `languages` is the suffix of the names of models that can translate them. */
 const EXAMPLES = [
   { text: "Ich muss auf den Markt gehen.", languages: "de-en" },
   { text: "Je suis étudiant.", languages: "fr-en" },
@@ -19,23 +20,22 @@ const EXAMPLES = [
 const BEAM = "5";
 
 function Show({ payload }: { payload: Translation }) {
-  const here = currentRoute.use();
-  const choice = useMemo(() => choiceOf(payload, here), [payload, here]);
+  const route = currentRoute.use();
+  const selection = useMemo(() => selectionOf(payload, route), [payload, route]);
+  const onKeyDown = onArrowKeys({ ArrowLeft: -1, ArrowRight: 1 }, (change) => selection && goToStep(selection.step + change, selection));
   return (
-    <section class="translation" aria-label="Translation" onKeyDown={(event) => choice && arrows(event, choice)}>
-      {payload.notes.map((note) => (
-        <p key={note}>{note}</p>
-      ))}
-      {payload.studio && <Elsewhere payload={payload} />}
-      {choice && (
+    <section class="translation" aria-label="Translation" onKeyDown={onKeyDown}>
+      <Notes notes={payload.notes} />
+      {payload.studio && <Links payload={payload} />}
+      {selection && (
         <>
-          <Hypotheses choice={choice} />
-          <Time choice={choice} />
-          <div class="now">
-            <div>{choice.look ? <Substeps choice={choice} look={choice.look} /> : <None />}</div>
+          <Hypotheses selection={selection} />
+          <TimeSlider selection={selection} />
+          <div class="current">
+            <div>{selection.attention ? <AttentionSteps selection={selection} attention={selection.attention} /> : <NoAttention />}</div>
             <div>
-              <Likely choice={choice} />
-              {choice.look && <Matrix choice={choice} />}
+              <Candidates selection={selection} />
+              {selection.attention && <Alignment selection={selection} />}
             </div>
           </div>
         </>
@@ -44,85 +44,61 @@ function Show({ payload }: { payload: Translation }) {
   );
 }
 
-/** The translators there are where this model is none, and the lectures' sentences. */
-function Elsewhere({ payload }: { payload: Translation }) {
+/** Links to examples; to models that translate if this one does not. */
+function Links({ payload }: { payload: Translation }) {
   const { parameters } = currentRoute.get();
   const names = payload.studio?.translators ?? [];
   if (!payload.model) {
-    if (!names.length) return <p>None of the studio’s models that are loaded translates. Start it with one: regard studio --model DIR, where `regard train translate` wrote DIR.</p>;
+    if (!names.length) return <p>None of the loaded models translates. Start the studio with one: regard studio --model DIR, where `regard train translate` wrote DIR.</p>;
     return (
       <p>
-        These translate:{" "}
-        {names.map((name, number) => (
-          <span key={name}>
-            {number > 0 && ", "}
-            <a href={formatRoute({ view: "translation", parameters: { ...parameters, model: name } })}>{name}</a>
-          </span>
-        ))}
+        Models that translate: <ModelLinks names={names} view="translation" parameters={parameters} />
       </p>
     );
   }
   const examples = EXAMPLES.flatMap(({ text, languages }) => {
     const model = names.find((name) => name.endsWith(languages));
-    return model ? [{ text, model }] : [];
+    return model ? [{ text, model, beam: parameters["beam"] ?? BEAM }] : [];
   });
-  const beam = parameters["beam"] ?? BEAM;
   return (
     <p class="muted">
       {examples.length > 0 && "Examples: "}
-      {examples.map(({ text, model }, number) => (
-        <span key={text}>
+      {examples.map((example, number) => (
+        <span key={example.text}>
           {number > 0 && " · "}
-          <a href={formatRoute({ view: "translation", parameters: { model, text, beam } })}>{text}</a>
+          <a href={formatRoute({ view: "translation", parameters: example })}>{example.text}</a>
         </span>
       ))}
     </p>
   );
 }
 
-function Hypotheses({ choice }: { choice: Choice }) {
-  const { payload, model, number, told, layer, heads, mean } = choice;
-  const usual = payload.alignment_heads;
+function Hypotheses({ selection }: { selection: Selection }) {
+  const { payload, model, number, hypothesis, layer, heads, mean } = selection;
+  const aligned = payload.alignment_heads;
+  const hypotheses = payload.hypotheses.map((one, at) => [String(at), `${at + 1}. ${one.text || "(nothing)"}`] as const);
+  const layers = Array.from({ length: model.layers }, (_, one) => [String(one), `${one}${one === aligned?.layer ? " (alignments)" : ""}`] as const);
   return (
     <>
       <p class="both">
-        <span dir="auto">{payload.text}</span> <span aria-hidden="true">→</span> <strong dir="auto">{told.text || "(nothing)"}</strong>
+        <span dir="auto">{payload.text}</span> <span aria-hidden="true">→</span> <strong dir="auto">{hypothesis.text || "(nothing)"}</strong>
       </p>
       <div class="choices">
-        <label>
-          <span class="muted">Translation</span>
-          <select name="translation" value={number} onChange={(event) => setParameters({ translation: event.currentTarget.value })}>
-            {payload.hypotheses.map((one, at) => (
-              <option key={at} value={at}>
-                {at + 1}. {one.text || "(nothing)"}
-              </option>
-            ))}
-          </select>
-        </label>
+        <Select name="translation" label="Translation" options={hypotheses} value={number} onSelect={(translation) => setParameters({ translation })} />
         <span class="muted">
-          {number + 1} of {payload.hypotheses.length} by the beam; score {told.score.toFixed(3)}, log-probability {told.log_probability.toFixed(3)}
-          {!told.finished && ", cut off"}
+          {number + 1} of {payload.hypotheses.length} of the beam; score {hypothesis.score.toFixed(3)}, log-probability {hypothesis.log_probability.toFixed(3)}
+          {!hypothesis.finished && ", cut off"}
         </span>
       </div>
       {model.layers > 0 && model.kind === "transformer" && (
         <div class="choices">
-          <label>
-            <span class="muted">Decoder layer</span>
-            <select name="layer" value={layer} onChange={(event) => setParameters({ layer: event.currentTarget.value })}>
-              {Array.from({ length: model.layers }, (_, one) => (
-                <option key={one} value={one}>
-                  {one}
-                  {one === usual?.layer && " (alignments)"}
-                </option>
-              ))}
-            </select>
-          </label>
+          <Select name="layer" label="Decoder layer" options={layers} value={layer} onSelect={(value) => setParameters({ layer: value })} />
           <fieldset>
             <legend>Head</legend>
             <span class="heads">
               {model.heads > 1 && (
                 <button type="button" aria-pressed={mean} onClick={() => setParameters({ head: "" })}>
-                  mean of {usual?.heads.join(", ")}
+                  mean of {aligned?.heads.join(", ")}
                 </button>
               )}
               {Array.from({ length: model.heads }, (_, one) => (
@@ -132,18 +108,18 @@ function Hypotheses({ choice }: { choice: Choice }) {
               ))}
             </span>
           </fieldset>
-          {usual && <span class="muted">Alignments are {usual.description}.</span>}
+          {aligned && <span class="muted">Alignments are {aligned.description}.</span>}
         </div>
       )}
     </>
   );
 }
 
-function None() {
+function NoAttention() {
   return (
     <>
       <h2>No encoder-decoder attention</h2>
-      <p>This model was trained without attention (score none): all that the decoder knows of the source is the encoder’s last state, the same at every step. So there is nothing to look at, and no alignment.</p>
+      <p>This model was trained without attention (score none): the decoder only gets the encoder’s last state, the same at every step. So there are no weights and no alignment.</p>
     </>
   );
 }
@@ -151,15 +127,15 @@ function None() {
 export const translation: View<Translation> = {
   name: "translation",
   title: "Translation",
-  about: "Translate a sentence and go through its decoding step by step: where the decoder looks, what it makes of it, and which word it says.",
+  about: "Translate a sentence and follow its decoding step by step: what the decoder attends to, how the context vector is computed, and which word follows.",
   model: true,
-  suits: ["translator"],
-  verb: "Translate",
+  kinds: ["translator"],
+  submitLabel: "Translate",
   fields: [
     { name: "text", label: "Text to translate", start: EXAMPLES[0]!.text },
     { name: "beam", label: "Beam (1 to 10)", start: BEAM, optional: true },
   ],
   Show,
-  drawing: (payload, here) => drawing(choiceOf(payload, here)),
-  table: (payload, here) => table(choiceOf(payload, here)),
+  drawing: (payload, route) => drawing(selectionOf(payload, route)),
+  table: (payload, route) => table(selectionOf(payload, route)),
 };

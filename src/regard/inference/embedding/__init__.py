@@ -1,10 +1,10 @@
-"""A file of texts to a file of vectors: `embed_file`, which can be killed at any moment and continued.
+"""Embedding: the engine (texts to vectors), the scikit-learn transformer `Embedder`, and bulk jobs from file to file.
 
-Reading order: job, texts, manifest, partial, blocks, outputs, finished. Knows nothing of the command line.
+Reading order: engine, embedder, bulk, texts, manifest, shards, outputs.
 """
 
 from __future__ import annotations
 
-from regard.inference.embedding.bulk import EmbedProgress, EmbedResult, embed_file
+from regard.inference.embedding.bulk import EmbedProgress, EmbedResult, embed_events, embed_file
 
-__all__ = ["EmbedProgress", "EmbedResult", "embed_file"]
+__all__ = ["EmbedProgress", "EmbedResult", "embed_events", "embed_file"]

@@ -1,6 +1,6 @@
-"""The job: check everything, embed the input shard by shard, put the shards together.
+"""Bulk embedding: a file of texts to a file of vectors, shard by shard; can be killed at any time and continued.
 
-Knows the order of the work. Prints nothing: the caller is told of progress.
+Prints nothing: `embed_events` yields what happens.
 """
 
 from __future__ import annotations
@@ -9,64 +9,127 @@ import os
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, computed_field
 
 from regard.checkpoints.loading import find_folder
 from regard.errors import InputError
-from regard.inference.embedding import finished, outputs
+from regard.events import Event, Note, Progress, drain
+from regard.inference.embedding import outputs
 from regard.inference.embedding.embedder import load_engine
-from regard.inference.embedding.engine import EmbeddingEngine, LongTexts
-from regard.inference.embedding.groups import blocks, check
-from regard.inference.embedding.manifest import manifest
-from regard.inference.embedding.shards import ShardFolder, locked_shard_folder
-from regard.inference.embedding.texts import BlankLines, InputChanged, InputTexts, scan_texts
+from regard.inference.embedding.engine import EmbeddingEngine, LongTexts, TextError
+from regard.inference.embedding.manifest import manifest, read_finished, record_path, write_finished
+from regard.inference.embedding.shards import Block, ShardFolder, locked_shard_folder, pack_tokens
+from regard.inference.embedding.texts import BlankLines, InputChanged, InputTexts, NumberedText, is_blank, scan_texts
 from regard.known import DEFAULT_MODEL
+from regard.render.result import Result
+from regard.wording import count_of
 
-__all__ = ["SHARD_SIZE", "EmbedProgress", "EmbedResult", "embed_file", "partial_folder"]
+__all__ = ["SHARD_SIZE", "EmbedProgress", "EmbedResult", "embed_events", "embed_file", "partial_folder"]
 
 SHARD_SIZE = 4096
+# In memory at once: characters of text, or floats of token vectors if every character were a token.
+CHARACTERS = 1 << 22
+FLOATS = 1 << 26
+
+Source = str | os.PathLike[str] | Sequence[str]
 
 
-@dataclass(frozen=True)
-class EmbedProgress:
-    """`done` of `rows` texts are embedded, `resumed` of them by an earlier run."""
+class EmbedProgress(Progress):
+    """`done` of `total` texts are embedded in this run; an earlier run had embedded `resumed` others."""
 
-    done: int
-    rows: int
+    type: Literal["embed_progress"] = "embed_progress"  # type: ignore[assignment]
+    stage: str = "embedding"
     resumed: int
 
 
-@dataclass(frozen=True)
-class EmbedResult:
-    """What was done: `cut` texts lost their end, `windowed` ones came in pieces, `blank` ones are zeros or skipped.
+class EmbedResult(Result):
+    """`cut` texts were truncated, `windowed` ones were embedded in windows, `blank` ones are zeros or skipped.
 
-    `limit` is the most tokens that a text could have. `seconds` are those of embedding and writing: loading the model
-    and checking the input come before. `already_done`: an earlier run had written all of it, and nothing was embedded.
+    `max_length` is the limit in tokens. `seconds` cover embedding and writing, not loading the model and checking the
+    input. `already_done`: an earlier run had written the output, and nothing was embedded. Without an output file,
+    `vectors` holds the embeddings.
     """
 
-    output: Path
+    output: Path | None
     rows: int
     width: int
+    model: str
+    layers: str
     pooling: str
-    max_length: int | None
     cut: int
     windowed: int
     blank: int
     resumed: int
     seconds: float
-    already_done: bool = False
+    max_length: int | None = Field(None, exclude=True)
+    already_done: bool = Field(False, exclude=True)
+    vectors: Any = Field(None, exclude=True)
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def texts_per_second(self) -> float:
         return (self.rows - self.resumed) / max(self.seconds, 1e-9)
 
+    def to_dict(self) -> dict[str, Any]:
+        vectors = {} if self.vectors is None else {"vectors": self.vectors.tolist()}
+        return {**super().to_dict(), **vectors}
+
+    def to_text(self) -> str:
+        if self.vectors is not None:
+            return "\n".join("\t".join(f"{value:.6g}" for value in row) for row in self.vectors)
+        return f"{self.output}: {count_of(self.rows, 'text')}, {self.width} wide, pooling {self.pooling}"
+
+    def notes(self, blank: BlankLines) -> list[str]:
+        """What happened to texts that are too long or blank."""
+        notes = []
+        if self.already_done:
+            notes.append(
+                f"{self.output} is finished and intact: nothing was embedded; --restart embeds all texts again"
+            )
+        long = f"of {self.rows:,} texts had more than {self.max_length} tokens and were"
+        if self.cut:
+            notes.append(f"{self.cut:,} {long} cut; --long windows embeds all of them")
+        if self.windowed:
+            notes.append(f"{self.windowed:,} {long} embedded in windows")
+        if self.blank:
+            notes.append(f"{self.blank:,} blank lines {'were skipped' if blank == 'skip' else 'are rows of zeros'}")
+        return notes
+
 
 def embed_file(
-    source: str | os.PathLike[str],
-    output: str | os.PathLike[str],
+    source: Source,
+    output: str | os.PathLike[str] | None,
+    *,
+    on_progress: Callable[[EmbedProgress], None] = lambda progress: None,
+    on_damaged: Callable[[str], None] = lambda problem: None,
+    **options: Any,
+) -> EmbedResult:
+    """`embed_events` run to its end, with the same options; damage that is found is reported to `on_damaged`."""
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, EmbedProgress):
+            on_progress(event)
+        elif isinstance(event, DamageNote):
+            on_damaged(event.message)
+
+    return drain(embed_events(source, output, **options), on_event)
+
+
+class DamageNote(Note):
+    """Damage that is repaired by embedding again."""
+
+
+def embed_events(
+    source: Source,
+    output: str | os.PathLike[str] | None,
     *,
     model: str | os.PathLike[str] = DEFAULT_MODEL,
     layers: int | str = -1,
@@ -79,27 +142,25 @@ def embed_file(
     device: str = "auto",
     shard_size: int = SHARD_SIZE,
     restart: bool = False,
-    on_progress: Callable[[EmbedProgress], None] = lambda progress: None,
-    on_damaged: Callable[[str], None] = lambda problem: None,
-) -> EmbedResult:
-    """Embed the texts of a file, one a line or one column of it, into a .npy, .npz or .parquet file.
+) -> Generator[Event, None, EmbedResult]:
+    """Embed the texts of a list, of a file (one per line) or of one of its columns into a .npy, .npz or .parquet file.
 
-    What can be wrong with the input or the settings is found before the long work. Finished shards of `shard_size`
-    texts lie in `output` + ".partial" until the end: after a crash the same call goes on behind them, and a call with
-    other settings is refused unless `restart` throws them away. Standard input (`-`) cannot be continued.
+    Errors in the input or the settings are found before the long work. Finished shards of `shard_size` texts are kept
+    in `output` + ".partial" until the end: after a crash the same call continues, and a call with other settings is
+    refused unless `restart` discards them. Standard input (`-`) cannot be continued.
 
-    The finished run leaves a record of itself in `output` + ".regard.json": the same call again finds `output` intact
-    and embeds nothing, unless `restart`. Damage that is found, and made good by embedding again, is described to
-    `on_damaged`.
+    A finished run leaves a record in `output` + ".regard.json": the same call again finds `output` intact and embeds
+    nothing, unless `restart`. Without an output the vectors are returned in memory.
     """
-    output = Path(output)
+    target = None if output is None else Path(output)
     if shard_size < 1:
         raise InputError(f"shard_size is {shard_size}; expected a number of texts, at least 1")
-    outputs.check(output)
-    with tempfile.TemporaryFile("w+", encoding="utf-8", dir=output.parent) as spool:
+    if target is not None:
+        outputs.check(target)
+    with tempfile.TemporaryFile("w+", encoding="utf-8", dir=None if target is None else target.parent) as spool:
         texts = scan_texts(source, column=column, blank=blank, spool=spool)
         folder = find_folder(model)
-        ready = load_engine(
+        engine = load_engine(
             folder,
             layers=layers,
             pooling=pooling,
@@ -108,84 +169,178 @@ def embed_file(
             long=long,
             device=device,
         )
-        outputs.check_pooling(output, ready.pooling)
+        if target is not None:
+            outputs.check_pooling(target, engine.pooling)
+        elif engine.pooling == "none":
+            raise InputError("pooling none gives a vector per token: name an output file, or use regard.Embedder")
         if long == "error":
-            check(ready, iter(texts), texts.name)
-        settings = {
-            "layers": str(layers),
-            "pooling": ready.pooling,
-            "normalize": normalize,
-            "max_length": ready.max_length,
-            "column": None if column is None else str(column),
-            "long": long,
-            "blank": blank,
-            "shard_size": shard_size,
-        }
-        record = manifest(texts=texts.digest, model=folder, continuable=texts.rereadable, settings=settings)
-        with locked_shard_folder(partial_folder(output), record, restart=restart) as partial:
-            started = time.perf_counter()
-            over = None if restart or not texts.rereadable else finished.read(output, record, on_damaged)
-            already_done, resumed = over is not None, texts.rows
-            if over is None:
-                resumed = _embed(ready, texts, partial, shard_size, on_progress, on_damaged)
-                over = sum(int(block["long"].sum()) for block in partial.blocks("long"))
-                finished.remove(output)
-                outputs.write(
-                    output, partial.blocks, rows=texts.rows, width=ready.width, tokens=ready.pooling == "none"
-                )
-                if texts.rereadable:
-                    finished.write(output, record, long=over)
-            partial.clear()
+            _check_texts(engine, iter(texts), texts.name)
+        started = time.perf_counter()
+        vectors, resumed, already_done = None, 0, False
+        if target is None:
+            vectors, not_fitting = yield from _embed_in_memory(engine, texts)
+        else:
+            settings = {
+                "layers": str(layers),
+                "pooling": engine.pooling,
+                "normalize": normalize,
+                "max_length": engine.max_length,
+                "column": None if column is None else str(column),
+                "long": long,
+                "blank": blank,
+                "shard_size": shard_size,
+            }
+            record = manifest(texts=texts.digest, model=folder, continuable=texts.rereadable, settings=settings)
+            with locked_shard_folder(partial_folder(target), record, restart=restart) as shards:
+                started = time.perf_counter()
+                damage: list[str] = []
+                finished = None if restart or not texts.rereadable else read_finished(target, record, damage.append)
+                yield from (DamageNote(message=problem) for problem in damage)
+                if finished is not None:
+                    not_fitting, resumed, already_done = finished, texts.rows, True
+                else:
+                    resumed = yield from _embed_shards(engine, texts, shards, shard_size)
+                    not_fitting = sum(int(block["long"].sum()) for block in shards.blocks("long"))
+                    record_path(target).unlink(missing_ok=True)  # it describes the previous output
+                    tokens = engine.pooling == "none"
+                    outputs.write(target, shards.blocks, rows=texts.rows, width=engine.width, tokens=tokens)
+                    if texts.rereadable:
+                        write_finished(target, record, long=not_fitting)
+                shards.clear()
     return EmbedResult(
-        output=output,
+        output=target,
         rows=texts.rows,
-        width=ready.width,
-        pooling=ready.pooling,
-        max_length=ready.max_length,
-        cut=over if long == "cut" else 0,
-        windowed=over if long == "windows" else 0,
+        width=engine.width,
+        model=os.fspath(model),
+        layers=str(layers),
+        pooling=engine.pooling,
+        max_length=engine.max_length,
+        cut=not_fitting if long == "cut" else 0,
+        windowed=not_fitting if long == "windows" else 0,
         blank=texts.blank,
         resumed=resumed,
         seconds=time.perf_counter() - started,
         already_done=already_done,
+        vectors=vectors,
     )
 
 
 def partial_folder(output: str | os.PathLike[str]) -> Path:
-    """Where the finished shards of an output lie until it is written."""
+    """Where the finished shards of an output are kept until it is written."""
     output = Path(output)
     return output.with_name(output.name + ".partial")
 
 
-def _embed(
-    ready: EmbeddingEngine,
-    texts: InputTexts,
-    partial: ShardFolder,
-    size: int,
-    tell: Callable[[EmbedProgress], None],
-    on_damaged: Callable[[str], None],
-) -> int:
-    """Make the shards that are missing or damaged; returns how many rows were there already."""
+def _embed_in_memory(
+    engine: EmbeddingEngine, texts: InputTexts
+) -> Generator[Event, None, tuple[NDArray[np.float32], int]]:
+    vectors, long = [], 0
+    for item in _blocks(engine, iter(texts), texts.name):
+        if isinstance(item, int):
+            yield EmbedProgress(done=item, total=texts.rows, resumed=0)
+        else:
+            vectors.append(item["vectors"])
+            long += int(item["long"].sum())
+    return np.concatenate(vectors), long
+
+
+def _embed_shards(
+    engine: EmbeddingEngine, texts: InputTexts, shards: ShardFolder, size: int
+) -> Generator[Event, None, int]:
+    """Embed the shards that are missing or damaged; returns the number of rows that were finished before."""
     sizes = {number: min(size, texts.rows - number * size) for number in range(-(-texts.rows // size))}
-    partial.remove_damaged(sizes, on_damaged)
-    there = set(partial.finished())
-    done = resumed = sum(rows for number, rows in sizes.items() if number in there)
-
-    def count(more: int) -> None:
-        tell(EmbedProgress(done + more, texts.rows, resumed))
-
-    count(0)
+    damage: list[str] = []
+    shards.remove_damaged(sizes, damage.append)
+    yield from (DamageNote(message=problem) for problem in damage)
+    present = set(shards.finished())
+    resumed = sum(rows for number, rows in sizes.items() if number in present)
+    if resumed:
+        yield Note(message=f"continuing behind {resumed:,} of {texts.rows:,} texts")
+    if not texts.rereadable:
+        yield Note(message=f"{texts.name} is read once: if this run is interrupted, it cannot be continued")
+    done, total = 0, texts.rows - resumed
+    yield EmbedProgress(done=0, total=total, resumed=resumed)
     rows = iter(texts)
     try:
         for number in sizes:
             shard = islice(rows, size)
-            if number in there:
+            if number in present:
                 deque(shard, maxlen=0)
                 continue
-            partial.write(number, blocks(ready, shard, texts.name, count))
+            for count in shards.write(number, _blocks(engine, shard, texts.name)):
+                yield EmbedProgress(done=done + count, total=total, resumed=resumed)
             done += sizes[number]
-        next(rows, None)  # behind the last text, where a change of the input shows
+        next(rows, None)  # after the last text, a changed input is noticed
     except InputChanged:
-        partial.clear()
+        shards.clear()
         raise
     return resumed
+
+
+def _check_texts(engine: EmbeddingEngine, rows: Iterator[NumberedText], name: str) -> None:
+    """Refuse the first text that the engine would refuse, by its line."""
+    for group in _groups(rows, CHARACTERS):
+        with _line_named(name, group):
+            engine.check_texts([text for _, text in group if not is_blank(text)])
+
+
+def _blocks(engine: EmbeddingEngine, rows: Iterator[NumberedText], name: str) -> Iterator[Block | int]:
+    """Embed rows: yields the number of finished rows so far, and blocks as they are complete."""
+    done, tokens = 0, engine.pooling == "none"
+    for group in _groups(rows, FLOATS // engine.width if tokens else CHARACTERS):
+        before = engine.truncated
+        with _line_named(name, group):
+            if tokens:
+                block = _token_block(engine, group)
+            else:
+                indices = [index for index, (_, text) in enumerate(group) if not is_blank(text)]
+                vectors = np.zeros((len(group), engine.width), dtype=np.float32)
+                steps = engine.embed_steps([group[index][1] for index in indices])
+                try:
+                    while True:
+                        yield done + next(steps)
+                except StopIteration as end:
+                    vectors[indices] = end.value
+                block = {"vectors": vectors}
+        lines = np.array([line for line, _ in group])
+        yield {**block, "lines": lines, "long": np.array([engine.truncated - before])}
+        done += len(group)
+        yield done
+
+
+def _token_block(engine: EmbeddingEngine, group: list[NumberedText]) -> Block:
+    """Blank texts have no tokens."""
+    texts = engine.embed_tokens([text for _, text in group if not is_blank(text)])
+    lengths = iter([len(one.tokens) for one in texts])
+    empty = np.zeros(0, dtype=np.int32)
+    return {
+        "lengths": np.array([0 if is_blank(text) else next(lengths) for _, text in group]),
+        "vectors": np.concatenate([np.zeros((0, engine.width), dtype=np.float32), *(one.vectors for one in texts)]),
+        "offsets": np.concatenate([empty.reshape(0, 2), *(one.offsets for one in texts)]).astype(np.int32),
+        "words": np.concatenate([empty, *(one.words for one in texts)]).astype(np.int32),
+        "tokens": pack_tokens([token for one in texts for token in one.tokens]),
+    }
+
+
+def _groups(rows: Iterator[NumberedText], budget: int) -> Iterator[list[NumberedText]]:
+    """Lists of rows with at most `budget` characters, or of one row."""
+    group: list[NumberedText] = []
+    room = budget
+    for line, text in rows:
+        if group and len(text) > room:
+            yield group
+            group, room = [], budget
+        group.append((line, text))
+        room -= len(text)
+    if group:
+        yield group
+
+
+@contextmanager
+def _line_named(name: str, group: list[NumberedText]) -> Iterator[None]:
+    """Add the line to the error about a text."""
+    try:
+        yield
+    except TextError as error:
+        line = [line for line, text in group if not is_blank(text)][error.index]
+        raise InputError(f"{name} line {line} {error.reason}") from None

@@ -24,11 +24,6 @@ from regard.text import Tokenizer
 __all__ = ["Embedder", "TokenVectors", "load_engine"]
 
 
-# The default, known by identity: it gives way to what a sentence-transformers folder states, where "mean" from a user
-# does not. It has to be a plain str: scikit-learn takes no other kind of default.
-POOLING = "".join(("me", "an"))
-
-
 def load_engine(
     model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None] = DEFAULT_MODEL,
     *,
@@ -68,7 +63,7 @@ class Embedder(EstimatorParameters):
         model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None] = DEFAULT_MODEL,
         *,
         layers: int | str = -1,
-        pooling: str = POOLING,
+        pooling: str | None = None,
         normalize: bool = False,
         max_length: int | None = None,
         device: str = "auto",
@@ -96,7 +91,7 @@ class Embedder(EstimatorParameters):
 
     def _engine(self) -> EmbeddingEngine:
         """The loaded model, kept until a parameter changes; never copied or pickled with the estimator."""
-        wanted = self.get_params() | ({"pooling": None} if self.pooling is POOLING else {})
+        wanted = self.get_params()
         held: tuple[Any, EmbeddingEngine] | None = self.__dict__.get("_held")
         if held is None or held[0] != wanted:
             held = wanted, load_engine(**wanted)
@@ -104,10 +99,7 @@ class Embedder(EstimatorParameters):
         return held[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.get_params().items() if value is not POOLING}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update({"pooling": POOLING} | state)
+        return self.get_params()
 
     def __sklearn_is_fitted__(self) -> bool:
         return True

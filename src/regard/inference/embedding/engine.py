@@ -5,7 +5,7 @@ Texts are packed without padding, so a text's vector does not depend on its neig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 from regard.data.batch import collate, group_by_token_budget
 from regard.errors import InputError, check_choice
+from regard.events import drain
+from regard.inference.windows import split_special_tokens
 from regard.layers import LayerSelection
 from regard.nn.masks import Packed, first_tokens, length_groups
 from regard.text import Tokenizer
@@ -44,14 +46,14 @@ class TokenVectors:
 
 
 class TextError(InputError):
-    """One of the texts cannot be embedded: `place` says which, from 0, so that a caller can name its line."""
+    """The text at `index` cannot be embedded; a caller can name its line."""
 
     def __init__(self, index: int, reason: str) -> None:
         super().__init__(index, reason)
-        self.place, self.reason = index, reason
+        self.index, self.reason = index, reason
 
     def __str__(self) -> str:
-        return f"text {self.place + 1} {self.reason}"
+        return f"text {self.index + 1} {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,11 @@ class EmbeddingEngine:
         self._pieces(texts)
 
     def embed(self, texts: Sequence[str], *, on_progress: Callable[[int], None] | None = None) -> NDArray[np.float32]:
-        """One vector a text, float32 (n, width), in the order that came. `done` hears how many are finished so far."""
+        """One vector per text, float32 (n, width), in order; `on_progress` gets the number of finished texts."""
+        return drain(self.embed_steps(texts), on_progress)
+
+    def embed_steps(self, texts: Sequence[str]) -> Generator[int, None, NDArray[np.float32]]:
+        """`embed` in steps, one per batch: yields the number of finished texts and returns the vectors."""
         if self.pooling == "none":
             raise InputError('pooling "none" gives one vector a token: call tokens() instead')
         pieces = self._pieces(texts)
@@ -126,8 +132,7 @@ class EmbeddingEngine:
         for group, hidden, layout in self._run(pieces.ids):
             vectors[group] = self._pool(hidden, layout).float().cpu().numpy()
             finished += len(group)
-            if on_progress is not None:
-                on_progress(len(texts) * finished // len(pieces.ids))
+            yield len(texts) * finished // len(pieces.ids)
         if len(pieces.ids) > len(texts):
             vectors = self._joined(vectors, pieces, len(texts))
         if self.normalize:
@@ -192,10 +197,7 @@ class EmbeddingEngine:
 
     def _windows(self, text: str) -> list[list[int]]:
         """A long text as pieces that fit, each with the special tokens a text of its own would have."""
-        encoding = self.tokenizer.encode(text)
-        inner = [i for i, special in enumerate(encoding.special) if not special]
-        before, after = encoding.ids[: inner[0]], encoding.ids[inner[-1] + 1 :]
-        body = encoding.ids[inner[0] : inner[-1] + 1]
+        before, body, after = split_special_tokens(self.tokenizer.encode(text))
         assert self.max_length is not None
         size = self.max_length - len(before) - len(after)
         return [before + body[i : i + size] + after for i in range(0, len(body), size)]

@@ -1,51 +1,95 @@
-"""What unfinished or finished work belongs to: the texts, the model and the settings, and how two such records differ.
+"""Records of bulk embedding: what unfinished or finished work belongs to, and whether a repeated run has work to do.
 
-Knows JSON values and the files of a model folder, by their bytes only.
+A record names the texts, the files of the model and the settings. A finished run leaves it in OUT.regard.json together
+with the checksum of its output.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from regard.files.checksums import sha256_of_all
+from regard.errors import InputError
+from regard.files.checksums import CHECKSUMS, sha256_of, sha256_of_all
+from regard.files.disk import atomic_write
 from regard.files.folder_lock import describe_changes
+from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 
-__all__ = ["Manifest", "differences", "fingerprint", "manifest"]
+__all__ = ["Manifest", "differences", "fingerprint", "manifest", "read_finished", "record_path", "write_finished"]
 
 Manifest = Mapping[str, object]
 
-FORMAT = 2  # 1 knew large files by samples of them
+FORMAT = 2  # format 1 identified large files by samples
 PARTS = {"format": "Regard's version", "input": "the texts", "model": "the model's files"}
 
 
 def manifest(*, texts: str, model: Path, continuable: bool, settings: Mapping[str, object]) -> Manifest:
-    """The record of a job, as JSON holds it."""
+    """The record of a job. The model must have been loaded, which verifies its files (see `fingerprint`)."""
     return {
         "format": FORMAT,
         "continuable": continuable,
         "input": texts,
-        "model": fingerprint(model),
+        "model": fingerprint(model, verified=True),
         "settings": dict(settings),
     }
 
 
 def differences(old: Manifest, new: Manifest) -> list[str]:
-    """What of an old record is otherwise in the new one, in words; empty where the work can go on."""
-    found = [f"{words} changed" for key, words in PARTS.items() if old.get(key) != new[key]]
+    """How an old record differs from a new one, in words; empty if the work can be continued."""
+    changed = [f"{words} changed" for key, words in PARTS.items() if old.get(key) != new[key]]
     before, now = old.get("settings"), new["settings"]
     assert isinstance(now, dict)
     if not isinstance(before, dict):
-        return found or ["the record is damaged"]
-    return found + describe_changes(before, now)
+        return changed or ["the record is damaged"]
+    return changed + describe_changes(before, now)
 
 
-def fingerprint(folder: Path) -> str:
-    """A hash of all bytes of a model folder's files: no two models have the same."""
+def fingerprint(folder: Path, *, verified: bool = False) -> str:
+    """A hash of the contents of a model folder: different models have different fingerprints.
+
+    `verified`: loading the model has just compared its files with checksums.json, so these are not hashed again.
+    """
     names = [path for path in folder.iterdir() if path.suffix in (".json", ".txt", ".safetensors", ".bin")]
     paths = [path for path in sorted([*names, folder / "1_Pooling" / "config.json"]) if path.is_file()]
+    listed = read_json(folder / CHECKSUMS) if verified and (folder / CHECKSUMS).is_file() else {}
+    known = {folder / name: str(value).removeprefix("sha256:") for name, value in listed.items()}
+    unknown = [path for path in paths if path not in known]
+    hashes = known | dict(zip(unknown, sha256_of_all(unknown), strict=True))
     digest = hashlib.sha256()
-    for path, content in zip(paths, sha256_of_all(paths), strict=True):
-        digest.update(f"{path.relative_to(folder).as_posix()}:{content}\n".encode())
+    for path in paths:
+        digest.update(f"{path.relative_to(folder).as_posix()}:{hashes[path]}\n".encode())
     return digest.hexdigest()
+
+
+def record_path(output: Path) -> Path:
+    """Where a finished run leaves its record."""
+    return output.with_name(output.name + ".regard.json")
+
+
+def write_finished(output: Path, job: Manifest, *, long: int) -> None:
+    """Record that `output` holds the vectors of a job in which `long` texts did not fit."""
+    record = {"job": dict(job), "long": long, "bytes": output.stat().st_size, "sha256": sha256_of(output)}
+    atomic_write(record_path(output), json_bytes(with_checksum(record)))
+
+
+def read_finished(output: Path, job: Manifest, on_damaged: Callable[[str], None]) -> int | None:
+    """The number of texts of this job that did not fit, if `output` holds its vectors unchanged; None otherwise.
+
+    A damaged record or output is reported to `on_damaged`.
+    """
+    path = record_path(output)
+    if not path.is_file() or not output.is_file():
+        return None
+    try:
+        record = read_checked_json(path)
+    except InputError as error:
+        on_damaged(f"{error}; the texts are embedded again")
+        return None
+    recorded, long = record.get("job"), record.get("long")
+    if not isinstance(recorded, dict) or not isinstance(long, int) or differences(recorded, job):
+        return None
+    if output.stat().st_size != record.get("bytes") or sha256_of(output) != record.get("sha256"):
+        on_damaged(f"{output} is not what the finished run wrote: damaged or changed; the texts are embedded again")
+        return None
+    return long

@@ -15,7 +15,7 @@ import numpy as np
 
 from regard.errors import InputError, RegardError, suggest
 from regard.files.disk import replace_file
-from regard.inference.embedding.blocks import Block, Column, unpack_tokens
+from regard.inference.embedding.shards import Block, Column, unpack_tokens
 
 __all__ = ["check", "check_pooling", "write"]
 

@@ -1,54 +1,129 @@
-"""Unfinished work on the disk: the folder OUT.partial with its record, its finished shards and its lock.
+"""Unfinished bulk embedding on disk: the folder OUT.partial with its record, its lock and its finished shards.
 
-Knows names and renames; `unfinished` knows the lock. A shard is whole or not there, so what a killed process
-leaves can be continued.
+A shard is an .npz file of blocks; a block is a few thousand rows as named arrays. Shards are written and read one
+member at a time and never held in memory as a whole. A shard is complete or absent, so work can continue after a kill.
+
+Every block has `lines` (n) and `long` (1: the number of texts that did not fit), and either `vectors` (n, W) or, for
+tokens, `lengths` (n), `vectors` (N, W), `offsets` (N, 2), `words` (N) and `tokens` (strings as bytes of JSON).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from regard.errors import InputError, RegardError
 from regard.files.disk import atomic_write, replace_file
 from regard.files.folder_lock import LOCK, lock_folder
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.files.output_folder import foreign_entries
-from regard.inference.embedding.blocks import Block, check_blocks, read_blocks, write_blocks
 from regard.inference.embedding.manifest import Manifest, differences
 
-__all__ = ["ShardFolder", "locked_shard_folder"]
+__all__ = [
+    "Block",
+    "Column",
+    "ShardFolder",
+    "check_blocks",
+    "locked_shard_folder",
+    "pack_tokens",
+    "read_blocks",
+    "unpack_tokens",
+    "write_blocks",
+]
+
+Column = NDArray[Any]
+Block = dict[str, Column]
+Event = TypeVar("Event")
 
 RECORD = "manifest.json"
 SHARD = re.compile(r"(\d{6,})\.npz")
 OURS = re.compile(rf"{RECORD}|{LOCK}|{SHARD.pattern}|\..+\.partial(\.\w+)?")  # the last: left by a killed process
+AGAIN = "delete this file and run the same command again"
+# What reading a damaged archive can raise.
+DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile)
+
+
+def write_blocks(path: Path, items: Iterable[Block | Event]) -> Iterator[Event]:
+    """Write a shard, one block at a time. Items that are not blocks are events: they are yielded to the caller."""
+    number = 0
+    with zipfile.ZipFile(path, "w") as archive:
+        for item in items:
+            if not isinstance(item, dict):
+                yield item
+                continue
+            for name, column in item.items():
+                with archive.open(f"{number}.{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, column, allow_pickle=False)
+            number += 1
+
+
+def check_blocks(path: Path, rows: int) -> None:
+    """RegardError unless a shard is intact: every array has a checksum, and there must be `rows` rows."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except DAMAGE as error:
+        raise RegardError(f"{path} is damaged ({error}); {AGAIN}") from error
+    if damaged is not None:
+        raise RegardError(f"{path} is damaged (the checksum of {damaged} differs); {AGAIN}")
+    count = sum(len(block["lines"]) for block in read_blocks(path, "lines"))
+    if count != rows:
+        raise RegardError(f"{path} is damaged: it holds {count:,} rows, expected {rows:,}; {AGAIN}")
+
+
+def read_blocks(path: Path, *columns: str) -> Iterator[Block]:
+    """The blocks of a shard, with the given columns only."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            number = 0
+            while f"{number}.lines" in archive:
+                yield {name: archive[f"{number}.{name}"] for name in columns}
+                number += 1
+    except DAMAGE as error:
+        raise RegardError(f"{path} is damaged ({error}); {AGAIN}") from error
+
+
+def pack_tokens(tokens: list[str]) -> Column:
+    """Strings as an array; numpy's string arrays need the size of the longest string for each."""
+    return np.frombuffer(json.dumps(tokens).encode("ascii"), dtype=np.uint8)
+
+
+def unpack_tokens(column: Column) -> list[str]:
+    tokens: list[str] = json.loads(column.tobytes())
+    return tokens
 
 
 class ShardFolder:
-    """A folder of finished shards that this process holds; made by `hold`."""
+    """A folder of finished shards that this process has locked; made by `locked_shard_folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def finished(self) -> list[int]:
-        """The numbers of the shards that are there."""
+        """The numbers of the finished shards."""
         return sorted(int(match[1]) for name in os.listdir(self.folder) if (match := SHARD.fullmatch(name)))
 
-    def write(self, number: int, blocks: Iterable[Block]) -> None:
-        """Put a shard in its place once it is whole."""
+    def write(self, number: int, items: Iterable[Block | Event]) -> Iterator[Event]:
+        """Write a shard that appears once it is complete; items that are not blocks are yielded to the caller."""
         with replace_file(self._shard(number)) as temporary:
-            write_blocks(temporary, blocks)
+            yield from write_blocks(temporary, items)
 
     def blocks(self, *columns: str) -> Iterator[Block]:
-        """All blocks in the order of the input, with the columns that are asked for."""
+        """All blocks in the order of the input, with the given columns only."""
         for number in self.finished():
             yield from read_blocks(self._shard(number), *columns)
 
     def remove_damaged(self, sizes: Mapping[int, int], on_damaged: Callable[[str], None]) -> None:
-        """Delete the shards that are not whole, each described to `on_damaged`; `sizes` are the rows of all shards."""
+        """Delete damaged shards and report each; `sizes` maps shard numbers to their rows."""
         for number in self.finished():
             try:
                 check_blocks(self._shard(number), sizes.get(number, 0))
@@ -57,13 +132,13 @@ class ShardFolder:
                 self._shard(number).unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Throw the shards away, and last the record, by which they are known to be Regard's; the lock stays."""
+        """Delete the shards and, last, the record that marks them as Regard's; the lock stays."""
         for name in sorted(os.listdir(self.folder), key=RECORD.__eq__):
             if name != LOCK and OURS.fullmatch(name):
                 (self.folder / name).unlink(missing_ok=True)
 
     def begin(self, record: Manifest, *, restart: bool) -> None:
-        """Go on with the work that lies here if it is of the same record; never mix it with another's."""
+        """Continue unfinished work with the same record; never mix it with other work."""
         path = self.folder / RECORD
         if restart or not path.exists():
             self.clear()
@@ -72,15 +147,15 @@ class ShardFolder:
         atomic_write(path, json_bytes(with_checksum(record)))
 
     def _compare(self, path: Path, record: Manifest) -> None:
-        remedy = "Use another output, or throw that work away: --restart, or delete the folder"
+        remedy = "Use another output, or discard that work: --restart, or delete the folder"
         try:
             old = read_checked_json(path)
         except InputError as error:
             raise InputError(f"{self.folder} holds unfinished work, but {error}. {remedy}") from None
         if not old.get("continuable"):
             self.clear()
-        elif found := differences(old, record):
-            raise InputError(f"{self.folder} holds unfinished work of another job: {'; '.join(found)}. {remedy}")
+        elif changes := differences(old, record):
+            raise InputError(f"{self.folder} holds unfinished work of another job: {'; '.join(changes)}. {remedy}")
 
     def _shard(self, number: int) -> Path:
         return self.folder / f"{number:06d}.npz"
@@ -88,36 +163,36 @@ class ShardFolder:
 
 @contextmanager
 def locked_shard_folder(folder: Path, record: Manifest, *, restart: bool = False) -> Iterator[ShardFolder]:
-    """The folder for as long as the work lasts, with what an earlier run of the same record left in it.
+    """The folder while the work lasts, with the shards of an earlier run that has the same record.
 
-    It stays behind only if there is something in it to go on with.
+    It remains only if it holds something to continue with.
     """
-    # The record is the first file of the folder, so that what lies in one without a record is not Regard's.
+    # The record is the first file of the folder, so files in a folder without a record are not Regard's.
     present = foreign_entries(folder)
-    strange = [name for name in present if RECORD not in present or not OURS.fullmatch(name)]
-    if strange:
-        raise InputError(f"{folder} is in the way: it holds {strange[0]!r}; move it, or use another output")
+    foreign = [name for name in present if RECORD not in present or not OURS.fullmatch(name)]
+    if foreign:
+        raise InputError(f"{folder} is in the way: it holds {foreign[0]!r}; move it, or use another output")
     _refuse_foreign_record(folder / RECORD)
     with lock_folder(folder):
-        partial = ShardFolder(folder)
-        partial.begin(record, restart=restart)
+        shards = ShardFolder(folder)
+        shards.begin(record, restart=restart)
         try:
-            yield partial
+            yield shards
         finally:
-            if not record["continuable"] or not partial.finished():
-                partial.clear()
+            if not record["continuable"] or not shards.finished():
+                shards.clear()
                 (folder / LOCK).unlink(missing_ok=True)
-                with suppress(OSError):  # something was put there meanwhile, and is not ours to remove
+                with suppress(OSError):  # another process put something there, which is not ours to remove
                     folder.rmdir()
 
 
 def _refuse_foreign_record(path: Path) -> None:
-    """InputError for a manifest.json of something else; one that cannot be read is reported later."""
+    """InputError for a manifest.json of another program; one that cannot be read is reported later."""
     try:
-        found = read_checked_json(path)
+        record = read_checked_json(path)
     except InputError:
         return
-    if type(found.get("continuable")) is not bool:
+    if type(record.get("continuable")) is not bool:
         raise InputError(
             f"{path.parent} is in the way: Regard did not write its {path.name}; move it, or use another output"
         )

@@ -1,6 +1,6 @@
-"""The texts of an input, read twice: once to check, count and hash them, once to embed them.
+"""The input of bulk embedding, read twice: first to check, count and hash the texts, then to embed them.
 
-Knows lines and blanks; knows no model. What can be read only once is copied to a file that the caller lends.
+An input that can be read only once is copied to a temporary file of the caller.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,18 +21,18 @@ from regard.errors import InputError, check_choice
 __all__ = ["BlankLines", "InputChanged", "InputTexts", "NumberedText", "is_blank", "scan_texts"]
 
 BlankLines = Literal["error", "zero", "skip"]
-NumberedText = tuple[int, str]  # the number of a line, from 1, and the text on it
+NumberedText = tuple[int, str]  # line number from 1, and the text
 
 
 class InputChanged(InputError):
-    """The input is not what it was when it was scanned."""
+    """The input has changed since it was scanned."""
 
 
 @dataclass(frozen=True)
 class InputTexts:
-    """An input that was read once and found good: `rows` texts, and `blank` blank ones, which are rows unless skipped.
+    """A checked input: `rows` texts, and `blank` blank ones, which are rows unless they are skipped.
 
-    `again`: whether another process could read it again, or it was read from a pipe and is gone.
+    `rereadable`: another process can read it again; standard input or a pipe cannot.
     """
 
     name: str
@@ -45,7 +45,7 @@ class InputTexts:
     read: Callable[[], Iterator[NumberedText]]
 
     def __iter__(self) -> Iterator[NumberedText]:
-        """The rows once more. Lines added behind them are left alone; any other change is an error, at the end."""
+        """The rows again. Lines appended meanwhile are ignored; any other change is an error, raised at the end."""
         digest, trouble = hashlib.sha256(), ""
         try:
             for line, text in islice(self.read(), self.lines):
@@ -61,13 +61,23 @@ class InputTexts:
 
 
 def scan_texts(
-    path: str | os.PathLike[str], *, column: str | int | None = None, blank: BlankLines = "error", spool: IO[str]
+    source: str | os.PathLike[str] | Sequence[str],
+    *,
+    column: str | int | None = None,
+    blank: BlankLines = "error",
+    spool: IO[str],
 ) -> InputTexts:
-    """Read all of the input. What is no regular file (standard input, a pipe) goes to `spool` for the second time."""
+    """Read a list of texts or a file. Standard input or a pipe is copied to `spool` for the second time."""
     check_choice("way with blank lines", blank, get_args(BlankLines))
-    name, digest, again = display_name(path), hashlib.sha256(), Path(path).is_file()
+    if isinstance(source, str | os.PathLike):
+        name, again = display_name(source), Path(source).is_file()
+        read: Callable[[], Iterator[NumberedText]] = lambda: read_text_column(source, column=column)  # noqa: E731
+    else:
+        name, again, texts = "the list of texts", True, source
+        read = lambda: enumerate(texts, start=1)  # noqa: E731
+    digest = hashlib.sha256()
     lines = blanks = 0
-    for line, text in read_text_column(path, column=column):
+    for line, text in read():
         lines += 1
         _feed(digest, line, text)
         if is_blank(text):
@@ -80,13 +90,12 @@ def scan_texts(
             spool.write(json.dumps((line, text)) + "\n")
     rows = lines - (blanks if blank == "skip" else 0)
     if not rows:
-        raise InputError(f"{name} {'holds blank lines only' if lines else 'is empty'}; expected one text a line")
+        raise InputError(f"{name} {'holds blank lines only' if lines else 'is empty'}; expected one text per line")
 
     def unspool() -> Iterator[NumberedText]:
         spool.seek(0)
         return (tuple(json.loads(row)) for row in spool)
 
-    read = (lambda: read_text_column(path, column=column)) if again else unspool
     return InputTexts(
         name=name,
         rows=rows,
@@ -95,7 +104,7 @@ def scan_texts(
         rereadable=again,
         lines=lines,
         skip=blank == "skip",
-        read=read,
+        read=read if again else unspool,
     )
 
 

@@ -102,6 +102,7 @@ class AttentionRecord(Result):
     """
 
     page_view: ClassVar[str | None] = "attention"
+    view_type: ClassVar[str | None] = "regard.interpret.attention.view:AttentionView"
 
     model: str = ""
     family: str

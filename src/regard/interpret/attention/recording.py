@@ -134,9 +134,8 @@ def _encoder_decoder(
     source_ids, truncated = _truncate(_encode(source, tokenizer, text), limit, end)
     if text_b is None:
         most = min(2 * len(source_ids) + 10, limit)
-        decoded = greedy_search(as_decoder(model), _tensor(model, source_ids), Padded(), end=end, max_new_tokens=most)[
-            0
-        ]
+        source_batch = _tensor(model, source_ids)
+        (decoded,) = greedy_search(as_decoder(model), source_batch, Padded(), end=end, max_new_tokens=most)
         target_ids = [*decoded.ids, end]
     else:
         target_ids, more = _truncate(_encode(target, tokenizer, text_b), limit, end)
@@ -149,9 +148,8 @@ def _encoder_decoder(
     texts = [text, target.decode(target_ids).strip() if text_b is None else text_b]
     columns, rows = axis_of_ids(source, source_ids, special=1), axis_of_ids(target, target_ids, special=1)
     if isinstance(model, Seq2Seq):
-        return _record(
-            model, texts, [maps_from_tape(tape, "lstm", rows, columns, part="decoder", site="cross")], truncated
-        )
+        cross = maps_from_tape(tape, "lstm", rows, columns, part="decoder", site="cross")
+        return _record(model, texts, [cross], truncated)
     inputs = shift_right(target.token(model.begin), rows)
     maps = [
         maps_from_tape(tape, "encoder", columns, columns, part="encoder", is_self_attention=True),

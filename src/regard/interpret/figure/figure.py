@@ -89,6 +89,7 @@ class Figure(Result):
     """
 
     page_view: ClassVar[str | None] = "figure"
+    view_type: ClassVar[str | None] = "regard.interpret.figure.view:FigureView"
 
     model: str
     family: str

@@ -8,17 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal
+
+from regard.interpret.figure.boxes import Box
 
 __all__ = ["BoxShape", "Connector", "FigureLayout", "StackFrame", "TextLabel", "lay_out"]
 
 WIDE, SIDE, GAP, MARGIN = 128, 78, 40, 8  # widths: of a box, beside it, between the halves, around all
 HIGH = {"attention": 44, "add": 24, "norm": 24, "ffn": 32}
-PLAIN, SPACE, FORK = (
-    28,
-    14,
-    26,
-)  # heights: of other boxes, between boxes, below an attention
+PLAIN, SPACE, FORK = 28, 14, 26  # heights: of other boxes, between boxes, below an attention
 RING = 9
 LINES = {
     "Masked Multi-Head Attention": ("Masked Multi-", "Head Attention"),
@@ -29,21 +27,6 @@ LINES = {
 }
 
 Role = Literal["flow", "residual", "memory", "positions"]
-
-
-class LayoutBox(Protocol):
-    """The fields of a box that the layout needs."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def part(self) -> str: ...
-    @property
-    def group(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def title(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -92,7 +75,7 @@ class FigureLayout:
     frames: list[StackFrame] = field(default_factory=list)
 
 
-def lay_out(boxes: Sequence[LayoutBox], *, depth: int, without: Collection[str] = ()) -> FigureLayout:
+def lay_out(boxes: Sequence[Box], *, depth: int, without: Collection[str] = ()) -> FigureLayout:
     """The layout of these boxes; removed residuals and positions have no lines."""
     parts = list(dict.fromkeys(box.part for box in boxes))
     layout = FigureLayout()
@@ -121,7 +104,7 @@ class _Half:
         self.cross: float | None = None
         self.depth = 1
 
-    def stack_boxes(self, boxes: Sequence[LayoutBox], *, depth: int) -> float:
+    def stack_boxes(self, boxes: Sequence[Box], *, depth: int) -> float:
         self.depth = depth
         self.layout.marks.append(TextLabel(self.middle, MARGIN + 8, self.label))
         self.y = self.from_ = MARGIN + 18
@@ -138,13 +121,13 @@ class _Half:
             self.y += SPACE + 22
         return self.y
 
-    def _plain(self, box: LayoutBox) -> None:
+    def _plain(self, box: Box) -> None:
         if box.kind == "positions":
             return self._positions(box)
         self._to(self.y + SPACE)
         self._shape(box, self.y + SPACE)
 
-    def _positions(self, box: LayoutBox) -> None:
+    def _positions(self, box: Box) -> None:
         """A circle with a plus on the line, and the box beside it."""
         middle = self.y + SPACE + RING
         self._to(middle - RING)
@@ -161,7 +144,7 @@ class _Half:
         self.layout.shapes.append(BoxShape(box.name, box.kind, LINES[box.title], edge, middle + 17, SIDE - 6, 34))
         self.y = self.from_ = middle + RING
 
-    def _frame(self, boxes: Sequence[LayoutBox]) -> None:
+    def _frame(self, boxes: Sequence[Box]) -> None:
         bottom = self.y + SPACE
         self.y = bottom
         begin = 0.0
@@ -204,7 +187,7 @@ class _Half:
     def _to(self, top: float) -> None:
         self.layout.lines.append(Connector((self.middle, self.from_, self.middle, top)))
 
-    def _shape(self, box: LayoutBox, bottom: float) -> None:
+    def _shape(self, box: Box, bottom: float) -> None:
         high = HIGH.get(box.kind, PLAIN)
         lines = LINES.get(box.title, (box.title,))
         self.layout.shapes.append(BoxShape(box.name, box.kind, lines, self.left, bottom + high, WIDE, high))

@@ -1,6 +1,6 @@
-"""What may come next: the likeliest tokens at one place of a text, and which of them the filters leave.
+"""The candidates for the next token: the likeliest tokens at one position, and which of them the filters keep.
 
-Knows logits and the stages of `Sampling`. Knows no model and no text; a function it is given spells tokens.
+Works on logits and the stages of `Sampling`; a function turns tokens into text.
 """
 
 from __future__ import annotations
@@ -11,20 +11,32 @@ from dataclasses import asdict, dataclass
 
 from torch import Tensor
 
-__all__ = ["TOP", "CandidateToken", "CandidateTokens", "candidate_tokens"]
+from regard.inference.generation.beam_search import Continuation
+from regard.inference.generation.text_stream import token_text
+from regard.inference.generation.trace import Trace
+from regard.text import Tokenizer
 
-TOP = 15  # bars at a place
-BEFORE = ("repetition", "temperature")  # filters that move probability and, above temperature 0, take none away
+__all__ = [
+    "BeamSearchProgress",
+    "CandidateRecorder",
+    "CandidateToken",
+    "CandidateTokens",
+    "GeneratedToken",
+    "candidate_tokens",
+]
+
+TOP = 15  # candidates at a position
+RESCALING = ("repetition", "temperature")  # filters that move probability and, above temperature 0, remove none
 Stages = Sequence[tuple[str, Tensor]]
 
 
 @dataclass(frozen=True)
 class CandidateToken:
-    """One token that might come next.
+    """One candidate for the next token.
 
-    `probability` is the model's own, `tempered` that after repetition penalty and temperature, `chance` what is left
-    when all filters have done their work: 0 where one of them, `by`, cut the token. `reached` is the share that this
-    token and the likelier ones have of what top-p chooses from; None where top-p never saw the token.
+    `probability` is the model's own, `tempered` that after repetition penalty and temperature, `chance` that after all
+    filters: 0 if one of them, `by`, removed the token. `reached` is the cumulative probability of this token and the
+    likelier ones among those that top-p chooses from; None if another filter had removed the token before.
     """
 
     token: int
@@ -38,9 +50,9 @@ class CandidateToken:
 
 @dataclass(frozen=True)
 class CandidateTokens:
-    """The likeliest tokens at one place, likeliest first, and behind them the one that was said if it is not of these.
+    """The likeliest tokens at one position, likeliest first, then the chosen one if it is not among them.
 
-    `kept` tokens of the whole vocabulary may be said, which have `share` of the tempered probability.
+    `kept` tokens of the whole vocabulary pass the filters; they have `share` of the tempered probability.
     """
 
     bars: tuple[CandidateToken, ...]
@@ -49,41 +61,100 @@ class CandidateTokens:
     share: float
     vocabulary: int
 
-    def document(self) -> dict[str, object]:
-        return {**asdict(self), "bars": [asdict(one) for one in self.bars]}
+
+@dataclass(frozen=True)
+class GeneratedToken:
+    """One generated token: `text` is what it adds to the text, `name` the token by itself."""
+
+    id: int
+    text: str
+    name: str
+    candidates: CandidateTokens
+
+    def view_data(self) -> dict[str, object]:
+        return {"id": self.id, "text": self.text, "name": self.name, **asdict(self.candidates)}
 
 
 def candidate_tokens(
     logits: Tensor, stages: Stages, *, spell: Callable[[int], str], chosen: int | None = None, top: int = TOP
 ) -> CandidateTokens:
-    """The bars of the model's logits (V,), given the logits after each filter, as `Sampling.stages` has them."""
-    numbers = logits.double()
-    after = {"": numbers, **dict(stages)}
-    penalised = after.get("repetition", numbers)
-    tempered = _last(after, BEFORE).softmax(-1)
+    """The candidates for logits (V,), given the logits after each filter (`Sampling.stages`)."""
+    logits = logits.double()
+    after = {"": logits, **dict(stages)}
+    penalized = after.get("repetition", logits)
+    tempered = _last(after, RESCALING).softmax(-1)
     # Temperature keeps the order, and at 0 leaves nothing to order by.
-    order = penalised.sort(descending=True, stable=True).indices
-    seen = _last(after, (*BEFORE, "top_k"))  # by top-p
-    reached = seen[order].softmax(-1).cumsum(-1)
-    left = stages[-1][1] if stages else numbers
-    probabilities, chances, kept = numbers.softmax(-1), left.softmax(-1), left > -math.inf
+    order = penalized.sort(descending=True, stable=True).indices
+    nucleus_input = _last(after, (*RESCALING, "top_k"))
+    cumulative = nucleus_input[order].softmax(-1).cumsum(-1)
+    filtered = stages[-1][1] if stages else logits
+    probabilities, chances, kept = logits.softmax(-1), filtered.softmax(-1), filtered > -math.inf
     listed = list(enumerate(order[:top].tolist()))
     if chosen is not None and chosen not in (token for _, token in listed):
         listed.append((int((order == chosen).nonzero()), chosen))
-    bars = tuple(
+    candidates = tuple(
         CandidateToken(
             token=token,
             text=spell(token),
             probability=float(probabilities[token]),
             tempered=float(tempered[token]),
-            reached=float(reached[place]) if float(seen[token]) > -math.inf else None,
+            reached=float(cumulative[rank]) if float(nucleus_input[token]) > -math.inf else None,
             chance=float(chances[token]),
             by=next((name for name, one in stages if float(one[token]) == -math.inf), None),
         )
-        for place, token in listed
+        for rank, token in listed
     )
-    return CandidateTokens(bars, chosen, int(kept.sum()), float(tempered[kept].sum()), len(numbers))
+    return CandidateTokens(candidates, chosen, int(kept.sum()), float(tempered[kept].sum()), len(logits))
 
 
 def _last(after: dict[str, Tensor], names: Sequence[str]) -> Tensor:
     return next((after[name] for name in reversed(names) if name in after), after[""])
+
+
+class CandidateRecorder(Trace):
+    """Records the candidates of every sampled token, until the text of the tokens is known."""
+
+    def __init__(self, spell: Callable[[int], str]) -> None:
+        super().__init__(token_text=spell)
+        self.spell = spell
+        self.pending: list[tuple[int, CandidateTokens]] = []
+
+    def sample(
+        self, row: int, logits: Tensor, stages: Sequence[tuple[str, Tensor]], token: int, *, end: int | None
+    ) -> None:
+        self.pending.append((token, candidate_tokens(logits, stages, spell=self.spell, chosen=token)))
+
+    def take(self, piece: str) -> list[GeneratedToken]:
+        """The tokens since the last piece of text; the piece belongs to the last of them."""
+        last = len(self.pending) - 1
+        tokens = [
+            GeneratedToken(token, piece if number == last else "", self.spell(token), candidates)
+            for number, (token, candidates) in enumerate(self.pending)
+        ]
+        self.pending = []
+        return tokens
+
+
+class BeamSearchProgress(Trace):
+    """The trace of a beam search that also reports progress: step, number of steps, and the best text so far."""
+
+    def __init__(self, tokenizer: Tokenizer, *, total: int, on_progress: Callable[[dict[str, object]], None]) -> None:
+        super().__init__(token_text=lambda token: token_text(tokenizer, token), decode=tokenizer.decode)
+        self._tokenizer, self._total, self._on_progress = tokenizer, total, on_progress
+        self._paths: list[list[int]] = [[]]
+        self._step = 0
+
+    def beam(
+        self,
+        row: int,
+        table: Tensor,
+        going: Sequence[Continuation],
+        ended: Sequence[Continuation],
+        *,
+        end: int | None,
+    ) -> None:
+        super().beam(row, table, going, ended, end=end)
+        self._step += 1
+        self._paths = [[*self._paths[one.slot], one.token] for one in going] or [[]]
+        best = self._tokenizer.decode(self._paths[0])
+        self._on_progress({"step": self._step, "of": self._total, "text": best})

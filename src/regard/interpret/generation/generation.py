@@ -1,212 +1,342 @@
-"""A text as it is written, token by token, with what else might have been said at each place; one, or several at once.
-
-Knows writers, what a sampler and a beam search report of their steps, and the page's document. Knows nothing of HTTP.
-"""
+"""Generates texts after a prompt, and records the candidates at every token if requested."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
+from pydantic import PrivateAttr
 from torch import Tensor, nn
 
+from regard.checkpoints.loaded_model import LoadedModel
+from regard.errors import InputError
+from regard.generation_config import SAMPLING, GenerationConfig
+from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.decoder import inference_mode
 from regard.inference.generation.logits_filters import Sampling
 from regard.inference.generation.text_generator import FinishReason, GeneratedText, TextGenerator
 from regard.inference.generation.text_stream import TextStream, token_text
-from regard.inference.generation.trace import TraceDocument
-from regard.interpret.generation.candidates import CandidateTokens, candidate_tokens
-from regard.interpret.generation.config import GenerationConfig, reproduce_lines
+from regard.inference.generation.trace import Trace, TraceDocument
+from regard.interpret.generation.candidates import (
+    TOP,
+    BeamSearchProgress,
+    CandidateRecorder,
+    CandidateTokens,
+    GeneratedToken,
+    candidate_tokens,
+)
 from regard.interpret.generation.prompts import CAVEAT
-from regard.interpret.generation.recorders import BeamSearchProgress, CandidateRecorder, GeneratedToken, OnEvent
 from regard.models.family import family_name
+from regard.render.result import Result
 from regard.text import Tokenizer
 
-__all__ = ["Generation", "generate", "generate_side_by_side", "generation_payload", "next_tokens"]
+__all__ = ["GenerateResult", "Generation", "generate", "generate_side_by_side", "next_tokens"]
+
+OnEvent = Callable[[Mapping[str, object]], None]
 
 
-@dataclass
-class Generation:
-    """One text behind a prompt: as far as it has come, and how it goes on. `name` is the model's.
+class GenerateResult(Result):
+    """Generated texts, without the prompt; of a beam search the best first.
 
-    `texts` is what the writer has made of it, of a search with several texts all of them, best first.
+    `truncated` tokens of the beginning of the prompt, `truncated_text`, did not fit into the context of the model,
+    which has room for `max_new_tokens`. `continues`: the model continues the prompt; a T5 answers it. `tokens` are the
+    tokens of the first text with their candidates, if these were recorded.
     """
 
-    writer: TextGenerator
-    prompt_text: str
-    config: GenerationConfig
-    name: str = ""
-    tokens: list[GeneratedToken] = field(default_factory=list)
-    reason: FinishReason = "interrupted"
-    trace: TraceDocument | None = None
-    texts: list[GeneratedText] = field(default_factory=list)
+    page_view: ClassVar[str | None] = "generation"
 
-    def __post_init__(self) -> None:
-        self.prompt = self.writer.encode_prompt(self.prompt_text, max_new_tokens=self.config.max_tokens)
+    model: str
+    family: str
+    prompt: str
+    truncated: int
+    truncated_text: str
+    max_new_tokens: int
+    continues: bool
+    method: str
+    settings: GenerationConfig
+    texts: list[GeneratedText]
+    tokens: list[GeneratedToken] | None
+    _run: dict[str, object] = PrivateAttr(default_factory=dict)  # the data of the page's column
+
+    def to_text(self) -> str:
+        return "\n".join(text for text in _displayed(self.texts, self.method == "beam"))
+
+    def view_data(self) -> dict[str, object]:
+        if self.tokens is None:
+            raise InputError("the page shows the candidates at every token; generate with --candidates")
+        return {"prompt": self.prompt, "caveat": CAVEAT, "runs": [self._run]}
+
+
+class Generation:
+    """Texts being generated after a prompt. `steps` or `pieces` run it to the end; `result` is what there is so far."""
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        prompt: str,
+        config: GenerationConfig,
+        *,
+        candidates: bool = True,
+        record_trace: bool = False,
+    ) -> None:
+        if candidates and config.num_beams == 1 and config.num_return_sequences > 1:
+            raise InputError("candidates are recorded for one sampled text; leave out num_return_sequences")
+        self.generator = TextGenerator(loaded.model, loaded.tokenizer)
+        self.name, self.prompt_text, self.config = loaded.name, prompt, config
+        self.prompt = self.generator.encode_prompt(prompt, max_new_tokens=config.max_new_tokens)
+        self.texts: list[GeneratedText] = []
+        self.tokens: list[GeneratedToken] | None = [] if candidates else None
+        self.trace: TraceDocument | None = None
+        self._recorder = self.generator.trace() if record_trace else None
 
     @property
     def text(self) -> str:
-        return "".join(token.text for token in self.tokens)
+        return "".join(token.text for token in self.tokens or ())
 
-    def steps(self, tell: OnEvent = lambda news: None) -> Iterator[list[GeneratedToken]]:
-        """Go on to the end: the tokens as they come. A search has none until its end, and tells how far it is."""
-        found = self._sampled() if self.config.beam is None else self._searched(tell)
-        for tokens in found:
+    @property
+    def reason(self) -> FinishReason:
+        return self.texts[0].reason if self.texts else "interrupted"
+
+    def pieces(self) -> Iterator[str]:
+        """Run to the end: the text as it is displayed, with a heading for each of several texts."""
+        if self.config.num_beams > 1:
+            if self.tokens is None:
+                self.texts += self._search(self._recorder)
+            else:
+                list(self.steps())
+            yield "".join(f"{text}\n" for text in _displayed(self.texts, beam=True))
+        elif self.tokens is not None:
+            for tokens in self.steps():
+                yield "".join(token.text for token in tokens)
+            yield "\n"
+        else:
+            yield from self._stream()
+
+    def _stream(self) -> Iterator[str]:
+        """Several texts are generated at once and displayed one after the other."""
+        config = self.config
+        stream = self.generator.stream(
+            self.prompt,
+            sampling=_sampling(config),
+            num_return_sequences=config.num_return_sequences,
+            seed=config.seed,
+            stop_strings=config.stop,
+            trace=self._recorder,
+        )
+        self.texts = stream.texts
+        count, current, pending = len(stream.texts), 0, [""] * len(stream.texts)
+        if count > 1:
+            yield "=== 1\n"
+        for number, piece in _with_end(stream):
+            pending[number] += piece
+            while current < count:
+                yield pending[current]
+                pending[current] = ""
+                if stream.texts[current].reason == "interrupted":
+                    break
+                current += 1
+                yield "\n" if current == count else f"\n=== {current + 1}\n"
+
+    def steps(self, on_progress: Callable[[dict[str, object]], None] = lambda event: None) -> Iterator[list[Any]]:
+        """Run to the end: the tokens with their candidates as they are generated; of a beam search all at the end."""
+        assert self.tokens is not None
+        steps = self._sampled() if self.config.num_beams == 1 else self._searched(on_progress)
+        for tokens in steps:
             self.tokens += tokens
             yield tokens
 
-    def document(self, *, page: str = "page.html") -> dict[str, object]:
-        """For JSON; `page` is the file that its command line writes."""
-        cli, python = reproduce_lines(self.name, self.prompt_text, self.config, page=page)
-        return {
-            "model": {"name": self.name, "family": family_name(self.writer.model)},
-            "settings": self.config.document(),
-            "continues": self.writer.continues,
-            "cut": self.prompt.truncated,
-            "lost": self.prompt.truncated_text,
-            "max_tokens": self.prompt.max_new_tokens,
-            "tokens": [token.document() for token in self.tokens],
-            "reason": self.reason,
-            "trace": self.trace,
-            "cli": cli,
-            "python": python,
-        }
-
     def _sampled(self) -> Iterator[list[GeneratedToken]]:
-        heard = CandidateRecorder(self._spell)
-        wish = self.config
-        writing = self.writer.stream(
-            self.prompt, sampling=wish.sampling, seed=wish.seed, stop_strings=wish.stops, trace=heard
+        recorder, config = CandidateRecorder(self._spell), self.config
+        stream = self.generator.stream(
+            self.prompt, sampling=_sampling(config), seed=config.seed, stop_strings=config.stop, trace=recorder
         )
-        self.texts += writing.texts
-        for _, piece in writing:
-            yield heard.taken(piece)
-        self.reason = writing.texts[0].reason
-        if heard.waiting:  # an end token, which adds no text
-            yield heard.taken("")
+        self.texts = stream.texts
+        for _, piece in stream:
+            yield recorder.take(piece)
+        if recorder.pending:  # an end token, which adds no text
+            yield recorder.take("")
 
-    def _searched(self, tell: OnEvent) -> Iterator[list[GeneratedToken]]:
-        assert self.config.beam is not None
-        watched = BeamSearchProgress(self.writer.tokenizer, of=self.prompt.max_new_tokens, tell=tell)
-        self.texts += self.writer.beam_search(
-            self.prompt, beam=self.config.beam, stop_strings=self.config.stops, trace=watched
-        )
-        self.trace = watched.document()
+    def _search(self, trace: Trace | None) -> list[GeneratedText]:
+        config = self.config
+        beam = Beam(config.num_beams, config.length_penalty, config.num_return_sequences, config.early_stopping)
+        return self.generator.beam_search(self.prompt, beam=beam, stop_strings=config.stop, trace=trace)
+
+    def _searched(self, on_progress: Callable[[dict[str, object]], None]) -> Iterator[list[GeneratedToken]]:
+        total = self.prompt.max_new_tokens
+        progress = BeamSearchProgress(self.generator.tokenizer, total=total, on_progress=on_progress)
+        self.texts += self._search(progress)
+        self.trace = progress.document()
         if not self.texts:
             return
         best = self.texts[0]
-        self.reason = best.reason
         pieces = self._pieces(best)
         tokens = best.tokens[: len(pieces)]
-        found = _along(self.writer, self.prompt.ids, tokens, Sampling())
+        candidates = _candidates_along(self.generator, self.prompt.ids, tokens)
         yield [
-            GeneratedToken(token, piece, self._spell(token), bars)
-            for token, piece, bars in zip(tokens, pieces, found, strict=True)
+            GeneratedToken(token, piece, self._spell(token), one)
+            for token, piece, one in zip(tokens, pieces, candidates, strict=True)
         ]
 
     def _pieces(self, best: GeneratedText) -> list[str]:
-        """What each token adds to the text, as far as a stop string."""
-        said = TextStream(
-            self.writer.tokenizer,
-            prompt_ids=self.prompt.ids if self.writer.continues else [],
-            stop_strings=self.config.stops,
-        )
+        """What each token adds to the text, up to a stop string."""
+        ids = self.prompt.ids if self.generator.continues else []
+        stream = TextStream(self.generator.tokenizer, prompt_ids=ids, stop_strings=self.config.stop)
         pieces: list[str] = []
         for token in best.tokens:
-            pieces.append(said.push(token))
-            if said.stopped:
+            pieces.append(stream.push(token))
+            if stream.stopped:
                 return pieces
         if pieces:
-            pieces[-1] += said.end()
+            pieces[-1] += stream.end()
         return pieces
 
     def _spell(self, token: int) -> str:
-        return token_text(self.writer.tokenizer, token)
+        return token_text(self.generator.tokenizer, token)
+
+    def run_data(self) -> dict[str, object]:
+        """The data of one column of the page's view."""
+        config = self.config
+        searching = config.num_beams > 1
+        return {
+            "model": {"name": self.name, "family": family_name(self.generator.model)},
+            "settings": {
+                "method": config.method,
+                "seed": config.seed,
+                "max_tokens": config.max_new_tokens,
+                "stops": list(config.stop),
+                "beam": config.num_beams if searching else 0,
+                "length_penalty": config.length_penalty,
+                "early": config.early_stopping,
+                **{name: getattr(Sampling() if searching else config, name) for name in SAMPLING},
+            },
+            "continues": self.generator.continues,
+            "cut": self.prompt.truncated,
+            "lost": self.prompt.truncated_text,
+            "max_tokens": self.prompt.max_new_tokens,
+            "tokens": [token.view_data() for token in self.tokens or ()],
+            "reason": self.reason,
+            "trace": self.trace,
+        }
+
+    def write_trace(self, path: Path) -> None:
+        """Write the recorded steps as JSON or, by the extension, as a page."""
+        assert self._recorder is not None
+        result = self.result().to_dict()
+        about = {
+            name: result[name] for name in ("model", "prompt", "truncated", "method", "settings", "max_new_tokens")
+        }
+        document = self._recorder.document(about)
+        if path.suffix.lower() == ".html":
+            from regard.inference.generation.search_page import search_page
+
+            path.write_text(search_page(document), encoding="utf-8")
+        else:
+            path.write_text(json.dumps(document, allow_nan=False, indent=1) + "\n", encoding="utf-8")
+
+    def result(self) -> GenerateResult:
+        result = GenerateResult(
+            model=self.name,
+            family=family_name(self.generator.model),
+            prompt=self.prompt_text,
+            truncated=self.prompt.truncated,
+            truncated_text=self.prompt.truncated_text,
+            max_new_tokens=self.prompt.max_new_tokens,
+            continues=self.generator.continues,
+            method=self.config.method,
+            settings=self.config,
+            texts=self.texts,
+            tokens=self.tokens,
+        )
+        result._run = self.run_data()
+        return result
+
+
+def _sampling(config: GenerationConfig) -> Sampling:
+    return Sampling(**{name: getattr(config, name) for name in SAMPLING})
+
+
+def _with_end(stream: Any) -> Iterator[tuple[int, str]]:
+    """The pieces of a stream and an empty one: the end of a text may come without a piece."""
+    yield from stream
+    yield 0, ""
+
+
+def _displayed(texts: Sequence[GeneratedText], beam: bool) -> list[str]:
+    """The texts, with a heading for each of several."""
+    if len(texts) == 1:
+        return [texts[0].text]
+    scores = [f"  score {one.score:.4f}" if beam else "" for one in texts]
+    return [f"=== {n}{score}\n{one.text}" for n, (one, score) in enumerate(zip(texts, scores, strict=True), 1)]
 
 
 def generate(
     model: nn.Module, tokenizer: Tokenizer | None, prompt: str, *, config: GenerationConfig | None = None
 ) -> Generation:
-    """Write to the end: the text, its tokens with their bars, and the trace of a search."""
-    speech = Generation(TextGenerator(model, tokenizer), prompt, config or GenerationConfig())
-    for _ in speech.steps():
+    """Generate to the end: the text, its tokens with their candidates, and the trace of a beam search."""
+    generation = Generation(LoadedModel("", model, tokenizer), prompt, config or GenerationConfig())
+    for _ in generation.steps():
         pass
-    return speech
+    return generation
 
 
-def generate_side_by_side(speeches: Sequence[Generation], tell: OnEvent) -> None:
-    """Write them all to the end, those by chance side by side, then the searches.
+def generate_side_by_side(generations: Sequence[Generation], on_event: OnEvent) -> None:
+    """Run all to the end: those that sample side by side, then the beam searches.
 
-    `tell` gets {"tokens": {number of the speech: tokens}} for each round, of a search {"searched": {number: how far it
-    is}}, and {"over": {number: how it ended}}. Where it raises, everything stops.
+    `on_event` gets {"tokens": {number of the generation: tokens}} for each round, {"searched": {number: progress}} for
+    a beam search, and {"over": {number: how it ended}}. If it raises an exception, everything stops.
     """
-    chance = [number for number, speech in enumerate(speeches) if speech.config.beam is None]
-    searches = [number for number in range(len(speeches)) if number not in chance]
-    for group in (chance, *([number] for number in searches)):
-        going = {number: speeches[number].steps(_numbered(tell, number)) for number in group}
-        while going:
-            news: dict[str, object] = {}
-            for number, steps in list(going.items()):
-                found = next(steps, None)
-                if found is None:
-                    del going[number]
-                    speech = speeches[number]
-                    tell({"over": {str(number): {"reason": speech.reason, "trace": speech.trace}}})
+    sampled = [number for number, one in enumerate(generations) if one.config.num_beams == 1]
+    searched = [number for number in range(len(generations)) if number not in sampled]
+    for group in (sampled, *([number] for number in searched)):
+        running = {number: generations[number].steps(_numbered(on_event, number)) for number in group}
+        while running:
+            tokens: dict[str, object] = {}
+            for number, steps in list(running.items()):
+                step = next(steps, None)
+                if step is None:
+                    del running[number]
+                    one = generations[number]
+                    on_event({"over": {str(number): {"reason": one.reason, "trace": one.trace}}})
                 else:
-                    news[str(number)] = [token.document() for token in found]
-            if news:
-                tell({"tokens": news})
+                    tokens[str(number)] = [token.view_data() for token in step]
+            if tokens:
+                on_event({"tokens": tokens})
+
+
+def _numbered(on_event: OnEvent, number: int) -> Callable[[dict[str, object]], None]:
+    return lambda progress: on_event({"searched": {str(number): progress}})
 
 
 def next_tokens(
-    model: nn.Module, tokenizer: Tokenizer | None, text: str, *, sampling: Sampling | None = None, top: int = 15
+    model: nn.Module, tokenizer: Tokenizer | None, text: str, *, sampling: Sampling | None = None, top: int = TOP
 ) -> CandidateTokens:
-    """What may come behind a text; without `sampling` as the model has it."""
-    writer = TextGenerator(model, tokenizer)
-    sampling, ids = sampling or Sampling(), writer.encode_prompt(text, max_new_tokens=1).ids
-    with inference_mode(writer.decoder):
-        logits, _ = writer.decoder.start(torch.tensor([ids], device=writer.device))
-        said = _heard(logits, ids) if writer.continues else None
-        stages = [(name, numbers[0]) for name, numbers in sampling.stages(logits, said)]
-        return candidate_tokens(logits[0], stages, spell=lambda token: token_text(writer.tokenizer, token), top=top)
+    """The candidates after a text; without `sampling`, with the model's own probabilities."""
+    generator = TextGenerator(model, tokenizer)
+    sampling, ids = sampling or Sampling(), generator.encode_prompt(text, max_new_tokens=1).ids
+    with inference_mode(generator.decoder):
+        logits, _ = generator.decoder.start(torch.tensor([ids], device=generator.device))
+        occurred = _occurred(logits, ids) if generator.continues else None
+        stages = [(name, values[0]) for name, values in sampling.stages(logits, occurred)]
+        return candidate_tokens(logits[0], stages, spell=lambda token: token_text(generator.tokenizer, token), top=top)
 
 
-def generation_payload(prompt: str, speeches: Sequence[Generation]) -> dict[str, object]:
-    """The document of the view "generation"."""
-    pages = ["page.html", *(f"page-{number}.html" for number in range(2, len(speeches) + 1))]
-    runs = [speech.document(page=page) for speech, page in zip(speeches, pages, strict=True)]
-    return {
-        "view": "generation",
-        "prompt": prompt,
-        "caveat": CAVEAT,
-        "runs": runs,
-        "cli": "\n".join(str(run["cli"]) for run in runs),
-        "python": "\n\n".join(str(run["python"]) for run in runs),
-    }
-
-
-def _along(
-    writer: TextGenerator, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling
-) -> list[CandidateTokens]:
-    """The bars before each of the tokens, which are said whatever the model thinks of them."""
-    found = []
-    with inference_mode(writer.decoder):
-        logits, state = writer.decoder.start(torch.tensor([list(prompt)], device=writer.device))
+def _candidates_along(generator: TextGenerator, prompt: Sequence[int], tokens: Sequence[int]) -> list[CandidateTokens]:
+    """The candidates before each of the given tokens, without filters."""
+    candidates = []
+    with inference_mode(generator.decoder):
+        logits, state = generator.decoder.start(torch.tensor([list(prompt)], device=generator.device))
         for number, token in enumerate(tokens):
-            stages = [(name, numbers[0]) for name, numbers in sampling.stages(logits)]
-            spell = lambda one: token_text(writer.tokenizer, one)  # noqa: E731
-            found.append(candidate_tokens(logits[0], stages, spell=spell, chosen=token))
+            spell = lambda one: token_text(generator.tokenizer, one)  # noqa: E731
+            candidates.append(candidate_tokens(logits[0], [], spell=spell, chosen=token))
             if number + 1 < len(tokens):
-                logits, state = writer.decoder.step(torch.tensor([token], device=writer.device), state)
-    return found
+                logits, state = generator.decoder.step(torch.tensor([token], device=generator.device), state)
+    return candidates
 
 
-def _heard(logits: Tensor, ids: Sequence[int]) -> Tensor:
-    said = torch.zeros_like(logits, dtype=torch.bool)
-    said[:, list(ids)] = True
-    return said
-
-
-def _numbered(tell: OnEvent, number: int) -> OnEvent:
-    return lambda news: tell({"searched": {str(number): news}})
+def _occurred(logits: Tensor, ids: Sequence[int]) -> Tensor:
+    occurred = torch.zeros_like(logits, dtype=torch.bool)
+    occurred[:, list(ids)] = True
+    return occurred

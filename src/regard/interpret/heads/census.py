@@ -19,14 +19,7 @@ from regard.errors import InputError
 from regard.events import Progress
 from regard.interpret.attention.recording import record_attention
 from regard.interpret.attention.token_axis import axis_of_encoding
-from regard.interpret.heads.patterns import (
-    ABOUT,
-    PATTERNS,
-    TokenizedText,
-    predictive_pairs,
-    related_pairs,
-    targets,
-)
+from regard.interpret.heads.patterns import ABOUT, PATTERNS, TokenizedText, predictive_pairs, related_pairs, targets
 from regard.interpret.heads.scores import PatternSums, holm, p_value
 from regard.models import Bert, Gpt
 from regard.models.family import describe_model, family_name

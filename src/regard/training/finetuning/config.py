@@ -1,4 +1,4 @@
-"""The settings of a fine-tuning run. The defaults of a task fit small data and a model of any width."""
+"""The settings of a fine-tuning run."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from regard.settings import Precision, SettingsFile, SettingsSection
-from regard.training.schedule import Every
-from regard.training.settings import RENAMED_SETTINGS
+from regard.settings import SettingsFile, SettingsSection
+from regard.training.settings import RENAMED_SETTINGS, RunSection
 
 __all__ = ["DEFAULTS", "FineTuningConfig", "FineTuningRunSection", "FineTuningSection", "VisionSection"]
 
-# Where a task wants other than the defaults below.
+# Defaults of tasks that differ from those below.
 DEFAULTS: dict[str, dict[str, dict[str, object]]] = {
     "classify": {},
     "pair": {"training": {"num_epochs": 5}},
@@ -35,60 +34,59 @@ DEFAULTS: dict[str, dict[str, dict[str, object]]] = {
 
 
 class FineTuningSection(SettingsSection):
-    num_epochs: int = Field(default=3, ge=1, le=1 << 20, description="how often the examples are seen")
-    batch_size: int = Field(default=32, ge=1, le=1 << 20, description="examples of a step")
+    num_epochs: int = Field(default=3, ge=1, le=1 << 20, description="Number of epochs.")
+    batch_size: int = Field(default=32, ge=1, le=1 << 20, description="Examples per step.")
     learning_rate: float = Field(
-        default=0.0, ge=0, le=10, description="the highest learning rate; 0: what suits the model"
+        default=0.0, ge=0, le=10, description="Peak learning rate; 0: chosen from the hidden size."
     )
-    optimizer: Literal["adamw", "muon"] = Field(default="adamw", description="adamw, or muon for matrices in layers")
-    weight_decay: float = Field(default=0.01, ge=0, le=10, description="how much of a matrix goes, times the rate")
-    warmup_ratio: float = Field(default=0.1, ge=0, le=1, description="share of the run in which the rate rises")
-    max_grad_norm: float = Field(default=1.0, ge=0, description="the longest gradient; 0: any")
-    dropout: float = Field(default=-1.0, ge=-1, lt=1, description="-1: as much as the model was pretrained with")
+    optimizer: Literal["adamw", "muon"] = Field(
+        default="adamw", description="adamw, or muon for the weight matrices of the layers."
+    )
+    weight_decay: float = Field(default=0.01, ge=0, le=10, description="Weight decay of matrices.")
+    warmup_ratio: float = Field(default=0.1, ge=0, le=1, description="Share of the run for learning rate warmup.")
+    max_grad_norm: float = Field(default=1.0, ge=0, description="Maximum gradient norm; 0 disables clipping.")
+    dropout: float = Field(default=-1.0, ge=-1, lt=1, description="Dropout; -1: as the model was pretrained.")
     adversarial_epsilon: float = Field(
         default=0.0,
         ge=0,
         le=100,
-        description="how far word vectors are moved in a second pass; 0: no such pass",
+        description="Size of the adversarial perturbation of word embeddings; 0 disables adversarial training.",
     )
-    max_length: int = Field(default=0, ge=0, le=1 << 16, description="tokens of a row at most; 0: what suits the task")
+    max_length: int = Field(
+        default=0, ge=0, le=1 << 16, description="Maximum tokens per example; 0: the task's default."
+    )
     layerwise_lr_decay: float = Field(
-        default=1.0, gt=0, le=1, description="the rate of a layer as a share of that of the layer above it"
+        default=1.0, gt=0, le=1, description="Learning rate of a layer relative to that of the layer above it."
     )
     unfreeze: float = Field(
         default=0.0,
         ge=0,
         le=1,
-        description="share of the run in which layers begin to learn, one after the other from the top; 0: at once",
+        description="Share of the run over which layers are unfrozen, from the top; 0: all at once.",
     )
-    frozen: bool = Field(default=False, description="whether only the new layer learns")
-    select: Literal["best", "last"] = Field(default="best", description="the epoch that is kept: best on dev, or last")
+    frozen: bool = Field(default=False, description="Train only the task head; the encoder stays frozen.")
+    select: Literal["best", "last"] = Field(default="best", description="Epoch to keep: the best on dev, or the last.")
     early_stopping_patience: int = Field(
-        default=0, ge=0, le=1 << 20, description="epochs without a better score before it ends; 0: all"
+        default=0, ge=0, le=1 << 20, description="Epochs without improvement before stopping; 0: never."
     )
 
 
-class FineTuningRunSection(SettingsSection):
-    seed: int = Field(
-        default=0, ge=0, lt=1 << 62, description="of new weights, order and dropout; the first of several"
-    )
-    num_seeds: int = Field(default=1, ge=1, le=1000, description="how many runs, each with its own seed")
-    precision: Precision = Field(default="auto", description="auto: bf16 on a GPU that has it, else fp32")
-    checkpoint_every: Every = Field(default="2min", description='"2min" or "500 steps"; empty: after each epoch only')
+class FineTuningRunSection(RunSection):
+    num_seeds: int = Field(default=1, ge=1, le=1000, description="Number of runs with consecutive seeds.")
 
 
 class VisionSection(SettingsSection):
-    """Of a new model that looks at pictures; one that is given has its own shape."""
+    """The shape of a new Vision Transformer."""
 
-    hidden_size: int = Field(default=64, ge=1, le=1 << 16, description="numbers in a patch's vector")
-    num_hidden_layers: int = Field(default=6, ge=1, le=1000, description="layers")
+    hidden_size: int = Field(default=64, ge=1, le=1 << 16, description="Size of the hidden states.")
+    num_hidden_layers: int = Field(default=6, ge=1, le=1000, description="Number of layers.")
     num_attention_heads: int = Field(
-        default=4, ge=1, le=1000, description="attention heads of a layer; they divide the width"
+        default=4, ge=1, le=1000, description="Attention heads per layer; a divisor of hidden_size."
     )
-    intermediate_size: int = Field(default=128, ge=1, le=1 << 18, description="width inside the feed-forward networks")
-    patch_size: int = Field(default=4, ge=1, le=1 << 12, description="pixels on a side of a patch")
+    intermediate_size: int = Field(default=128, ge=1, le=1 << 18, description="Size of the feed-forward layers.")
+    patch_size: int = Field(default=4, ge=1, le=1 << 12, description="Side of a patch in pixels.")
     max_shift: int = Field(
-        default=2, ge=0, le=1 << 12, description="pixels by which pictures move in training, at most"
+        default=2, ge=0, le=1 << 12, description="Maximum random shift of training images, in pixels."
     )
 
 
@@ -104,7 +102,7 @@ class FineTuningConfig(SettingsFile):
     def _fits_together(self) -> Self:
         if self.training.adversarial_epsilon and self.training.unfreeze:
             raise ValueError(
-                "training.adversarial_epsilon moves word vectors, which training.unfreeze freezes at first; "
+                "training.adversarial_epsilon perturbs word embeddings, which training.unfreeze freezes at first; "
                 "set one of them"
             )
         return self

@@ -1,4 +1,4 @@
-"""The examples of a run: read, cut into parts where only one file is given, and told apart from others by a digest."""
+"""The data of a run: the examples by split, and a digest of them."""
 
 from __future__ import annotations
 
@@ -13,38 +13,41 @@ from regard.data.split import split_examples
 from regard.errors import InputError
 from regard.tasks.read_examples import read_examples
 
-__all__ = ["Source", "digest", "read_data"]
+__all__ = ["DataSource", "digest", "read_splits"]
 
-Source = str | os.PathLike[str] | ExampleSet[Any]  # a file, or what a reader made of it
+DEFAULT_SPLIT = "90/10"
+DataSource = str | os.PathLike[str] | ExampleSet[Any]  # a file, or the examples that a reader read
 
 
-def read_data(
-    task: str, train: Source, dev: Source | None, *, table: TableOptions | None, parts: str | None
+def read_splits(
+    task: str, train: DataSource, dev: DataSource | None, *, table: TableOptions | None, split_sizes: str | None
 ) -> dict[str, ExampleSet[Any]]:
-    found = {
-        "train": read_examples(task, train, table=table, labeled=True) if not isinstance(train, ExampleSet) else train
-    }
+    """The examples by split: train, dev, and test if `split_sizes` has three parts. Without `dev`, train is split."""
+
+    def read(source: DataSource) -> ExampleSet[Any]:
+        return source if isinstance(source, ExampleSet) else read_examples(task, source, table=table, labeled=True)
+
+    whole = read(train)
     if dev is not None:
-        if parts is not None:
-            raise InputError("--dev and --split both say what to judge on; use one of them")
-        found["dev"] = read_examples(task, dev, table=table, labeled=True) if not isinstance(dev, ExampleSet) else dev
-    else:
-        whole = found["train"]
-        pieces = split_examples(whole.examples, parts or "90/10")
-        for name, places in zip(("train", "dev", "test"), pieces, strict=False):
-            found[name] = ExampleSet(
-                [whole.examples[place] for place in places],
-                whole.path,
-                f"{whole.description}; {name} part of {parts or '90/10'}",
-                whole.dropped if name == "train" else {},
-                [whole.lines[place] for place in places] if whole.lines else [],
-                whole.unit,
-            )
-    return found
+        if split_sizes is not None:
+            raise InputError("--dev and --split both choose the dev data; use one of them")
+        return {"train": whole, "dev": read(dev)}
+    sizes = split_sizes or DEFAULT_SPLIT
+    return {
+        name: ExampleSet(
+            [whole.examples[index] for index in indices],
+            whole.path,
+            f"{whole.description}; {name} part of {sizes}",
+            whole.dropped if name == "train" else {},
+            [whole.lines[index] for index in indices] if whole.lines else [],
+            whole.unit,
+        )
+        for name, indices in zip(("train", "dev", "test"), split_examples(whole.examples, sizes), strict=False)
+    }
 
 
 def digest(read: ExampleSet[Any]) -> str:
-    """The same for the same examples in the same order."""
+    """A hash of the examples in their order."""
     found = hashlib.sha256()
     for example in read.examples:
         found.update(_stable_repr(example).encode("utf-8", "surrogatepass"))

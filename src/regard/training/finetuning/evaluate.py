@@ -14,7 +14,7 @@ from regard.tasks.image_classification import ImageTransform
 from regard.tasks.predict import score
 from regard.tasks.read_examples import check_labels, read_examples
 from regard.tasks.task_folder import FineTunedModel, describe_compute, load_fine_tuned
-from regard.training.finetuning.data import Source
+from regard.training.finetuning.data import DataSource
 from regard.wording import count_of
 
 __all__ = ["EvaluationResult", "evaluate", "evaluate_model"]
@@ -36,7 +36,7 @@ class EvaluationResult(Result):
 
 
 def evaluate_model(
-    model: FineTunedModel, data: Source, *, table: TableOptions | None = None
+    model: FineTunedModel, data: DataSource, *, table: TableOptions | None = None
 ) -> Generator[Event, None, EvaluationResult]:
     """Evaluate a model on a file or on examples that a reader returned."""
     device = next(model.model.parameters()).device
@@ -56,7 +56,7 @@ def evaluate_model(
 
 def evaluate(
     folder: str | os.PathLike[str],
-    data: Source,
+    data: DataSource,
     *,
     table: TableOptions | None = None,
     threshold: float | None = None,

@@ -1,7 +1,4 @@
-"""What a fine-tuning run came to: as JSON, as Markdown and as lines for a terminal.
-
-Knows outcomes and numbers; trains nothing and reads no file.
-"""
+"""The result of a fine-tuning run, as JSON and as Markdown."""
 
 from __future__ import annotations
 
@@ -10,14 +7,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from regard.training.finetuning.trainer import SeedResult
+__all__ = ["FineTuningReport", "SeedResult"]
 
-__all__ = ["FineTuningReport"]
+
+@dataclass(frozen=True)
+class SeedResult:
+    """The result of one seed: the scores of the epoch that is kept, and the scores after each epoch."""
+
+    seed: int
+    scores: dict[str, float]
+    epoch: int
+    seconds: float
+    steps: int
+    history: list[dict[str, float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class FineTuningReport:
-    """All seeds of a run. `data` says what was read, `main` is the score that decides."""
+    """The result of all seeds. `main` is the score that decides; `beside` are other runs with mean and deviation."""
 
     task: str
     model: str
@@ -25,7 +32,7 @@ class FineTuningReport:
     data: dict[str, dict[str, Any]]
     settings: dict[str, dict[str, Any]]
     outcomes: list[SeedResult] = field(default_factory=list)
-    beside: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)  # other runs: name -> mean, deviation
+    beside: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
 
     @property
     def best(self) -> SeedResult:
@@ -33,15 +40,15 @@ class FineTuningReport:
 
     @property
     def mean(self) -> dict[str, float]:
-        return {name: statistics.fmean(self._of(name)) for name in self.outcomes[0].scores}
+        return {name: statistics.fmean(self._values(name)) for name in self.outcomes[0].scores}
 
     @property
     def deviation(self) -> dict[str, float]:
-        """Of the sample, that is with n - 1; 0 for one seed."""
+        """The sample standard deviation (with n - 1); 0 for one seed."""
         several = len(self.outcomes) > 1
-        return {name: statistics.stdev(self._of(name)) if several else 0.0 for name in self.outcomes[0].scores}
+        return {name: statistics.stdev(self._values(name)) if several else 0.0 for name in self.outcomes[0].scores}
 
-    def _of(self, name: str) -> Sequence[float]:
+    def _values(self, name: str) -> Sequence[float]:
         return [outcome.scores[name] for outcome in self.outcomes]
 
     def document(self) -> dict[str, Any]:
@@ -60,14 +67,14 @@ class FineTuningReport:
 
     @classmethod
     def restore(cls, document: Mapping[str, Any]) -> FineTuningReport:
-        """The report that `document` was made of."""
+        """The report that `document()` returned the JSON of."""
         return cls(
             document["task"],
             document["model"],
             document["score"],
             document["data"],
             document["settings"],
-            [SeedResult(**outcome) for outcome in document["seeds"]],
+            [SeedResult(**result) for result in document["seeds"]],
             document.get("beside", {}),
         )
 
@@ -78,14 +85,31 @@ class FineTuningReport:
             [str(one.seed), str(one.epoch), *(f"{one.scores[name]:.2f}" for name in names), f"{one.seconds:.0f}"]
             for one in self.outcomes
         ]
+        others = dict(self.beside)
         if len(self.outcomes) > 1:
-            mean, deviation = self.mean, self.deviation
-            rows.append(["mean", "", *(f"{mean[name]:.2f} ± {deviation[name]:.2f}" for name in names), ""])
-        for name, other in self.beside.items():
+            others = {"mean": {"mean": self.mean, "deviation": self.deviation}} | others
+        for name, other in others.items():
             cells = [f"{other['mean'][score]:.2f} ± {other['deviation'][score]:.2f}" for score in names]
             rows.append([name, "", *cells, ""])
-        table = [head, ["---"] * len(head), *rows]
         lines = [f"# {self.task} with {self.model}", ""]
         lines += [f"{name}: {about['examples']:,} examples of {about['path']}" for name, about in self.data.items()]
+        table = [head, ["---"] * len(head), *rows]
         lines += ["", *(f"| {' | '.join(row)} |" for row in table), ""]
         return "\n".join(lines)
+
+    def lines(self, output: str) -> list[str]:
+        """The report for a terminal."""
+        count, best = len(self.outcomes), self.best
+        if count > 1:
+            lines = [f"{output}: the model of seed {best.seed}, the best; means of {count} seeds on dev"]
+        else:
+            lines = [f"{output}: scores on dev after epoch {best.epoch}"]
+        deviation = self.deviation
+        for name, value in self.mean.items():
+            spread = f" ± {deviation[name]:.2f}" if count > 1 else ""
+            lines.append(f"{name:<20}{value:6.2f}{spread}")
+        for name, other in self.beside.items():
+            lines += [f"{name + ' ' + score:<20}{value:6.2f}" for score, value in other["mean"].items()]
+        for name, value in self.data.get("test", {}).get("scores", {}).items():
+            lines.append(f"{'test ' + name:<20}{value:6.2f}")
+        return lines

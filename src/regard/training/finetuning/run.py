@@ -1,94 +1,95 @@
-"""A fine-tuning run from files to a folder: read, tuned once a seed, compared, and resumed at will.
+"""A fine-tuning run from files to a model folder: read, train once per seed, compare, write; resumable at any point.
 
-Knows the order of the work and what lies in the output folder. Prints nothing: the caller is told of events.
-
-    regard.json            the manifest: which files of the folder are the run's own
-    config.toml run.json   the settings, and what the run was made from
-    events.jsonl           what happened, a line an event
-    seeds/                 the result of each seed that is done, the best model of them, and checkpoints of the next
-    config.json model.safetensors task.json report.json ...   the best seed's model, once all are done
+regard.json            the manifest: which files of the folder belong to the run
+config.toml run.json   the settings, and the data and model of the run
+events.jsonl           the events, one line each
+seeds/                 the result of each finished seed, the best model so far, and checkpoints of the next seed
+config.json model.safetensors task.json report.json ...   the best seed's model, when all seeds are finished
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from regard.checkpoints import loading
+from regard.checkpoints.files import verify
 from regard.data.examples import ImageExample
 from regard.data.readers import ExampleSet, TableOptions
 from regard.device import choose_device
 from regard.errors import InputError
-from regard.files.json_files import json_bytes
+from regard.files.disk import atomic_write
+from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
+from regard.files.output_folder import remove_files
 from regard.known import DEFAULT_MODEL
 from regard.models import Vit
-from regard.tasks.image_classification import ImageTask, ImageTransform
-from regard.tasks.predict import score
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.image_classification import ImageClassifier, ImageTask, ImageTransform
+from regard.tasks.predict import calibrate, score
 from regard.tasks.read_examples import check_labels
 from regard.tasks.registry import get_task
 from regard.tasks.task_folder import FineTunedModel, load_fine_tuned, save_fine_tuned
 from regard.training.doctor import examine_data, problems
+from regard.training.events import Finished, Note, OnEvent, ThresholdChosen, ignore_event
 from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
-from regard.training.finetuning.data import Source, digest, read_data
+from regard.training.finetuning.data import DataSource, digest, read_splits
 from regard.training.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory
-from regard.training.finetuning.report import FineTuningReport
-from regard.training.finetuning.seeds import BEST, seed_files, tune_seeds
-from regard.training.run_folder import CONFIG, REPORT, RUN, RunFolder, Told, model_saved
+from regard.training.finetuning.report import FineTuningReport, SeedResult
+from regard.training.finetuning.trainer import FineTuner
+from regard.training.run_folder import REPORT, RUN, RunFolder, model_saved
+from regard.training.trainer import run_interruptible
 
-__all__ = ["CONFIG", "distill", "fit"]
+__all__ = ["distill", "fit"]
 
 SEEDS, FROZEN = "seeds", "frozen"
-Said = Callable[[str], None]
+BEST, SEED = "best", "seed.json"
 
 
 def fit(
     task: str,
-    train: Source,
-    dev: Source | None = None,
+    train: DataSource,
+    dev: DataSource | None = None,
     *,
     model: str = DEFAULT_MODEL,
     output: str | os.PathLike[str],
     config: FineTuningConfig | None = None,
     table: TableOptions | None = None,
-    parts: str | None = None,
+    split: str | None = None,
     resume: bool = False,
     both: bool = False,
     device: torch.device | str = "auto",
-    say: Said = lambda text: None,
-    on_event: Told = lambda event: None,
+    on_event: OnEvent = ignore_event,
 ) -> FineTuningReport:
-    """Tune `model` for a task on labeled examples, and write the best seed's into `output`.
+    """Fine-tune `model` for a task on labeled examples, and write the best seed's model to `output`.
 
-    `train` and `dev` are files or what a reader made of them. Without `dev`, one is taken out of `train` by `parts`
-    ("90/10" where none are given); of three parts the last is set aside and scored once, as "test". `both` does it
-    once more with the model frozen, in `output`/frozen, and reports that beside.
+    `train` and `dev` are files, or examples from a reader. Without `dev`, `train` is split ("90/10" by default); the
+    last of three parts is scored once, as "test". With `both`, the model is also trained with a frozen encoder, in
+    `output`/frozen, and both results are reported.
     """
-    get_task(task)  # a wrong name should not be found after all has been read
+    get_task(task)  # an unknown task is an error before anything is read
     output = Path(output)
-    data = _told(read_data(task, train, dev, table=table, parts=parts), say)
-    pictures = isinstance(data["train"].examples[0], ImageExample)
-    config = config or FineTuningConfig.load(defaults=DEFAULTS["pictures" if pictures else task])
-    start = (_looking if pictures else _reading)(task, data, model, config, say)
-    called = "a new ViT" if isinstance(start, ImageModelFactory) and start.given is None else model
+    data = _read(task, train, dev, table, split, on_event)
+    images = isinstance(data["train"].examples[0], ImageExample)
+    config = config or FineTuningConfig.load(defaults=DEFAULTS["pictures" if images else task])
+    factory = (_image_factory if images else _text_factory)(task, data, model, config, on_event)
+    name = "a new ViT" if isinstance(factory, ImageModelFactory) and factory.pretrained is None else model
 
     def run(settings: FineTuningConfig, folder: Path, *, resume: bool, beside: Mapping[str, Any]) -> FineTuningReport:
-        return _run(
-            start, called, data, settings, folder, resume=resume, beside=beside, device=device, on_event=on_event
-        )
+        return _run(factory, name, data, settings, folder, resume=resume, beside=beside, device=device, emit=on_event)
 
     if not both:
         return run(config, output, resume=resume, beside={})
     held = [name for name in (RUN, "config.json", FROZEN) if (output / name).exists()]
     if held and not resume:
         raise InputError(
-            f"{output} holds a run or a model ({held[0]}): go on with --resume, or choose another --output"
+            f"{output} holds a run or a model ({held[0]}): continue it with --resume, or choose another --output"
         )
-    folder = _folder(start, called, data, config, output)
+    folder = _folder(factory, name, data, config, output)
     if not (resume and folder.finished()):
         folder.open(resume=resume, beside=[FROZEN])
         folder.claim(f"{FROZEN}/")
@@ -96,88 +97,91 @@ def fit(
     settings = config.model_copy(update={"training": training})
     frozen = run(settings, output / FROZEN, resume=resume, beside={}).document()
     beside = {FROZEN: {key: frozen[key] for key in ("mean", "deviation")}}
-    # The folder is this run's own by now, so that "resume" means: whether or not it was begun before.
+    # The folder belongs to this run by now, so `resume` allows both a new and an unfinished run.
     return run(config, output, resume=True, beside=beside)
 
 
 def distill(
     teacher: str | os.PathLike[str],
-    train: Source,
-    dev: Source | None = None,
+    train: DataSource,
+    dev: DataSource | None = None,
     *,
     layers: int,
     output: str | os.PathLike[str],
     config: FineTuningConfig | None = None,
     table: TableOptions | None = None,
-    parts: str | None = None,
+    split: str | None = None,
     resume: bool = False,
     device: torch.device | str = "auto",
-    say: Said = lambda text: None,
-    on_event: Told = lambda event: None,
+    on_event: OnEvent = ignore_event,
 ) -> FineTuningReport:
-    """Teach a student of fewer `layers` what a tuned model says of labeled examples."""
-    solved = load_fine_tuned(teacher)
+    """Train a student with fewer `layers` on labeled examples and the predictions of a fine-tuned teacher."""
+    fine_tuned = load_fine_tuned(teacher)
     config = config or FineTuningConfig.load(defaults=DEFAULTS["distill"])
-    data = _told(read_data(solved.task.name, train, dev, table=table, parts=parts), say)
-    student = StudentFactory(solved, layers=layers, length=config.training.max_length)
-    _examined(student, data, say)
-    name = f"{os.fspath(teacher)}, {layers} of {solved.model.encoder.config.num_hidden_layers} layers"
-    return _run(student, name, data, config, Path(output), resume=resume, device=device, on_event=on_event)
+    data = _read(fine_tuned.task.name, train, dev, table, split, on_event)
+    student = StudentFactory(fine_tuned, layers=layers, length=config.training.max_length)
+    _diagnose(student, data, on_event)
+    name = f"{os.fspath(teacher)}, {layers} of {fine_tuned.model.encoder.config.num_hidden_layers} layers"
+    return _run(student, name, data, config, Path(output), resume=resume, device=device, emit=on_event)
 
 
-def _reading(
-    task: str, data: Mapping[str, ExampleSet[Any]], model: str, config: FineTuningConfig, say: Said
-) -> ModelFactory:
-    """A model that reads text, once the data has been looked at."""
-    learned = get_task(task).from_examples(data["train"].examples)
-    encoder, tokenizer = loading.load(model)
-    start = ModelFactory(learned, encoder, tokenizer, length=config.training.max_length)
-    _examined(start, data, say)
-    return start
-
-
-def _examined(start: ModelFactory, data: Mapping[str, ExampleSet[Any]], say: Said) -> None:
-    """Tell what the doctor finds in the data."""
-    for finding in problems(examine_data(start.task, data["train"], data["dev"], start.rows)):
-        say(f"{finding.status}: {finding.check}: {finding.evidence}. Remedy: {finding.remedy}")
-
-
-def _looking(
-    task: str, data: Mapping[str, ExampleSet[Any]], model: str, config: FineTuningConfig, say: Said
-) -> ModelFactory:
-    """A model that looks at pictures. The default model reads text, so then it is a new one."""
-    pictures = data["train"].examples
-    learned = ImageTask.from_examples(pictures)
-    if model == DEFAULT_MODEL:
-        start = ImageModelFactory(
-            learned, ImageTransform.for_images(pictures, patch=config.vision.patch_size), config.vision
-        )
-        hint = (
-            f", in patches of {config.vision.patch_size} (vision.patch_size; with larger patches, larger pictures fit)"
-        )
-    else:
-        encoder, _ = loading.load(model)
-        if not isinstance(encoder, Vit):
-            raise InputError(f"{model} is no VisionSection Transformer; name one, or leave --model out for a new one")
-        frame, hint = ImageTransform(*encoder.config.image_size, encoder.config.num_channels), ""
-        start = ImageModelFactory(learned, frame, config.vision, encoder=encoder)
-    if other := start.frame.count_resized(pictures):
-        size = f"{start.frame.height} x {start.frame.width}"
-        say(f"train: {other:,} of {len(pictures):,} pictures have another size than {size} and are resized{hint}")
-    _examined(start, data, say)
-    return start
-
-
-def _told(data: dict[str, ExampleSet[Any]], say: Said) -> dict[str, ExampleSet[Any]]:
+def _read(
+    task: str,
+    train: DataSource,
+    dev: DataSource | None,
+    table: TableOptions | None,
+    split: str | None,
+    on_event: OnEvent,
+) -> dict[str, ExampleSet[Any]]:
+    data = read_splits(task, train, dev, table=table, split_sizes=split)
     for name, read in data.items():
-        say(f"{name}: {len(read.examples):,} examples of {read.path} ({read.description})")
+        on_event(Note(message=f"{name}: {len(read.examples):,} examples of {read.path} ({read.description})"))
         for reason, count in read.dropped.items():
-            say(f"{name}: {count:,} left out: {reason}")
+            on_event(Note(message=f"{name}: {count:,} left out: {reason}"))
     return data
 
 
+def _text_factory(
+    task: str, data: Mapping[str, ExampleSet[Any]], model: str, config: FineTuningConfig, on_event: OnEvent
+) -> ModelFactory:
+    learned = get_task(task).from_examples(data["train"].examples)
+    factory = ModelFactory(learned, *loading.load(model), length=config.training.max_length)
+    _diagnose(factory, data, on_event)
+    return factory
+
+
+def _image_factory(
+    task: str, data: Mapping[str, ExampleSet[Any]], model: str, config: FineTuningConfig, on_event: OnEvent
+) -> ModelFactory:
+    """Factory of a Vision Transformer: a new one unless a model is named (the default model reads text)."""
+    images = data["train"].examples
+    learned = ImageTask.from_examples(images)
+    patch = config.vision.patch_size
+    if model == DEFAULT_MODEL:
+        factory = ImageModelFactory(learned, ImageTransform.for_images(images, patch=patch), config.vision)
+        hint = f", in patches of {patch} (larger images fit with a larger vision.patch_size)"
+    else:
+        encoder, _ = loading.load(model)
+        if not isinstance(encoder, Vit):
+            raise InputError(f"{model} is no Vision Transformer; name one, or leave --model out for a new one")
+        frame, hint = ImageTransform(*encoder.config.image_size, encoder.config.num_channels), ""
+        factory = ImageModelFactory(learned, frame, config.vision, encoder=encoder)
+    if other := factory.frame.count_resized(images):
+        size = f"{factory.frame.height} x {factory.frame.width}"
+        message = f"train: {other:,} of {len(images):,} images have another size than {size} and are resized{hint}"
+        on_event(Note(message=message))
+    _diagnose(factory, data, on_event)
+    return factory
+
+
+def _diagnose(factory: ModelFactory, data: Mapping[str, ExampleSet[Any]], on_event: OnEvent) -> None:
+    for finding in problems(examine_data(factory.task, data["train"], data["dev"], factory.rows)):
+        message = f"{finding.status}: {finding.check}: {finding.evidence}. To fix it: {finding.remedy}"
+        on_event(Note(message=message))
+
+
 def _run(
-    start: ModelFactory,
+    factory: ModelFactory,
     model: str,
     data: dict[str, ExampleSet[Any]],
     config: FineTuningConfig,
@@ -185,45 +189,141 @@ def _run(
     *,
     resume: bool,
     device: torch.device | str,
-    on_event: Told,
+    emit: OnEvent,
     beside: Mapping[str, Any] | None = None,
 ) -> FineTuningReport:
-    place = choose_device(device) if isinstance(device, str) else device
-    task = start.task
+    device = choose_device(device) if isinstance(device, str) else device
+    task = factory.task
     for read in data.values():
         check_labels(task, read)
-    folder = _folder(start, model, data, config, output)
+    folder = _folder(factory, model, data, config, output)
     if resume and (done := folder.finished()):
         return FineTuningReport.restore(done)
     folder.open(resume=resume)
-    with folder.running(on_event) as note:
-        outcomes = tune_seeds(start, data, config, output / SEEDS, device=place, note=note)
-        about = {
+    with folder.running(emit) as on_event:
+        results = _train_seeds(factory, data, config, output / SEEDS, device=device, on_event=on_event)
+        about: dict[str, dict[str, Any]] = {
             name: {"path": read.path, "examples": len(read.examples), "how": read.description}
             for name, read in data.items()
         }
-        settings = {name: dict(getattr(config, name)) for name in config.sections()}
-        report = FineTuningReport(task.name, model, task.main_metric, about, settings, outcomes, dict(beside or {}))
-        best = load_fine_tuned(output / SEEDS / BEST, device=place)
+        best = load_fine_tuned(output / SEEDS / BEST, device=device)
         if "test" in data:
-            report = _tested(report, best, data["test"], device=place)
+            about["test"]["scores"] = score(best, data["test"].examples, device=device)
+        settings = {name: dict(getattr(config, name)) for name in config.sections()}
+        report = FineTuningReport(task.name, model, task.main_metric, about, settings, results, dict(beside or {}))
         files = {REPORT: json_bytes(report.document()), "report.md": report.markdown().encode()}
         save_fine_tuned(best, output, files=files)
         with model_saved(output):
-            note("end", **report.mean)
+            on_event(Finished(scores=report.mean))
     return report
 
 
 def _folder(
-    start: ModelFactory, model: str, data: Mapping[str, ExampleSet[Any]], config: FineTuningConfig, output: Path
+    factory: ModelFactory, model: str, data: Mapping[str, ExampleSet[Any]], config: FineTuningConfig, output: Path
 ) -> RunFolder:
-    run = {"task": start.task.name, "model": model, "data": {name: digest(read) for name, read in data.items()}}
-    return RunFolder(output, config, run, work=SEEDS, work_files=seed_files(config), kind="fine-tuning run")
+    run = {"task": factory.task.name, "model": model, "data": {name: digest(read) for name, read in data.items()}}
+    seeds = (f"{seed}.json" for seed in _seeds(config))
+    checkpoints = (f"checkpoints-{seed}/step-*/" for seed in _seeds(config))
+    files = [f"{BEST}/", *(entry for both in zip(seeds, checkpoints, strict=True) for entry in both)]
+    return RunFolder(output, config, run, work=SEEDS, work_files=files, kind="fine-tuning run")
 
 
-def _tested(
-    report: FineTuningReport, best: FineTunedModel, read: ExampleSet[Any], *, device: torch.device
-) -> FineTuningReport:
-    scores = score(best, read.examples, device=device)
-    data = {**report.data, "test": {**report.data["test"], "scores": scores}}
-    return replace(report, data=data)
+def _seeds(config: FineTuningConfig) -> range:
+    return range(config.run.seed, config.run.seed + config.run.num_seeds)
+
+
+def _train_seeds(
+    factory: ModelFactory,
+    data: Mapping[str, ExampleSet[Any]],
+    config: FineTuningConfig,
+    folder: Path,
+    *,
+    device: torch.device,
+    on_event: OnEvent,
+) -> list[SeedResult]:
+    """Train once per seed and keep the best model in `folder`; finished seeds are not repeated."""
+    seeds, task = _seeds(config), factory.task
+    done = {seed: _read_result(folder, seed) for seed in seeds if _result_path(folder, seed).is_file()}
+    _check_best(folder, done, task.main_metric)
+    items = task.preprocess(data["train"].examples, factory.rows)
+    if cut := sum(any(row.num_truncated for row in item.sequences) for item in items):
+        message = f"{cut:,} of {len(items):,} texts are longer than {factory.length} tokens and are truncated"
+        on_event(Note(message=message))
+
+    def evaluate(model: EncoderWithHead | ImageClassifier) -> tuple[FineTunedModel, dict[str, float]]:
+        fine_tuned = factory.fine_tuned_model(model, precision=config.run.precision)
+        return calibrate(fine_tuned, data["dev"].examples, device=device)
+
+    for seed in seeds:
+        if seed in done:
+            continue
+        trainer = FineTuner(
+            factory.new_model(seed),
+            task,
+            items,
+            config,
+            seed=seed,
+            device=device,
+            folder=folder / f"checkpoints-{seed}",
+            evaluate=lambda model: evaluate(model)[1],
+            objective=factory.objective,
+            on_event=on_event,
+        )
+        done[seed] = run_interruptible(trainer)
+        if _best_seed(done, task.main_metric) == seed:
+            model = trainer.model.eval()
+            if task.has_calibration:
+                # A resumed run does not know what an earlier epoch chose, so it is computed again.
+                fine_tuned = evaluate(model)[0]
+                on_event(ThresholdChosen(seed=seed, values=fine_tuned.task.to_dict()))
+            else:
+                fine_tuned = factory.fine_tuned_model(model, precision=config.run.precision)
+            save_fine_tuned(fine_tuned, folder / BEST, files={SEED: json_bytes({"seed": seed})}, overwrite=True)
+        atomic_write(_result_path(folder, seed), json_bytes(with_checksum(asdict(done[seed]))))
+        remove_files(folder, [f"checkpoints-{seed}/step-*/"])
+    best = _best_seed(done, task.main_metric)
+    if not (folder / BEST).is_dir() or _seed_of(folder / BEST) not in (None, best):
+        raise InputError(
+            f"{folder / BEST} is not the model of seed {best}, which is the best. Put a copy of that back; or delete "
+            f"{_result_path(folder, best)} and continue with --resume: that seed is trained again"
+        )
+    return [done[seed] for seed in seeds]
+
+
+def _best_seed(done: Mapping[int, SeedResult], score: str) -> int:
+    """The seed with the highest score; of equal ones the first, in whatever order they were trained."""
+    return max(sorted(done), key=lambda seed: done[seed].scores[score])
+
+
+def _result_path(folder: Path, seed: int) -> Path:
+    return folder / f"{seed}.json"
+
+
+def _seed_of(best: Path) -> object:
+    """The seed of a model; None if an earlier version wrote it."""
+    return read_json(best / SEED).get("seed") if (best / SEED).is_file() else None
+
+
+def _read_result(folder: Path, seed: int) -> SeedResult:
+    path = _result_path(folder, seed)
+    try:
+        return SeedResult(**read_checked_json(path))  # type: ignore[arg-type]
+    except (InputError, TypeError) as error:
+        raise InputError(
+            f"{error if isinstance(error, InputError) else f'{path} is damaged: {error}'}. Put a copy of it back; or "
+            f"delete it and continue with --resume: seed {seed} is trained again"
+        ) from None
+
+
+def _check_best(folder: Path, done: Mapping[int, SeedResult], score: str) -> None:
+    """Compare the best model so far with its checksums, before the next seed is trained."""
+    if not done or not (folder / BEST).is_dir():
+        return
+    try:
+        verify(folder / BEST)
+    except InputError as error:
+        seed = _best_seed(done, score)
+        raise InputError(
+            f"{error}. Or delete {folder / BEST} and {_result_path(folder, seed)} and continue with --resume: seed "
+            f"{seed} is trained again"
+        ) from None

@@ -1,13 +1,9 @@
-"""One seed of a fine-tuning run: what is to learn and how fast, the order of items, and the best weights kept.
-
-How epochs go on is `regard.training.epoch_trainer`. Knows no files; prints nothing.
-"""
+"""Fine-tunes one seed: learning rates per layer, the order of examples, and the weights of the best epoch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +17,7 @@ from regard.nn.block import FeedForward
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.task import Task, TaskInput
-from regard.training import optimizer
-from regard.training.adversary import Adversary
-from regard.training.epoch_trainer import Epochs
+from regard.training.events import LayersScheduled, OnEvent, ignore_event
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.layer_schedule import (
     apply_layerwise_lr_decay,
@@ -32,33 +26,23 @@ from regard.training.finetuning.layer_schedule import (
     unfreeze_layers,
 )
 from regard.training.finetuning.model_factory import TaskObjective
-from regard.training.run_folder import Note
-from regard.training.schedule import factor
+from regard.training.finetuning.report import SeedResult
+from regard.training.loop import AdversarialPerturbation
+from regard.training.optimizer import build_optimizers
+from regard.training.schedule import learning_rate_factor
 from regard.training.stopping import Stop
+from regard.training.trainer import EpochTrainer
 
-__all__ = ["FineTuner", "Note", "SeedResult", "best_rate"]
-
-
-@dataclass(frozen=True)
-class SeedResult:
-    """A seed's run: scores after each epoch, which of them was kept, what it took."""
-
-    seed: int
-    scores: dict[str, float]
-    epoch: int
-    seconds: float
-    steps: int
-    history: list[dict[str, float]] = field(default_factory=list)
+__all__ = ["FineTuner", "default_learning_rate"]
 
 
-def best_rate(width: int) -> float:
-    """What suits a width: 1e-4 for 384, 5e-5 for 768, 3.75e-5 for 1,024."""
+def default_learning_rate(width: int) -> float:
+    """The peak learning rate for a hidden size: 1e-4 for 384, 5e-5 for 768, 3.75e-5 for 1,024."""
     return min(1e-4 * 384 / width, 3e-4)
 
 
-class FineTuner(Epochs):
-    """`folder` is for checkpoints; without one there are none. `judge` scores the model on data that it does not learn
-    from; without one the last epoch is kept."""
+class FineTuner(EpochTrainer):
+    """`evaluate` scores the model on dev; without it the last epoch is kept. Checkpoints go to `folder`, if any."""
 
     model: EncoderWithHead | ImageClassifier
 
@@ -72,26 +56,27 @@ class FineTuner(Epochs):
         seed: int,
         device: torch.device,
         folder: Path | None = None,
-        judge: Callable[[EncoderWithHead | ImageClassifier], dict[str, float]] | None = None,
+        evaluate: Callable[[EncoderWithHead | ImageClassifier], dict[str, float]] | None = None,
         objective: Callable[[EncoderWithHead | ImageClassifier], nn.Module] | None = None,
-        note: Note = lambda event, **values: None,
+        on_event: OnEvent = ignore_event,
     ) -> None:
-        self.items, self.config, self.judge = items, config, judge
-        self.model = prepared(model, config).to(device)
+        self.items, self.config, self.evaluate = items, config, evaluate
+        self.model = configure_model(model, config).to(device)
         settings = config.training
-        # A new layer alone learns well at a larger rate, and so do LSTMs.
-        faster = settings.frozen or isinstance(model.encoder, Elmo)
-        self.rate = rate = settings.learning_rate or best_rate(model.encoder.config.hidden_size) * (10 if faster else 1)
-        optimizers = optimizer.build(
+        # A task head alone learns well at a larger rate, and so do LSTMs.
+        larger = settings.frozen or isinstance(model.encoder, Elmo)
+        peak = settings.learning_rate or default_learning_rate(model.encoder.config.hidden_size) * (10 if larger else 1)
+        self.peak_learning_rate = peak
+        optimizers = build_optimizers(
             self.model,
             name="adamw" if settings.frozen else settings.optimizer,
-            rate=rate,
+            learning_rate=peak,
             betas=(0.9, 0.98),
             weight_decay=settings.weight_decay,
         )
         self.levels = parameter_levels(
             self.model, model.encoder.config.num_hidden_layers
-        )  # of all that is to learn, now or later
+        )  # of everything that is ever trained
         if settings.layerwise_lr_decay < 1:
             apply_layerwise_lr_decay(optimizers, self.levels, settings.layerwise_lr_decay)
         super().__init__(
@@ -100,90 +85,89 @@ class FineTuner(Epochs):
             optimizers,
             training=settings,
             run=config.run,
-            per_epoch=-(-len(items) // settings.batch_size),
-            rate=lambda done: rate * factor(done, warmup=settings.warmup_ratio, shape="linear", floor=0.0),
-            main=None if settings.select == "last" or judge is None else task.main_metric,
+            steps_per_epoch=-(-len(items) // settings.batch_size),
+            learning_rate=lambda done: (
+                peak * learning_rate_factor(done, warmup=settings.warmup_ratio, scheduler="linear")
+            ),
+            main_score=None if settings.select == "last" or evaluate is None else task.main_metric,
             seed=seed,
             device=device,
             folder=folder,
-            note=partial(note, seed=seed),
+            on_event=lambda event: on_event(event.model_copy(update={"seed": seed})),
         )
-        self.adversary = self._adversary()
+        self.perturbation = self._adversarial_perturbation()
 
-    def go(self, stop: Stop) -> SeedResult | None:
-        """Train to the end, from the last checkpoint where there is one. None: someone asked to stop, all is saved."""
-        self._tell_turns()
-        done = self._go(stop)
-        if done is None:
+    def run(self, stop: Stop) -> SeedResult | None:
+        """Train to the end, from the newest checkpoint if there is one. None: interrupted, with everything saved."""
+        self._report_layers()
+        self._resume()
+        if not self._train(stop):
             return None
-        self._take_best()
+        with torch.no_grad():
+            for name, parameter in self._trained_parameters().items() if self.best_weights else ():
+                parameter.copy_(self.best_weights[name])
         scores = self.history[self.best_epoch - 1]
-        return SeedResult(self.seed, scores, self.best_epoch, self.watch.used, done, self.history)
+        return SeedResult(self.seed, scores, self.best_epoch, self.stopwatch.elapsed, self.step, self.history)
 
-    def _tell_turns(self) -> None:
-        """Where layers differ: which learns when, and how fast."""
+    def _report_layers(self) -> None:
         settings = self.config.training
         if settings.frozen or (settings.layerwise_lr_decay == 1 and not settings.unfreeze):
             return
-        found = layer_starts(
+        starts = layer_starts(
             self.optimizers,
             self.levels,
             depth=self.model.encoder.config.num_hidden_layers,
-            learning_rate=self.rate,
+            learning_rate=self.peak_learning_rate,
             unfreeze=settings.unfreeze,
             steps=self.steps,
         )
-        self.note("layers", steps=self.steps, layers=[asdict(turn) for turn in found])
+        self.on_event(LayersScheduled(steps=self.steps, layers=[asdict(start) for start in starts]))
 
-    def _adversary(self) -> Adversary | None:
-        """None where there are no words, or where they do not learn."""
-        size, encoder = self.config.training.adversarial_epsilon, self.model.encoder
-        if not size or isinstance(encoder, Vit):
+    def _adversarial_perturbation(self) -> AdversarialPerturbation | None:
+        """None without token embeddings, or if they are not trained."""
+        epsilon, encoder = self.config.training.adversarial_epsilon, self.model.encoder
+        if not epsilon or isinstance(encoder, Vit):
             return None
         words = encoder.get_parameter("embedding.weight" if isinstance(encoder, Elmo) else "embedding.tokens.weight")
-        return Adversary(words, size) if words.requires_grad else None
+        return AdversarialPerturbation(words, epsilon) if words.requires_grad else None
 
-    def _groups(self, epoch: int) -> list[list[int]]:
+    def _epoch_batches(self, epoch: int) -> list[list[int]]:
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.items)).tolist()
         size = self.config.training.batch_size
         return [order[start : start + size] for start in range(0, len(order), size)]
 
-    def _inputs(self, group: Sequence[int], number: int) -> dict[str, Any]:
+    def _inputs(self, indices: Sequence[int], step: int) -> dict[str, Any]:
         # Rows of one length go through attention together.
-        chosen = sorted((self.items[place] for place in group), key=self.model.num_tokens)
+        chosen = sorted((self.items[index] for index in indices), key=self.model.num_tokens)
         if unfreeze := self.config.training.unfreeze:
-            unfreeze_layers(self.levels, number / self.steps, unfreeze)
+            unfreeze_layers(self.levels, step / self.steps, unfreeze)
         return {"inputs": self.model.collate(chosen).to(self.device), "items": chosen}
 
     def _scores(self, epoch: int) -> dict[str, float]:
-        """Nothing where it would decide nothing."""
-        if self.judge is None or (self.main is None and epoch < self.config.training.num_epochs):
+        """Empty if the scores would decide nothing."""
+        if self.evaluate is None or (self.main_score is None and epoch < self.config.training.num_epochs):
             return {}
-        self.judging(0, 0)
-        return self.judge(self.model)
+        self.report_evaluation(0, 0)
+        return self.evaluate(self.model)
 
-    def _keep(self, epoch: int) -> None:
-        if self.main is not None and self.best_epoch == epoch:
-            self.best = {name: tensor.clone() for name, tensor in self._learned().items()}
+    def _keep_weights(self, epoch: int) -> None:
+        if self.main_score is not None and self.best_epoch == epoch:
+            self.best_weights = {name: tensor.clone() for name, tensor in self._trained_parameters().items()}
 
-    def _learned(self) -> dict[str, Tensor]:
+    def _trained_parameters(self) -> dict[str, Tensor]:
         return {name: p.detach() for name, p in self.model.named_parameters() if p in self.levels}
 
-    def _take_best(self) -> None:
-        """Where no epoch was found to be better than the others, the last stays."""
-        with torch.no_grad():
-            for name, parameter in self._learned().items() if self.best else ():
-                parameter.copy_(self.best[name])
 
-
-def prepared(model: EncoderWithHead | ImageClassifier, config: FineTuningConfig) -> EncoderWithHead | ImageClassifier:
-    """The model with the settings' dropout, and with what is frozen kept from learning."""
+def configure_model(
+    model: EncoderWithHead | ImageClassifier, config: FineTuningConfig
+) -> EncoderWithHead | ImageClassifier:
+    """Set the dropout of the model, and freeze its encoder, as the settings say."""
     settings = config.training
     if settings.dropout >= 0:
         encoder: Any = model.encoder
         names = [name for name in ("dropout", "attention_dropout") if hasattr(encoder.config, name)]
         encoder.config = replace(encoder.config, **dict.fromkeys(names, settings.dropout))
-        # Of the stack's end and inside the feed-forward networks, which none of these families has.
+        # At the end of the stack and inside the feed-forward networks these families have no dropout.
         unused = {id(part.dropout) for part in model.modules() if isinstance(part, Stack | FeedForward)}
         for module in model.modules():
             if isinstance(module, Attention):

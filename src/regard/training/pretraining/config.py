@@ -1,31 +1,29 @@
-"""The configuration of a pretraining run, checked as a whole. Knows nothing of corpora, models or devices."""
+"""The settings of a pretraining run, checked as a whole."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, Strict, field_validator, model_validator
 
 from regard.errors import InputError
 from regard.models.family import describe_family
 from regard.settings import SettingsFile, SettingsSection, SettingsTables
-from regard.training.pretraining.sections import (
-    DataSection,
-    Family,
-    ModelSection,
-    ObjectiveSection,
-    OptimizerSection,
-    PretrainingRunSection,
-    ScheduleSection,
-    VocabularySection,
-)
-from regard.training.settings import RENAMED_SETTINGS
+from regard.training.schedule import IntervalSetting, parse_budget
+from regard.training.settings import RENAMED_SETTINGS, RunSection
 
-__all__ = ["PretrainingConfig"]
+__all__ = ["Family", "ModelSection", "PretrainingConfig"]
 
-# Where a family's defaults are not those of BERT.
+Family = Literal["bert", "gpt", "t5", "elmo"]
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+LAX = Strict(False)  # TOML has lists where Python has tuples
+
+# Defaults of families that differ from those of BERT.
 DEFAULTS: dict[Family, dict[str, dict[str, object]]] = {
     "bert": {},
     "gpt": {
@@ -41,13 +39,13 @@ DEFAULTS: dict[Family, dict[str, dict[str, object]]] = {
     "elmo": {"model": {"num_attention_heads": 1}, "objective": {"sentence_pairs": "none"}},
 }
 
-# Families whose task has no settings.
-FIXED = {
-    "gpt": "a GPT tells the next word of all its text",
-    "elmo": "an ELMo tells the next word and the one before of all its text",
+# Families whose objective has no settings.
+FIXED_OBJECTIVE = {
+    "gpt": "a GPT predicts the next token of all its text",
+    "elmo": "an ELMo predicts the next and the previous token of all its text",
 }
 
-# What else does nothing for a family. It is written with all the rest, so its default is no mistake.
+# Other settings that have no effect for a family. Saved configurations contain them, so their defaults are accepted.
 UNUSED: dict[Family, tuple[str, ...]] = {
     "bert": ("objective.mean_noise_span_length",),
     "gpt": (),
@@ -67,6 +65,127 @@ UNUSED: dict[Family, tuple[str, ...]] = {
         "run.gradient_checkpointing",
     ),
 }
+
+# Tokenizers that lack special tokens a family needs: the kind, the tokens, and the kind to use.
+UNFIT_TOKENIZERS: dict[Family, tuple[str, str, str]] = {
+    "bert": ("bpe", "[MASK] for a BERT", "wordpiece"),
+    "elmo": ("bpe", "[CLS] and [SEP] for an ELMo", "wordpiece"),
+    "t5": ("wordpiece", "sentinels for a T5", "bpe"),
+}
+
+
+class ModelSection(SettingsSection):
+    family: Family = Field(default="bert", description="bert, gpt, t5 or elmo.")
+    hidden_size: int = Field(
+        default=384, ge=1, le=1 << 16, description="Size of the hidden states; ELMo: per direction."
+    )
+    num_hidden_layers: int = Field(
+        default=6, ge=1, le=1000, description="Number of layers; T5: of the encoder, and as many of the decoder."
+    )
+    num_attention_heads: int = Field(
+        default=6, ge=1, le=1000, description="Attention heads per layer; a divisor of hidden_size."
+    )
+    intermediate_size: int = Field(
+        default=1536, ge=1, le=1 << 18, description="Size of the feed-forward layers; ELMo: cells of an LSTM."
+    )
+    max_position_embeddings: int = Field(
+        default=512, ge=1, le=1 << 16, description="Maximum number of tokens the model can read."
+    )
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout probability.")
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout probability of attention weights.")
+    activation: Literal["gelu", "gelu-tanh", "relu"] = Field(default="gelu", description="gelu, gelu-tanh or relu.")
+
+
+class VocabularySection(SettingsSection):
+    path: str = Field(default="", description="A tokenizer's file or folder; empty: train one on the corpus.")
+    kind: Literal["wordpiece", "bpe"] = Field(default="wordpiece", description="New tokenizer: wordpiece or bpe.")
+    vocab_size: int = Field(default=16384, ge=1, le=1 << 24, description="New tokenizer: number of entries.")
+    lowercase: bool = Field(default=True, description="New tokenizer: convert text to lowercase.")
+    min_frequency: int = Field(default=2, ge=1, le=1 << 30, description="New tokenizer: minimum frequency of an entry.")
+
+
+class DataSection(SettingsSection):
+    max_length: int = Field(default=128, ge=8, le=1 << 16, description="Tokens per row, with special tokens.")
+    tokens_per_batch: int = Field(default=65536, ge=8, le=1 << 30, description="Tokens per step, over all processes.")
+    tokens_per_micro_batch: int = Field(
+        default=0, ge=0, le=1 << 30, description="Tokens per forward pass; 0: the whole batch at once."
+    )
+    position_shift_probability: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Probability that a BERT row starts at a random position, so that all positions are trained.",
+    )
+
+
+class ObjectiveSection(SettingsSection):
+    mlm_probability: float = Field(default=0.15, gt=0, lt=1, description="Share of tokens to predict.")
+    mean_noise_span_length: float = Field(
+        default=3.0, ge=1, le=100, description="T5: mean length of the dropped spans, in tokens."
+    )
+    replacement_probabilities: Annotated[tuple[Probability, Probability, Probability], LAX] = Field(
+        default=(0.8, 0.1, 0.1),
+        description="Probabilities that a chosen token is masked, replaced at random, or kept.",
+    )
+    whole_word_mask: bool = Field(default=False, description="Mask all pieces of a word together.")
+    sentence_pairs: Literal["next", "order", "none"] = Field(
+        default="next", description="next: does B follow A? order: are they swapped? none: single texts."
+    )
+    short_seq_prob: float = Field(
+        default=0.1, ge=0, le=1, description="Probability of a pair that is shorter than a row."
+    )
+
+    @field_validator("replacement_probabilities")
+    @classmethod
+    def _sums_to_one(cls, value: tuple[float, float, float]) -> tuple[float, float, float]:
+        if not math.isclose(sum(value), 1, abs_tol=1e-6):
+            raise ValueError(f"expected three probabilities whose sum is 1, and their sum is {sum(value):g}")
+        return value
+
+
+class OptimizerSection(SettingsSection):
+    name: Literal["adamw", "muon"] = Field(
+        default="adamw", description="adamw, or muon for the weight matrices of the layers."
+    )
+    learning_rate: float = Field(default=1e-3, gt=0, le=10, description="Peak learning rate.")
+    weight_decay: float = Field(default=0.01, ge=0, le=10, description="Weight decay of matrices.")
+    adam_betas: Annotated[tuple[Beta, Beta], LAX] = Field(default=(0.9, 0.98), description="AdamW betas.")
+    adam_epsilon: float = Field(default=1e-6, gt=0, le=1, description="AdamW epsilon.")
+    max_grad_norm: float = Field(default=1.0, ge=0, description="Maximum gradient norm; 0 disables clipping.")
+
+
+class ScheduleSection(SettingsSection):
+    max_steps: int = Field(default=0, ge=0, le=1 << 40, description="Length of the run in steps; 0: see budget.")
+    budget: str = Field(default="", description='Length of the run in time, "20min" or "1h30m"; empty: see max_steps.')
+    warmup_ratio: float = Field(default=0.05, ge=0, le=1, description="Share of the run for learning rate warmup.")
+    lr_scheduler_type: Literal["linear", "cosine", "constant"] = Field(
+        default="linear", description="Decay after warmup: linear, cosine or constant."
+    )
+    min_lr_ratio: float = Field(
+        default=0.0, ge=0, le=1, description="Final learning rate as a share of the peak learning rate."
+    )
+
+    @field_validator("budget")
+    @classmethod
+    def _is_duration(cls, value: str) -> str:
+        if value:
+            parse_budget(value)
+        return value
+
+
+class PretrainingRunSection(RunSection):
+    seed: int = Field(default=0, ge=0, lt=1 << 63, description="Seed of initial weights, data order and masks.")
+    compile: Literal["auto", "on", "off"] = Field(default="auto", description="torch.compile; auto: on a GPU.")
+    gradient_checkpointing: bool = Field(
+        default=False, description="Recompute activations: less memory for about a third more time."
+    )
+    checkpoint_every: IntervalSetting = Field(
+        default="5min", description='"5min" or "500 steps"; empty: at the end only.'
+    )
+    evaluate_every: IntervalSetting = Field(
+        default="5min", description='"5min" or "500 steps"; empty: at the end only.'
+    )
+    save_total_limit: int = Field(default=2, ge=1, le=1 << 20, description="Number of recent checkpoints to keep.")
 
 
 class PretrainingConfig(SettingsFile):
@@ -92,29 +211,31 @@ class PretrainingConfig(SettingsFile):
         overrides: Sequence[str] = (),
         saved: bool = False,
     ) -> PretrainingConfig:
-        """`load`, for a family and with its defaults."""
+        """Load settings with the defaults of a family."""
 
         def check(document: SettingsTables, origins: Mapping[str, str]) -> None:
-            """What another family is for: a setting that does nothing would be taken for one that does."""
+            """Refuse settings of other families, which would have no effect."""
             if (named := document["model"].setdefault("family", family)) != family:
                 raise InputError(f"{origins['model.family']}: model.family is {named!r}, and this trains a {family!r}")
             for key, origin in origins.items():
-                if family in FIXED and key.startswith("objective."):
-                    raise InputError(f"{origin}: {key} is for BERT; {FIXED[family]}, so remove it")
+                if family in FIXED_OBJECTIVE and key.startswith("objective."):
+                    raise InputError(f"{origin}: {key} is for BERT; {FIXED_OBJECTIVE[family]}, so remove it")
                 section, name = key.split(".")
                 value = document[section][name]
                 value = tuple(value) if isinstance(value, list) else value
-                if key in UNUSED[family] and value != _default(family, section, name):
-                    raise InputError(f"{origin}: {key} does nothing for {describe_family(family)}; remove it")
+                default = DEFAULTS[family].get(section, {}).get(name, getattr(getattr(cls(), section), name, None))
+                if key in UNUSED[family] and value != default:
+                    raise InputError(f"{origin}: {key} has no effect for {describe_family(family)}; remove it")
 
         return cls.load(path, overrides=overrides, defaults=DEFAULTS[family], check=check, saved=saved)
 
     def sections(self) -> list[str]:
-        return [name for name in super().sections() if not (name == "objective" and self.model.family in FIXED)]
+        fixed = self.model.family in FIXED_OBJECTIVE
+        return [name for name in super().sections() if not (name == "objective" and fixed)]
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        model, data = self.model, self.data
+        model, data, vocabulary = self.model, self.data, self.vocabulary
         if model.hidden_size % model.num_attention_heads:
             raise ValueError(
                 f"model.num_attention_heads is {model.num_attention_heads}, which does not divide model.hidden_size, "
@@ -123,7 +244,7 @@ class PretrainingConfig(SettingsFile):
         if data.max_length > model.max_position_embeddings:
             raise ValueError(
                 f"data.max_length is {data.max_length}, and the model reads {model.max_position_embeddings} tokens; "
-                "make data.max_length smaller or model.max_position_embeddings larger"
+                "use a smaller data.max_length or a larger model.max_position_embeddings"
             )
         if data.tokens_per_batch < data.max_length:
             raise ValueError(
@@ -136,21 +257,12 @@ class PretrainingConfig(SettingsFile):
                 f"data.tokens_per_micro_batch is {micro}; expected a divisor of data.tokens_per_batch, "
                 f"{data.tokens_per_batch}, that holds a row of {data.max_length} tokens"
             )
-        if model.family == "bert" and self.vocabulary.kind == "bpe" and not self.vocabulary.path:
-            raise ValueError("vocabulary.kind is 'bpe', which has no [MASK] for a BERT; use 'wordpiece'")
-        if model.family == "elmo" and self.vocabulary.kind == "bpe" and not self.vocabulary.path:
-            raise ValueError("vocabulary.kind is 'bpe', which has no [CLS] and [SEP] for an ELMo; use 'wordpiece'")
-        if model.family == "t5" and self.vocabulary.kind == "wordpiece" and not self.vocabulary.path:
-            raise ValueError("vocabulary.kind is 'wordpiece', which has no sentinels for a T5; use 'bpe'")
+        unfit = UNFIT_TOKENIZERS.get(model.family)
+        if unfit and vocabulary.kind == unfit[0] and not vocabulary.path:
+            raise ValueError(f"vocabulary.kind is {unfit[0]!r}, which has no {unfit[1]}; use {unfit[2]!r}")
         if model.family == "elmo" and model.intermediate_size < model.hidden_size:
             raise ValueError(
                 f"model.intermediate_size is {model.intermediate_size}: an ELMo's LSTMs have at least as many cells as "
                 f"model.hidden_size, {model.hidden_size}"
             )
         return self
-
-
-def _default(family: Family, section: str, key: str) -> object:
-    """What a setting is where nobody says anything."""
-    plain: SettingsSection = getattr(PretrainingConfig(), section)
-    return DEFAULTS[family].get(section, {}).get(key, getattr(plain, key))

@@ -1,17 +1,15 @@
-"""From text files to what a run reads: a tokenizer, token shards, and text that is kept for evaluation.
-
-Knows where these lie in the output folder and repeats no finished work. Knows no model.
-"""
+"""The dataset of a run: a tokenizer, token shards and held-out text, prepared from text files in the output folder."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from regard import events
 from regard.checkpoints.files import checksums
 from regard.checkpoints.files import verify as verify_folder
 from regard.data.corpus import Corpus, CorpusProgress, CorpusReport, build_corpus, read_documents, train_tokenizer
@@ -24,18 +22,17 @@ from regard.files.disk import replace_folder
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.models.family import describe_family
 from regard.text import Tokenizer
-from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.sections import Family
-from regard.training.pretraining.sentinels import sentinels_of, train_with_sentinels
+from regard.training.events import Note, OnEvent
+from regard.training.pretraining.config import Family, PretrainingConfig
+from regard.training.pretraining.span_corruption import sentinels_of, train_with_sentinels
 from regard.training.pretraining.token_stream import TokenStream
 
-__all__ = ["Dataset", "Said", "open_dataset", "prepare"]
+__all__ = ["Dataset", "open_dataset", "prepare"]
 
 CORPUS, HELD_OUT, VOCABULARY = "corpus", "heldout", "vocabulary"
-ORIGIN = "origin.json"  # what a vocabulary was trained on, and how
-Said = Callable[[str], None]
+ORIGIN = "origin.json"  # how and on what a vocabulary was trained
 
-# The special tokens that a family cannot do without.
+# The special tokens that a family requires.
 ROLES: dict[Family, tuple[str, ...]] = {
     "bert": ("cls", "sep", "mask", "pad"),
     "gpt": ("eos",),
@@ -46,10 +43,7 @@ ROLES: dict[Family, tuple[str, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """What a model reads: text to learn from, text to be asked about, and the tokenizer of both.
-
-    `digest` is the same for the same text to learn from, and for no other.
-    """
+    """Text to train on, held-out text, the tokenizer of both, and a digest of the training text."""
 
     text: TokenStream
     held_out: TokenStream
@@ -64,16 +58,20 @@ def prepare(
     *,
     held_out: Sequence[str] = (),
     verify: Verify = "auto",
-    say: Said,
-    on_progress: Callable[[CorpusProgress], None] | None = None,
+    on_event: OnEvent,
 ) -> None:
-    """Make what `open_dataset` opens. `sources` are text files and folders, or the folders of finished corpora.
+    """Prepare the files for `open_dataset`. `sources` are text files and folders, or folders of finished corpora.
 
-    Finished corpora must match their checksums. Of a corpus that this run made itself, what is damaged is made anew.
+    Finished corpora must match their checksums. Damaged parts of a corpus that this run made are made again.
     """
 
     def on_damaged(problem: str) -> None:
-        say(f"{problem}; it is made anew from the text")
+        on_event(Note(message=f"{problem}; it is made again from the text"))
+
+    def on_progress(report: CorpusProgress) -> None:
+        if report.resumed < report.documents:
+            done, total = report.done - report.resumed, report.documents - report.resumed
+            on_event(events.Progress(stage="encoding", done=done, total=total, unit="documents"))
 
     if _are_corpora(sources):
         first, *others = (Corpus.open(source, verify=verify) for source in sources)
@@ -81,10 +79,10 @@ def prepare(
             if corpus.manifest.tokenizer != first.manifest.tokenizer:
                 raise InputError(f"{corpus.folder} has another tokenizer than {first.folder}; build them with one")
         tokenizer = first.tokenizer
-        _refuse_unfit(tokenizer, config)
+        _check_special_tokens(tokenizer, config)
     else:
-        tokenizer = _tokenizer(config, sources, output / VOCABULARY, say)
-        _refuse_unfit(tokenizer, config)
+        tokenizer = _tokenizer(config, sources, output / VOCABULARY, on_event)
+        _check_special_tokens(tokenizer, config)
         report = build_corpus(
             sources,
             output / CORPUS,
@@ -93,56 +91,56 @@ def prepare(
             on_progress=on_progress,
             on_damaged=on_damaged,
         )
-        _say(say, report)
+        _describe(report, on_event)
     if held_out:
         build_corpus(held_out, output / HELD_OUT, tokenizer=tokenizer, verify=verify, on_damaged=on_damaged)
 
 
 def open_dataset(config: PretrainingConfig, sources: Sequence[str], output: Path, *, held_out: bool) -> Dataset:
-    """Open what `prepare` made and verified. Without text of its own for evaluation, the corpus' end is kept for it."""
+    """Open the prepared files. Without held-out text of its own, the end of the corpus is held out."""
     corpora = [
         Corpus.open(folder, verify="never") for folder in (sources if _are_corpora(sources) else [output / CORPUS])
     ]
-    text, kept = TokenStream.of(*corpora), None
+    text, held = TokenStream.concatenate(*corpora), None
     if held_out:
-        kept = TokenStream.of(Corpus.open(output / HELD_OUT, verify="never"))
+        held = TokenStream.concatenate(Corpus.open(output / HELD_OUT, verify="never"))
     else:
-        text, kept = text.split()
+        text, held = text.split()
     tokenizer = corpora[0].tokenizer
     if config.model.family == "gpt":
         assert tokenizer.eos is not None
-        text, kept = text.ended(tokenizer.eos), kept.ended(tokenizer.eos)
-    return Dataset(text, kept, tokenizer, _digest(corpora, whole=held_out))
+        text, held = text.with_end_tokens(tokenizer.eos), held.with_end_tokens(tokenizer.eos)
+    return Dataset(text, held, tokenizer, _digest(corpora, whole=held_out))
 
 
 def _are_corpora(sources: Sequence[str]) -> bool:
     return bool(sources) and all((Path(source) / MANIFEST).is_file() for source in sources)
 
 
-def _tokenizer(config: PretrainingConfig, sources: Sequence[str], place: Path, say: Said) -> Tokenizer:
+def _tokenizer(config: PretrainingConfig, sources: Sequence[str], folder: Path, on_event: OnEvent) -> Tokenizer:
     settings = config.vocabulary
     if settings.path:
         path = Path(settings.path)
         return Tokenizer.open(path.parent if path.is_file() else path)
     origin = _origin(config, sources)
-    if (place / ORIGIN).is_file():
+    if (folder / ORIGIN).is_file():
         try:
-            before: dict[str, Any] = read_checked_json(place / ORIGIN)
-            verify_folder(place)
+            before: dict[str, Any] = read_checked_json(folder / ORIGIN)
+            verify_folder(folder)
             if before | {"settings": config.with_new_keys(VOCABULARY, before["settings"])} == origin:
-                return Tokenizer.open(place)
+                return Tokenizer.open(folder)
         except InputError as error:
-            say(f"{error}; the vocabulary is trained anew")
+            on_event(Note(message=f"{error}; the vocabulary is trained again"))
     texts = (paragraph for document in read_documents(sources) for paragraph in document.paragraphs)
     first = next(texts, None)
     if first is None:
         raise InputError(f"the corpus is empty: there is no text in {', '.join(sources)}")
-    say(f"training a {settings.kind} vocabulary of {settings.vocab_size:,} entries")
+    on_event(Note(message=f"training a {settings.kind} vocabulary of {settings.vocab_size:,} entries"))
     try:
         tokenizer = _trained(chain([first], texts), config)
     except SizeError as error:
         raise InputError(f"{error}: --set vocabulary.vocab_size={error.size}") from None
-    with replace_folder(place) as staging:
+    with replace_folder(folder) as staging:
         tokenizer.save(staging)
         (staging / ORIGIN).write_bytes(json_bytes(with_checksum(origin)))
         for name, data in checksums(tokenizer.files()).items():
@@ -171,7 +169,7 @@ def _trained(texts: Iterator[str], config: PretrainingConfig) -> Tokenizer:
 
 
 def _origin(config: PretrainingConfig, sources: Sequence[str]) -> dict[str, Any]:
-    """All that a vocabulary follows from. Of files not the content: at worst the same vocabulary is trained again."""
+    """Everything the vocabulary depends on; of files size and time, so at worst it is trained again."""
     states = [(str(path), path.stat()) for path in find_sources(sources).files]
     return {
         "settings": config.vocabulary.model_dump(),
@@ -186,23 +184,23 @@ def _digest(corpora: Sequence[Corpus], *, whole: bool) -> str:
     return hashlib.sha256(json_bytes([corpora[0].manifest.tokenizer, shards, whole])).hexdigest()
 
 
-def _refuse_unfit(tokenizer: Tokenizer, config: PretrainingConfig) -> None:
+def _check_special_tokens(tokenizer: Tokenizer, config: PretrainingConfig) -> None:
     missing = [role for role in ROLES[config.model.family] if getattr(tokenizer, role) is None]
     if config.model.family == "t5" and not sentinels_of(tokenizer):
-        missing.append("a dropped stretch (<extra_id_0>)")
+        missing.append("dropped spans (<extra_id_0>)")
     if missing:
         raise InputError(
-            f"this tokenizer has no token for {', '.join(missing)}, "
-            f"which {describe_family(config.model.family)} needs; "
+            f"this tokenizer has no token for {', '.join(missing)}, which "
+            f"{describe_family(config.model.family)} needs; "
             "use another, or leave vocabulary.path empty to train one"
         )
 
 
-def _say(say: Said, report: CorpusReport) -> None:
+def _describe(report: CorpusReport, on_event: OnEvent) -> None:
     counts = report.counts
-    say(
+    message = (
         f"corpus: {counts.documents:,} documents, {counts.sentences:,} sentences, {counts.tokens:,} tokens "
         f"({counts.bytes / 1e6:,.1f} MB of text)"
     )
-    for note in report.notes:
-        say(note)
+    for line in (message, *report.notes):
+        on_event(Note(message=line))

@@ -1,13 +1,12 @@
-"""How well a model does what it was pretrained for, on text that it has not seen.
+"""Scores of a pretrained model on held-out text.
 
-Knows the objectives' questions and their answers; trains nothing. The same text and seed ask the same questions of
-every model, so losses can be compared where vocabularies are the same.
+The same text and seed give the same questions for every model, so losses of models with one vocabulary are comparable.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
@@ -23,6 +22,10 @@ from regard.models.gpt import Gpt
 from regard.models.t5 import T5
 from regard.nn.evaluation import evaluation_mode
 from regard.text import Tokenizer
+from regard.training.pretraining.build import PretrainableModel, corruption_for
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.dataset import Dataset
+from regard.training.pretraining.objectives import masking_for
 from regard.training.pretraining.row_sampler import FOLLOWS
 from regard.training.pretraining.span_corruption import SpanCorruption
 from regard.training.pretraining.token_stream import TokenStream
@@ -30,23 +33,23 @@ from regard.training.pretraining.token_stream import TokenStream
 __all__ = [
     "AccuracyScore",
     "PerplexityScore",
-    "blanked",
-    "both_ways",
-    "dropped_spans",
-    "next_pairs",
-    "next_words",
-    "pairs",
-    "stretches",
-    "words",
+    "bidirectional_scores",
+    "check_held_out",
+    "held_out_scores",
+    "masked_lm_score",
+    "next_sentence_pairs",
+    "next_sentence_score",
+    "next_token_score",
+    "span_score",
 ]
 
 TOKENS = 1 << 15  # tokens of a forward pass
-TRIES = 1000  # pairs in a row that cannot be made, after which no more are drawn
+TRIES = 1000  # consecutive failures after which no more pairs are sampled
 
 
 @dataclass(frozen=True)
 class AccuracyScore:
-    """Hidden words, or pairs of texts: the mean loss in nats, the share told right, and how many were asked."""
+    """The mean loss in nats, the accuracy, and the number of predictions."""
 
     loss: float
     accuracy: float
@@ -55,7 +58,7 @@ class AccuracyScore:
 
 @dataclass(frozen=True)
 class PerplexityScore:
-    """The next word, the one before, or a word of a dropped stretch: the mean loss in nats of `count` tokens."""
+    """The mean loss in nats of `count` predicted tokens."""
 
     loss: float
     count: int
@@ -65,7 +68,7 @@ class PerplexityScore:
         return math.exp(min(self.loss, 700.0))
 
 
-def words(
+def masked_lm_score(
     model: Bert,
     masking: Masking,
     text: TokenStream,
@@ -75,38 +78,38 @@ def words(
     rows: int = 2048,
     seed: int = 0,
 ) -> AccuracyScore:
-    """Hide words of the first `rows` rows of running text, [CLS] and [SEP] around each, and ask for them."""
+    """Mask tokens of the first `rows` rows of running text, each between [CLS] and [SEP], and predict them."""
     assert model.masked is not None
-    ids = blanked(text, tokenizer, length=length, rows=rows)
-    # Hidden on the CPU, whose chance is the same everywhere, and piece by piece, whatever is hidden in training.
+    ids = rows_with_special_tokens(text, tokenizer, length=length, rows=rows)
+    # Masked on the CPU, whose random numbers are the same everywhere, and token by token, however training masks.
     single = Masking(masking.special.cpu(), mask=masking.mask, rate=masking.rate, replace=masking.replace)
     masked = single(ids, torch.Generator().manual_seed(seed))
-    asked = torch.full((ids.numel(),), IGNORE_INDEX)
-    asked[masked.places] = masked.targets
+    labels = torch.full((ids.numel(),), IGNORE_INDEX)
+    labels[masked.places] = masked.targets
     device = next(model.parameters()).device
     total, right, count = 0.0, 0, 0
     size = max(TOKENS // length, 1)
     with evaluation_mode(model):
-        for part, answers in zip(torch.split(masked.ids, size), torch.split(asked, size * length), strict=True):
-            places = (answers != IGNORE_INDEX).nonzero().squeeze(1)
-            targets = answers[places].to(device)
-            logits = model.masked(model(part.to(device), rows=places.to(device))).float()
+        for part, part_labels in zip(torch.split(masked.ids, size), torch.split(labels, size * length), strict=True):
+            positions = (part_labels != IGNORE_INDEX).nonzero().squeeze(1)
+            targets = part_labels[positions].to(device)
+            logits = model.masked(model(part.to(device), rows=positions.to(device))).float()
             total += F.cross_entropy(logits, targets, reduction="sum").item()
             right += int((logits.argmax(-1) == targets).sum())
             count += len(targets)
     if not count:
-        raise InputError("the text to evaluate on has no token that could be hidden: all are special; use another text")
+        raise InputError("the text to evaluate on has no token that could be masked: all are special; use another text")
     return AccuracyScore(total / count, right / count, count)
 
 
-def blanked(text: TokenStream, tokenizer: Tokenizer, *, length: int, rows: int) -> Tensor:
+def rows_with_special_tokens(text: TokenStream, tokenizer: Tokenizer, *, length: int, rows: int) -> Tensor:
     """Running text from its beginning, `length` tokens a row with [CLS] and [SEP]; (rows, length)."""
     assert tokenizer.cls is not None and tokenizer.sep is not None
-    cut = stretches(text, length=length - 2, rows=rows)
+    cut = chunks(text, length=length - 2, rows=rows)
     return F.pad(F.pad(cut, (1, 0), value=tokenizer.cls), (0, 1), value=tokenizer.sep)
 
 
-def stretches(text: TokenStream, *, length: int, rows: int) -> Tensor:
+def chunks(text: TokenStream, *, length: int, rows: int) -> Tensor:
     """Running text from its beginning, `length` tokens a row; (rows, length)."""
     if text.tokens < length:
         raise InputError(
@@ -117,18 +120,18 @@ def stretches(text: TokenStream, *, length: int, rows: int) -> Tensor:
     return _beginning(text, rows * length).view(rows, length)
 
 
-def pairs(
+def next_sentence_score(
     model: Bert, text: TokenStream, tokenizer: Tokenizer, *, length: int = 128, count: int = 2000, seed: int = 0
 ) -> AccuracyScore:
-    """Ask of `count` pairs whether B follows A."""
+    """Next-sentence prediction on `count` pairs."""
     assert model.pooler is not None and model.next is not None
     device = next(model.parameters()).device
-    asked = next_pairs(text, tokenizer, length=length, count=count, seed=seed)
+    pairs = next_sentence_pairs(text, tokenizer, length=length, count=count, seed=seed)
     total, right = 0.0, 0
     size = max(TOKENS // length, 1)
     with evaluation_mode(model):
-        for at in range(0, len(asked), size):
-            part = asked[at : at + size]
+        for at in range(0, len(pairs), size):
+            part = pairs[at : at + size]
             batch = collate([ids for ids, _, _ in part], packed=False, padding=tokenizer.pad or 0).to(device)
             second = torch.tensor([first for _, first, _ in part], device=device)
             segments = (torch.arange(batch.ids.shape[1], device=device) >= second[:, None]).long()
@@ -136,34 +139,34 @@ def pairs(
             targets = torch.tensor([label for _, _, label in part], device=device)
             total += F.cross_entropy(logits, targets, reduction="sum").item()
             right += int((logits.argmax(-1) == targets).sum())
-    return AccuracyScore(total / len(asked), right / len(asked), len(asked))
+    return AccuracyScore(total / len(pairs), right / len(pairs), len(pairs))
 
 
-def next_pairs(
+def next_sentence_pairs(
     text: TokenStream, tokenizer: Tokenizer, *, length: int = 128, count: int = 2000, seed: int = 0
 ) -> list[tuple[list[int], int, int]]:
-    """Pairs of whole sentences, at most `length` tokens with special ones: ids, where B begins, and the label.
+    """Pairs of whole sentences, at most `length` tokens with special ones: ids, start of B, and label.
 
-    A has a random number of sentences; B follows it in its document, or begins at any sentence of another one. True
-    and false pairs take turns. They are fewer than `count` where the text hardly has pairs of that length.
+    A has a random number of sentences; B follows it in its document, or starts at a random sentence of another one.
+    True and false pairs alternate. There are fewer than `count` if the text has hardly any pairs of that length.
     """
     assert tokenizer.cls is not None and tokenizer.sep is not None
-    chance = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
     sizes, room = np.diff(text.sentences), length - 3
-    documents = np.searchsorted(text.sentences, text.documents)  # the number of each one's first sentence
+    documents = np.searchsorted(text.sentences, text.documents)  # the index of the first sentence of each
     home = np.repeat(np.arange(len(documents) - 1), np.diff(documents))  # the document of each sentence
-    begins = np.flatnonzero(home[:-1] == home[1:])  # the sentences that have one behind them
+    begins = np.flatnonzero(home[:-1] == home[1:])  # sentences with a successor in their document
     found: list[tuple[list[int], int, int]] = []
     failed = 0 if len(begins) and len(documents) > 2 else TRIES
     while len(found) < count and failed < TRIES:
         failed += 1
-        first = int(begins[chance.integers(len(begins))])
+        first = int(begins[generator.integers(len(begins))])
         end = documents[home[first] + 1]
         fit = int(np.searchsorted(np.cumsum(sizes[first : end - 1]), room // 2, side="right"))
-        second = middle = first + int(chance.integers(1, max(fit, 1) + 1))
+        second = middle = first + int(generator.integers(1, max(fit, 1) + 1))
         label = len(found) % 2
         if label != FOLLOWS:
-            second = int(chance.integers(len(sizes)))
+            second = int(generator.integers(len(sizes)))
             end = documents[home[second] + 1]
         left = room - int(sizes[first:middle].sum())
         stop = second + int(np.searchsorted(np.cumsum(sizes[second:end]), left, side="right"))
@@ -175,14 +178,14 @@ def next_pairs(
         failed = 0
     if len(found) < min(count, 2):
         raise InputError(
-            "the text to evaluate on gives no pairs: they need two documents, and sentences of which two fit into "
+            "the text to evaluate on gives no pairs: they need two documents, and two sentences that fit into "
             f"{room} tokens; use more text, or longer rows"
         )
     return found if len(found) == count else found[: len(found) - len(found) % 2]
 
 
-def next_words(model: Gpt, text: TokenStream, *, length: int, rows: int = 512) -> PerplexityScore:
-    """The loss of each token of the first `rows` rows of running text, but for the first of each."""
+def next_token_score(model: Gpt, text: TokenStream, *, length: int, rows: int = 512) -> PerplexityScore:
+    """The loss of each token of the first `rows` rows of running text, except the first of each row."""
     length = min(length, text.tokens)
     if length < 2:
         raise InputError(f"the text to evaluate on has {text.tokens} tokens, and no next one; use more text")
@@ -195,20 +198,20 @@ def next_words(model: Gpt, text: TokenStream, *, length: int, rows: int = 512) -
             part = part.to(device)
             logits = model.logits(model(part[:, :-1])).float()
             total += F.cross_entropy(logits.flatten(0, 1), part[:, 1:].flatten(), reduction="sum").item()
-    asked = rows * (length - 1)
-    return PerplexityScore(total / asked, asked)
+    count = rows * (length - 1)
+    return PerplexityScore(total / count, count)
 
 
-def both_ways(
+def bidirectional_scores(
     model: Elmo, text: TokenStream, tokenizer: Tokenizer, *, length: int, rows: int = 512
 ) -> tuple[PerplexityScore, PerplexityScore]:
-    """The loss of each token of the first `rows` rows told from those before it, and from those behind it.
+    """The loss of each token of the first `rows` rows, predicted from the tokens before it and from those after it.
 
-    [CLS] and [SEP] stand around each row and are not asked for.
+    Each row is between [CLS] and [SEP], which are not predicted.
     """
     device = next(model.parameters()).device
-    ids = blanked(text, tokenizer, length=length, rows=rows)
-    asked = ids[:, 1:-1].numel()
+    ids = rows_with_special_tokens(text, tokenizer, length=length, rows=rows)
+    count = ids[:, 1:-1].numel()
     totals = [0.0, 0.0]
     with evaluation_mode(model):
         for part in torch.split(ids, max(TOKENS // 4 // length, 1)):
@@ -217,15 +220,15 @@ def both_ways(
             for way, logits in enumerate((ahead[:, :-2], back[:, 2:])):
                 targets = part[:, 1:-1].flatten()
                 totals[way] += F.cross_entropy(logits.float().flatten(0, 1), targets, reduction="sum").item()
-    return PerplexityScore(totals[0] / asked, asked), PerplexityScore(totals[1] / asked, asked)
+    return PerplexityScore(totals[0] / count, count), PerplexityScore(totals[1] / count, count)
 
 
-def dropped_spans(
+def span_score(
     model: T5, corruption: SpanCorruption, text: TokenStream, *, rows: int = 512, seed: int = 0
 ) -> PerplexityScore:
-    """Drop stretches of the first `rows` rows of running text, and ask for the targets, sentinels and end included."""
+    """Drop spans of the first `rows` rows of running text and predict the targets, with sentinels and end."""
     device = next(model.parameters()).device
-    ids = stretches(text, length=corruption.sizes.tokens, rows=rows)
+    ids = chunks(text, length=corruption.sizes.tokens, rows=rows)
     corrupted = corruption(ids, torch.Generator().manual_seed(seed))
     total = 0.0
     size = max(TOKENS // 4 // corruption.sizes.inputs, 1)
@@ -233,8 +236,8 @@ def dropped_spans(
         for given, targets in zip(
             torch.split(corrupted.inputs, size), torch.split(corrupted.targets, size), strict=True
         ):
-            said = F.pad(targets[:, :-1], (1, 0), value=model.begin)
-            logits = model.logits(model(given.to(device), said.to(device))).float()
+            decoder_ids = F.pad(targets[:, :-1], (1, 0), value=model.begin)
+            logits = model.logits(model(given.to(device), decoder_ids.to(device))).float()
             total += F.cross_entropy(logits.flatten(0, 1), targets.flatten().to(device), reduction="sum").item()
     return PerplexityScore(total / corrupted.targets.numel(), corrupted.targets.numel())
 
@@ -242,3 +245,36 @@ def dropped_spans(
 def _beginning(text: TokenStream, count: int) -> Tensor:
     """The first tokens of a text, across its pieces."""
     return torch.from_numpy(np.concatenate([piece[:count] for piece in text.pieces])[:count].astype(np.int64))
+
+
+def held_out_scores(
+    model: PretrainableModel, config: PretrainingConfig, dataset: Dataset
+) -> dict[str, dict[str, float]]:
+    length, tokenizer, text = config.data.max_length, dataset.tokenizer, dataset.held_out
+    if isinstance(model, Gpt):
+        return {"words": _perplexity(next_token_score(model, text, length=length))}
+    if isinstance(model, T5):
+        return {"spans": _perplexity(span_score(model, corruption_for(config, tokenizer), text))}
+    if isinstance(model, Elmo):
+        ahead, back = bidirectional_scores(model, text, tokenizer, length=length)
+        return {"forwards": _perplexity(ahead), "backwards": _perplexity(back)}
+    masking = masking_for(tokenizer, rate=config.objective.mlm_probability, replace=(1.0, 0.0, 0.0))
+    scores = {"words": asdict(masked_lm_score(model, masking, text, tokenizer, length=length))}
+    if config.objective.sentence_pairs == "next":
+        scores["pairs"] = asdict(next_sentence_score(model, text, tokenizer, length=length))
+    return scores
+
+
+def check_held_out(config: PretrainingConfig, dataset: Dataset) -> None:
+    """InputError if the held-out text is too short to evaluate on; found before training."""
+    text, tokenizer, length = dataset.held_out, dataset.tokenizer, config.data.max_length
+    if config.model.family in ("bert", "elmo"):
+        rows_with_special_tokens(text, tokenizer, length=length, rows=1)
+    if config.model.family == "t5":
+        chunks(text, length=corruption_for(config, tokenizer).sizes.tokens, rows=1)
+    if config.objective.sentence_pairs == "next":
+        next_sentence_pairs(text, tokenizer, length=length, count=2)
+
+
+def _perplexity(found: PerplexityScore) -> dict[str, float]:
+    return {"loss": found.loss, "perplexity": found.perplexity, "count": found.count}

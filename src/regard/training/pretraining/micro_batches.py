@@ -1,7 +1,7 @@
-"""Rows to tensors: what one forward pass reads, `tokens` tokens of it, nearly none of them padding.
+"""Micro-batches: rows as tensors of one forward pass, with special tokens ([CLS] A [SEP] B [SEP]) and no masks.
 
-Knows special tokens and how a row is laid out ([CLS] A [SEP] B [SEP]); knows no mask and no model. Full rows make a
-rectangle. Others lie one behind the other, and the last few tokens are filled up, so that all portions have one shape.
+Full rows form a rectangle. Other rows are packed one after the other and padded at the end, so that all micro-batches
+have one shape.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from regard.errors import InputError
 from regard.text import Tokenizer
 from regard.training.pretraining.row_sampler import RowSampler
 
-__all__ = ["MicroBatch", "MicroBatches", "PositionShift", "ahead"]
+__all__ = ["MicroBatch", "MicroBatches", "PositionShift", "prefetch"]
 
-AHEAD = 4  # portions that are made before they are asked for
-SAMPLE = 1024  # rows whose mean length tells how many a portion may take
-SPARE = 1.25  # how many times as many it looks at, as some are shorter
+PREFETCHED = 4  # micro-batches
+SAMPLE = 1024  # rows whose mean length gives the expected rows per micro-batch
+SPARE = 1.25  # times as many rows are considered, because some are shorter
 
 
 @dataclass(frozen=True, eq=False)
 class MicroBatch:
-    """`number` says which it is of the endless order, `next` the row behind it. Without `starts`: a rectangle."""
+    """`number` is its index in the endless sequence, `next_row` the row after it. A rectangle if it has no `starts`."""
 
     number: int
-    next: int
-    tokens: int  # filling not counted
+    next_row: int
+    tokens: int  # without padding
     ids: Tensor  # (B, T) or (N,)
     segments: Tensor | None = None
-    labels: Tensor | None = None  # one a row
+    labels: Tensor | None = None  # one per row
     starts: Tensor | None = None
-    places: Tensor | None = None
+    positions: Tensor | None = None
 
     def to(self, device: torch.device) -> MicroBatch:
         return self._changed(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> MicroBatch:
-        """In memory that a GPU can read while the processor goes on."""
+        """In pinned memory, which a GPU copies asynchronously."""
         return self._changed(lambda tensor: tensor.pin_memory())
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> MicroBatch:
@@ -57,7 +57,7 @@ class MicroBatch:
             segments=changed(self.segments),
             labels=changed(self.labels),
             starts=changed(self.starts),
-            places=changed(self.places),
+            positions=changed(self.positions),
         )
 
 
@@ -65,21 +65,23 @@ class MicroBatch:
 class PositionShift:
     """Which rows begin further on than at position 0: a share of them, each by up to `most` positions.
 
-    RowSampler that are shorter than a model may read would otherwise leave its last positions as chance made them.
+    RowSampler that are shorter than a model may read would otherwise leave its last positions as generator made them.
     """
 
-    share: float
+    probability: float
     most: int
     seed: int
 
-    def of(self, number: int, rows: int) -> np.ndarray:
-        """By how much each row of a portion is shifted."""
-        chance = np.random.default_rng([self.seed, number])
-        return np.where(chance.random(rows) < self.share, chance.integers(self.most, size=rows, endpoint=True), 0)
+    def sample(self, number: int, rows: int) -> np.ndarray:
+        """The shift of each row of a micro-batch."""
+        generator = np.random.default_rng([self.seed, number])
+        return np.where(
+            generator.random(rows) < self.probability, generator.integers(self.most, size=rows, endpoint=True), 0
+        )
 
 
 class MicroBatches:
-    """Cuts the order of rows into portions of `tokens` tokens. `bare` rows, as GPT reads them, get nothing around."""
+    """Divides the sequence of rows into micro-batches of `tokens` tokens. `bare` rows have no special tokens (GPT)."""
 
     def __init__(
         self,
@@ -100,19 +102,19 @@ class MicroBatches:
         self.length = rows.tokens + (0 if bare else 3 if pairs else 2)
         if tokens < self.length:
             raise InputError(
-                f"a portion of {tokens} tokens has no room for one row of {self.length}: "
+                f"a micro-batch of {tokens} tokens has no room for one row of {self.length}: "
                 "use a larger data.tokens_per_batch or data.tokens_per_micro_batch, or a smaller data.max_length"
             )
         self._most = tokens // self.length if self.full else self._estimate()
 
-    def portions(self, number: int = 0, row: int = 0) -> Iterator[MicroBatch]:
-        """All portions from one on, whose number and first row are told."""
+    def stream(self, number: int = 0, row: int = 0) -> Iterator[MicroBatch]:
+        """All micro-batches from the one with this number and first row."""
         while True:
-            portion = self.portion(number, row)
-            yield portion
-            number, row = number + 1, portion.next
+            batch = self.micro_batch(number, row)
+            yield batch
+            number, row = number + 1, batch.next_row
 
-    def portion(self, number: int, row: int) -> MicroBatch:
+    def micro_batch(self, number: int, row: int) -> MicroBatch:
         spans = self.rows.spans(row, self._most)
         read = self.rows.text.read
         size = self._most * self.length if self.full else self.tokens
@@ -138,51 +140,51 @@ class MicroBatches:
             at = stop
             starts.append(at)
         rows = len(starts) - 1
-        portion = MicroBatch(number, row + rows, at, torch.from_numpy(ids))
+        batch = MicroBatch(number, row + rows, at, torch.from_numpy(ids))
         if self.pairs:
             labels = torch.from_numpy(spans.labels[:rows])
-            portion = replace(portion, segments=torch.from_numpy(segments), labels=labels)
-        return self._rectangle(portion) if self.full else self._packed(portion, starts)
+            batch = replace(batch, segments=torch.from_numpy(segments), labels=labels)
+        return self._rectangle(batch) if self.full else self._packed(batch, starts)
 
     def _estimate(self) -> int:
-        """The most rows that a portion looks at, and then has room for nearly always."""
+        """The maximum number of rows considered for a micro-batch; nearly always all that fit."""
         spans = self.rows.spans(0, SAMPLE)
         mean = (np.diff(spans.first) + np.diff(spans.second)).mean() + self.length - self.rows.tokens
         return int(SPARE * self.tokens / mean) + 1
 
-    def _rectangle(self, portion: MicroBatch) -> MicroBatch:
-        segments = portion.segments
+    def _rectangle(self, batch: MicroBatch) -> MicroBatch:
+        segments = batch.segments
         return replace(
-            portion,
-            ids=portion.ids.view(-1, self.length),
+            batch,
+            ids=batch.ids.view(-1, self.length),
             segments=None if segments is None else segments.view(-1, self.length),
         )
 
-    def _packed(self, portion: MicroBatch, starts: list[int]) -> MicroBatch:
-        """What is filled up counts as rows without labels; then empty rows up to a number that is always the same."""
+    def _packed(self, batch: MicroBatch, starts: list[int]) -> MicroBatch:
+        """Padding counts as rows without labels; empty rows are added up to a constant number of rows."""
         filled = [*starts, *range(starts[-1] + self.length, self.tokens, self.length)]
         ends = np.full(self._most + self.tokens // self.length + 2, self.tokens, dtype=np.int32)
         ends[: len(filled)] = filled
-        begins = ends[:-1] if self.shift is None else ends[:-1] - self.shift.of(portion.number, len(ends) - 1)
-        places = np.arange(self.tokens) - np.repeat(begins, np.diff(ends))
-        labels = portion.labels
+        begins = ends[:-1] if self.shift is None else ends[:-1] - self.shift.sample(batch.number, len(ends) - 1)
+        positions = np.arange(self.tokens) - np.repeat(begins, np.diff(ends))
+        labels = batch.labels
         if labels is not None:
             labels = torch.cat([labels, labels.new_full((len(ends) - len(starts),), IGNORE_INDEX)])
-        return replace(portion, labels=labels, starts=torch.from_numpy(ends), places=torch.from_numpy(places))
+        return replace(batch, labels=labels, starts=torch.from_numpy(ends), positions=torch.from_numpy(positions))
 
 
-def ahead(portions: Iterator[MicroBatch], *, pin: bool) -> Generator[MicroBatch]:
-    """The same portions, made by another thread while the last ones are worked on."""
+def prefetch(batches: Iterator[MicroBatch], *, pin: bool) -> Generator[MicroBatch]:
+    """The same micro-batches, prepared in another thread."""
 
     def make() -> MicroBatch | None:
-        portion = next(portions, None)
-        return portion.pinned() if pin and portion is not None else portion
+        batch = next(batches, None)
+        return batch.pinned() if pin and batch is not None else batch
 
     thread = ThreadPoolExecutor(1)
     try:
-        waiting = deque(thread.submit(make) for _ in range(AHEAD))
-        while (portion := waiting.popleft().result()) is not None:
+        waiting = deque(thread.submit(make) for _ in range(PREFETCHED))
+        while (batch := waiting.popleft().result()) is not None:
             waiting.append(thread.submit(make))
-            yield portion
+            yield batch
     finally:
         thread.shutdown(cancel_futures=True)

@@ -1,7 +1,8 @@
-"""Span corruption: stretches of a text are dropped, a sentinel stands for each, and the target says what was dropped.
+"""Span corruption, T5's objective: spans of a text are replaced by sentinels, and the target holds the spans.
 
-Knows ids and random numbers; knows no text and no model. Every row drops as many tokens in as many stretches, so all
-batches have one shape; where they lie and how long each is, is chance. Works where the ids are, without waiting for it.
+Every row drops the same number of tokens in the same number of spans, so all batches have one shape; the positions and
+lengths of the spans are random. The first sentinel has the highest id of the vocabulary and each further one the id
+below, as in the published T5 vocabularies.
 
     text    The dog chased the cat up the tree .
     input   The <0> the cat <1> tree . end
@@ -10,21 +11,29 @@ batches have one shape; where they lie and how long each is, is chance. Works wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import tokenizers
 import torch
 import torch.nn.functional as F
+from tokenizers import processors
 from torch import Tensor
 
+from regard.data.corpus import train_tokenizer
+from regard.data.corpus.vocabulary import SizeError
 from regard.errors import InputError
+from regard.text import Tokenizer
 
-__all__ = ["CorruptedRows", "SpanCorruption", "SpanSizes"]
+__all__ = ["CorruptedRows", "SpanCorruption", "SpanSizes", "sentinels_of", "train_with_sentinels"]
+
+SENTINELS = 100  # as in T5
+PAD = "<pad>"
 
 
 @dataclass(frozen=True)
 class SpanSizes:
-    """Of a row: its `tokens` of text, how many of them are `dropped`, in how many `spans`."""
+    """The tokens of a row, how many are dropped, and in how many spans."""
 
     tokens: int
     dropped: int
@@ -32,13 +41,13 @@ class SpanSizes:
 
     @classmethod
     def of(cls, tokens: int, *, rate: float, span: float) -> SpanSizes:
-        """For a text of so many tokens, two at least: `rate` of them dropped, `span` together on average."""
+        """For a text of at least two tokens; `rate` is the share of dropped tokens, `span` their mean span length."""
         dropped = min(max(round(tokens * rate), 1), tokens - 1)
         return cls(tokens, dropped, min(max(round(dropped / span), 1), tokens - dropped + 1))
 
     @classmethod
     def filling(cls, length: int, *, rate: float, span: float) -> SpanSizes:
-        """For as much text as becomes an input of `length` tokens."""
+        """For as much text as fills an input of `length` tokens."""
         found = cls.of(2, rate=rate, span=span)
         while (longer := cls.of(found.tokens + 1, rate=rate, span=span)).inputs <= length:
             found = longer
@@ -46,32 +55,32 @@ class SpanSizes:
 
     @property
     def inputs(self) -> int:
-        """Tokens of an input, its end counted."""
+        """Tokens of an input, with its end."""
         return self.tokens - self.dropped + self.spans + 1
 
     @property
     def targets(self) -> int:
-        """Tokens of a target, its last sentinel and its end counted."""
+        """Tokens of a target, with its last sentinel and its end."""
         return self.dropped + self.spans + 2
 
 
 @dataclass(frozen=True, eq=False)
 class CorruptedRows:
-    """What the encoder reads, (B, inputs), and what the decoder has to say, (B, targets)."""
+    """Inputs of the encoder, (B, inputs), and targets of the decoder, (B, targets)."""
 
     inputs: Tensor
     targets: Tensor
 
 
 class SpanCorruption:
-    """Drops stretches of rows that have `sizes.tokens` tokens. `sentinels` are ids, from the first on."""
+    """Drops spans of rows of `sizes.tokens` tokens. `sentinels` are ids, first sentinel first."""
 
     def __init__(
         self, sizes: SpanSizes, *, sentinels: Sequence[int], end: int, device: torch.device | None = None
     ) -> None:
         if len(sentinels) <= sizes.spans:
             raise InputError(
-                f"a row of {sizes.inputs} tokens has {sizes.spans} dropped stretches, and the vocabulary has "
+                f"a row of {sizes.inputs} tokens has {sizes.spans} dropped spans, and the vocabulary has "
                 f"{len(sentinels)} sentinels, of which one more is needed: use a smaller data.max_length or "
                 "objective.mlm_probability, or a larger objective.mean_noise_span_length"
             )
@@ -84,19 +93,19 @@ class SpanCorruption:
         first = dropped & ~F.pad(dropped, (1, 0))[:, :-1]
         sentinel = self.sentinels[(first.cumsum(1) - 1).clamp(min=0)]
         sizes = self.sizes
-        inputs = _kept(torch.where(first, sentinel, ids), ~dropped | first, sizes.inputs - 1)
-        # Every token twice, as its sentinel and as itself: a stretch keeps the first one's sentinel and all itself.
+        inputs = _select(torch.where(first, sentinel, ids), ~dropped | first, sizes.inputs - 1)
+        # Every token twice, as a sentinel and as itself: a span keeps its first sentinel and all its tokens.
         both = torch.stack([sentinel, ids], dim=-1).flatten(1)
-        targets = _kept(both, torch.stack([first, dropped], dim=-1).flatten(1), sizes.targets - 2)
+        targets = _select(both, torch.stack([first, dropped], dim=-1).flatten(1), sizes.targets - 2)
         last = self.sentinels[-1:].expand(len(ids), 1)
         end = torch.full_like(last, self.end)
         return CorruptedRows(torch.cat([inputs, end], dim=1), torch.cat([targets, last, end], dim=1))
 
     def _dropped(self, rows: int, generator: torch.Generator, device: torch.device) -> Tensor:
-        """Which tokens are dropped, (B, tokens): all ways to lay the stretches, one token apart at least, are alike."""
+        """Which tokens are dropped, (B, tokens): uniform over all placements of spans at least one token apart."""
         sizes = self.sizes
         spans = _parts(sizes.dropped, sizes.spans, rows, generator, device)
-        # Before the first stretch and behind the last there may be nothing, so there one token is lent.
+        # The gaps before the first span and after the last may be empty: one token is added and removed.
         between = _parts(sizes.tokens - sizes.dropped + 2, sizes.spans + 1, rows, generator, device)
         between[:, 0] -= 1
         between[:, -1] -= 1
@@ -106,12 +115,50 @@ class SpanCorruption:
 
 
 def _parts(total: int, count: int, rows: int, generator: torch.Generator, device: torch.device) -> Tensor:
-    """Whole numbers from 1 on whose sum is `total`, (rows, count); all such are as likely."""
+    """Random positive integers whose sum is `total`, (rows, count), uniform over all such."""
     order = torch.rand(rows, total - 1, generator=generator, device=device).argsort(1)
     cuts = order[:, : count - 1].sort(1).values + 1
     return F.pad(F.pad(cuts, (1, 0)), (0, 1), value=total).diff(dim=1)
 
 
-def _kept(ids: Tensor, keep: Tensor, count: int) -> Tensor:
-    """The ids that are kept, (B, count), in their order."""
+def _select(ids: Tensor, keep: Tensor, count: int) -> Tensor:
+    """The ids where `keep` is set, (B, count), in their order."""
     return ids.gather(1, (~keep).to(torch.int8).argsort(dim=1, stable=True)[:, :count])
+
+
+def train_with_sentinels(
+    texts: Iterable[str], *, size: int, lowercase: bool, minimum: int, max_length: int | None
+) -> Tokenizer:
+    """Byte-level BPE of `size` entries, including padding and sentinels; every text is followed by an end token."""
+    more = SENTINELS + 1
+    try:
+        plain = train_tokenizer(
+            texts, kind="bpe", size=max(size - more, 1), lowercase=lowercase, minimum=minimum, max_length=max_length
+        )
+    except SizeError as error:
+        raise SizeError(
+            f"{error}. In vocabulary.vocab_size, {size:,}, {more} entries are padding and sentinels", error.size + more
+        ) from None
+    # Appended, so that the ids of the trained entries stay as they are.
+    pipeline = tokenizers.Tokenizer.from_str(plain.files()["tokenizer.json"].decode())
+    pipeline.add_special_tokens([PAD, *(_name(number) for number in reversed(range(SENTINELS)))])
+    assert plain.eos is not None
+    end = plain.token(plain.eos)
+    template = processors.TemplateProcessing(
+        single=["$A", end], pair=["$A", end, "$B", end], special_tokens=[(end, plain.eos)]
+    )
+    pipeline.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
+    return Tokenizer(pipeline, names={"pad": PAD, "eos": end, "unknown": end}, max_length=max_length)
+
+
+def sentinels_of(tokenizer: Tokenizer) -> list[int]:
+    """The ids of a vocabulary's sentinels, in order; empty if there are none."""
+    vocabulary = tokenizer.vocabulary
+    found: list[int] = []
+    while (name := _name(len(found))) in vocabulary:
+        found.append(vocabulary[name])
+    return found
+
+
+def _name(number: int) -> str:
+    return f"<extra_id_{number}>"

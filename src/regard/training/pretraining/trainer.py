@@ -1,38 +1,33 @@
-"""The training inside a run: steps are planned, made, stopped and taken up again.
-
-Knows models, optimizers, checkpoints and the processes it shares the work with. Knows no text files, no command line.
-"""
+"""Pretrains a model: measures the speed, plans the run, trains on micro-batches, evaluates and saves the model."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.checkpoints import loading
-from regard.device import autocast_dtype, synchronize
 from regard.errors import InputError
-from regard.training import optimizer
-from regard.training.checkpoint import Checkpoints
-from regard.training.loop import Clock, Counter, Step, Stopwatch, frugal, train
-from regard.training.pretraining.build import new_model, objective_for, portions_for, started_model
+from regard.training.checkpoint import Checkpoint, Checkpoints
+from regard.training.events import Evaluated, Finished, OnEvent, PretrainingPlan
+from regard.training.loop import StepProgress, TimeProgress, derive_seed, enable_gradient_checkpointing, train
+from regard.training.optimizer import build_optimizers
+from regard.training.pretraining.build import micro_batches_for, new_model, objective_for, pretrained_model
 from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import Dataset, Said
-from regard.training.pretraining.micro_batches import ahead
-from regard.training.pretraining.plan import Plan, expected_loss, flops_per_token, peak_flops, seconds_per_step
-from regard.training.pretraining.reporter import Reporter
-from regard.training.pretraining.scores import held_out_scores
-from regard.training.run_folder import Note, model_saved
-from regard.training.schedule import factor, parse_budget
-from regard.training.seeds import mixed
-from regard.training.state import capture, restore
-from regard.training.stopping import Stop, stopping
+from regard.training.pretraining.dataset import Dataset
+from regard.training.pretraining.evaluate import held_out_scores
+from regard.training.pretraining.micro_batches import prefetch
+from regard.training.pretraining.plan import expected_loss, flops_per_token, peak_flops, seconds_per_step
+from regard.training.run_folder import model_saved
+from regard.training.schedule import learning_rate_factor, parse_budget, parse_interval
+from regard.training.stopping import Stop
+from regard.training.trainer import Trainer, run_interruptible
 from regard.training.world import World
 
 __all__ = ["CHECKPOINTS", "Pretrainer", "PretrainingResult"]
@@ -42,7 +37,7 @@ CHECKPOINTS = "checkpoints"
 
 @dataclass(frozen=True)
 class PretrainingResult:
-    """A finished run: where the model lies, what it took, and how it does on text that was kept from it."""
+    """A finished run: the model folder, the cost, and the scores on held-out text."""
 
     output: Path
     steps: int
@@ -51,211 +46,217 @@ class PretrainingResult:
     scores: Mapping[str, Mapping[str, float]]
 
 
-class Pretrainer:
-    """One process' part of a run."""
+class Pretrainer(Trainer):
+    """One process's part of a run. `start` names a model to continue from; empty: new weights."""
+
+    remedy = (
+        "Lower optimizer.learning_rate, or use a larger schedule.warmup_ratio; --resume would continue from the last "
+        "checkpoint with the same settings"
+    )
 
     def __init__(
         self,
         config: PretrainingConfig,
-        material: Dataset,
+        dataset: Dataset,
         output: Path,
         *,
         world: World,
         device: torch.device,
         start: str,
-        say: Said,
-        note: Note,
+        on_event: OnEvent,
     ) -> None:
-        self.config, self.material, self.output = config, material, output
-        self.world, self.device, self.say, self.note = world, device, say, note
-        self.half = autocast_dtype(config.run.precision, device)
+        self.config, self.dataset, self.output = config, dataset, output
         torch.manual_seed(config.run.seed)
-        tokenizer = material.tokenizer
-        model = started_model(config, tokenizer, start) if start else new_model(config, tokenizer)
-        self.model = model.to(device)
+        tokenizer = dataset.tokenizer
+        model = (pretrained_model(config, tokenizer, start) if start else new_model(config, tokenizer)).to(device)
         if config.run.gradient_checkpointing:
-            frugal(self.model)
-        self.objective = objective_for(config, self.model, tokenizer, device)
-        self.module = self._wrapped()
-        self.optimizers = optimizer.build(
-            self.model,
-            name=config.optimizer.name,
-            rate=config.optimizer.learning_rate,
-            betas=config.optimizer.adam_betas,
-            eps=config.optimizer.adam_epsilon,
-            weight_decay=config.optimizer.weight_decay,
+            enable_gradient_checkpointing(model)
+        self.preparation = objective_for(config, model, tokenizer, device)
+        chosen, schedule = config.optimizer, config.schedule
+        super().__init__(
+            model,
+            self._compiled(self.preparation, world, device),
+            build_optimizers(
+                model,
+                name=chosen.name,
+                learning_rate=chosen.learning_rate,
+                betas=chosen.adam_betas,
+                eps=chosen.adam_epsilon,
+                weight_decay=chosen.weight_decay,
+            ),
+            learning_rate=lambda done: (
+                chosen.learning_rate
+                * learning_rate_factor(
+                    done,
+                    warmup=schedule.warmup_ratio,
+                    scheduler=schedule.lr_scheduler_type,
+                    min_ratio=schedule.min_lr_ratio,
+                )
+            ),
+            max_grad_norm=chosen.max_grad_norm,
+            run=config.run,
+            checkpoints=Checkpoints(output / CHECKPOINTS, keep=config.run.save_total_limit),
+            device=device,
+            on_event=on_event,
+            world=world,
         )
-        self.portions = portions_for(
-            config, material, config.data.tokens_per_micro_batch or config.data.tokens_per_batch // world.size
-        )
-        self.parts = (
-            config.data.tokens_per_batch // config.data.tokens_per_micro_batch
-            if config.data.tokens_per_micro_batch
-            else world.size
-        )  # portions of a step
-        if self.parts % world.size:
+        batch, micro = config.data.tokens_per_batch, config.data.tokens_per_micro_batch
+        self.micro_batches = micro_batches_for(config, dataset, micro or batch // world.size)
+        self.micro_batches_per_step = batch // micro if micro else world.size
+        if self.micro_batches_per_step % world.size:
             raise InputError(
-                f"{self.parts} forward passes a step (data.tokens_per_batch / data.tokens_per_micro_batch) cannot be "
-                f"shared by {world.size} processes; choose data.tokens_per_micro_batch so that they can"
+                f"{self.micro_batches_per_step} forward passes per step (data.tokens_per_batch / "
+                f"data.tokens_per_micro_batch) cannot be shared by {world.size} processes; choose another "
+                "data.tokens_per_micro_batch"
             )
-        self.checkpoints = Checkpoints(output / CHECKPOINTS, keep=config.run.save_total_limit)
-        self.watch = Stopwatch()
-        self.row = 0  # where the next step begins to read
-        self.tokens = 0
+        self._evaluating = parse_interval(config.run.evaluate_every)
+        self._evaluated_step, self._evaluated = 0, 0.0
+        self.next_row = 0
+        self.tokens = self._logged_tokens = 0
+        self._mfu_per_speed = 0.0  # MFU of one token per second
 
-    def go(self, *, resume: bool) -> PretrainingResult:
-        """Train to the end; with `resume` from the last checkpoint, where there is one."""
-        resume = resume and self.checkpoints.any()  # before `_measure`, where all processes wait for each other
+    def pretrain(self, *, resume: bool) -> PretrainingResult:
+        """Train to the end; with `resume` from the newest checkpoint, if there is one."""
+        assert self.checkpoints is not None
+        resume = resume and self.checkpoints.any()  # before the measurement, in which all processes take part
         seconds, peak = self._measure()
-        # What a token a second takes of the highest speed of all devices.
-        share = flops_per_token(self.config, self.material.tokenizer.size) / peak / self.world.size
-        first = self._resume() if resume else self._plan(seconds, share)
-        reporter = Reporter(self, first, share)
-        with stopping() as stop:  # before, and once all is saved, a signal costs nothing and need not wait
-            for step in self._train(first):
-                reporter.step = step
-                if self._stops(stop):
-                    break
-                reporter.after(step)
-            synchronize(self.device)
-            self.watch.pause()
-            number = reporter.end()
-            if self._stops(stop):
-                self.say(f"stopped after step {number:,}; the same command with --resume goes on")
-                stop.now()
-        return self._finish(number)
+        self._mfu_per_speed = flops_per_token(self.config, self.dataset.tokenizer.size) / peak / self.world.size
+        if not (resume and self._resume()):
+            self._report_plan(seconds)
+        # A resumed run is evaluated at the same steps as one that was never interrupted.
+        self._evaluated_step = self.step - self.step % (self._evaluating.steps or 1)
+        self._evaluated, self._logged_tokens = self.stopwatch.elapsed, self.tokens
+        run_interruptible(self)  # signals need not be deferred before, nor when everything is saved
+        return self._finish()
 
-    def _stops(self, stop: Stop) -> bool:
-        """Whether any process was asked to stop: then all do, as it would."""
-        asked = int(self.world.highest(float(stop.signal or 0)))
-        if asked:
-            stop.signal = asked
-        return bool(asked)
+    def run(self, stop: Stop) -> bool | None:
+        return self._train(stop) or None
 
-    def _train(self, first: int) -> Iterator[Step]:
-        schedule, rate = self.config.schedule, self.config.optimizer.learning_rate
-        progress = Clock(parse_budget(schedule.budget), self.watch) if schedule.budget else Counter(schedule.max_steps)
-
-        def at(done: float) -> float:
-            return rate * factor(
-                done, warmup=schedule.warmup_ratio, shape=schedule.lr_scheduler_type, floor=schedule.min_lr_ratio
-            )
-
-        self.watch.start()
-        yield from train(
-            self.module,
-            self._batches(first),
-            self.optimizers,
-            progress=lambda number: self.world.agree(progress(number))[0],
-            rate=at,
-            clip=self.config.optimizer.max_grad_norm or math.inf,
-            half=self.half,
-            first=first,
-        )
+    def _progress(self) -> StepProgress | TimeProgress:
+        schedule = self.config.schedule
+        if schedule.budget:
+            return TimeProgress(parse_budget(schedule.budget), self.stopwatch)
+        return StepProgress(schedule.max_steps)
 
     def _batches(self, first: int) -> Iterator[list[dict[str, Tensor]]]:
-        """This process' share of each step's portions. What is drawn by chance follows from seed, step and place."""
+        """This process's share of the micro-batches of each step."""
         seed, generator = self.config.run.seed, torch.Generator(device=self.device)
-        source = ahead(self.portions.portions(first * self.parts, self.row), pin=self.device.type == "cuda")
-        number = first
+        stream = self.micro_batches.stream(first * self.micro_batches_per_step, self.next_row)
+        source = prefetch(stream, pin=self.device.type == "cuda")
+        step = first
         try:
             while True:
                 mine = []
                 row = tokens = 0
-                for place in range(self.parts):
-                    portion = next(source)
-                    row, tokens = portion.next, tokens + portion.tokens
-                    if place % self.world.size == self.world.rank:
-                        generator.manual_seed(mixed(seed, portion.number))
-                        mine.append(self.objective.prepare(portion.to(self.device), generator))
-                torch.manual_seed(mixed(seed, number, self.world.rank))
-                # Told before the step, for whoever looks does so after it.
-                self.row, self.tokens, number = row, self.tokens + tokens, number + 1
+                for index in range(self.micro_batches_per_step):
+                    batch = next(source)
+                    row, tokens = batch.next_row, tokens + batch.tokens
+                    if index % self.world.size == self.world.rank:
+                        generator.manual_seed(derive_seed(seed, batch.number))
+                        mine.append(self.preparation.prepare(batch.to(self.device), generator))
+                torch.manual_seed(derive_seed(seed, step, self.world.rank))
+                # Updated before the step, because they are read after it.
+                self.next_row, self.tokens, step = row, self.tokens + tokens, step + 1
                 yield mine
         finally:
             source.close()
 
-    def _wrapped(self) -> nn.Module:
-        module: nn.Module = self.objective
-        compiled = self.config.run.compile
-        # Of an ELMo there is nothing to compile: the recurrent layers are the libraries' own.
-        wanted = self.device.type == "cuda" and self.config.model.family != "elmo"
-        if compiled == "on" or (compiled == "auto" and wanted):
-            # Replaying a recorded step spares the processor its hundreds of launches, which a small model waits for.
-            # Where gradients are gathered over several parts, a replay would write over those of the last.
-            replay = self.device.type == "cuda" and self.world.size == 1 and not self.config.data.tokens_per_micro_batch
-            module.compile(mode="reduce-overhead" if replay else None)
-        return DistributedDataParallel(module) if self.world.size > 1 else module
+    def _compiled(self, module: nn.Module, world: World, device: torch.device) -> nn.Module:
+        mode = self.config.run.compile
+        # An ELMo has nothing to compile: its recurrent layers are library kernels.
+        auto = device.type == "cuda" and self.config.model.family != "elmo"
+        if mode == "on" or (mode == "auto" and auto):
+            # CUDA graphs save hundreds of kernel launches per step, which dominate the time of a small model. With
+            # gradient accumulation a replay would overwrite the gradients of the previous micro-batch.
+            graphs = device.type == "cuda" and world.size == 1 and not self.config.data.tokens_per_micro_batch
+            module.compile(mode="reduce-overhead" if graphs else None)
+        return DistributedDataParallel(module) if world.size > 1 else module
 
     def _measure(self) -> tuple[float, float]:
-        """Seconds of a step and the device's highest speed: steps at rate 0, which are forgotten."""
+        """Seconds per step and the device's peak FLOPS, from steps at learning rate 0 that are discarded."""
         steps = train(
-            self.module,
+            self.objective,
             self._batches(0),
             self.optimizers,
-            progress=lambda number: 0.0,
-            rate=lambda done: 0.0,
-            half=self.half,
+            progress=lambda step: 0.0,
+            learning_rate=lambda done: 0.0,
+            autocast=self.autocast,
         )
-        (seconds,) = self.world.agree(seconds_per_step(lambda: next(steps), self.device, world=self.world))
+        (seconds,) = self.world.broadcast(seconds_per_step(lambda: next(steps), self.device, world=self.world))
         steps.close()
-        for each in self.optimizers:
-            each.state.clear()
-        self.row = self.tokens = 0
-        return seconds, peak_flops(self.device, self.half or torch.float32)
+        for optimizer in self.optimizers:
+            optimizer.state.clear()
+        self.next_row = self.tokens = 0
+        return seconds, peak_flops(self.device, self.autocast or torch.float32)
 
-    def _plan(self, seconds: float, share: float) -> int:
-        """Say what follows from the speed; returns the number of the first step."""
-        config, vocabulary = self.config, self.material.tokenizer.size
-        batch = config.data.tokens_per_batch
-        count = config.schedule.max_steps or max(int(parse_budget(config.schedule.budget) / seconds), 1)
-        plan = Plan(
-            tokens_per_second=batch / seconds,
-            steps=count,
-            seconds=count * seconds,
-            tokens=count * batch,
-            epochs=count * batch / self.material.text.tokens,
-            utilisation=share * batch / seconds,
-            loss=expected_loss(config, vocabulary, count * batch),
-        )
-        self.note("plan", **asdict(plan))
-        return 0
-
-    def _resume(self) -> int:
-        found = self.checkpoints.latest(on_damaged=lambda what: self.say(f"passed over: {what}"))
-        assert found is not None
-        if found.state["text"] != self.material.digest:
-            raise InputError(
-                f"{self.output} was trained on another text: resume with the same --corpus and, where it was given, "
-                "--heldout"
+    def _report_plan(self, seconds: float) -> None:
+        config, batch = self.config, self.config.data.tokens_per_batch
+        steps = config.schedule.max_steps or max(int(parse_budget(config.schedule.budget) / seconds), 1)
+        self.on_event(
+            PretrainingPlan(
+                tokens_per_second=batch / seconds,
+                steps=steps,
+                seconds=steps * seconds,
+                tokens=steps * batch,
+                epochs=steps * batch / self.dataset.text.tokens,
+                mfu=self._mfu_per_speed * batch / seconds,
+                expected_loss=expected_loss(config, self.dataset.tokenizer.size, steps * batch),
             )
-        restore(self.model, self.optimizers, found.tensors, found.state)
-        self.row, self.tokens = found.state["row"], found.state["tokens"]
-        self.watch = Stopwatch(found.state["seconds"])
-        self.note("resume", step=found.step, tokens=self.tokens, seconds=self.watch.used)
-        return found.step
+        )
 
-    def save(self, number: int) -> None:
-        place = {"row": self.row, "tokens": self.tokens, "seconds": self.watch.used, "text": self.material.digest}
+    def _position(self) -> dict[str, Any]:
+        return {"row": self.next_row, "tokens": self.tokens, "text": self.dataset.digest}
 
-        def save() -> None:
-            tensors, state = capture(self.model, self.optimizers)
-            self.checkpoints.save(number, tensors, state | place)
-            self.note("checkpoint", step=number)
+    def _restore_position(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.state["text"] != self.dataset.digest:
+            raise InputError(
+                f"{self.output} was trained on another text: resume with the same --corpus and --heldout, if it was "
+                "given"
+            )
+        self.next_row, self.tokens = checkpoint.state["row"], checkpoint.state["tokens"]
 
-        self.world.first_does(save)
+    def _step_details(self, seconds: float) -> dict[str, Any]:
+        speed = (self.tokens - self._logged_tokens) / max(seconds - self._logged, 1e-9)
+        self._logged_tokens = self.tokens
+        schedule = self.config.schedule
+        if schedule.budget:
+            left = max(parse_budget(schedule.budget) - seconds, 0.0)
+        else:
+            left = seconds * max(schedule.max_steps - self.step, 0) / self.step
+        return {
+            "tokens": self.tokens,
+            "tokens_per_second": speed,
+            "mfu": speed * self._mfu_per_speed,
+            "seconds_left": left,
+        }
 
-    def evaluate(self) -> dict[str, dict[str, float]]:
-        """The held-out scores, computed in the precision of the training; the first process' work."""
-        if not self.world.first:
+    def _evaluation_due(self) -> bool:
+        steps, seconds = self.step - self._evaluated_step, self.stopwatch.elapsed - self._evaluated
+        return self._evaluating.due(steps=steps, seconds=seconds)
+
+    def _evaluate(self) -> None:
+        elapsed = self.stopwatch.elapsed
+        self.on_event(Evaluated(step=self.step, tokens=self.tokens, seconds=elapsed, scores=self._scores()))
+        self._evaluated, self._evaluated_step = elapsed, self.step
+
+    def _scores(self) -> dict[str, dict[str, float]]:
+        """Held-out scores, in the precision of the training; only the main process computes them."""
+        if not self.world.is_main:
             return {}
-        with torch.autocast(self.device.type, self.half) if self.half else nullcontext():
-            return held_out_scores(self.model, self.config, self.material)
+        with torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext():
+            return held_out_scores(self.model, self.config, self.dataset)  # type: ignore[arg-type]
 
-    def _finish(self, number: int) -> PretrainingResult:
-        scores = self.evaluate()
-        self.world.first_does(lambda: loading.save(self.model.eval(), self.output, self.material.tokenizer))
+    def _finish(self) -> PretrainingResult:
+        scores, seconds = self._scores(), self.stopwatch.elapsed
+        self.world.run_on_main(lambda: loading.save(self.model.eval(), self.output, self.dataset.tokenizer))
         with model_saved(self.output):
-            text = self.material.digest
-            self.note("end", steps=number, tokens=self.tokens, seconds=self.watch.used, text=text, **scores)
-        return PretrainingResult(self.output, number, self.tokens, self.watch.used, scores)
+            self.on_event(
+                Finished(
+                    steps=self.step,
+                    tokens=self.tokens,
+                    seconds=seconds,
+                    text_digest=self.dataset.digest,
+                    scores=scores,
+                )
+            )
+        return PretrainingResult(self.output, self.step, self.tokens, seconds, scores)

@@ -1,7 +1,6 @@
-"""Pairs to batches: rows of one length together, up to so many tokens, in a new order each epoch.
+"""Batches of sentence pairs: pairs of similar length together, in a new order each epoch.
 
-Knows lengths and ids. What chance decides follows from the seed and the epoch alone, and every epoch has as many
-batches.
+The order follows from the seed and the epoch, and every epoch has the same number of batches.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from torch import Tensor
 from regard.data.batch import collate
 from regard.nn import Padded
 
-__all__ = ["EncodedPair", "TranslationBatch", "gather", "grouped"]
+__all__ = ["EncodedPair", "TranslationBatch", "collate_pairs", "group_by_length"]
 
 
 @dataclass(frozen=True)
 class EncodedPair:
-    """A pair as ids, each side with its end token."""
+    """Token ids of a pair; each side ends with its end token."""
 
     source: list[int]
     target: list[int]
 
     @property
     def length(self) -> int:
-        """Of the longer side."""
+        """Tokens of the longer side."""
         return max(len(self.source), len(self.target))
 
 
@@ -46,33 +45,33 @@ class TranslationBatch:
         return TranslationBatch(self.source.to(device), layout, self.target.to(device))
 
     def twice(self) -> TranslationBatch:
-        """All rows, and once more behind them."""
+        """All rows, followed by a copy of them."""
         keep = self.layout.mask
         layout = Padded(None if keep is None else keep.repeat(2, 1))
         return TranslationBatch(self.source.repeat(2, 1), layout, self.target.repeat(2, 1))
 
 
-def gather(pairs: Sequence[EncodedPair], *, padding: int) -> TranslationBatch:
-    """One batch of pairs; `padding` fills up the targets. What fills up the sources is hidden by their layout."""
+def collate_pairs(pairs: Sequence[EncodedPair], *, padding: int) -> TranslationBatch:
+    """One batch of pairs; targets are padded with `padding`, the padding of sources is masked by their layout."""
     source = collate([pair.source for pair in pairs], packed=False)
     target = collate([pair.target for pair in pairs], packed=False, padding=padding)
     assert isinstance(source.layout, Padded)
     return TranslationBatch(source.ids, source.layout, target.ids)
 
 
-def grouped(pairs: Sequence[EncodedPair], *, budget: int, seed: int, epoch: int) -> list[list[int]]:
-    """The places of the pairs of each batch of an epoch.
+def group_by_length(pairs: Sequence[EncodedPair], *, tokens_per_batch: int, seed: int, epoch: int) -> list[list[int]]:
+    """The indices of the pairs of each batch of an epoch.
 
-    A batch times its longest side, padding counted, is at most `budget`, or it is one pair.
+    The tokens of a batch, with padding, are at most `tokens_per_batch`, unless it is a single pair.
     """
-    chance = np.random.default_rng([seed, epoch])
-    order = chance.permutation(len(pairs)).tolist()
-    # Pairs of one length change places from epoch to epoch. The lengths in their order do not, nor where they are cut.
-    order.sort(key=lambda place: (pairs[place].length, len(pairs[place].target), len(pairs[place].source)))
+    generator = np.random.default_rng([seed, epoch])
+    order = generator.permutation(len(pairs)).tolist()
+    # Pairs of equal length are shuffled; the sorted lengths, and so the batch boundaries, are the same in every epoch.
+    order.sort(key=lambda index: (pairs[index].length, len(pairs[index].target), len(pairs[index].source)))
     batches: list[list[int]] = []
-    for place in order:
-        # In rising order the pair at hand is the longest.
-        if not batches or (len(batches[-1]) + 1) * pairs[place].length > budget:
+    for index in order:
+        # In ascending order, the current pair is the longest.
+        if not batches or (len(batches[-1]) + 1) * pairs[index].length > tokens_per_batch:
             batches.append([])
-        batches[-1].append(place)
-    return [batches[number] for number in chance.permutation(len(batches))]
+        batches[-1].append(index)
+    return [batches[number] for number in generator.permutation(len(batches))]

@@ -1,18 +1,16 @@
-"""A run from pairs to a folder that translates: read, subwords, trained, averaged, written, and resumed at will.
+"""A translation run from sentence pairs to a translator folder: subwords, training, averaging; resumable at any point.
 
-Knows the order of the work and what lies in the output folder. Prints nothing: the caller is told of events.
-
-    regard.json            the manifest: which files of the folder are the run's own
-    config.toml run.json   the settings, and what the run was made from
-    events.jsonl           what happened, a line an event
-    work/                  the tokenizers, checkpoints, and the weights of the best epoch and of the last ones
-    config.json model.safetensors tokenizer.json translate.json report.json   the translator, once it is done
+regard.json            the manifest: which files of the folder belong to the run
+config.toml run.json   the settings, and the data of the run
+events.jsonl           the events, one line each
+work/                  the tokenizers, checkpoints, and the weights of the best epoch and of the last ones
+config.json model.safetensors tokenizer.json translate.json report.json   the translator, when it is finished
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,20 +31,18 @@ from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import SIDES, Subwords, train_subwords
 from regard.inference.translation.translator import Translator
 from regard.text.tokenizer import TOKENIZER_FILES
-from regard.training.run_folder import CONFIG, REPORT, Note, RunFolder, Told, model_saved
-from regard.training.stopping import stopping
+from regard.training.events import Finished, Note, OnEvent, TrainingStarted, ignore_event
+from regard.training.run_folder import REPORT, RunFolder, model_saved
+from regard.training.trainer import run_interruptible
 from regard.training.translation.batches import EncodedPair
-from regard.training.translation.build import new_model
 from regard.training.translation.config import TranslationConfig
-from regard.training.translation.epoch_weights import kept_files
-from regard.training.translation.report import TranslationReport
-from regard.training.translation.trainer import TranslationTrainer
+from regard.training.translation.epoch_weights import weight_files
+from regard.training.translation.trainer import OnProgress, TranslationReport, TranslationTrainer, new_model
 from regard.wording import count_of
 
-__all__ = ["CONFIG", "fit"]
+__all__ = ["fit"]
 
 WORK, SUBWORDS, TEST = "work", "subwords", "test.tsv"
-Said = Callable[[str], None]
 
 
 def fit(
@@ -58,71 +54,69 @@ def fit(
     config: TranslationConfig | None = None,
     resume: bool = False,
     device: torch.device | str = "auto",
-    say: Said = lambda text: None,
-    on_event: Told = lambda event: None,
+    on_event: OnEvent = ignore_event,
 ) -> TranslationReport:
-    """Learn to translate the pairs of `train`, judged by BLEU on `dev`, and write the translator into `output`.
+    """Train a translator on the pairs of `train`, select by BLEU on `dev`, and write it to `output`.
 
-    `test` is translated once, when all is chosen, and kept beside the model as test.tsv.
+    `test` is translated once at the end and saved beside the model as test.tsv.
     """
     output, config = Path(output), config or TranslationConfig.read()
-    place = choose_device(device) if isinstance(device, str) else device
+    device = choose_device(device) if isinstance(device, str) else device
     data = {"train": train, "dev": dev, **({"test": test} if test else {})}
     for name, read in data.items():
-        say(f"{name}: {count_of(len(read.examples), 'pair')} of {read.path} ({read.description})")
+        message = f"{name}: {count_of(len(read.examples), 'pair')} of {read.path} ({read.description})"
+        on_event(Note(message=message))
         for reason, count in read.dropped.items():
-            say(f"{name}: {count:,} left out: {reason}")
+            on_event(Note(message=f"{name}: {count:,} left out: {reason}"))
     run = {"task": "translate", "data": {name: pairs_digest(read.examples) for name, read in data.items()}}
     folder = RunFolder(output, config, run, work=WORK, work_files=_work_files(config), kind="translation run")
     if resume and (done := folder.finished()):
         return TranslationReport.restore(done)
     folder.open(resume=resume)
-    with folder.running(on_event) as note:
-        report, translator = _trained(data, config, output / WORK, device=place, note=note, say=say)
+    with folder.running(on_event) as emit:
+        report, translator = _train(data, config, output / WORK, device=device, on_event=emit)
         files = {}
         if test is not None:
-            report = replace(report, test=_tested(translator, test.examples))
+            report = replace(report, test=_test_scores(translator, test.examples))
             files[TEST] = "".join(f"{' '.join(a.split())}\t{' '.join(b.split())}\n" for a, b in test.examples).encode()
         save_translator(translator, output, files={**files, REPORT: json_bytes(report.document())})
         with model_saved(output):
-            note("end", **report.outcome.scores)
+            emit(Finished(scores=report.outcome.scores))
     return report
 
 
 def _work_files(config: TranslationConfig) -> list[str]:
-    """What a run writes into its folder of work, as entries of a manifest."""
+    """The manifest's entries for the work folder."""
     sides = [SUBWORDS, *(f"{SUBWORDS}/{side}" for side in SIDES)]
     tokenizers = [f"{side}/{name}" for side in sides for name in TOKENIZER_FILES]
-    return [f"{SUBWORDS}/", *tokenizers, "checkpoints/step-*/", *kept_files(recent=config.training.average_epochs)]
+    return [f"{SUBWORDS}/", *tokenizers, "checkpoints/step-*/", *weight_files(recent=config.training.average_epochs)]
 
 
-def _trained(
+def _train(
     data: Mapping[str, ExampleSet[TranslationPair]],
     config: TranslationConfig,
     work: Path,
     *,
     device: torch.device,
-    note: Note,
-    say: Said,
+    on_event: OnEvent,
 ) -> tuple[TranslationReport, Translator]:
-    subwords = _subwords(data["train"].examples, config, work / SUBWORDS, say)
-    pairs = _encoded(data["train"].examples, subwords, length=config.training.max_length, note=note)
+    subwords = _subwords(data["train"].examples, config, work / SUBWORDS, on_event)
+    pairs = _encode(data["train"].examples, subwords, max_length=config.training.max_length, on_event=on_event)
     model = new_model(config.model, subwords, seed=config.run.seed)
     translator = Translator(model, subwords, default_alignment_heads(model))
-    dev = data["dev"].examples
+    sources, references = zip(*data["dev"].examples, strict=True)
     beam = Beam(num_beams=config.training.num_beams) if config.training.num_beams > 1 else None
-    references = [pair.target for pair in dev]
 
-    def judge(told: Callable[[int, int], None]) -> dict[str, float]:
+    def evaluate(on_progress: OnProgress) -> dict[str, float]:
         done = 0
 
-        def on_done(count: int) -> None:
+        def count(more: int) -> None:
             nonlocal done
-            done += count
-            told(done, len(dev))
+            done += more
+            on_progress(done, len(sources))
 
-        found = translator.translate([pair.source for pair in dev], beam=beam, on_progress=on_done)
-        return bleu([one[0].text for one in found], references).scores
+        translations = translator.translate(sources, beam=beam, on_progress=count)
+        return bleu([one[0].text for one in translations], references).scores
 
     trainer = TranslationTrainer(
         model,
@@ -131,44 +125,32 @@ def _trained(
         padding=subwords.padding,
         device=device,
         folder=work,
-        judge=judge,
-        note=note,
+        evaluate=evaluate,
+        on_event=on_event,
     )
-    count = sum(parameter.numel() for parameter in model.parameters())
-    note("plan", steps=trainer.steps, pairs=len(pairs), parameters=count)
-    with stopping() as stop:
-        outcome = trainer.go(stop)
-        if outcome is None:
-            note("stopped")
-            stop.now()
-    assert outcome is not None
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    on_event(TrainingStarted(steps=trainer.steps, examples=len(pairs), parameters=parameters))
+    outcome = run_interruptible(trainer)
     about = {
         name: {"path": read.path, "pairs": len(read.examples), "how": read.description} for name, read in data.items()
     }
     settings = {name: dict(getattr(config, name)) for name in config.sections()}
     signed = bleu(references[:1], references[:1])
-    report = TranslationReport(
-        config.model.family,
-        count,
-        device.type,
-        about,
-        settings,
-        {"bleu": signed.signature, "bleu_lowercase": signed.signature_lowercase},
-        outcome,
-    )
+    signature = {"bleu": signed.signature, "bleu_lowercase": signed.signature_lowercase}
+    report = TranslationReport(config.model.family, parameters, device.type, about, settings, signature, outcome)
     model.eval()
     return report, translator
 
 
-def _tested(translator: Translator, pairs: list[TranslationPair]) -> dict[str, Any]:
+def _test_scores(translator: Translator, pairs: list[TranslationPair]) -> dict[str, Any]:
     beam = Beam()
-    found = translator.translate([pair.source for pair in pairs], beam=beam)
-    scores = bleu([one[0].text for one in found], [pair.target for pair in pairs])
+    translations = translator.translate([pair.source for pair in pairs], beam=beam)
+    scores = bleu([one[0].text for one in translations], [pair.target for pair in pairs])
     return {"pairs": len(pairs), "beam": beam.num_beams, **scores.document()}
 
 
-def _subwords(pairs: list[TranslationPair], config: TranslationConfig, folder: Path, say: Said) -> Subwords:
-    """Those that the run was begun with, or new ones."""
+def _subwords(pairs: list[TranslationPair], config: TranslationConfig, folder: Path, on_event: OnEvent) -> Subwords:
+    """The subwords of a resumed run, or new ones."""
     if not folder.is_dir():
         settings = config.vocabulary
         new = train_subwords(pairs, size=settings.vocab_size, joint=settings.joint)
@@ -177,25 +159,30 @@ def _subwords(pairs: list[TranslationPair], config: TranslationConfig, folder: P
             for name, content in {**files, **checksums(files)}.items():
                 (staging / name).parent.mkdir(exist_ok=True)
                 (staging / name).write_bytes(content)
-        say(f"subwords: {new.target.size:,}, {'of both languages' if new.joint else 'of each language'}")
+        kind = "shared by both languages" if new.joint else "per language"
+        on_event(Note(message=f"subwords: {new.target.size:,}, {kind}"))
     try:
         verify(folder)
     except InputError as error:
         raise InputError(
-            f"{error}. Or delete the folder {folder} and go on with --resume: the subwords are trained again"
+            f"{error}. Or delete the folder {folder} and continue with --resume: the subwords are trained again"
         ) from None
     return Subwords.open(folder)
 
 
-def _encoded(pairs: list[TranslationPair], subwords: Subwords, *, length: int, note: Note) -> list[EncodedPair]:
+def _encode(
+    pairs: list[TranslationPair], subwords: Subwords, *, max_length: int, on_event: OnEvent
+) -> list[EncodedPair]:
     sources = subwords.encode_sources([pair.source for pair in pairs])
     targets = subwords.encode_targets([pair.target for pair in pairs])
-    found = [EncodedPair(*sides) for sides in zip(sources, targets, strict=True)]
-    kept = [one for one in found if one.length <= length]
-    if len(kept) < len(found):
-        note("left out", pairs=len(found) - len(kept), of=len(found), length=length)
-    if not kept:
+    encoded = [EncodedPair(*sides) for sides in zip(sources, targets, strict=True)]
+    short = [pair for pair in encoded if pair.length <= max_length]
+    if len(short) < len(encoded):
+        left_out = f"{len(encoded) - len(short):,} of {len(encoded):,} pairs"
+        on_event(Note(message=f"{left_out} are longer than {max_length} tokens: left out"))
+    if not short:
         raise InputError(
-            f"none of the {len(found):,} pairs has at most {length} tokens a side; set a larger training.max_length"
+            f"none of the {len(encoded):,} pairs has at most {max_length} tokens a side; set a larger "
+            "training.max_length"
         )
-    return kept
+    return short

@@ -1,12 +1,9 @@
-"""Training a translator: the loss, the order of pairs, BLEU after each epoch, the best and the last weights kept.
-
-How epochs go on is `regard.training.epoch_trainer`. Knows no files but weights; prints nothing.
-"""
+"""Trains a translation model: the loss, the order of pairs, BLEU after each epoch, and averaging of the last epochs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,64 +12,94 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.inference.translation.model import TranslationModel, teacher_forced_logits
-from regard.training import optimizer
-from regard.training.epoch_trainer import Epochs
-from regard.training.run_folder import Note
-from regard.training.schedule import factor
+from regard.inference.translation.subwords import Subwords
+from regard.models import Seq2Seq, Seq2SeqConfig, Transformer, TransformerConfig
+from regard.training.events import AverageEvaluated, OnEvent, ignore_event
+from regard.training.optimizer import build_optimizers
+from regard.training.schedule import learning_rate_factor
 from regard.training.stopping import Stop
-from regard.training.translation.batches import EncodedPair, TranslationBatch, gather, grouped
-from regard.training.translation.config import TranslationConfig
+from regard.training.trainer import EpochTrainer
+from regard.training.translation.batches import EncodedPair, TranslationBatch, collate_pairs, group_by_length
+from regard.training.translation.config import TranslationConfig, TranslatorSection
 from regard.training.translation.epoch_weights import EpochWeights
 
-__all__ = ["Note", "TranslationObjective", "TranslationOutcome", "TranslationTrainer"]
+__all__ = ["TranslationObjective", "TranslationOutcome", "TranslationReport", "TranslationTrainer", "new_model"]
 
-MAIN = "bleu"  # the score that decides
-Told = Callable[[int, int], None]  # how many are done, of how many
+MAIN_SCORE = "bleu"
+OnProgress = Callable[[int, int], None]  # done, total
 
 
 @dataclass(frozen=True)
 class TranslationOutcome:
-    """Scores of the model that is kept, which epochs it is made of, and what the run took."""
+    """Scores of the weights that are kept, the epochs they come from, and the cost of the run."""
 
     scores: dict[str, float]
     epochs: list[int]
     seconds: float
     steps: int
     tokens: int  # of targets
-    history: list[dict[str, float]] = field(default_factory=list)  # an epoch's scores
-    average: dict[str, float] = field(default_factory=dict)  # the scores of the last epochs' average
+    history: list[dict[str, float]] = field(default_factory=list)  # scores of each epoch
+    average: dict[str, float] = field(default_factory=dict)  # scores of the average of the last epochs
+
+
+@dataclass(frozen=True)
+class TranslationReport:
+    """The result of a run. `signature` describes how BLEU is computed; `test` are the scores of held-out pairs."""
+
+    model: str
+    parameters: int
+    device: str
+    data: dict[str, dict[str, Any]]
+    settings: dict[str, dict[str, Any]]
+    signature: dict[str, str]
+    outcome: TranslationOutcome
+    test: dict[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        return {"task": "translate", **asdict(self)}
+
+    @classmethod
+    def restore(cls, document: Mapping[str, Any]) -> TranslationReport:
+        """The report that `document()` returned the JSON of."""
+        fields = {name: value for name, value in document.items() if name not in ("task", "outcome")}
+        return cls(**fields, outcome=TranslationOutcome(**document["outcome"]))
 
 
 class TranslationObjective(nn.Module):
-    """What is minimised: the cross-entropy of each target token, a part of the target spread over all words.
+    """Cross-entropy of the target tokens with label smoothing.
 
-    With `consistency` each pair is read twice, and to the mean of both losses comes so much of the divergence between
-    the two predictions, in which other numbers were left out (Liang et al. 2021; their alpha is twice this).
+    With `rdrop_weight` each pair is read twice with different dropout, and the symmetric KL divergence between the two
+    predictions is added with that weight (R-Drop, Liang et al. 2021; their alpha is twice the weight).
     """
 
-    def __init__(self, model: TranslationModel, *, smoothing: float, padding: int, consistency: float = 0.0) -> None:
+    def __init__(
+        self, model: TranslationModel, *, label_smoothing: float, padding: int, rdrop_weight: float = 0.0
+    ) -> None:
         super().__init__()
-        self.model, self.smoothing, self.padding, self.consistency = model, smoothing, padding, consistency
+        self.model, self.padding = model, padding
+        self.label_smoothing, self.rdrop_weight = label_smoothing, rdrop_weight
 
     def forward(self, batch: TranslationBatch) -> dict[str, Tensor]:
-        if self.consistency:
+        if self.rdrop_weight:
             batch = batch.twice()
-        scores = teacher_forced_logits(self.model, batch.source, batch.layout, batch.target).float()
+        logits = teacher_forced_logits(self.model, batch.source, batch.layout, batch.target).float()
         loss = F.cross_entropy(
-            scores.flatten(0, 1), batch.target.flatten(), ignore_index=self.padding, label_smoothing=self.smoothing
+            logits.flatten(0, 1),
+            batch.target.flatten(),
+            ignore_index=self.padding,
+            label_smoothing=self.label_smoothing,
         )
-        if self.consistency:
-            there = batch.target[: len(batch.target) // 2] != self.padding
-            first, second = (half.log_softmax(-1) for half in scores.chunk(2))
-            # Half of Kullback and Leibler's divergence one way, and half of it the other way.
-            apart = ((first.exp() - second.exp()) * (first - second)).sum(-1) / 2
-            loss = loss + self.consistency * (apart * there).sum() / there.sum()
+        if self.rdrop_weight:
+            present = batch.target[: len(batch.target) // 2] != self.padding
+            first, second = (half.log_softmax(-1) for half in logits.chunk(2))
+            # The mean of the KL divergences in both directions.
+            divergence = ((first.exp() - second.exp()) * (first - second)).sum(-1) / 2
+            loss = loss + self.rdrop_weight * (divergence * present).sum() / present.sum()
         return {"loss": loss}
 
 
-class TranslationTrainer(Epochs):
-    """`folder` is for checkpoints; `judge` lets the model translate what it does not learn from, and scores that. It is
-    given what to tell how many sentences of how many are done."""
+class TranslationTrainer(EpochTrainer):
+    """Checkpoints go to `folder`. `evaluate` translates dev and scores it; it gets a callback for its progress."""
 
     model: TranslationModel
 
@@ -85,75 +112,118 @@ class TranslationTrainer(Epochs):
         padding: int,
         device: torch.device,
         folder: Path,
-        judge: Callable[[Told], dict[str, float]],
-        note: Note = lambda event, **values: None,
+        evaluate: Callable[[OnProgress], dict[str, float]],
+        on_event: OnEvent = ignore_event,
     ) -> None:
-        self.model, self.pairs, self.config, self.padding, self.judge = model.to(device), pairs, config, padding, judge
+        self.model, self.pairs, self.config, self.padding = model.to(device), pairs, config, padding
+        self.evaluate = evaluate
         settings = config.training
-        per_epoch = len(self._groups(0))
-        warmup = settings.warmup_steps / (settings.num_epochs * per_epoch)
+        steps_per_epoch = len(self._epoch_batches(0))
+        warmup = settings.warmup_steps / (settings.num_epochs * steps_per_epoch)
+        peak, scheduler = settings.learning_rate, settings.lr_scheduler_type
         super().__init__(
             self.model,
             TranslationObjective(
-                self.model, smoothing=settings.label_smoothing, padding=padding, consistency=settings.rdrop_weight
+                self.model,
+                label_smoothing=settings.label_smoothing,
+                padding=padding,
+                rdrop_weight=settings.rdrop_weight,
             ),
-            optimizer.build(
+            build_optimizers(
                 self.model,
                 name="adamw",
-                rate=settings.learning_rate,
+                learning_rate=peak,
                 betas=(0.9, 0.98),
                 eps=1e-9,
                 weight_decay=settings.weight_decay,
             ),
             training=settings,
             run=config.run,
-            per_epoch=per_epoch,
-            rate=lambda done: (
-                settings.learning_rate * factor(done, warmup=warmup, shape=settings.lr_scheduler_type, floor=0.0)
-            ),
-            main=MAIN,
+            steps_per_epoch=steps_per_epoch,
+            learning_rate=lambda done: peak * learning_rate_factor(done, warmup=warmup, scheduler=scheduler),
+            main_score=MAIN_SCORE,
             seed=config.run.seed,
             device=device,
             folder=folder / "checkpoints",
-            note=note,
+            on_event=on_event,
         )
-        self.kept = EpochWeights(folder, recent=settings.average_epochs)
+        self.weights = EpochWeights(folder, recent=settings.average_epochs)
         self.tokens_per_epoch = sum(len(pair.target) for pair in pairs)
 
-    def go(self, stop: Stop) -> TranslationOutcome | None:
-        """Train to the end, from the last checkpoint where there is one, and put the weights that are kept into the
-        model. None: someone asked to stop, all is saved."""
-        done = self._go(stop)
-        return None if done is None else self._finish(done)
+    def run(self, stop: Stop) -> TranslationOutcome | None:
+        """Train to the end, from the newest checkpoint if there is one, and give the model the weights that are kept.
 
-    def _groups(self, epoch: int) -> list[list[int]]:
-        return grouped(self.pairs, budget=self.config.training.tokens_per_batch, seed=self.config.run.seed, epoch=epoch)
+        None: interrupted, with everything saved.
+        """
+        self._resume()
+        return self._finish() if self._train(stop) else None
 
-    def _inputs(self, group: Sequence[int], number: int) -> dict[str, Any]:
-        return {"batch": gather([self.pairs[place] for place in group], padding=self.padding).to(self.device)}
+    def _epoch_batches(self, epoch: int) -> list[list[int]]:
+        tokens, seed = self.config.training.tokens_per_batch, self.config.run.seed
+        return group_by_length(self.pairs, tokens_per_batch=tokens, seed=seed, epoch=epoch)
+
+    def _inputs(self, indices: Sequence[int], step: int) -> dict[str, Any]:
+        return {"batch": collate_pairs([self.pairs[index] for index in indices], padding=self.padding).to(self.device)}
 
     def _scores(self, epoch: int) -> dict[str, float]:
-        return self.judge(self.judging)
+        return self.evaluate(self.report_evaluation)
 
-    def _keep(self, epoch: int) -> None:
+    def _keep_weights(self, epoch: int) -> None:
         if self.best_epoch == epoch:
-            self.kept.save_best(epoch, self.model)
-        self.kept.save_recent(epoch, self.model)
+            self.weights.save_best(epoch, self.model)
+        self.weights.save_recent(epoch, self.model)
 
-    def _finish(self, done: int) -> TranslationOutcome:
-        epoch, settings = done // self.per_epoch, self.config.training
-        last = list(range(max(epoch - settings.average_epochs, 0) + 1, epoch + 1))
+    def _finish(self) -> TranslationOutcome:
+        settings = self.config.training
+        last = list(range(max(self.epoch - settings.average_epochs, 0) + 1, self.epoch + 1))
         best = self.history[self.best_epoch - 1]
-        self.kept.put_average(last, self.model)
-        average = self.judge(self.judging)
-        self.note("average", epochs=last, **average)
-        chosen, scores = last, average
-        if settings.select == "best" and best[MAIN] > average[MAIN]:
-            self.kept.put_best(self.best_epoch, self.model)
-            chosen, scores = [self.best_epoch], best
-        tokens = self.tokens_per_epoch * epoch
-        return TranslationOutcome(scores, chosen, self.watch.used, done, tokens, self.history, average)
+        self.weights.load_average(last, self.model)
+        average = self.evaluate(self.report_evaluation)
+        self.on_event(AverageEvaluated(epochs=last, scores=average))
+        epochs, scores = last, average
+        if settings.select == "best" and best[MAIN_SCORE] > average[MAIN_SCORE]:
+            self.weights.load_best(self.best_epoch, self.model)
+            epochs, scores = [self.best_epoch], best
+        tokens = self.tokens_per_epoch * self.epoch
+        return TranslationOutcome(scores, epochs, self.stopwatch.elapsed, self.step, tokens, self.history, average)
 
-    def _speed(self, done: int) -> dict[str, float]:
-        tokens = done / self.per_epoch * self.tokens_per_epoch
-        return {"tokens_per_second": tokens / max(self.watch.used, 1e-9)}
+    def _step_details(self, seconds: float) -> dict[str, Any]:
+        tokens = self.step / self.steps_per_epoch * self.tokens_per_epoch
+        return {**super()._step_details(seconds), "tokens_per_second": tokens / max(seconds, 1e-9)}
+
+
+def new_model(settings: TranslatorSection, subwords: Subwords, *, seed: int) -> TranslationModel:
+    """A model with new weights that follow from the seed."""
+    torch.manual_seed(seed)
+    if settings.family == "transformer":
+        return Transformer(
+            TransformerConfig(
+                vocab_size=subwords.source.size,
+                target_vocab_size=None if subwords.joint else subwords.target.size,
+                hidden_size=settings.hidden_size,
+                num_hidden_layers=settings.num_hidden_layers,
+                num_attention_heads=settings.num_attention_heads,
+                intermediate_size=settings.intermediate_size,
+                norm_first=settings.norm_first,
+                final_norm=settings.norm_first,
+                dropout=settings.dropout,
+                share_embeddings=subwords.joint,
+                pad_token_id=subwords.padding,
+                decoder_start_token_id=subwords.begin,
+                eos_token_id=subwords.end,
+            )
+        )
+    return Seq2Seq(
+        Seq2SeqConfig(
+            source_size=subwords.source.size,
+            target_size=subwords.target.size,
+            hidden_size=settings.hidden_size,
+            embedding_size=settings.embedding_size,
+            num_hidden_layers=settings.num_hidden_layers,
+            bidirectional=settings.bidirectional,
+            score=settings.score,
+            recipe=settings.recipe,
+            dropout=settings.dropout,
+            decoder_start_token_id=subwords.begin,
+        )
+    )

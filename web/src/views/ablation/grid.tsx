@@ -1,40 +1,93 @@
-// Layers by heads: how much the answers change when each is taken out alone, and which are out now.
+// Layers by heads: the effect of removing each head alone, and which heads are removed.
 import { useState } from "preact/hooks";
-import { setParameters, currentRoute } from "../../route";
-import { allBack, goneAt, named, range, toggleHead, toggleHeads, toggleLayer } from "./choice";
-import { alone, heat, nats, strongest, unit, type Ablation } from "./payload";
+import { DataTable } from "../../components";
+import { range } from "../../format";
+import { currentRoute, onArrowKeys, setParameters } from "../../route";
+import { describeRemoved, formatStrength, headColor, removedAt, setRemoved, singleHead, strongest, toggleHeads, toggleLayer, unit, type AblationPayload } from "./selection";
 
-const STRONGEST = 5;
+const RANKED = 5;
 
-export function Grid({ payload }: { payload: Ablation }) {
-  const here = currentRoute.use();
-  const gone = goneAt(payload, here);
-  const single = alone(payload, here);
+export function HeadGrid({ payload }: { payload: AblationPayload }) {
+  const route = currentRoute.use();
+  const removed = removedAt(payload, route);
+  const single = singleHead(payload, route);
   const { depth, heads } = payload.model;
-  const [focus, setFocus] = useState(0);
+  const [focused, setFocused] = useState(0);
   const live = Boolean(payload.studio);
   const most = strongest(payload);
+  const positions = payload.sweep.places.length;
+  const measured = positions < payload.effects.length ? `, the mean over ${positions} of the ${payload.effects.length} tokens` : positions > 1 ? `, the mean over ${positions} positions` : "";
   const move = (event: KeyboardEvent) => {
     const at = Number((event.target as HTMLElement).dataset["at"] ?? "NaN");
-    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: heads, ArrowUp: -heads }[event.key];
-    if (step === undefined || Number.isNaN(at) || at + step < 0 || at + step >= depth * heads) return;
-    event.preventDefault();
-    setFocus(at + step);
-    (event.currentTarget as Element).querySelector<HTMLElement>(`[data-at="${at + step}"]`)?.focus();
+    const grid = event.currentTarget as Element;
+    onArrowKeys({ ArrowRight: 1, ArrowLeft: -1, ArrowDown: heads, ArrowUp: -heads }, (step) => {
+      if (Number.isNaN(at) || at + step < 0 || at + step >= depth * heads) return;
+      setFocused(at + step);
+      grid.querySelector<HTMLElement>(`[data-at="${at + step}"]`)?.focus();
+    })(event);
   };
-  const press = (layer: number, head: number) => {
-    setFocus(layer * heads + head);
-    if (live) return toggleHead(payload, gone, layer, head);
-    setParameters({ alone: single?.layer === layer && single.head === head ? "" : `${layer}.${head}` });
+  const cell = (layer: number, head: number) => {
+    const at = layer * heads + head;
+    const name = `${layer}.${head}`;
+    const strength = payload.sweep.heads[at]!.strength;
+    const isSingle = single?.layer === layer && single.head === head;
+    const out = removed.heads.has(name) || removed.layers.has(layer);
+    const press = () => {
+      setFocused(at);
+      if (live) return toggleHeads(payload, removed, [name]);
+      setParameters({ alone: isSingle ? "" : name });
+    };
+    return (
+      <button
+        key={at}
+        type="button"
+        data-at={at}
+        class={out && !single ? "ablation-out" : ""}
+        aria-pressed={live ? removed.heads.has(name) : isSingle}
+        tabIndex={at === focused ? 0 : -1}
+        aria-label={`${brief(strength, most)} Head ${name}${out ? ", removed" : ""}`}
+        title={`${name} alone: ${formatStrength(strength)} ${unit(payload)}`}
+        style={{ "--tint": `${Math.round(45 * headColor(payload, strength))}%` }}
+        onClick={press}
+      >
+        {brief(strength, most)}
+      </button>
+    );
   };
-  const ranked = [...payload.sweep.heads].sort((a, b) => b.strength - a.strength).slice(0, STRONGEST);
-  const places = payload.sweep.places.length;
+  const rowStart = (layer: number) =>
+    live ? (
+      <button key={`l${layer}`} type="button" class="ablation-all" aria-label={`All heads of layer ${layer}`} onClick={() => toggleHeads(payload, removed, range(heads).map((head) => `${layer}.${head}`))}>
+        {layer}
+      </button>
+    ) : (
+      <span key={`l${layer}`} class="ablation-at">
+        {layer}
+      </span>
+    );
+  const rowEnd = (layer: number) =>
+    live ? (
+      <button
+        key={`s${layer}`}
+        type="button"
+        class="ablation-skip"
+        aria-pressed={removed.layers.has(layer)}
+        aria-label={`skip layer ${layer}`}
+        title={`Skip layer ${layer}`}
+        onClick={() => toggleLayer(payload, removed, layer)}
+      >
+        skip
+      </button>
+    ) : (
+      <span key={`s${layer}`} class="ablation-at">
+        {removed.layers.has(layer) ? "skipped" : ""}
+      </span>
+    );
   return (
     <section aria-labelledby="ablation-heads">
       <h2 id="ablation-heads">Heads</h2>
       <p class="muted ablation-note">
-        The colour is what changes when a head alone is missing: {payload.sweep.measure === "divergence" ? "the divergence of the answers in nats" : "the change of the value"}
-        {places < payload.effects.length ? `, the mean of ${places} of the ${payload.effects.length} tokens` : places > 1 ? `, the mean of ${places} places` : ""}. {live ? "Press a head to take it out, a layer's number for all its heads." : "Press a head to see it missing alone."}
+        The color is the effect of removing a head alone: {payload.sweep.measure === "divergence" ? "the divergence of the predictions in nats" : "the change of the value"}
+        {measured}. {live ? "Press a head to remove it, or a layer number for all its heads." : "Press a head to see the effect of removing it alone."}
       </p>
       <div class="wide">
         <div class="ablation-grid" role="group" aria-label="Heads" style={{ gridTemplateColumns: `auto repeat(${heads}, 40px) auto` }} onKeyDown={move}>
@@ -45,102 +98,47 @@ export function Grid({ payload }: { payload: Ablation }) {
             </span>
           ))}
           <span />
-          {range(depth).map((layer) => [
-            live ? (
-              <button key={`l${layer}`} type="button" class="ablation-all" aria-label={`All heads of layer ${layer}`} onClick={() => toggleHeads(payload, gone, layer)}>
-                {layer}
-              </button>
-            ) : (
-              <span key={`l${layer}`} class="ablation-at">
-                {layer}
-              </span>
-            ),
-            ...range(heads).map((head) => {
-              const at = layer * heads + head;
-              const strength = payload.sweep.heads[at]!.strength;
-              const out = gone.heads.has(`${layer}.${head}`) || gone.layers.has(layer);
-              const pressed = live ? gone.heads.has(`${layer}.${head}`) : single?.layer === layer && single.head === head;
-              return (
-                <button
-                  key={at}
-                  type="button"
-                  data-at={at}
-                  class={out && !single ? "ablation-out" : ""}
-                  aria-pressed={pressed}
-                  tabIndex={at === focus ? 0 : -1}
-                  aria-label={`${brief(strength, most)} Head ${layer}.${head}${out ? ", out" : ""}`}
-                  title={`${layer}.${head} alone: ${nats(strength)} ${unit(payload)}`}
-                  style={{ "--tint": `${Math.round(45 * heat(payload, strength))}%` }}
-                  onClick={() => press(layer, head)}
-                >
-                  {brief(strength, most)}
-                </button>
-              );
-            }),
-            live ? (
-              <button key={`s${layer}`} type="button" class="ablation-skip" aria-pressed={gone.layers.has(layer)} aria-label={`skip layer ${layer}`} title={`Leave out layer ${layer} altogether`} onClick={() => toggleLayer(payload, gone, layer)}>
-                skip
-              </button>
-            ) : (
-              <span key={`s${layer}`} class="ablation-at">{gone.layers.has(layer) ? "left out" : ""}</span>
-            ),
-          ])}
+          {range(depth).map((layer) => [rowStart(layer), ...range(heads).map((head) => cell(layer, head)), rowEnd(layer)])}
         </div>
       </div>
       <p class="ablation-scale muted" aria-hidden="true">
-        0 <span class="ablation-ramp" /> {nats(strongest(payload))} {unit(payload)}, the strongest of these
+        0 <span class="ablation-ramp" /> {formatStrength(most)} {unit(payload)}, the strongest
       </p>
-      <p class="ablation-gone" role="status">
+      <p class="ablation-removed" role="status">
         {single ? (
           <>
             Shown: without head {single.layer}.{single.head} alone.{" "}
             <button type="button" onClick={() => setParameters({ alone: "" })}>
-              as asked
+              as requested
             </button>
           </>
-        ) : gone.heads.size || gone.layers.size ? (
+        ) : removed.heads.size || removed.layers.size ? (
           <>
-            Out: {[gone.heads.size && `heads ${named(payload, gone.heads)}`, gone.layers.size && `layers ${[...gone.layers].join(",")}`].filter(Boolean).join(" and ")}.{" "}
+            Removed: {describeRemoved(payload, removed)}.{" "}
             {live && (
-              <button type="button" onClick={() => allBack(payload)}>
-                all back
+              <button type="button" onClick={() => setRemoved(payload, new Set(), new Set())}>
+                restore all
               </button>
             )}
           </>
         ) : (
-          "Nothing is out: this is what the model says."
+          "Nothing is removed: these are the model's own predictions."
         )}
       </p>
-      <h3>What matters most alone</h3>
-      <table class="ablation-table">
-        <thead>
-          <tr>
-            <th scope="col">head</th>
-            <th scope="col">{payload.sweep.measure}</th>
-            <th scope="col">distance</th>
-            <th scope="col">other answer at</th>
-          </tr>
-        </thead>
-        <tbody>
-          {ranked.map((one) => (
-            <tr key={`${one.layer}.${one.head}`}>
-              <th scope="row">
-                {one.layer}.{one.head}
-              </th>
-              <td>{nats(one.strength)}</td>
-              <td>{one.distance.toFixed(3)}</td>
-              <td>
-                {one.changed} of {places}
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <h3>Strongest heads, each removed alone</h3>
+      <DataTable
+        class="data-table ablation-table"
+        headers={["head", payload.sweep.measure, "distance", "prediction changes at"]}
+        rows={[...payload.sweep.heads]
+          .sort((a, b) => b.strength - a.strength)
+          .slice(0, RANKED)
+          .map((one) => [`${one.layer}.${one.head}`, formatStrength(one.strength), one.distance.toFixed(3), `${one.changed} of ${positions}`])}
+      />
     </section>
   );
 }
 
-/** In the room of a cell; where all are small, by their powers of ten. */
+/** A strength that fits into a cell; powers of ten if all are small. */
 function brief(strength: number, most: number): string {
   if (most < 0.05 && strength > 0) return strength.toExponential(0);
   if (strength >= 10) return strength.toFixed(0);

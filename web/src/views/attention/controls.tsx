@@ -1,80 +1,40 @@
-// The choices above the attention view: which maps, layer and heads, by pieces or words, from which text to which.
-import type { ComponentChildren } from "preact";
+// Controls of the attention view: mode, maps, layer and heads, pieces or words, and segments.
 import { useState } from "preact/hooks";
+import { ButtonGroup, LayerSelect, Select } from "../../components";
 import { setParameters } from "../../route";
 import { series, strip } from "../../theme";
-import { modesOf, type Choice, type Mode } from "./choice";
-import type { Level, Pair, Source } from "./maps";
-import type { AttentionPayload } from "./payload";
+import type { AttentionPayload, Level, Segments, Source } from "./maps";
+import { availableModes, type Mode, type Selection } from "./selection";
 
 const MODES: Record<Mode, string> = { image: "Image", lines: "Heads", grid: "Model", neuron: "Neurons" };
 const KINDS = { encoder: "encoder", decoder: "decoder", cross: "cross-attention", lstm: "LSTM attention", vit: "patches" };
-const SOURCES: Record<Source, string> = { heads: "heads", rollout: "rollout", flow: "flow" };
-const PAIRS: Record<Pair, string> = { all: "all", aa: "A → A", ab: "A → B", ba: "B → A", bb: "B → B" };
-const LEVELS: Record<Level, string> = { piece: "pieces", word: "words" };
+const SOURCES: Record<Source, string> = { heads: "attention heads", rollout: "rollout", flow: "flow" };
+const SEGMENTS: Record<Segments, string> = { all: "all", aa: "A → A", ab: "A → B", ba: "B → A", bb: "B → B" };
+const LEVELS: Record<Level, string> = { piece: "subwords", word: "words" };
 
-export function Controls({ payload, choice }: { payload: AttentionPayload; choice: Choice }) {
-  const { maps, mode, source, level, pair, layer } = choice;
-  const modes = Object.fromEntries(modesOf(payload, maps).map((one) => [one, MODES[one]]));
+export function Controls({ payload, selection }: { payload: AttentionPayload; selection: Selection }) {
+  const { maps, mode, source, level, pair, layer } = selection;
+  const modes = Object.fromEntries(availableModes(payload, maps).map((one) => [one, MODES[one]]));
+  const sources = Object.fromEntries(maps.sources.map((one) => [one, SOURCES[one]]));
+  const kinds = Object.fromEntries(payload.maps.map((one, index) => [index, KINDS[one.kind]]));
+  // A default is removed from the route.
+  const set = (name: string, fallback: string) => (value: string) => setParameters({ [name]: value === fallback ? "" : value });
   return (
     <div class="choices">
-      <Group title="View" values={modes} value={mode} setParameters={(value) => setParameters({ mode: value })} />
-      {payload.maps.length > 1 && (
-        <label>
-          <span class="muted">Maps</span>
-          <select value={choice.map} onChange={(event) => setParameters({ map: event.currentTarget.value, lock: "" })}>
-            {payload.maps.map((one, number) => (
-              <option key={number} value={number}>
-                {KINDS[one.kind]}
-              </option>
-            ))}
-          </select>
-        </label>
-      )}
-      {mode !== "neuron" && maps.sources.length > 1 && (
-        <Group
-          title="Of"
-          values={Object.fromEntries(maps.sources.map((one) => [one, SOURCES[one]]))}
-          value={source}
-          setParameters={(value) => setParameters({ source: value === "heads" ? "" : value })}
-        />
-      )}
-      {mode !== "neuron" && maps.words && (
-        <Group title="By" values={LEVELS} value={level} setParameters={(value) => setParameters({ level: value === "piece" ? "" : value })} />
-      )}
-      {maps.paired && <Group title="From → to" values={PAIRS} value={pair} setParameters={(value) => setParameters({ pair: value === "all" ? "" : value })} />}
-      {source !== "flow" && <Stepper layer={layer} layers={maps.layers} />}
-      {source === "heads" && <Heads choice={choice} />}
+      <ButtonGroup title="View" options={modes} value={mode} onSelect={(value) => setParameters({ mode: value })} />
+      {payload.maps.length > 1 && <Select label="Maps" options={kinds} value={selection.map} onSelect={(value) => setParameters({ map: value, lock: "" })} />}
+      {mode !== "neuron" && maps.sources.length > 1 && <ButtonGroup title="Show" options={sources} value={source} onSelect={set("source", "heads")} />}
+      {mode !== "neuron" && maps.hasWords && <ButtonGroup title="Tokens" options={LEVELS} value={level} onSelect={set("level", "piece")} />}
+      {maps.paired && <ButtonGroup title="From → to" options={SEGMENTS} value={pair} onSelect={set("pair", "all")} />}
+      {source !== "flow" && <LayerSelect layer={layer} layers={maps.layers} onSelect={(value) => setParameters({ layer: value })} />}
+      {source === "heads" && <HeadButtons selection={selection} />}
     </div>
   );
 }
 
-function Stepper({ layer, layers }: { layer: number; layers: number }) {
-  if (layers < 2) return null;
-  const step = (change: number) => setParameters({ layer: String(layer + change) });
-  return (
-    <fieldset>
-      <legend>Layer</legend>
-      <span class="group">
-        <button type="button" aria-label="Layer below" disabled={layer === 0} onClick={() => step(-1)}>
-          −
-        </button>
-        <select aria-label="Layer" value={layer} onChange={(event) => setParameters({ layer: event.currentTarget.value })}>
-          {Array.from({ length: layers }, (_, number) => (
-            <option key={number}>{number}</option>
-          ))}
-        </select>
-        <button type="button" aria-label="Layer above" disabled={layer === layers - 1} onClick={() => step(1)}>
-          +
-        </button>
-      </span>
-    </fieldset>
-  );
-}
-
-function Heads({ choice }: { choice: Choice }) {
-  const { heads, maps, mode } = choice;
-  const [several, set] = useState(heads.length > 1);
+function HeadButtons({ selection }: { selection: Selection }) {
+  const { heads, maps, mode } = selection;
+  const [several, setSeveral] = useState(heads.length > 1);
   if (maps.heads < 2) return null;
   const single = mode === "neuron" || mode === "grid";
   const press = (head: number, event: MouseEvent) => {
@@ -83,21 +43,16 @@ function Heads({ choice }: { choice: Choice }) {
     setParameters({ heads: next.length === maps.heads ? "all" : next.join(",") });
   };
   const shown = single ? heads.slice(0, 1) : heads;
+  const all = heads.length === maps.heads;
   return (
     <fieldset>
       <legend>{single ? "Head" : "Heads"}</legend>
       <span class={shown.length > 1 ? "heads several" : "heads"}>
         {Array.from({ length: maps.heads }, (_, head) => {
           const on = shown.includes(head);
+          const style = on && shown.length > 1 ? { backgroundImage: strip(head), borderColor: series(head) } : {};
           return (
-            <button
-              key={head}
-              type="button"
-              aria-pressed={on}
-              aria-label={`Head ${head}`}
-              style={on && shown.length > 1 ? { backgroundImage: strip(head), borderColor: series(head) } : {}}
-              onClick={(event) => press(head, event)}
-            >
+            <button key={head} type="button" aria-pressed={on} aria-label={`Head ${head}`} style={style} onClick={(event) => press(head, event)}>
               {head}
             </button>
           );
@@ -105,37 +60,15 @@ function Heads({ choice }: { choice: Choice }) {
       </span>
       {!single && (
         <>
-          <button type="button" aria-pressed={heads.length === maps.heads} onClick={() => setParameters({ heads: heads.length === maps.heads ? "0" : "all" })}>
+          <button type="button" aria-pressed={all} onClick={() => setParameters({ heads: all ? "0" : "all" })}>
             all
           </button>
           <label>
-            <input type="checkbox" checked={several} onChange={(event) => set(event.currentTarget.checked)} />
+            <input type="checkbox" checked={several} onChange={(event) => setSeveral(event.currentTarget.checked)} />
             several
           </label>
         </>
       )}
-    </fieldset>
-  );
-}
-
-interface GroupProps {
-  readonly title: string;
-  readonly values: Readonly<Record<string, ComponentChildren>>;
-  readonly value: string;
-  setParameters(value: string): void;
-}
-
-function Group({ title, values, value, setParameters: pick }: GroupProps) {
-  return (
-    <fieldset>
-      <legend>{title}</legend>
-      <span class="group">
-        {Object.entries(values).map(([name, label]) => (
-          <button key={name} type="button" aria-pressed={name === value} onClick={() => pick(name)}>
-            {label}
-          </button>
-        ))}
-      </span>
     </fieldset>
   );
 }

@@ -1,32 +1,40 @@
-// Model view: a thumbnail of every head of every layer, and the chosen one large.
+// Model mode: a thumbnail of every head of every layer, and the selected one as a heat map. Also the heat map's drawing.
 import { useEffect, useRef } from "preact/hooks";
-import { later } from "./idle_queue";
 import { useWidth } from "../../canvas";
-import { raster } from "../../painter";
+import { Token } from "../../components";
+import { range } from "../../format";
+import { drawLabels, HeatMap, type MapLayout, squareLayout } from "../../heat_map";
+import { outline, type Painter, raster } from "../../painter";
+import { setParameters } from "../../route";
 import { colors } from "../../theme";
-import { chooseHead, type Choice } from "./choice";
-import { Heat } from "./heat";
+import type { Selection } from "./selection";
 
-const LARGEST = 64;
+const MAX_THUMBNAIL = 64;
+const MAX_CELL = 26;
 const MARGIN = 22;
 
-export function Grid({ choice }: { choice: Choice }) {
+export const gridSize = ({ source, maps }: Selection) => [source === "flow" ? 1 : maps.layers, source === "heads" ? maps.heads : 1] as const;
+
+export function mapTitle({ source }: Selection, layer: number, head: number): string {
+  return source === "heads" ? `Layer ${layer}, head ${head}` : source === "flow" ? "Flow" : `Rollout to layer ${layer}`;
+}
+
+export function Grid({ selection }: { selection: Selection }) {
   const [element, width] = useWidth<HTMLDivElement>();
-  const { layer, maps, source } = choice;
-  const heads = source === "heads" ? maps.heads : 1;
-  const layers = source === "flow" ? 1 : maps.layers;
-  const chosen = choice.heads[0]!;
-  const size = Math.max(14, Math.min(LARGEST, Math.floor((width - MARGIN) / heads) - 4));
+  const { layer, source } = selection;
+  const [layers, heads] = gridSize(selection);
+  const current = selection.heads[0]!;
+  const size = Math.max(14, Math.min(MAX_THUMBNAIL, Math.floor((width - MARGIN) / heads) - 4));
   return (
     <div class="split grid">
       <div ref={element}>
         <table class="thumbnails">
-          <caption class="muted">{source === "heads" ? "Layers down, heads across" : source === "flow" ? "Flow through all layers" : "Rollout, layer by layer"}</caption>
+          <caption class="muted">{{ heads: "Layers down, heads across", flow: "Flow through all layers", rollout: "Rollout, layer by layer" }[source]}</caption>
           {source === "heads" && (
             <thead>
               <tr>
                 <td />
-                {Array.from({ length: heads }, (_, head) => (
+                {range(heads).map((head) => (
                   <th key={head} scope="col">
                     {head}
                   </th>
@@ -35,12 +43,12 @@ export function Grid({ choice }: { choice: Choice }) {
             </thead>
           )}
           <tbody>
-            {Array.from({ length: layers }, (_, row) => (
+            {range(layers).map((row) => (
               <tr key={row}>
                 <th scope="row">{source === "flow" ? "" : row}</th>
-                {Array.from({ length: heads }, (_, head) => (
+                {range(heads).map((head) => (
                   <td key={head}>
-                    <Thumbnail choice={choice} layer={row} head={head} size={size} chosen={(row === layer || source === "flow") && head === chosen} />
+                    <Thumbnail selection={selection} layer={row} head={head} size={size} pressed={(row === layer || source === "flow") && head === current} />
                   </td>
                 ))}
               </tr>
@@ -49,50 +57,104 @@ export function Grid({ choice }: { choice: Choice }) {
         </table>
       </div>
       <div>
-        <h3>{source === "heads" ? `Layer ${layer}, head ${chosen}` : source === "flow" ? "Flow" : `Rollout to layer ${layer}`}</h3>
-        <Heat choice={choice} head={chosen} />
+        <h3>{mapTitle(selection, layer, current)}</h3>
+        <AttentionHeatMap selection={selection} head={current} />
       </div>
     </div>
   );
 }
 
 interface ThumbnailProps {
-  readonly choice: Choice;
+  readonly selection: Selection;
   readonly layer: number;
   readonly head: number;
   readonly size: number;
-  readonly chosen: boolean;
+  readonly pressed: boolean;
 }
 
-function Thumbnail({ choice, layer, head, size, chosen }: ThumbnailProps) {
+function Thumbnail({ selection, layer, head, size, pressed }: ThumbnailProps) {
   const button = useRef<HTMLButtonElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const { maps, source, level, pair, columns } = choice;
+  const { maps, source, level, pair, columns } = selection;
   const { accent } = colors.use();
-  useEffect(() => later(() => {
+  const draw = () => {
     const context = canvas.current?.getContext("2d");
     if (!context) return;
     const pixels = size * (devicePixelRatio || 1);
-    const small = raster(maps.sketch(layer, head, choice, Math.ceil(pixels)), columns.names.length, accent, pixels);
+    const image = raster(maps.thumbnail(layer, head, selection, Math.ceil(pixels)), columns.labels.length, accent, pixels);
     context.canvas.width = context.canvas.height = pixels;
     context.imageSmoothingEnabled = false;
-    context.drawImage(small, 0, 0, pixels, pixels);
-  }), [maps, source, level, pair, layer, head, size, accent]);
-  // Arrow keys move the choice, and with it the focus where it is among the thumbnails.
+    context.drawImage(image, 0, 0, pixels, pixels);
+  };
+  useEffect(() => runWhenIdle(draw), [maps, source, level, pair, layer, head, size, accent]);
+  // Arrow keys change the selected thumbnail; the focus follows.
   useEffect(() => {
-    if (chosen && document.activeElement?.closest(".thumbnails")) button.current?.focus();
-  }, [chosen]);
+    if (pressed && document.activeElement?.closest(".thumbnails")) button.current?.focus();
+  }, [pressed]);
   return (
     <button
       ref={button}
       type="button"
       class="thumbnail"
-      aria-pressed={chosen}
-      aria-label={source === "heads" ? `Layer ${layer}, head ${head}` : source === "flow" ? "Flow" : `Rollout to layer ${layer}`}
-      tabIndex={chosen ? 0 : -1}
-      onClick={() => chooseHead(layer, head)}
+      aria-pressed={pressed}
+      aria-label={mapTitle(selection, layer, head)}
+      tabIndex={pressed ? 0 : -1}
+      onClick={() => setParameters({ layer: String(layer), heads: String(head) })}
     >
       <canvas ref={canvas} style={{ width: `${size}px`, height: `${size}px` }} aria-hidden="true" />
     </button>
   );
+}
+
+export const heatMapLayout = ({ rows, columns }: Selection, room: number) => squareLayout(rows.labels, columns.labels, room, MAX_CELL);
+
+export function drawHeatMap(painter: Painter, selection: Selection, head: number, layout: MapLayout, x = 0, y = 0): void {
+  const { rows, columns, maps, layer } = selection;
+  const { accent, rule } = colors.get();
+  drawLabels(painter, rows.labels, columns.labels, layout, x, y);
+  const box = [x + layout.left, y + layout.top, layout.width - layout.left, layout.height - layout.top] as const;
+  painter.matrix(maps.weights(layer, head, selection), columns.labels.length, ...box, accent);
+  outline(painter, ...box, rule);
+}
+
+function AttentionHeatMap({ selection, head }: { selection: Selection; head: number }) {
+  const { rows, columns, maps, layer } = selection;
+  return (
+    <HeatMap
+      size={[rows.labels.length, columns.labels.length]}
+      layout={(room) => heatMapLayout(selection, room)}
+      inputs={[selection, head]}
+      label={`Map of layer ${layer}, head ${head}: ${rows.labels.length} by ${columns.labels.length} weights`}
+      draw={(painter, layout) => drawHeatMap(painter, selection, head, layout)}
+      describe={(cell) =>
+        cell ? (
+          <>
+            <Token text={rows.labels[cell[0]]} /> attends to <Token text={columns.labels[cell[1]]} />: {maps.weights(layer, head, selection)[cell[0] * columns.labels.length + cell[1]]!.toFixed(3)}
+          </>
+        ) : (
+          "Rows attend to columns. Point at a cell for its weight."
+        )
+      }
+    />
+  );
+}
+
+const queue = new Set<() => void>();
+const BUDGET = 10; // milliseconds per frame
+
+/** Schedules a task; the returned function cancels it. */
+export function runWhenIdle(task: () => void): () => void {
+  if (!queue.size) requestAnimationFrame(work);
+  queue.add(task);
+  return () => void queue.delete(task);
+}
+
+function work(): void {
+  const end = performance.now() + BUDGET;
+  for (const task of queue) {
+    queue.delete(task);
+    task();
+    if (performance.now() > end) break;
+  }
+  if (queue.size) requestAnimationFrame(work);
 }

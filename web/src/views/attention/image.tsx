@@ -1,40 +1,57 @@
-// Patches over the image: where one patch, or [CLS], looks. Press a patch to ask from there.
+// Image mode: the patches that one patch, or [CLS], attends to. Pressing a patch selects it as the query.
 import { useEffect, useState } from "preact/hooks";
-import { Canvas } from "../../canvas";
-import { useWidth } from "../../canvas";
+import { Canvas, useWidth } from "../../canvas";
+import { Select } from "../../components";
 import { colors } from "../../theme";
-import { lock, type Choice } from "./choice";
-import { Looks } from "./weights_panel";
-import { looks } from "./draw_lines";
+import { focusWeights } from "./draw_lines";
+import { setLock, type Selection } from "./selection";
+import { WeightsPanel } from "./weights_panel";
 
-const LARGEST = 520;
+const MAX_WIDTH = 520;
 
 interface Props {
-  readonly choice: Choice;
+  readonly selection: Selection;
   readonly source: string;
+  /** Rows and columns of patches. */
   readonly grid: readonly [number, number];
 }
 
-export function Picture({ choice, source, grid: [down, across] }: Props) {
+export function ImageMode({ selection, source, grid: [down, across] }: Props) {
   const [element, room] = useWidth<HTMLDivElement>();
-  const [picture, show] = useState<HTMLImageElement | null>(null);
+  const [image, setImage] = useState<HTMLImageElement | null>(null);
   useEffect(() => {
     const loading = new Image();
-    loading.onload = () => show(loading);
+    loading.onload = () => setImage(loading);
     loading.src = source;
   }, [source]);
-  const before = choice.columns.names.length - down * across; // [CLS] and its like
-  const focus = choice.locked?.side === "row" ? choice.locked : { side: "row" as const, index: 0 };
-  const weights = looks(choice, focus);
-  const width = Math.min(LARGEST, room);
-  const height = picture ? Math.round((width * picture.naturalHeight) / picture.naturalWidth) : width;
-  const patches = Array.from({ length: down * across }, (_, patch) => Math.max(...weights.map((list) => list[before + patch]!)));
-  const most = Math.max(1e-9, ...patches);
+  const special = selection.columns.labels.length - down * across; // tokens before the patches, such as [CLS]
+  const focus = selection.locked?.side === "row" ? selection.locked : { side: "row" as const, index: 0 };
+  const weights = focusWeights(selection, focus);
+  const width = Math.min(MAX_WIDTH, room);
+  const height = image ? Math.round((width * image.naturalHeight) / image.naturalWidth) : width;
+  const patches = Array.from({ length: down * across }, (_, patch) => Math.max(...weights.map((list) => list[special + patch]!)));
+  const largest = Math.max(1e-9, ...patches);
+  const select = (index: number) => setLock({ side: "row", index }, selection);
   const press = (event: MouseEvent) => {
     const box = (event.currentTarget as HTMLElement).getBoundingClientRect();
     const row = Math.floor(((event.clientY - box.top) / box.height) * down);
     const column = Math.floor(((event.clientX - box.left) / box.width) * across);
-    lock({ side: "row", index: before + row * across + column }, choice);
+    select(special + row * across + column);
+  };
+  const draw = (_: unknown, context: CanvasRenderingContext2D) => {
+    if (!image) return;
+    context.drawImage(image, 0, 0, width, height);
+    const corner = (patch: number) => [((patch % across) * width) / across, (Math.floor(patch / across) * height) / down] as const;
+    context.fillStyle = "#000000";
+    patches.forEach((weight, patch) => {
+      context.globalAlpha = 0.8 * (1 - Math.sqrt(weight / largest));
+      context.fillRect(...corner(patch), width / across + 0.5, height / down + 0.5);
+    });
+    context.globalAlpha = 1;
+    if (focus.index < special) return;
+    context.strokeStyle = colors.get().other;
+    context.lineWidth = 3;
+    context.strokeRect(...corner(focus.index - special), width / across, height / down);
   };
   return (
     <div class="split">
@@ -42,42 +59,17 @@ export function Picture({ choice, source, grid: [down, across] }: Props) {
         <Canvas
           width={width}
           height={height}
-          inputs={[picture, choice, focus.index]}
-          label={`The image, bright where ${choice.rows.names[focus.index]} looks`}
+          inputs={[image, selection, focus.index]}
+          label={`The image, bright where ${selection.rows.labels[focus.index]} attends`}
           canvas={{ onClick: press, class: "picture" }}
-          draw={(context) => {
-            if (!picture) return;
-            context.drawImage(picture, 0, 0, width, height);
-            patches.forEach((weight, patch) => {
-              const [row, column] = [Math.floor(patch / across), patch % across];
-              context.fillStyle = "#000000";
-              context.globalAlpha = 0.8 * (1 - Math.sqrt(weight / most));
-              context.fillRect((column * width) / across, (row * height) / down, width / across + 0.5, height / down + 0.5);
-            });
-            context.globalAlpha = 1;
-            if (focus.index >= before) {
-              const patch = focus.index - before;
-              context.strokeStyle = colors.get().other;
-              context.lineWidth = 3;
-              context.strokeRect(((patch % across) * width) / across, (Math.floor(patch / across) * height) / down, width / across, height / down);
-            }
-          }}
+          draw={draw}
         />
         <div class="choices">
-          <label>
-            <span class="muted">Patch that looks</span>
-            <select value={focus.index} onChange={(event) => lock({ side: "row", index: Number(event.currentTarget.value) }, choice)}>
-              {choice.rows.names.map((name, index) => (
-                <option key={index} value={index}>
-                  {name}
-                </option>
-              ))}
-            </select>
-          </label>
-          <span class="muted">Bright: looked at; strongest {most.toFixed(3)}.</span>
+          <Select label="Query patch" options={Object.fromEntries(selection.rows.labels.entries())} value={focus.index} onSelect={(index) => select(Number(index))} />
+          <span class="muted">Bright patches have large weights; largest {largest.toFixed(3)}.</span>
         </div>
       </div>
-      <Looks choice={choice} focus={focus} weights={weights} />
+      <WeightsPanel selection={selection} focus={focus} weights={weights} />
     </div>
   );
 }

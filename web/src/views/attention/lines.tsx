@@ -1,141 +1,132 @@
-// Head view: who looks (left), at whom (right). Point at a token to see its lines alone, press it to lock it.
+// Head mode: queries on the left, keys on the right. Pointing at a token shows only its lines; pressing it locks it.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { Canvas } from "../../canvas";
-import { useWidth } from "../../canvas";
-import { canvasPainter } from "../../painter";
-import { colors } from "../../theme";
-import { lock, type Choice, type Focus } from "./choice";
-import { Looks } from "./weights_panel";
-import { alike, drawStrokes, headColor, looks } from "./draw_lines";
+import { Canvas, useWidth } from "../../canvas";
+import { count } from "../../format";
+import type { Painter } from "../../painter";
+import { drawLines, focusWeights, headColor, legendWarning } from "./draw_lines";
+import { setLock, type Focus, type Selection } from "./selection";
+import { WeightsPanel } from "./weights_panel";
 
-const MANY = 120; // tokens from which lines get closer
-const TALL = 1600; // pixels from which only what is in sight is drawn
+const MANY = 120; // tokens; longer texts get lower rows
+const TALL = 1600; // pixels; of taller maps only the visible part is drawn
 
-export function Lines({ choice }: { choice: Choice }) {
-  const [pointed, point] = useState<Focus | null>(null);
+export function Lines({ selection }: { selection: Selection }) {
+  const [pointed, setPointed] = useState<Focus | null>(null);
   const [element, width] = useWidth<HTMLDivElement>();
-  const [said, say] = useState("");
-  const { rows, columns, locked } = choice;
-  const focus = inside(pointed, choice) ?? locked;
-  const most = Math.max(rows.names.length, columns.names.length);
-  const high = most > MANY ? 17 : 24;
-  const sight = useSight(element, most * high);
-  const middle = (index: number) => index * high + high / 2 - sight.top;
-  const weights = useMemo(() => (focus ? looks(choice, focus) : null), [choice, focus?.side, focus?.index]);
-  const draw = (context: CanvasRenderingContext2D) => {
-    const painter = canvasPainter(context, colors.get().ink);
-    const seen = [Math.floor(sight.top / high), Math.ceil((sight.top + sight.height) / high)] as const;
-    const ends = { left: 2, right: width - 2, row: middle, column: middle, sight: seen };
-    const { lines, left } = drawStrokes(painter, choice, focus, ends);
-    const where = sight.height < most * high ? " in sight" : "";
-    say(left > 0 ? `The ${lines.toLocaleString("en")} strongest lines${where} are drawn; ${left.toLocaleString("en")} weaker ones are not.` : "");
+  const [status, setStatus] = useState("");
+  const { rows, columns, locked } = selection;
+  const axis = (side: Focus["side"]) => (side === "row" ? rows : columns);
+  const focus = pointed && pointed.index < axis(pointed.side).labels.length ? pointed : locked;
+  const most = Math.max(rows.labels.length, columns.labels.length);
+  const height = most > MANY ? 17 : 24;
+  const viewport = useViewport(element, most * height);
+  const middle = (index: number) => index * height + height / 2 - viewport.top;
+  const weights = useMemo(() => (focus ? focusWeights(selection, focus) : null), [selection, focus?.side, focus?.index]);
+  const draw = (painter: Painter) => {
+    const visible = [Math.floor(viewport.top / height), Math.ceil((viewport.top + viewport.height) / height)] as const;
+    const { drawn, omitted } = drawLines(painter, selection, focus, { left: 2, right: width - 2, row: middle, column: middle, visible });
+    const where = viewport.height < most * height ? " of the visible part" : "";
+    setStatus(omitted > 0 ? `The ${count(drawn)} strongest lines${where} are drawn; ${count(omitted)} weaker ones are omitted.` : "");
   };
   const tokens = (side: Focus["side"]) => (
     <Tokens
-      names={(side === "row" ? rows : columns).names}
+      labels={axis(side).labels}
       side={side}
-      high={high}
+      height={height}
       locked={locked?.side === side ? locked.index : -1}
       focus={focus?.side === side ? focus.index : -1}
       weights={focus?.side === side ? null : weights}
-      color={headColor(choice, 0)}
-      point={point}
-      press={(index) => lock(locked?.side === side && locked.index === index ? null : { side, index }, choice)}
+      color={headColor(selection, 0)}
+      onPoint={setPointed}
+      onPress={(index) => setLock(locked?.side === side && locked.index === index ? null : { side, index }, selection)}
     />
   );
   return (
     <div class="split">
       <div>
-        <div class="lines" style={{ fontSize: most > MANY ? "12px" : "14px" }} onPointerLeave={() => point(null)}>
+        <div class="lines" style={{ fontSize: most > MANY ? "12px" : "14px" }} onPointerLeave={() => setPointed(null)}>
           {tokens("row")}
-          <div ref={element} class="between" style={{ height: `${most * high}px` }}>
-            <div style={{ transform: `translateY(${sight.top}px)` }}>
-              <Canvas width={width} height={sight.height} inputs={[choice, focus?.side, focus?.index, high, sight]} draw={draw} />
+          <div ref={element} class="between" style={{ height: `${most * height}px` }}>
+            <div style={{ transform: `translateY(${viewport.top}px)` }}>
+              <Canvas width={width} height={viewport.height} inputs={[selection, focus?.side, focus?.index, height, viewport]} draw={draw} />
             </div>
           </div>
           {tokens("column")}
         </div>
-        <p class="muted note">{said}</p>
-        {choice.source === "heads" && alike(choice) && <p class="muted">{alike(choice)}</p>}
+        <p class="muted note">{status}</p>
+        {selection.source === "heads" && legendWarning(selection) && <p class="muted">{legendWarning(selection)}</p>}
       </div>
-      <Looks choice={choice} focus={focus} weights={weights} />
+      <WeightsPanel selection={selection} focus={focus} weights={weights} />
     </div>
   );
 }
 
-interface Sight {
+interface Viewport {
   readonly top: number;
   readonly height: number;
 }
 
-/** The part of a tall element that is in the window, and a little more; all of one that is not tall. */
-function useSight(element: { readonly current: HTMLElement | null }, height: number): Sight {
-  const [sight, set] = useState<Sight>({ top: 0, height: Math.min(height, TALL) });
+/** The part of a tall element that is in the window, with a margin; all of an element that is not tall. */
+function useViewport(element: { readonly current: HTMLElement | null }, height: number): Viewport {
+  const [viewport, setViewport] = useState<Viewport>({ top: 0, height: Math.min(height, TALL) });
   useEffect(() => {
-    if (height <= TALL) return set({ top: 0, height });
-    const look = () => {
+    if (height <= TALL) return setViewport({ top: 0, height });
+    const measure = () => {
       const above = -(element.current?.getBoundingClientRect().top ?? 0) - 100;
       const room = Math.min(height, innerHeight + 200);
       const top = Math.round(Math.max(0, Math.min(height - room, above)));
-      set((before) => (before.top === top && before.height === room ? before : { top, height: room }));
+      setViewport((before) => (before.top === top && before.height === room ? before : { top, height: room }));
     };
-    look();
-    addEventListener("scroll", look, { passive: true });
-    addEventListener("resize", look);
+    measure();
+    addEventListener("scroll", measure, { passive: true });
+    addEventListener("resize", measure);
     return () => {
-      removeEventListener("scroll", look);
-      removeEventListener("resize", look);
+      removeEventListener("scroll", measure);
+      removeEventListener("resize", measure);
     };
   }, [height]);
-  return sight;
+  return viewport;
 }
 
 interface TokensProps {
-  readonly names: readonly string[];
+  readonly labels: readonly string[];
   readonly side: Focus["side"];
-  readonly high: number;
-  /** Which of them is locked, and which is in focus; -1 for none. */
+  readonly height: number;
+  /** Indices of the locked token and the one in focus; -1 for none. */
   readonly locked: number;
   readonly focus: number;
-  /** How strongly each is tied to the token in focus, one list a head. */
+  /** Weights between each token and the one in focus, one array per head. */
   readonly weights: readonly Float32Array[] | null;
   readonly color: string;
-  point(focus: Focus | null): void;
-  press(index: number): void;
+  onPoint(focus: Focus | null): void;
+  onPress(index: number): void;
 }
 
-function Tokens({ names, side, high, locked, focus, weights, color, point, press }: TokensProps) {
-  const strength = (index: number) => (weights ? Math.round(60 * Math.max(...weights.map((list) => list[index] ?? 0)) ** 0.75) : 0);
-  // A long text has a thousand of them: they are made again only when they look different.
+function Tokens({ labels, side, height, locked, focus, weights, color, onPoint, onPress }: TokensProps) {
+  const tint = (index: number) => (weights ? Math.round(60 * Math.max(...weights.map((list) => list[index] ?? 0)) ** 0.75) : 0);
+  // A long text has a thousand tokens: they are rendered again only when they change.
   return useMemo(
     () => (
-      <ol class={`tokens ${side}`} aria-label={side === "row" ? "Tokens that look" : "Tokens looked at"}>
-        {names.map((name, index) => {
-          const tint = strength(index);
-          return (
-            <li key={index} style={{ height: `${high}px` }}>
-              <button
-                type="button"
-                dir="auto"
-                class={focus === index ? "focus" : ""}
-                aria-pressed={locked === index}
-                style={tint > 0 ? { background: `color-mix(in srgb, ${color} ${tint}%, transparent)` } : {}}
-                onPointerEnter={(event) => event.pointerType === "mouse" && point({ side, index })}
-                onFocus={() => point({ side, index })}
-                onBlur={() => point(null)}
-                onClick={() => press(index)}
-              >
-                {name}
-              </button>
-            </li>
-          );
-        })}
+      <ol class={`tokens ${side}`} aria-label={side === "row" ? "Queries" : "Keys"}>
+        {labels.map((label, index) => (
+          <li key={index} style={{ height: `${height}px` }}>
+            <button
+              type="button"
+              dir="auto"
+              class={focus === index ? "focus" : ""}
+              aria-pressed={locked === index}
+              style={tint(index) > 0 ? { background: `color-mix(in srgb, ${color} ${tint(index)}%, transparent)` } : {}}
+              onPointerEnter={(event) => event.pointerType === "mouse" && onPoint({ side, index })}
+              onFocus={() => onPoint({ side, index })}
+              onBlur={() => onPoint(null)}
+              onClick={() => onPress(index)}
+            >
+              {label}
+            </button>
+          </li>
+        ))}
       </ol>
     ),
-    [names, side, high, locked, focus, weights, color],
+    [labels, side, height, locked, focus, weights, color],
   );
-}
-
-function inside(focus: Focus | null, choice: Choice): Focus | null {
-  return focus && focus.index < (focus.side === "row" ? choice.rows : choice.columns).names.length ? focus : null;
 }

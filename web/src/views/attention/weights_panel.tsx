@@ -1,64 +1,55 @@
-// The numbers of the token in focus: the tokens it looks at most, or that look at it most, for each chosen head.
-import type { Choice, Focus } from "./choice";
+// The largest weights of the token in focus, for each selected head.
+import { DataTable, Token } from "../../components";
 import { headStrip } from "./draw_lines";
+import type { Focus, Selection } from "./selection";
 
-const MOST = 12;
+const MAX_ROWS = 12;
 
 interface Props {
-  readonly choice: Choice;
+  readonly selection: Selection;
   readonly focus: Focus | null;
-  /** One list a head: the weight with each token of the other side. */
+  /** For each head, the weight of each token of the other side. */
   readonly weights: readonly Float32Array[] | null;
 }
 
-export function Looks({ choice, focus, weights }: Props) {
+export function WeightsPanel({ selection, focus, weights }: Props) {
   if (!focus || !weights) {
     return (
-      <aside class="looks">
-        <p class="muted">Point at a token to see where it looks, or who looks at it. Press it to lock it. Then the arrow keys change layer and head.</p>
+      <aside class="weights-panel">
+        <p class="muted">Point at a token to see what it attends to, or what attends to it. Press it to lock it; then the arrow keys change layer and head.</p>
       </aside>
     );
   }
-  const other = (focus.side === "row" ? choice.columns : choice.rows).names;
-  const name = (focus.side === "row" ? choice.rows : choice.columns).names[focus.index]!;
-  const strength = other.map((_, index) => Math.max(...weights.map((list) => list[index]!)));
-  const order = other.map((_, index) => index).sort((a, b) => strength[b]! - strength[a]! || a - b);
+  const { rows, columns, heads, source } = selection;
+  const [own, other] = focus.side === "row" ? [rows.labels, columns.labels] : [columns.labels, rows.labels];
+  const largest = other.map((_, index) => Math.max(...weights.map((list) => list[index]!)));
+  const order = other.map((_, index) => index).sort((a, b) => largest[b]! - largest[a]! || a - b).slice(0, MAX_ROWS);
+  const headers = heads.map((head, number) => (
+    <>
+      <span class="swatch" style={{ backgroundImage: headStrip(selection, number) }} />
+      {source !== "heads" ? source : heads.length > 3 ? <span aria-label={`head ${head}`}>{head}</span> : `head ${head}`}
+    </>
+  ));
+  const cells = (index: number) =>
+    weights.map((list, number) => (
+      <>
+        <span class="bar" style={{ width: `${100 * list[index]!}%`, backgroundImage: headStrip(selection, number) }} />
+        {list[index]!.toFixed(3)}
+      </>
+    ));
   return (
-    <aside class="looks">
+    <aside class="weights-panel">
       <h3>
-        <bdi class="token">{name}</bdi> {focus.side === "row" ? "looks at" : "is looked at by"}
+        <Token text={own[focus.index]} /> {focus.side === "row" ? "attends to" : "is attended to by"}
       </h3>
-      <div class="wide" tabIndex={0} role="region" aria-label="Weights of the token in focus">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">token</th>
-              {choice.heads.map((head, number) => (
-                <th key={head} scope="col" aria-label={choice.source === "heads" ? `head ${head}` : choice.source}>
-                  <span class="swatch" style={{ backgroundImage: headStrip(choice, number) }} />
-                  {choice.source !== "heads" ? choice.source : choice.heads.length > 3 ? head : `head ${head}`}
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {order.slice(0, MOST).map((index) => (
-              <tr key={index} data-index={index}>
-                <th scope="row" dir="auto">
-                  {other[index]}
-                </th>
-                {weights.map((list, number) => (
-                  <td key={number}>
-                    <span class="bar" style={{ width: `${100 * list[index]!}%`, backgroundImage: headStrip(choice, number) }} />
-                    {list[index]!.toFixed(3)}
-                  </td>
-                ))}
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
-      {order.length > MOST && <p class="muted note">The {MOST} strongest of {order.length}; CSV and JSON have all.</p>}
+      <DataTable
+        class="weights"
+        label="Weights of the token in focus"
+        headers={["token", ...headers]}
+        rows={order.map((index) => [other[index], ...cells(index)])}
+        rowProps={(row) => ({ "data-index": order[row] })}
+      />
+      {other.length > MAX_ROWS && <p class="muted note">The {MAX_ROWS} largest of {other.length}; CSV and JSON contain all.</p>}
     </aside>
   );
 }

@@ -1,4 +1,4 @@
-// What the forms hold at first. Written for this page.
+// Initial texts of the forms.
 
 export const TRAIN = `He took a train.
 He likes to train in the mornings.

@@ -1,25 +1,29 @@
-// A file of the user's as the view's sentences: read in the browser, so that the server opens no file for anybody.
-// Knows files and the address; of a file too large for a request it draws lines by lot, and says so.
+// Uses a local file as the sentences of a view. The browser reads it, so the server never opens a file for a client; of a
+// file that is too large for a request, lines are sampled at random.
 import { useState } from "preact/hooks";
-import { navigate, currentRoute } from "../../route";
+import { count } from "../../format";
+import { currentRoute, navigate } from "../../route";
 
-const ROOM = 300_000; // characters, as the server takes
-const LARGEST = 200_000_000; // bytes
+const MAX_CHARACTERS = 300_000; // as on the server
+const MAX_BYTES = 200_000_000;
 
-/** Only the studio can ask again; an exported file shows what it has. */
-const studio = document.getElementById("regard")?.textContent?.startsWith('{"view":"studio"') ?? false;
+/** Only the studio can make another request. */
+const inStudio = document.getElementById("regard")?.textContent?.startsWith('{"view":"studio"') ?? false;
 
 export function OpenFile({ view }: { view: string }) {
-  const [said, say] = useState("");
-  if (!studio) return null;
+  const [status, setStatus] = useState("");
+  if (!inStudio) return null;
   const read = async (file: File | undefined) => {
     if (!file) return;
-    if (file.size > LARGEST) return say(`${file.name} is larger than 200 MB; use the command line for it.`);
-    const { lines, total } = fitting((await file.text()).split(/\r?\n/).filter((line) => line.trim()));
-    const left = total - lines.length;
-    say(left ? `${lines.length.toLocaleString("en")} of ${total.toLocaleString("en")} lines were drawn by lot to fit ${ROOM.toLocaleString("en")} characters.` : `${total.toLocaleString("en")} lines of ${file.name}.`);
-    const { parameters } = currentRoute.get();
-    navigate({ view, parameters: { ...parameters, texts: lines.join("\n") } }, { step: true });
+    if (file.size > MAX_BYTES) return setStatus(`${file.name} is larger than 200 MB; use the command line for it.`);
+    const all = (await file.text()).split(/\r?\n/).filter((line) => line.trim());
+    const lines = sampleLines(all);
+    setStatus(
+      lines.length < all.length
+        ? `${count(lines.length)} of ${count(all.length)} lines were sampled at random to fit ${count(MAX_CHARACTERS)} characters.`
+        : `${count(all.length)} lines of ${file.name}.`,
+    );
+    navigate({ view, parameters: { ...currentRoute.get().parameters, texts: lines.join("\n") } }, { push: true });
   };
   return (
     <p class="open">
@@ -27,33 +31,32 @@ export function OpenFile({ view }: { view: string }) {
         Your own file (text, TSV, CSV or JSON lines): <input type="file" accept=".txt,.tsv,.csv,.jsonl,.json,text/*" onChange={(event) => void read(event.currentTarget.files?.[0])} />
       </label>{" "}
       <span role="status" class="muted">
-        {said}
+        {status}
       </span>
     </p>
   );
 }
 
-/** As many lines as fit, the first always among them since it may name the columns; the same lot every time. */
-export function fitting(all: readonly string[], room = ROOM): { lines: readonly string[]; total: number } {
-  const size = all.reduce((sum, line) => sum + line.length + 1, 0);
-  if (size <= room) return { lines: all, total: all.length };
-  const places = all.map((_, place) => place);
-  const next = generator(0);
-  for (let place = places.length - 1; place > 1; place--) {
-    const other = 1 + Math.floor(next() * place);
-    [places[place], places[other]] = [places[other]!, places[place]!];
+/** As many lines as fit, in their order; always with the first, which may name the columns. The seed is fixed. */
+function sampleLines(all: readonly string[]): readonly string[] {
+  if (all.reduce((sum, line) => sum + line.length + 1, 0) <= MAX_CHARACTERS) return all;
+  const order = all.map((_, line) => line);
+  const random = generator(0);
+  for (let i = order.length - 1; i > 1; i--) {
+    const other = 1 + Math.floor(random() * i);
+    [order[i], order[other]] = [order[other]!, order[i]!];
   }
-  let left = room;
-  const kept: number[] = [];
-  for (const place of places) {
-    left -= all[place]!.length + 1;
+  let left = MAX_CHARACTERS;
+  const sampled: number[] = [];
+  for (const line of order) {
+    left -= all[line]!.length + 1;
     if (left < 0) break;
-    kept.push(place);
+    sampled.push(line);
   }
-  return { lines: kept.sort((a, b) => a - b).map((place) => all[place]!), total: all.length };
+  return sampled.sort((a, b) => a - b).map((line) => all[line]!);
 }
 
-/** Numbers from 0 to 1 by a seed (a linear congruential generator with Knuth's MMIX constants). */
+/** Random numbers from 0 to 1: a linear congruential generator with Knuth's MMIX constants. */
 function generator(seed: number): () => number {
   let state = BigInt(seed);
   return () => {

@@ -1,88 +1,85 @@
-// What is shown as a file: the figure with the chosen tensor beside it, or the positional encodings; and their numbers.
+// Exports of Figure 1: the figure with the selected tensor, or the positional encodings; and their numbers.
+import { largestMagnitude, range } from "../../format";
 import type { Route } from "../../route";
 import { colors } from "../../theme";
 import type { Drawing, Table } from "../../view";
-import { by, choiceOf, figures, matrixOf, seen, type FigurePayload, type Matrix } from "./payload";
-import { learned, sinusoids, wanted } from "./positions";
-import { drawFigure, drawHeat, heatOf, largest } from "./draw";
+import { drawFigure, drawSignedMap, signedMapLayout } from "./draw";
+import { encodingOptions, learnedEncodings, sinusoids } from "./encodings";
+import { type FigurePayload, formatNumber, formatShape, type Matrix, matrixOf, rowTokens, selectionOf, visibleToken } from "./payload";
 
 const [MARGIN, TOP, ROOM] = [16, 44, 520];
 
-export function drawing(payload: FigurePayload, here: Route): Drawing {
-  const choice = choiceOf(payload, here);
-  if (choice.mode === "positions") return encodings(payload, here);
-  const { layout } = payload;
-  const matrix = choice.tensor.words ? null : matrixOf(payload, choice.tensor, choice.head);
-  const heat = matrix && heatOf(matrix, ROOM);
-  const beside = MARGIN + layout.width + 24;
-  const lines = choice.box.code.split("\n");
+export function drawing(payload: FigurePayload, route: Route): Drawing {
+  const { mode, box, tensor, tensorName, head, layer, name } = selectionOf(payload, route);
+  if (mode === "positions") return encodingsDrawing(payload, route);
+  const { layout, model, text, without } = payload;
+  const matrix = tensor.words ? null : matrixOf(payload, tensor, head);
+  const map = matrix && signedMapLayout(matrix, ROOM);
+  const left = MARGIN + layout.width + 24;
+  const lines = box.code.split("\n");
   return {
-    width: beside + Math.max(ROOM, ...lines.map((line) => line.length * 7.3)) + MARGIN,
-    height: TOP + Math.max(layout.height, 40 + lines.length * 17 + (heat?.height ?? 22 * (choice.tensor.words?.length ?? 0))) + MARGIN,
+    width: left + Math.max(ROOM, ...lines.map((line) => line.length * 7.3)) + MARGIN,
+    height: TOP + Math.max(layout.height, 40 + lines.length * 17 + (map?.height ?? 22 * (tensor.words?.length ?? 0))) + MARGIN,
     draw(painter) {
-      const muted = colors.get().muted;
-      painter.text(`${payload.model.name}: ${payload.text}${payload.without.length ? ` (without ${payload.without.join(", ")})` : ""}`, MARGIN, 20, { size: 14, bold: true });
-      drawFigure(painter, payload, 1, choice.name, MARGIN, TOP);
-      const where = choice.box.steps.length > 1 ? `, layer ${choice.layer}` : "";
-      const head = choice.tensor.shape.length === 3 ? `, head ${choice.head}` : "";
-      painter.text(`${choice.box.title}${where}: ${choice.called} (${by(choice.tensor.shape)})${head}`, beside, TOP, { size: 13, bold: true });
-      lines.forEach((line, number) => painter.text(line, beside, TOP + 20 + 17 * number, { size: 12, mono: true, color: muted }));
+      painter.text(`${model.name}: ${text}${without.length ? ` (without ${without.join(", ")})` : ""}`, MARGIN, 20, { size: 14, bold: true });
+      drawFigure(painter, payload, 1, name, MARGIN, TOP);
+      const where = `${box.steps.length > 1 ? `, layer ${layer}` : ""}: ${tensorName} (${formatShape(tensor.shape)})${tensor.shape.length === 3 ? `, head ${head}` : ""}`;
+      painter.text(`${box.title}${where}`, left, TOP, { size: 13, bold: true });
+      lines.forEach((line, number) => painter.text(line, left, TOP + 20 + 17 * number, { size: 12, mono: true, color: colors.get().muted }));
       const y = TOP + 28 + 17 * lines.length;
-      if (matrix && heat) drawHeat(painter, matrix, heat, largest(matrix.values), beside, y);
-      choice.tensor.words?.forEach((best, row) => {
-        const tokens = (choice.tensor.rows && payload.tokens[choice.tensor.rows]) || [];
-        const said = best.slice(0, 4).map(([word, value]) => `${seen(word)} ${figures(value)}`);
-        painter.text(`${seen(tokens[row] ?? "")}: ${said.join("  ")}`, beside, y + 8 + 20 * row, { size: 12, mono: true });
+      if (matrix && map) drawSignedMap(painter, matrix, map, largestMagnitude(matrix.values), left, y);
+      tensor.words?.forEach((best, row) => {
+        const words = best.slice(0, 4).map(([word, value]) => `${visibleToken(word)} ${formatNumber(value)}`);
+        painter.text(`${visibleToken(rowTokens(payload, tensor)?.[row] ?? "")}: ${words.join("  ")}`, left, y + 8 + 20 * row, { size: 12, mono: true });
       });
     },
   };
 }
 
-function encodings(payload: FigurePayload, here: Route): Drawing {
-  const asked = wanted(here);
-  const own = learned(payload);
-  const parts: [string, Matrix, number][] = [[`sinusoids, ${asked.count} × ${asked.width}, ${asked.layout}`, sinusoids(asked), 1]];
-  if (own) parts.push([`learned by ${payload.model.name}, ${own.rows.length} × ${own.across}`, own, largest(own.values)]);
-  const heats = parts.map(([, matrix]) => heatOf(matrix, 760, 9));
+function encodingsDrawing(payload: FigurePayload, route: Route): Drawing {
+  const options = encodingOptions(route);
+  const learned = learnedEncodings(payload);
+  const parts: [string, Matrix, number][] = [[`sinusoids, ${options.count} × ${options.width}, ${options.layout}`, sinusoids(options), 1]];
+  if (learned) parts.push([`learned by ${payload.model.name}, ${learned.rows.length} × ${learned.width}`, learned, largestMagnitude(learned.values)]);
+  const maps = parts.map(([, matrix]) => signedMapLayout(matrix, 760, 9));
   return {
-    width: 2 * MARGIN + Math.max(420, ...heats.map((heat) => heat.width)),
-    height: MARGIN + heats.reduce((sum, heat) => sum + heat.height + 40, 0),
+    width: 2 * MARGIN + Math.max(420, ...maps.map((map) => map.width)),
+    height: MARGIN + maps.reduce((sum, map) => sum + map.height + 40, 0),
     draw(painter) {
       let y = MARGIN;
-      parts.forEach(([name, matrix, most], number) => {
+      parts.forEach(([name, matrix, largest], number) => {
         painter.text(name, MARGIN, y + 6, { size: 14, bold: true });
-        drawHeat(painter, matrix, heats[number]!, most, MARGIN, y + 22);
-        y += heats[number]!.height + 40;
+        drawSignedMap(painter, matrix, maps[number]!, largest, MARGIN, y + 22);
+        y += maps[number]!.height + 40;
       });
     },
   };
 }
 
-/** The tensor that is shown, number by number; of the vocabulary's scores the words that are told. */
-export function table(payload: FigurePayload, here: Route): Table {
-  const choice = choiceOf(payload, here);
-  if (choice.mode === "positions") {
-    const { values, across } = sinusoids(wanted(here));
-    return { headers: ["position", "dimension", "value"], rows: Array.from(values, (value, at) => [Math.floor(at / across), at % across, Number(value.toPrecision(7))]) };
+/** The numbers of the selected tensor; of scores over the vocabulary, the most probable words. */
+export function table(payload: FigurePayload, route: Route): Table {
+  const { mode, tensor, name, tensorName, layer, box } = selectionOf(payload, route);
+  if (mode === "positions") {
+    const { values, width } = sinusoids(encodingOptions(route));
+    return { headers: ["position", "dimension", "value"], rows: Array.from(values, (value, at) => [Math.floor(at / width), at % width, Number(value.toPrecision(7))]) };
   }
-  const { tensor, name, called, layer } = choice;
   if (tensor.words) {
-    const tokens = (tensor.rows && payload.tokens[tensor.rows]) || [];
+    const tokens = rowTokens(payload, tensor) ?? [];
     return {
       headers: ["box", "tensor", "row", "token", "rank", "word", "value"],
-      rows: tensor.words.flatMap((best, row) => best.map(([word, value], rank) => [name, called, row, tokens[row] ?? "", rank + 1, word, value])),
+      rows: tensor.words.flatMap((best, row) => best.map(([word, value], rank) => [name, tensorName, row, tokens[row] ?? "", rank + 1, word, value])),
     };
   }
   const heads = tensor.shape.length === 3 ? tensor.shape[0]! : 1;
-  const where = choice.box.steps.length > 1 ? layer : "";
   return {
     headers: ["box", "layer", "tensor", "head", "row", "row_token", "column", "column_token", "value"],
-    rows: Array.from({ length: heads }, (_, head) => {
-      const { values, across, rows, columns } = matrixOf(payload, tensor, head);
+    rows: range(heads).flatMap((head) => {
+      const { values, width, rows, columns } = matrixOf(payload, tensor, head);
       return Array.from(values, (value, at) => {
-        const [row, column] = [Math.floor(at / across), at % across];
-        return [name, where, called, heads > 1 ? head : "", row, rows[row]!, column, columns?.[column] ?? "", Number.isFinite(value) ? Number(value.toPrecision(5)) : String(value)];
+        const [row, column] = [Math.floor(at / width), at % width];
+        const number = Number.isFinite(value) ? Number(value.toPrecision(5)) : String(value);
+        return [name, box.steps.length > 1 ? layer : "", tensorName, heads > 1 ? head : "", row, rows[row]!, column, columns?.[column] ?? "", number];
       });
-    }).flat(),
+    }),
   };
 }

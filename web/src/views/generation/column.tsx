@@ -1,62 +1,67 @@
-// One text: what was said, token by token, the bars at one place, and the tree where a beam searched. Knows no server.
-import { setParameters, currentRoute } from "../../route";
-import { Results, Steps, TreeOf } from "../search/tree_view";
-import { quoted, visible } from "../search/trace";
+// One generated text: its tokens, the candidates at one position, and the search tree of a beam search.
+import { count, plural, quoted, visible } from "../../format";
+import { currentRoute, onArrowKeys, setParameters } from "../../route";
 import { tokensTo } from "../search/tree";
-import { Bars } from "./bars";
-import { percent, placeOf, told, type Run, type Token } from "./payload";
+import { Results, Steps, TreeView } from "../search/tree_view";
+import { type Candidate, describeSettings, type GeneratedToken, percent, type Run, selectedToken } from "./payload";
 
 interface Props {
   readonly prompt: string;
   readonly run: Run;
   readonly running: boolean;
-  /** Go on from these tokens behind the prompt. */
+  /** Continues after the prompt and these tokens. */
   readonly branch?: (run: Run, ids: readonly number[]) => void;
 }
 
-const stoppedAfter = ({ tokens }: Run) => `Stopped after ${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}.`;
+const stoppedAfter = ({ tokens }: Run) => `Stopped after ${plural(tokens.length, "token")}.`;
 
-const ENDS: Readonly<Record<Run["reason"], (run: Run) => string>> = {
-  end: () => "The model ended the text.",
-  stop: () => "A stop text was said.",
-  length: (run) => run.stopped ? stoppedAfter(run) : `${run.tokens.length} tokens, as many as ${run.max_tokens < run.settings.max_tokens ? "the model has room for" : "were asked for"}.`,
-  interrupted: (run) => (run.tokens.length ? stoppedAfter(run) : "Nothing was said."),
-};
+function finishText(run: Run): string {
+  switch (run.reason) {
+    case "end":
+      return "The model ended the text.";
+    case "stop":
+      return "A stop text was generated.";
+    case "length":
+      return run.stopped ? stoppedAfter(run) : `${run.tokens.length} tokens, the maximum ${run.max_tokens < run.settings.max_tokens ? "for the model's context" : "requested"}.`;
+    case "interrupted":
+      return run.tokens.length ? stoppedAfter(run) : "Nothing was generated.";
+  }
+}
 
 export function Column({ prompt, run, running, branch }: Props) {
-  const { parameters } = currentRoute.use();
-  const at = placeOf(run, parameters);
+  const at = selectedToken(run, currentRoute.use().parameters);
   const row = run.trace?.rows[0];
-  const going = running && run.reason === "interrupted";
-  const go = branch && run.continues ? (ids: readonly number[]) => branch(run, ids) : undefined;
+  const active = running && run.reason === "interrupted";
+  const continueWith = branch && run.continues ? (ids: readonly number[]) => branch(run, ids) : undefined;
+  const status = !active ? finishText(run) : run.progress ? `Searching: step ${run.progress.step} of at most ${run.progress.of} …` : "Generating …";
   return (
-    <section class="generation-column" aria-label={`${run.model.name}, ${told(run)}`}>
+    <section class="generation-column" aria-label={`${run.model.name}, ${describeSettings(run)}`}>
       <h2>{run.model.name}</h2>
-      <p class="muted">{told(run)}</p>
+      <p class="muted">{describeSettings(run)}</p>
       {run.cut > 0 && (
         <p class="muted">
-          The prompt is too long for this model: its first {run.cut.toLocaleString("en")} tokens were cut, up to “{run.lost.slice(-40)}”.
+          The prompt is too long for this model: its first {count(run.cut)} tokens were cut, up to “{run.lost.slice(-40)}”.
         </p>
       )}
       <div class="generation-split">
         <div>
-          <Said prompt={prompt} run={run} at={at} going={going} />
+          <GeneratedText prompt={prompt} run={run} at={at} active={active} />
           <p class="muted" role="status">
-            {going ? (run.progress ? `Searching: step ${run.progress.step} of at most ${run.progress.of} …` : "Writing …") : ENDS[run.reason](run)}
+            {status}
           </p>
-          {run.tokens.length > 0 && <p class="muted generation-legend">The less likely a token was, the stronger its shade. Press one for its bars.</p>}
+          {run.tokens.length > 0 && <p class="muted generation-legend">Less probable tokens have a darker background. Press one for its candidates.</p>}
         </div>
-        <Bars run={run} at={at} {...(go && { pick: (bar) => go([...run.tokens.slice(0, at).map((token) => token.id), bar.token]) })} />
+        <Candidates run={run} at={at} {...(continueWith && { onSelect: (one) => continueWith([...run.tokens.slice(0, at).map((token) => token.id), one.token]) })} />
       </div>
       {row && (
         <div class="search">
           <h3>The search, step by step</h3>
           <p class="muted">
-            A column for each step, the likeliest beginnings on top. Filled boxes were kept, a double frame ended a text, a dagger marks a
-            beginning of which nothing was kept; the thick line is the best text.{go && " Press a box to go on from it; arrow keys go from box to box."}
+            One column per step, the most probable hypotheses on top. Filled boxes were kept, a double frame ended a text, a dagger marks a hypothesis of which nothing was kept; the thick line is the best
+            text.{continueWith && " Press a box to continue from it; arrow keys move between boxes."}
           </p>
           <Results row={row} />
-          <TreeOf row={row} {...(go && { pick: (box) => go([...tokensTo(row, box.parent), box.one.token]) })} />
+          <TreeView row={row} {...(continueWith && { onSelect: (box) => continueWith([...tokensTo(row, box.parent), box.candidate.token]) })} />
           <details>
             <summary>All steps as tables</summary>
             <Steps row={row} method="beam" />
@@ -67,45 +72,133 @@ export function Column({ prompt, run, running, branch }: Props) {
   );
 }
 
-function Said({ prompt, run, at, going }: { prompt: string; run: Run; at: number; going: boolean }) {
+function GeneratedText({ prompt, run, at, active }: { prompt: string; run: Run; at: number; active: boolean }) {
   const move = (event: KeyboardEvent) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (step === undefined) return;
-    event.preventDefault();
-    const next = Math.max(0, Math.min(run.tokens.length - 1, at + step));
-    setParameters({ lock: String(next) });
     const list = event.currentTarget as HTMLElement;
-    requestAnimationFrame(() => list.querySelectorAll<HTMLElement>("[role=button]")[next]?.focus());
+    onArrowKeys({ ArrowRight: 1, ArrowLeft: -1 }, (step) => {
+      const next = Math.max(0, Math.min(run.tokens.length - 1, at + step));
+      setParameters({ lock: String(next) });
+      requestAnimationFrame(() => list.querySelectorAll<HTMLElement>("[role=button]")[next]?.focus());
+    })(event);
   };
   return (
     <div class="generation-text" dir="auto">
       <span class="muted">{prompt}</span>
       {!run.continues && "\n"}
-      <span role="group" aria-label="What was said; left and right go through the tokens" onKeyDown={move}>
+      <span role="group" aria-label="Generated tokens; use the left and right arrow keys" onKeyDown={move}>
         {run.tokens.map((token, number) => (
-          <Piece key={number} token={token} chosen={number === at} setParameters={() => setParameters({ lock: String(number) })} />
+          <TokenButton key={number} token={token} pressed={number === at} onPress={() => setParameters({ lock: String(number) })} />
         ))}
       </span>
       {run.progress && !run.tokens.length && <span class="generation-yet">{run.progress.text}</span>}
-      {going && <span class="generation-cursor" aria-hidden="true" />}
+      {active && <span class="generation-cursor" aria-hidden="true" />}
     </div>
   );
 }
 
-function Piece({ token, chosen, setParameters: press }: { token: Token; chosen: boolean; setParameters(): void }) {
-  const share = token.bars.find((bar) => bar.token === token.id)?.probability ?? 0;
+function TokenButton({ token, pressed, onPress }: { token: GeneratedToken; pressed: boolean; onPress(): void }) {
+  const probability = token.bars.find((one) => one.token === token.id)?.probability ?? 0;
   return (
     <span
       role="button"
-      tabIndex={chosen ? 0 : -1}
-      aria-pressed={chosen}
+      tabIndex={pressed ? 0 : -1}
+      aria-pressed={pressed}
       class={token.text ? "" : "generation-hollow"}
-      style={{ "--doubt": `${Math.round(26 * (1 - share))}%` }}
-      title={`${quoted(token.name)}, ${percent(share)}`}
-      onClick={press}
-      onKeyDown={(event) => (event.key === "Enter" || event.key === " ") && (event.preventDefault(), press())}
+      style={{ "--doubt": `${Math.round(26 * (1 - probability))}%` }}
+      title={`${quoted(token.name)}, ${percent(probability)}`}
+      onClick={onPress}
+      onKeyDown={(event) => (event.key === "Enter" || event.key === " ") && (event.preventDefault(), onPress())}
     >
       {token.text || visible(token.name)}
     </span>
+  );
+}
+
+interface CandidatesProps {
+  readonly run: Run;
+  readonly at: number;
+  /** Continues with another token. */
+  readonly onSelect?: (candidate: Candidate) => void;
+}
+
+const FILTERS: Readonly<Record<string, string>> = { temperature: "temperature 0", top_k: "top-k", top_p: "top-p", min_p: "min-p" };
+
+export function Candidates({ run, at, onSelect }: CandidatesProps) {
+  const token = run.tokens[at];
+  if (!token) return null;
+  const { method, temperature } = run.settings;
+  const sampled = method !== "beam";
+  const { bars, kept, vocabulary, share } = token;
+  const largest = Math.max(...bars.map((one) => Math.max(one.tempered, one.probability)));
+  const width = (probability: number) => `${(100 * probability) / largest}%`;
+  const listed = bars.filter((one) => !one.by);
+  const more = kept - listed.length;
+  const rest = Math.max(0, share - listed.reduce((sum, one) => sum + one.tempered, 0));
+  const rowClass = (one: Candidate, number: number) =>
+    [one.by ? "generation-cut" : "generation-kept", one.token === token.id && "generation-selected", !one.by && bars[number + 1]?.by && "generation-edge"].filter(Boolean).join(" ");
+  return (
+    <section class="generation-bars" aria-label="Candidates for the next token">
+      <h3>
+        Token {at + 1} of {run.tokens.length}: <span class="token">{visible(token.name)}</span>
+      </h3>
+      <p class="muted">
+        {kept === vocabulary
+          ? `All ${count(vocabulary)} tokens are candidates.`
+          : `The nucleus holds ${count(kept)} of ${count(vocabulary)} tokens with ${percent(share)} of the probability.`}
+      </p>
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Token</th>
+            <th scope="col" class="generation-wide">
+              Probability{method === "sample" ? ` at temperature ${temperature}` : ""}
+            </th>
+            <th scope="col" title="of this token and the more probable ones">
+              Sum
+            </th>
+            {sampled && (
+              <th scope="col" class="generation-chance" title="probability after all filters">
+                Filtered
+              </th>
+            )}
+          </tr>
+        </thead>
+        <tbody>
+          {bars.map((one, number) => (
+            <tr key={one.token} class={rowClass(one, number)}>
+              <th scope="row">
+                {onSelect ? (
+                  <button type="button" onClick={() => onSelect(one)} title="continue with this token" aria-label={`continue with ${quoted(one.text)}`}>
+                    {visible(one.text)}
+                  </button>
+                ) : (
+                  <span class="token">{visible(one.text)}</span>
+                )}
+              </th>
+              <td class="generation-bar" title={`${one.tempered}; the model's own probability: ${one.probability}`}>
+                <div style={{ width: width(one.tempered) }} />
+                <i style={{ left: width(one.probability) }} />
+                <span>{percent(one.tempered)}</span>
+              </td>
+              <td title={one.reached === null ? "" : String(one.reached)}>{one.reached === null ? "–" : percent(one.reached)}</td>
+              {sampled && <td title={String(one.chance)}>{one.by ? `cut by ${FILTERS[one.by] ?? one.by}` : percent(one.chance)}</td>}
+            </tr>
+          ))}
+          {more > 0 && (
+            <tr class={kept < vocabulary ? "generation-more generation-edge" : "generation-more"}>
+              <td colSpan={sampled ? 4 : 3}>
+                … and {count(more)} more candidates with {percent(rest)} in total
+              </td>
+            </tr>
+          )}
+        </tbody>
+      </table>
+      <p class="muted generation-legend">
+        {sampled
+          ? "Striped bars were cut by the filters; the thick line is the end of the nucleus. A small mark shows the model's own probability, at temperature 1."
+          : "Beam search uses the model's own probabilities."}
+        {onSelect && " Press a token to continue with it instead."}
+      </p>
+    </section>
   );
 }

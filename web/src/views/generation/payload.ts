@@ -1,8 +1,9 @@
-// What the library says of texts that are written (src/regard/interpret/generation).
+// The payload of the generation view, and the arguments of its requests.
+import { quoted } from "../../format";
 import type { Payload } from "../../view";
-import { quoted, type Trace } from "../search/trace";
+import type { Trace } from "../search/tree";
 
-export interface Bar {
+export interface Candidate {
   readonly token: number;
   readonly text: string;
   readonly probability: number;
@@ -12,17 +13,17 @@ export interface Bar {
   readonly by: string | null;
 }
 
-export interface Token {
+export interface GeneratedToken {
   readonly id: number;
   readonly text: string;
   readonly name: string;
-  readonly bars: readonly Bar[];
+  readonly bars: readonly Candidate[];
   readonly kept: number;
   readonly share: number;
   readonly vocabulary: number;
 }
 
-export interface Settings {
+interface Settings {
   readonly method: "sample" | "greedy" | "beam";
   readonly seed: number;
   readonly max_tokens: number;
@@ -37,28 +38,28 @@ export interface Settings {
   readonly min_p: number;
 }
 
-export type Reason = "end" | "stop" | "length" | "interrupted";
+export type FinishReason = "end" | "stop" | "length" | "interrupted";
 
 export interface Run {
   readonly model: { readonly name: string; readonly family: string };
   readonly settings: Settings;
-  /** Whether it continues its prompt; a T5 answers it. */
+  /** Whether the text continues the prompt; an encoder-decoder model answers it. */
   readonly continues: boolean;
-  /** Tokens of the prompt's beginning that did not fit, and their text. */
+  /** Number of tokens at the start of the prompt that did not fit, and their text. */
   readonly cut: number;
   readonly lost: string;
-  /** How many tokens there is room for, up to what was asked. */
+  /** Maximum number of tokens, limited by the model's context. */
   readonly max_tokens: number;
-  readonly tokens: readonly Token[];
-  readonly reason: Reason;
+  readonly tokens: readonly GeneratedToken[];
+  readonly reason: FinishReason;
   readonly trace: Trace | null;
-  /** Whether it has the length at which somebody stopped it. */
+  /** Whether the user stopped it at this length. */
   readonly stopped?: boolean;
-  /** Of a search under way: how far it is. */
+  /** Progress of a beam search. */
   readonly progress?: { readonly step: number; readonly of: number; readonly text: string };
 }
 
-export interface Studio {
+export interface StudioInfo {
   readonly writers: readonly string[];
   readonly prompts: Readonly<Record<string, string>>;
   readonly most_tokens: number;
@@ -71,29 +72,26 @@ export interface Generation extends Payload {
   readonly runs: readonly Run[];
   /** Why there are no runs. */
   readonly note?: string;
-  /** Only in the studio: there is a server to ask. */
-  readonly studio?: Studio;
+  /** Only in the studio. */
+  readonly studio?: StudioInfo;
 }
 
-export const percent = (share: number) => `${(100 * share).toFixed(share < 0.001 && share > 0 ? 3 : 1)}%`;
+export const percent = (probability: number) => `${(100 * probability).toFixed(probability < 0.001 && probability > 0 ? 3 : 1)}%`;
 
-export const texts = (run: Run) => run.tokens.map((token) => token.text).join("");
-
-/** The place whose bars are shown: the chosen one, or the last. */
-export function placeOf(run: Run, parameters: Readonly<Record<string, string>>): number {
-  const asked = Number.parseInt(parameters["lock"] ?? "", 10);
+/** Index of the token whose candidates are shown: the selected one, or the last. */
+export function selectedToken(run: Run, parameters: Readonly<Record<string, string>>): number {
+  const index = Number.parseInt(parameters["lock"] ?? "", 10);
   const last = run.tokens.length - 1;
-  return Number.isInteger(asked) && asked >= 0 ? Math.min(asked, last) : last;
+  return Number.isInteger(index) && index >= 0 ? Math.min(index, last) : last;
 }
 
-/** The settings of a run in a few words. */
-export function told({ settings: one }: Run): string {
+export function describeSettings({ settings: one }: Run): string {
   const stops = one.stops.map((stop) => `until ${quoted(stop)}`);
   if (one.method === "beam") {
     const penalty = one.length_penalty === 1 ? [] : [`length penalty ${one.length_penalty}`];
-    return [`beam of ${one.beam}`, ...penalty, ...(one.early ? ["early"] : []), ...stops].join(", ");
+    return [`beam of ${one.beam}`, ...penalty, ...(one.early ? ["early stopping"] : []), ...stops].join(", ");
   }
-  const parts = [one.temperature === 0 ? "temperature 0: the likeliest always" : `temperature ${one.temperature}`];
+  const parts = [one.temperature === 0 ? "temperature 0: always the most probable token" : `temperature ${one.temperature}`];
   if (one.top_p < 1) parts.push(`top-p ${one.top_p}`);
   if (one.top_k !== null) parts.push(`top-k ${one.top_k}`);
   if (one.min_p > 0) parts.push(`min-p ${one.min_p}`);
@@ -101,18 +99,17 @@ export function told({ settings: one }: Run): string {
   return [...parts, `seed ${one.seed}`, ...stops].join(", ");
 }
 
-/** Settings of a column by the names of the server's arguments, as they stand where nobody has chosen. */
-export const STARTS = { temperature: "0.8", top_p: "0.9", top_k: "0", min_p: "0", repetition: "1", seed: "0", tokens: "60", beam: "0" } as const;
-export type Setting = keyof typeof STARTS;
-export const SETTINGS = Object.keys(STARTS) as readonly Setting[];
+/** Default settings by the names of the server's arguments. */
+const DEFAULTS = { temperature: "0.8", top_p: "0.9", top_k: "0", min_p: "0", repetition: "1", seed: "0", tokens: "60", beam: "0" } as const;
+export type SettingName = keyof typeof DEFAULTS;
+export const SETTINGS = Object.keys(DEFAULTS) as readonly SettingName[];
 
-/** What a column is asked with. */
-export interface Column extends Readonly<Record<Setting, string>> {
+/** The form values of one text. */
+export interface ColumnValues extends Readonly<Record<SettingName, string>> {
   readonly model: string;
 }
 
-export function columnOf(run: Run): Column {
-  const { settings: one, model } = run;
+export function columnValues({ settings: one, model }: Run): ColumnValues {
   return {
     model: model.name,
     temperature: String(one.temperature),
@@ -126,18 +123,18 @@ export function columnOf(run: Run): Column {
   };
 }
 
-/** Whether another seed gives another text: a search leaves nothing to chance, and neither does temperature 0. */
-export const byChance = ({ beam, temperature }: Column) => !(Number(beam) > 0) && Number(temperature) !== 0;
+/** Whether another seed may give another text. */
+export const isRandom = ({ beam, temperature }: ColumnValues) => !(Number(beam) > 0) && Number(temperature) !== 0;
 
-/** The server's arguments; what is as it stands at first is left out, so that addresses stay short. */
-export function asked(prompt: string, columns: readonly Column[]): Record<string, string> {
+/** The server's arguments; defaults are omitted, so that addresses stay short. */
+export function toArguments(prompt: string, columns: readonly ColumnValues[]): Record<string, string> {
   const [first, second] = columns;
-  const found: Record<string, string> = { prompt, model: first!.model };
-  for (const name of SETTINGS) if (first![name] !== STARTS[name]) found[name] = first![name];
-  if (!second) return found;
-  found["second"] = "on";
-  for (const name of ["model", ...SETTINGS] as const) if (second[name] !== first![name]) found[`b_${name}`] = second[name];
-  return found;
+  const args: Record<string, string> = { prompt, model: first!.model };
+  for (const name of SETTINGS) if (first![name] !== DEFAULTS[name]) args[name] = first![name];
+  if (!second) return args;
+  args["second"] = "on";
+  for (const name of ["model", ...SETTINGS] as const) if (second[name] !== first![name]) args[`b_${name}`] = second[name];
+  return args;
 }
 
-export const argumentsOf = ({ prompt, runs }: Generation) => asked(prompt, runs.map(columnOf));
+export const argumentsOf = ({ prompt, runs }: Generation) => toArguments(prompt, runs.map(columnValues));

@@ -1,124 +1,116 @@
-// Texts while they come: follows the studio's stream and keeps what has come, also for files made of it. Knows the server.
+// Follows the server's stream of tokens and keeps what has arrived, also for exported files.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { post } from "../../api";
-import type { Trace } from "../search/trace";
-import { argumentsOf, type Generation, type Reason, type Run, type Token } from "./payload";
+import { errorMessage, post } from "../../api";
+import type { Trace } from "../search/tree";
+import { argumentsOf, type FinishReason, type GeneratedToken, type Generation, type Run } from "./payload";
 
-export interface Live {
+export interface StreamState {
   readonly runs: readonly Run[];
   readonly state: "running" | "done" | "stopped" | "failed";
   readonly error: string;
 }
 
-interface News {
-  readonly tokens?: Readonly<Record<string, readonly Token[]>>;
+/** One line of the stream; keys are the indices of runs. */
+interface StreamEvent {
+  readonly tokens?: Readonly<Record<string, readonly GeneratedToken[]>>;
   readonly searched?: Readonly<Record<string, NonNullable<Run["progress"]>>>;
-  readonly over?: Readonly<Record<string, { readonly reason: Reason; readonly trace: Trace | null }>>;
+  readonly over?: Readonly<Record<string, { readonly reason: FinishReason; readonly trace: Trace | null }>>;
   readonly error?: string;
 }
 
 const DONE = { state: "done", error: "" } as const;
 const STOPPED = { state: "stopped", error: "" } as const;
-const GONE = { state: "failed", error: "The studio went away while the text was being written. Is `regard studio` still running?" } as const;
-const shown = new WeakMap<Generation, Live>();
-/** What was stopped, by the question whose whole answer it is. */
-const stopped = new Map<string, Stopped>();
+const DISCONNECTED = { state: "failed", error: "The studio stopped answering while the text was being generated. Is `regard studio` still running?" } as const;
+const states = new WeakMap<Generation, StreamState>();
+/** Stopped texts by the request whose complete result they are; `complete` means they need not be generated again. */
+const stopped = new Map<string, { readonly runs: readonly Run[]; readonly complete: boolean }>();
 
-interface Stopped {
-  /** With the lengths that they had then. */
-  readonly runs: readonly Run[];
-  /** Whether the texts are all there, and need not be written again. */
-  readonly whole: boolean;
-}
-
-/** What has come for a payload so far; in a file all is there from the start. */
+/** What has arrived for a payload; an exported file has everything from the start. */
 export function runsOf(payload: Generation): readonly Run[] {
-  return shown.get(payload)?.runs ?? payload.runs;
+  return states.get(payload)?.runs ?? payload.runs;
 }
 
-/** Where a payload begins: in a file all is there, and what was stopped is not written again if it need not be. */
-function beginning(payload: Generation): Live {
+/** An exported file is complete, and a stopped text is not generated again if possible. */
+function initialState(payload: Generation): StreamState {
   if (!payload.studio) return { runs: payload.runs, ...DONE };
   const known = stopped.get(keyOf(payload, payload.runs));
-  if (known?.whole) return { runs: known.runs, ...STOPPED };
+  if (known?.complete) return { runs: known.runs, ...STOPPED };
   const runs = payload.runs.map((run, number) => (known?.runs[number]?.stopped ? { ...run, stopped: true } : run));
   return { runs, state: "running", error: "" };
 }
 
-export interface Following {
-  readonly live: Live;
-  /** End the stream; how many tokens each run has then, or null where it had come to its end. */
+interface Stream {
+  readonly stream: StreamState;
+  /** Ends the stream; returns the number of tokens of each run, or null if it had already finished. */
   stop(): readonly (number | null)[];
-  again(): void;
+  restart(): void;
 }
 
-export function useLive(payload: Generation): Following {
-  const [, redraw] = useState(0);
-  const [turn, setTurn] = useState(0);
-  const stream = useRef<AbortController | null>(null);
+export function useStream(payload: Generation): Stream {
+  const [, rerender] = useState(0);
+  const [restarts, setRestarts] = useState(0);
+  const controller = useRef<AbortController | null>(null);
   useEffect(() => {
-    const set = (live: Live) => {
-      shown.set(payload, live);
-      redraw((count) => count + 1);
+    let state = initialState(payload);
+    const set = (next: StreamState) => {
+      state = next;
+      states.set(payload, state);
+      rerender((count) => count + 1);
     };
-    let live = beginning(payload);
     stopped.clear();
-    set(live);
-    if (live.state !== "running") return;
-    const control = (stream.current = new AbortController());
-    const take = (news: News) => set((live = told(live, news)));
-    follow(argumentsOf(payload), take, control.signal).then(
-      () => live.state === "running" && set({ ...live, ...(live.runs.some((run) => run.reason === "interrupted") ? GONE : DONE) }),
-      (error: Error) =>
-        set({ ...live, ...(control.signal.aborted ? STOPPED : error instanceof TypeError ? GONE : { state: "failed", error: error.message }) }),
+    set(state);
+    if (state.state !== "running") return;
+    const control = (controller.current = new AbortController());
+    follow(argumentsOf(payload), (event) => set(update(state, event)), control.signal).then(
+      () => state.state === "running" && set({ ...state, ...(state.runs.some((run) => run.reason === "interrupted") ? DISCONNECTED : DONE) }),
+      (error: Error) => set({ ...state, ...(control.signal.aborted ? STOPPED : error instanceof TypeError ? DISCONNECTED : { state: "failed", error: error.message }) }),
     );
     return () => control.abort();
-  }, [payload, turn]);
-  const live = shown.get(payload) ?? beginning(payload);
+  }, [payload, restarts]);
+  const stream = states.get(payload) ?? initialState(payload);
   return {
-    live,
+    stream,
     stop() {
-      stream.current?.abort();
-      const counts = live.runs.map((run) => (run.reason !== "interrupted" ? null : (run.progress?.step ?? run.tokens.length)));
-      // A search has no text until it has ended, and a prompt that was cut is cut elsewhere for another length.
-      const whole = live.runs.every((run, number) => counts[number] === null || (!run.progress && !run.cut && run.tokens.length));
-      const runs = live.runs.map((run, number) => ended(run, counts[number] ?? null));
-      stopped.set(keyOf(payload, runs), { runs, whole });
+      controller.current?.abort();
+      const counts = stream.runs.map((run) => (run.reason !== "interrupted" ? null : (run.progress?.step ?? run.tokens.length)));
+      // A beam search has no text before its end, and a prompt that was cut is cut differently for another length.
+      const complete = stream.runs.every((run, number) => counts[number] === null || (!run.progress && !run.cut && run.tokens.length));
+      const runs = stream.runs.map((run, number) => shortened(run, counts[number] ?? null));
+      stopped.set(keyOf(payload, runs), { runs, complete });
       return counts;
     },
-    again: () => setTurn(turn + 1),
+    restart: () => setRestarts(restarts + 1),
   };
 }
 
-function ended(run: Run, count: number | null): Run {
-  if (!count) return run;
-  return { ...run, settings: { ...run.settings, max_tokens: count }, max_tokens: count, reason: "length", stopped: true };
+function shortened(run: Run, count: number | null): Run {
+  return count ? { ...run, settings: { ...run.settings, max_tokens: count }, max_tokens: count, reason: "length", stopped: true } : run;
 }
 
 function keyOf(payload: Generation, runs: readonly Run[]): string {
   return JSON.stringify([payload.prompt, runs.map((run) => [run.model.name, Object.entries(run.settings).sort()])]);
 }
 
-function told(live: Live, news: News): Live {
-  if (news.error !== undefined) return { ...live, state: "failed", error: news.error };
-  const runs = live.runs.map((run, number): Run => {
+function update(state: StreamState, event: StreamEvent): StreamState {
+  if (event.error !== undefined) return { ...state, state: "failed", error: event.error };
+  const runs = state.runs.map((run, number): Run => {
     const key = String(number);
-    const more = news.tokens?.[key];
-    if (more) return { ...run, tokens: [...run.tokens, ...more] };
-    const progress = news.searched?.[key];
+    const tokens = event.tokens?.[key];
+    if (tokens) return { ...run, tokens: [...run.tokens, ...tokens] };
+    const progress = event.searched?.[key];
     if (progress) return { ...run, progress };
-    const over = news.over?.[key];
-    if (!over) return run;
+    const end = event.over?.[key];
+    if (!end) return run;
     const { progress: _, ...rest } = run;
-    return { ...rest, ...over };
+    return { ...rest, ...end };
   });
-  return { ...live, runs };
+  return { ...state, runs };
 }
 
-/** Read the stream's lines as they come. */
-async function follow(args: object, take: (news: News) => void, signal: AbortSignal): Promise<void> {
+/** Reads the lines of the stream as they arrive. */
+async function follow(args: object, onEvent: (event: StreamEvent) => void, signal: AbortSignal): Promise<void> {
   const response = await post("api/generation/stream", args, signal);
-  if (!response.ok || !response.body) throw new Error(((await response.json()) as { error?: string }).error ?? `the studio answered ${response.status}`);
+  if (!response.ok || !response.body) throw new Error(errorMessage(await response.text()) || `the studio answered ${response.status}`);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
@@ -126,6 +118,6 @@ async function follow(args: object, take: (news: News) => void, signal: AbortSig
     if (done) break;
     const lines = (rest + value).split("\n");
     rest = lines.pop() ?? "";
-    for (const line of lines) if (line) take(JSON.parse(line) as News);
+    for (const line of lines) if (line) onEvent(JSON.parse(line) as StreamEvent);
   }
 }

@@ -1,29 +1,29 @@
-// The tree of a search in its place: a column for each step, a box for each candidate, a line from its beginning to it.
-// Knows the trace and pixels. The page and the SVG and PNG files are drawn from the same places.
-import type { Painter } from "../../painter";
+// Layout and drawing of a search tree: a column per step, a box per candidate, a line from each candidate to its parent.
+import { quoted, truncate, visible } from "../../format";
+import { outline, type Painter } from "../../painter";
 import { colors } from "../../theme";
-import { decimal, fate, percent, quoted, visible, type Candidate, type Row } from "./trace";
 
-export const COLUMN = 176;
-export const WIDE = COLUMN - 40;
-export const HIGH = 22;
+const COLUMN = 176;
+export const BOX_WIDTH = COLUMN - 40;
+export const BOX_HEIGHT = 22;
 const LINE = 30;
 const MARGIN = 26;
-const LETTERS = 12; // of a token that fit into its box
-const SHOWN = 12; // candidates in a column, not counting what was taken
+const MAX_LABEL = 12; // characters
+const MAX_UNSELECTED = 12; // candidates per column that were not selected
 
 export interface Box {
-  readonly one: Candidate;
+  readonly candidate: Candidate;
   readonly x: number;
   readonly y: number;
   readonly label: string;
-  readonly share: string;
-  readonly taken: boolean;
+  readonly probability: string;
+  readonly selected: boolean;
+  /** Whether it is part of the best text. */
   readonly best: boolean;
-  readonly tip: string;
+  readonly tooltip: string;
   /** The node it continues. */
   readonly parent: number;
-  /** Where its beginning ends: the start of the line to it. */
+  /** Start of the line from the parent. */
   readonly from: readonly [number, number];
 }
 
@@ -31,126 +31,178 @@ export interface Tree {
   readonly width: number;
   readonly height: number;
   readonly boxes: readonly Box[];
-  /** The number of each step and where it stands. */
-  readonly heads: readonly (readonly [string, number])[];
+  /** Step numbers and their positions. */
+  readonly headings: readonly (readonly [string, number])[];
 }
 
-export function treeOf(row: Row): Tree {
+export function layoutTree(row: Row): Tree {
   const best = bestPath(row);
   const died = new Map(row.steps.flatMap((step) => step.died.map((node) => [node, step.step] as const)));
-  const ends = new Map<number, readonly [number, number]>([[0, [MARGIN + WIDE, MARGIN + HIGH / 2]]]);
+  const ends = new Map<number, readonly [number, number]>([[0, [MARGIN + BOX_WIDTH, MARGIN + BOX_HEIGHT / 2]]]);
   const boxes: Box[] = [];
-  let most = 1;
+  let rows = 1;
   row.steps.forEach((_, number) => {
     const x = MARGIN + COLUMN * (number + 1);
     const column = columnOf(row, number);
-    most = Math.max(most, column.length);
-    column.forEach(({ one, parent }, line) => {
+    rows = Math.max(rows, column.length);
+    column.forEach(({ candidate, parent }, line) => {
       const y = MARGIN + LINE * line;
-      if (one.child !== undefined) ends.set(one.child, [x + WIDE, y + HIGH / 2]);
-      const text = visible(one.text);
-      const short = text.length <= LETTERS ? text : `${text.slice(0, LETTERS - 1)}…`;
+      const child = candidate.child ?? -1;
+      if (candidate.child !== undefined) ends.set(child, [x + BOX_WIDTH, y + BOX_HEIGHT / 2]);
+      const text = truncate(visible(candidate.text), MAX_LABEL);
       boxes.push({
-        one,
+        candidate,
         x,
         y,
-        label: died.has(one.child ?? -1) ? `${short} †` : short,
-        share: percent(one.log_probability),
-        taken: one.child !== undefined,
-        best: best.has(one.child ?? -1),
-        tip: tipOf(one, died),
+        label: died.has(child) ? `${text} †` : text,
+        probability: probabilityPercent(candidate.log_probability),
+        selected: candidate.child !== undefined,
+        best: best.has(child),
+        tooltip: tooltipOf(candidate, died.get(child)),
         parent,
         from: ends.get(parent)!,
       });
     });
   });
-  const heads = row.steps.map((_, number) => [String(number + 1), MARGIN + COLUMN * (number + 1)] as const);
-  return { width: MARGIN + COLUMN * (row.steps.length + 1), height: MARGIN + LINE * most + 8, boxes, heads };
+  const headings = row.steps.map((_, number) => [String(number + 1), MARGIN + COLUMN * (number + 1)] as const);
+  return { width: MARGIN + COLUMN * (row.steps.length + 1), height: MARGIN + LINE * rows + 8, boxes, headings };
 }
 
-/** The candidates of a step, best first: all that were taken and the best of the others. */
-function columnOf(row: Row, number: number): { one: Candidate; parent: number }[] {
-  const every = row.steps[number]!.choices.flatMap((choice) => choice.candidates.map((one) => ({ one, parent: choice.node })));
-  every.sort((a, b) => (b.one.total ?? -Infinity) - (a.one.total ?? -Infinity) || 0);
+/** The candidates of a step, best first: all selected ones and the best of the others. */
+function columnOf(row: Row, number: number): { candidate: Candidate; parent: number }[] {
+  const all = row.steps[number]!.choices.flatMap(({ node, candidates }) => candidates.map((candidate) => ({ candidate, parent: node })));
+  all.sort((a, b) => (b.candidate.total ?? -Infinity) - (a.candidate.total ?? -Infinity) || 0);
   let others = 0;
-  return every.filter(({ one }) => one.child !== undefined || others++ < SHOWN);
+  return all.filter(({ candidate }) => candidate.child !== undefined || others++ < MAX_UNSELECTED);
 }
 
-/** For every node that was taken, its token and the node it continues. */
-function taken(row: Row): Map<number, { readonly token: number; readonly parent: number }> {
-  const found = new Map<number, { token: number; parent: number }>();
-  for (const step of row.steps)
-    for (const choice of step.choices)
-      for (const one of choice.candidates) if (one.child !== undefined) found.set(one.child, { token: one.token, parent: choice.node });
-  return found;
+/** The token and the parent of every node. */
+function nodesOf(row: Row): Map<number, { readonly token: number; readonly parent: number }> {
+  const nodes = new Map<number, { token: number; parent: number }>();
+  for (const { choices } of row.steps)
+    for (const { node, candidates } of choices)
+      for (const one of candidates) if (one.child !== undefined) nodes.set(one.child, { token: one.token, parent: node });
+  return nodes;
 }
 
-/** The nodes of the best text. */
 function bestPath(row: Row): Set<number> {
-  const nodes = taken(row);
-  const found = new Set<number>();
-  for (let node = row.results[0]?.node ?? 0; node; node = nodes.get(node)?.parent ?? 0) found.add(node);
-  return found;
+  const nodes = nodesOf(row);
+  const path = new Set<number>();
+  for (let node = row.results[0]?.node ?? 0; node; node = nodes.get(node)?.parent ?? 0) path.add(node);
+  return path;
 }
 
 /** The tokens from the prompt to a node. */
 export function tokensTo(row: Row, node: number): number[] {
-  const nodes = taken(row);
-  const found: number[] = [];
-  for (let at = nodes.get(node); at; at = nodes.get(at.parent)) found.unshift(at.token);
-  return found;
+  const nodes = nodesOf(row);
+  const tokens: number[] = [];
+  for (let at = nodes.get(node); at; at = nodes.get(at.parent)) tokens.unshift(at.token);
+  return tokens;
 }
 
-/** The box that an arrow key leads to: up and down in a column, left to what a box continues, right to what continues it. */
-export function boxBeside({ boxes }: Tree, at: number, key: string): number {
-  const here = boxes[at]!;
-  const column = (x: number) => boxes.flatMap((box, number) => (box.x === x ? [number] : []));
+/** The box that an arrow key leads to: up and down within a column, left to the parent, right to a child. */
+export function neighborBox({ boxes }: Tree, at: number, key: string): number {
+  const box = boxes[at]!;
+  const column = (x: number) => boxes.flatMap((one, number) => (one.x === x ? [number] : []));
   if (key === "ArrowUp" || key === "ArrowDown") {
     const next = at + (key === "ArrowUp" ? -1 : 1);
-    return boxes[next]?.x === here.x ? next : at;
+    return boxes[next]?.x === box.x ? next : at;
   }
-  if (key === "Home" || key === "End") return column(here.x).at(key === "Home" ? 0 : -1)!;
+  if (key === "Home" || key === "End") return column(box.x).at(key === "Home" ? 0 : -1)!;
   if (key === "ArrowLeft") {
-    const before = boxes.findIndex((box) => box.one.child === here.parent);
-    return before < 0 ? at : before;
+    const parent = boxes.findIndex((one) => one.candidate.child === box.parent);
+    return parent < 0 ? at : parent;
   }
   if (key !== "ArrowRight") return at;
-  const after = column(here.x + COLUMN);
-  // What nothing continues has a neighbour all the same.
-  const near = () => after.reduce((one, other) => (Math.abs(boxes[other]!.y - here.y) < Math.abs(boxes[one]!.y - here.y) ? other : one), after[0] ?? at);
-  return after.find((number) => boxes[number]!.parent === here.one.child) ?? near();
+  const next = column(box.x + COLUMN);
+  const distance = (number: number) => Math.abs(boxes[number]!.y - box.y);
+  const nearest = () => next.reduce((one, other) => (distance(other) < distance(one) ? other : one), next[0] ?? at); // for boxes without a child
+  return next.find((number) => boxes[number]!.parent === box.candidate.child) ?? nearest();
 }
 
-function tipOf(one: Candidate, died: ReadonlyMap<number, number>): string {
-  const lines = [`${quoted(one.text)}, token ${one.token}: ${fate(one)}`];
-  lines.push(`log-probability ${decimal(one.log_probability)}, in all ${decimal(one.total)}`);
-  if (one.chance !== undefined) lines.push(`chance after the filters ${(100 * one.chance).toFixed(2)}%`);
-  const step = died.get(one.child ?? -1);
-  if (step !== undefined) lines.push(`nothing behind it was kept in step ${step}`);
+function tooltipOf(one: Candidate, diedAt: number | undefined): string {
+  const lines = [`${quoted(one.text)}, token ${one.token}: ${outcome(one)}`];
+  lines.push(`log-probability ${logNumber(one.log_probability)}, total ${logNumber(one.total)}`);
+  if (one.chance !== undefined) lines.push(`probability after the filters ${(100 * one.chance).toFixed(2)}%`);
+  if (diedAt !== undefined) lines.push(`no continuation was kept in step ${diedAt}`);
   return lines.join("\n");
 }
 
 export function drawTree(painter: Painter, tree: Tree): void {
   const { accent, muted, ink, rule } = colors.get();
-  painter.text("prompt", MARGIN, MARGIN + HIGH / 2, { color: muted });
-  for (const [text, x] of tree.heads) painter.text(text, x, 12, { color: muted, size: 12 });
+  painter.text("prompt", MARGIN, MARGIN + BOX_HEIGHT / 2, { color: muted });
+  for (const [text, x] of tree.headings) painter.text(text, x, 12, { color: muted, size: 12 });
   for (const box of tree.boxes) {
-    const ends = [...box.from, box.x, box.y + HIGH / 2];
-    painter.lines(ends, muted, box.taken ? 1 : 0.35, true, box.best ? 3 : box.taken ? 1.2 : 0.6);
+    const width = box.best ? 3 : box.selected ? 1.2 : 0.6;
+    painter.lines([...box.from, box.x, box.y + BOX_HEIGHT / 2], muted, box.selected ? 1 : 0.35, true, width);
   }
-  for (const box of tree.boxes) {
-    const { x, y, one } = box;
-    painter.rect(x, y, WIDE, HIGH, accent, box.best ? 0.3 : box.taken ? 0.14 : 0);
-    frame(painter, x, y, WIDE, HIGH, box.taken ? accent : rule);
-    if (one.fate === "ended") frame(painter, x + 2.5, y + 2.5, WIDE - 5, HIGH - 5, accent);
-    painter.text(box.label, x + 6, y + HIGH / 2, { size: 12, color: box.taken ? ink : muted });
-    if (one.fate === "cut") painter.lines([x + 5, y + HIGH / 2, x + 70, y + HIGH / 2], muted, 1, false, 1);
-    painter.text(box.share, x + WIDE - 6, y + HIGH / 2, { size: 11, align: "right", color: muted });
+  for (const { x, y, candidate, best, selected, label, probability } of tree.boxes) {
+    const middle = y + BOX_HEIGHT / 2;
+    painter.rect(x, y, BOX_WIDTH, BOX_HEIGHT, accent, best ? 0.3 : selected ? 0.14 : 0);
+    outline(painter, x, y, BOX_WIDTH, BOX_HEIGHT, selected ? accent : rule);
+    if (candidate.fate === "ended") outline(painter, x + 2.5, y + 2.5, BOX_WIDTH - 5, BOX_HEIGHT - 5, accent);
+    painter.text(label, x + 6, middle, { size: 12, color: selected ? ink : muted });
+    if (candidate.fate === "cut") painter.line(x + 5, middle, x + 70, middle, muted);
+    painter.text(probability, x + BOX_WIDTH - 6, middle, { size: 11, align: "right", color: muted });
   }
 }
 
-function frame(painter: Painter, x: number, y: number, width: number, height: number, color: string): void {
-  const [right, bottom] = [x + width, y + height];
-  const ends = [x, y, right, y, right, y, right, bottom, right, bottom, x, bottom, x, bottom, x, y];
-  painter.lines(ends, color, 1, false, 1);
+export interface Candidate {
+  readonly token: number;
+  readonly text: string;
+  readonly log_probability: number | null;
+  readonly total: number | null;
+  readonly fate: "kept" | "ended" | "cut" | "passed";
+  readonly by?: string;
+  readonly child?: number;
+  readonly chance?: number;
+}
+
+export interface Expansion {
+  readonly node: number;
+  readonly candidates: readonly Candidate[];
+  readonly cut: readonly { readonly by: string; readonly count: number; readonly share: number }[];
+}
+
+export interface Step {
+  readonly step: number;
+  readonly choices: readonly Expansion[];
+  readonly died: readonly number[];
+}
+
+export interface Row {
+  readonly row: number;
+  readonly steps: readonly Step[];
+  readonly results: readonly {
+    readonly node: number;
+    readonly text: string;
+    readonly log_probability: number | null;
+    readonly score: number | null;
+    readonly finished: boolean;
+  }[];
+}
+
+export interface Trace {
+  readonly method: "beam" | "sample";
+  readonly about: Readonly<Record<string, unknown>>;
+  readonly rows: readonly Row[];
+}
+
+export const probabilityPercent = (logProbability: number | null, digits = 1) => `${(100 * (logProbability === null ? 0 : Math.exp(logProbability))).toFixed(digits)}%`;
+
+export const logNumber = (value: number | null) => (value === null ? "-∞" : value.toFixed(3));
+
+/** The name of a setting as on the command line. */
+export const optionName = (name: string) => name.replaceAll("_", "-");
+
+/** What became of a candidate. */
+export function outcome({ fate, by, child }: Candidate): string {
+  const words = { kept: "kept", ended: "end of text", cut: "cut", passed: "not selected" }[fate];
+  if (by !== undefined) return `${words} by ${optionName(by)}`;
+  return child === undefined ? words : `${words} as node ${child}`;
+}
+
+/** All candidates of a row with their step and the node they continue. */
+export function allCandidates(row: Row) {
+  return row.steps.flatMap(({ step, choices }) => choices.flatMap(({ node, candidates }) => candidates.map((candidate) => ({ step, node, candidate }))));
 }

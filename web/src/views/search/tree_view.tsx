@@ -1,81 +1,65 @@
-// The parts of a search on a page: the texts it found, its tree, and a table for every step. Knows the trace.
+// The parts of a search on the page: the resulting texts, the tree, and a table for every step.
 import { useMemo, useState } from "preact/hooks";
+import { DataTable } from "../../components";
+import { count, visible } from "../../format";
 import "./search.css";
-import { decimal, fate, percent, typed, visible, type Choice, type Row, type Step, type Trace } from "./trace";
-import { boxBeside, HIGH, WIDE, treeOf, type Box } from "./tree";
+import { type Box, BOX_HEIGHT, BOX_WIDTH, type Expansion, layoutTree, logNumber, neighborBox, optionName, outcome, probabilityPercent, type Row, type Step, type Trace } from "./tree";
 
 const KEYS = new Set(["Enter", " ", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End"]);
 
 export function Results({ row }: { row: Row }) {
+  const rows = row.results.map((result) => [result.text, logNumber(result.score), logNumber(result.log_probability), result.finished ? "yes" : "no"]);
   return (
     <div class="wide">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">text</th>
-            <th scope="col">score</th>
-            <th scope="col">log-probability</th>
-            <th scope="col">finished</th>
-          </tr>
-        </thead>
-        <tbody>
-          {row.results.map((result) => (
-            <tr key={result.node}>
-              <td dir="auto">{result.text}</td>
-              <td>{decimal(result.score)}</td>
-              <td>{decimal(result.log_probability)}</td>
-              <td>{result.finished ? "yes" : "no"}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <DataTable headers={["text", "score", "log-probability", "finished"]} rows={rows} />
     </div>
   );
 }
 
-/** `pick` is called with a box that is pressed; without it, boxes are there to be read. One box can be tabbed to, and arrows go on from it. */
-export function TreeOf({ row, pick }: { row: Row; pick?: (box: Box) => void }) {
-  const tree = useMemo(() => treeOf(row), [row]);
-  const [chosen, choose] = useState(0);
-  const at = Math.min(chosen, tree.boxes.length - 1);
-  const pressed = (box: Box, number: number) =>
-    pick && {
+/** With `onSelect`, boxes are buttons: one can be reached with Tab, the others with arrow keys. */
+export function TreeView({ row, onSelect }: { row: Row; onSelect?: (box: Box) => void }) {
+  const tree = useMemo(() => layoutTree(row), [row]);
+  const [focused, setFocused] = useState(0);
+  const current = Math.min(focused, tree.boxes.length - 1);
+  const button = (box: Box, number: number) =>
+    onSelect && {
       role: "button" as const,
-      tabindex: number === at ? 0 : -1, // as SVG spells it
-      onFocus: () => choose(number),
-      onClick: () => pick(box),
+      tabindex: number === current ? 0 : -1, // SVG's spelling
+      onFocus: () => setFocused(number),
+      onClick: () => onSelect(box),
       onKeyDown: (event: KeyboardEvent) => {
         if (event.ctrlKey || event.altKey || event.metaKey || !KEYS.has(event.key)) return;
         event.preventDefault();
-        if (event.key === "Enter" || event.key === " ") return pick(box);
-        const next = boxBeside(tree, number, event.key);
+        if (event.key === "Enter" || event.key === " ") return onSelect(box);
+        const next = neighborBox(tree, number, event.key);
         (event.currentTarget as Element).parentElement!.querySelectorAll<SVGElement>("[role=button]")[next]?.focus();
       },
     };
+  const label = onSelect ? "the search tree; arrow keys move between boxes" : "the search tree";
   return (
-    <div class="wide tree" {...(!pick && { tabIndex: 0 })} role="region" aria-label="The tree of the search; the tables below say the same">
-      <svg width={tree.width} height={tree.height} viewBox={`0 0 ${tree.width} ${tree.height}`} role={pick ? "group" : "img"} aria-label={pick ? "the tree of the search; arrow keys go from box to box" : "the tree of the search"}>
+    <div class="wide tree" {...(!onSelect && { tabIndex: 0 })} role="region" aria-label="Search tree; the tables below contain the same numbers">
+      <svg width={tree.width} height={tree.height} viewBox={`0 0 ${tree.width} ${tree.height}`} role={onSelect ? "group" : "img"} aria-label={label}>
         <text class="muted" x={26} y={42}>
           prompt
         </text>
-        {tree.heads.map(([text, x]) => (
+        {tree.headings.map(([text, x]) => (
           <text key={text} class="muted" x={x} y={16}>
             {text}
           </text>
         ))}
         {tree.boxes.map((box, number) => (
-          <path key={number} class={looks(box)} d={curve(box)} />
+          <path key={number} class={classesOf(box)} d={curve(box)} />
         ))}
         {tree.boxes.map((box, number) => (
-          <g key={number} class={looks(box)} {...pressed(box, number)}>
-            <title>{box.tip}</title>
-            <rect x={box.x} y={box.y} width={WIDE} height={HIGH} />
-            {box.one.fate === "ended" && <rect class="inner" x={box.x + 2.5} y={box.y + 2.5} width={WIDE - 5} height={HIGH - 5} />}
+          <g key={number} class={classesOf(box)} {...button(box, number)}>
+            <title>{box.tooltip}</title>
+            <rect x={box.x} y={box.y} width={BOX_WIDTH} height={BOX_HEIGHT} />
+            {box.candidate.fate === "ended" && <rect class="inner" x={box.x + 2.5} y={box.y + 2.5} width={BOX_WIDTH - 5} height={BOX_HEIGHT - 5} />}
             <text x={box.x + 6} y={box.y + 15}>
               {box.label}
             </text>
-            <text class="muted" x={box.x + WIDE - 6} y={box.y + 15} text-anchor="end">
-              {box.share}
+            <text class="muted" x={box.x + BOX_WIDTH - 6} y={box.y + 15} text-anchor="end">
+              {box.probability}
             </text>
           </g>
         ))}
@@ -84,25 +68,35 @@ export function TreeOf({ row, pick }: { row: Row; pick?: (box: Box) => void }) {
   );
 }
 
-function looks(box: Box): string {
-  return [box.taken ? "taken" : box.one.fate, box.best && "best"].filter(Boolean).join(" ");
+function classesOf(box: Box): string {
+  return [box.selected ? "taken" : box.candidate.fate, box.best && "best"].filter(Boolean).join(" ");
 }
 
 function curve({ from: [x, y], x: end, y: top }: Box): string {
-  const middle = top + HIGH / 2;
+  const middle = top + BOX_HEIGHT / 2;
   return `M${x} ${y}C${x + 18} ${y} ${end - 18} ${middle} ${end} ${middle}`;
 }
 
-/** A table for each beginning of each step, closed until it is opened. */
+/** A collapsed table for each expansion of each step. */
 export function Steps({ row, method }: { row: Row; method: Trace["method"] }) {
   return (
     <section aria-label="Steps">
       <h2>Steps</h2>
       {row.steps.flatMap((step) =>
-        step.choices.map((choice) => (
-          <details key={`${step.step}.${choice.node}`}>
-            <summary>{heading(step, choice)}</summary>
-            <Candidates choice={choice} sampled={method === "sample"} />
+        step.choices.map((expansion) => (
+          <details key={`${step.step}.${expansion.node}`}>
+            <summary>{heading(step, expansion)}</summary>
+            <div class="wide">
+              <DataTable
+                headers={["token", "probability", method === "sample" ? "after filters" : "total log-probability", "outcome"]}
+                rows={expansion.candidates.map((one) => [
+                  visible(one.text),
+                  probabilityPercent(one.log_probability, 3),
+                  method === "sample" ? `${(100 * (one.chance ?? 0)).toFixed(3)}%` : logNumber(one.total),
+                  outcome(one),
+                ])}
+              />
+            </div>
           </details>
         )),
       )}
@@ -110,64 +104,23 @@ export function Steps({ row, method }: { row: Row; method: Trace["method"] }) {
   );
 }
 
-function heading(step: Step, choice: Choice): string {
-  const behind = choice.node === 0 ? "behind the prompt" : `behind node ${choice.node}`;
-  const dead = step.died.includes(choice.node) ? ", of which nothing was kept" : "";
-  const cuts = choice.cut.map(
-    (cut) => `; ${typed(cut.by)} cut ${cut.count.toLocaleString("en")} tokens, ${(100 * cut.share).toFixed(2)}% of the probability`,
-  );
-  return `Step ${step.step}, ${behind}${dead}${cuts.join("")}`;
+function heading(step: Step, { node, cut }: Expansion): string {
+  const after = node === 0 ? "after the prompt" : `after node ${node}`;
+  const died = step.died.includes(node) ? ", of which nothing was kept" : "";
+  const cuts = cut.map((one) => `; ${optionName(one.by)} cut ${count(one.count)} tokens with ${(100 * one.share).toFixed(2)}% of the probability`);
+  return `Step ${step.step}, ${after}${died}${cuts.join("")}`;
 }
 
-function Candidates({ choice, sampled }: { choice: Choice; sampled: boolean }) {
-  return (
-    <div class="wide">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">token</th>
-            <th scope="col">probability</th>
-            <th scope="col">{sampled ? "chance" : "log-probability in all"}</th>
-            <th scope="col">fate</th>
-          </tr>
-        </thead>
-        <tbody>
-          {choice.candidates.map((one) => (
-            <tr key={one.token}>
-              <td>{visible(one.text)}</td>
-              <td>{percent(one.log_probability, 3)}</td>
-              <td>{sampled ? `${(100 * (one.chance ?? 0)).toFixed(3)}%` : decimal(one.total)}</td>
-              <td>{fate(one)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
-}
-
-/** What the caller knows of the run: the prompt, the model, the settings. */
+/** The prompt, the model and the settings of the run. */
 export function About({ about }: { about: Trace["about"] }) {
   const rows = Object.entries(about).flatMap(([name, value]) =>
-    value !== null && typeof value === "object" && !Array.isArray(value)
-      ? Object.entries(value).map(([inner, one]) => [typed(inner), one] as const)
-      : [[typed(name), value] as const],
+    value !== null && typeof value === "object" && !Array.isArray(value) ? Object.entries(value).map(([inner, one]) => [inner, one] as const) : [[name, value] as const],
   );
   if (!rows.length) return null;
+  const format = (value: unknown) => (typeof value === "string" ? value : value === null ? "none" : JSON.stringify(value));
   return (
     <div class="wide">
-      <table>
-        <tbody>
-          {rows.map(([name, value]) => (
-            <tr key={name}>
-              <th scope="row">{name}</th>
-              <td style={{ textAlign: "left", whiteSpace: "pre-wrap" }}>{written(value)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <DataTable rows={rows.map(([name, value]) => [optionName(name), { content: format(value), style: { textAlign: "left", whiteSpace: "pre-wrap" } }])} />
     </div>
   );
 }
-
-const written = (value: unknown) => (typeof value === "string" ? value : value === null ? "none" : JSON.stringify(value));

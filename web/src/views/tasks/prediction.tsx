@@ -1,80 +1,56 @@
-// What the model said of one example: shares as bars, entities and answers where they stand. Knows no server.
-import { setParameters, currentRoute, integerParameter } from "../../route";
+// One prediction: probabilities as bars, entities and answers marked in the text, and the evidence for it.
+import { DataTable, Select } from "../../components";
+import { percent, slice } from "../../format";
+import { currentRoute, formatRoute, integerParameter, type Route, setParameters } from "../../route";
 import { colors, series } from "../../theme";
-import { cut, percent, shares, summary, type Said, type Span, type Tasks } from "./payload";
+import { ABOUT_GRADIENT, aboutIntegratedGradients, type TokenStrip, TokenStrips } from "../../token_strips";
+import type { Attribution } from "../../types";
+import type { Payload } from "../../view";
 
-export function Told({ said, model }: { said: Said; model: NonNullable<Tasks["model"]> }) {
-  const { prediction } = said;
+const probabilityCell = (probability: number) => ({ content: percent(probability), class: "task-number", title: String(probability) });
+
+export function ShowPrediction({ prediction, model }: { prediction: Prediction; model: NonNullable<TasksPayload["model"]> }) {
+  const { image, texts } = prediction;
+  const { entities, nbest, ending } = prediction.prediction;
+  if (entities || nbest) {
+    return (
+      <section class="task-prediction" aria-label="Prediction">
+        {entities ? <Entities prediction={prediction} /> : <Answers prediction={prediction} />}
+      </section>
+    );
+  }
   return (
-    <section class="task-told" aria-label="Prediction">
-      {said.image && <img class="task-told-image" src={said.image} alt={said.texts[0] ?? ""} />}
-      {prediction.entities ? (
-        <Entities said={said} />
-      ) : prediction.nbest ? (
-        <Answers said={said} />
-      ) : (
-        <>
-          <p class="task-verdict">{summary(said)}</p>
-          {!said.image && <Texts texts={model.task === "choose" ? said.texts.slice(0, 1) : said.texts} />}
-          <Bars pairs={shares(said)} />
-          {model.several && <p class="muted">Several labels may hold at once: each share stands for itself, and one of 50% or more is said.</p>}
-        </>
-      )}
+    <section class="task-prediction" aria-label="Prediction">
+      {image && <img class="task-image" src={image} alt={texts[0] ?? ""} />}
+      <p class="task-verdict">{summary(prediction)}</p>
+      {!image &&
+        (ending === undefined ? texts : texts.slice(0, 1)).map((text, number) => (
+          <blockquote key={number} dir="auto">
+            {text}
+          </blockquote>
+        ))}
+      <DataTable
+        class="task-bars"
+        rows={labelProbabilities(prediction).map(([name, probability]) => [
+          name,
+          { content: <div style={{ width: `${100 * probability}%` }} />, class: "task-bar" },
+          probabilityCell(probability),
+        ])}
+      />
+      {model.several && <p class="muted">Several labels may hold at once: each probability stands for itself, and labels with 50% or more are predicted.</p>}
     </section>
   );
 }
 
-function Texts({ texts }: { texts: readonly string[] }) {
-  return (
-    <>
-      {texts.map((text, number) => (
-        <blockquote key={number} dir="auto">
-          {text}
-        </blockquote>
-      ))}
-    </>
-  );
-}
-
-export function Bars({ pairs }: { pairs: readonly (readonly [string, number])[] }) {
-  if (!pairs.length) return null;
-  return (
-    <table class="task-bars">
-      <thead class="task-away">
-        <tr>
-          <th>Label</th>
-          <th>Bar</th>
-          <th>Probability</th>
-        </tr>
-      </thead>
-      <tbody>
-        {pairs.map(([name, share], number) => (
-          <tr key={number}>
-            <th scope="row" dir="auto">
-              {name}
-            </th>
-            <td class="task-bar">
-              <div style={{ width: `${100 * share}%` }} />
-            </td>
-            <td class="task-number" title={String(share)}>
-              {percent(share)}
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  );
-}
-
-/** A text in which some parts are marked. */
-function Marked({ text, spans, mark }: { text: string; spans: readonly Span[]; mark(span: Span, said: string): preact.JSX.Element }) {
+/** A text with marked spans. */
+function MarkedText({ text, spans, mark }: { text: string; spans: readonly Span[]; mark(span: Span, text: string): preact.JSX.Element }) {
   const parts: (string | preact.JSX.Element)[] = [];
   let end = 0;
   for (const span of [...spans].sort((a, b) => a.start - b.start)) {
-    parts.push(cut(text, end, span.start), mark(span, cut(text, span.start, span.end)));
+    parts.push(slice(text, end, span.start), mark(span, slice(text, span.start, span.end)));
     end = span.end;
   }
-  parts.push(cut(text, end));
+  parts.push(slice(text, end));
   return (
     <p class="task-marked" dir="auto">
       {parts}
@@ -82,85 +58,266 @@ function Marked({ text, spans, mark }: { text: string; spans: readonly Span[]; m
   );
 }
 
-function Entities({ said }: { said: Said }) {
+function Entities({ prediction }: { prediction: Prediction }) {
   colors.use();
-  const entities = said.prediction.entities ?? [];
+  const entities = prediction.prediction.entities ?? [];
   const labels = [...new Set(entities.map((one) => one.label))].sort();
-  const tint = (label: string) => series(labels.indexOf(label));
-  const label = (span: Span) => entities.find((one) => one.start === span.start)?.label ?? "";
+  const color = (label: string) => series(labels.indexOf(label));
+  const labelOf = (span: Span) => entities.find((one) => one.start === span.start)?.label ?? "";
   return (
     <>
-      <p class="task-verdict">
-        {entities.length === 1 ? "1 entity" : `${entities.length} entities`}
-      </p>
-      <Marked
-        text={said.texts[0] ?? ""}
+      <p class="task-verdict">{entities.length === 1 ? "1 entity" : `${entities.length} entities`}</p>
+      <MarkedText
+        text={prediction.texts[0] ?? ""}
         spans={entities}
         mark={(span, text) => (
-          <mark key={span.start} class="task-entity" style={{ "--tint": tint(label(span)) }} title={`${label(span)} ${span.probability}`}>
-            {text} <small>{label(span)}</small>
+          <mark key={span.start} class="task-entity" style={{ "--tint": color(labelOf(span)) }} title={`${labelOf(span)} ${span.probability}`}>
+            {text} <small>{labelOf(span)}</small>
           </mark>
         )}
       />
-      <table class="task-bars">
-        <thead>
-          <tr>
-            <th>Entity</th>
-            <th>Label</th>
-            <th class="task-number">Probability</th>
-          </tr>
-        </thead>
-        <tbody>
-          {entities.map((one) => (
-            <tr key={one.start}>
-              <th scope="row" dir="auto">
-                {one.text}
-              </th>
-              <td>
-                <span class="task-dot" style={{ background: tint(one.label) }} aria-hidden="true" /> {one.label}
-              </td>
-              <td class="task-number" title={String(one.probability)}>
-                {percent(one.probability)}
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <DataTable
+        class="task-bars"
+        headers={["Entity", "Label", { content: "Probability", class: "task-number" }]}
+        rows={entities.map((one) => [
+          one.text,
+          <>
+            <span class="task-dot" style={{ background: color(one.label) }} aria-hidden="true" /> {one.label}
+          </>,
+          probabilityCell(one.probability),
+        ])}
+      />
     </>
   );
 }
 
-function Answers({ said }: { said: Said }) {
+function Answers({ prediction: one }: { prediction: Prediction }) {
   const { parameters } = currentRoute.use();
-  const { prediction, texts } = said;
-  const best = prediction.nbest ?? [];
-  const own = Math.max(0, best.findIndex((one) => one.start === prediction.start && one.end === prediction.end));
-  const number = integerParameter(parameters, "answer", best.length, own);
-  const span = best[number];
+  const { texts, prediction } = one;
+  const answers = prediction.nbest ?? [];
+  const predicted = Math.max(0, answers.findIndex((answer) => answer.start === prediction.start && answer.end === prediction.end));
+  const selected = integerParameter(parameters, "answer", answers.length, predicted);
+  const span = answers[selected];
   return (
     <>
-      <p class="muted" dir="auto">{texts[0]}</p>
-      <p class="task-verdict" dir="auto">{summary(said)}</p>
-      <Marked
+      <p class="muted" dir="auto">
+        {texts[0]}
+      </p>
+      <p class="task-verdict" dir="auto">
+        {summary(one)}
+      </p>
+      <MarkedText
         text={texts[1] ?? ""}
         spans={span && span.end > span.start ? [span] : []}
-        mark={(one, text) => <mark key={one.start} class="task-answer" title={String(one.probability)}>{text}</mark>}
+        mark={(marked, text) => (
+          <mark key={marked.start} class="task-answer" title={String(marked.probability)}>
+            {text}
+          </mark>
+        )}
       />
       <h3>Best answers</h3>
       <ol class="task-nbest">
-        {best.map((one, place) => (
-          <li key={place}>
-            <button type="button" aria-pressed={place === number} onClick={() => setParameters({ answer: String(place) })}>
-              <span class="task-share" style={{ width: `${100 * one.probability}%` }} aria-hidden="true" />
-              <span dir="auto">{one.answer || "no answer"}</span>
-              <span class="task-number" title={String(one.probability)}>{percent(one.probability)}</span>
+        {answers.map((answer, number) => (
+          <li key={number}>
+            <button type="button" aria-pressed={number === selected} onClick={() => setParameters({ answer: String(number) })}>
+              <span class="task-share" style={{ width: `${100 * answer.probability}%` }} aria-hidden="true" />
+              <span dir="auto">{answer.answer || "no answer"}</span>
+              <span class="task-number" title={String(answer.probability)}>
+                {percent(answer.probability)}
+              </span>
             </button>
           </li>
         ))}
       </ol>
-      {prediction.margin !== undefined && prediction.margin !== null && (
-        <p class="muted">The best answer beats no answer by {prediction.margin.toFixed(2)}.</p>
-      )}
+      {prediction.margin !== undefined && prediction.margin !== null && <p class="muted">The best answer scores {prediction.margin.toFixed(2)} above no answer.</p>}
     </>
   );
+}
+
+/** The layer whose attention is shown; the number of layers stands for the rollout over all. */
+function layerOf(evidence: Evidence, parameters: Readonly<Record<string, string>>): number {
+  return integerParameter(parameters, "layer", evidence.attention.length + 1, evidence.attention.length);
+}
+
+export function evidenceStrips(evidence: Evidence, parameters: Readonly<Record<string, string>>): readonly TokenStrip[] {
+  const { about, integrated, gradient, attention, special } = evidence;
+  const layer = layerOf(evidence, parameters);
+  const rollout = layer === attention.length;
+  const token = evidence.tokens[evidence.token];
+  const strip = (name: string, text: TokenStrip["about"], values: readonly number[], signed: boolean) => ({ name, about: text, values, signed, colors: relativeToWords(values, special) });
+  return [
+    strip("Integrated gradients", aboutIntegratedGradients(about, integrated), integrated.scores, true),
+    strip("Gradient × input", ABOUT_GRADIENT, gradient.scores, true),
+    rollout
+      ? strip("Attention, all layers", `what reaches ${token} from each token (rollout)`, evidence.rollout, false)
+      : strip(`Attention, layer ${layer}`, `what ${token} attends to, the mean over heads`, attention[layer] ?? [], false),
+  ];
+}
+
+/** Values relative to the largest word, from -1 to 1: special tokens receive much attention and would hide all others. */
+function relativeToWords(values: readonly number[], special: readonly boolean[]): readonly number[] {
+  const words = values.filter((_, i) => !special[i]);
+  const largest = Math.max(...words.map(Math.abs), 1e-12);
+  return values.map((value) => Math.max(-1, Math.min(1, value / largest)));
+}
+
+export function EvidencePanel({ prediction: one, model }: { prediction: Prediction; model?: string }) {
+  const route = currentRoute.use();
+  const evidence = selectedEvidence(one, route);
+  if (!evidence) return one.why ? <p class="muted">No attention and attribution: {one.why}.</p> : null;
+  const layer = layerOf(evidence, route.parameters);
+  const layers = [[String(evidence.attention.length), "all layers (rollout)"], ...evidence.attention.map((_, i) => [String(i), `layer ${i}`])] as [string, string][];
+  const [text = "", second = ""] = one.texts;
+  const entities = one.prediction.entities?.length ?? 0;
+  return (
+    <section class="task-evidence" aria-labelledby="evidence">
+      <h2 id="evidence">Why {evidence.about}?</h2>
+      <div class="choices">
+        {one.evidence.length > 1 && (
+          <Select
+            label="Explain"
+            options={Object.fromEntries(one.evidence.map((item, number) => [number, item.about]))}
+            value={one.evidence.indexOf(evidence)}
+            onSelect={(about) => setParameters({ about })}
+          />
+        )}
+        <Select label="Attention of" options={layers} value={layer} onSelect={(value) => setParameters({ layer: value })} />
+        {one.evidence.length < entities && (
+          <span class="muted">
+            the first {one.evidence.length} of {entities}
+          </span>
+        )}
+        {model && !one.image && one.texts.length <= 2 && (
+          <a href={formatRoute({ view: "attention", parameters: { model, text, ...(second && { text_b: second }) } })}>All heads of this text</a>
+        )}
+      </div>
+      <TokenStrips strips={evidenceStrips(evidence, route.parameters)} tokens={evidence}>
+        it; the colors of each strip are relative to its largest word. Attention shows what a model attends to, not why it decides.
+      </TokenStrips>
+    </section>
+  );
+}
+
+export interface Span {
+  readonly start: number;
+  readonly end: number;
+  readonly probability: number;
+}
+
+/** The document of `regard predict`; which keys are present depends on the task. */
+interface PredictionDocument {
+  readonly label?: string | readonly string[];
+  readonly probabilities?: Readonly<Record<string, number>> | readonly number[];
+  readonly value?: number;
+  readonly entities?: readonly (Span & { readonly text: string; readonly label: string })[];
+  readonly tags?: readonly string[];
+  readonly answer?: string;
+  readonly start?: number;
+  readonly end?: number;
+  readonly probability?: number;
+  readonly nbest?: readonly (Span & { readonly answer: string })[];
+  readonly margin?: number | null;
+  readonly choice?: number;
+  readonly ending?: string;
+}
+
+export interface Evidence {
+  readonly about: string;
+  readonly token: number;
+  readonly tokens: readonly string[];
+  readonly special: readonly boolean[];
+  readonly attention: readonly (readonly number[])[];
+  readonly rollout: readonly number[];
+  readonly integrated: Attribution;
+  readonly gradient: Attribution;
+}
+
+export interface Prediction {
+  readonly texts: readonly string[];
+  readonly image: string | null;
+  readonly prediction: PredictionDocument;
+  readonly evidence: readonly Evidence[];
+  /** Why there is no evidence. */
+  readonly why: string;
+}
+
+export interface TrainingJob {
+  readonly state: "running" | "done" | "failed" | "cancelled";
+  readonly error: string;
+  readonly task: string;
+  readonly data: string;
+  readonly model: string;
+  readonly output: string;
+  readonly command: string;
+  readonly step: number;
+  readonly steps: number;
+  readonly epoch: number;
+  readonly epochs: number;
+  readonly rate: number;
+  readonly left: number | null;
+  readonly loss: number | null;
+  readonly scores: Readonly<Record<string, number>>;
+  readonly said: readonly string[];
+  readonly seconds: number;
+  readonly stopping: boolean;
+}
+
+export interface StudioInfo {
+  readonly tuned: readonly string[];
+  readonly pretrained: readonly string[];
+  readonly tasks: readonly string[];
+  /** The file format of each task. */
+  readonly formats?: Readonly<Record<string, string>>;
+  /** The folder that the studio writes to. */
+  readonly folder: string;
+  /** The labeled examples that come with Regard. */
+  readonly ours: { readonly examples: number; readonly labels: readonly string[] };
+  readonly training: TrainingJob | null;
+}
+
+export interface TasksPayload extends Payload {
+  readonly model: { readonly name: string; readonly family: string; readonly task: string; readonly several: boolean } | null;
+  readonly predictions: readonly Prediction[];
+  readonly notes: readonly string[];
+  /** Only in the studio. */
+  readonly studio?: StudioInfo;
+}
+
+export function selectedPrediction(payload: TasksPayload, { parameters }: Route): Prediction | undefined {
+  return payload.predictions[integerParameter(parameters, "example", payload.predictions.length)];
+}
+
+export function selectedEvidence({ evidence }: Prediction, { parameters }: Route): Evidence | undefined {
+  return evidence[integerParameter(parameters, "about", evidence.length)];
+}
+
+/** Labels, or endings, with their probabilities in descending order. */
+export function labelProbabilities({ texts, prediction }: Prediction): readonly (readonly [string, number])[] {
+  const { probabilities } = prediction;
+  if (!probabilities) return [];
+  const pairs = Array.isArray(probabilities)
+    ? (probabilities as readonly number[]).map((probability, i) => [texts[i + 1] ?? "", probability] as const)
+    : Object.entries(probabilities as Readonly<Record<string, number>>);
+  return [...pairs].sort((a, b) => b[1] - a[1]);
+}
+
+/** What a bar chart of the prediction shows: entities, answers or labels. */
+export function namedProbabilities(prediction: Prediction): readonly (readonly [string, number])[] {
+  const { entities, nbest } = prediction.prediction;
+  if (entities) return entities.map((one) => [`${one.label} ${one.text}`, one.probability] as const);
+  if (nbest) return nbest.map((one) => [one.answer || "no answer", one.probability] as const);
+  return labelProbabilities(prediction);
+}
+
+/** The prediction in a few words. */
+export function summary(one: Prediction): string {
+  const { value, entities, nbest, probability, answer, ending, label } = one.prediction;
+  if (value !== undefined) return value.toFixed(3);
+  if (entities) return entities.map((entity) => `${entity.label} ${entity.text}`).join(", ") || "no entity";
+  if (nbest) return `${percent(probability ?? 0)} ${answer || "no answer"}`;
+  const probabilities = labelProbabilities(one);
+  if (ending !== undefined) return `${percent(probabilities[0]?.[1] ?? 0)} ${ending}`;
+  const byName = new Map(probabilities);
+  const names = typeof label === "string" ? [label] : (label ?? []);
+  return names.map((name) => `${percent(byName.get(name) ?? 0)} ${name}`).join(", ") || "no label";
 }

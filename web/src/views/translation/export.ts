@@ -1,104 +1,88 @@
-// A translation as files: the picture of the step and the alignment that are shown, and their numbers as a table.
+// Exports of the translation view: a picture of the current step with the alignment, and a table of all steps.
+import { decimal, fixedPercent, largestMagnitude, round, truncate, visible } from "../../format";
 import type { Painter } from "../../painter";
 import { colors } from "../../theme";
+import { drawVector } from "../../vector_strip";
 import type { Drawing, Table } from "../../view";
-import { visible } from "../search/trace";
-import { alignedOf } from "./alignment";
-import { drawMatrix, layoutOf } from "./matrix";
-import { headsOf, scoresOf, weightsOf, type Choice, type Look } from "./payload";
-import { drawStrip, largest } from "./strip";
-import { percent } from "./time";
+import { alignmentLayout, alignmentOf, drawAlignment } from "./alignment";
+import { describeHeads, headVector, meanWeights, type Selection, type StepAttention } from "./payload";
 
 const WIDTH = 860;
 const MARGIN = 20;
 const LINE = 26;
-const LETTERS = 84; // of a heading that fit into the picture
+const TOP = 96;
+const MAX_TITLE = 84; // characters
 
-function cut(text: string): string {
-  const letters = [...text.replace(/\s/g, " ")];
-  return letters.length > LETTERS ? `${letters.slice(0, LETTERS - 1).join("")}…` : text;
-}
-
-export function drawing(choice: Choice | null): Drawing {
-  if (!choice) return { width: 420, height: 60, draw: (painter) => painter.text("No translation.", MARGIN, 30) };
-  const { payload, told, look, step } = choice;
-  const aligned = look && alignedOf(choice);
-  const layout = aligned && aligned.rows.length && aligned.columns.length ? layoutOf(aligned, Math.min(WIDTH - 2 * MARGIN, 560)) : null;
-  const top = 96;
-  const matrix = top + (look ? (payload.source.tokens.length + 3) * LINE : 0);
+export function drawing(selection: Selection | null): Drawing {
+  if (!selection) return { width: 420, height: 60, draw: (painter) => painter.text("No translation.", MARGIN, 30) };
+  const { payload, hypothesis, attention, step, hard, level, model } = selection;
+  const data = attention && alignmentOf(selection);
+  const layout = data && data.rows.length && data.columns.length ? alignmentLayout(data, Math.min(WIDTH - 2 * MARGIN, 560)) : null;
+  const bottom = TOP + (attention ? (payload.source.tokens.length + 3) * LINE : 0);
   return {
     width: WIDTH,
-    height: matrix + (layout ? layout.height + 40 : 0) + MARGIN,
+    height: bottom + (layout ? layout.height + 40 : 0) + MARGIN,
     draw(painter) {
-      const { muted } = colors.get();
-      painter.text(cut(`${payload.text}  →  ${told.text}`), MARGIN, 24, { size: 16, bold: true });
-      const said = told.steps[step]!;
-      painter.text(`Time step ${step + 1} of ${told.steps.length} says ${visible(said.token)}: ${percent(said.probability)}`, MARGIN, 50);
-      const about = look ? `Encoder-decoder attention: ${headsOf(choice)}` : "No encoder-decoder attention";
-      painter.text(`${choice.model.name}. ${about}`, MARGIN, 72, { size: 12, color: muted });
-      if (look) drawLook(painter, choice, look, top);
-      if (layout && aligned) {
-        painter.text(`${choice.hard ? "Hard" : "Soft"} alignment of ${choice.level}s`, MARGIN, matrix + 12, { bold: true });
-        drawMatrix(painter, aligned, choice.hard, layout, MARGIN, matrix + 30);
+      const { token, probability } = hypothesis.steps[step]!;
+      painter.text(truncate(`${payload.text}  →  ${hypothesis.text}`.replace(/\s/g, " "), MAX_TITLE), MARGIN, 24, { size: 16, bold: true });
+      painter.text(`Time step ${step + 1} of ${hypothesis.steps.length}: ${visible(token)} ${fixedPercent(probability, 1)}`, MARGIN, 50);
+      const about = attention ? `Encoder-decoder attention: ${describeHeads(selection)}` : "No encoder-decoder attention";
+      painter.text(`${model.name}. ${about}`, MARGIN, 72, { size: 12, color: colors.get().muted });
+      if (attention) drawSteps(painter, selection, attention);
+      if (layout && data) {
+        painter.text(`${hard ? "Hard" : "Soft"} alignment of ${level === "word" ? "words" : "subwords"}`, MARGIN, bottom + 12, { bold: true });
+        drawAlignment(painter, data, hard, layout, MARGIN, bottom + 30);
       }
     },
   };
 }
 
-function drawLook(painter: Painter, { payload, shown, d }: Choice, look: Look, top: number): void {
+function drawSteps(painter: Painter, { payload, substeps, dimension }: Selection, attention: StepAttention): void {
   const { muted, accent } = colors.get();
   const [first, score, weight, second, last] = [MARGIN + 110, MARGIN + 370, MARGIN + 460, MARGIN + 480, WIDTH - MARGIN];
-  const wide = 180;
-  const small = { size: 11, color: muted };
-  painter.text("1. state", first, top, small);
-  if (shown > 1) painter.text("2. score", score, top, { ...small, align: "right" });
-  if (shown > 2) painter.text("3. softmax", weight, top, { ...small, align: "right" });
-  if (shown > 2) painter.text("weight × value", second, top, small);
-  if (shown > 2) painter.text(`number ${d}`, last, top, { ...small, align: "right" });
-  const [states, values] = [largest(look.states), largest(look.values)];
+  const strip = 180;
+  const header = { size: 11, color: muted };
+  const number = (text: string, x: number, y: number) => painter.text(text, x, y, { align: "right", mono: true, size: 12 });
+  painter.text("1. state", first, TOP, header);
+  if (substeps > 1) painter.text("2. score", score, TOP, { ...header, align: "right" });
+  if (substeps > 2) {
+    painter.text("3. softmax", weight, TOP, { ...header, align: "right" });
+    painter.text("weight × value", second, TOP, header);
+    painter.text(`dimension ${dimension}`, last, TOP, { ...header, align: "right" });
+  }
+  const [largestState, largestValue] = [largestMagnitude(...attention.states), largestMagnitude(...attention.values)];
   payload.source.tokens.forEach((token, at) => {
-    const y = top + (at + 1) * LINE;
-    painter.text([...visible(token)].slice(0, 14).join(""), first - 10, y, { align: "right" });
-    drawStrip(painter, look.states[at]!, states, first, y - 8, wide, -1);
-    if (shown > 1) painter.text(look.scores ? look.scores[at]!.toFixed(3) : "–", score, y, { align: "right", mono: true, size: 12 });
-    if (shown < 3) return;
-    painter.rect(weight - 60, y - 8, 60 * look.weights[at]!, 16, accent, 0.28);
-    painter.text(look.weights[at]!.toFixed(3), weight, y, { align: "right", mono: true, size: 12 });
-    drawStrip(painter, look.weighted[at]!, values, second, y - 8, wide, d);
-    painter.text(look.weighted[at]![d]!.toFixed(4), last, y, { align: "right", mono: true, size: 12 });
+    const y = TOP + (at + 1) * LINE;
+    painter.text(truncate(visible(token), 14), first - 10, y, { align: "right" });
+    drawVector(painter, attention.states[at]!, largestState, first, y - 8, strip);
+    if (substeps > 1) number(attention.scores ? decimal(attention.scores[at]!) : "–", score, y);
+    if (substeps < 3) return;
+    painter.rect(weight - 60, y - 8, 60 * attention.weights[at]!, 16, accent, 0.28);
+    number(decimal(attention.weights[at]!), weight, y);
+    drawVector(painter, attention.weighted[at]!, largestValue, second, y - 8, strip, dimension);
+    number(decimal(attention.weighted[at]![dimension]!, 4), last, y);
   });
-  if (shown < 4) return;
-  const y = top + (payload.source.tokens.length + 1) * LINE;
+  if (substeps < 4) return;
+  const y = TOP + (payload.source.tokens.length + 1) * LINE;
   painter.text("4. sum: the context vector", weight, y, { align: "right", bold: true });
-  drawStrip(painter, look.context, values, second, y - 8, wide, d);
-  painter.text(look.context[d]!.toFixed(4), last, y, { align: "right", mono: true, size: 12 });
+  drawVector(painter, attention.context, largestValue, second, y - 8, strip, dimension);
+  number(decimal(attention.context[dimension]!, 4), last, y);
 }
 
-/** Every step of the translation that is shown, and in it every token of the source with its score and weight. */
-export function table(choice: Choice | null): Table {
-  if (!choice) return { headers: ["step"], rows: [] };
-  const { payload, told, layer, heads, mean } = choice;
-  const steps = told.steps.map((one, number) => [number + 1, one.token, rounded(one.probability)] as const);
-  if (!told.attention) return { headers: ["step", "said", "probability"], rows: steps };
-  const weights = weightsOf(payload, told, layer, heads);
+/** Every step, and in it every source token with its score and weight. */
+export function table(selection: Selection | null): Table {
+  if (!selection) return { headers: ["step"], rows: [] };
+  const { payload, hypothesis, layer, heads, mean } = selection;
+  const steps = hypothesis.steps.map((one, number) => [number + 1, one.token, round(one.probability, 6)] as const);
+  if (!hypothesis.attention) return { headers: ["step", "said", "probability"], rows: steps };
+  const weights = meanWeights(selection);
   const size = payload.source.tokens.length;
   return {
     headers: ["step", "said", "probability", "layer", "head", "source", "token", "score", "weight"],
     rows: steps.flatMap((step, number) => {
-      const scores = mean ? null : scoresOf(payload, told, number, layer, heads[0]!);
-      return payload.source.tokens.map((token, at) => [
-        ...step,
-        layer,
-        mean ? "mean" : heads[0]!,
-        at,
-        token,
-        scores ? rounded(scores[at]!) : "",
-        rounded(weights[number * size + at]!),
-      ]);
+      const scores = mean ? null : headVector(payload, hypothesis, "scores", number, layer, heads[0]!);
+      const head = mean ? "mean" : heads[0]!;
+      return payload.source.tokens.map((token, at) => [...step, layer, head, at, token, scores ? round(scores[at]!, 6) : "", round(weights[number * size + at]!, 6)]);
     }),
   };
-}
-
-function rounded(value: number): number {
-  return Number(value.toFixed(6));
 }

@@ -1,0 +1,388 @@
+"""The shared trainer: steps, events, evaluation, checkpoints, interruption, early stopping and bit-for-bit resume.
+
+`Trainer` is the base of pretraining; `EpochTrainer`, for a fixed data set, is the base of fine-tuning and translation.
+They write checkpoints only and print nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from regard.device import autocast_dtype, synchronize
+from regard.errors import RegardError
+from regard.settings import Precision
+from regard.training.checkpoint import Checkpoint, Checkpoints
+from regard.training.events import (
+    CheckpointSaved,
+    Evaluated,
+    EvaluationProgress,
+    Interrupted,
+    Note,
+    OnEvent,
+    Resumed,
+    StepFinished,
+)
+from regard.training.loop import (
+    AdversarialPerturbation,
+    Step,
+    StepProgress,
+    Stopwatch,
+    TimeProgress,
+    derive_seed,
+    train,
+)
+from regard.training.schedule import parse_interval
+from regard.training.state import capture, restore
+from regard.training.stopping import Stop, stopping
+from regard.training.world import World
+
+__all__ = ["EpochTrainer", "Trainer", "run_interruptible"]
+
+LOG_EVERY = 1.0  # seconds
+BEST = "best."
+Result = TypeVar("Result", covariant=True)
+
+
+class EpochSettings(Protocol):
+    """At most `num_epochs` epochs; fewer after `early_stopping_patience` epochs without a better score (0: never)."""
+
+    num_epochs: int
+    max_grad_norm: float
+    early_stopping_patience: int
+
+
+class RunSettings(Protocol):
+    precision: Precision
+    checkpoint_every: str
+
+
+class Interruptible(Protocol[Result]):
+    """A trainer whose `run` returns None if it was interrupted."""
+
+    on_event: OnEvent
+    step: int
+
+    def run(self, stop: Stop) -> Result | None: ...
+
+
+def run_interruptible(trainer: Interruptible[Result]) -> Result:
+    """Run with deferred signals: on Ctrl-C or SIGTERM the trainer saves its state, then the signal is delivered."""
+    with stopping() as stop:
+        result = trainer.run(stop)
+        if result is None:
+            trainer.on_event(Interrupted(step=trainer.step))
+            stop.deliver()
+    assert result is not None
+    return result
+
+
+class Trainer(ABC):
+    """Runs the training loop. `learning_rate` maps progress, 0 to 1, to the rate; `objective` computes the losses."""
+
+    perturbation: AdversarialPerturbation | None = None
+    remedy: str  # for a run that has diverged
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: nn.Module,
+        optimizers: Sequence[Optimizer],
+        *,
+        learning_rate: Callable[[float], float],
+        max_grad_norm: float,
+        run: RunSettings,
+        checkpoints: Checkpoints | None,
+        device: torch.device,
+        on_event: OnEvent,
+        world: World | None = None,
+    ) -> None:
+        self.model, self.objective, self.optimizers = model, objective, optimizers
+        self._learning_rate, self._max_grad_norm = learning_rate, max_grad_norm or math.inf
+        self._saving = parse_interval(run.checkpoint_every)
+        self.checkpoints, self.device, self.on_event = checkpoints, device, on_event
+        self.autocast = autocast_dtype(run.precision, device)
+        self.world = world or World()
+        self.stopwatch = Stopwatch()
+        self.step = 0  # finished steps
+        self._logged_step = self._saved_step = 0
+        self._logged = self._saved = 0.0  # seconds
+
+    @abstractmethod
+    def _progress(self) -> StepProgress | TimeProgress: ...
+
+    @abstractmethod
+    def _batches(self, first: int) -> Iterator[list[dict[str, Any]]]:
+        """The batches from step `first` on. All randomness follows from the seed and the step."""
+
+    @abstractmethod
+    def _evaluation_due(self) -> bool:
+        """Whether the model is evaluated after the step that was just made."""
+
+    @abstractmethod
+    def _evaluate(self) -> None: ...
+
+    @abstractmethod
+    def _position(self) -> dict[str, Any]:
+        """The state beside model, optimizers and time that a checkpoint needs, as JSON."""
+
+    @abstractmethod
+    def _restore_position(self, checkpoint: Checkpoint) -> None: ...
+
+    @abstractmethod
+    def _step_details(self, seconds: float) -> dict[str, Any]:
+        """More fields of a `StepFinished` event."""
+
+    def _is_over(self) -> bool:
+        """Whether training ends before the progress says so."""
+        return False
+
+    def _train(self, stop: Stop) -> bool:
+        """Train to the end; False if it was interrupted. In both cases everything is saved."""
+        self._logged_step = self._saved_step = self.step
+        self._logged = self._saved = self.stopwatch.elapsed
+        self.stopwatch.start()
+        interrupted, last = False, None
+        for step in () if self._is_over() else self._steps(self.step):
+            self.step, last = step.number + 1, step
+            elapsed = self.stopwatch.elapsed
+            log, save, evaluate = self.world.broadcast(
+                float(elapsed - self._logged >= LOG_EVERY),
+                float(self._saving.due(steps=self.step - self._saved_step, seconds=elapsed - self._saved)),
+                float(self._evaluation_due()),
+            )
+            if log or save or evaluate:  # losses are checked before saving: the last checkpoint of a run is good
+                self._log(step)
+            if save or evaluate:
+                self.stopwatch.pause()
+                if evaluate:
+                    self._evaluate()
+                if save or self._saves_after(evaluation=bool(evaluate)):
+                    self._save()
+                self.world.barrier()
+                self.stopwatch.start()
+            interrupted = self._interrupted(stop)
+            if interrupted or self._is_over():
+                break
+        synchronize(self.device)
+        self.stopwatch.pause()
+        if last is not None and self._logged_step != self.step:
+            self._log(last)
+        if self._saved_step != self.step:
+            self._save()
+        return not interrupted
+
+    def _saves_after(self, *, evaluation: bool) -> bool:
+        """Whether a checkpoint is due beside those of the interval."""
+        return False
+
+    def _interrupted(self, stop: Stop) -> bool:
+        """Whether any process was asked to stop: then all do."""
+        if number := int(self.world.max(float(stop.signal or 0))):
+            stop.signal = number
+        return bool(number)
+
+    def _steps(self, first: int) -> Iterator[Step]:
+        progress = self._progress()
+        return train(
+            self.objective,
+            self._batches(first),
+            self.optimizers,
+            progress=lambda step: self.world.broadcast(progress(step))[0],
+            learning_rate=self._learning_rate,
+            max_grad_norm=self._max_grad_norm,
+            autocast=self.autocast,
+            perturbation=self.perturbation,
+            first=first,
+        )
+
+    def _log(self, step: Step) -> None:
+        means = self.world.mean(*(loss.item() for loss in step.losses.values()))  # waits for the device
+        losses, norm = dict(zip(step.losses, means, strict=True)), step.grad_norm.item()
+        loss, elapsed = losses.pop("loss"), self.stopwatch.elapsed
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise RegardError(
+                f"the run has diverged: at step {self.step:,} the loss is {loss}, the gradient norm {norm} and the "
+                f"learning rate {step.learning_rate:g}. {self.remedy}"
+            )
+        details = self._step_details(elapsed)
+        self._logged, self._logged_step = elapsed, self.step
+        self.on_event(
+            StepFinished(
+                step=self.step,
+                seconds=elapsed,
+                loss=loss,
+                losses=losses,
+                learning_rate=step.learning_rate,
+                progress=step.progress,
+                grad_norm=norm,
+                **details,
+            )
+        )
+
+    def _save(self) -> None:
+        def save() -> None:
+            if self.checkpoints is not None:
+                tensors, state = capture(self.model, self.optimizers)
+                state |= self._position() | {"seconds": self.stopwatch.elapsed}
+                self.checkpoints.save(self.step, tensors | self._extra_tensors(), state)
+                self.on_event(CheckpointSaved(step=self.step))
+
+        self.world.run_on_main(save)
+        self._saved, self._saved_step = self.stopwatch.elapsed, self.step
+
+    def _extra_tensors(self) -> dict[str, Tensor]:
+        return {}
+
+    def _resume(self) -> bool:
+        """Restore the newest intact checkpoint, if there is one."""
+        found = self.checkpoints and self.checkpoints.latest(
+            on_damaged=lambda problem: self.on_event(Note(message=f"skipped a damaged checkpoint: {problem}"))
+        )
+        if not found:
+            return False
+        self._restore_position(found)
+        own = {name: tensor for name, tensor in found.tensors.items() if not name.startswith(BEST)}
+        restore(self.model, self.optimizers, own, found.state)
+        self.step = found.step
+        self.stopwatch = Stopwatch(found.state["seconds"])
+        tokens = found.state.get("tokens")
+        self.on_event(Resumed(step=found.step, seconds=self.stopwatch.elapsed, tokens=tokens))
+        return True
+
+
+class EpochTrainer(Trainer):
+    """Trains for epochs of `steps_per_epoch` steps and evaluates after each.
+
+    The best epoch has the highest score `main_score`; without a `main_score` it is the last one. Checkpoints go to
+    `folder`; without a folder there are none.
+    """
+
+    remedy = "Lower training.learning_rate, or use a longer warmup"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: nn.Module,
+        optimizers: Sequence[Optimizer],
+        *,
+        training: EpochSettings,
+        run: RunSettings,
+        steps_per_epoch: int,
+        learning_rate: Callable[[float], float],
+        main_score: str | None,
+        seed: int,
+        device: torch.device,
+        folder: Path | None,
+        on_event: OnEvent,
+    ) -> None:
+        super().__init__(
+            model,
+            objective,
+            optimizers,
+            learning_rate=learning_rate,
+            max_grad_norm=training.max_grad_norm,
+            run=run,
+            checkpoints=None if folder is None else Checkpoints(folder),
+            device=device,
+            on_event=on_event,
+        )
+        self._patience = training.early_stopping_patience
+        self.steps_per_epoch, self.steps = steps_per_epoch, training.num_epochs * steps_per_epoch
+        self.main_score, self.seed = main_score, seed
+        self.history: list[dict[str, float]] = []
+        self.best_weights: dict[str, Tensor] = {}  # of the best epoch, if they are kept in memory
+        self.best_epoch = 0
+        self._progress_reported = -math.inf
+
+    @abstractmethod
+    def _epoch_batches(self, epoch: int) -> Sequence[Sequence[int]]:
+        """The indices of the examples of each batch; the same for the same epoch."""
+
+    @abstractmethod
+    def _inputs(self, indices: Sequence[int], step: int) -> dict[str, Any]:
+        """The objective's inputs for the batch of a step, counted from 0."""
+
+    @abstractmethod
+    def _scores(self, epoch: int) -> dict[str, float]:
+        """The scores of the model after an epoch; empty if it is not evaluated."""
+
+    @abstractmethod
+    def _keep_weights(self, epoch: int) -> None:
+        """Keep the weights of an evaluated epoch, according to `best_epoch`."""
+
+    @property
+    def epoch(self) -> int:
+        """Finished epochs."""
+        return self.step // self.steps_per_epoch
+
+    def report_evaluation(self, done: int, total: int) -> None:
+        """Report the progress of the evaluation that is running; `total` is 0 if it is unknown."""
+        if (now := time.monotonic()) - self._progress_reported >= LOG_EVERY or done == total:
+            self._progress_reported = now
+            self.on_event(EvaluationProgress(epoch=len(self.history) + 1, done=done, total=total))
+
+    def _progress(self) -> StepProgress:
+        return StepProgress(self.steps)
+
+    def _batches(self, first: int) -> Iterator[list[dict[str, Any]]]:
+        batches: Sequence[Sequence[int]] = ()
+        for step in range(first, self.steps):
+            epoch, index = divmod(step, self.steps_per_epoch)
+            if not index or not batches:
+                batches = self._epoch_batches(epoch)
+            inputs = self._inputs(batches[index], step)
+            torch.manual_seed(derive_seed(self.seed, epoch, index))
+            yield [inputs]
+
+    def _evaluation_due(self) -> bool:
+        return self.step % self.steps_per_epoch == 0
+
+    def _saves_after(self, *, evaluation: bool) -> bool:
+        return evaluation
+
+    def _evaluate(self) -> None:
+        scores = self._scores(self.epoch)
+        if scores:
+            self.on_event(Evaluated(epoch=self.epoch, seconds=self.stopwatch.elapsed, scores=scores))
+        self.history.append(scores)
+        main = self.main_score
+        if main is None or not self.best_epoch or scores[main] > self.history[self.best_epoch - 1][main]:
+            self.best_epoch = self.epoch
+        self._keep_weights(self.epoch)
+
+    def _is_over(self) -> bool:
+        """Whether all epochs are done, or early stopping applies."""
+        stopped_early = (
+            self._patience
+            and self.epoch
+            and self.step % self.steps_per_epoch == 0
+            and self.epoch - self.best_epoch >= self._patience
+        )
+        return self.step >= self.steps or bool(stopped_early)
+
+    def _position(self) -> dict[str, Any]:
+        return {"history": self.history, "best": self.best_epoch}
+
+    def _extra_tensors(self) -> dict[str, Tensor]:
+        return {BEST + name: tensor for name, tensor in self.best_weights.items()}
+
+    def _restore_position(self, checkpoint: Checkpoint) -> None:
+        best = (name for name in checkpoint.tensors if name.startswith(BEST))
+        self.best_weights = {name.removeprefix(BEST): checkpoint.tensors[name].to(self.device) for name in best}
+        self.history, self.best_epoch = checkpoint.state["history"], checkpoint.state["best"]
+
+    def _step_details(self, seconds: float) -> dict[str, Any]:
+        return {
+            "steps": self.steps,
+            "epoch": (self.step - 1) // self.steps_per_epoch + 1,
+            "seconds_left": seconds * (self.steps - self.step) / self.step,
+        }

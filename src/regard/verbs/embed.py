@@ -1,0 +1,81 @@
+"""`regard embed`: texts to vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from regard.events import Event, Note
+from regard.verbs.base import ModelName, Models, Request, Texts, argument, model_option, option, verb
+
+if TYPE_CHECKING:
+    from regard.inference.embedding import EmbedResult
+
+__all__ = ["EmbedRequest", "embed"]
+
+
+class EmbedRequest(Request):
+    source: Texts = argument(
+        help="Texts, one per line; - is standard input; .gz, .xz, .bz2 and .zst are unpacked.", metavar="INPUT"
+    )
+    output: Path | None = option(
+        None, "-o", help="File for the vectors: .npy, .npz or .parquet. Default: print them.", metavar="FILE"
+    )
+    model: ModelName = model_option()
+    layers: str = option("-1", "-l", help="-1, or sum, mean or concat of a slice: concat(-4:). 0 is the embeddings.")
+    pooling: Literal["cls", "mean", "max", "none"] | None = option(
+        None, "-p", help="none gives a vector per token. Default: what the model's folder states, or mean."
+    )
+    normalize: bool = option(False, help="Scale every vector to length 1.")
+    max_length: int | None = option(
+        None, help="Maximum number of tokens per text. Default: what the model's files state.", metavar="N", ge=1
+    )
+    column: str | None = option(
+        None, "-c", help="Column of a TSV, CSV or JSONL file: a number from 0, a name or a key."
+    )
+    long: Literal["cut", "error", "windows"] = option("cut", help="What to do with texts that are too long.")
+    blank: Literal["error", "zero", "skip"] = option(
+        "error", help="What to do with blank lines: zero gives a row of zeros, skip no row."
+    )
+    shard_size: int = option(4096, help="Texts per shard: what a crash loses at most.", metavar="N", ge=1)
+    restart: bool = option(False, help="Embed all texts again, whatever an earlier run has finished.")
+
+
+@verb(EmbedRequest, result="regard.inference.embedding:EmbedResult", http=False)
+def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, EmbedResult]:
+    """Turn texts into vectors: float32, one row per text, in the order of the input.
+
+    Finished shards are kept in FILE.partial until the end: after a crash or Ctrl-C the same command continues. A
+    finished run leaves a record in FILE.regard.json: the same command again finds FILE intact and embeds nothing.
+    Standard input cannot be continued.
+
+    .npy holds the vectors only, so with --blank skip its rows no longer match the lines; .parquet (line, vector) and
+    .npz (lines, vectors) keep the line numbers, from 1. With --pooling none, Parquet has the columns line, tokens,
+    starts, ends, words, vectors, and .npz the arrays vectors, starts (where each row begins), offsets, words, lines.
+    """
+    from regard.inference.embedding import embed_events
+
+    # The job loads the model itself: it also needs the model's folder, for its settings and its fingerprint.
+    options = request.model_dump(exclude={"source", "output"}) | {"device": getattr(models, "device", "auto")}
+    try:
+        result = yield from embed_events(request.source, request.output, **options)
+    except (Exception, GeneratorExit):
+        raise
+    except BaseException:  # Ctrl-C, or a signal that ends the process
+        yield Note(message=_how_to_continue(request))
+        raise
+    for note in result.notes(request.blank):
+        yield Note(message=note)
+    return result
+
+
+def _how_to_continue(request: EmbedRequest) -> str:
+    from regard.data.files import display_name
+    from regard.inference.embedding.bulk import partial_folder
+
+    if request.output is not None and (folder := partial_folder(request.output)).is_dir():
+        return f"the finished part is kept in {folder}: the same command continues"
+    if isinstance(request.source, Path) and not request.source.is_file():
+        return f"{display_name(request.source)} cannot be continued: nothing is kept; use a file to be able to"
+    return "nothing was finished yet: the same command starts anew"

@@ -1,0 +1,106 @@
+"""`regard generate`: continues a prompt, with the text as it is generated."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationInfo, field_validator
+
+from regard.errors import InputError
+from regard.events import Event, Note, TextPiece
+from regard.generation_config import GenerationConfig
+from regard.known import DEFAULT_CAUSAL_LM
+from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
+
+if TYPE_CHECKING:
+    from regard.inference.generation.text_generator import EncodedPrompt
+    from regard.interpret.generation.generation import GenerateResult
+
+__all__ = ["GenerateRequest", "generate"]
+
+SHOWN = 40  # characters of the truncated beginning of a prompt that a note shows
+
+
+class GenerateRequest(Request, GenerationConfig):
+    prompt: str = argument(help="The text to continue; - reads standard input.")
+    model: ModelName = model_option(DEFAULT_CAUSAL_LM)
+    candidates: bool = option(False, help="Record the candidates at every token, which the page shows.")
+    trace: Path | None = option(
+        None, help="Write every step of the search or of the samples to a .json or .html file.", metavar="FILE"
+    )
+
+    @field_validator("trace")
+    @classmethod
+    def _check_trace(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is not None and not (info.context or {}).get("files", True):
+            raise ValueError("a server does not write files; use the command line or Python")
+        if value is not None and value.suffix.lower() not in (".json", ".html"):
+            raise ValueError("expected a file name that ends in .json or .html")
+        return value
+
+    @field_validator("prompt")
+    @classmethod
+    def _read_prompt(cls, value: str, info: ValidationInfo) -> str:
+        from regard.data.files import STANDARD_INPUT, read_all_lines
+
+        files = (info.context or {}).get("files", True)
+        return "\n".join(read_all_lines(STANDARD_INPUT)) if value == STANDARD_INPUT and files else value
+
+    def config(self) -> GenerationConfig:
+        return GenerationConfig(**{name: getattr(self, name) for name in GenerationConfig.model_fields})
+
+
+@verb(
+    GenerateRequest,
+    result="regard.interpret.generation.generation:GenerateResult",
+    formats=(".html", ".json"),
+)
+def generate(request: GenerateRequest, models: Models) -> Generator[Event, None, GenerateResult]:
+    """Generate text: a GPT continues the prompt, a T5 answers it. The text appears as it is generated.
+
+    The same seed gives the same texts, however many are requested. A generated text is likely, which does not make it
+    true. Ctrl-C ends with the text so far; beam search has no text before it is done. With --candidates, --output
+    writes a page that shows what the model could have written instead at every token.
+    """
+    from regard.files.disk import replace_file
+    from regard.interpret.generation.generation import Generation
+
+    if request.candidates and request.trace is not None:
+        raise InputError("--trace does not go with --candidates, which records one text; leave out one of the two")
+    with ExitStack() as stack:
+        # Before the model is loaded: a file that cannot be written must not cost that time.
+        target = None if request.trace is None else stack.enter_context(replace_file(request.trace))
+        loaded = stack.enter_context(models.use(request.model))
+        generation = Generation(
+            loaded, request.prompt, request.config(), candidates=request.candidates, record_trace=target is not None
+        )
+        yield from _notes(generation.prompt, request.max_new_tokens)
+        interrupted = False
+        try:
+            for piece in generation.pieces():
+                yield TextPiece(text=piece)
+        except KeyboardInterrupt:
+            interrupted = True
+            yield TextPiece(text="\n")
+        if target is not None:
+            generation.write_trace(target)
+    result = generation.result()
+    result._interrupted = interrupted
+    return result
+
+
+def _notes(prompt: EncodedPrompt, requested: int) -> Generator[Note, None, None]:
+    if prompt.truncated:
+        text = " ".join(prompt.truncated_text.split())
+        shown = text if len(text) <= SHOWN else f"{text[: SHOWN // 2]} ... {text[-SHOWN // 2 :]}"
+        yield Note(
+            message=f"the prompt is too long for the model's context: the first {prompt.truncated:,} tokens were cut "
+            f"({shown!r}), and {len(prompt.ids):,} are read"
+        )
+    if prompt.max_new_tokens < requested != GenerationConfig.model_fields["max_new_tokens"].default:
+        yield Note(
+            message=f"this model's context has room for {prompt.max_new_tokens:,} more tokens, not for {requested:,}"
+        )

@@ -1,0 +1,24 @@
+"""What is told of the time that a run still takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.training import trainer as reporting
+from regard.training.pretraining import plan
+from regard.training.pretraining.run import pretrain
+from tests.training.pretraining.runs import config, events, story
+
+
+def test_a_run_never_has_more_left_than_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "SECONDS", 0.0)
+    monkeypatch.setattr(reporting, "LOG_EVERY", 0.0)
+    monkeypatch.setitem(plan.SIDE, "cpu", 64)
+    (tmp_path / "story.txt").write_text(story(), encoding="utf-8")
+    settings = config("elmo", schedule_max_steps=0, schedule_budget="0.5s", run_checkpoint_every="")
+    pretrain(settings, [str(tmp_path / "story.txt")], tmp_path / "run", device=torch.device("cpu"))
+    told = events(tmp_path / "run", "step")
+    assert told and all(event["seconds_left"] == pytest.approx(max(0.5 - event["seconds"], 0.0)) for event in told)

@@ -1,0 +1,162 @@
+"""EpochTrainer of steps: what is told, which epoch is the best, when it ends, and going on where it was cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.errors import RegardError
+from regard.events import Event
+from regard.settings import Precision
+from regard.training import optimizer, trainer
+from regard.training.stopping import Stop
+
+CPU = torch.device("cpu")
+
+
+@dataclass
+class Training:
+    num_epochs: int = 4
+    max_grad_norm: float = 1.0
+    early_stopping_patience: int = 0
+
+
+@dataclass
+class Run:
+    precision: Precision = "fp32"
+    checkpoint_every: str = "2 steps"
+
+
+class Loss(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.line = nn.Linear(3, 1)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"loss": self.line(nn.functional.dropout(x, 0.5)).square().mean()}
+
+
+class Toy(trainer.EpochTrainer):
+    """Three batches an epoch; its scores are given."""
+
+    def __init__(self, scores: Sequence[float], folder: Path | None = None, **options: Any) -> None:
+        self.given, self.events, self.kept = list(scores), list[Event](), list[int]()
+        self.bad = -1
+        loss = Loss()
+        super().__init__(
+            loss,
+            loss,
+            optimizer.build_optimizers(loss, name="adamw", learning_rate=0.1),
+            **{
+                "training": Training(),
+                "run": Run(),
+                "steps_per_epoch": 3,
+                "learning_rate": lambda done: 0.1 * (1 - done),
+                "main_score": "good",
+                "seed": 7,
+                "device": CPU,
+                "folder": folder,
+                "on_event": self.events.append,
+                **options,
+            },
+        )
+
+    def _epoch_batches(self, epoch: int) -> list[list[int]]:
+        return [[epoch, place] for place in range(3)]
+
+    def _inputs(self, group: Sequence[int], number: int) -> dict[str, Any]:
+        assert group == [number // 3, number % 3]
+        return {"x": torch.full((2, 3), float("nan") if number == self.bad else 1.0 + number)}
+
+    def _scores(self, epoch: int) -> dict[str, float]:
+        for done in (1, 2, 3):
+            self.report_evaluation(done, 3)
+        return {"good": self.given[epoch - 1]}
+
+    def _keep_weights(self, epoch: int) -> None:
+        if self.best_epoch == epoch:
+            self.kept.append(epoch)
+
+    def run(self) -> int:
+        self._resume()
+        assert self._train(Stop())
+        return self.step
+
+    def named(self, name: str) -> list[Any]:
+        return [event for event in self.events if event.type == name]
+
+
+def test_steps_and_judgements_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "LOG_EVERY", 0.0)
+    toy = Toy([1.0, 3.0, 2.0, 2.5])
+    assert toy.run() == 12
+    assert [event.step for event in toy.named("step")] == list(range(1, 13))
+    assert toy.named("step")[4].epoch == 2 and toy.named("step")[4].learning_rate == pytest.approx(0.1 * 8 / 12)
+    assert [(one.epoch, one.done, one.total) for one in toy.named("evaluating")][:4] == [
+        (1, 1, 3),
+        (1, 2, 3),
+        (1, 3, 3),
+        (2, 1, 3),
+    ]
+    assert [event.scores["good"] for event in toy.named("evaluation")] == [1.0, 3.0, 2.0, 2.5]
+    assert toy.best_epoch == 2 and toy.kept == [1, 2]
+
+
+def test_little_is_told_of_what_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "LOG_EVERY", 1e9)
+    toy = Toy([1.0] * 4, run=Run(checkpoint_every=""))
+    toy._train(Stop())
+    assert [event.step for event in toy.named("step")] == [3, 6, 9, 12]  # each epoch's last
+    assert {event.done for event in toy.named("evaluating")[1:]} == {3}
+
+
+def test_it_ends_when_no_more_is_hoped_for() -> None:
+    toy = Toy([2.0, 1.0, 1.5, 9.0], training=Training(early_stopping_patience=2))
+    assert toy.run() == 9 and toy.best_epoch == 1
+    last = Toy([2.0, 1.0, 1.5, 0.0], training=Training(early_stopping_patience=2), main_score=None)
+    assert last.run() == 12 and last.best_epoch == 4
+
+
+@pytest.mark.parametrize("after", [1, 2, 3, 5, 11])
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(
+    after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "LOG_EVERY", 0.0)
+    scores = [1.0, 3.0, 2.0, 2.5]
+    whole = Toy(scores)
+    whole._train(Stop())
+    cut, stop = Toy(scores, tmp_path), Stop()
+    record = cut.on_event
+
+    def stopping(event: Event) -> None:
+        record(event)
+        if getattr(event, "step", None) == after:
+            stop.signal = 2
+
+    cut.on_event = stopping
+    assert not cut._train(stop)
+    again = Toy(scores, tmp_path)
+    assert again.run() == 12
+    assert [event.step for event in again.named("resume")] == [after]
+    assert again.history == whole.history and again.best_epoch == 2
+    for name, tensor in whole.model.state_dict().items():
+        assert tensor.equal(again.model.state_dict()[name]), name
+    assert Toy(scores, tmp_path).run() == 12  # it is over: nothing is done
+
+
+def test_a_loss_that_is_no_number_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "LOG_EVERY", 0.0)
+    toy = Toy([1.0] * 4)
+    toy.bad = 4
+    with pytest.raises(
+        RegardError,
+        match=r"diverged: at step 5 the loss is nan.*learning rate 0\.0666667.*Lower training\.learning_rate",
+    ):
+        toy._train(Stop())

@@ -1,0 +1,82 @@
+// The selected box: its code, and the tensors of the sentence.
+import { useMemo } from "preact/hooks";
+import { DataTable, LayerSelect, Select } from "../../components";
+import { range } from "../../format";
+import { setParameters } from "../../route";
+import type { TensorView } from "../../types";
+import { SignedHeatMap } from "./draw";
+import { formatNumber, formatShape, matrixOf, rowTokens, visibleToken, type FigurePayload, type Matrix, type Selection } from "./payload";
+
+const FIRST = 6; // numbers per row
+const WORDS = 5;
+
+export function BoxPanel({ payload, selection }: { payload: FigurePayload; selection: Selection }) {
+  const { box, step, tensor, tensorName, layer, head } = selection;
+  const matrix = useMemo(() => (tensor.words ? null : matrixOf(payload, tensor, head)), [payload, tensor, head]);
+  const weights = Object.entries(step.parameters).map(([name, shape]) => `${name} (${formatShape(shape)})`);
+  return (
+    <section class="figure-panel" aria-labelledby="box">
+      <h2 id="box">
+        {box.title} <span class="muted">{Object.keys(payload.tokens).length > 1 ? `of the ${box.part}` : ""}</span>
+      </h2>
+      <p>{box.about}</p>
+      <div class="choices">
+        <LayerSelect layer={layer} layers={box.steps.length} onSelect={(value) => setParameters({ layer: value })} />
+      </div>
+      <pre tabIndex={0} aria-label="Code of this box">
+        {box.code}
+      </pre>
+      <p class="muted">
+        {weights.length > 0 && `With ${weights.join(", ")}. `}
+        These lines were run on this sentence; they reproduce the model’s numbers up to <span class="figure-number">{step.difference ? step.difference.toExponential(1) : 0}</span>.
+      </p>
+      <div class="choices">
+        <fieldset>
+          <legend>Tensor</legend>
+          {step.tensors.map(([name, index]) => (
+            <button key={name} type="button" aria-pressed={name === tensorName} onClick={() => setParameters({ tensor: name })}>
+              {name} <small>{formatShape(payload.tensors[index]!.shape)}</small>
+            </button>
+          ))}
+        </fieldset>
+        {tensor.shape.length === 3 && <Select label="Head" options={tensor.shape[0]!} value={head} onSelect={(value) => setParameters({ head: value })} />}
+      </div>
+      {matrix && tensor.data !== null && <SignedHeatMap matrix={matrix} label={`Heat map of ${tensorName}, ${formatShape(tensor.shape)}`} />}
+      {matrix && <Numbers matrix={matrix} tensor={tensor} />}
+      {tensor.words && <Words payload={payload} tensor={tensor} isProbability={tensorName === "out" && box.kind === "softmax"} />}
+    </section>
+  );
+}
+
+/** The first numbers of every row; all numbers of a map between tokens. */
+function Numbers({ matrix: { values, width, rows, columns }, tensor }: { matrix: Matrix; tensor: TensorView }) {
+  const count = columns ? width : Math.min(width, FIRST);
+  const more = width > count;
+  const headers = range(count).map((column) => (columns ? visibleToken(columns[column]!) : tensor.values ? "id" : column));
+  const cells = (row: number) => range(count).map((column) => formatNumber(values[row * width + column]!));
+  return (
+    <DataTable
+      class="figure-numbers"
+      label="Numbers"
+      headers={[tensor.rows ? "token" : "row", ...headers, ...(more ? [`… ${width - 1}`] : [])]}
+      rows={rows.map((name, row) => [visibleToken(name), ...cells(row), ...(more ? [`… ${formatNumber(values[(row + 1) * width - 1]!)}`] : [])])}
+    />
+  );
+}
+
+function Words({ payload, tensor, isProbability }: { payload: FigurePayload; tensor: TensorView; isProbability: boolean }) {
+  const tokens = rowTokens(payload, tensor) ?? [];
+  const cell = ([word, value]: readonly [string, number]) => (
+    <>
+      <span class="token">{visibleToken(word)}</span> {isProbability ? `${(100 * value).toFixed(1)}%` : value.toFixed(2)}
+    </>
+  );
+  return (
+    <DataTable
+      class="figure-numbers"
+      label="Most probable words"
+      headers={[tensor.rows === "decoder" ? "after" : "at", ...range(WORDS).map((rank) => `${rank + 1}.`)]}
+      rows={tensor.words!.map((best, row) => [visibleToken(tokens[row] ?? ""), ...best.slice(0, WORDS).map(cell)])}
+    />
+  );
+}

@@ -1,0 +1,178 @@
+// The four sub-steps of encoder-decoder attention with their numbers: encoder states, scores, softmax and weighted states,
+// and the context vector.
+import { useWidth } from "../../canvas";
+import { ScrollRegion, Token } from "../../components";
+import { decimal, largestMagnitude, visible } from "../../format";
+import { setParameters } from "../../route";
+import { STRIP_HEIGHT, VectorStrip } from "../../vector_strip";
+import { describeHeads, type Selection, type StepAttention } from "./payload";
+
+const SUBSTEPS = ["States", "Score", "Softmax and multiply", "Sum"] as const;
+
+interface Props {
+  readonly selection: Selection;
+  readonly attention: StepAttention;
+}
+
+export function AttentionSteps({ selection, attention }: Props) {
+  const { substeps, model, step } = selection;
+  return (
+    <section class="substeps" aria-label="Encoder-decoder attention">
+      <h2>Encoder-decoder attention at time step {step + 1}</h2>
+      <p class="muted">
+        {model.name}: {describeHeads(selection)}
+      </p>
+      <fieldset class="parts">
+        <legend class="muted">Sub-steps up to</legend>
+        <span class="group">
+          {SUBSTEPS.map((name, number) => (
+            <button key={name} type="button" aria-pressed={number + 1 === substeps} onClick={() => setParameters({ sub: number === 3 ? "" : String(number + 1) })}>
+              {number + 1}. {name}
+            </button>
+          ))}
+        </span>
+      </fieldset>
+      <ol class="explanations">
+        {explanations(selection).slice(0, substeps).map((line) => (
+          <li key={line}>{line}</li>
+        ))}
+      </ol>
+      <Numbers selection={selection} attention={attention} />
+    </section>
+  );
+}
+
+function Numbers({ selection, attention }: Props) {
+  const { substeps, dimension, payload, model, mean, heads } = selection;
+  const { states, scores, weights, values, weighted, context, query } = attention;
+  const [stateColumn, stateWidth] = useWidth<HTMLTableCellElement>();
+  const [weightedColumn, weightedWidth] = useWidth<HTMLTableCellElement>();
+  const [largestState, largestValue] = [largestMagnitude(...states), largestMagnitude(...values)];
+  const stripWidth = Math.max(24, stateWidth - 10);
+  const strongest = weights.reduce((best, weight, at) => (weight > weights[best]! ? at : best), 0);
+  const recurrent = model.kind !== "transformer";
+  const name = recurrent ? "h" : "v";
+  const selectable = { marked: dimension, onSelect: (next: number) => setParameters({ d: String(next) }) };
+  const valueStrip = (vector: Float32Array) => <VectorStrip vector={vector} largest={largestValue} width={Math.max(24, weightedWidth - 10)} {...selectable} />;
+  return (
+    <>
+      {query && substeps > 1 && (
+        <p class="query">
+          <span>{queryName(selection)}:</span> <VectorStrip vector={query} largest={largestMagnitude(query)} width={Math.min(420, Math.max(120, stripWidth))} />
+        </p>
+      )}
+      <ScrollRegion label="States, scores, weights and their products">
+        <table class={`attention-steps upto${substeps}`}>
+          <thead>
+            <tr>
+              <th scope="col">source</th>
+              <th scope="col" ref={stateColumn} class="vector">
+                1. state{recurrent ? " h" : ""}
+              </th>
+              {substeps > 1 && <th scope="col">2. score</th>}
+              {substeps > 2 && (
+                <>
+                  <th scope="col" class="soft">3. softmax</th>
+                  <th scope="col" ref={weightedColumn} class="vector">
+                    × {name}
+                  </th>
+                  <th scope="col">{name}[{dimension}]</th>
+                  <th scope="col">× {name}[{dimension}]</th>
+                </>
+              )}
+            </tr>
+          </thead>
+          <tbody>
+            {payload.source.tokens.map((token, at) => (
+              <tr key={at} class={substeps > 2 && at === strongest ? "strong" : ""}>
+                <th scope="row">
+                  <Token text={visible(token)} />
+                </th>
+                <td class="vector">
+                  <VectorStrip vector={states[at]!} largest={largestState} width={stripWidth} {...(recurrent && selectable)} />
+                </td>
+                {substeps > 1 && <td class="number score">{scores ? decimal(scores[at]!) : "–"}</td>}
+                {substeps > 2 && (
+                  <>
+                    <td class="number weight">
+                      <span class="bar" style={{ width: `${100 * weights[at]!}%` }} />
+                      {decimal(weights[at]!)}
+                    </td>
+                    <td class="vector">{valueStrip(weighted[at]!)}</td>
+                    <td class="number value">{decimal(values[at]![dimension]!)}</td>
+                    <td class="number product">{decimal(weighted[at]![dimension]!, 4)}</td>
+                  </>
+                )}
+              </tr>
+            ))}
+          </tbody>
+          {substeps > 3 && (
+            <tfoot>
+              <tr>
+                <th scope="row" colSpan={3}>
+                  4. sum: the context vector
+                </th>
+                <td class="number">{decimal(weights.reduce((a, b) => a + b, 0))}</td>
+                <td class="vector" style={{ height: `${STRIP_HEIGHT + 8}px` }}>
+                  {valueStrip(context)}
+                </td>
+                <td />
+                <td class="number context">{decimal(context[dimension]!, 4)}</td>
+              </tr>
+            </tfoot>
+          )}
+        </table>
+      </ScrollRegion>
+      {substeps > 2 && (
+        <label class="which">
+          <span class="muted">
+            Dimension of the {context.length} whose numbers are written out
+            {mean && ` (this one belongs to head ${heads[Math.floor((dimension * heads.length) / context.length)]} and is multiplied by the weight of that head)`}: press a strip, or
+          </span>
+          <input type="number" name="d" min={0} max={context.length - 1} value={dimension} onInput={(event) => setParameters({ d: event.currentTarget.value })} />
+        </label>
+      )}
+    </>
+  );
+}
+
+const SCORES: Record<string, string> = {
+  "scaled dot": "q · k / √d",
+  dot: "s · h",
+  general: "s · W h",
+  additive: "v · tanh(W s + U h)",
+};
+
+const RECIPES = {
+  luong: "State and context are concatenated and go through a trained layer that predicts the word (Luong’s recipe).",
+  deck: "The context joins the vector of the last word as the input of the cell, whose new state predicts the word (the recipe of the lecture).",
+};
+
+/** What scores the encoder states. */
+export function queryName({ model }: Selection): string {
+  if (model.kind === "transformer") return "The query q, computed from the decoder’s vector at this step";
+  const state = model.recipe === "deck" ? "The decoder’s state s of the previous step" : "The decoder’s state s at this step";
+  return model.score === "additive" ? `${state}, as W s` : state;
+}
+
+/** One explanation per sub-step. */
+export function explanations({ model, payload, mean, attention }: Selection): readonly string[] {
+  const count = payload.source.tokens.length;
+  const states = `The encoder computes a state for each of the ${count} tokens of the source, including its end: vectors of ${attention?.states[0]?.length ?? 0} numbers.`;
+  const width = attention?.context.length ?? 0;
+  if (model.kind !== "transformer")
+    return [
+      `${states} The decoder attends to all of them.`,
+      `Each state h gets a score: ${SCORES[model.score]}.`,
+      "The softmax turns the scores into weights that sum to 1. Each state is multiplied by its weight.",
+      `The sum is the context vector. ${RECIPES[model.recipe ?? "luong"]}`,
+    ];
+  return [
+    `${states} A head computes a key k and a value v from each.`,
+    mean ? "Each head has its own scores: select one to see them." : `Each key gets a score: ${SCORES[model.score]}, here the product times ${model.scale?.toFixed(4)}.`,
+    mean
+      ? "The softmax turns the scores of each head into weights; shown is their mean, which alignments use. Each value is multiplied by the weight of its own head; the heads are next to each other."
+      : "The softmax turns the scores into weights that sum to 1. Each value is multiplied by its weight.",
+    `The sum is the context vector${mean ? `, ${width} numbers of these heads` : ` of this head, ${width} numbers`}. The contexts of all heads are concatenated, multiplied by a matrix and added to the decoder’s vector.`,
+  ];
+}
