@@ -34,7 +34,6 @@ FAILED, BAD_INPUT, INTERRUPTED, TERMINATED, CLOSED_PIPE = 1, 2, 130, 143, 141
 def verbs() -> list[Register]:
     """The commands of `regard`, in the order of the help page. Their files import torch inside functions only."""
     from regard.cli import (
-        cost,
         lesson,
         models,
         predict,
@@ -49,7 +48,6 @@ def verbs() -> list[Register]:
         tour.register,
         lesson.register,
         *verb_commands(),
-        cost.register,
         pretrain.register,
         train.register,
         predict.register,
