@@ -33,7 +33,7 @@ def probe(tiny_bert_folder: Path) -> Probe:
 
 def of_classes(tiny_bert_folder: Path, *labels: str, several: bool = False) -> Probe:
     encoder, tokenizer = regard.load(tiny_bert_folder)
-    task = TextClassification(labels, several=several)
+    task = TextClassification(labels, multi_label=several)
     torch.manual_seed(1)
     return task_probe(FineTunedModel(task, EncoderWithHead.from_encoder(encoder, task).eval(), tokenizer, 64), TEXT)
 
