@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import sacrebleu
 
-from regard.cli import train, train_translate, translate
+from regard.cli import train, train_translate
 from regard.cli.app import run
 from regard.cli.train_translate import spread
 
@@ -51,8 +51,7 @@ QUICK = [
 
 @pytest.fixture
 def call(one_thread: None) -> Call:
-    registers = [train.register, translate.register]
-    return lambda *arguments: run([str(argument) for argument in arguments], registers=registers)
+    return lambda *arguments: run([str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +205,7 @@ def test_several_translations(call: Call, trained: dict[str, Path], files: Path,
     texts = json.loads(capsys.readouterr().out)["texts"]
     assert [one["text"] for one in texts[0]["translations"]] == [rows[0][2], rows[1][2]]
     assert call("translate", trained["lstm"], files / "input.txt", "--beam", 2, "--nbest", 3) == 2
-    assert "3 hypotheses are asked of a beam of width 2" in capsys.readouterr().err
+    assert "num_return_sequences is 3" in capsys.readouterr().err
 
 
 def test_alignments(call: Call, trained: dict[str, Path], files: Path, tmp_path: Path, capsys: Captured) -> None:

@@ -19,7 +19,7 @@ from regard.lessons.lesson_page import (
 )
 from regard.lessons.reverse import Accuracy
 from regard.lessons.six_words import Decoding, Lesson, Pair
-from tests.render.shown import blocks_of, payload_of
+from tests.render.page_data import blocks_of, payload_of
 
 SETTING = Setting(steps=3, features=5, units=6, train_size=60, test_size=12, epochs=2, seed=7)
 

@@ -7,7 +7,7 @@ import torch
 
 from regard.lessons.reverse import Accuracy, Dataset, Measures, create_dataset
 from regard.lessons.tour import Run, tell, tour_page
-from tests.render.shown import blocks_of
+from tests.render.page_data import blocks_of
 
 
 @pytest.fixture

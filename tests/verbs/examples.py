@@ -62,8 +62,11 @@ EXAMPLES: dict[str, Example] = {
     #
     # train:
     #
-    # translate:
-    #
+    "translate": Example(
+        {"model": "TRANSLATOR", "source": "the dog sees a cat", "num_beams": 2, "num_return_sequences": 2},
+        {"model": "TRANSLATOR", "source": "the dog sees", "num_beams": 2, "num_return_sequences": 3},
+        "num_return_sequences is 3",
+    ),
     # evaluate:
     #
     # predict:

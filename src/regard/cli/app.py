@@ -44,7 +44,6 @@ def verbs() -> list[Register]:
         studio,
         tour,
         train,
-        translate,
     )
 
     return [
@@ -55,7 +54,6 @@ def verbs() -> list[Register]:
         cost.register,
         pretrain.register,
         train.register,
-        translate.register,
         evaluate.register,
         predict.register,
         doctor.register,
