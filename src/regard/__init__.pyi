@@ -36,6 +36,7 @@ from regard.interpret.heads.census import HeadCensus
 from regard.interpret.masked_lm.comparison import CompareResult
 from regard.interpret.probes.feature_walk import FeatureWalk
 from regard.interpret.probes.layers import LayersResult
+from regard.training.cost import CostEstimate
 
 _Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
 
@@ -152,6 +153,18 @@ def benchmark(
     on_event: Callable[[Event], object] | None = None,
 ) -> BenchmarkResult:
     """Rank endings by their likelihood: lambada, hellaswag, piqa or winogrande, next to the lectures' table."""
+
+def cost(
+    model: str,
+    *,
+    tokens: str,
+    gpu: Literal['v100', 'a100', 'h100', 'h200'] = 'v100',
+    price: float | None = None,
+    utilization: float = 0.3,
+    length: int | None = None,
+    on_event: Callable[[Event], object] | None = None,
+) -> CostEstimate:
+    """Estimate what training takes: parameters, FLOPs, GPU hours, and money if a price is given."""
 
 def translate(
     model: _Model,

@@ -56,8 +56,7 @@ EXAMPLES: dict[str, Example] = {
         {"task": "lambada", "data": "PASSAGES", "model": "MODEL"},
         "a benchmark needs a model that predicts the next token",
     ),
-    # cost:
-    #
+    "cost": Example({"model": "gpt3", "tokens": "300B"}, {"model": "gpt9", "tokens": "1B"}, "no known model"),
     # pretrain:
     #
     # train:

@@ -25,6 +25,7 @@ from regard.inference.masked_lm import BATCH_TOKENS
 from regard.interpret.attribution.probe import Probe, ProbedModel, probe_modes
 from regard.models import Bert, Gpt
 from regard.nn import Site, ablate_heads, record
+from regard.nn.context import Context
 from regard.nn.masks import select_rows
 from regard.render.drawing import Drawing
 from regard.render.result import Result, Table, round_floats
@@ -393,9 +394,9 @@ def skip_layers(encoder: Bert | Gpt, layers: Collection[int]) -> Iterator[None]:
     def return_input(module: object, inputs: tuple[Any, ...], options: dict[str, Any], output: Tensor) -> Tensor:
         if threading.get_ident() != thread:
             return output
-        rows = options.get("rows")
-        x: Tensor = inputs[0]
-        return x if rows is None else select_rows(x, rows)
+        x, rows = inputs[0], Context.of(inputs[1]).rows
+        kept: Tensor = x if rows is None else select_rows(x, rows)
+        return kept
 
     with ExitStack() as hooks:
         for layer in layers:
