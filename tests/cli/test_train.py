@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.cli import evaluate, predict, train
-from regard.cli.app import run
+from regard.cli import predict, train
+from regard.cli.app import run, verb_commands
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
@@ -21,7 +21,7 @@ REVIEWS = [("the film is good", "pos"), ("it was dull", "neg"), ("we love it", "
 
 @pytest.fixture
 def call(one_thread: None) -> Call:
-    registers = [train.register, evaluate.register, predict.register]
+    registers = [train.register, predict.register, *verb_commands()]
     return lambda *arguments: run([str(argument) for argument in arguments], registers=registers)
 
 
@@ -118,7 +118,7 @@ def test_predict_reads_a_text_a_file_and_standard_input(
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == found[2]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(table.read_bytes()), encoding="utf-8"))
     assert call("predict", tuned, "-", "--device", "cpu") == 2
-    assert "with --columns" in capsys.readouterr().err
+    assert "select the text with --columns" in capsys.readouterr().err
     assert call("predict", tuned, texts[0], "--device", "cpu") == 0
     alone = json.loads(capsys.readouterr().out)
     assert alone["probabilities"] == pytest.approx(found[0][0]["probabilities"], abs=1e-6)

@@ -57,8 +57,8 @@ def _pretrained_payload(studio: Studio, model: str, text: str, why: str) -> dict
         "view": "faithfulness",
         "model": None,
         "texts": [text],
-        "asked": {"label": None, "layer": None, "head": None},
-        "grounds": None,
+        "request": {"label": None, "layer": None, "head": None},
+        "evidence": None,
         "verdict": None,
         "notes": [
             f"{model} is pretrained and not fine-tuned for a task: it has no classes, so there is no verdict.",
