@@ -22,7 +22,7 @@ from urllib.parse import urlencode
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from regard.known import builtins
+from regard.known import builtin_names
 from regard.server.app import create_app
 from regard.server.model_registry import ModelKind, ModelRegistry
 from regard.server.serve import HOST, create_server, listen
@@ -85,7 +85,7 @@ def main() -> None:
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
         sys.exit("error: Chromium is not installed (Debian: apt-get install chromium)")
-    registry = ModelRegistry(list(dict.fromkeys([*builtins(), *options.model])))
+    registry = ModelRegistry(list(dict.fromkeys([*builtin_names(), *options.model])))
     registry.start().join()
     if failed := [entry.error for entry in registry.entries.values() if entry.state != "ready"]:
         sys.exit(f"error: {failed[0]}")

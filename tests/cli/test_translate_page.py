@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from regard.cli import translate
 from regard.cli.app import run
 from regard.data.translation_pairs import TranslationPair
 from regard.inference.generation.beam_search import Beam
@@ -45,7 +44,7 @@ def built(page_built: None) -> None:
 
 
 def call(*arguments: object) -> int:
-    return run(["translate", *map(str, arguments)], registers=[translate.register])
+    return run(["translate", *map(str, arguments)])
 
 
 def payload_of(path: Path) -> dict[str, Any]:

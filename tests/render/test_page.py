@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from regard.render.page import Block, figures, heat_map, line_chart, page, paragraph, section, table
-from tests.render.shown import blocks_of, payload_of
+from tests.render.page_data import blocks_of, payload_of
 
 HOSTILE = "</script><script>alert('1')</script><!--\"&\x00\ud800"
 

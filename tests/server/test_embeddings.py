@@ -12,14 +12,11 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from regard.interpret.embeddings.contexts import contexts
-from regard.interpret.probes.walk import walk
 
-from regard.data.examples import TextExample
+import regard
 from regard.errors import InputError
-from regard.interpret.embeddings.sentence_map import sentence_map
 from regard.server.model_registry import ModelRegistry
-from regard.server.routes_embeddings import ROOM, sentences
+from regard.server.routes_embeddings import MAX_CHARACTERS, sentences
 from regard.server.studio import Studio
 
 pytest.importorskip("playwright")
@@ -50,19 +47,19 @@ def test_one_word_in_many_texts(page: Page, studio: str) -> None:
     page.locator("textarea[name=texts]").fill("\n".join(TRAINS))
     page.get_by_role("button", name="Show", exact=True).click()
     expect(page.locator(".contexts li")).to_have_count(4)
-    found = contexts(MODEL, "train", TRAINS, device="cpu")
-    last = len(found.planes) - 1
+    found = regard.senses("train", TRAINS, model=[MODEL], device="cpu")
+    planes, similarity = found.contexts[MODEL].planes, np.array(found.similarity[MODEL])
     assert [mark.inner_text() for mark in page.locator(".contexts mark").all()] == ["train"] * 4
     assert page.locator(".contexts li").nth(3).inner_text().startswith("😀 <b>train</b> & 'run'")
-    assert np.allclose(np.array(table(page, ".cosines"), dtype=float), found.similarity[last], atol=0.00051)
+    assert np.allclose(np.array(table(page, ".cosines"), dtype=float), similarity[-1], atol=0.00051)
     page.locator(".layers button").nth(2).click()
     assert "layer=2" in page.url
-    assert np.allclose(np.array(table(page, ".cosines"), dtype=float), found.similarity[2], atol=0.00051)
-    kept = 100 * found.planes[2].explained.sum()
+    assert np.allclose(np.array(table(page, ".cosines"), dtype=float), similarity[2], atol=0.00051)
+    kept = 100 * sum(planes[2].explained)
     expect(page.get_by_role("heading", name=f"Layer 2: this plane keeps {kept:.1f}%")).to_be_visible()
     page.keyboard.press("ArrowRight")
     assert "layer=3" in page.url
-    off = found.similarity[3][~np.eye(4, dtype=bool)].mean()
+    off = similarity[3][~np.eye(4, dtype=bool)].mean()
     assert f"cosine {off:.3f}" in page.locator(".layers button").nth(3).inner_text()
 
 
@@ -75,17 +72,16 @@ def test_a_word_that_is_not_there_is_told(browser: Browser, studio: str) -> None
 
 def test_the_map_and_its_neighbours(page: Page, studio: str) -> None:
     typed = "\n".join(f"{line} | {label}" for line, label in zip(LINES, LABELS, strict=True))
-    open_at(page, studio, "map", texts=typed, neighbours="3", at="2")
-    examples = [TextExample(line, label=label) for line, label in zip(LINES, LABELS, strict=True)]
-    found = sentence_map(MODEL, examples, count=3, device="cpu")
+    open_at(page, studio, "map", texts=typed, neighbors="3", at="2")
+    found = regard.sentence_map(list(zip(LINES, LABELS, strict=True)), model=MODEL, neighbors=3, device="cpu")
     rows = table(page, ".neighbors", "th, td")
-    near = found.neighbours
-    assert [row[1] for row in rows] == [f"{LINES[place]} [{LABELS[place]}]" for place in near.places[2]]
-    assert np.allclose([float(row[0]) for row in rows], near.cosines[2], atol=0.00051)
-    expect(page.get_by_text(f"The plane keeps {100 * found.plane.explained.sum():.1f}%")).to_be_visible()
+    near = found.sentences[2].neighbors
+    assert [row[1] for row in rows] == [f"{LINES[one.index]} [{LABELS[one.index]}]" for one in near]
+    assert np.allclose([float(row[0]) for row in rows], [one.cosine for one in near], atol=0.00051)
+    expect(page.get_by_text(f"The plane keeps {100 * sum(found.explained):.1f}%")).to_be_visible()
     assert page.locator(".legend li").all_inner_texts() == ["● food", "▲ sport", "■ music"]
     page.locator(".neighbors button").first.click()
-    assert page.locator(".selected").inner_text() == f"{LINES[near.places[2][0]]} [{LABELS[near.places[2][0]]}]"
+    assert page.locator(".selected").inner_text() == f"{LINES[near[0].index]} [{LABELS[near[0].index]}]"
     page.get_by_label("Find").fill("SOUP")
     expect(page.get_by_text("2 found")).to_be_visible()
 
@@ -93,14 +89,15 @@ def test_the_map_and_its_neighbours(page: Page, studio: str) -> None:
 def test_pointing_at_the_map(page: Page, studio: str) -> None:
     """The outermost points lie where the layout says: in the middle of the box, with one scale for both axes."""
     open_at(page, studio, "map", texts="\n".join(LINES))
-    found = sentence_map(MODEL, [TextExample(line) for line in LINES], device="cpu")
+    found = regard.sentence_map([(line, None) for line in LINES], model=MODEL, device="cpu")
+    points = np.array([one.point for one in found.sentences])
     page.locator(".plane").scroll_into_view_if_needed()
     box = page.locator(".plane canvas[role=img]").bounding_box()
     assert box is not None
-    low, high = found.plane.points.min(0), found.plane.points.max(0)
+    low, high = points.min(0), points.max(0)
     scale = min((box["width"] - 68) / (high - low)[0], (box["height"] - 68) / (high - low)[1])
     for place in (0, 3, 4):
-        dx, dy = (found.plane.points[place] - (low + high) / 2) * scale
+        dx, dy = (points[place] - (low + high) / 2) * scale
         page.mouse.move(box["x"] + box["width"] / 2 + dx + 2, box["y"] + box["height"] / 2 - dy - 2)
         expect(page.locator(".tip")).to_have_text(LINES[place])
     page.mouse.down()
@@ -110,7 +107,7 @@ def test_pointing_at_the_map(page: Page, studio: str) -> None:
 
 
 def test_a_file_of_the_users(page: Page, studio: str, tmp_path: Path) -> None:
-    """What does not fit is drawn by lot in the browser; the header stays."""
+    """What does not fit is sampled at random in the browser; the header stays."""
     path = tmp_path / "large.tsv"
     lines = [f"a {'good' if n % 2 else 'bad'} film, number {n} {'so ' * 30}\t{n % 2}" for n in range(4000)]
     path.write_text("\n".join(["sentence\tlabel", *lines]), encoding="utf-8")
@@ -121,7 +118,7 @@ def test_a_file_of_the_users(page: Page, studio: str, tmp_path: Path) -> None:
     assert payload["total"] < 4000 and len(payload["examples"]) == 500
     assert set(payload["counts"]) == {"0", "1"}
     assert {text + "\t" + label for text, label in payload["examples"]} <= set(lines)
-    told = f"500 of {payload['total']:,} texts were drawn by lot (seed 0); {payload['total'] - 500:,} are left out"
+    told = f"500 of {payload['total']:,} texts were sampled at random (seed 0); {payload['total'] - 500:,} are left out"
     expect(page.get_by_text(told)).to_be_visible()
     expect(page.get_by_text(f"{payload['total'] + 1:,} of 4,001 lines were sampled at random")).to_be_visible()
 
@@ -130,8 +127,7 @@ def test_the_walk_step_by_step(page: Page, studio: str) -> None:
     labels = [text.split()[1] for text in FILMS]
     typed = "\n".join(f"{text} | {label}" for text, label in zip(FILMS, labels, strict=True))
     open_at(page, studio, "features", texts=typed, pooling="cls", layer="-1")
-    examples = [TextExample(text, label=label) for text, label in zip(FILMS, labels, strict=True)]
-    found = walk(MODEL, examples, as_in_deck=True, device="cpu")
+    found = regard.features(data=list(zip(FILMS, labels, strict=True)), model=MODEL, device="cpu")
     assert found.unmasked is not None
     assert table(page, ".pipeline", "th, td") == [
         [text, label] for text, label in zip(FILMS[:5], labels[:5], strict=True)
@@ -179,9 +175,12 @@ def test_files_to_keep(page: Page, studio: str, tmp_path: Path, view: str, param
     assert len(rows) == {"senses": 4, "map": 5, "features": 16}[view]
     if view == "map":
         assert [row["label"] for row in rows] == LABELS
-        found = sentence_map(MODEL, [TextExample(line) for line in LINES], device="cpu")
-        assert np.allclose([float(row["cosine_1"]) for row in rows], found.neighbours.cosines[:, 0], atol=2e-6)
-        assert [int(row["neighbour_1"]) - 1 for row in rows] == found.neighbours.places[:, 0].tolist()
+        first = [
+            one.neighbors[0]
+            for one in regard.sentence_map([(line, None) for line in LINES], model=MODEL, device="cpu").sentences
+        ]
+        assert np.allclose([float(row["cosine_1"]) for row in rows], [one.cosine for one in first], atol=2e-6)
+        assert [int(row["neighbor_1"]) - 1 for row in rows] == [one.index for one in first]
     picture = kept("SVG")
     assert picture.startswith("<svg") and "<b>" not in picture and "<i>" not in picture
     assert int(kept("PNG")) > 3000
@@ -229,10 +228,10 @@ def test_it_is_accessible_and_fits(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"texts": "x" * (ROOM + 1)}, "at most 300,000.*regard map FILE"),
-        ({"texts": "a\nb", "neighbours": "many"}, "a whole number from 1 to 50, got 'many'"),
-        ({"texts": 3}, "'texts' must be a text, got int"),
-        ({"texts": " "}, "'texts' is empty"),
+        ({"texts": "x" * (MAX_CHARACTERS + 1)}, "at most 300,000"),
+        ({"texts": "a\nb", "neighbors": "many"}, "neighbors is 'many'"),
+        ({"texts": 3}, "texts is 3"),
+        ({"texts": " "}, "texts|empty"),
     ],
 )
 def test_bad_arguments(arguments: dict[str, object], said: str) -> None:

@@ -294,7 +294,7 @@ def test_evidence_is_the_librarys(page: Page, client: TestClient, address: str, 
     for column, values in enumerate(wanted):
         shown = [float(row[column].replace(MINUS, "-")) for row in rows]
         assert shown == pytest.approx(values, abs=6e-4)
-    page.get_by_label("Attention of").select_option("all layers joined")
+    page.get_by_label("Attention of").select_option("all layers (rollout)")
     shown = [float(row.locator("td").nth(2).inner_text()) for row in page.locator(".strip-table tbody tr").all()]
     assert shown == pytest.approx(evidence["rollout"], abs=6e-4)
     page.get_by_role("link", name="All heads of this text").click()
@@ -355,7 +355,7 @@ def test_a_model_is_trained_on_the_page(
     page: Page, address: str, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("regard.training.epochs.LOG_EVERY", 0.0)
+    monkeypatch.setattr("regard.training.epoch_trainer.LOG_EVERY", 0.0)
     lines = [f"the film number {number} is {('bad', 'good')[number % 2]}\t{number % 2}\n" for number in range(80)]
     open_at(page, address, model=folders["plain"], text="a good film")
     expect(page.get_by_text("not tuned for a task")).to_be_visible()

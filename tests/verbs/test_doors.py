@@ -8,15 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from regard.training.translation.build import new_model
 from starlette.testclient import TestClient
 
 import regard
 from regard.cli.app import run
+from regard.data.translation_pairs import TranslationPair
 from regard.errors import InputError
+from regard.inference.translation import Translator
+from regard.inference.translation.alignment import default_alignment_heads
+from regard.inference.translation.folder import save_translator
+from regard.inference.translation.subwords import train_subwords
 from regard.render.result import Result
 from regard.server.model_registry import ModelRegistry
 from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
+from regard.training.translation.config import TranslatorSection
 from regard.verbs import FUNCTIONS, VERBS, find
 from regard.verbs.base import cli_of, flag_of
 from tests.inference.folders import tiny_gpt
@@ -32,13 +39,26 @@ def places(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     """What the placeholders in the examples stand for."""
     classifier = tmp_path_factory.mktemp("classifier") / "task"
     save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3), classifier)
+    translator = tmp_path_factory.mktemp("translator") / "model"
+    subwords = train_subwords(
+        [TranslationPair("the dog sees a cat", "der Hund sieht eine Katze")] * 4, size=264, joint=True
+    )
+    section = TranslatorSection(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    network = new_model(section, subwords, seed=0).eval()
+    save_translator(Translator(network, subwords, default_alignment_heads(network)), translator)
     gpt = tiny_gpt(tmp_path_factory.mktemp("gpt"))
     passages = tmp_path_factory.mktemp("data") / "passages.txt"
     passages.write_text("the film was good\nthey love the day\n", encoding="utf-8")
     tagged = passages.with_name("tagged.conll")
     tagged.write_text("the O\nwater B-X\n\na O\nfilm B-X\nday O\n" * 2, encoding="utf-8")
-    folders = {"MODEL": tiny_bert_folder, "CLASSIFIER": classifier, "GPT": gpt}
-    return {name: str(path) for name, path in {**folders, "PASSAGES": passages, "TAGGED": tagged}.items()}
+    labeled = passages.with_name("labeled.tsv")
+    rows = "".join(f"the good film {n}\tpositive\na bad day {n}\tnegative\n" for n in range(12))
+    labeled.write_text("text\tlabel\n" + rows, encoding="utf-8")
+    folders = {"MODEL": tiny_bert_folder, "CLASSIFIER": classifier, "GPT": gpt, "TRANSLATOR": translator}
+    return {
+        name: str(path)
+        for name, path in {**folders, "PASSAGES": passages, "TAGGED": tagged, "LABELED": labeled}.items()
+    }
 
 
 @pytest.fixture(scope="session")

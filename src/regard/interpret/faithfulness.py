@@ -197,15 +197,14 @@ class FaithfulnessResult(Result):
     def view_data(self) -> dict[str, object]:
         """The page shows tokens as text, and the meaning of each test."""
         document: dict[str, Any] = round_floats(self.to_dict())
-        model = document["model"]
-        evidence = ("probability", "token", "layer", "head", "special", "weights", "gradient", "integrated")
+        fields = ("probability", "token", "layer", "head", "special", "weights", "gradient", "integrated")
         return {
-            "model": {**model, "depth": model["num_layers"], "heads": model["num_heads"]},
+            "model": document["model"],
             "texts": document["texts"],
-            "asked": {"label": self._requested_label, "layer": self.layer, "head": self.head},
-            "grounds": {
-                **{key: document[key] for key in evidence},
-                "place": self.target,
+            "request": {"label": self._requested_label, "layer": self.layer, "head": self.head},
+            "evidence": {
+                **{key: document[key] for key in fields},
+                "target": self.target,
                 "label": self._label_text,
                 "tokens": list(self._texts),
             },
@@ -227,7 +226,7 @@ class FaithfulnessResult(Result):
             "decisive": PERMUTED,
             "seed": self.seed,
             "checks": [
-                {**one, "done": meaning.method, "means": meaning.passed if one["passed"] else meaning.failed}
+                {**one, "method": meaning.method, "means": meaning.passed if one["passed"] else meaning.failed}
                 for one in checks
                 for meaning in [by_name[one["name"]]]
             ],
@@ -263,10 +262,10 @@ def measure_faithfulness(
     classifies = probe.task in ("classify", "pair") and len(probe.outputs) > 1
     index = None if label is None else probe.output_index(label)
     with probe.evaluation_mode():
-        shown = attention_map(probe, layer=layer, head=head)
-        if classifies and len(shown.words) < MIN_WORDS:
+        attention = attention_map(probe, layer=layer, head=head)
+        if classifies and len(attention.words) < MIN_WORDS:
             raise InputError(
-                f"the text has {len(shown.words)} tokens that are not special; the tests need {MIN_WORDS} or more"
+                f"the text has {len(attention.words)} tokens that are not special; the tests need {MIN_WORDS} or more"
             )
         logits = probe.logits()[:, 0]
         ranked = probe.probabilities(logits)[0].argsort(descending=True).tolist()
@@ -278,7 +277,7 @@ def measure_faithfulness(
     if classifies:
         with probe.evaluation_mode():
             generator = torch.Generator().manual_seed(seed)
-            checks = _FaithfulnessTests(shown, logits, index, other, generator).run(gradient)
+            checks = _FaithfulnessTests(attention, logits, index, other, generator).run(gradient)
     verdict = _verdict(checks) if classifies else None
     result = FaithfulnessResult(
         model=probe.describe(),
@@ -289,13 +288,13 @@ def measure_faithfulness(
         probability=probe.probabilities(logits)[0, index].item(),
         other=probe.outputs[other] if classifies else None,
         target=probe.targets[0],
-        token=shown.position,
-        layer=shown.layer,
-        head=shown.head,
+        token=attention.position,
+        layer=attention.layer,
+        head=attention.head,
         tokens=probe.tokens,
         special=probe.special,
-        weights=tuple(shown.weights.tolist()),
-        special_weight=(shown.weights.sum() - shown.weights[shown.words].sum()).item(),
+        weights=tuple(attention.weights.tolist()),
+        special_weight=(attention.weights.sum() - attention.weights[attention.words].sum()).item(),
         checks=checks,
         gradient=gradient,
         integrated=integrated_gradients(probe, output=name),
@@ -318,14 +317,14 @@ def _verdict(checks: tuple[FaithfulnessCheck, ...]) -> Verdict:
 class _FaithfulnessTests:
     """The six tests of one map; `logits` (1, O) are the prediction for the whole text."""
 
-    shown: AttentionMap
+    attention: AttentionMap
     logits: Tensor
     label: int
     other: int
     generator: torch.Generator
 
     def run(self, gradient: Attribution) -> tuple[FaithfulnessCheck, ...]:
-        weights = self.shown.weights[self.shown.words]
+        weights = self.attention.weights[self.attention.words]
         flat = bool(weights.max() - weights.min() <= FLAT * weights.mean())
         return (
             self._class_swap(flat),
@@ -337,15 +336,15 @@ class _FaithfulnessTests:
 
     def _class_swap(self, flat: bool) -> FaithfulnessCheck:
         """Words are removed one by one: do the label's log-odds follow the map better than the other label's?"""
-        odds = self._log_odds(self.logits) - self._log_odds(self.shown.remove(self.shown.words[:, None]))
-        weights = self.shown.weights[self.shown.words].tolist()
+        odds = self._log_odds(self.logits) - self._log_odds(self.attention.remove(self.attention.words[:, None]))
+        weights = self.attention.weights[self.attention.words].tolist()
         own, other = (value_scores(weights, odds[:, n].tolist())["pearson"] / 100 for n in (self.label, self.other))
         value = None if flat else own - other
         return FaithfulnessCheck.of("class swap", value, MIN_CORRELATION_MARGIN, label=own, other=other)
 
     def _permuted(self) -> FaithfulnessCheck:
-        changes = self._change(self.shown.permute(DRAWS, self.generator))
-        median, uniform = changes.median().item(), self._change(self.shown.flatten()).item()
+        changes = self._change(self.attention.permute(DRAWS, self.generator))
+        median, uniform = changes.median().item(), self._change(self.attention.flatten()).item()
         numbers = {"median": median, "largest": changes.max().item(), "uniform": uniform}
         return FaithfulnessCheck.of(PERMUTED, median, MIN_CHANGE, **numbers)
 
@@ -354,14 +353,14 @@ class _FaithfulnessTests:
         order = self._order()
         count = _count(TOP_FRACTION, len(order))
         others = order[count:][self._rankings(len(order) - count)[:, :count]]
-        top = self._change(self.shown.zero_values(order[None, :count])).item()
-        random = self._change(self.shown.zero_values(others)).mean().item()
+        top = self._change(self.attention.zero_values(order[None, :count])).item()
+        random = self._change(self.attention.zero_values(others)).mean().item()
         value = None if flat else top - random
         return FaithfulnessCheck.of("zeroed values", value, MIN_CHANGE, pointed=top, others=random)
 
     def _gradient_correlation(self, flat: bool, gradient: Attribution) -> FaithfulnessCheck:
-        weights = self.shown.weights[self.shown.words].cpu().numpy()
-        sizes = np.abs([gradient.scores[position] for position in self.shown.words.tolist()])
+        weights = self.attention.weights[self.attention.words].cpu().numpy()
+        sizes = np.abs([gradient.scores[position] for position in self.attention.words.tolist()])
         tau = kendall_tau_b(weights, sizes)
         spearman = value_scores(weights.tolist(), sizes.tolist())["spearman"] / 100
         value = None if flat else tau
@@ -369,13 +368,13 @@ class _FaithfulnessTests:
 
     def _removals(self, flat: bool) -> tuple[FaithfulnessCheck, FaithfulnessCheck]:
         """Comprehensiveness and sufficiency of the map's ranking, compared with those of random rankings."""
-        rankings = torch.cat([self._order()[None], self.shown.words[self._rankings(len(self.shown.words))]])
+        rankings = torch.cat([self._order()[None], self.attention.words[self._rankings(len(self.attention.words))]])
         whole = self._probability(self.logits)
         drops, losses = [], []
         for fraction in FRACTIONS:
             positions = rankings[:, : _count(fraction, rankings.shape[1])]
-            drops.append(whole - self._probability(self.shown.remove(positions)))
-            losses.append(whole - self._probability(self.shown.keep_only(positions)))
+            drops.append(whole - self._probability(self.attention.remove(positions)))
+            losses.append(whole - self._probability(self.attention.keep_only(positions)))
         checks = []
         for name, parts, sign in (("comprehensiveness", drops, 1), ("sufficiency", losses, -1)):
             mean = torch.stack(parts).mean(0)
@@ -386,22 +385,22 @@ class _FaithfulnessTests:
 
     def _order(self) -> Tensor:
         """The positions of the words, the highest weight first."""
-        return self.shown.words[self.shown.weights[self.shown.words].argsort(descending=True, stable=True)]
+        return self.attention.words[self.attention.weights[self.attention.words].argsort(descending=True, stable=True)]
 
     def _rankings(self, count: int) -> Tensor:
         """(DRAWS, count): random orders of the indices below `count`."""
-        return torch.rand(DRAWS, count, generator=self.generator).argsort(-1).to(self.shown.words.device)
+        return torch.rand(DRAWS, count, generator=self.generator).argsort(-1).to(self.attention.words.device)
 
     def _change(self, logits: Tensor) -> Tensor:
-        return output_distance(self.shown.probe, self.logits, logits)
+        return output_distance(self.attention.probe, self.logits, logits)
 
     def _probability(self, logits: Tensor) -> Tensor:
-        return self.shown.probe.probabilities(logits)[:, self.label]
+        return self.attention.probe.probabilities(logits)[:, self.label]
 
     def _log_odds(self, logits: Tensor) -> Tensor:
         """The log-odds of each label against all others; for multi-label outputs these are the logits."""
         logits = logits.double()
-        if self.shown.probe.kind == "several":
+        if self.attention.probe.kind == "several":
             return logits
         same = torch.eye(logits.shape[-1], dtype=torch.bool, device=logits.device)
         rest = logits[:, None, :].expand(-1, len(same), -1).masked_fill(same, -torch.inf)

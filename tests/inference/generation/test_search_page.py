@@ -14,7 +14,7 @@ from regard.inference.generation.search_page import search_page, search_payload
 from regard.inference.generation.text_generator import TextGenerator
 from regard.inference.generation.trace import TraceDocument
 from tests.inference.generation.models import Chain
-from tests.render.shown import payload_of
+from tests.render.page_data import payload_of
 
 PROMPTS = torch.tensor([[1, 2], [3, 1]])
 NASTY = ["<end>", "</script><script>alert(1)</script>", "a&b", '"', "\n", "\x1b", " ", "é", "\ud800"]

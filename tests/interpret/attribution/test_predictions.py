@@ -96,7 +96,7 @@ def test_given_predictions_are_shown_as_they_are(solved: Any) -> None:
     assert [one["prediction"] for one in payload["predictions"]] == told
     assert payload["notes"] == ["a note"]
     assert payload["cli"] == "regard predict --page page.html DIR 'file name.tsv'"
-    assert "new_examples(solved.task.name, 'file name.tsv', table=TableOptions(" in payload["python"]
+    assert "new_examples(fine_tuned.task.name, 'file name.tsv', table=TableOptions(" in payload["python"]
     assert len(done) == 2
 
 

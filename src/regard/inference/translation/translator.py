@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,11 +19,12 @@ from regard.inference.translation.alignment import Alignment, AlignmentHeads, al
 from regard.inference.translation.model import TranslationModel
 from regard.inference.translation.subwords import Subwords
 from regard.nn import Padded
+from regard.render.result import Result
 
 if TYPE_CHECKING:
     from regard.inference.generation.trace import Trace
 
-__all__ = ["Translation", "Translator"]
+__all__ = ["TranslatedText", "Translation", "TranslationResult", "Translator"]
 
 BUDGET = 8192  # tokens of a batch, beams counted
 
@@ -40,6 +41,42 @@ class Translation:
     log_probability: float
     score: float
     finished: bool
+
+
+@dataclass(frozen=True)
+class TranslatedText:
+    """A text and its translations, best first."""
+
+    source: str
+    translations: list[Translation]
+
+    def lines(self, number: int, *, several: bool) -> str:
+        """One line per translation; with `several`, after the number of the text and the score."""
+        # A line feed inside a translation would end its line.
+        texts = [
+            " ".join(one.text.split("\n")).encode("utf-8", "backslashreplace").decode() for one in self.translations
+        ]
+        scores = [f"{number}\t{one.score:.4f}\t" if several else "" for one in self.translations]
+        return "".join(f"{score}{text}\n" for score, text in zip(scores, texts, strict=True))
+
+
+class TranslationResult(Result):
+    """The translations of all texts and, if there were references, their BLEU scores."""
+
+    model: str
+    texts: list[TranslatedText]
+    bleu: dict[str, float | str] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        document = self.model_dump(mode="json", exclude_none=True)
+        for text in document["texts"]:
+            for one in text["translations"]:
+                del one["ids"]
+        return document
+
+    def to_text(self) -> str:
+        several = any(len(one.translations) > 1 for one in self.texts)
+        return "".join(one.lines(number, several=several) for number, one in enumerate(self.texts)).rstrip("\n")
 
 
 @dataclass(frozen=True, eq=False)

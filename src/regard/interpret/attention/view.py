@@ -14,7 +14,6 @@ vectors even where they fit: a weight of 1/512 is half a step.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,13 +23,13 @@ from pydantic import BaseModel
 from regard.errors import InputError
 from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, Floats, MapKind
 from regard.interpret.attention.rollout import MAX_FLOW_TOKENS, flow, rollout
+from regard.render.page_arrays import MAX_FLOAT16, base64_size, encode_array, encode_float16
 from regard.render.png import data_uri
 
 __all__ = ["MIN_TOKENS", "AttentionView", "MapView", "attention_view", "max_tokens_on_page"]
 
 PREFERRED_SIZE = 9_000_000  # characters of base64, of the 10 MB that a page should have
 MAX_SIZE = 15_000_000  # of the 16 MB
-MAX_FLOAT16 = 65504.0
 MIN_TOKENS = 8  # a page of fewer is not worth it
 FORMS = (("whole", PREFERRED_SIZE), ("vectors", PREFERRED_SIZE), ("small", MAX_SIZE))
 
@@ -128,7 +127,7 @@ def _size(maps: Sequence[AttentionMaps], form: str) -> int:
 
 
 def _weights_size(maps: AttentionMaps) -> int:
-    return _characters(maps.weights.size)
+    return base64_size(maps.weights.size)
 
 
 def _vectors_size(maps: AttentionMaps, each: int) -> int:
@@ -136,15 +135,11 @@ def _vectors_size(maps: AttentionMaps, each: int) -> int:
     if maps.query is None or maps.key is None:
         return 0
     steps = 0 if each == 2 else 2
-    return sum(_characters(each * x.size) + _characters(steps * x.size // x.shape[-1]) for x in (maps.query, maps.key))
+    return sum(base64_size(each * x.size) + base64_size(steps * x.size // x.shape[-1]) for x in (maps.query, maps.key))
 
 
 def _rollout_size(maps: Sequence[AttentionMaps]) -> int:
-    return sum(_characters(one.weights[:, 0].size) for one in maps if one.is_self_attention)
-
-
-def _characters(count: int) -> int:
-    return (count + 2) // 3 * 4
+    return sum(base64_size(one.weights[:, 0].size) for one in maps if one.is_self_attention)
 
 
 def _map_view(maps: AttentionMaps, form: str, *, with_rollout: bool) -> MapView:
@@ -169,7 +164,7 @@ def _map_view(maps: AttentionMaps, form: str, *, with_rollout: bool) -> MapView:
         q_step=q_step,
         k_step=k_step,
         scale=maps.scale,
-        bias=None if maps.bias is None else _as_float16(maps.bias),
+        bias=None if maps.bias is None else encode_float16(maps.bias),
         causal=maps.causal,
         rollout=_as_bytes(rollout(maps.weights)) if maps.is_self_attention and with_rollout else None,
         flow=_as_bytes(flow(maps.weights)) if with_flow else None,
@@ -179,22 +174,14 @@ def _map_view(maps: AttentionMaps, form: str, *, with_rollout: bool) -> MapView:
 def _vectors(values: Floats | None, each: int) -> tuple[str | None, str | None]:
     """Vectors as float16, or as int8 with a step for each vector."""
     if values is None or each == 2:
-        return None if values is None else _as_float16(values), None
+        return None if values is None else encode_float16(values), None
     steps = np.clip(np.abs(values).max(-1) / 127, 2.0**-14, MAX_FLOAT16).astype("<f2")
     quantized = np.clip(np.rint(values / steps[..., None].astype(np.float32)), -127, 127).astype(np.int8)
-    return _base64(quantized), _base64(steps)
+    return encode_array(quantized), encode_array(steps)
 
 
 def _as_bytes(weights: NDArray[np.floating]) -> str:
-    return _base64(np.rint(np.clip(weights, 0, 1) * 255).astype(np.uint8))
-
-
-def _as_float16(values: Floats) -> str:
-    return _base64(np.clip(values, -MAX_FLOAT16, MAX_FLOAT16).astype("<f2"))
-
-
-def _base64(array: NDArray[np.generic]) -> str:
-    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
+    return encode_array(np.rint(np.clip(weights, 0, 1) * 255).astype(np.uint8))
 
 
 def _notes(record: AttentionRecord, views: Sequence[MapView], *, shortened: bool) -> list[str]:

@@ -1,7 +1,4 @@
-"""What a tuned model says of examples, with the evidence beside it, as a page takes it: the view "tasks".
-
-Knows the page's names and which line of the command line or Python says the same. Knows no HTML.
-"""
+"""The page's view "tasks": predictions of a fine-tuned model for examples, with the evidence for each of them."""
 
 from __future__ import annotations
 
@@ -26,28 +23,28 @@ from regard.tasks.task_folder import FineTunedModel
 __all__ = ["parse_example", "predict_texts", "predictions_payload"]
 
 
-def predict_texts(solved: FineTunedModel, *texts: str) -> Prediction:
-    """What `regard predict` says of one text, or of two where the task reads two."""
-    example = parse_example(solved, *texts)
-    return predict(solved, [example], device=next(solved.model.parameters()).device)[0]
+def predict_texts(fine_tuned: FineTunedModel, *texts: str) -> Prediction:
+    """The prediction for one text, or for two if the task reads two."""
+    example = parse_example(fine_tuned, *texts)
+    return predict(fine_tuned, [example], device=next(fine_tuned.model.parameters()).device)[0]
 
 
-def parse_example(solved: FineTunedModel, text: str, second: str | None = None) -> Example:
-    """One example as a user types it; InputError says what the task reads where that is something else."""
-    if solved.task.reads_images:
+def parse_example(fine_tuned: FineTunedModel, text: str, second: str | None = None) -> Example:
+    """One example as a user types it; InputError says what the task reads if that is something else."""
+    if fine_tuned.task.reads_images:
         from regard.interpret.images import read_image
 
         return read_image(os.path.expanduser(text.strip()))
-    given = None if solved.task.reads_plain_text or not (second or "").strip() else second
-    if solved.task.input_hint and given is None:
-        raise InputError(solved.task.input_hint)
-    example: Example = solved.task.example(text, given)
+    given = None if fine_tuned.task.reads_plain_text or not (second or "").strip() else second
+    if fine_tuned.task.input_hint and given is None:
+        raise InputError(fine_tuned.task.input_hint)
+    example: Example = fine_tuned.task.example(text, given)
     return example
 
 
 def predictions_payload(
     name: str,
-    solved: FineTunedModel,
+    fine_tuned: FineTunedModel,
     examples: Sequence[Example],
     predictions: Sequence[Prediction] | None = None,
     *,
@@ -57,46 +54,45 @@ def predictions_payload(
     notes: Sequence[str] = (),
     on_done: Callable[[], None] = lambda: None,
 ) -> dict[str, object]:
-    """The document of the view "tasks" for a tuned model in the folder `name`.
+    """The data of the view "tasks" for a fine-tuned model in the folder `name`.
 
-    `predictions` are what `regard predict` said of the examples, where that is known. `source` is the file they come
-    from, or the text itself, and `table` and `threshold` are what was said with it; `on_done` is called after each
-    example.
+    `predictions` for the examples are computed unless given. `source` is the file they come from, or the text itself,
+    read with `table` and `threshold`; `on_done` is called after each example.
     """
     if predictions is None:
-        predictions = predict(solved, list(examples), device=next(solved.model.parameters()).device)
-    shown = []
+        predictions = predict(fine_tuned, list(examples), device=next(fine_tuned.model.parameters()).device)
+    rows = []
     for example, prediction in zip(examples, predictions, strict=True):
-        shown.append(_shown(solved, example, prediction))
+        rows.append(_row(fine_tuned, example, prediction))
         on_done()
     return {
         "view": "tasks",
         "model": {
             "name": name,
-            "family": family_name(solved.model.encoder),
-            "task": solved.task.name,
-            "labels": list(solved.task.labels),
-            "several": solved.task.problem_type == "multi_label_classification",
+            "family": family_name(fine_tuned.model.encoder),
+            "task": fine_tuned.task.name,
+            "labels": list(fine_tuned.task.labels),
+            "several": fine_tuned.task.problem_type == "multi_label_classification",
         },
-        "predictions": shown,
+        "predictions": rows,
         "notes": list(notes),
         "cli": _command(name, examples, source, _options(table if source else None, threshold)),
         "python": _python(name, examples, source, table or TableOptions(), threshold),
     }
 
 
-def _shown(solved: FineTunedModel, example: Example, prediction: Prediction) -> dict[str, object]:
-    found: list[object] = []
+def _row(fine_tuned: FineTunedModel, example: Example, prediction: Prediction) -> dict[str, object]:
+    evidence: list[object] = []
     why = ""
     try:
-        found = [round_floats(asdict(one)) for one in gather_evidence(solved, example, prediction)]
+        evidence = [round_floats(asdict(one)) for one in gather_evidence(fine_tuned, example, prediction)]
     except InputError as error:
         why = str(error)
     return {
         "texts": _texts(example),
         "image": data_uri(example.pixels) if isinstance(example, ImageExample) else None,
         "prediction": prediction,
-        "evidence": found,
+        "evidence": evidence,
         "why": why,
     }
 
@@ -126,54 +122,54 @@ def _record(example: Example) -> Mapping[str, object]:
             return {"question": question, "context": context}
         case ChoiceExample(text, endings):
             return {"ctx": text, "endings": list(endings)}
-    raise InputError("a picture is no line of JSON")
+    raise InputError("an image cannot be written as a line of JSON")
 
 
 def _options(given: TableOptions | None, threshold: float | None) -> list[str]:
     table = given or TableOptions()
-    found = [] if table.columns is None else ["--columns", ",".join(table.columns)]
+    options = [] if table.columns is None else ["--columns", ",".join(table.columns)]
     if table.header is not None:
-        found.append("--header" if table.header else "--no-header")
+        options.append("--header" if table.header else "--no-header")
     if table.delimiter is not None:
-        found += ["--delimiter", "\\t" if table.delimiter == "\t" else table.delimiter]
+        options += ["--delimiter", "\\t" if table.delimiter == "\t" else table.delimiter]
     if table.quoting is not None:
-        found.append("--quoted" if table.quoting else "--unquoted")
-    return found if threshold is None else [*found, f"--threshold={threshold!r}"]
+        options.append("--quoted" if table.quoting else "--unquoted")
+    return options if threshold is None else [*options, f"--threshold={threshold!r}"]
 
 
 def _command(name: str, examples: Sequence[Example], source: str | None, options: Sequence[str]) -> str:
     if source is None and len(examples) == 1 and isinstance(examples[0], ImageExample):
         source = examples[0].name
-    said = [shlex.quote(json.dumps(_record(one), ensure_ascii=False)) for one in examples] if source is None else []
+    lines = [shlex.quote(json.dumps(_record(one), ensure_ascii=False)) for one in examples] if source is None else []
     given = STANDARD_INPUT if source is None else source
     plain = ["--", name, given] if given.startswith("-") and given != STANDARD_INPUT else [name, given]
     line = shlex.join(["regard", "predict", *options, "--page", "page.html", *plain])
-    return f"printf '%s\\n' {' '.join(said)} | {line}" if said else line
+    return f"printf '%s\\n' {' '.join(lines)} | {line}" if lines else line
 
 
 def _python(
     name: str, examples: Sequence[Example], source: str | None, table: TableOptions, threshold: float | None
 ) -> str:
-    solved = f"load_fine_tuned({name!r})" + ("" if threshold is None else f".with_threshold({threshold!r})")
+    loading = f"load_fine_tuned({name!r})" + ("" if threshold is None else f".with_threshold({threshold!r})")
     opening = "from regard.tasks.task_folder import load_fine_tuned\n"
     if len(examples) == 1:
         first, *rest = _texts(examples[0])
-        said = ", ".join(map(repr, [first, *(["\n".join(rest)] if rest else [])]))
+        texts = ", ".join(map(repr, [first, *(["\n".join(rest)] if rest else [])]))
         return (
             f"from regard.interpret.attribution.predictions import predict_texts\n{opening}"
-            f"predict_texts({solved}, {said})"
+            f"predict_texts({loading}, {texts})"
         )
     if source is None:
-        texts = [_texts(one) for one in examples]
-        said = repr([(first, "\n".join(rest)) if rest else (first,) for first, *rest in texts])
+        every = [_texts(one) for one in examples]
+        texts = repr([(first, "\n".join(rest)) if rest else (first,) for first, *rest in every])
         return (
-            f"from regard.interpret.attribution.predictions import predict_texts\n{opening}solved = {solved}\n"
-            f"[predict_texts(solved, *texts) for texts in {said}]"
+            f"from regard.interpret.attribution.predictions import predict_texts\n{opening}fine_tuned = {loading}\n"
+            f"[predict_texts(fine_tuned, *texts) for texts in {texts}]"
         )
     return (
         "from regard.data.readers import TableOptions\nfrom regard.tasks.read_examples import new_examples\n"
         f"{opening}from regard.tasks.predict import predict_stream\n"
-        f"solved = {solved}\n"
-        f"examples = new_examples(solved.task.name, {source!r}, table={table!r})\n"
-        "list(predict_stream(solved, examples, device=next(solved.model.parameters()).device))"
+        f"fine_tuned = {loading}\n"
+        f"examples = new_examples(fine_tuned.task.name, {source!r}, table={table!r})\n"
+        "list(predict_stream(fine_tuned, examples, device=next(fine_tuned.model.parameters()).device))"
     )

@@ -264,22 +264,22 @@ def subsample_targets(probe: Probe, count: int) -> Probe:
 
 
 def _masked(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
-    asked = MaskedLM.from_model(
+    masked = MaskedLM.from_model(
         model, tokenizer, purpose="filling in blanks" if at == "blanks" else "predicting every token"
     )
-    names = asked.tokenizer
+    names = masked.tokenizer
     if at == "blanks":
-        marked = find_blanks(text, names, asked.mask_id)
+        marked = find_blanks(text, names, masked.mask_id)
         ids, positions = marked.ids, tuple(marked.positions)
         several = len(positions) > 1
         targets = [f"blank {number}" for number in range(1, len(positions) + 1)] if several else ["blank"]
     else:
-        has_blank = re.search(f"{re.escape(names.token(asked.mask_id))}|{BLANK_PATTERN}", text)
-        ids = find_blanks(text, names, asked.mask_id).ids if has_blank else names.encode(text).ids
+        has_blank = re.search(f"{re.escape(names.token(masked.mask_id))}|{BLANK_PATTERN}", text)
+        ids = find_blanks(text, names, masked.mask_id).ids if has_blank else names.encode(text).ids
         special = _special_ids(names)
         positions = tuple(position for position, number in enumerate(ids) if number not in special)
         targets = [f"{position} {names.token(ids[position])}" for position in positions]
-    _check_length(len(ids), asked.max_length)
+    _check_length(len(ids), masked.max_length)
     if not positions:
         raise InputError("the text is empty; expected some words")
     if at == "masked" and len(positions) > MAX_MASKED_TOKENS:
@@ -293,14 +293,14 @@ def _masked(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Pro
         model=model,
         encoder=model,
         tokenizer=names,
-        ids=torch.tensor(ids, device=asked.head.bias.device),
+        ids=torch.tensor(ids, device=masked.head.bias.device),
         segments=None,
         targets=tuple(targets),
-        outputs=_output_names(names, len(asked.head.bias)),
+        outputs=_output_names(names, len(masked.head.bias)),
         kind="one",
-        read=asked.head if at == "masked" else lambda hidden: asked.head(hidden[:, list(positions)]),
+        read=masked.head if at == "masked" else lambda hidden: masked.head(hidden[:, list(positions)]),
         positions=positions,
-        mask=asked.mask_id if at == "masked" else None,
+        mask=masked.mask_id if at == "masked" else None,
         at=at,
     )
 

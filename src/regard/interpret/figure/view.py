@@ -6,10 +6,6 @@ tokens.
 
 from __future__ import annotations
 
-import base64
-from typing import Any
-
-import numpy as np
 from pydantic import BaseModel
 from torch import Tensor
 
@@ -17,11 +13,11 @@ from regard.interpret.figure.ablation import ComponentAblation
 from regard.interpret.figure.boxes import Box, BoxPass, NamedTensor
 from regard.interpret.figure.figure import Component, Figure
 from regard.interpret.figure.layout import FigureLayout
+from regard.render.page_arrays import encode_float16
 
 __all__ = ["FigureView", "figure_view"]
 
 NUM_WORDS = 10  # likeliest tokens of each row of the logits
-MAX_FLOAT16 = 65504.0
 
 
 class FigureModelView(BaseModel):
@@ -89,7 +85,7 @@ def figure_view(figure: Figure) -> FigureView:
     positions = None
     if encoding is not None:
         rows, width = encoding.matrix.shape
-        data = None if encoding.arrangement else _as_float16(encoding.matrix)
+        data = None if encoding.arrangement else encode_float16(encoding.matrix)
         positions = PositionsView(arrangement=encoding.arrangement, shape=(rows, width), data=data)
     return FigureView(
         model=FigureModelView(
@@ -137,7 +133,7 @@ class _Tensors:
             return view.model_copy(update={"words": self._words(named.tensor)})
         if not named.tensor.is_floating_point():
             return view.model_copy(update={"values": named.tensor.tolist()})
-        return view.model_copy(update={"data": _as_float16(named.tensor.float().cpu().numpy())})
+        return view.model_copy(update={"data": encode_float16(named.tensor.float().cpu().numpy())})
 
     def _words(self, logits: Tensor) -> list[list[tuple[str, float]]]:
         best = logits.float().topk(min(NUM_WORDS, logits.shape[-1]))
@@ -169,9 +165,3 @@ def _pass_view(box: Box, one: BoxPass, tensors: _Tensors) -> BoxPassView:
 
 def _is_vocabulary(box: Box, named: NamedTensor) -> bool:
     return box.kind in ("linear", "softmax") and named.name in ("out", "logits")
-
-
-def _as_float16(values: np.ndarray[Any, np.dtype[np.float32]]) -> str:
-    """Infinities, which are masked scores, stay infinite."""
-    halves = np.where(np.isfinite(values), np.clip(values, -MAX_FLOAT16, MAX_FLOAT16), values).astype("<f2")
-    return base64.b64encode(np.ascontiguousarray(halves).tobytes()).decode("ascii")

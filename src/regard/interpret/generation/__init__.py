@@ -1,1 +1,1 @@
-"""What a model that writes does at every step: the text, and what else it might have said."""
+"""Text generation step by step: the text, and the candidates at every token."""

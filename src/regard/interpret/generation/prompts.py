@@ -1,4 +1,4 @@
-"""Prompts to begin with, as the lectures show them, and what to keep in mind when a model writes. Plain data."""
+"""Example prompts from the lectures, and a caveat about generated text. Plain data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROMPTS = {
 }
 
 CAVEAT = (
-    "Read with care. A language model says what is likely behind your prompt, judged by the texts it was trained on; "
+    "Read with care. A language model writes what is likely after your prompt, judged by the texts it was trained on; "
     "nothing in it checks whether that is true, fair or meant. Critics call such models stochastic parrots: they put "
     "forms together by chance and frequency, without regard to what the forms mean. And as in Searle's Chinese room, "
     "answers that look right do not show that anything behind them understands; what would show it is disputed."

@@ -1,1 +1,1 @@
-"""What models put into a blank: sentences, grids and years compared, word by word."""
+"""Comparisons of what masked language models predict at a blank."""

@@ -6,7 +6,6 @@ page draws the charts; which tokens a chart shows is decided here.
 
 from __future__ import annotations
 
-import base64
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -33,6 +32,7 @@ from regard.interpret.masked_lm.predictions import (
     short_name,
 )
 from regard.interpret.masked_lm.templates import WARNING, Slot, caption, contrast_labels, parse_template, sentence_of
+from regard.render.page_arrays import encode_float32
 from regard.render.result import Result
 
 __all__ = [
@@ -218,7 +218,7 @@ class CompareResult(Result):
     _request: dict[str, object] = PrivateAttr(default_factory=dict)
 
     def view_data(self) -> dict[str, object]:
-        return {"asked": self._request, "warning": WARNING, **self._chart_data()}
+        return {"request": self._request, "warning": WARNING, **self._chart_data()}
 
     def _chart_data(self) -> dict[str, object]:
         raise NotImplementedError
@@ -353,7 +353,7 @@ def _charts(
         "palette": FULL_COLOR,
         "tokens": [tokens[index] for index in kept.tolist()],
         "sentences": [
-            {"text": one.text, "model": one.model, "total": one.total, "logits": _base64(one.logits[kept])}
+            {"text": one.text, "model": one.model, "total": one.total, "logits": encode_float32(one.logits[kept])}
             for one in predictions
         ],
         "pairs": [
@@ -368,11 +368,6 @@ def _charts(
             for (a, b), pair in pairs.items()
         ],
     }
-
-
-def _base64(values: NDArray[np.floating]) -> str:
-    """float32, little-endian, as base64."""
-    return base64.b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode("ascii")
 
 
 @dataclass(frozen=True)
@@ -442,7 +437,7 @@ class SweepResult(CompareResult):
             "labels": list(self.labels),
             "caption": self.caption,
             "tokens": [one.token for one in self.tokens],
-            "series": _base64(np.array([one.series for one in self.tokens])),
+            "series": encode_float32(np.array([one.series for one in self.tokens])),
         }
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
@@ -24,13 +22,13 @@ from regard.inference.translation.subwords import word_indices
 from regard.interpret.translation.cross_attention import (
     CrossAttention,
     CrossAttentionRecord,
-    Floats,
     cross_attention_of,
 )
 from regard.models import Seq2Seq
 from regard.nn.evaluation import evaluation_mode
 from regard.nn.recording import record
 from regard.nn.tape import Tape
+from regard.render.page_arrays import base64_size, encode_float32
 from regard.render.result import Result
 from regard.text import Tokenizer
 
@@ -119,15 +117,15 @@ class TranslationSteps(Result):
                     **{name: getattr(one, name) for name in HypothesisView.model_fields if name != "attention"},
                     attention=None
                     if one.attention is None
-                    else {name: _base64(array) for name, array in vars(one.attention).items()},
+                    else {name: encode_float32(array) for name, array in vars(one.attention).items()},
                 )
                 for one in hypotheses
             ],
             alignment_heads=None
             if attention is None
             else AlignmentHeadsView(layer=heads.layer, heads=list(heads.heads), description=str(heads)),
-            states=None if attention is None else _base64(attention.states),
-            values=None if attention is None or attention.values is None else _base64(attention.values),
+            states=None if attention is None else encode_float32(attention.states),
+            values=None if attention is None or attention.values is None else encode_float32(attention.values),
             notes=[note] if left_out else [],
         )
         return view.model_dump(mode="json")
@@ -151,10 +149,12 @@ class TranslationSteps(Result):
         attention = self.cross_attention
         if attention is None:
             return self.hypotheses
-        room = MAX_PAGE_SIZE - sum(_size(array) for array in (attention.states, attention.values) if array is not None)
+        room = MAX_PAGE_SIZE - sum(
+            base64_size(4 * array.size) for array in (attention.states, attention.values) if array is not None
+        )
         fitting: list[DecodedHypothesis] = []
         for hypothesis in self.hypotheses:
-            room -= sum(_size(array) for array in vars(hypothesis.attention).values())
+            room -= sum(base64_size(4 * array.size) for array in vars(hypothesis.attention).values())
             if room < 0:
                 break
             fitting.append(hypothesis)
@@ -290,15 +290,6 @@ def _pieces(tokenizer: Tokenizer, ids: Sequence[int], *, ended: bool) -> Subword
     text_ids = ids[:-1] if ended else ids
     tokens = [token_text(tokenizer, token_id) for token_id in ids]
     return SubwordTokens(tokens, tokenizer.decode(text_ids).split(), list(word_indices(tokenizer, text_ids)))
-
-
-def _size(array: Floats) -> int:
-    """Characters of base64."""
-    return (4 * array.size + 2) // 3 * 4
-
-
-def _base64(array: Floats) -> str:
-    return base64.b64encode(np.ascontiguousarray(array, dtype="<f4").tobytes()).decode("ascii")
 
 
 def reproduction(name: str, text: str, beam: Beam | None) -> tuple[str, str]:

@@ -1,0 +1,210 @@
+"""`regard translate`: texts in another language, with the attention to the source for each word."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regard.data.files import STANDARD_INPUT
+from regard.errors import InputError
+from regard.events import Event, Note, Progress, TextPiece
+from regard.verbs.base import ModelName, Models, Request, argument, option, verb
+
+if TYPE_CHECKING:
+    from regard.inference.generation.beam_search import Beam
+    from regard.inference.generation.trace import Trace
+    from regard.inference.translation.translator import TranslatedText, TranslationResult, Translator
+
+__all__ = ["TranslateRequest", "translate"]
+
+AT_ONCE = 512  # texts
+TRACED = 50  # maximum number of texts with a trace, which keeps every step
+
+
+class TranslateRequest(Request):
+    model: ModelName = argument(
+        help="A folder written by `regard train translate`, or the name of a built-in translator.", metavar="DIR"
+    )
+    source: str | Sequence[str] = argument(
+        help="A file with one text per line, - for standard input, or a text of several words.", metavar="INPUT"
+    )
+    num_beams: int = option(5, "--beam", help="Number of beams; 1 is greedy search.", metavar="N", ge=1)
+    num_return_sequences: int = option(1, "--nbest", help="Translations per text.", metavar="N", ge=1)
+    length_penalty: float = option(1.0, help="Above 0 favors long translations.", metavar="P")
+    alignments: Path | None = option(
+        None, help="Write soft alignments as .json, or hard ones as .txt (i-j, words from 0).", metavar="FILE"
+    )
+    trace: Path | None = option(None, help="Write every step of the search as .json or .html.", metavar="FILE")
+    page: Path | None = option(
+        None, help="Write every step of one text with its attention to the source as .html.", metavar="FILE"
+    )
+    reference: Path | None = option(None, help="Reference translations, one per line; reports BLEU.", metavar="FILE")
+
+
+@verb(TranslateRequest, result="regard.inference.translation.translator:TranslationResult", http=False)
+def translate(request: TranslateRequest, models: Models) -> Generator[Event, None, TranslationResult]:
+    """Translate texts, one per line. Empty lines stay empty, so line numbers are kept.
+
+    With --nbest each line holds the number of the text from 0, the score and the translation, separated by tabs. Words
+    of an alignment are separated by spaces.
+    """
+    from regard.device import choose_device
+    from regard.files.disk import replace_file
+    from regard.inference.generation.beam_search import Beam
+    from regard.inference.translation import load_translator
+    from regard.inference.translation.alignment import check_has_attention
+    from regard.inference.translation.translator import TranslatedText, TranslationResult
+
+    for name, known in (("alignments", (".json", ".txt")), ("trace", (".json", ".html")), ("page", (".html",))):
+        _check_suffix(name, getattr(request, name), known)
+    several = request.num_return_sequences
+    beam = (
+        None
+        if request.num_beams == several == 1
+        else Beam(num_beams=request.num_beams, num_return_sequences=several, length_penalty=request.length_penalty)
+    )
+    translator = load_translator(request.model, device=choose_device(getattr(models, "device", "auto")))
+    if request.alignments is not None:
+        check_has_attention(translator.model)
+    texts, references = _read_texts(request.source, request.model), _read_references(request.reference)
+    if references is not None and request.source != STANDARD_INPUT:
+        read = list(texts)
+        _check_count(references, str(request.reference), len(read))
+        texts = iter(read)
+    if request.page is not None:
+        texts = iter([_single_text(texts, translator)])
+    trace = _trace(translator) if request.trace else None
+    at_once = 1 if request.source == STANDARD_INPUT else AT_ONCE  # a sender may wait for each answer
+    if trace is not None:
+        traced = list(islice(texts, TRACED + 1))
+        if len(traced) > TRACED:
+            raise InputError(f"--trace keeps every step, of at most {TRACED} texts; use a shorter file")
+        texts, at_once = iter(traced), TRACED
+    done: list[TranslatedText] = []
+    with ExitStack() as files:
+        # Outputs that cannot be written are refused before the work.
+        alignments_file, trace_file, page_file = (
+            path and files.enter_context(replace_file(path))
+            for path in (request.alignments, request.trace, request.page)
+        )
+        yield TextPiece(text="")  # translations are printed as they come
+        while batch := list(islice(texts, at_once)):
+            for text, found in zip(batch, translator.translate(batch, beam=beam, trace=trace), strict=True):
+                done.append(TranslatedText(text, found))
+                yield TextPiece(text=done[-1].lines(len(done) - 1, several=several > 1))
+                if not sys.stdout.isatty():
+                    yield Progress(stage="translating", done=len(done))
+        bleu = None
+        if references is not None:
+            from regard.inference.translation.bleu import bleu as corpus_bleu
+
+            _check_count(references, str(request.reference), len(done))
+            scores = corpus_bleu([one.translations[0].text for one in done], references)
+            yield Note(message=f"BLEU             {scores.bleu:6.2f}  {scores.signature}")
+            yield Note(message=f"BLEU, lower case {scores.bleu_lowercase:6.2f}  {scores.signature_lowercase}")
+            bleu = asdict(scores)
+        if alignments_file:
+            _write_alignments(alignments_file, translator, done)
+            yield Note(message=f"{request.alignments}: alignments by {translator.alignment_heads}")
+        if trace_file and trace is not None:
+            _write_trace(trace_file, trace, request.model, beam, [one.source for one in done])
+        if page_file:
+            _write_page(page_file, translator, request.model, beam, done[0])
+    return TranslationResult(model=request.model, texts=done, bleu=bleu)
+
+
+def _trace(translator: Translator) -> Trace:
+    from regard.inference.generation.trace import Trace
+
+    subwords = translator.subwords
+    return Trace(token_text=lambda token: subwords.target.decode([token], special=True), decode=subwords.decode)
+
+
+def _write_alignments(path: Path, translator: Translator, done: Sequence[TranslatedText]) -> None:
+    heads = translator.alignment_heads
+    aligned = [[translator.align(one.source, each.ids) for each in one.translations] for one in done]
+    if path.suffix.lower() == ".json":
+        texts = [[alignment.document() for alignment in several] for several in aligned]
+        document = {"attention": {"of": str(heads), **heads.document()}, "texts": texts}
+        content = json.dumps(document, ensure_ascii=False) + "\n"
+    else:
+        content = "".join(f"{alignment.pharaoh()}\n" for several in aligned for alignment in several)
+    path.write_text(content, encoding="utf-8", errors="backslashreplace")
+
+
+def _write_trace(path: Path, trace: Trace, model: str, beam: Beam | None, texts: list[str]) -> None:
+    settings = {} if beam is None else {k: v for k, v in asdict(beam).items() if k not in ("early_stopping", "wide")}
+    document = trace.document({"model": model, "texts": texts, "settings": settings})
+    if path.suffix.lower() == ".html":
+        from regard.inference.generation.search_page import search_page
+
+        content = search_page(document)
+    else:
+        content = json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
+    path.write_text(content, encoding="utf-8", errors="backslashreplace")
+
+
+def _write_page(path: Path, translator: Translator, model: str, beam: Beam | None, text: TranslatedText) -> None:
+    from regard.interpret.translation.decoding_steps import replay_translations, reproduction
+
+    result = replay_translations(translator, text.source, text.translations, name=model)
+    result.with_reproduction(*reproduction(model, text.source, beam))
+    path.write_text(result.to_html(), encoding="utf-8")
+
+
+def _read_texts(source: str | Sequence[str], model: str) -> Iterator[str]:
+    from regard.data.files import open_text, taken_for_file
+
+    if not isinstance(source, str):
+        yield from source
+        return
+    if not (source.strip() or os.path.exists(source)):
+        raise InputError("the text is empty; expected a file with one text per line, - for standard input, or a text")
+    if not taken_for_file(source):
+        yield source
+        return
+    try:
+        with open_text(source) as lines:
+            yield from lines
+    except InputError as error:
+        if source == STANDARD_INPUT or os.path.exists(source):
+            raise
+        command = f"echo {shlex.quote(source)} | {shlex.join(['regard', 'translate', model, STANDARD_INPUT])}"
+        raise InputError(f"{error}; a single word is taken for a file: to translate it, {command}") from None
+
+
+def _single_text(texts: Iterator[str], translator: Translator) -> str:
+    """The text of a page; a text that cannot be shown is refused before the work."""
+    from regard.interpret.translation.decoding_steps import source_ids
+    from regard.render.bundle import check_built
+
+    check_built()
+    first = list(islice(texts, 2))
+    if len(first) != 1:
+        raise InputError(f"--page shows one text, and the input has {'several' if first else 'none'}; give one line")
+    source_ids(translator, first[0])
+    return first[0]
+
+
+def _read_references(path: Path | None) -> list[str] | None:
+    from regard.data.files import read_all_lines
+
+    return None if path is None else read_all_lines(path)
+
+
+def _check_count(references: list[str], name: str, texts: int) -> None:
+    if len(references) != texts:
+        raise InputError(f"{name} has {len(references):,} lines and the input {texts:,}; expected a translation a line")
+
+
+def _check_suffix(name: str, path: Path | None, known: tuple[str, ...]) -> None:
+    if path is not None and path.suffix.lower() not in known:
+        raise InputError(f"--{name} is {str(path)!r}; expected a name that ends in {' or '.join(known)}")
