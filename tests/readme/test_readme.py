@@ -21,14 +21,18 @@ COMMANDS = re.findall(r"^    (regard .*)$", README, re.MULTILINE)
 TEXTS = ["a fine day", "a bad day", "a good film", "a bad film"] * 3
 
 
-def test_the_python_runs(tiny_bert_folder: Path) -> None:
+def test_the_python_runs(
+    tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page_built: None
+) -> None:
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     names: dict[str, Any] = {"texts": TEXTS, "labels": [1, 0, 1, 0] * 3}
     for block in blocks:
-        # The tiny model has two layers; the README speaks of a layer and head that a real one has.
+        # The tiny model has two layers; the README names a layer and a head of a larger model.
         code = block.replace("path/to/bert", str(tiny_bert_folder)).replace("[3]", "[1]").replace("(3, 1)", "(1, 1)")
         exec(compile(code, "README.md", "exec"), names)
+    assert (tmp_path / "attention.html").stat().st_size > 100_000
     assert names["classifier"].predict(TEXTS).shape == (len(TEXTS),)
     model, changed = names["model"], names["changed"]
     plain = model(names["ids"])
