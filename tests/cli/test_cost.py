@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.cli import cost
 from regard.cli.app import run
 from regard.models import BertConfig, GptConfig
 from regard.models.family import build
@@ -20,11 +19,11 @@ Captured = pytest.CaptureFixture[str]
 
 
 def call(*arguments: str) -> int:
-    return run(["cost", *arguments], registers=[cost.register])
+    return run(["cost", *arguments])
 
 
 def test_text(capsys: Captured) -> None:
-    assert call("gpt2", "--tokens", "10B", "--gpu", "h200", "--price", "2.5", "--utilisation", "0.4") == 0
+    assert call("gpt2", "--tokens", "10B", "--gpu", "h200", "--price", "2.5", "--utilization", "0.4") == 0
     out, error = capsys.readouterr()
     assert error == ""
     hours = 6 * 124_439_808 * 1e10 / (989e12 * 0.4) / 3600
@@ -83,7 +82,7 @@ def test_settings_of_pretraining(
         (["gpt5", "--tokens", "1B"], "'gpt5' is no model folder"),
         (["gpt2", "--tokens", "lots"], "'lots' is no number of tokens"),
         (["gpt2", "--tokens", "1B", "--gpu", "k80"], "--gpu"),
-        (["gpt2", "--tokens", "1B", "--utilisation", "30"], "utilisation is 30"),
+        (["gpt2", "--tokens", "1B", "--utilization", "30"], "utilization is 30"),
         (["nowhere.toml", "--tokens", "1B"], "nowhere.toml: cannot be read"),
         (["gpt2"], "--tokens"),
     ],
@@ -100,7 +99,7 @@ def test_the_page_prints_what_it_says(capsys: Captured) -> None:
     examples = re.findall(r"^    \$ (regard cost .*)\n((?:    (?!\$).*\n)+)", page, re.MULTILINE)
     assert len(examples) == 1
     for command, printed in examples:
-        assert run(shlex.split(command)[1:], registers=[cost.register]) == 0
+        assert run(shlex.split(command)[1:]) == 0
         assert capsys.readouterr().out.splitlines() == [line[4:] for line in printed.splitlines()]
 
 
@@ -111,7 +110,7 @@ def test_the_pairs_of_the_page_make_the_sum(capsys: Captured) -> None:
     assert len(rows) == 4
     for price, share, speed in rows:
         used = float(share) / 100
-        assert call("gpt3", "--tokens", "300B", "--price", price, "--utilisation", str(used), "--json") == 0
+        assert call("gpt3", "--tokens", "300B", "--price", price, "--utilization", str(used), "--json") == 0
         document = json.loads(capsys.readouterr().out)
         assert document["money"] == pytest.approx(4.6e6, rel=4e-3)
         assert used * 125 == pytest.approx(float(speed), abs=0.06)

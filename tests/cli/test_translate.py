@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import sacrebleu
 
-from regard.cli import train, train_translate
+from regard.cli import train
 from regard.cli.app import run
-from regard.cli.train_translate import spread
+from regard.cli.train_translate import repeat_option
+from regard.training.events import EvaluationProgress
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
@@ -85,13 +86,12 @@ def trained(files: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     ],
 )
 def test_two_files_behind_one_option(given: str, meant: str) -> None:
-    assert spread(given.split()) == meant.split()
+    assert repeat_option(given.split()) == meant.split()
 
 
-def test_train_tells_how_far_the_judging_is() -> None:
-    lines: list[str] = []
-    train_translate._Shown(lines.append).event({"event": "judging", "epoch": 2, "done": 1200, "of": 2000})
-    assert lines == ["judging: 1,200 of 2,000 sentences of dev are translated"]
+def test_progress_of_the_evaluation_is_shown() -> None:
+    event = EvaluationProgress(epoch=2, done=1200, total=2000)
+    assert event.transient and event.line() == "epoch 2  evaluating 1,200 of 2,000 examples"
 
 
 def test_train_says_what_it_read_and_what_came_of_it(call: Call, files: Path, tmp_path: Path, capsys: Captured) -> None:
@@ -104,7 +104,7 @@ def test_train_says_what_it_read_and_what_came_of_it(call: Call, files: Path, tm
     assert {document["settings"]["model"][key] for key in ("score", "recipe")} == {"dot", "deck"}
     assert len(document["outcome"]["history"]) == 2 and "case:lc" in document["signature"]["bleu_lowercase"]
     assert "train: 36 pairs of" in error and "source = column 1, target = column 0" in error
-    assert "epoch 2  BLEU" in error and "epochs 1 to 2 averaged  BLEU" in error and "tokens/s" in error
+    assert "epoch 2  bleu" in error and "average of epochs 1 to 2  bleu" in error and "tokens/s" in error
     assert call("train", "translate", *table, "-o", tmp_path / "run", *more[:-1], *QUICK, "--resume") == 0
     assert "dev BLEU, lower case" in capsys.readouterr().out
 

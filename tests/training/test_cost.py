@@ -12,16 +12,16 @@ import regard
 from regard.errors import InputError
 from regard.models import Bert, BertConfig, ElmoConfig, Gpt, GptConfig, T5Config
 from regard.models.family import build, known_checkpoints
-from regard.training.cost import GPT3, GPUS, Subject, cost, parse_count, subject_named
+from regard.training.cost import GPT3, GPUS, ModelShape, estimate_cost, find_shape, parse_count
 
 TOKENS = 300 * 10**9
 
 
 def test_gpt_3_in_its_papers_figures() -> None:
     """175 B parameters, 300 B tokens, 3640 petaflop/s-days; the lectures' 4.6 million on V100s."""
-    subject = subject_named("gpt3")
+    subject = find_shape("gpt3")
     assert subject.parameters == pytest.approx(174.6e9, rel=1e-3)
-    found = cost(subject, tokens=TOKENS, gpu="v100", utilisation=28 / 125, price=1.5)
+    found = estimate_cost(subject, tokens=TOKENS, gpu="v100", utilization=28 / 125, price=1.5)
     assert found.flops == pytest.approx(3.14e23, rel=2e-3)
     assert found.flops / 1e15 / 86400 == pytest.approx(3640, rel=2e-3)
     assert found.gpu_years == pytest.approx(355, rel=5e-3)
@@ -31,7 +31,7 @@ def test_gpt_3_in_its_papers_figures() -> None:
 
 def test_gpt_3_is_counted_without_its_weights() -> None:
     config = GptConfig(**GPT3.shape)  # type: ignore[arg-type]
-    counted = Subject.of("gpt3", config)
+    counted = ModelShape.from_config("gpt3", config)
     assert (counted.parameters, counted.length) == (GPT3.parameters, 2048)
 
 
@@ -47,7 +47,7 @@ def test_the_operations_of_a_gpt_are_those_torch_counts() -> None:
     model, ids = Gpt(config), torch.randint(2000, (2, 64))
     with FlopCounterMode(display=False) as counter:
         model.logits(model(ids)).sum().backward()
-    found = cost(Subject.of("tiny", config), tokens=128)
+    found = estimate_cost(ModelShape.from_config("tiny", config), tokens=128)
     # Places, norms and biases are parameters without a product; the way back computes the scores once more.
     assert found.flops_with_attention == pytest.approx(counter.get_total_flops(), rel=0.05)
     assert found.flops_with_attention - found.flops == 12 * 3 * 64 * 64 * 128
@@ -55,34 +55,34 @@ def test_the_operations_of_a_gpt_are_those_torch_counts() -> None:
 
 
 def test_hours_follow_from_speed() -> None:
-    subject = subject_named("gpt2")
+    subject = find_shape("gpt2")
     for name, peak in GPUS.items():
-        found = cost(subject, tokens=10**9, gpu=name, utilisation=0.5)
+        found = estimate_cost(subject, tokens=10**9, gpu=name, utilization=0.5)
         assert found.gpu_hours == pytest.approx(6 * 124_439_808 * 1e9 / (peak * 0.5) / 3600)
         assert found.gpu_years == pytest.approx(found.gpu_hours / 8760)
         assert (found.price, found.money) == (None, None)
-    assert cost(subject, tokens=10**9, gpu="v100", utilisation=0.5, price=2).money == pytest.approx(
-        2 * cost(subject, tokens=10**9, gpu="v100", utilisation=0.5).gpu_hours
+    assert estimate_cost(subject, tokens=10**9, gpu="v100", utilization=0.5, price=2).money == pytest.approx(
+        2 * estimate_cost(subject, tokens=10**9, gpu="v100", utilization=0.5).gpu_hours
     )
 
 
 @pytest.mark.parametrize("known", known_checkpoints(), ids=lambda known: known.name)
 def test_known_names_with_and_without_their_owner(known: object) -> None:
     name = known.name  # type: ignore[attr-defined]
-    assert subject_named(name) == subject_named(name.rpartition("/")[2])
-    assert subject_named(name).parameters == known.parameters  # type: ignore[attr-defined]
+    assert find_shape(name) == find_shape(name.rpartition("/")[2])
+    assert find_shape(name).parameters == known.parameters  # type: ignore[attr-defined]
 
 
 def test_rows_are_as_long_as_the_model_reads() -> None:
-    assert subject_named("bert-base-uncased").length == 512
-    assert subject_named("vit-base-patch16-224").length == 1 + 14 * 14
-    assert subject_named("t5-small").length == 512
-    assert subject_named("gpt2", length=128).length == 128
+    assert find_shape("bert-base-uncased").length == 512
+    assert find_shape("vit-base-patch16-224").length == 1 + 14 * 14
+    assert find_shape("t5-small").length == 512
+    assert find_shape("gpt2", length=128).length == 128
 
 
 def test_a_token_passes_half_of_an_encoder_decoder() -> None:
-    subject = subject_named("t5-small")
-    found = cost(subject, tokens=1000)
+    subject = find_shape("t5-small")
+    found = estimate_cost(subject, tokens=1000)
     assert found.active_parameters == 60_506_624 // 2
     assert found.flops == 6.0 * found.active_parameters * 1000
     # Six layers with one attention, six with two; a token meets one of the two stacks. Eight heads of 64.
@@ -92,7 +92,7 @@ def test_a_token_passes_half_of_an_encoder_decoder() -> None:
 
 def test_a_recurrent_model_has_no_attention() -> None:
     config = ElmoConfig(vocab_size=100, num_characters=0, hidden_size=8, cell_size=8, num_hidden_layers=1)
-    found = cost(Subject.of("elmo", config), tokens=10)
+    found = estimate_cost(ModelShape.from_config("elmo", config), tokens=10)
     assert found.flops == found.flops_with_attention
     assert found.parameters == sum(p.numel() for p in build(config).parameters())
 
@@ -109,16 +109,16 @@ def test_a_folder_is_read_by_its_config_alone(tmp_path: Path) -> None:
     model = Bert(config)
     regard.save(model, tmp_path / "bert")
     (tmp_path / "bert" / "model.safetensors").unlink()
-    subject = subject_named(str(tmp_path / "bert"))
+    subject = find_shape(str(tmp_path / "bert"))
     assert subject.parameters == sum(p.numel() for p in model.parameters())
     assert subject.length == 20
     with pytest.raises(InputError, match=r"no config\.json"):
-        subject_named(str(tmp_path))
+        find_shape(str(tmp_path))
 
 
 def test_unknown_names() -> None:
     with pytest.raises(InputError, match=r"'gpt4' is no model folder.* did you mean 'gpt"):
-        subject_named("gpt4")
+        find_shape("gpt4")
 
 
 @pytest.mark.parametrize(
@@ -140,13 +140,13 @@ def test_what_is_no_number_of_tokens(text: str) -> None:
     [
         ({"tokens": 0}, "tokens is 0"),
         ({"gpu": "v10"}, "unknown GPU 'v10'; did you mean 'v100'"),
-        ({"utilisation": 0.0}, "utilisation is 0; expected a share"),
-        ({"utilisation": 1.5}, "utilisation is 1.5"),
-        ({"utilisation": float("nan")}, "utilisation is nan"),
+        ({"utilization": 0.0}, "utilization is 0; expected a share"),
+        ({"utilization": 1.5}, "utilization is 1.5"),
+        ({"utilization": float("nan")}, "utilization is nan"),
         ({"price": -1.0}, "price is -1"),
         ({"price": float("nan")}, "price is nan"),
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        cost(subject_named("gpt2"), **{"tokens": 10, **options})  # type: ignore[arg-type]
+        estimate_cost(find_shape("gpt2"), **{"tokens": 10, **options})  # type: ignore[arg-type]

@@ -34,9 +34,6 @@ FAILED, BAD_INPUT, INTERRUPTED, TERMINATED, CLOSED_PIPE = 1, 2, 130, 143, 141
 def verbs() -> list[Register]:
     """The commands of `regard`, in the order of the help page. Their files import torch inside functions only."""
     from regard.cli import (
-        cost,
-        doctor,
-        evaluate,
         lesson,
         models,
         predict,
@@ -51,12 +48,9 @@ def verbs() -> list[Register]:
         tour.register,
         lesson.register,
         *verb_commands(),
-        cost.register,
         pretrain.register,
         train.register,
-        evaluate.register,
         predict.register,
-        doctor.register,
         models.register,
     ]
 

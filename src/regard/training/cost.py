@@ -1,7 +1,6 @@
-"""What training a model costs: parameters, operations, hours of a GPU and money, by arithmetic alone.
+"""The cost of training a model: parameters, FLOPs, GPU hours and money, by arithmetic alone.
 
-Knows shapes of models, published peak speeds and the rule of six operations for a parameter and a token. Measures
-nothing and never holds a model: parameters are counted without their numbers.
+FLOPs follow the rule of six per parameter and token. Parameters are counted on the meta device, without memory.
 """
 
 from __future__ import annotations
@@ -13,15 +12,16 @@ from typing import Any
 from regard.errors import InputError, check_choice, suggest
 from regard.known import builtin_folder, builtin_names
 from regard.models.family import Checkpoint, build, get_family, known_checkpoints
+from regard.render.result import Result
 
-__all__ = ["GPT3", "GPUS", "LENGTH", "UTILISATION", "Cost", "Subject", "cost", "parse_count", "subject_named"]
+__all__ = ["GPUS", "CostEstimate", "ModelShape", "estimate_cost", "find_shape", "parse_count", "shape_of_settings"]
 
-# The highest speed of matrix products in half precision with float32 sums, without sparsity, as the maker states it.
+# Peak FLOPS of dense half-precision matrix products with float32 accumulation, as stated by the maker.
 GPUS = {"v100": 125e12, "a100": 312e12, "h100": 989e12, "h200": 989e12}
-UTILISATION = 0.3  # of that speed: an assumption, to be replaced by a measurement
-LENGTH = 512  # of a row, where a model has no positions
+UTILIZATION = 0.3  # of the peak: an assumption, to be replaced by a measurement
+LENGTH = 512  # tokens per row, for models without position embeddings
 
-# The shape that the paper of GPT-3 gives for its largest model.
+# The largest model of the GPT-3 paper.
 GPT3 = Checkpoint(
     "gpt3",
     174_604_259_328,
@@ -35,12 +35,12 @@ GPT3 = Checkpoint(
     family="gpt2",
 )
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-_HALVES = ("t5", "transformer", "seq2seq")  # a token passes through the encoder or the decoder, not through both
+_HALVES = ("t5", "transformer", "seq2seq")  # a token passes through the encoder or the decoder, not both
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A model to be trained: its shape, its parameters, and how many tokens a row of its training has."""
+class ModelShape:
+    """The configuration of a model to train, its parameter count, and the tokens per row of its training."""
 
     name: str
     config: Any
@@ -48,15 +48,19 @@ class Subject:
     length: int
 
     @classmethod
-    def of(cls, name: str, config: Any, *, heads: tuple[str, ...] | None = None, length: int | None = None) -> Subject:
-        """`length` None: as many tokens as the model has positions."""
+    def from_config(
+        cls, name: str, config: Any, *, heads: tuple[str, ...] | None = None, length: int | None = None
+    ) -> ModelShape:
+        """Without a `length`, rows have as many tokens as the model has positions."""
         return cls(name, config, _count(config, heads), length or _positions(config))
 
 
-@dataclass(frozen=True)
-class Cost:
-    """`flops` is the rule 6 N D, with N the parameters a token passes and D the tokens; `flops_with_attention` adds the
-    products of queries, keys and values. Hours, years and money are those of `flops` on one GPU."""
+class CostEstimate(Result):
+    """The result of `regard cost`. `flops` is 6 N D, with N the parameters a token passes and D the tokens.
+
+    `flops_with_attention` adds the products of queries, keys and values. Hours, years and money are those of `flops` on
+    one GPU.
+    """
 
     model: str
     parameters: int
@@ -67,38 +71,58 @@ class Cost:
     flops_with_attention: float
     gpu: str
     peak_flops: float
-    utilisation: float
+    utilization: float
     gpu_hours: float
     gpu_years: float
     price: float | None
     money: float | None
 
+    def to_text(self) -> str:
+        rows = [("model", self.model), ("parameters", f"{self.parameters:,}")]
+        if self.active_parameters != self.parameters:
+            rows.append(("  a token passes", f"{self.active_parameters:,} (the encoder's or the decoder's half)"))
+        more = self.flops_with_attention / self.flops - 1
+        assumed = ", assumed" if self.utilization == UTILIZATION else ""
+        peak = f"{self.utilization:.1%} of {self.peak_flops / 1e12:g} teraflop/s{assumed}"
+        hours = f"{self.gpu_hours:,.0f}" if self.gpu_hours >= 1000 else f"{self.gpu_hours:.4g}"
+        rows += [
+            ("tokens", f"{self.tokens:,}"),
+            ("operations", f"{self.flops:.3g} (6 x parameters x tokens)"),
+            ("  with attention", f"{self.flops_with_attention:.3g} ({more:+.1%}, rows of {self.length:,} tokens)"),
+            (f"{self.gpu.upper()} hours", f"{hours} ({self.gpu_years:,.3g} years; {peak})"),
+        ]
+        if self.money is None or self.price is None:
+            rows.append(("money", "give the price of an hour with --price"))
+        else:
+            rows.append(("money", f"{self.money:,.0f} (at {self.price:g} an hour)"))
+        return "\n".join(f"{name:<22} {value}" for name, value in rows)
 
-def cost(
-    subject: Subject, *, tokens: int, gpu: str = "v100", utilisation: float = UTILISATION, price: float | None = None
-) -> Cost:
-    """What it takes to train on so many tokens; `price` is that of an hour of one GPU, and None leaves `money` open."""
+
+def estimate_cost(
+    shape: ModelShape, *, tokens: int, gpu: str = "v100", utilization: float = UTILIZATION, price: float | None = None
+) -> CostEstimate:
+    """The cost of training on `tokens` tokens; `price` is that of an hour of one GPU."""
     check_choice("GPU", gpu, GPUS)
     if tokens < 1:
-        raise InputError(f"tokens is {tokens}; expected how many the model reads in training, at least 1")
-    if not 0 < utilisation <= 1:
-        raise InputError(f"utilisation is {utilisation:g}; expected a share of the GPU's peak, above 0 and at most 1")
+        raise InputError(f"tokens is {tokens}; expected the number of training tokens, at least 1")
+    if not 0 < utilization <= 1:
+        raise InputError(f"utilization is {utilization:g}; expected a share of the GPU's peak, above 0 and at most 1")
     if price is not None and not 0 <= price < float("inf"):
-        raise InputError(f"price is {price:g}; expected what an hour of one GPU costs, 0 or more")
-    active = subject.parameters // 2 if subject.config.family in _HALVES else subject.parameters
+        raise InputError(f"price is {price:g}; expected the price of an hour of one GPU, 0 or more")
+    active = shape.parameters // 2 if shape.config.family in _HALVES else shape.parameters
     flops = 6.0 * active * tokens
-    hours = flops / (GPUS[gpu] * utilisation) / 3600
-    return Cost(
-        model=subject.name,
-        parameters=subject.parameters,
+    hours = flops / (GPUS[gpu] * utilization) / 3600
+    return CostEstimate(
+        model=shape.name,
+        parameters=shape.parameters,
         active_parameters=active,
         tokens=tokens,
-        length=subject.length,
+        length=shape.length,
         flops=flops,
-        flops_with_attention=flops + _attention(subject.config, subject.length) * tokens,
+        flops_with_attention=flops + _attention(shape.config, shape.length) * tokens,
         gpu=gpu,
         peak_flops=GPUS[gpu],
-        utilisation=utilisation,
+        utilization=utilization,
         gpu_hours=hours,
         gpu_years=hours / 24 / 365,
         price=price,
@@ -106,10 +130,26 @@ def cost(
     )
 
 
-def subject_named(name: str, *, length: int | None = None) -> Subject:
-    """A model folder, a built-in name, "gpt3", or a known checkpoint, which may go without its owner: "gpt2-xl".
+def shape_of_settings(path: str, *, length: int | None = None) -> ModelShape:
+    """The model that a TOML file of `regard pretrain` describes, with the vocabulary size of the file."""
+    from regard.training.pretraining.build import SHAPE
+    from regard.training.pretraining.config import PretrainingConfig
 
-    Nothing is fetched, and of a folder config.json alone is read: it is counted with the usual heads of its family.
+    settings = PretrainingConfig.load(path)
+    family = {"gpt": "gpt2"}.get(settings.model.family, settings.model.family)
+    kind = get_family(family).config_class
+    names = {field.name for field in fields(kind)}
+    shape = {SHAPE.get(name, name): value for name, value in settings.model}
+    shape = {name: value for name, value in shape.items() if name in names}
+    config = kind(**{**shape, "family": family, "vocab_size": settings.vocabulary.vocab_size})
+    heads = ("masked",) if family == "bert" and settings.objective.sentence_pairs == "none" else None
+    return ModelShape.from_config(path, config, heads=heads, length=length or settings.data.max_length)
+
+
+def find_shape(name: str, *, length: int | None = None) -> ModelShape:
+    """A model folder, a built-in name, "gpt3", or a known checkpoint, with or without its owner: "gpt2-xl".
+
+    Nothing is downloaded. Of a folder only config.json is read; the default heads of its family are counted.
     """
     folder = Path(name).expanduser()
     if name in builtin_names() and not folder.is_dir():
@@ -119,17 +159,15 @@ def subject_named(name: str, *, length: int | None = None) -> Subject:
     known = {checkpoint.name: checkpoint for checkpoint in (GPT3, *known_checkpoints())}
     short = {full.rpartition("/")[2]: full for full in known}
     if (full := short.get(name, name)) not in known:
-        raise InputError(
-            f"{name!r} is no model folder, no TOML file and no model that is known by name; {suggest(name, short)}"
-        )
+        raise InputError(f"{name!r} is no model folder, no TOML file and no known model; {suggest(name, short)}")
     found = known[full]
     shape: dict[str, Any] = dict(found.shape)
     config = get_family(found.family).config_class(family=found.family, **shape)
-    return Subject(full, config, found.parameters, length or _positions(config))
+    return ModelShape(full, config, found.parameters, length or _positions(config))
 
 
 def parse_count(text: str) -> int:
-    """A number of tokens as people write it: 300B, 1.5e9, 10_000_000."""
+    """A number of tokens such as 300B, 1.5e9 or 10_000_000."""
     written = text.strip()
     factor = _SUFFIXES.get(written[-1:].upper(), 1.0)
     try:
@@ -142,14 +180,14 @@ def parse_count(text: str) -> int:
     return whole
 
 
-def _of_folder(folder: Path, name: str, length: int | None) -> Subject:
+def _of_folder(folder: Path, name: str, length: int | None) -> ModelShape:
     from regard.checkpoints.configs import parse_config
     from regard.checkpoints.files import read_json
 
     path = folder / "config.json"
     if not path.is_file():
         raise InputError(f"{folder}: no config.json; expected a model folder, a TOML file of settings or a known name")
-    return Subject.of(name, parse_config(read_json(path), path), length=length)
+    return ModelShape.from_config(name, parse_config(read_json(path), path), length=length)
 
 
 def _count(config: Any, heads: tuple[str, ...] | None) -> int:
@@ -168,10 +206,10 @@ def _positions(config: Any) -> int:
 
 
 def _attention(config: Any, length: int) -> float:
-    """Operations per token of scores and averages, forward and backward: 12 x layers x row x width.
+    """FLOPs of attention per token, forward and backward: 12 x layers x row length x width.
 
-    No account is taken of what a causal mask would save. A token of an encoder-decoder passes through half of the
-    layers, and a decoder's have two attentions.
+    Savings by a causal mask are not counted. A token of an encoder-decoder passes through half of the layers, and
+    decoder layers have two attentions.
     """
     if config.family in ("elmo", "seq2seq"):
         return 0.0
@@ -185,5 +223,5 @@ def _attention(config: Any, length: int) -> float:
 
 
 def _field(config: Any, name: str, default: Any = None) -> Any:
-    """A number of a shape; families differ in which they have."""
+    """A field of a configuration, if its family has it."""
     return getattr(config, name) if name in {field.name for field in fields(config)} else default

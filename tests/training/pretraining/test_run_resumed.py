@@ -114,7 +114,7 @@ def test_damage_to_a_corpus_of_its_own_is_said_and_repaired(
     good = path.read_bytes()
     flip(path)
     said: list[str] = []
-    trained(source, tmp_path, resume=True, say=said.append)
+    trained(source, tmp_path, resume=True, on_event=lambda event: said.append(event.line() or ""))
     assert any(str(path) in line for line in said), said
     assert path.read_bytes() == good
     assert_same(tmp_path, whole)
@@ -179,7 +179,7 @@ def test_a_damaged_checkpoint_is_passed_over(corpus: Path, whole: Path, tmp_path
     crashed(corpus, tmp_path)
     damage(tmp_path / "checkpoints" / "step-000000008")
     said: list[str] = []
-    trained(corpus, tmp_path, resume=True, say=said.append)
+    trained(corpus, tmp_path, resume=True, on_event=lambda event: said.append(event.line() or ""))
     assert [line for line in said if "skipped a damaged checkpoint" in line and "step-000000008" in line]
     assert [event["step"] for event in events(tmp_path, "resume")] == [4]
     assert_same(tmp_path, whole)
@@ -190,7 +190,7 @@ def test_damage_to_a_finished_run_is_named_and_repaired(place: str, corpus: Path
     output = shutil.copytree(whole, tmp_path / "run")
     damage(output / place)
     said: list[str] = []
-    trained(corpus, output, resume=True, say=said.append)
+    trained(corpus, output, resume=True, on_event=lambda event: said.append(event.line() or ""))
     assert [line for line in said if str(output / place / "model.safetensors") in line]
     for file in ("model.safetensors", f"checkpoints/step-{STEPS:09d}/model.safetensors"):
         assert (output / file).read_bytes() == (whole / file).read_bytes()
