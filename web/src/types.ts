@@ -48,6 +48,12 @@ export interface AblationResult {
   readonly sweep: HeadSweep | null;
 }
 
+export interface AlignmentHeadsView {
+  readonly layer: number;
+  readonly heads: readonly number[];
+  readonly description: string;
+}
+
 /** A token for every blank, and the text with them in place. */
 export interface Assignment {
   readonly tokens: readonly string[];
@@ -170,6 +176,13 @@ export interface Connector {
   readonly points: readonly number[];
   readonly role: "flow" | "residual" | "memory" | "positions";
   readonly arrow: boolean;
+}
+
+/** The token of a step, its probability, and the likeliest tokens, best first. */
+export interface DecodingStep {
+  readonly token: string;
+  readonly probability: number;
+  readonly likeliest: readonly TokenProbability[];
 }
 
 /** One test: passed if `value` is at least `threshold`. */
@@ -442,6 +455,16 @@ export interface HeadsRequest {
   readonly seed?: number;
 }
 
+export interface HypothesisView {
+  readonly text: string;
+  readonly score: number;
+  readonly log_probability: number;
+  readonly finished: boolean;
+  readonly pieces: SubwordTokens;
+  readonly steps: readonly DecodingStep[];
+  readonly attention: Readonly<Record<string, string>> | null;
+}
+
 /** `log_probability` is the sum over the `tokens` scored, in nats */
 export interface LineScore {
   readonly line: number;
@@ -650,6 +673,13 @@ export interface StackFrame {
   readonly height: number;
 }
 
+/** The `tokens` of a text, with the end token if there is one, and the word of each token, without the end. */
+export interface SubwordTokens {
+  readonly tokens: readonly string[];
+  readonly words: readonly string[];
+  readonly word_indices: readonly number[];
+}
+
 /** `data` is float16 in base64 */
 export interface TensorView {
   readonly shape: readonly number[];
@@ -671,6 +701,33 @@ export interface TokenPrediction {
   readonly token: string | null;
   readonly probability: number | null;
   readonly best: readonly (readonly [string, number])[];
+}
+
+export interface TokenProbability {
+  readonly token: string;
+  readonly probability: number;
+}
+
+export interface TranslationView {
+  readonly model: TranslatorView;
+  readonly text: string;
+  readonly source: SubwordTokens;
+  readonly hypotheses: readonly HypothesisView[];
+  readonly alignment_heads: AlignmentHeadsView | null;
+  readonly states: string | null;
+  readonly values: string | null;
+  readonly notes: readonly string[];
+}
+
+export interface TranslatorView {
+  readonly name: string;
+  readonly kind: string;
+  readonly score: string;
+  readonly recipe: string | null;
+  readonly width: number;
+  readonly layers: number;
+  readonly heads: number;
+  readonly scale: number | null;
 }
 
 export interface ViewedModel {
