@@ -1,7 +1,7 @@
 // Faithfulness: does the attention map of a classified text explain its class? Six tests and a verdict.
 import { ModelLinks, Notes, Select } from "../components";
-import { type Part, stack, textPart, tokenStripPart } from "../drawings";
 import { decimal, fixedPercent, percent } from "../format";
+import { type Part, stack, textPart, tokenStripPart } from "../painter";
 import { currentRoute, formatRoute, setParameters } from "../route";
 import { colors } from "../theme";
 import { ABOUT_GRADIENT, aboutIntegratedGradients, type TokenStrip, TokenStrips } from "../token_strips";

@@ -3,14 +3,14 @@ import { useMemo } from "preact/hooks";
 import { Canvas } from "../canvas";
 import { DataTable, Notes } from "../components";
 import { fixedPercent, slice } from "../format";
-import { translated, type Painter } from "../painter";
-import { currentRoute, integerParameter, setParameters, type Route } from "../route";
+import { type Painter, translated } from "../painter";
+import { currentRoute, integerParameter, type Route, setParameters } from "../route";
 import { colors } from "../theme";
 import type { SensesResult, WordContexts } from "../types";
 import type { Payload, View } from "../view";
 import "./embeddings/embeddings.css";
 import { TRAIN } from "./embeddings/examples";
-import { drawScatter, layoutOf, ScatterPlot, type PlotStyle, type Point } from "./embeddings/scatter_plot";
+import { drawScatter, layoutOf, type PlotStyle, type Point, ScatterPlot } from "./embeddings/scatter_plot";
 
 type Matrix = readonly (readonly number[])[];
 
