@@ -51,8 +51,14 @@ def places(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     passages.write_text("the film was good\nthey love the day\n", encoding="utf-8")
     tagged = passages.with_name("tagged.conll")
     tagged.write_text("the O\nwater B-X\n\na O\nfilm B-X\nday O\n" * 2, encoding="utf-8")
+    labeled = passages.with_name("labeled.tsv")
+    rows = "".join(f"the good film {n}\tpositive\na bad day {n}\tnegative\n" for n in range(12))
+    labeled.write_text("text\tlabel\n" + rows, encoding="utf-8")
     folders = {"MODEL": tiny_bert_folder, "CLASSIFIER": classifier, "GPT": gpt, "TRANSLATOR": translator}
-    return {name: str(path) for name, path in {**folders, "PASSAGES": passages, "TAGGED": tagged}.items()}
+    return {
+        name: str(path)
+        for name, path in {**folders, "PASSAGES": passages, "TAGGED": tagged, "LABELED": labeled}.items()
+    }
 
 
 @pytest.fixture(scope="session")

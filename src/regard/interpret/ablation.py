@@ -173,7 +173,7 @@ class AblationResult(Result):
         if self.sweep is None:
             raise InputError("the page shows every head removed alone; leave out --no-sweep")
         document: dict[str, Any] = round_floats(self.to_dict())
-        model, heads = document["model"], document["sweep"]["ranked"]
+        heads = document["sweep"]["ranked"]
 
         def text(name: str) -> str:
             return self._output_texts.get(name, name)
@@ -182,7 +182,7 @@ class AblationResult(Result):
         effects = [
             {
                 **{key: effect[key] for key in ("strength", "distance")},
-                "place": effect["target"],
+                "target": effect["target"],
                 "before": text(effect["before"]),
                 "after": text(effect["after"]),
                 **{key: [c | {"output": text(c["output"])} for c in effect[key][:MAX_VIEW_OUTPUTS]] for key in listed},
@@ -192,18 +192,18 @@ class AblationResult(Result):
         heads = [h | {"changed": len(h["changed"]), "after": [text(one) for one in h["after"]]} for h in heads]
         targets = [effect.target for effect in self.effects]
         return {
-            "model": {**model, "depth": model["num_layers"], "heads": model["num_heads"]},
+            "model": document["model"],
             "texts": document["texts"],
             "tokens": list(self._token_texts),
             "special": document["special"],
             "at": self.at,
-            "ways": document["modes"],
-            "spots": document["positions"],
-            "gone": {"heads": document["heads"], "layers": document["layers"]},
+            "modes": document["modes"],
+            "positions": document["positions"],
+            "removed": {"heads": document["heads"], "layers": document["layers"]},
             "effects": effects,
             "sweep": {
                 "measure": self.sweep.measure,
-                "places": [targets.index(target) for target in self.sweep.targets],
+                "targets": [targets.index(target) for target in self.sweep.targets],
                 "heads": sorted(heads, key=lambda one: (one["layer"], one["head"])),
             },
         }

@@ -13,7 +13,7 @@ from regard.server import (
     routes_training,
     routes_translation,
 )
-from regard.server.arguments import Arguments, Payload, Route, said
+from regard.server.arguments import Arguments, Payload, Route, text_argument
 from regard.server.streaming import Stream
 from regard.server.studio import Studio
 from regard.server.verbs import answer
@@ -23,14 +23,14 @@ __all__ = ["ACTIONS", "ROUTES", "STREAMS"]
 
 def compare(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `a`, `b` for two sentences, `model`, and `other` for a second model."""
-    given = {"text": said(arguments, "a"), "model": said(arguments, "model", DEFAULT_MODEL)}
-    optional = {"text_b": said(arguments, "b", ""), "other": said(arguments, "other", "").strip()}
+    given = {"text": text_argument(arguments, "a"), "model": text_argument(arguments, "model", DEFAULT_MODEL)}
+    optional = {"text_b": text_argument(arguments, "b", ""), "other": text_argument(arguments, "other", "").strip()}
     return answer(studio.models, "compare", {**given, **optional}).page_data()
 
 
 def heads(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `texts`, one a line, and `model`."""
-    given = {"text": said(arguments, "texts"), "model": said(arguments, "model", DEFAULT_MODEL)}
+    given = {"text": text_argument(arguments, "texts"), "model": text_argument(arguments, "model", DEFAULT_MODEL)}
     return answer(studio.models, "heads", given).page_data()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from regard.known import DEFAULT_MODEL
-from regard.server.arguments import Arguments, Payload, said
+from regard.server.arguments import Arguments, Payload, text_argument
 from regard.server.studio import Studio
 from regard.server.verbs import answer
 
@@ -13,10 +13,10 @@ __all__ = ["figure"]
 def figure(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, `target` for a translator, and `without`, such as "mask,scaling"."""
     given = {
-        "model": said(arguments, "model", DEFAULT_MODEL),
-        "text": said(arguments, "text"),
-        "target": said(arguments, "target", ""),
-        "without": [name.strip() for name in said(arguments, "without", "").split(",") if name.strip()],
+        "model": text_argument(arguments, "model", DEFAULT_MODEL),
+        "text": text_argument(arguments, "text"),
+        "target": text_argument(arguments, "target", ""),
+        "without": [name.strip() for name in text_argument(arguments, "without", "").split(",") if name.strip()],
     }
     # Only in the studio is there a model that could run again without other parts.
     return {**answer(studio.models, "figure", given).page_data(), "studio": "place" not in arguments}

@@ -11,11 +11,11 @@ export function HeadGrid({ payload }: { payload: AblationPayload }) {
   const route = currentRoute.use();
   const removed = removedAt(payload, route);
   const single = singleHead(payload, route);
-  const { depth, heads } = payload.model;
+  const { num_layers: depth, num_heads: heads } = payload.model;
   const [focused, setFocused] = useState(0);
   const live = Boolean(payload.studio);
   const most = strongest(payload);
-  const positions = payload.sweep.places.length;
+  const positions = payload.sweep.targets.length;
   const measured = positions < payload.effects.length ? `, the mean over ${positions} of the ${payload.effects.length} tokens` : positions > 1 ? `, the mean over ${positions} positions` : "";
   const move = (event: KeyboardEvent) => {
     const at = Number((event.target as HTMLElement).dataset["at"] ?? "NaN");
