@@ -73,10 +73,10 @@ def test_ulmfit_lets_layers_learn_later_and_slower(
     assert call("train", "classify", *options, "-o", tmp_path / "run", "--json") == 0
     out, error = capsys.readouterr()
     training = json.loads(out)["settings"]["training"]
-    assert training["layer_decay"] == pytest.approx(1 / 2.6, abs=1e-4) and training["unfreeze"] == 0.5
+    assert training["layerwise_lr_decay"] == pytest.approx(1 / 2.6, abs=1e-4) and training["unfreeze"] == 0.5
     # 12 steps; of two layers and embeddings one begins every second step.
-    assert "of 12 steps, learning begins: the new layer at 1, layer 2 at 3, layer 1 at 5, embeddings at 7\n" in error
-    assert "decay: the new layer: 0.0003, layer 2: 0.00012, layer 1: 4.4e-05, embeddings: 1.7e-05\n" in error
+    assert "of 12: task head at 1, layer 2 at 3, layer 1 at 5, embeddings at 7\n" in error
+    assert "rates: task head 0.0003, layer 2 0.00012, layer 1 4.4e-05, embeddings 1.7e-05\n" in error
     assert call("train", "classify", *options, "-o", tmp_path / "other", "--frozen") == 2
     assert "--ulmfit lets all layers learn in the end, --frozen none of them" in capsys.readouterr().err
 
@@ -206,7 +206,7 @@ def test_other_mistakes(
     assert "internal" not in capsys.readouterr().err
     options = ["--train", reviews, "-m", tiny_bert_folder, "-o", tmp_path / "run"]
     assert call("train", "classify", *options, "--set", "training.epoch=3") == 2
-    assert "unknown key 'epoch' in [training]; did you mean 'epochs'" in capsys.readouterr().err
+    assert "unknown key 'epoch' in [training]; did you mean 'num_epochs'" in capsys.readouterr().err
     assert call("train", "tag", "--delimiter", ",", *options) == 2
     assert "tag reads columns with blanks or tabs between them" in capsys.readouterr().err
 

@@ -13,9 +13,9 @@ from regard.render.drawing import ACCENT, COLORS, QUIET, TEXT, Drawing, Label, P
 
 __all__ = ["figure_drawing"]
 
-# As in web/src/views/figure/draw.ts: the index of the color of each kind of box; others are gray.
+# As in web/src/views/figure/draw.tsx: the index of the color of each kind of box; others are gray.
 KINDS = {"attention": 4, "ffn": 5, "embedding": 3, "linear": 0, "softmax": 2}
-FRAME, BOX, GONE = 0.07, 0.28, 0.06  # opacity of the background of a stack, of a box and of a removed one
+FRAME, BOX, REMOVED = 0.07, 0.28, 0.06  # opacity of the background of a stack, of a box and of a removed one
 TOP, LEFT, BESIDE, LINE, LETTER = 56, 12, 24, 18, 7.3
 HEAD = 4  # pixels of an arrow's head
 MAX_OUTPUT = 60  # characters of the model's output
@@ -63,7 +63,7 @@ def _box(box: Box, shape: BoxShape, *, removed: bool) -> list[Mark]:
         for number, line in enumerate(texts)
     ]
     color = COLORS[KINDS[shape.kind]] if shape.kind in KINDS else QUIET
-    return [*_outline(x, y, shape.width, shape.height, TEXT, blend(color, GONE if removed else BOX)), *names]
+    return [*_outline(x, y, shape.width, shape.height, TEXT, blend(color, REMOVED if removed else BOX)), *names]
 
 
 def _outline(x: float, y: float, width: float, height: float, color: str, background: Pixels) -> list[Mark]:
