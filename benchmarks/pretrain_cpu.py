@@ -29,7 +29,7 @@ from regard.data.masking import IGNORE_INDEX
 from regard.training.events import ignore_event
 from regard.training.optimizer import parameter_groups
 from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import Dataset, open_dataset, prepare
+from regard.training.pretraining.dataset import PretrainingDataset, open_dataset, prepare
 from regard.training.pretraining.trainer import Pretrainer
 
 TEXT = Path(__file__).resolve().parents[2] / "shared" / "data" / "corpus" / "heldout.txt.xz"
@@ -73,7 +73,9 @@ def settings(dropout: float = 0.0) -> PretrainingConfig:
     return PretrainingConfig.read(CONFIGS / "bert-tiny.toml", family="bert", overrides=overrides)
 
 
-def compared(config: PretrainingConfig, text: Dataset, *, steps: int, rounds: int) -> dict[str, dict[str, float]]:
+def compared(
+    config: PretrainingConfig, text: PretrainingDataset, *, steps: int, rounds: int
+) -> dict[str, dict[str, float]]:
     """Steps per second of each contestant in its best round, and the loss of its last step."""
     cpu = torch.device("cpu")
     contestants = {

@@ -31,7 +31,7 @@ from regard.data.masking import IGNORE_INDEX
 from regard.device import autocast_dtype, choose_device
 from regard.training.events import ignore_event
 from regard.training.pretraining.config import Family, PretrainingConfig
-from regard.training.pretraining.dataset import Dataset, open_dataset
+from regard.training.pretraining.dataset import PretrainingDataset, open_dataset
 from regard.training.pretraining.plan import flops_per_token, peak_flops
 from regard.training.pretraining.trainer import Pretrainer
 from regard.training.world import World
@@ -102,7 +102,7 @@ def settings(kind: Kind, *, tiny: bool) -> PretrainingConfig:
 
 
 def compared(
-    kind: str, config: PretrainingConfig, text: Dataset, *, device: torch.device, seconds: float, peers: bool
+    kind: str, config: PretrainingConfig, text: PretrainingDataset, *, device: torch.device, seconds: float, peers: bool
 ) -> dict[str, Any]:
     """The figures of each contestant, printed as soon as measured."""
     vocabulary, tokens = text.tokenizer.size, config.data.tokens_per_batch
@@ -139,7 +139,7 @@ def compared(
     return result
 
 
-def material(config: PretrainingConfig, corpus: str) -> Dataset:
+def material(config: PretrainingConfig, corpus: str) -> PretrainingDataset:
     """The corpus of a folder or of a run. For a GPT the vocabulary is at least as large as GPT-2's."""
     found = open_dataset(PretrainingConfig(), [corpus], Path(corpus), held_out=False)
     if config.model.family == "bert":
@@ -149,7 +149,7 @@ def material(config: PretrainingConfig, corpus: str) -> Dataset:
     return replace(found, tokenizer=words)
 
 
-def begun(config: PretrainingConfig, text: Dataset, device: torch.device) -> Pretrainer:
+def begun(config: PretrainingConfig, text: PretrainingDataset, device: torch.device) -> Pretrainer:
     """The real pretraining run, so that measurements match real use. It writes nothing."""
     return Pretrainer(config, text, NOWHERE, world=World(), device=device, start="", on_event=ignore_event)
 

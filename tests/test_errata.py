@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from regard.layers import LayerSelection
-from regard.lessons.reverse import create_dataset, measure, new_model, one_hot_decode
+from regard.lessons.reverse import create_dataset, evaluate, new_model, one_hot_decode
 from regard.models import Bert, BertConfig, Seq2Seq, Seq2SeqConfig
 from regard.models.family import known_checkpoints
 from regard.nn import Padded, ScalarMix, sinusoids
@@ -139,7 +139,7 @@ def test_p12_the_hidden_units_of_the_deck_are_the_width_not_the_ffn() -> None:
 
 def test_p13_the_accuracy_of_the_deck_is_per_token() -> None:
     data = create_dataset(50, 200, 4, 10)
-    measures = measure(new_model(data), data)
+    measures = evaluate(new_model(data), data)
     digits, sequences = data.y_test.shape[0] * data.y_test.shape[1], data.y_test.shape[0]
     assert math.isclose(98.125 / 100 * digits, 785) and not (98.125 / 100 * sequences).is_integer()
     right = (measures.answers == data.y_test.argmax(-1)).float()

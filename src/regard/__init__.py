@@ -16,14 +16,12 @@ if TYPE_CHECKING:
     from regard.nn.recording import record as record
     from regard.training.estimators import Tagger as Tagger
     from regard.training.estimators import TextClassifier as TextClassifier
-    from regard.training.finetuning.evaluate import evaluate as evaluate
     from regard.training.finetuning.run import fit as fit
 
 _HOMES = {
     "Embedder": "regard.inference.embedding.embedder",
     "Tagger": "regard.training.estimators",
     "TextClassifier": "regard.training.estimators",
-    "evaluate": "regard.training.finetuning.evaluate",
     "fit": "regard.training.finetuning.run",
     "ablate_heads": "regard.nn.recording",
     "load": "regard.checkpoints.loading",
@@ -31,7 +29,7 @@ _HOMES = {
     "save": "regard.checkpoints.loading",
 }
 
-__all__ = ["Embedder", "Tagger", "TextClassifier", "ablate_heads", "evaluate", "fit", "load", "record", "save"]
+__all__ = ["Embedder", "Tagger", "TextClassifier", "ablate_heads", "fit", "load", "record", "save"]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,6 @@ from regard.inference.embedding.embedder import Embedder as Embedder
 from regard.training.estimators import Tagger as Tagger
 from regard.training.estimators import TextClassifier as TextClassifier
 from regard.nn.recording import ablate_heads as ablate_heads
-from regard.training.finetuning.evaluate import evaluate as evaluate
 from regard.training.finetuning.run import fit as fit
 from regard.checkpoints.loading import load as load
 from regard.nn.recording import record as record
@@ -37,6 +36,8 @@ from regard.interpret.masked_lm.comparison import CompareResult
 from regard.interpret.probes.feature_walk import FeatureWalk
 from regard.interpret.probes.layers import LayersResult
 from regard.training.cost import CostEstimate
+from regard.training.doctor import DoctorResult
+from regard.training.finetuning.evaluate import EvaluationResult
 
 _Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
 
@@ -181,6 +182,35 @@ def translate(
     on_event: Callable[[Event], object] | None = None,
 ) -> TranslationResult:
     """Translate texts, one per line. Empty lines stay empty, so line numbers are kept."""
+
+def evaluate(
+    model: _Model,
+    *,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    data: str | PathLike[str],
+    threshold: float | None = None,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> EvaluationResult:
+    """Compute the metrics of a fine-tuned model on labeled examples, in percent."""
+
+def doctor(
+    model: _Model,
+    *,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    data: str | PathLike[str],
+    train: str | PathLike[str] | None = None,
+    task: str | None = None,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> DoctorResult:
+    """Look for ten common mistakes with a model and its data."""
 
 def faithfulness(
     model: _Model,

@@ -12,7 +12,7 @@ from benchmarks import pretrain_cpu, race
 from benchmarks.pretrain_cpu import main, padded, settings, theirs
 from benchmarks.pretrain_speed import begun, ours
 from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import Dataset, open_dataset
+from regard.training.pretraining.dataset import PretrainingDataset, open_dataset
 
 CPU = torch.device("cpu")
 
@@ -22,7 +22,7 @@ def small(config: PretrainingConfig) -> PretrainingConfig:
 
 
 @pytest.fixture
-def text(corpus_folder: Path) -> Dataset:
+def text(corpus_folder: Path) -> PretrainingDataset:
     return open_dataset(settings(), [str(corpus_folder)], corpus_folder, held_out=False)
 
 
@@ -56,7 +56,7 @@ def test_rows_are_padded_and_only_hidden_words_are_asked() -> None:
     }
 
 
-def test_without_dropout_both_have_the_same_losses_step_by_step(text: Dataset) -> None:
+def test_without_dropout_both_have_the_same_losses_step_by_step(text: PretrainingDataset) -> None:
     config = small(settings())
     quick = config.optimizer.model_copy(update={"rate": 2e-3, "weight_decay": 1.0})  # so that all of it shows
     config = config.model_copy(update={"optimizer": quick})
@@ -66,7 +66,7 @@ def test_without_dropout_both_have_the_same_losses_step_by_step(text: Dataset) -
     assert len(set(losses)) == 6
 
 
-def test_with_dropout_both_have_it(text: Dataset) -> None:
+def test_with_dropout_both_have_it(text: PretrainingDataset) -> None:
     config = small(settings(0.5))
     plain = ours(begun(small(settings()), text, CPU))().item()
     for step in (ours(begun(config, text, CPU)), theirs(begun(config, text, CPU), count=1)):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.cli import evaluate, predict, train
-from regard.cli.app import run
+from regard.cli import predict, train
+from regard.cli.app import run, verb_commands
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
@@ -25,7 +25,7 @@ THINGS = ("film", "good", "day")
 @pytest.fixture
 def call(one_thread: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     monkeypatch.chdir(tmp_path)
-    registers = [train.register, evaluate.register, predict.register]
+    registers = [train.register, predict.register, *verb_commands()]
     return lambda *arguments: run([str(argument) for argument in arguments], registers=registers)
 
 
@@ -93,7 +93,7 @@ def test_one_class_to_learn(learn: Call, capsys: Captured) -> None:
     assert "expected at least two classes, and the training data has only 'pos'" in capsys.readouterr().err
     write(train="the O\nfilm O\n", dev=conll(1))
     assert learn("tag") == 2
-    assert "expected entities to find, and all tags of the training data are 'O'" in capsys.readouterr().err
+    assert "expected entities, and all tags of the training data are 'O'" in capsys.readouterr().err
     write(train="the film\t1.5\nthe day\t1.5\n", dev="the film\t1.5\n")
     assert learn("regress") == 2
     assert "expected numbers that differ" in capsys.readouterr().err

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import regard
-from regard.cli import doctor
-from regard.cli.app import run
+from regard.cli.app import run, verb_commands
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
@@ -29,7 +28,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     write_tsv(tmp_path / "dev.tsv", clean_texts(40, first=80))
 
     def regard_doctor(*arguments: str | Path) -> int:
-        return run(["doctor", *map(str, arguments)], registers=[doctor.register])
+        return run(["doctor", *map(str, arguments)], registers=verb_commands())
 
     return regard_doctor
 
@@ -40,7 +39,7 @@ def test_a_clean_model_to_be_tuned(call: Callable[..., int], tiny_bert_folder: P
     lines = out.splitlines()
     assert len(lines) == 11
     assert lines[0].startswith("ok       missing mask               a text of ")
-    assert lines[-2] == ("skipped  constant predictions       the model was tuned for no task, so it predicts nothing")
+    assert lines[-2] == ("skipped  constant predictions       the model is not fine-tuned, so it makes no predictions")
     assert lines[-1] == "no problem found in 9 checks"
     assert error.splitlines() == [
         "data: 40 examples of dev.tsv (tab-separated, header, text = text, label = label)",
@@ -52,7 +51,7 @@ def test_json_has_four_keys_for_each_of_the_ten(
     call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured
 ) -> None:
     assert call(tiny_bert_folder, "--data", "dev.tsv", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out)["findings"]
     assert [list(one) for one in found] == [["check", "status", "evidence", "remedy"]] * 10
     assert [one["check"] for one in found] == list(CHECKS)
     assert {one["check"]: one["status"] for one in found}["train/dev leakage"] == "skipped"
@@ -65,7 +64,7 @@ def test_swapped_columns_are_the_first_line_and_fail(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 10
     assert lines[0].startswith("error    wrong columns              dev.tsv: 40 different labels in 40 examples")
-    assert "To mend it: name the columns with --columns" in lines[0]
+    assert "Remedy: name the columns with --columns" in lines[0]
 
 
 def test_a_warning_alone_does_not_fail(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
@@ -88,10 +87,10 @@ def test_a_tuned_folder_says_its_task(
         model.head.output.weight.zero_()
     save_fine_tuned(FineTunedModel(task, model, tokenizer, 64), tmp_path / "tuned")
     assert call("tuned", "--data", "dev.tsv", "--json") == 1
-    found = {one["check"]: one["status"] for one in json.loads(capsys.readouterr().out)}
+    found = {one["check"]: one["status"] for one in json.loads(capsys.readouterr().out)["findings"]}
     assert [check for check, status in found.items() if status == "error"] == ["constant predictions"]
     assert call("tuned", "--data", "dev.tsv", "--task", "tag") == 2
-    assert "the model was tuned for the task classify, not for tag; leave --task out" in capsys.readouterr().err
+    assert "the model is fine-tuned for the task classify, not for tag; leave --task out" in capsys.readouterr().err
 
 
 def test_pairs(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:

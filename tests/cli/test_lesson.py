@@ -81,7 +81,7 @@ def test_the_document_of_reverse_and_the_seed_decides(capsys: Captured) -> None:
     assert document("2") != first
 
 
-def never(*arguments: object, **options: object) -> Iterator[reverse.Epoch]:
+def never(*arguments: object, **options: object) -> Iterator[reverse.ReverseEpoch]:
     raise AssertionError("training began")
 
 
@@ -92,12 +92,12 @@ def never(*arguments: object, **options: object) -> Iterator[reverse.Epoch]:
         (["--train-size", "10000"], "only 10^4 = 10,000 different sequences"),
         (["--epochs", "0"], "epochs must be at least 1, not 0"),
         (["--units", "-1"], "units must be at least 1, not -1"),
-        (["--rate", "0"], "learning rate must be a number above 0, not 0.0"),
+        (["--learning-rate", "0"], "learning rate must be a number above 0, not 0.0"),
         (["--jobs", "0"], "jobs must be at least 1, not 0"),
-        (["--lengths", "4,x"], "like 4,8,12, not '4,x'"),
+        (["--lengths", "4,x"], "such as 4,8,12, not '4,x'"),
         (["--lengths", "0"], "steps must be at least 1, not 0"),
         (["--output", "missing/page.html"], "there is no folder"),
-        (["--output", "page.txt"], "--output page.txt: expected a name that ends in .html"),
+        (["--output", "page.txt"], "--output page.txt: expected a file name that ends in .html"),
     ],
 )
 def test_bad_input_is_an_error_before_training(
@@ -171,13 +171,13 @@ def test_the_document_of_six_words(capsys: Captured) -> None:
     student, thanks = document["pairs"]
     assert student["source"] == "je suis étudiant"
     assert [step["chosen"] for step in student["decoding"]] == ["I", "am", "a", "student", "<eos>"]
-    assert student["decoding"][2]["said"] == ["<eos>", "I", "am"]
+    assert student["decoding"][2]["prefix"] == ["<eos>", "I", "am"]
     assert [len(student["before"]), len(thanks["after"])] == [5, 2]
 
 
 def test_six_words_writes_a_page_and_nothing_else(tmp_path: Path, capsys: Captured) -> None:
     assert regard("lesson", "six-words", "--epochs", "1", "-o", str(tmp_path / "page.txt")) == 2
-    assert "page.txt: expected a name that ends in .html" in capsys.readouterr().err
+    assert "page.txt: expected a file name that ends in .html" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -38,7 +38,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "latin.txt": b"the river\nthe caf\xe9\n",
         "utf16.txt": STORY.encode("utf-16"),
         "short.txt": b"The river follows the painter.\n\nThe city builds.\n",
-        "settings.toml": b"[optimizer]\nraet = 1.0\n",
+        "settings.toml": b"[optimizer]\nlearning_raet = 1.0\n",
     }
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
@@ -51,7 +51,7 @@ def call(*more: str, corpus: str = "story.txt", output: str = "run", **changed: 
 
 
 def test_results_on_stdout_and_the_rest_on_stderr(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretrain, "SAY_EVERY", 0.0)
+    monkeypatch.setattr(pretrain, "STATUS_EVERY", 0.0)
     monkeypatch.setattr("regard.training.trainer.LOG_EVERY", 0.0)
     assert call(objective_sentence_pairs="next", run_evaluate_every="6 steps") == 0
     out, error = capsys.readouterr()
@@ -77,7 +77,7 @@ def test_one_json_document(capsys: Captured) -> None:
     assert set(document["scores"]["words"]) == {"loss", "perplexity", "count"}
 
 
-@pytest.mark.parametrize(("family", "names"), [("t5", ["dropped stretches"]), ("elmo", ["next word", "previous word"])])
+@pytest.mark.parametrize(("family", "names"), [("t5", ["dropped spans"]), ("elmo", ["next token", "previous token"])])
 def test_other_families(family: str, names: list[str], capsys: Captured) -> None:
     assert call(family=family, run_evaluate_every="1 steps", schedule_max_steps=2) == 0
     out, error = capsys.readouterr()
@@ -113,7 +113,7 @@ def test_a_run_is_resumed_with_its_own_settings(capsys: Captured) -> None:
 
 def test_a_budget_takes_the_place_of_what_the_file_says(place: Path, capsys: Captured) -> None:
     given = [value for value in settings() if not value.startswith("schedule.")]
-    (place / "settings.toml").write_text("[schedule]\nsteps = 1000000\n")
+    (place / "settings.toml").write_text("[schedule]\nmax_steps = 1000000\n")
     arguments = [part for value in given for part in ("--set", value)]
     base = ["pretrain", "bert", "-c", "story.txt", "-o", "run", "--config", "settings.toml", *arguments]
     assert run([*base, "--budget", "0.3s", "--json"], registers=[pretrain.register]) == 0
@@ -138,13 +138,13 @@ WRONG: dict[str, tuple[dict[str, Any], list[str], str]] = {
     ),
     "unknown key": (
         {},
-        ["--set", "optimizer.raet=1"],
-        "--set optimizer.raet=1: unknown key 'raet' in [optimizer]; did you mean 'rate'?",
+        ["--set", "optimizer.learning_raet=1"],
+        "--set optimizer.learning_raet=1: unknown key 'learning_raet' in [optimizer]; did you mean 'learning_rate'?",
     ),
     "unknown key in a file": (
         {},
         ["--config", "settings.toml"],
-        "settings.toml: unknown key 'raet' in [optimizer]; did you mean 'rate'?",
+        "settings.toml: unknown key 'learning_raet' in [optimizer]; did you mean 'learning_rate'?",
     ),
     "no length": ({"schedule_max_steps": 0}, [], "how long to train? give a budget such as --budget 20min, or --set"),
     "two lengths": ({}, ["--budget", "5min"], "how long to train? give a budget such as --budget 20min, or --set"),
@@ -231,7 +231,7 @@ def test_a_bar_is_put_away_when_the_build_fails(monkeypatch: pytest.MonkeyPatch,
         on_progress(CorpusProgress(9, 20, 2, 200))
         raise InputError("a bad line")
 
-    monkeypatch.setattr(pretrain, "progress", progress)
+    monkeypatch.setattr("regard.cli.output.progress", progress)
     monkeypatch.setattr("regard.training.pretraining.dataset.build_corpus", build)
     assert call() == 2
     assert seen == ["3 more", "4 more", "away"]

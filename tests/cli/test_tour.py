@@ -85,12 +85,12 @@ def test_json_is_one_document_and_the_seed_decides(short: Path, capsys: Captured
 def test_it_stops_when_nothing_is_wrong_any_more(
     short: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    monkeypatch.setattr(reverse.Epoch, "done", property(lambda epoch: epoch.number == 1))
+    monkeypatch.setattr(reverse.ReverseEpoch, "done", property(lambda epoch: epoch.number == 1))
     assert regard("tour", "--json") == 0
     assert [one["epochs"] for one in json.loads(capsys.readouterr().out)["runs"]] == [1, 1]
 
 
-def never(*arguments: object, **options: object) -> Iterator[reverse.Epoch]:
+def never(*arguments: object, **options: object) -> Iterator[reverse.ReverseEpoch]:
     raise AssertionError("training began")
 
 
@@ -98,7 +98,7 @@ def never(*arguments: object, **options: object) -> Iterator[reverse.Epoch]:
     ("output", "message"),
     [
         ("missing/page.html", "there is no folder"),
-        ("page.txt", "--output page.txt: expected a name that ends in .html"),
+        ("page.txt", "--output page.txt: expected a file name that ends in .html"),
     ],
 )
 def test_a_place_that_cannot_be_written_is_an_error_before_training(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.cli import evaluate, predict, train
-from regard.cli.app import run
+from regard.cli import predict, train
+from regard.cli.app import run, verb_commands
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
@@ -21,7 +21,7 @@ REVIEWS = [("the film is good", "pos"), ("it was dull", "neg"), ("we love it", "
 
 @pytest.fixture
 def call(one_thread: None) -> Call:
-    registers = [train.register, evaluate.register, predict.register]
+    registers = [train.register, predict.register, *verb_commands()]
     return lambda *arguments: run([str(argument) for argument in arguments], registers=registers)
 
 
@@ -73,10 +73,10 @@ def test_ulmfit_lets_layers_learn_later_and_slower(
     assert call("train", "classify", *options, "-o", tmp_path / "run", "--json") == 0
     out, error = capsys.readouterr()
     training = json.loads(out)["settings"]["training"]
-    assert training["layer_decay"] == pytest.approx(1 / 2.6, abs=1e-4) and training["unfreeze"] == 0.5
+    assert training["layerwise_lr_decay"] == pytest.approx(1 / 2.6, abs=1e-4) and training["unfreeze"] == 0.5
     # 12 steps; of two layers and embeddings one begins every second step.
-    assert "of 12 steps, learning begins: the new layer at 1, layer 2 at 3, layer 1 at 5, embeddings at 7\n" in error
-    assert "decay: the new layer: 0.0003, layer 2: 0.00012, layer 1: 4.4e-05, embeddings: 1.7e-05\n" in error
+    assert "of 12: task head at 1, layer 2 at 3, layer 1 at 5, embeddings at 7\n" in error
+    assert "rates: task head 0.0003, layer 2 0.00012, layer 1 4.4e-05, embeddings 1.7e-05\n" in error
     assert call("train", "classify", *options, "-o", tmp_path / "other", "--frozen") == 2
     assert "--ulmfit lets all layers learn in the end, --frozen none of them" in capsys.readouterr().err
 
@@ -118,7 +118,7 @@ def test_predict_reads_a_text_a_file_and_standard_input(
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == found[2]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(table.read_bytes()), encoding="utf-8"))
     assert call("predict", tuned, "-", "--device", "cpu") == 2
-    assert "say with --columns where the text is" in capsys.readouterr().err
+    assert "select the text with --columns" in capsys.readouterr().err
     assert call("predict", tuned, texts[0], "--device", "cpu") == 0
     alone = json.loads(capsys.readouterr().out)
     assert alone["probabilities"] == pytest.approx(found[0][0]["probabilities"], abs=1e-6)
@@ -206,7 +206,7 @@ def test_other_mistakes(
     assert "internal" not in capsys.readouterr().err
     options = ["--train", reviews, "-m", tiny_bert_folder, "-o", tmp_path / "run"]
     assert call("train", "classify", *options, "--set", "training.epoch=3") == 2
-    assert "unknown key 'epoch' in [training]; did you mean 'epochs'" in capsys.readouterr().err
+    assert "unknown key 'epoch' in [training]; did you mean 'num_epochs'" in capsys.readouterr().err
     assert call("train", "tag", "--delimiter", ",", *options) == 2
     assert "tag reads columns with blanks or tabs between them" in capsys.readouterr().err
 

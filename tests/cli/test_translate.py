@@ -104,7 +104,7 @@ def test_train_says_what_it_read_and_what_came_of_it(call: Call, files: Path, tm
     assert {document["settings"]["model"][key] for key in ("score", "recipe")} == {"dot", "deck"}
     assert len(document["outcome"]["history"]) == 2 and "case:lc" in document["signature"]["bleu_lowercase"]
     assert "train: 36 pairs of" in error and "source = column 1, target = column 0" in error
-    assert "epoch 2  BLEU" in error and "epochs 1 to 2 averaged  BLEU" in error and "tokens/s" in error
+    assert "epoch 2  bleu" in error and "average of epochs 1 to 2  bleu" in error and "tokens/s" in error
     assert call("train", "translate", *table, "-o", tmp_path / "run", *more[:-1], *QUICK, "--resume") == 0
     assert "dev BLEU, lower case" in capsys.readouterr().out
 

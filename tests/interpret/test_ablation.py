@@ -143,7 +143,7 @@ def test_a_sweep_is_every_head_alone(
 ) -> None:
     probe: Probe = request.getfixturevalue(which)
     # Three copies at a time: the eight heads need several batches.
-    monkeypatch.setattr("regard.interpret.ablation.BUDGET", {"cpu": 3 * len(probe.ids)})
+    monkeypatch.setattr("regard.interpret.ablation.BATCH_TOKENS", {"cpu": 3 * len(probe.ids)})
     found = sweep_heads(probe)
     assert {(one.layer, one.head) for one in found.ranked} == {(i, j) for i in range(2) for j in range(4)}
     assert [one.strength for one in found.ranked] == sorted((one.strength for one in found.ranked), reverse=True)

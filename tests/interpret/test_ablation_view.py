@@ -36,8 +36,8 @@ def test_effects_and_what_is_removed(result: AblationResult) -> None:
     assert [one["strength"] for one in data["effects"]] == pytest.approx([one.strength for one in effects], rel=1e-5)
     assert [one["before"] for one in data["effects"]] == [one.before for one in effects]
     assert data["effects"][3]["likeliest"][0]["before"] == pytest.approx(effects[3].likeliest[0].before, rel=1e-5)
-    assert data["gone"] == {"heads": [list(head) for head in HEADS], "layers": [0]}
-    assert (data["spots"], data["ways"]) == (list(range(1, 13)), ["masked", "plain", "blanks"])
+    assert data["removed"] == {"heads": [list(head) for head in HEADS], "layers": [0]}
+    assert (data["positions"], data["modes"]) == (list(range(1, 13)), ["masked", "plain", "blanks"])
     assert json.loads(json.dumps(data)) == data
 
 
@@ -45,7 +45,7 @@ def test_heads_are_ordered_by_layer_and_number(result: AblationResult, probe: Pr
     sweep: Any = result.view_data()["sweep"]
     assert result.sweep is not None
     expected = {(one.layer, one.head): one for one in result.sweep.ranked}
-    assert sweep["places"] == [probe.targets.index(target) for target in result.sweep.targets]
+    assert sweep["targets"] == [probe.targets.index(target) for target in result.sweep.targets]
     assert [(one["layer"], one["head"]) for one in sweep["heads"]] == sorted(expected)
     for one in sweep["heads"]:
         same = expected[one["layer"], one["head"]]
@@ -63,9 +63,9 @@ def test_a_fine_tuned_model_and_a_gpt(tiny_bert_folder: Path, tmp_path: Path) ->
     tuned = task_probe(deciding(Tokenizer.open(tiny_bert_folder), 3), "it is a good day for them")
     data: Any = ablate(tuned, heads=[(0, 0)], sweep=sweep_heads(tuned)).view_data()
     (effect,) = data["effects"]
-    assert (data["spots"], data["ways"], effect["place"]) == ([], ["blanks"], "text")
+    assert (data["positions"], data["modes"], effect["target"]) == ([], ["blanks"], "text")
     assert {one["output"] for one in effect["likeliest"]} == {"negative", "positive"}
     gpt = pretrained_probe(*regard.load(tiny_gpt(tmp_path)), "the film day", at="plain")
     data = ablate(gpt, sweep=sweep_heads(gpt)).view_data()
     assert data["tokens"] == ["the", " film", " day"]  # as people read them
-    assert data["spots"] == [1, 2, 3]
+    assert data["positions"] == [1, 2, 3]

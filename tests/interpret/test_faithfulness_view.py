@@ -33,7 +33,7 @@ def probe(tiny_bert_folder: Path) -> Probe:
 
 def of_classes(tiny_bert_folder: Path, *labels: str, several: bool = False) -> Probe:
     encoder, tokenizer = regard.load(tiny_bert_folder)
-    task = TextClassification(labels, several=several)
+    task = TextClassification(labels, multi_label=several)
     torch.manual_seed(1)
     return task_probe(FineTunedModel(task, EncoderWithHead.from_encoder(encoder, task).eval(), tokenizer, 64), TEXT)
 
@@ -41,7 +41,7 @@ def of_classes(tiny_bert_folder: Path, *labels: str, several: bool = False) -> P
 def test_the_verdict_and_the_numbers(probe: Probe) -> None:
     result = measure_faithfulness(probe)
     data: Any = result.view_data()
-    verdict, evidence = data["verdict"], data["grounds"]
+    verdict, evidence = data["verdict"], data["evidence"]
     assert (verdict["verdict"], verdict["flagged"]) == (result.verdict, result.flagged) == ("faithful", False)
     assert verdict["means"] == VERDICTS["faithful"]
     for shown, check in zip(verdict["checks"], result.checks, strict=True):
@@ -79,7 +79,7 @@ def test_a_pretrained_bert_has_evidence_and_no_verdict(tiny_bert_folder: Path) -
     with probe.evaluation_mode(), record(probe.encoder) as tape:
         best = probe.logits()[0, 0].argmax()
         row = tape.attention()[0][0, 2, 2]
-    evidence = data["grounds"]
+    evidence = data["evidence"]
     assert (evidence["token"], evidence["label"]) == (2, probe.outputs[best])
     assert evidence["weights"] == pytest.approx(row.tolist(), rel=1e-5)
     assert evidence["integrated"]["scores"] == pytest.approx(integrated_gradients(probe).scores, rel=1e-5)

@@ -11,21 +11,21 @@ from torch import nn
 from regard.errors import InputError
 from regard.lessons import reverse
 from regard.lessons.reverse import (
-    Dataset,
-    Epoch,
-    Measures,
+    ReverseDataset,
+    ReverseEpoch,
+    ReverseEvaluation,
+    count_sequences,
     create_dataset,
-    measure,
+    evaluate,
     new_model,
     one_hot_decode,
-    room,
     train_reverse,
 )
 from regard.models.seq2seq import Score, Seq2Seq
 
 
 @pytest.fixture(scope="module")
-def data() -> Dataset:
+def data() -> ReverseDataset:
     return create_dataset(200, 40, 4, 10, seed=3)
 
 
@@ -56,7 +56,7 @@ def test_digits_run_from_zero_to_the_number_of_features_less_one() -> None:
     assert {digit for row in rows(X_train) for digit in row} == set(range(10))
 
 
-def test_every_y_is_its_x_backwards(data: Dataset) -> None:
+def test_every_y_is_its_x_backwards(data: ReverseDataset) -> None:
     for X, y in ((data.X_train, data.y_train), (data.X_test, data.y_test)):
         assert rows(y) == [row[::-1] for row in rows(X)]
 
@@ -98,7 +98,7 @@ def test_what_cannot_be_drawn_is_refused(
         create_dataset(*arguments, held_out=held_out)
 
 
-def test_the_model_begins_as_keras_would_and_leaves_the_callers_random_state_alone(data: Dataset) -> None:
+def test_the_model_begins_as_keras_would_and_leaves_the_callers_random_state_alone(data: ReverseDataset) -> None:
     torch.manual_seed(1)
     before = torch.get_rng_state()
     model = new_model(data, score="dot", seed=2)
@@ -112,12 +112,14 @@ def test_the_model_begins_as_keras_would_and_leaves_the_callers_random_state_alo
     assert torch.equal(model.decoder.output.bias, torch.zeros(10))
 
 
-def trained(data: Dataset, *, score: Score = "none", epochs: int = 2, seed: int = 0) -> tuple[Seq2Seq, list[Epoch]]:
+def trained(
+    data: ReverseDataset, *, score: Score = "none", epochs: int = 2, seed: int = 0
+) -> tuple[Seq2Seq, list[ReverseEpoch]]:
     model = new_model(data, score=score, seed=seed)
     return model, list(train_reverse(model, data, epochs=epochs, seed=seed))
 
 
-def test_training_yields_every_epoch_and_the_loss_falls(data: Dataset) -> None:
+def test_training_yields_every_epoch_and_the_loss_falls(data: ReverseDataset) -> None:
     threads = torch.get_num_threads()
     _, epochs = trained(data, score="dot", epochs=5)
     assert [epoch.number for epoch in epochs] == [1, 2, 3, 4, 5]
@@ -128,7 +130,7 @@ def test_training_yields_every_epoch_and_the_loss_falls(data: Dataset) -> None:
     assert torch.get_num_threads() == threads
 
 
-def test_the_caller_stops(data: Dataset) -> None:
+def test_the_caller_stops(data: ReverseDataset) -> None:
     model = new_model(data)
     run = train_reverse(model, data, epochs=1000)
     assert next(run).number == 1
@@ -137,7 +139,7 @@ def test_the_caller_stops(data: Dataset) -> None:
     assert torch.equal(model.decoder.output.weight, weights)
 
 
-def test_the_decoder_hears_itself_and_not_the_answer(data: Dataset) -> None:
+def test_the_decoder_hears_itself_and_not_the_answer(data: ReverseDataset) -> None:
     """Free running, as in the deck: what is fed back is the model's own softmax, after an input of zeros."""
     model = new_model(data, seed=1)
     heard: list[torch.Tensor] = []
@@ -149,7 +151,7 @@ def test_the_decoder_hears_itself_and_not_the_answer(data: Dataset) -> None:
 
 
 @pytest.mark.parametrize("score", ["none", "dot"])
-def test_the_same_seed_gives_the_same_result(data: Dataset, score: Score) -> None:
+def test_the_same_seed_gives_the_same_result(data: ReverseDataset, score: Score) -> None:
     torch.manual_seed(1)
     first, first_epochs = trained(data, score=score)
     torch.manual_seed(2)  # which must not matter
@@ -161,16 +163,16 @@ def test_the_same_seed_gives_the_same_result(data: Dataset, score: Score) -> Non
 
 
 @pytest.mark.parametrize("score", ["dot", "general", "additive"])
-def test_attention_rows_sum_to_one(data: Dataset, score: Score) -> None:
-    attention = measure(new_model(data, score=score), data).attention
+def test_attention_rows_sum_to_one(data: ReverseDataset, score: Score) -> None:
+    attention = evaluate(new_model(data, score=score), data).attention
     assert attention is not None
     assert attention.shape == (40, 4, 4)
     assert not attention.requires_grad
     torch.testing.assert_close(attention.sum(-1), torch.ones(40, 4))
 
 
-def test_without_attention_there_is_nothing_to_look_at(data: Dataset) -> None:
-    measures = measure(new_model(data), data)
+def test_without_attention_there_is_nothing_to_look_at(data: ReverseDataset) -> None:
+    measures = evaluate(new_model(data), data)
     assert measures.attention is None
     assert measures.alignment_accuracy is None
 
@@ -188,22 +190,22 @@ class Reader(nn.Module):
         return answer
 
 
-def test_accuracy_counts_tokens_and_says_so(data: Dataset) -> None:
+def test_accuracy_counts_tokens_and_says_so(data: ReverseDataset) -> None:
     """P13: the deck's "accuracy" is per token; 10 sequences of 40 with one wrong digit of four are 93.75 and 75."""
     reader = Reader(new_model(data), wrong=10)
-    measures = measure(reader, data)  # type: ignore[arg-type]
+    measures = evaluate(reader, data)  # type: ignore[arg-type]
     assert measures.test.token_accuracy == 93.75
     assert measures.test.sequence_accuracy == 75
     assert measures.train.token_accuracy == 98.75
 
 
-def test_alignment_counts_looks_on_the_anti_diagonal(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alignment_counts_looks_on_the_anti_diagonal(data: ReverseDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """With states that are the digits' own one-hot vectors and the right digit as query, every look is right."""
     model = new_model(data, score="dot")
     distinct = [i for i, row in enumerate(rows(data.X_test)) if len(set(row)) == 4]
-    subset = Dataset(data.X_train, data.y_train, data.X_test[distinct], data.y_test[distinct])
+    subset = ReverseDataset(data.X_train, data.y_train, data.X_test[distinct], data.y_test[distinct])
 
-    def look(right: bool) -> Measures:
+    def look(right: bool) -> ReverseEvaluation:
         def forward(source: torch.Tensor, *, steps: int) -> torch.Tensor:
             from regard.nn import Padded
 
@@ -214,19 +216,19 @@ def test_alignment_counts_looks_on_the_anti_diagonal(data: Dataset, monkeypatch:
             return source.flip(1)
 
         monkeypatch.setattr(model, "forward", forward)
-        return measure(model, subset)
+        return evaluate(model, subset)
 
     assert look(right=True).alignment_accuracy == 100
     assert look(right=False).alignment_accuracy == 0
 
 
 def test_there_is_room_for_so_many_sequences_and_counting_them_takes_no_time() -> None:
-    assert room(4, 10) == 10_000
-    assert room(20, 1) == 1
-    assert room(10**9, 2) == 2**64
+    assert count_sequences(4, 10) == 10_000
+    assert count_sequences(20, 1) == 1
+    assert count_sequences(10**9, 2) == 2**64
 
 
-def test_a_gradient_is_cut_to_the_length_asked_for(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gradient_is_cut_to_the_length_asked_for(data: ReverseDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths: list[float] = []
     plain = torch.optim.Adam.step
 
@@ -236,7 +238,7 @@ def test_a_gradient_is_cut_to_the_length_asked_for(data: Dataset, monkeypatch: p
         plain(self)
 
     monkeypatch.setattr(torch.optim.Adam, "step", step)
-    next(train_reverse(new_model(data), data, batch_size=50, clip=0.01))
+    next(train_reverse(new_model(data), data, batch_size=50, max_grad_norm=0.01))
     assert len(lengths) == 4
     assert lengths == pytest.approx([0.01] * 4, rel=1e-3)
     next(train_reverse(new_model(data), data, batch_size=50))
@@ -245,12 +247,12 @@ def test_a_gradient_is_cut_to_the_length_asked_for(data: Dataset, monkeypatch: p
 
 @pytest.mark.parametrize("score", ["none", "general"])
 def test_it_does_not_matter_how_many_are_answered_at_once(
-    data: Dataset, score: Score, monkeypatch: pytest.MonkeyPatch
+    data: ReverseDataset, score: Score, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = new_model(data, score=score, seed=1)
-    together = measure(model, data)
-    monkeypatch.setattr(reverse, "AT_ONCE", 7)
-    parted = measure(model, data)
+    together = evaluate(model, data)
+    monkeypatch.setattr(reverse, "EVALUATION_BATCH", 7)
+    parted = evaluate(model, data)
     assert torch.equal(together.answers, parted.answers)
     assert (together.train, together.test) == (parted.train, parted.test)
     assert together.alignment_accuracy == parted.alignment_accuracy

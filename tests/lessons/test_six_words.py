@@ -8,47 +8,47 @@ import pytest
 import torch
 
 from regard.errors import InputError
-from regard.lessons.six_words import PAIRS, WORDS, Lesson, decode, learn_six_words, new_translator
+from regard.lessons.six_words import PAIRS, TARGET_WORDS, SixWordsLesson, decode, new_translator, train_six_words
 
 
 @pytest.fixture(scope="module")
-def lesson() -> Lesson:
-    return learn_six_words()
+def lesson() -> SixWordsLesson:
+    return train_six_words()
 
 
 def test_the_vocabulary_and_the_pairs_are_the_decks() -> None:
-    assert dict(enumerate(WORDS)) == {0: "a", 1: "am", 2: "I", 3: "thanks", 4: "student", 5: "<eos>"}
+    assert dict(enumerate(TARGET_WORDS)) == {0: "a", 1: "am", 2: "I", 3: "thanks", 4: "student", 5: "<eos>"}
     assert PAIRS == (("je suis étudiant", "I am a student <eos>"), ("merci", "thanks <eos>"))
 
 
-def test_it_learns_both_sentences(lesson: Lesson) -> None:
+def test_it_learns_both_sentences(lesson: SixWordsLesson) -> None:
     for pair in lesson.pairs:
         assert [step.chosen for step in pair.decoding] == pair.target
         for row, word in zip(pair.after, pair.target, strict=True):
-            assert row[WORDS.index(word)] > 0.95
+            assert row[TARGET_WORDS.index(word)] > 0.95
     assert [" ".join(pair.target) for pair in lesson.pairs] == ["I am a student <eos>", "thanks <eos>"]
     assert lesson.losses[-1] < 0.2 < 10 < lesson.losses[0]
     assert len(lesson.losses) == 61
 
 
-def test_before_training_it_knows_nothing(lesson: Lesson) -> None:
+def test_before_training_it_knows_nothing(lesson: SixWordsLesson) -> None:
     for pair in lesson.pairs:
-        assert min(row[WORDS.index(word)] for row, word in zip(pair.before, pair.target, strict=True)) < 0.3
+        assert min(row[TARGET_WORDS.index(word)] for row, word in zip(pair.before, pair.target, strict=True)) < 0.3
     assert [step.chosen for step in lesson.pairs[0].decoding_before] != lesson.pairs[0].target
 
 
-def test_every_row_is_a_distribution_over_six_words(lesson: Lesson) -> None:
+def test_every_row_is_a_distribution_over_six_words(lesson: SixWordsLesson) -> None:
     for pair in lesson.pairs:
         rows = [*pair.before, *pair.after, *(step.probabilities for step in [*pair.decoding, *pair.decoding_before])]
         assert {len(row) for row in rows} == {6}
         assert [sum(row) for row in rows] == pytest.approx([1] * len(rows), abs=1e-5)
 
 
-def test_the_loss_is_summed_over_the_outputs(lesson: Lesson) -> None:
+def test_the_loss_is_summed_over_the_outputs(lesson: SixWordsLesson) -> None:
     """E13: seven outputs, one term each; a mean would be a seventh of it."""
     for table, loss in (("before", lesson.losses[0]), ("after", lesson.losses[-1])):
         terms = [
-            -math.log(row[WORDS.index(word)])
+            -math.log(row[TARGET_WORDS.index(word)])
             for pair in lesson.pairs
             for row, word in zip(getattr(pair, table), pair.target, strict=True)
         ]
@@ -56,13 +56,13 @@ def test_the_loss_is_summed_over_the_outputs(lesson: Lesson) -> None:
         assert sum(terms) == pytest.approx(loss, rel=1e-4)
 
 
-def test_each_step_hears_what_was_chosen_and_agrees_with_the_whole(lesson: Lesson) -> None:
+def test_each_step_hears_what_was_chosen_and_agrees_with_the_whole(lesson: SixWordsLesson) -> None:
     """Token by token with a cache, the decoder must say what it says when it is told the sentence at once."""
     pair = lesson.pairs[0]
     for number, step in enumerate(pair.decoding):
-        assert step.said == ["<eos>", *pair.target[:number]]
+        assert step.prefix == ["<eos>", *pair.target[:number]]
         assert step.probabilities == pytest.approx(pair.after[number], abs=1e-5)
-        assert WORDS[max(range(6), key=step.probabilities.__getitem__)] == step.chosen
+        assert TARGET_WORDS[max(range(6), key=step.probabilities.__getitem__)] == step.chosen
 
 
 def test_a_pair_does_not_depend_on_its_longer_neighbour() -> None:
@@ -70,7 +70,7 @@ def test_a_pair_does_not_depend_on_its_longer_neighbour() -> None:
     model = new_translator(seed=3)
     with torch.no_grad():
         alone = model.logits(model(torch.tensor([[3]]), torch.tensor([[5]])))[0, 0].softmax(-1).tolist()
-    assert learn_six_words(epochs=1, seed=3).pairs[1].before[0] == pytest.approx(alone, abs=1e-6)
+    assert train_six_words(epochs=1, seed=3).pairs[1].before[0] == pytest.approx(alone, abs=1e-6)
 
 
 def test_decoding_ends_though_the_end_is_never_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_decoding_ends_though_the_end_is_never_said(monkeypatch: pytest.MonkeyPa
 
 def test_the_seed_decides_and_the_callers_random_state_stays() -> None:
     before = torch.get_rng_state()
-    first, again, other = (learn_six_words(epochs=2, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (train_six_words(epochs=2, seed=seed) for seed in (1, 1, 2))
     assert first == again
     assert first.losses != other.losses
     assert torch.equal(torch.get_rng_state(), before)
@@ -91,12 +91,12 @@ def test_the_seed_decides_and_the_callers_random_state_stays() -> None:
 
 def test_every_epoch_is_told() -> None:
     heard: list[float] = []
-    lesson = learn_six_words(epochs=3, on_epoch=heard.append)
+    lesson = train_six_words(epochs=3, on_epoch=heard.append)
     assert heard == lesson.losses[:3]
 
 
 def test_what_cannot_be_done_is_refused() -> None:
     with pytest.raises(InputError, match="epochs must be at least 1, not 0"):
-        learn_six_words(epochs=0)
+        train_six_words(epochs=0)
     with pytest.raises(InputError, match="learning rate must be a number above 0, not -1"):
-        learn_six_words(learning_rate=-1)
+        train_six_words(learning_rate=-1)

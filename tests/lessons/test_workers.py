@@ -11,11 +11,11 @@ import pytest
 
 from regard.errors import InputError, RegardError
 from regard.lessons import workers
-from regard.lessons.compare import Run, Setting, Task, plan
-from regard.lessons.reverse import Epoch
+from regard.lessons.reverse import ReverseEpoch
+from regard.lessons.reverse_comparison import ReverseConfig, ReverseRun, ReverseTask, plan_tasks
 from regard.lessons.workers import train_all
 
-SMALL = Setting(steps=3, features=5, units=6, train_size=60, test_size=12, epochs=2)
+SMALL = ReverseConfig(steps=3, features=5, units=6, train_size=60, test_size=12, epochs=2)
 
 
 def ignore(*seen: object) -> None:
@@ -23,10 +23,10 @@ def ignore(*seen: object) -> None:
 
 
 def test_the_result_does_not_depend_on_the_number_of_processes() -> None:
-    tasks = plan(SMALL, [])[:2]
+    tasks = plan_tasks(SMALL, [])[:2]
     epochs: dict[int, list[tuple[str, int]]] = {}
     ends: dict[int, list[str]] = {}
-    results: dict[int, list[Run]] = {}
+    results: dict[int, list[ReverseRun]] = {}
     for jobs in (1, 2):
         heard, over = epochs.setdefault(jobs, []), ends.setdefault(jobs, [])
         results[jobs] = train_all(
@@ -44,11 +44,11 @@ def test_the_result_does_not_depend_on_the_number_of_processes() -> None:
 
 
 def test_the_processes_end_with_an_error_in_the_middle() -> None:
-    def stop(task: Task, epoch: Epoch) -> None:
+    def stop(task: ReverseTask, epoch: ReverseEpoch) -> None:
         assert len(multiprocessing.active_children()) == 2
         raise KeyboardInterrupt
 
-    tasks = [Task("none", "luong", replace(SMALL, epochs=10**6))] * 3
+    tasks = [ReverseTask("none", "luong", replace(SMALL, epochs=10**6))] * 3
     with pytest.raises(KeyboardInterrupt):
         train_all(tasks, jobs=2, on_epoch=stop, on_run=ignore)
     assert multiprocessing.active_children() == []
@@ -68,31 +68,31 @@ def test_ctrl_c_while_a_process_starts_is_not_lost(
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(SpawnProcess, "start", start)
-    tasks = [Task("none", "luong", replace(SMALL, epochs=10**6))] * 2
+    tasks = [ReverseTask("none", "luong", replace(SMALL, epochs=10**6))] * 2
     with pytest.raises(KeyboardInterrupt):
         train_all(tasks, jobs=2, on_epoch=lambda task, epoch: pytest.fail("it went on"), on_run=ignore)
     assert multiprocessing.active_children() == []
 
 
 def test_an_error_in_a_process_is_raised_here() -> None:
-    impossible = Task("wrong", "luong", SMALL)  # type: ignore[arg-type]
+    impossible = ReverseTask("wrong", "luong", SMALL)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="unknown score 'wrong'"):
         train_all([impossible] * 2, jobs=2, on_epoch=ignore, on_run=ignore)
 
 
 def test_a_process_that_dies_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = workers._begin
+    plain = workers._start_process
 
-    def killed(task: Task) -> object:
+    def killed(task: ReverseTask) -> object:
         connection, process = plain(task)
         process.kill()
         return connection, process
 
-    monkeypatch.setattr(workers, "_begin", killed)
+    monkeypatch.setattr(workers, "_start_process", killed)
     with pytest.raises(RegardError, match=r"ended unexpectedly \(exit code -9\)"):
-        train_all([Task("none", "luong", SMALL)] * 2, jobs=2, on_epoch=ignore, on_run=ignore)
+        train_all([ReverseTask("none", "luong", SMALL)] * 2, jobs=2, on_epoch=ignore, on_run=ignore)
 
 
 def test_no_job_at_all_is_refused() -> None:
     with pytest.raises(InputError, match="jobs must be at least 1, not 0"):
-        train_all(plan(SMALL, []), jobs=0, on_epoch=ignore, on_run=ignore)
+        train_all(plan_tasks(SMALL, []), jobs=0, on_epoch=ignore, on_run=ignore)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from regard.models import Transformer, TransformerConfig
 from regard.nn import Block, Packed, Padded, sinusoids
+from regard.nn.context import Context
 
 CONFIG = TransformerConfig(
     vocab_size=20,
@@ -95,9 +96,9 @@ def test_torch_s_own_transformer_gives_the_same_numbers(
     )[target.mask]
     if packed:
         line, told = Packed.from_lengths(reads, device=device), Packed.from_lengths(says, device=device)
-        got = ours.decoder(y[target.mask], told, ours.encoder(x[source.mask], line), line)
+        got = ours.decoder(y[target.mask], Context(told, ours.encoder(x[source.mask], line), line))
     else:
-        got = ours.decoder(y, target, ours.encoder(x, source), source)[target.mask]
+        got = ours.decoder(y, Context(target, ours.encoder(x, source), source))[target.mask]
     torch.testing.assert_close(got, expected, atol=1e-9, rtol=1e-9)
 
     weights = torch.linspace(-1, 1, got.numel(), dtype=torch.float64, device=device).view_as(got)

@@ -21,6 +21,7 @@ from regard.nn import (
     luong_dot,
     luong_general,
 )
+from regard.nn.context import Context
 
 WIDTH, HEADS = 8, 2
 Randomise = Callable[..., Any]
@@ -72,7 +73,7 @@ def test_recurrent_scores_are_their_formulas(
     lengths = [5, 2, 1] if masked else [5, 5, 5]
     layout = Padded.from_lengths(lengths, device=device) if masked else Padded()
     context, weights = attention.context(query, values, layout.mask)
-    looked = attention(query[:, None], Padded(), values, layout)
+    looked = attention(query[:, None], Context(Padded(), values, layout))
     assert context.shape == (3, WIDTH) and weights.shape == (3, 5, 1)
     torch.testing.assert_close(looked[:, 0], context, atol=1e-5, rtol=1e-5)
     score = plain_score(attention, name)
@@ -193,8 +194,8 @@ def test_layouts_that_do_not_fit_are_refused() -> None:
     attention = Attention(SeparateProjections(nn.Identity(), nn.Identity(), nn.Identity()), nn.Identity())
     x, packed = torch.randn(3, 4), Packed.from_lengths([2, 1])
     with pytest.raises(ValueError, match="packed queries need a packed memory"):
-        attention(x, packed, torch.randn(2, 3, 4), Padded())
+        attention(x, Context(packed, torch.randn(2, 3, 4), Padded()))
     with pytest.raises(ValueError, match="padded queries need a padded memory"):
-        attention(torch.randn(2, 3, 4), Padded(), x, packed)
+        attention(torch.randn(2, 3, 4), Context(Padded(), x, packed))
     with pytest.raises(ValueError, match="a cache needs a padded batch"):
-        attention(x, packed, cache=KVCache())
+        attention(x, Context(packed, cache=KVCache()))

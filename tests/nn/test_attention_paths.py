@@ -22,6 +22,7 @@ from regard.nn import (
     SeparateProjections,
     Tape,
 )
+from regard.nn.context import Context
 
 WIDTH, HEADS, INNER = 16, 2, 32
 TOLERANCES = {torch.float32: (1e-5, 1e-4), torch.bfloat16: (2e-2, 2e-2)}  # of values and of gradients
@@ -93,10 +94,10 @@ class Looking(nn.Module):
             if isinstance(layout, Padded) and layout.mask is not None and not case.cross:
                 early = Padded(layout.mask[:, : case.cached])
             before = x[:, : case.cached]
-            pieces.append(self.attention(before, early, memory, memory_layout, bias=self._bias(before, 0), cache=cache))
+            pieces.append(self.attention(before, Context(early, memory, memory_layout, self._bias(before, 0), cache)))
         now = x[:, case.cached :] if cache is not None else x
         bias = self._bias(now, case.cached, layout)
-        pieces.append(self.attention(now, layout, memory, memory_layout, bias=bias, cache=cache))
+        pieces.append(self.attention(now, Context(layout, memory, memory_layout, bias, cache)))
         return torch.cat(pieces, dim=1) if len(pieces) > 1 else pieces[0]
 
     def _bias(self, x: Tensor, before: int, layout: Layout | None = None) -> Tensor | None:
@@ -161,7 +162,7 @@ def test_cached_steps_equal_the_whole(device: torch.device, randomised: Randomis
     x, layout, _, _ = inputs(case, device, torch.float32)
     bias = None if module.relative is None else module.relative(x.shape[1], x.shape[1])
     torch.testing.assert_close(
-        module(x, layout, None, None), module.attention(x, layout, bias=bias), atol=1e-5, rtol=1e-5
+        module(x, layout, None, None), module.attention(x, Context(layout, bias=bias)), atol=1e-5, rtol=1e-5
     )
 
 
@@ -176,7 +177,7 @@ def test_rows_without_keys_are_zero_and_so_are_their_gradients(
     keep = torch.tensor([[False, False, False], [True, True, False]], device=device)
     added = torch.randn(1, HEADS, 3, 3, device=device) if bias else None
     with explicit(attention) if way == "explicit" else nullcontext():
-        output = attention(x, Padded(keep), bias=added)
+        output = attention(x, Context(Padded(keep), bias=added))
     (gradient,) = torch.autograd.grad(output.float().pow(2).sum(), x)
     assert output[1].abs().min() > 0 and output.isfinite().all() and gradient.isfinite().all()
     # cuDNN's kernel, which torch takes for half precision with a mask, gives such a row an average: finite, as no row
@@ -206,12 +207,11 @@ def test_causal_over_more_keys_than_queries_is_aligned_at_the_end(
     x, memory = torch.randn(2, 2, 4, device=device), torch.randn(2, 5, 4, device=device)
     with explicit(attention) if way == "explicit" else nullcontext():
         if layout == "packed":
-            flat = x.flatten(0, 1), Packed.from_lengths([2, 2], device=device)
-            got = attention(*flat, memory.flatten(0, 1), Packed.from_lengths([5, 5], device=device)).view(2, 2, 4)
+            queries, keys = Packed.from_lengths([2, 2], device=device), Packed.from_lengths([5, 5], device=device)
+            got = attention(x.flatten(0, 1), Context(queries, memory.flatten(0, 1), keys)).view(2, 2, 4)
         else:
-            got = attention(
-                x, Padded(), memory, Padded.from_lengths([5, 5], device=device) if layout == "padded" else Padded()
-            )
+            keys = Padded.from_lengths([5, 5], device=device) if layout == "padded" else Padded()
+            got = attention(x, Context(Padded(), memory, keys))
     for t, seen in enumerate((4, 5)):
         weights = (x[:, t, None] @ memory[:, :seen].transpose(1, 2) / 2).softmax(-1)
         torch.testing.assert_close(got[:, t, None], weights @ memory[:, :seen], atol=1e-5, rtol=1e-5)
@@ -241,9 +241,9 @@ def test_rows_alone_equal_the_whole(
     bias = None if module.relative is None else module.relative(length, length)
     seen = []
     with explicit(module) if way == "explicit" else nullcontext():
-        whole = module.attention(x, layout, memory, memory_layout, bias=bias)
+        whole = module.attention(x, Context(layout, memory, memory_layout, bias))
         module.attention.output.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape))
-        some = module.attention(x, layout, memory, memory_layout, bias=bias, rows=rows)
+        some = module.attention(x, Context(layout, memory, memory_layout, bias, rows=rows))
     assert seen == [(4, INNER)]  # nothing is put out for the others
     torch.testing.assert_close(some, whole.reshape(-1, WIDTH)[rows], atol=1e-6, rtol=1e-6)
 
@@ -261,3 +261,41 @@ def test_lengths_in_starts_alone_do_as_well(
     x = torch.randn(sum(QUERIES), WIDTH, device=device, dtype=dtype)
     value, _ = TOLERANCES[dtype]
     torch.testing.assert_close(attention(x, loose), attention(x, tight), atol=value, rtol=value)
+
+
+class Grouped(nn.Linear):
+    """A fused projection with fewer heads for keys and values."""
+
+    def __init__(self, width: int, sizes: list[int]) -> None:
+        super().__init__(width, sum(sizes))
+        self.sizes = sizes
+
+    def forward(self, x: Tensor, memory: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        return super().forward(x).split(self.sizes, dim=-1)
+
+
+class Rotate(nn.Module):
+    """Rotary positions of one frequency: pairs of numbers turn by the position."""
+
+    def forward(self, x: Tensor, position_ids: Tensor) -> Tensor:
+        angle = position_ids[..., None, None].to(x.dtype)
+        first, second = x.chunk(2, dim=-1)
+        cos, sin = angle.cos(), angle.sin()
+        return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
+
+
+@pytest.mark.parametrize("way", ["fused", "explicit"])
+def test_grouped_queries_and_rotary_positions(device: torch.device, explicit: Explicit, way: str) -> None:
+    """Packed, padded and cached agree; scores depend on distances alone."""
+    attention = Attention(
+        Grouped(8, [16, 8, 8]), nn.Linear(16, 8), heads=4, causal=True, positions=Rotate().to(device)
+    ).to(device)
+    x = torch.randn(1, 6, 8, device=device)
+    with explicit(attention) if way == "explicit" else nullcontext():
+        whole = attention(x, Padded())
+    packed = attention(x[0], Packed.from_lengths([6], device=device))
+    later = attention(x, Context(Padded(), start=3))
+    cache = KVCache()
+    steps = [attention(x[:, i : i + 1], Context(Padded(), cache=cache, start=i)) for i in range(6)]
+    for other in (packed[None], later, torch.cat(steps, dim=1)):
+        torch.testing.assert_close(other, whole, atol=1e-5, rtol=1e-5)

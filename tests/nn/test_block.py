@@ -11,8 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.nn import Block, FeedForward, LayerConfig, Packed, Padded, Residual, Stack
+from regard.nn import Block, FeedForward, LayerConfig, Packed, Padded, Residual
 from regard.nn.block import ACTIVATIONS
+from regard.nn.context import Context
+from tests.nn.stacks import stacked
 
 LAYER = LayerConfig(width=8, heads=2, ffn=12, eps=1e-6)
 Randomise = Callable[..., Any]
@@ -110,9 +112,9 @@ def test_a_block_is_attention_then_cross_then_feed_forward(
 
     y = step(x, block.attended, lambda h: block.attention(h, layout))
     if cross:
-        y = step(y, block.crossed, lambda h: block.cross(h, layout, memory, source))
+        y = step(y, block.crossed, lambda h: block.cross(h, Context(layout, memory, source)))
     y = step(y, block.fed, block.ffn)
-    got = block(x, layout, memory, source) if cross else block(x, layout)
+    got = block(x, Context(layout, memory, source)) if cross else block(x, layout)
     assert got.shape == x.shape
     torch.testing.assert_close(got, y, atol=1e-6, rtol=1e-6)
     if not first:  # the last thing a post-norm layer does is its norm
@@ -148,16 +150,16 @@ def test_a_head_may_be_wider_than_its_share(device: torch.device) -> None:
     block = Block(LayerConfig(width=8, heads=2, ffn=12, head_width=16, cross=True)).to(device)
     assert block.attention.output.weight.shape == (8, 32)
     x = torch.randn(2, 3, 8, device=device)
-    assert block(x, Padded(), x, Padded()).shape == (2, 3, 8)
+    assert block(x, Context(Padded(), x, Padded())).shape == (2, 3, 8)
 
 
 @pytest.mark.parametrize("first", [False, True])
 def test_without_positions_order_does_not_matter(device: torch.device, randomised: Randomise, first: bool) -> None:
     """Self-attention is sequence-agnostic: permuted tokens give permuted outputs. A causal mask is what breaks it."""
     x, order = torch.randn(2, 6, 8, device=device), torch.tensor([3, 0, 5, 1, 4, 2], device=device)
-    encoder = randomised(Stack(LayerConfig(width=8, heads=2, ffn=12, norm_first=first), 2)).to(device)
+    encoder = randomised(stacked(LayerConfig(width=8, heads=2, ffn=12, norm_first=first), 2)).to(device)
     torch.testing.assert_close(encoder(x[:, order], Padded()), encoder(x, Padded())[:, order], atol=1e-5, rtol=1e-5)
-    decoder = randomised(Stack(LayerConfig(width=8, heads=2, ffn=12, norm_first=first, causal=True), 2)).to(device)
+    decoder = randomised(stacked(LayerConfig(width=8, heads=2, ffn=12, norm_first=first, causal=True), 2)).to(device)
     assert (decoder(x[:, order], Padded()) - decoder(x, Padded())[:, order]).abs().max() > 1e-2
 
 
@@ -189,7 +191,7 @@ def test_rows_alone_equal_the_whole(device: torch.device, randomised: Randomise,
     rows, seen = torch.tensor([9, 2, 0, 9], device=device), []
     whole = block(x, lying)
     block.ffn.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape))
-    torch.testing.assert_close(block(x, lying, rows=rows), whole.reshape(12, 8)[rows], atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(block(x, Context(lying, rows=rows)), whole.reshape(12, 8)[rows], atol=1e-6, rtol=1e-6)
     assert seen == [(4, 8)]
 
 
@@ -204,7 +206,7 @@ def test_under_autocast_the_residual_stream_is_half(
     with torch.autocast(device.type, dtype=torch.bfloat16):
         got = block(x, Padded())
         branch = block.attention(block.attended.norm(x) if first else x, Padded())
-        attended = block.attended(x, block.attention, Padded())
+        attended = block.attended(x, block.attention, Context(Padded()))
     assert got.dtype == branch.dtype == attended.dtype == torch.bfloat16
     total = x + branch
     expected = total if first else block.attended.norm(total.float()).bfloat16()

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import torch
 
-from regard.nn import DecoderState, KVCache, LayerConfig, Padded, Stack, StackCache
+from regard.nn import DecoderState, KVCache, LayerConfig, Padded, StackCache
+from regard.nn.context import Context
+from tests.nn.stacks import stacked
 
 LAYER = LayerConfig(width=8, heads=2, ffn=12, causal=True)
 
@@ -56,38 +58,38 @@ def test_pairs_begun_without_gradients_go_on_with_them(device: torch.device) -> 
 
 
 def test_a_cache_counts_its_tokens_and_belongs_to_the_call(device: torch.device) -> None:
-    stack = Stack(LAYER, 2).to(device)
+    stack = stacked(LAYER, 2).to(device)
     one, other = StackCache(2), StackCache(2)
     assert one.length == 0
-    stack(torch.randn(1, 3, 8, device=device), Padded(), cache=one)
-    stack(torch.randn(1, 2, 8, device=device), Padded(), cache=one)
+    stack(torch.randn(1, 3, 8, device=device), Context(Padded(), cache=one))
+    stack(torch.randn(1, 2, 8, device=device), Context(Padded(), cache=one))
     assert (one.length, other.length) == (5, 0)
 
 
 def test_a_memory_is_projected_once_per_source(device: torch.device) -> None:
-    stack = Stack(replace(LAYER, cross=True), 2).to(device)
+    stack = stacked(replace(LAYER, cross=True), 2).to(device)
     cache, memory, times = StackCache(2), torch.randn(2, 4, 8, device=device), []
     for block in stack.layers:
         block.cross.project.key.register_forward_hook(lambda *_: times.append(1))
     for _ in range(3):
-        stack(torch.randn(2, 1, 8, device=device), Padded(), memory, Padded(), cache=cache)
+        stack(torch.randn(2, 1, 8, device=device), Context(Padded(), memory, Padded(), cache=cache))
     assert len(times) == 2
     assert cache.layers[0].cross_attention.key is not None and cache.layers[0].cross_attention.key.shape == (2, 2, 4, 4)
 
 
 def test_reorder_moves_rows(device: torch.device) -> None:
     """After `reorder(index)` row i continues what row index[i] began; the same row may be taken twice."""
-    stack = Stack(replace(LAYER, cross=True), 2).to(device)
+    stack = stacked(replace(LAYER, cross=True), 2).to(device)
     memory, source = torch.randn(3, 4, 8, device=device), Padded.from_lengths([4, 2, 3], device=device)
     x, index = torch.randn(3, 3, 8, device=device), torch.tensor([2, 0, 2], device=device)
     state = DecoderState(StackCache(2), torch.ones(3, 0, dtype=torch.bool, device=device), memory, source)
-    stack(x[:, :2], Padded(), memory, source, cache=state.cache)
+    stack(x[:, :2], Context(Padded(), memory, source, cache=state.cache))
     state.extend(2)
     state.reorder(index)
     assert state.memory is not None and state.memory_layout is not None and state.memory_layout.mask is not None
     assert torch.equal(state.memory, memory[index]) and torch.equal(state.memory_layout.mask, source.mask[index])
-    got = stack(x[index, 2:], Padded(), state.memory, state.memory_layout, cache=state.cache)
-    expected = stack(x, Padded(), memory, source)[index, 2:]
+    got = stack(x[index, 2:], Context(Padded(), state.memory, state.memory_layout, cache=state.cache))
+    expected = stack(x, Context(Padded(), memory, source))[index, 2:]
     torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
 
 

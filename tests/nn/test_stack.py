@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn import LayerConfig, Packed, Padded, RelativePositionBias, Stack, StackCache
+from regard.nn.context import Context
+from tests.nn.stacks import stacked
 
 LAYER = LayerConfig(width=8, heads=2, ffn=12, eps=1e-6)
 KINDS = {
@@ -28,12 +30,12 @@ Randomise = Callable[..., Any]
 def made(kind: str, randomised: Randomise, device: torch.device) -> Stack:
     layer = KINDS[kind]
     relative = RelativePositionBias(2, buckets=8, max_distance=16, causal=layer.causal) if "bias" in kind else None
-    stack: Stack = randomised(Stack(layer, 2, final_norm=layer.norm_first, relative=relative)).to(device)
+    stack: Stack = randomised(stacked(layer, 2, final_norm=layer.norm_first, relative=relative)).to(device)
     return stack
 
 
 def test_states_are_the_input_each_layer_and_the_final_norm(device: torch.device, randomised: Randomise) -> None:
-    stack = randomised(Stack(replace(LAYER, norm_first=True), 3, final_norm=True)).to(device)
+    stack = randomised(stacked(replace(LAYER, norm_first=True), 3, final_norm=True)).to(device)
     x = torch.randn(2, 4, 8, device=device)
     states = list(stack.states(x, Padded()))
     assert len(states) == 4 and states[0] is x
@@ -46,7 +48,7 @@ def test_states_are_the_input_each_layer_and_the_final_norm(device: torch.device
 
 
 def test_layers_have_weights_of_their_own_and_suit_any_length(device: torch.device) -> None:
-    stack = Stack(LAYER, 6).to(device)
+    stack = stacked(LAYER, 6).to(device)
     assert len(stack.layers) == 6
     assert len({p.data_ptr() for p in stack.parameters()}) == len(list(stack.parameters()))
     first, second = (dict(stack.layers[i].named_parameters()) for i in (0, 1))
@@ -56,7 +58,7 @@ def test_layers_have_weights_of_their_own_and_suit_any_length(device: torch.devi
 
 
 def test_stopping_early_saves_the_layers_above(device: torch.device) -> None:
-    stack, ran = Stack(LAYER, 4).to(device), []
+    stack, ran = stacked(LAYER, 4).to(device), []
     for number, block in enumerate(stack.layers):
         block.register_forward_hook(lambda *_, number=number: ran.append(number))
     for number, _ in enumerate(stack.states(torch.randn(1, 2, 8, device=device), Padded())):
@@ -69,9 +71,7 @@ def test_every_layer_gets_the_one_bias(device: torch.device, randomised: Randomi
     stack = made("encoder with bias", randomised, device)
     x, seen = torch.randn(1, 5, 8, device=device), []
     for block in stack.layers:
-        block.attention.register_forward_pre_hook(
-            lambda _, args, options: seen.append(options["bias"]), with_kwargs=True
-        )
+        block.attention.register_forward_pre_hook(lambda _, args: seen.append(args[1].bias))
     before = stack(x, Padded())
     assert len(seen) == 2 and torch.equal(seen[0], seen[1]) and torch.equal(seen[0], stack.relative(5, 5))
     nn.init.zeros_(stack.relative.table.weight)
@@ -84,7 +84,7 @@ def test_every_layer_looks_at_the_same_memory(device: torch.device, randomised: 
     for block in stack.layers:
         block.cross.project.register_forward_pre_hook(lambda _, args: seen.append(args[1]))
     memory = torch.randn(2, 3, 8, device=device)
-    stack(torch.randn(2, 4, 8, device=device), Padded(), memory, Padded())
+    stack(torch.randn(2, 4, 8, device=device), Context(Padded(), memory, Padded()))
     assert len(seen) == 2 and all(one is memory for one in seen)
 
 
@@ -104,6 +104,12 @@ def batch(
     return arguments
 
 
+def run(stack: Stack, arguments: list[Any]) -> Tensor:
+    x, *context = arguments
+    output: Tensor = stack(x, Context(*context))
+    return output
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sequence_does_not_depend_on_its_neighbours(device: torch.device, randomised: Randomise, kind: str) -> None:
     """100 random batchings, padded and packed, in any order: the numbers of each sequence alone."""
@@ -113,12 +119,12 @@ def test_a_sequence_does_not_depend_on_its_neighbours(device: torch.device, rand
         for _ in range(12)
     ]
     with torch.no_grad():
-        alone = [stack(*batch(kind, pool, [i], "padded", device))[0] for i in range(12)]
+        alone = [run(stack, batch(kind, pool, [i], "padded", device))[0] for i in range(12)]
         for _ in range(100):
             chosen = draw.sample(range(12), draw.randint(1, 8))
             lengths = [len(pool[i][0]) for i in chosen]
-            in_rows = stack(*batch(kind, pool, chosen, "padded", device))
-            in_line = stack(*batch(kind, pool, chosen, "packed", device)).split(lengths)
+            in_rows = run(stack, batch(kind, pool, chosen, "padded", device))
+            in_line = run(stack, batch(kind, pool, chosen, "packed", device)).split(lengths)
             for i, length, row, piece in zip(chosen, lengths, in_rows, in_line, strict=True):
                 torch.testing.assert_close(row[:length], alone[i], atol=1e-5, rtol=1e-5)
                 torch.testing.assert_close(piece, alone[i], atol=1e-5, rtol=1e-5)
@@ -131,7 +137,7 @@ def test_packed_and_padded_have_the_same_gradients(device: torch.device, randomi
     gradients = []
     for layout in ("padded", "packed"):
         arguments = batch(kind, pool, [0, 1, 2], layout, device)
-        output = stack(*arguments)
+        output = run(stack, arguments)
         kept = output[arguments[1].mask] if layout == "padded" else output
         weights = torch.linspace(-1, 1, kept.numel(), device=device).view_as(kept)
         gradients.append(torch.autograd.grad((kept * weights).sum(), list(stack.parameters())))
@@ -149,9 +155,9 @@ def test_cached_equals_uncached(device: torch.device, randomised: Randomise, kin
     )
     cache, pieces = StackCache(2), []
     for piece in x.split(steps, dim=1):
-        pieces.append(stack(piece, Padded(), *memory, cache=cache))
+        pieces.append(stack(piece, Context(Padded(), *memory, cache=cache)))
         assert cache.length == sum(p.shape[1] for p in pieces)
-    torch.testing.assert_close(torch.cat(pieces, dim=1), stack(x, Padded(), *memory), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(torch.cat(pieces, dim=1), stack(x, Context(Padded(), *memory)), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "decoder" in kind])
@@ -161,7 +167,7 @@ def test_a_decoder_does_not_see_what_comes_later(device: torch.device, randomise
     memory = (torch.randn(2, 4, 8, device=device), Padded()) if "memory" in kind else ()
     changed = x.clone()
     changed[:, 4:] = torch.randn(2, 2, 8, device=device)
-    before, after = stack(x, Padded(), *memory), stack(changed, Padded(), *memory)
+    before, after = stack(x, Context(Padded(), *memory)), stack(changed, Context(Padded(), *memory))
     torch.testing.assert_close(after[:, :4], before[:, :4], atol=1e-6, rtol=0)
     assert (after[:, 4:] - before[:, 4:]).abs().max() > 1e-2
 
@@ -180,7 +186,7 @@ def test_rows_alone_equal_the_whole(device: torch.device, randomised: Randomise,
     whole = stack(x, lying).reshape(-1, 8)[rows]
     for block in stack.layers:
         block.ffn.register_forward_pre_hook(lambda _, args: seen.append(tuple(args[0].shape)))
-    some = stack(x, lying, rows=rows)
+    some = stack(x, Context(lying, rows=rows))
     assert seen == [tuple(x.shape), (5, 8)]
     torch.testing.assert_close(some, whole, atol=1e-5, rtol=1e-5)
     weights = torch.linspace(-1, 1, some.numel(), device=device).view_as(some)
@@ -196,6 +202,6 @@ def test_under_autocast_every_state_is_half(device: torch.device, randomised: Ra
     pool = [(torch.randn(4, 8, device=device), torch.randn(3, 8, device=device))] * 2
     arguments = [a.bfloat16() if isinstance(a, Tensor) else a for a in batch(kind, pool, [0, 1], "padded", device)]
     with torch.autocast(device.type, dtype=torch.bfloat16):
-        *states, last = stack.states(*arguments)
+        *states, last = stack.states(arguments[0], Context(*arguments[1:]))
     assert {state.dtype for state in states} == {torch.bfloat16}
     assert last.isfinite().all()

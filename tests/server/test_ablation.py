@@ -192,7 +192,7 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
 def test_the_route_takes_what_users_give(client: TestClient, folders: dict[str, str]) -> None:
     assert asked(client, model=folders["bert"], text=TEXT)["at"] == "masked"
     assert asked(client, model=folders["bert"], text=TEXT, at="plain")["at"] == "plain"
-    assert asked(client, model=folders["bert"], text="the _ film", at="blanks")["spots"] == [2]
+    assert asked(client, model=folders["bert"], text="the _ film", at="blanks")["positions"] == [2]
     assert "studio" not in asked(client, model=folders["bert"], text=TEXT, place="#ablation")
     for arguments, error in (
         ({"model": folders["bert"], "text": TEXT, "heads": "7.0"}, "this model has 2: 0 to 1"),

@@ -148,9 +148,9 @@ def test_numbers_near_zero_have_no_sign_and_stay_on_their_line(
 ) -> None:
     def tiny(route: Route) -> None:
         payload = route.fetch().json()
-        grounds = payload["grounds"]
-        grounds["gradient"]["scores"][:3] = [-1e-9, 1e-9, -6e-4]
-        grounds["integrated"] |= {"baseline_value": -1e-5, "completeness_error": 7e-8}
+        evidence = payload["evidence"]
+        evidence["gradient"]["scores"][:3] = [-1e-9, 1e-9, -6e-4]
+        evidence["integrated"] |= {"baseline_value": -1e-5, "completeness_error": 7e-8}
         payload["verdict"]["checks"][0] |= {"value": -1e-9}
         route.fulfill(json=payload)
 
@@ -191,7 +191,7 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
 
 
 def test_the_route_takes_what_users_give(client: TestClient, folders: dict[str, str]) -> None:
-    assert asked(client, model=folders["honest"], text=TEXT, layer="0")["grounds"]["layer"] == 0
+    assert asked(client, model=folders["honest"], text=TEXT, layer="0")["evidence"]["layer"] == 0
     assert asked(client, model=folders["plain"], text=TEXT)["model"] is None
     assert asked(client, model=folders["plain"], text=TEXT)["example"] == {"model": folders["plain"], "text": BLANKED}
     tuned = [folders[name] for name in ("honest", "uniform", "astray")]

@@ -22,7 +22,7 @@ import torch
 from regard.errors import InputError, RegardError
 from regard.files.json_files import json_bytes
 from regard.training import checkpoint as module
-from regard.training.checkpoint import Checkpoint, Checkpoints
+from regard.training.checkpoint import Checkpoints, TrainingCheckpoint
 from tests.crashes import Crash, die_after
 
 FILES = ["checksums.json", "model.safetensors", "state.json"]
@@ -39,7 +39,7 @@ def content(step: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     return tensors, {"loss": 1 / (step + 1), "seen": [step, None, True], "data": {"épochs": 2}}
 
 
-def assert_is(found: Checkpoint | None, step: int) -> None:
+def assert_is(found: TrainingCheckpoint | None, step: int) -> None:
     assert found is not None and found.step == step
     tensors, state = content(step)
     assert found.state == state and found.tensors.keys() == tensors.keys()

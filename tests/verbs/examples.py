@@ -66,12 +66,18 @@ EXAMPLES: dict[str, Example] = {
         {"model": "TRANSLATOR", "source": "the dog sees", "num_beams": 2, "num_return_sequences": 3},
         "num_return_sequences is 3",
     ),
-    # evaluate:
-    #
+    "evaluate": Example(
+        {"model": "CLASSIFIER", "data": "LABELED"},
+        {"model": "MODEL", "data": "LABELED"},
+        "expected a folder that `regard train` wrote",
+    ),
     # predict:
     #
-    # doctor:
-    #
+    "doctor": Example(
+        {"model": "MODEL", "data": "LABELED"},
+        {"model": "CLASSIFIER", "data": "LABELED", "task": "tag"},
+        "leave --task out",
+    ),
     "faithfulness": Example(
         {"model": "CLASSIFIER", "text": "it is a good day for them", "seed": 2},
         {"model": "CLASSIFIER", "text": "good"},

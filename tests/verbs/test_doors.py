@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from regard.training.translation.build import new_model
 from starlette.testclient import TestClient
 
 import regard
@@ -24,6 +23,7 @@ from regard.server.model_registry import ModelRegistry
 from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
 from regard.training.translation.config import TranslatorSection
+from regard.training.translation.trainer import new_model
 from regard.verbs import FUNCTIONS, VERBS, find
 from regard.verbs.base import cli_of, flag_of
 from tests.inference.folders import tiny_gpt
@@ -51,8 +51,14 @@ def places(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     passages.write_text("the film was good\nthey love the day\n", encoding="utf-8")
     tagged = passages.with_name("tagged.conll")
     tagged.write_text("the O\nwater B-X\n\na O\nfilm B-X\nday O\n" * 2, encoding="utf-8")
+    labeled = passages.with_name("labeled.tsv")
+    rows = "".join(f"the good film {n}\tpositive\na bad day {n}\tnegative\n" for n in range(12))
+    labeled.write_text("text\tlabel\n" + rows, encoding="utf-8")
     folders = {"MODEL": tiny_bert_folder, "CLASSIFIER": classifier, "GPT": gpt, "TRANSLATOR": translator}
-    return {name: str(path) for name, path in {**folders, "PASSAGES": passages, "TAGGED": tagged}.items()}
+    return {
+        name: str(path)
+        for name, path in {**folders, "PASSAGES": passages, "TAGGED": tagged, "LABELED": labeled}.items()
+    }
 
 
 @pytest.fixture(scope="session")

@@ -186,7 +186,7 @@ export interface GenerateResult {
   readonly texts: readonly GeneratedText[]; readonly tokens: readonly GeneratedToken[] | null;
 }
 
-/** One text so far, without the prompt */
+/** A text so far, without the prompt */
 export interface GeneratedText {
   readonly text: string; readonly tokens: readonly number[]; readonly reason: "end" | "stop" | "length" | "interrupted";
   readonly log_probability: number | null; readonly score: number | null;

@@ -34,8 +34,6 @@ FAILED, BAD_INPUT, INTERRUPTED, TERMINATED, CLOSED_PIPE = 1, 2, 130, 143, 141
 def verbs() -> list[Register]:
     """The commands of `regard`, in the order of the help page. Their files import torch inside functions only."""
     from regard.cli import (
-        doctor,
-        evaluate,
         lesson,
         models,
         predict,
@@ -52,9 +50,7 @@ def verbs() -> list[Register]:
         *verb_commands(),
         pretrain.register,
         train.register,
-        evaluate.register,
         predict.register,
-        doctor.register,
         models.register,
     ]
 

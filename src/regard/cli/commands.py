@@ -65,6 +65,8 @@ def command(verb: Verb) -> Callable[..., None]:
             print(output)
         elif not streamed:
             print(result.to_text())
+        if result.exit_code:
+            raise typer.Exit(result.exit_code)
         if result._interrupted:
             note("interrupted")
             raise typer.Exit(INTERRUPTED)

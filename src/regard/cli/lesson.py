@@ -1,4 +1,4 @@
-"""`regard lesson`: the worked examples of the lectures, trained while one watches."""
+"""`regard lesson`: the worked examples of the lectures, trained while you watch."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from regard.cli.options import JsonOption, SeedOption, check_page
 from regard.errors import InputError
 
 if TYPE_CHECKING:
-    from regard.lessons.compare import Run, Task
-    from regard.lessons.reverse import Epoch
+    from regard.lessons.reverse import ReverseEpoch
+    from regard.lessons.reverse_comparison import ReverseRun, ReverseTask
 
 __all__ = ["register"]
 
-SAY_EVERY = 15.0  # seconds, where no terminal shows a line that changes
+STATUS_INTERVAL = 15.0  # seconds between lines of progress without a terminal
 LESSONS = {
-    "reverse": "Write a sequence backwards, without attention and with six kinds of it: the bottleneck and its cure.",
-    "six-words": 'A Transformer of six words learns "je suis étudiant" and "merci"; every probability is shown.',
+    "reverse": "Reverse a sequence without attention and with six kinds of it, which remove the bottleneck.",
+    "six-words": 'A Transformer with six words learns "je suis étudiant" and "merci"; every probability is shown.',
 }
 
 PageOption = Annotated[
@@ -38,50 +38,51 @@ def register(app: typer.Typer) -> None:
 
 
 def lesson(context: typer.Context) -> None:
-    """The lectures' worked examples; without a name, list them."""
+    """Run a worked example of the lectures; without a name, list them."""
     if context.invoked_subcommand is None:
         for name, text in LESSONS.items():
             print(f"{name:<11}{text}")
-        print("\n`regard lesson NAME` runs one, `regard lesson NAME --help` tells its options.")
+        print("\n`regard lesson NAME` runs one, `regard lesson NAME --help` lists its options.")
 
 
 def reverse(
-    steps: Annotated[int, typer.Option("--steps", metavar="N", help="Digits in a sequence.")] = 4,
-    features: Annotated[int, typer.Option("--features", metavar="N", help="Different digits there are.")] = 10,
+    steps: Annotated[int, typer.Option("--steps", metavar="N", help="Number of digits in a sequence.")] = 4,
+    features: Annotated[int, typer.Option("--features", metavar="N", help="Number of distinct digits.")] = 10,
     units: Annotated[
-        int | None, typer.Option("--units", metavar="N", help="Of each LSTM; 16, above 8 steps 64.")
+        int | None, typer.Option("--units", metavar="N", help="Units of each LSTM; 16, above 8 steps 64.")
     ] = None,
     train_size: Annotated[
         int | None,
-        typer.Option("--train-size", metavar="N", help="Sequences to learn from; 2,000, above 8 steps 20,000."),
+        typer.Option("--train-size", metavar="N", help="Training sequences; 2,000, above 8 steps 20,000."),
     ] = None,
     test_size: Annotated[
-        int | None, typer.Option("--test-size", metavar="N", help="Others to be tested on; 200, above 8 steps 1,000.")
+        int | None, typer.Option("--test-size", metavar="N", help="Test sequences; 200, above 8 steps 1,000.")
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option("--epochs", metavar="N", help="At most, fewer if training digits are right; 24, above 8 steps 8."),
+        typer.Option("--epochs", metavar="N", help="Maximum number of epochs; 24, above 8 steps 8."),
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option("--batch-size", metavar="N", help="Of sequences; 10, above 8 steps 100.")
+        int | None, typer.Option("--batch-size", metavar="N", help="Sequences per batch; 10, above 8 steps 100.")
     ] = None,
-    rate: Annotated[
-        float | None, typer.Option("--rate", metavar="X", help="Adam's learning rate; 0.001, above 8 steps 0.003.")
-    ] = None,
-    clip: Annotated[
+    learning_rate: Annotated[
         float | None,
-        typer.Option("--clip", metavar="X", help="Cut gradients to this length; 0 (not), above 8 steps 1."),
+        typer.Option("--learning-rate", metavar="X", help="Adam's learning rate; 0.001, above 8 steps 0.003."),
+    ] = None,
+    max_grad_norm: Annotated[
+        float | None,
+        typer.Option("--max-grad-norm", metavar="X", help="Maximum gradient norm; 0 (no clipping), above 8 steps 1."),
     ] = None,
     lengths: Annotated[
         str | None,
         typer.Option(
             "--lengths",
             metavar="A,B,...",
-            help="Train two models at these lengths too; quarters of the steps, or double and triple if few.",
+            help="Other lengths for two of the models; quarters of the steps, or their double and triple if short.",
         ),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", metavar="N", help="Trainings at a time; one for each core.")
+        int | None, typer.Option("--jobs", metavar="N", help="Models trained at a time; by default one per core.")
     ] = None,
     output: PageOption = None,
     seed: SeedOption = 0,
@@ -89,28 +90,28 @@ def reverse(
 ) -> None:
     """Reverse sequences with an LSTM encoder-decoder: no attention against dot, general and additive in two recipes.
 
-    Up to 8 steps what is not said is the deck's (4 digits of 10, 2,000/200, 16 units, batches of 10), beyond that a
-    setting that can learn longer ones. All models share data and budget.
+    Up to 8 steps the defaults are those of the deck (4 digits of 10, 2,000/200 sequences, 16 units, batches of 10);
+    longer sequences get a larger configuration. All models share data and budget.
     """
     from regard.cli.lesson_text import print_reverse, reverse_document
     from regard.cli.output import print_json
-    from regard.lessons.compare import choose_setting, gather, plan
+    from regard.lessons.reverse_comparison import collect_runs, plan_tasks, reverse_config
 
-    setting = choose_setting(
+    config = reverse_config(
         steps=steps,
         features=features,
         units=units,
         train_size=train_size,
         test_size=test_size,
         batch_size=batch_size,
-        learning_rate=rate,
-        clip=clip,
+        learning_rate=learning_rate,
+        max_grad_norm=max_grad_norm,
         epochs=epochs,
         seed=seed,
     )
-    tasks = plan(setting, None if lengths is None else _numbers(lengths))
+    tasks = plan_tasks(config, None if lengths is None else _numbers(lengths))
     with _page(output) as write:
-        comparison = gather(_train(tasks, jobs))
+        comparison = collect_runs(_train(tasks, jobs))
         if write is not None:
             from regard.lessons.lesson_page import reverse_page
 
@@ -122,12 +123,12 @@ def reverse(
 
 
 def six_words(
-    epochs: Annotated[int, typer.Option("--epochs", metavar="N", help="How often both pairs are learned.")] = 60,
+    epochs: Annotated[int, typer.Option("--epochs", metavar="N", help="Number of epochs over both pairs.")] = 60,
     output: PageOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Teach a small Transformer "je suis étudiant" → "I am a student <eos>" and "merci" → "thanks <eos>".
+    """Train a small Transformer on "je suis étudiant" → "I am a student <eos>" and "merci" → "thanks <eos>".
 
     Prints the probability of each of the six words at every output before and after training, the summed cross-entropy,
     and every step of decoding.
@@ -136,18 +137,23 @@ def six_words(
 
     from regard.cli.lesson_text import print_six_words
     from regard.cli.output import print_json, progress
-    from regard.lessons.six_words import WORDS, learn_six_words
+    from regard.lessons.six_words import TARGET_WORDS, train_six_words
 
     with _page(output) as write:
         with progress("training on two sentences", total=epochs, unit="epochs") as advance:
-            learned = learn_six_words(epochs=epochs, seed=seed, on_epoch=lambda loss: advance(1))
+            learned = train_six_words(epochs=epochs, seed=seed, on_epoch=lambda loss: advance(1))
         if write is not None:
             from regard.lessons.lesson_page import six_words_page
 
             write.write_text(six_words_page(learned, epochs=epochs, seed=seed), encoding="utf-8")
     if as_json:
         print_json(
-            {"vocabulary": WORDS, "epochs": epochs, **asdict(learned), "page": None if output is None else str(output)}
+            {
+                "vocabulary": TARGET_WORDS,
+                "epochs": epochs,
+                **asdict(learned),
+                "page": None if output is None else str(output),
+            }
         )
     else:
         print_six_words(learned, output)
@@ -155,7 +161,7 @@ def six_words(
 
 @contextmanager
 def _page(output: Path | None) -> Iterator[Path | None]:
-    """Where to write the page, if one is wanted. What cannot be made or written must not cost a training."""
+    """Where to write the page, if requested. A page that cannot be written is refused before the training."""
     if output is None:
         yield None
         return
@@ -168,40 +174,37 @@ def _page(output: Path | None) -> Iterator[Path | None]:
         yield temporary
 
 
-def _train(tasks: Sequence[Task], jobs: int | None) -> list[Run]:
+def _train(tasks: Sequence[ReverseTask], jobs: int | None) -> list[ReverseRun]:
     from regard.cli.output import note, status_line
     from regard.lessons.workers import train_all
 
-    now: dict[Task, Epoch] = {}
-    done: list[Run] = []
-    with status_line(SAY_EVERY) as say:
+    current: dict[ReverseTask, ReverseEpoch] = {}
+    done: list[ReverseRun] = []
+    with status_line(STATUS_INTERVAL) as show:
 
-        def on_epoch(task: Task, epoch: Epoch) -> None:
-            now[task] = epoch
-            doing = "; ".join(
-                f"{_name(task)}: epoch {at.number} of {at.total}, "
-                f"{at.train.token_accuracy:.1f}% of training digits right"
-                for task, at in now.items()
+        def on_epoch(task: ReverseTask, epoch: ReverseEpoch) -> None:
+            current[task] = epoch
+            running = "; ".join(
+                f"{_name(task)}: epoch {at.number} of {at.total}, training accuracy {at.train.token_accuracy:.1f}%"
+                for task, at in current.items()
             )
-            say(f"{len(done)} of {len(tasks)} models trained; {doing}")
+            show(f"{len(done)} of {len(tasks)} models trained; {running}")
 
-        def on_run(run: Run) -> None:
-            now.pop(run.task, None)
+        def on_run(run: ReverseRun) -> None:
+            current.pop(run.task, None)
             done.append(run)
-            note(f"{_name(run.task)}: {run.test.token_accuracy:.3f}% of test digits right, epochs: {run.epochs}")
+            note(f"{_name(run.task)}: test accuracy {run.test.token_accuracy:.3f}%, epochs: {run.epochs}")
 
-        say(f"training {len(tasks)} models")
+        show(f"training {len(tasks)} models")
         return train_all(tasks, jobs=jobs, on_epoch=on_epoch, on_run=on_run)
 
 
-def _name(task: Task) -> str:
-    return f"{task.name}, {task.setting.steps} steps"
+def _name(task: ReverseTask) -> str:
+    return f"{task.name}, {task.config.steps} steps"
 
 
 def _numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise InputError(
-            f"--lengths must be whole numbers with commas between them, like 4,8,12, not {text!r}"
-        ) from None
+        raise InputError(f"--lengths must be whole numbers separated by commas, such as 4,8,12, not {text!r}") from None

@@ -1,7 +1,4 @@
-"""What `regard lesson` prints: the lessons' results as text for a terminal and as documents.
-
-Knows the lessons' results. Knows nothing of options or training.
-"""
+"""The results of `regard lesson` as text for a terminal and as JSON documents."""
 
 from __future__ import annotations
 
@@ -10,60 +7,60 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regard.lessons.compare import Comparison, Run
-    from regard.lessons.six_words import Lesson
+    from regard.lessons.reverse_comparison import ReverseComparison, ReverseRun
+    from regard.lessons.six_words import SixWordsLesson
 
 __all__ = ["print_reverse", "print_six_words", "reverse_document"]
 
 LINE = 96
-FEW = 12  # columns of a matrix up to which a line has room for its numbers
+MAX_NUMBERED_COLUMNS = 12  # of a matrix that is printed with numbers
 
 
-def print_reverse(comparison: Comparison, output: Path | None) -> None:
-    """The tables, the curve in numbers and where the best attention looks."""
+def print_reverse(comparison: ReverseComparison, output: Path | None) -> None:
+    """Print the tables, the accuracy by length and the attention of the best run."""
     from textwrap import fill
 
     from regard.cli.output import console
     from regard.lessons import lesson_page as view
     from regard.render.terminal import terminal_heat_map
 
-    print(fill(view.reverse_task(comparison.setting), LINE) + "\n")
+    print(fill(view.reverse_task(comparison.config), LINE) + "\n")
     _print_table(*view.reverse_rows(comparison))
-    print("\nTest accuracy per token against length; at each length both models are trained anew:\n")
+    print("\nTest token accuracy by length; both models are trained for each length:\n")
     _print_table(*view.length_rows(comparison))
     best = comparison.best
     assert best.matrix is not None
-    few = len(best.read) <= FEW
+    few = len(best.read) <= MAX_NUMBERED_COLUMNS
     unit = ", in percent" if few else ""
-    print(f"\nWhere {best.task.name} looks{unit}; across what it reads, down what it writes:\n")
+    print(f"\nAttention of {best.task.name}{unit}; columns are the input, rows the output:\n")
     rows, columns = [f"  {digit}" for digit in best.written], [str(digit) for digit in best.read]
     if few:
         console().print(terminal_heat_map(best.matrix, rows, columns))
     else:
         print("\n".join(view.shaded(best.matrix, rows, columns)))
-    print("\n" + fill(view.ALIGNED, LINE) + "\n\n" + fill(view.setting_text(comparison.setting), LINE))
+    print("\n" + fill(view.ALIGNMENT_NOTE, LINE) + "\n\n" + fill(view.config_text(comparison.config), LINE))
     _print_page(output)
 
 
-def print_six_words(learned: Lesson, output: Path | None) -> None:
-    """The probabilities before and after training, the loss, and every decoding step."""
+def print_six_words(learned: SixWordsLesson, output: Path | None) -> None:
+    """Print the probabilities before and after training, the loss, and every decoding step."""
     from textwrap import fill
 
     from regard.lessons import lesson_page as view
-    from regard.lessons.six_words import WORDS
+    from regard.lessons.six_words import TARGET_WORDS
 
     for pair in learned.pairs:
         for when, probabilities in (("before", pair.before), ("after", pair.after)):
             print(f"{pair.source} → {' '.join(pair.target)}: probabilities {when} training\n")
-            _print_table(("output", "right word", *WORDS), view.probability_rows(pair, probabilities))
+            _print_table(("output", "target", *TARGET_WORDS), view.probability_rows(pair, probabilities))
             print()
     last = len(learned.losses) - 1
     print(f"Summed cross-entropy: {learned.losses[0]:.4f} before, {learned.losses[-1]:.4f} after {last} epochs\n")
     for pair in learned.pairs:
-        print(f"Decoding {pair.source!r}: every chosen word is heard in the next step\n")
-        _print_table(("step", "said so far", *WORDS, "chosen"), view.decoding_rows(pair.decoding))
+        print(f"Decoding {pair.source!r}: every chosen word is an input of the next step\n")
+        _print_table(("step", "words so far", *TARGET_WORDS, "chosen"), view.decoding_rows(pair.decoding))
         print()
-    print(fill(view.SUMMED, LINE))
+    print(fill(view.LOSS_NOTE, LINE))
     _print_page(output)
 
 
@@ -76,19 +73,19 @@ def _print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def _print_page(output: Path | None) -> None:
     if output is None:
-        print("\nAdd --output page.html for a page with all of it.")
+        print("\nAdd --output page.html for a page with all results.")
     else:
         print(f"\nPage written to {output}; open it in a browser, it needs no network.")
 
 
-def reverse_document(comparison: Comparison, output: Path | None) -> dict[str, Any]:
-    """What --json prints; `recipe` is null without attention."""
+def reverse_document(comparison: ReverseComparison, output: Path | None) -> dict[str, Any]:
+    """The document of --json; `recipe` is null without attention."""
     from dataclasses import asdict
 
     from regard.lessons.tour import DECK
 
     return {
-        "setting": asdict(comparison.setting),
+        "setting": asdict(comparison.config),
         "deck": DECK,
         "runs": [_run_document(run) for run in comparison.runs],
         "lengths": [
@@ -98,7 +95,7 @@ def reverse_document(comparison: Comparison, output: Path | None) -> dict[str, A
     }
 
 
-def _run_document(run: Run) -> dict[str, Any]:
+def _run_document(run: ReverseRun) -> dict[str, Any]:
     return {
         "score": run.task.score,
         "recipe": None if run.task.score == "none" else run.task.recipe,
@@ -108,7 +105,7 @@ def _run_document(run: Run) -> dict[str, Any]:
         "alignment_accuracy": run.alignment_accuracy,
         "epochs": run.epochs,
         "seconds": round(run.seconds, 3),
-        "token_accuracy_by_place": run.by_place,
+        "token_accuracy_by_position": run.accuracy_by_position,
         "read": run.read,
         "written": run.written,
         "weights": run.matrix,

@@ -2,8 +2,8 @@
 
 Python raises KeyboardInterrupt wherever the main thread happens to be. While a C extension is initialized, that
 exception is often dropped or replaced by another one, and the signal is lost. Here a signal that arrives inside an
-import waits until the outermost import has ended. Knows signals and the frames of the import system. Imports little,
-since Python's own handlers are in force until `exiting` or `handling` begins.
+import waits until the outermost import has ended. This module imports little, since Python's own handlers are in force
+until `exiting` or `handling` begins.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATIENCE = 3.0  # seconds that an import may go on before another signal ends th
 
 
 class Terminated(BaseException):
-    """SIGTERM came. Like KeyboardInterrupt it passes `except Exception`, so that `finally` can put things in order."""
+    """SIGTERM arrived. Like KeyboardInterrupt it passes `except Exception`, so that `finally` can clean up."""
 
 
 EXCEPTIONS: dict[int, type[BaseException]] = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
@@ -43,7 +43,7 @@ class _Handler:
 
     def __init__(self) -> None:
         self._main_thread = _thread.get_ident()
-        self._pending: list[int] = []  # at most one; pop() tells which thread delivers it
+        self._pending: list[int] = []  # at most one; the thread that pops it delivers it
         self._since = 0.0
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
@@ -123,7 +123,7 @@ def exiting() -> Iterator[None]:
 
 
 def _set_handlers(handler: _Handler) -> list[int]:
-    """Replace Python's own handlers; returns which signals are handled. Another thread than the main one may not."""
+    """Replace Python's own handlers; returns the handled signals. Only the main thread may do this."""
     handled = [number for number, default in DEFAULTS.items() if signal.getsignal(number) == default]
     try:
         for number in handled:

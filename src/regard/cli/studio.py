@@ -1,4 +1,4 @@
-"""`regard studio`: the page in the browser on which a model can be looked into."""
+"""`regard studio`: the local page for looking inside models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def studio(
         ),
     ] = None,
     port: Annotated[
-        int, typer.Option("--port", "-p", metavar="N", min=0, max=65535, help="Where to listen; 0 takes a free port.")
+        int, typer.Option("--port", "-p", metavar="N", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
     ] = 8080,
     output: Annotated[
         str,
@@ -32,7 +32,7 @@ def studio(
             "--output",
             "-o",
             metavar="DIR",
-            help="The only folder that the studio writes to: models trained on the page, and the files sent for them.",
+            help="The only folder the studio writes to: models trained on the page, and uploaded files.",
         ),
     ] = "trained",
     data: Annotated[
@@ -40,19 +40,18 @@ def studio(
         typer.Option(
             "--data",
             metavar="PATH",
-            help="A file or folder of examples or images that the page may name, beside those in --output; may be "
-            "repeated.",
+            help="A file or folder of examples or images that the page may read, besides --output; may be repeated.",
         ),
     ] = None,
 ) -> None:
     """Look inside models in the browser: type a sentence and see what a model does with it.
 
-    The page is served to this machine alone and asks no other. Its address has a token, new at each start; without it
-    nobody can use the studio, no other account of this machine either. Without --model it has the models that come with
-    Regard.
+    The page is served to this machine only and needs no network. Its address contains a token, new at each start;
+    without it nobody can use the studio, not even other accounts of this machine. Without --model it has the built-in
+    models.
     """
     from regard.server.serve import serve
 
     names = list(dict.fromkeys(models or builtin_names()))
     if serve(names, port=port, folder=output, data=data or [], on_message=lambda line: print(line, flush=True)):
-        os._exit(0)  # an orderly end would wait for these threads, or take torch away from under them
+        os._exit(0)  # a normal exit would wait for the remaining threads, or crash them

@@ -1,4 +1,4 @@
-"""`regard tour`: the first thing to try. Trains two tiny models, without and with attention, and shows what they do."""
+"""`regard tour`: the first thing to try. Trains two tiny models, without and with attention, and compares them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import typer
 from regard.cli.options import JsonOption, SeedOption, check_page
 
 if TYPE_CHECKING:
-    from regard.lessons.reverse import Dataset
-    from regard.lessons.tour import Run, Story
+    from regard.lessons.reverse import ReverseDataset
+    from regard.lessons.tour import TourRun, TourStory
     from regard.models.seq2seq import Score
 
 __all__ = ["register"]
 
-EXAMPLE = (2, 8, 1, 6)  # the deck's; kept out of the training set
+EXAMPLE = (2, 8, 1, 6)  # the deck's example; not in the training set
 LINE = 96
 
 
@@ -31,10 +31,10 @@ def tour(
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Watch attention learn: train two tiny models in about a minute and see where one of them looks.
+    """Watch attention learn: train two tiny models in about a minute and see what one of them attends to.
 
-    They read four digits and write them backwards, one without attention and one with it. The result is printed and
-    also written as a page for a browser.
+    Both reverse four digits, one without attention and one with it. The result is printed and written as a page for a
+    browser.
     """
     from regard.cli.output import note, print_json
     from regard.files.disk import replace_file
@@ -42,16 +42,16 @@ def tour(
 
     check_page(output)
     check_built()
-    with replace_file(output) as temporary:  # first of all: a place that cannot be written must not cost a training
+    with replace_file(output) as temporary:  # first: a page that cannot be written is refused before the training
         note("Training two small models; this takes about a minute.")
         from regard.lessons import reverse
-        from regard.lessons.tour import tell, tour_page
+        from regard.lessons.tour import tour_page, tour_story
 
         sizes = reverse.TRAIN_SIZE, reverse.TEST_SIZE, reverse.TIMESTEPS, reverse.FEATURES
         data = reverse.create_dataset(*sizes, seed=seed, held_out=[EXAMPLE])
         plain = _train("without attention", "none", data, seed=seed)
         attending = _train("with attention (Luong dot)", "dot", data, seed=seed)
-        story = tell(plain, attending, data, seed=seed)
+        story = tour_story(plain, attending, data, seed=seed)
         temporary.write_text(tour_page(story), encoding="utf-8")
     if as_json:
         print_json(_document([plain, attending], story, output))
@@ -59,10 +59,10 @@ def tour(
         _print(story, output)
 
 
-def _train(name: str, score: Score, data: Dataset, *, seed: int) -> Run:
+def _train(name: str, score: Score, data: ReverseDataset, *, seed: int) -> TourRun:
     from regard.cli.output import progress
     from regard.lessons import reverse
-    from regard.lessons.tour import Run
+    from regard.lessons.tour import TourRun
 
     model = reverse.new_model(data, score=score, seed=seed)
     with progress(f"training {name}", total=reverse.EPOCHS, unit="epochs") as advance:
@@ -70,10 +70,10 @@ def _train(name: str, score: Score, data: Dataset, *, seed: int) -> Run:
             advance(1)
             if epoch.done:
                 break
-    return Run(name, score, model.config.recipe, epoch.number, epoch.seconds, reverse.measure(model, data))
+    return TourRun(name, score, model.config.recipe, epoch.number, epoch.seconds, reverse.evaluate(model, data))
 
 
-def _print(story: Story, output: Path) -> None:
+def _print(story: TourStory, output: Path) -> None:
     from textwrap import fill
 
     from regard.cli.output import console
@@ -85,10 +85,10 @@ def _print(story: Story, output: Path) -> None:
     for first, *others in rows:
         print(f"  {first:<{widths[0]}}" + "".join(f"  {t:>{w}}" for t, w in zip(others, widths[1:], strict=True)))
     for example in story.examples:
-        print(f"\n{example.read}, {example.reason}, should become {example.right}:")
+        print(f"\n{example.read}, {example.reason}; the target is {example.right}:")
         for name, answer, verdict in example.answers:
             print(f"  {name:<{widths[0]}}  {answer}  {verdict}")
-    print("\nWhere the model with attention looks, in percent; across what it reads, down what it writes:\n")
+    print("\nAttention weights in percent; columns are the input, rows the output:\n")
     picture = terminal_heat_map(story.matrix, [f"  {name}" for name in story.written], story.read)
     console().print(picture)
     print("\n" + fill(story.meaning, LINE) + "\n")
@@ -97,7 +97,7 @@ def _print(story: Story, output: Path) -> None:
     print("Next: `regard models` lists the models Regard knows, `regard embed --help` turns texts into vectors.")
 
 
-def _document(runs: list[Run], story: Story, output: Path) -> dict[str, Any]:
+def _document(runs: list[TourRun], story: TourStory, output: Path) -> dict[str, Any]:
     from regard.lessons.tour import DECK
 
     return {
@@ -106,10 +106,10 @@ def _document(runs: list[Run], story: Story, output: Path) -> dict[str, Any]:
             {
                 "score": run.score,
                 "recipe": None if run.score == "none" else run.recipe,
-                "train_token_accuracy": run.measures.train.token_accuracy,
-                "test_token_accuracy": run.measures.test.token_accuracy,
-                "test_sequence_accuracy": run.measures.test.sequence_accuracy,
-                "alignment_accuracy": run.measures.alignment_accuracy,
+                "train_token_accuracy": run.evaluation.train.token_accuracy,
+                "test_token_accuracy": run.evaluation.test.token_accuracy,
+                "test_sequence_accuracy": run.evaluation.test.sequence_accuracy,
+                "alignment_accuracy": run.evaluation.alignment_accuracy,
                 "epochs": run.epochs,
                 "seconds": round(run.seconds, 3),
             }

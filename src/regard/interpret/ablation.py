@@ -25,6 +25,7 @@ from regard.inference.masked_lm import BATCH_TOKENS
 from regard.interpret.attribution.probe import Probe, ProbedModel, probe_modes
 from regard.models import Bert, Gpt
 from regard.nn import Site, ablate_heads, record
+from regard.nn.context import Context
 from regard.nn.masks import select_rows
 from regard.render.drawing import Drawing
 from regard.render.result import Result, Table, round_floats
@@ -172,7 +173,7 @@ class AblationResult(Result):
         if self.sweep is None:
             raise InputError("the page shows every head removed alone; leave out --no-sweep")
         document: dict[str, Any] = round_floats(self.to_dict())
-        model, heads = document["model"], document["sweep"]["ranked"]
+        heads = document["sweep"]["ranked"]
 
         def text(name: str) -> str:
             return self._output_texts.get(name, name)
@@ -181,7 +182,7 @@ class AblationResult(Result):
         effects = [
             {
                 **{key: effect[key] for key in ("strength", "distance")},
-                "place": effect["target"],
+                "target": effect["target"],
                 "before": text(effect["before"]),
                 "after": text(effect["after"]),
                 **{key: [c | {"output": text(c["output"])} for c in effect[key][:MAX_VIEW_OUTPUTS]] for key in listed},
@@ -191,18 +192,18 @@ class AblationResult(Result):
         heads = [h | {"changed": len(h["changed"]), "after": [text(one) for one in h["after"]]} for h in heads]
         targets = [effect.target for effect in self.effects]
         return {
-            "model": {**model, "depth": model["num_layers"], "heads": model["num_heads"]},
+            "model": document["model"],
             "texts": document["texts"],
             "tokens": list(self._token_texts),
             "special": document["special"],
             "at": self.at,
-            "ways": document["modes"],
-            "spots": document["positions"],
-            "gone": {"heads": document["heads"], "layers": document["layers"]},
+            "modes": document["modes"],
+            "positions": document["positions"],
+            "removed": {"heads": document["heads"], "layers": document["layers"]},
             "effects": effects,
             "sweep": {
                 "measure": self.sweep.measure,
-                "places": [targets.index(target) for target in self.sweep.targets],
+                "targets": [targets.index(target) for target in self.sweep.targets],
                 "heads": sorted(heads, key=lambda one: (one["layer"], one["head"])),
             },
         }
@@ -393,9 +394,9 @@ def skip_layers(encoder: Bert | Gpt, layers: Collection[int]) -> Iterator[None]:
     def return_input(module: object, inputs: tuple[Any, ...], options: dict[str, Any], output: Tensor) -> Tensor:
         if threading.get_ident() != thread:
             return output
-        rows = options.get("rows")
-        x: Tensor = inputs[0]
-        return x if rows is None else select_rows(x, rows)
+        x, rows = inputs[0], Context.of(inputs[1]).rows
+        kept: Tensor = x if rows is None else select_rows(x, rows)
+        return kept
 
     with ExitStack() as hooks:
         for layer in layers:

@@ -197,15 +197,14 @@ class FaithfulnessResult(Result):
     def view_data(self) -> dict[str, object]:
         """The page shows tokens as text, and the meaning of each test."""
         document: dict[str, Any] = round_floats(self.to_dict())
-        model = document["model"]
-        evidence = ("probability", "token", "layer", "head", "special", "weights", "gradient", "integrated")
+        fields = ("probability", "token", "layer", "head", "special", "weights", "gradient", "integrated")
         return {
-            "model": {**model, "depth": model["num_layers"], "heads": model["num_heads"]},
+            "model": document["model"],
             "texts": document["texts"],
-            "asked": {"label": self._requested_label, "layer": self.layer, "head": self.head},
-            "grounds": {
-                **{key: document[key] for key in evidence},
-                "place": self.target,
+            "request": {"label": self._requested_label, "layer": self.layer, "head": self.head},
+            "evidence": {
+                **{key: document[key] for key in fields},
+                "target": self.target,
                 "label": self._label_text,
                 "tokens": list(self._texts),
             },
@@ -227,7 +226,7 @@ class FaithfulnessResult(Result):
             "decisive": PERMUTED,
             "seed": self.seed,
             "checks": [
-                {**one, "done": meaning.method, "means": meaning.passed if one["passed"] else meaning.failed}
+                {**one, "method": meaning.method, "means": meaning.passed if one["passed"] else meaning.failed}
                 for one in checks
                 for meaning in [by_name[one["name"]]]
             ],

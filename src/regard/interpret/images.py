@@ -1,4 +1,4 @@
-"""Reads the one image that a Vision Transformer looks at, from a file or from uploaded bytes."""
+"""Reads the one image that a Vision Transformer reads, from a file or from uploaded bytes."""
 
 from __future__ import annotations
 

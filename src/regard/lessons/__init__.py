@@ -1,1 +1,1 @@
-"""The decks' worked examples, each small enough to train while one watches."""
+"""The worked examples of the lectures, each small enough to train while you watch."""

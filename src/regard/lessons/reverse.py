@@ -1,14 +1,12 @@
-"""The reversed-sequence lesson: read some digits, say them backwards, with or without attention.
+"""The reversal lesson: read digits and write them backwards, with or without attention.
 
-Knows the data, how the deck trains and what to measure. Knows nothing of files, pages or the command line.
-
-    data = create_dataset(2000, 200, 4, 10)
-    model = new_model(data, score="dot")
-    for epoch in train_reverse(model, data):
-        print(epoch.number, epoch.loss)
-        if epoch.done:  # or stop whenever you like
-            break
-    print(measure(model, data).test.token_accuracy)
+data = create_dataset(2000, 200, 4, 10)
+model = new_model(data, score="dot")
+for epoch in train_reverse(model, data):
+    print(epoch.number, epoch.loss)
+    if epoch.done:  # or stop whenever you like
+        break
+print(measure(model, data).test.token_accuracy)
 """
 
 from __future__ import annotations
@@ -24,31 +22,31 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.lessons.threads import one_thread
+from regard.lessons.threads import single_thread
 from regard.models.seq2seq import Recipe, Score, Seq2Seq, Seq2SeqConfig
 from regard.nn import record
 
 __all__ = [
     "Accuracy",
-    "Dataset",
-    "Epoch",
-    "Measures",
+    "ReverseDataset",
+    "ReverseEpoch",
+    "ReverseEvaluation",
+    "count_sequences",
     "create_dataset",
-    "measure",
+    "evaluate",
     "new_model",
     "one_hot_decode",
-    "room",
     "train_reverse",
 ]
 
-# The deck's settings. How long it trained it does not say: after 24 epochs the model without attention is as good.
+# The deck's configuration. It does not give the epochs: after 24 the model without attention is as good.
 TRAIN_SIZE, TEST_SIZE, TIMESTEPS, FEATURES = 2000, 200, 4, 10
 UNITS, BATCH_SIZE, LEARNING_RATE = 16, 10, 1e-3
 EPOCHS = 24
-AT_ONCE = 500  # sequences answered together; memory grows with them, and a recording keeps every step's keys
+EVALUATION_BATCH = 500  # sequences; a recording keeps the keys of every step
 
 
-class Dataset(NamedTuple):
+class ReverseDataset(NamedTuple):
     """One-hot sequences (N, T, n_features); each y is its X backwards."""
 
     X_train: Tensor
@@ -59,15 +57,15 @@ class Dataset(NamedTuple):
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Percent of right digits, and percent of sequences with no digit wrong. The deck's "accuracy" is the first."""
+    """Percent of correct digits, and percent of entirely correct sequences. The deck's "accuracy" is the first."""
 
     token_accuracy: float
     sequence_accuracy: float
 
 
 @dataclass(frozen=True)
-class Epoch:
-    """How far a training is: the epoch's mean loss, how good it is on the training set now, the seconds so far."""
+class ReverseEpoch:
+    """Progress after an epoch: its mean loss, the accuracy on the training set, the seconds so far."""
 
     number: int
     total: int
@@ -77,16 +75,16 @@ class Epoch:
 
     @property
     def done(self) -> bool:
-        """No training digit is wrong any more."""
+        """Whether all training digits are correct."""
         return self.train.token_accuracy == 100
 
 
 @dataclass(frozen=True, eq=False)
-class Measures:
-    """What a model can do: `answers` (N, T) are the digits it gives for the test set.
+class ReverseEvaluation:
+    """Accuracies, and the digits `answers` (N, T) for the test set.
 
-    `attention` (N, T, S) says where it looked for each of them, and `alignment_accuracy` in how many percent of the
-    steps it looked most at the digit it had to say, the anti-diagonal; both are None where there is no attention.
+    `attention` (N, T, S) are the weights of each output digit, and `alignment_accuracy` the percentage of steps whose
+    largest weight is on the digit to write, the anti-diagonal; both are None without attention.
     """
 
     train: Accuracy
@@ -104,25 +102,25 @@ def create_dataset(
     *,
     seed: int = 0,
     held_out: Sequence[Sequence[int]] = (),
-) -> Dataset:
-    """Draw sequences of digits 0 to n_features - 1, no two alike, so that no test sequence is in the training set.
+) -> ReverseDataset:
+    """Sample distinct sequences of digits 0 to n_features - 1, so that no test sequence is in the training set.
 
-    The sequences of `held_out` open the test set.
+    The test set starts with the sequences of `held_out`.
     """
     _check_sizes(train_size, test_size, n_timesteps_in, n_features)
-    drawn = {_checked(digits, n_timesteps_in, n_features): None for digits in held_out}  # a set that keeps the order
-    if len(drawn) > test_size:
-        raise InputError(f"{len(drawn)} sequences are held out for a test set of {test_size}; raise test_size")
-    draw, digits = random.Random(seed), range(n_features)
-    while len(drawn) < train_size + test_size:
-        drawn[tuple(draw.choices(digits, k=n_timesteps_in))] = None
-    X = F.one_hot(torch.tensor(list(drawn)), n_features).float()
+    sampled = {_checked(digits, n_timesteps_in, n_features): None for digits in held_out}  # a set that keeps the order
+    if len(sampled) > test_size:
+        raise InputError(f"{len(sampled)} sequences are held out for a test set of {test_size}; raise test_size")
+    rng, digits = random.Random(seed), range(n_features)
+    while len(sampled) < train_size + test_size:
+        sampled[tuple(rng.choices(digits, k=n_timesteps_in))] = None
+    X = F.one_hot(torch.tensor(list(sampled)), n_features).float()
     y = X.flip(1)
-    return Dataset(X[test_size:], y[test_size:], X[:test_size], y[:test_size])
+    return ReverseDataset(X[test_size:], y[test_size:], X[:test_size], y[:test_size])
 
 
-def room(n_timesteps_in: int, n_features: int) -> int:
-    """How many different sequences there are; beyond 64 digits no more are counted, for there are enough."""
+def count_sequences(n_timesteps_in: int, n_features: int) -> int:
+    """The number of distinct sequences, counted for at most 64 digits."""
     return int(n_features ** min(n_timesteps_in, 64))
 
 
@@ -133,31 +131,30 @@ def one_hot_decode(encoded: Tensor) -> list[int]:
 
 
 def new_model(
-    data: Dataset, *, score: Score = "none", recipe: Recipe = "luong", units: int = UNITS, seed: int = 0
+    data: ReverseDataset, *, score: Score = "none", recipe: Recipe = "luong", units: int = UNITS, seed: int = 0
 ) -> Seq2Seq:
-    """An LSTM encoder-decoder for the data, with weights that begin as Keras begins them, since the deck uses Keras."""
+    """An LSTM encoder-decoder for the data, initialized like Keras, which the deck uses."""
     features = data.X_train.shape[-1]
     config = Seq2SeqConfig(source_size=features, target_size=features, hidden_size=units, score=score, recipe=recipe)
-    with torch.random.fork_rng(devices=[]):  # the constructor draws too; the caller's random state is not ours to move
+    with torch.random.fork_rng(devices=[]):  # keeps the caller's random state
         model = Seq2Seq(config)
-    _start_as_keras(model, torch.Generator().manual_seed(seed))
+    _initialize_like_keras(model, torch.Generator().manual_seed(seed))
     return model
 
 
 def train_reverse(
     model: Seq2Seq,
-    data: Dataset,
+    data: ReverseDataset,
     *,
     epochs: int | None = None,
     batch_size: int = BATCH_SIZE,
     learning_rate: float = LEARNING_RATE,
-    clip: float | None = None,
+    max_grad_norm: float | None = None,
     seed: int = 0,
-) -> Iterator[Epoch]:
-    """Train as the deck does and yield after every epoch: Adam, cross-entropy, and the decoder hears only itself.
+) -> Iterator[ReverseEpoch]:
+    """Train like the deck and yield after every epoch: Adam, cross-entropy, and a decoder that reads its own output.
 
-    Its first input is zeros, each later one its own softmax output. A gradient longer than `clip` is cut to that
-    length. The same seed gives the same weights.
+    Its first input is zeros, each later one its own softmax output. The same seed gives the same weights.
     """
     total = EPOCHS if epochs is None else epochs
     order = torch.Generator().manual_seed(seed)
@@ -167,45 +164,45 @@ def train_reverse(
     for number in range(1, total + 1):
         begin, losses = time.perf_counter(), []
         model.train()
-        with one_thread():
+        with single_thread():
             for batch in torch.split(torch.randperm(len(targets), generator=order), batch_size):
                 scores = model(data.X_train[batch], steps=targets.shape[1])
                 loss = F.cross_entropy(scores.flatten(0, 1), targets[batch].flatten())
                 optimizer.zero_grad()
                 torch.autograd.backward(loss)
-                if clip is not None:
-                    nn.utils.clip_grad_norm_(model.parameters(), clip)
+                if max_grad_norm is not None:
+                    nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
                 optimizer.step()
                 losses.append(loss.detach())
             train = _accuracy(_answers(model, data.X_train), data.y_train)
         seconds += time.perf_counter() - begin
-        yield Epoch(number, total, torch.stack(losses).mean().item(), train, seconds)
+        yield ReverseEpoch(number, total, torch.stack(losses).mean().item(), train, seconds)
 
 
 @torch.no_grad()
-def measure(model: Seq2Seq, data: Dataset) -> Measures:
-    """Let the model answer both sets, and look inside while it answers the test set."""
-    with one_thread():
+def evaluate(model: Seq2Seq, data: ReverseDataset) -> ReverseEvaluation:
+    """Evaluate the model on both sets, and record its attention on the test set."""
+    with single_thread():
         train = _accuracy(_answers(model, data.X_train), data.y_train)
-        answered, looks = [], []
-        for some in torch.split(data.X_test, AT_ONCE):
+        answers_parts, attention_parts = [], []
+        for batch in torch.split(data.X_test, EVALUATION_BATCH):
             with record(model) as tape:
-                answered.append(_answers(model, some))
+                answers_parts.append(_answers(model, batch))
             if model.config.score != "none":
-                looks.append(tape.attention("cross")[0][:, 0])
-    answers, attention = torch.cat(answered), torch.cat(looks) if looks else None
+                attention_parts.append(tape.attention("cross")[0][:, 0])
+    answers, attention = torch.cat(answers_parts), torch.cat(attention_parts) if attention_parts else None
     alignment = None
     if attention is not None:
         anti_diagonal = torch.arange(attention.shape[2] - 1, -1, -1)
         alignment = _percent(attention.argmax(-1) == anti_diagonal)
-    return Measures(train, _accuracy(answers, data.y_test), answers, attention, alignment)
+    return ReverseEvaluation(train, _accuracy(answers, data.y_test), answers, attention, alignment)
 
 
 @torch.no_grad()
 def _answers(model: Seq2Seq, sequences: Tensor) -> Tensor:
-    """The digits (N, T) the model gives."""
+    """The digits (N, T) that the model writes."""
     model.eval()
-    pieces = [model(some, steps=some.shape[1]).argmax(-1) for some in torch.split(sequences, AT_ONCE)]
+    pieces = [model(batch, steps=batch.shape[1]).argmax(-1) for batch in torch.split(sequences, EVALUATION_BATCH)]
     return torch.cat(pieces)
 
 
@@ -218,8 +215,8 @@ def _percent(right: Tensor) -> float:
     return 100 * right.sum().item() / right.numel()
 
 
-def _start_as_keras(model: nn.Module, generator: torch.Generator) -> None:
-    """Glorot-uniform inputs, orthogonal recurrences, zero biases but 1 for the forget gate."""
+def _initialize_like_keras(model: nn.Module, generator: torch.Generator) -> None:
+    """Glorot-uniform input weights, orthogonal recurrent weights, zero biases except 1 for the forget gate."""
     for module in model.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight, generator=generator)
@@ -242,7 +239,7 @@ def _check_sizes(train_size: int, test_size: int, n_timesteps_in: int, n_feature
     for name, size in sizes.items():
         if size < 1:
             raise InputError(f"{name} must be at least 1, not {size}")
-    possible = room(n_timesteps_in, n_features)
+    possible = count_sequences(n_timesteps_in, n_features)
     if train_size + test_size > possible:
         raise InputError(
             f"there are only {n_features}^{n_timesteps_in} = {possible:,} different sequences, not the "
@@ -253,6 +250,6 @@ def _check_sizes(train_size: int, test_size: int, n_timesteps_in: int, n_feature
 def _checked(digits: Sequence[int], n_timesteps_in: int, n_features: int) -> tuple[int, ...]:
     if len(digits) != n_timesteps_in or not all(0 <= digit < n_features for digit in digits):
         raise InputError(
-            f"a sequence held out must have {n_timesteps_in} digits from 0 to {n_features - 1}, not {list(digits)}"
+            f"a held-out sequence must have {n_timesteps_in} digits from 0 to {n_features - 1}, not {list(digits)}"
         )
     return tuple(digits)

@@ -1,4 +1,4 @@
-"""How many threads a lesson computes with. Knows torch's switch for it and nothing else."""
+"""The number of threads of a lesson."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 import torch
 
-__all__ = ["one_thread"]
+__all__ = ["single_thread"]
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """So small a model is faster on one thread than on several, which would wait for each other."""
+def single_thread() -> Iterator[None]:
+    """Compute on one thread: a model this small is slower on several."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

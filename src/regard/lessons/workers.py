@@ -1,8 +1,5 @@
-"""Several trainings at once, each in a process of its own with one thread.
-
-Knows processes, pipes and signals, and a lesson's tasks by what goes in and comes out. The result is the same whatever
-the number of processes.
-"""
+"""Trains several models at once, each in a single-threaded process. The number of processes does not affect the
+results."""
 
 from __future__ import annotations
 
@@ -15,26 +12,28 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from regard.errors import InputError, RegardError
-from regard.lessons.compare import Run, Task, train_task
-from regard.lessons.reverse import Epoch
+from regard.lessons.reverse import ReverseEpoch
+from regard.lessons.reverse_comparison import ReverseRun, ReverseTask, train_task
 from regard.training.stopping import stopping
 
 __all__ = ["train_all"]
 
-OnEpoch = Callable[[Task, Epoch], None]
-OnRun = Callable[[Run], None]
+OnEpoch = Callable[[ReverseTask, ReverseEpoch], None]
+OnRun = Callable[[ReverseRun], None]
 
 
-def train_all(tasks: Sequence[Task], *, jobs: int | None = None, on_epoch: OnEpoch, on_run: OnRun) -> list[Run]:
-    """The runs of the tasks, in their order; `jobs` at a time, by default one for each core this process may use.
+def train_all(
+    tasks: Sequence[ReverseTask], *, jobs: int | None = None, on_epoch: OnEpoch, on_run: OnRun
+) -> list[ReverseRun]:
+    """Train all tasks, `jobs` at a time (by default one per available core), and return the runs in order.
 
-    Whatever ends it early, an error or Ctrl-C, no process is left behind.
+    An error or Ctrl-C leaves no process behind.
     """
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs must be at least 1, not {jobs}")
     jobs = min(_cores() if jobs is None else jobs, len(tasks))
     if jobs > 1:
-        return _train_apart(tasks, jobs, on_epoch, on_run)
+        return _train_in_processes(tasks, jobs, on_epoch, on_run)
     runs = []
     for task in tasks:
         runs.append(train_task(task, lambda epoch, task=task: on_epoch(task, epoch)))  # type: ignore[misc]
@@ -42,24 +41,24 @@ def train_all(tasks: Sequence[Task], *, jobs: int | None = None, on_epoch: OnEpo
     return runs
 
 
-def _train_apart(tasks: Sequence[Task], jobs: int, on_epoch: OnEpoch, on_run: OnRun) -> list[Run]:
-    # The dearest first, so that no long one is left alone at the end.
-    waiting = sorted(range(len(tasks)), key=lambda number: tasks[number].setting.steps)
+def _train_in_processes(tasks: Sequence[ReverseTask], jobs: int, on_epoch: OnEpoch, on_run: OnRun) -> list[ReverseRun]:
+    # Longest first, so that none is left alone at the end.
+    waiting = sorted(range(len(tasks)), key=lambda number: tasks[number].config.steps)
     working: dict[Connection, tuple[int, BaseProcess]] = {}
-    runs: dict[int, Run] = {}
+    runs: dict[int, ReverseRun] = {}
     try:
         while waiting or working:
             while waiting and len(working) < jobs:
                 number = waiting.pop()
                 with stopping() as stop, _interrupts_blocked():
-                    ours, process = _begin(tasks[number])
+                    ours, process = _start_process(tasks[number])
                     working[ours] = number, process
                 stop.deliver()
             for connection in wait(list(working)):
                 assert isinstance(connection, Connection)
                 number, process = working[connection]
-                message = _received(connection, process)
-                if isinstance(message, Epoch):
+                message = _receive(connection, process)
+                if isinstance(message, ReverseEpoch):
                     on_epoch(tasks[number], message)
                 else:
                     runs[number] = message
@@ -75,8 +74,8 @@ def _train_apart(tasks: Sequence[Task], jobs: int, on_epoch: OnEpoch, on_run: On
     return [runs[number] for number in range(len(tasks))]
 
 
-def _begin(task: Task) -> tuple[Connection, BaseProcess]:
-    """Start a process for the task; what it has to tell comes out of the connection."""
+def _start_process(task: ReverseTask) -> tuple[Connection, BaseProcess]:
+    """Start a process for the task; the connection receives its messages."""
     context = multiprocessing.get_context("spawn")  # a fork would copy torch's threads in an unknown state
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(task, theirs), daemon=True)
@@ -85,9 +84,9 @@ def _begin(task: Task) -> tuple[Connection, BaseProcess]:
     return ours, process
 
 
-def _work(task: Task, connection: Connection) -> None:
-    """The life of a process: every epoch and then the run go into the connection, or the error that ended it."""
-    with suppress(BrokenPipeError):  # the parent is gone, and nobody waits for the rest
+def _work(task: ReverseTask, connection: Connection) -> None:
+    """Send every epoch and then the run, or the error that ended it."""
+    with suppress(BrokenPipeError):  # the parent process has ended
         try:
             connection.send(train_task(task, connection.send))
         except BrokenPipeError:
@@ -96,7 +95,7 @@ def _work(task: Task, connection: Connection) -> None:
             connection.send(error)
 
 
-def _received(connection: Connection, process: BaseProcess) -> Epoch | Run:
+def _receive(connection: Connection, process: BaseProcess) -> ReverseEpoch | ReverseRun:
     try:
         message = connection.recv()
     except EOFError:
@@ -107,15 +106,15 @@ def _received(connection: Connection, process: BaseProcess) -> Epoch | Run:
         ) from None
     if isinstance(message, Exception):
         raise message
-    assert isinstance(message, Epoch | Run)
+    assert isinstance(message, ReverseEpoch | ReverseRun)
     return message
 
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """A process started inside never sees Ctrl-C, which a terminal sends to all: ending it is the parent's affair.
+    """Start child processes with SIGINT blocked: a terminal sends Ctrl-C to all, and the parent ends its children.
 
-    It inherits the signal mask of this thread. Here a Ctrl-C arrives at the end; if it were ignored, it would be lost.
+    They inherit the signal mask of this thread. Here a Ctrl-C is delivered at the end; ignoring it would lose it.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield

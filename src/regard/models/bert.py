@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.errors import check_choice
 from regard.models.family import get_family
-from regard.nn import LayerConfig, Layout, LearnedPositions, Padded, Stack, TextEmbedding
+from regard.nn import Block, Context, LayerConfig, Layout, LearnedPositions, Padded, Stack, TextEmbedding
 from regard.nn import init as initial
 from regard.nn.block import ACTIVATIONS
 from regard.nn.masks import first_tokens
@@ -115,7 +115,7 @@ class Bert(nn.Module):
             norm=layer.new_norm(),
             dropout=config.dropout,
         )
-        self.encoder = Stack(layer, config.num_hidden_layers)
+        self.encoder = Stack(Block(layer) for _ in range(config.num_hidden_layers))
         self.pooler = Pooler(config.hidden_size) if "pooler" in heads else None
         self.masked = MaskedLMHead(config, self.embedding.tokens) if "masked" in heads else None
         self.next = nn.Linear(config.hidden_size, 2) if "next" in heads else None
@@ -137,5 +137,5 @@ class Bert(nn.Module):
     ) -> Tensor:
         """`rows` (M,) are places in the flat batch: then only their hidden states are computed to the end, (M, W)."""
         layout = layout or Padded()
-        hidden: Tensor = self.encoder(self.embedding(ids, layout, segments), layout, rows=rows)
+        hidden: Tensor = self.encoder(self.embedding(ids, layout, segments), Context(layout, rows=rows))
         return hidden

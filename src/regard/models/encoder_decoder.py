@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from regard.nn import DecoderState, Layout, Padded, Stack, StackCache, TextEmbedding
+from regard.nn import Context, DecoderState, Layout, Padded, Stack, StackCache, TextEmbedding
 
 __all__ = ["EncoderDecoder"]
 
@@ -46,7 +46,7 @@ class EncoderDecoder(nn.Module):
         self, ids: Tensor, memory: Tensor, layout: Layout | None = None, memory_layout: Layout | None = None
     ) -> Tensor:
         layout = layout or Padded()
-        hidden: Tensor = self.decoder(self.decoder_embedding(ids, layout), layout, memory, memory_layout)
+        hidden: Tensor = self.decoder(self.decoder_embedding(ids, layout), Context(layout, memory, memory_layout))
         return hidden
 
     def forward(
@@ -65,7 +65,7 @@ class EncoderDecoder(nn.Module):
         """Say one more token in each row, tokens (B,): the logits (B, V) of what follows, and the state."""
         state.expand_memory()
         x = self.embed_next(tokens, state)
-        hidden = self.decoder(x, Padded(), state.memory, state.memory_layout, cache=state.cache)
+        hidden = self.decoder(x, Context(Padded(), state.memory, state.memory_layout, cache=state.cache))
         return self.logits(hidden[:, -1]), state
 
     def embed_next(self, tokens: Tensor, state: DecoderState) -> Tensor:

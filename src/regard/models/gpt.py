@@ -9,7 +9,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn import DecoderState, LayerConfig, Layout, LearnedPositions, Padded, Stack, StackCache, TextEmbedding
+from regard.nn import (
+    Block,
+    Context,
+    DecoderState,
+    LayerConfig,
+    Layout,
+    LearnedPositions,
+    Padded,
+    Stack,
+    StackCache,
+    TextEmbedding,
+)
 from regard.nn import init as initial
 
 __all__ = ["Gpt", "GptConfig"]
@@ -57,7 +68,7 @@ class Gpt(nn.Module):
             positions=LearnedPositions(config.max_position_embeddings, config.hidden_size),
             dropout=config.dropout,
         )
-        self.decoder = Stack(layer, config.num_hidden_layers, final_norm=True)
+        self.decoder = Stack((Block(layer) for _ in range(config.num_hidden_layers)), norm=layer.new_norm())
         initial.normal_init(self)
         initial.scaled_init(self.decoder.layers)
 
@@ -72,7 +83,12 @@ class Gpt(nn.Module):
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self.embedding.tokens.weight)
+        return F.linear(hidden, self.output_weight)
+
+    @property
+    def output_weight(self) -> Tensor:
+        """The matrix (V, W) of the output layer, tied to the embedding."""
+        return self.embedding.tokens.weight
 
     def start(self, ids: Tensor, layout: Padded | None = None) -> tuple[Tensor, DecoderState]:
         """Read the prompts (B, T), padded on the right; the logits (B, V) of what follows, and the state."""
@@ -81,14 +97,14 @@ class Gpt(nn.Module):
         if not bool(keep[:, 0].all()):
             raise ValueError("prompts must be padded on the right: each row begins with a token")
         state = DecoderState(StackCache(len(self.decoder.layers)), keep, is_full=bool(keep.all()))
-        hidden = self.decoder(self.embedding(ids, state.layout), state.layout, cache=state.cache)
+        hidden = self.decoder(self.embedding(ids, state.layout), Context(state.layout, cache=state.cache))
         last = hidden[torch.arange(len(ids), device=ids.device), state.lengths - 1]
         return self.logits(last), state
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Say one more token in each row, tokens (B,): the logits (B, V) of what follows, and the state."""
         x = self.embed_next(tokens, state)
-        hidden = self.decoder(x, state.layout, cache=state.cache)
+        hidden = self.decoder(x, Context(state.layout, cache=state.cache))
         return self.logits(hidden[:, -1]), state
 
     def embed_next(self, tokens: Tensor, state: DecoderState) -> Tensor:

@@ -13,7 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import check_choice
-from regard.nn import Attention, Layout, Padded, Recurrent, StackedCell, bahdanau, luong_dot, luong_general, recording
+from regard.nn import (
+    Attention,
+    Context,
+    Layout,
+    Padded,
+    Recurrent,
+    StackedCell,
+    bahdanau,
+    luong_dot,
+    luong_general,
+    recording,
+)
 from regard.nn.cache import KVCache
 from regard.nn.embedding import lookup
 from regard.nn.masks import to_padded
@@ -64,13 +75,13 @@ class Seq2SeqState:
     output: Tensor
     memory: Tensor
     memory_layout: Padded
-    pairs: KVCache = field(default_factory=KVCache)
+    cache: KVCache = field(default_factory=KVCache)
 
     def reorder(self, index: Tensor) -> None:
         """Row i continues what row index[i] began."""
         self.hidden = tuple(part[:, index] for part in self.hidden)
         self.output, self.memory = self.output[index], self.memory[index]
-        self.pairs.reorder(index)
+        self.cache.reorder(index)
         if self.memory_layout.mask is not None:
             self.memory_layout = Padded(self.memory_layout.mask[index])
 
@@ -144,7 +155,7 @@ class RecurrentDecoder(nn.Module):
             x = torch.cat([self._look(state.output[:, None], state)[:, 0], x], dim=-1)
         output, hidden = self.cell(x, state.hidden)
         recording.record_hidden_state(self, 1, output[:, None], Padded())
-        return output, Seq2SeqState(hidden, output, state.memory, state.memory_layout, state.pairs)
+        return output, Seq2SeqState(hidden, output, state.memory, state.memory_layout, state.cache)
 
     def _scores(self, outputs: Tensor, state: Seq2SeqState) -> Tensor:
         if self.join is not None:
@@ -155,7 +166,7 @@ class RecurrentDecoder(nn.Module):
     def _look(self, query: Tensor, state: Seq2SeqState) -> Tensor:
         """The context vectors (B, T, units): weighted averages of the source's states, whose keys are made once."""
         assert self.cross is not None
-        context: Tensor = self.cross(query, Padded(), state.memory, state.memory_layout, cache=state.pairs)
+        context: Tensor = self.cross(query, Context(Padded(), state.memory, state.memory_layout, cache=state.cache))
         return context
 
 

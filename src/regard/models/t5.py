@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.nn import LayerConfig, RelativePositionBias, Stack, TextEmbedding
+from regard.nn import Block, LayerConfig, RelativePositionBias, Stack, TextEmbedding
 
 __all__ = ["T5", "T5Config"]
 
@@ -75,7 +75,8 @@ class T5(EncoderDecoder):
             max_distance=config.relative_attention_max_distance,
             causal=layer.causal,
         )
-        return Stack(layer, depth, final_norm=True, relative=relative, dropout=config.dropout)
+        layers = (Block(layer) for _ in range(depth))
+        return Stack(layers, norm=layer.new_norm(), relative=relative, dropout=config.dropout)
 
     def _initialise(self) -> None:
         """T5 has no scale in its scores, so its queries begin small; all else by fan-in."""

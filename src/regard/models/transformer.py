@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.nn import LayerConfig, SinusoidalPositions, Stack, TextEmbedding
+from regard.nn import Block, LayerConfig, SinusoidalPositions, Stack, TextEmbedding
 from regard.nn.positions import Arrangement
 
 __all__ = ["Transformer", "TransformerConfig"]
@@ -62,16 +62,18 @@ class Transformer(EncoderDecoder):
         self.target_embedding = (
             None if config.share_embeddings else self._embedding(config.target_vocab_size or config.vocab_size)
         )
-        self.encoder = Stack(shape, config.num_hidden_layers, final_norm=config.final_norm)
-        self.decoder = Stack(
-            replace(shape, causal=True, cross=True), config.num_hidden_layers, final_norm=config.final_norm
-        )
+        self.encoder = self._stack(shape)
+        self.decoder = self._stack(replace(shape, causal=True, cross=True))
         for parameter in self.parameters():
             if parameter.ndim > 1:
                 nn.init.xavier_uniform_(parameter)
         for embedding in (self.embedding, self.target_embedding):
             if embedding is not None:  # times sqrt(width) in the forward: vectors of size about one
                 nn.init.normal_(embedding.tokens.weight, 0.0, config.hidden_size**-0.5)
+
+    def _stack(self, layer: LayerConfig) -> Stack:
+        layers = (Block(layer) for _ in range(self.config.num_hidden_layers))
+        return Stack(layers, norm=layer.new_norm() if self.config.final_norm else None)
 
     def _embedding(self, vocabulary: int) -> TextEmbedding:
         config = self.config

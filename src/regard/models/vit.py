@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from regard.models.bert import Pooler
-from regard.nn import LayerConfig, Padded, PatchEmbedding, Stack
+from regard.nn import Block, LayerConfig, Padded, PatchEmbedding, Stack
 from regard.nn import init as initial
 
 __all__ = ["Vit", "VitConfig"]
@@ -59,7 +59,7 @@ class Vit(nn.Module):
             width=config.hidden_size,
             dropout=config.dropout,
         )
-        self.encoder = Stack(layer, config.num_hidden_layers, final_norm=True)
+        self.encoder = Stack((Block(layer) for _ in range(config.num_hidden_layers)), norm=layer.new_norm())
         self.pooler = Pooler(config.hidden_size) if "pooler" in heads else None
         self.classifier = nn.Linear(config.hidden_size, config.num_labels) if "classifier" in heads else None
         initial.normal_init(self)

@@ -19,6 +19,7 @@ from regard.nn.attention import (
 from regard.nn.block import Block, FeedForward, LayerConfig, Residual
 from regard.nn.cache import DecoderState, KVCache, LayerCache, StackCache
 from regard.nn.character_cnn import CharacterCNN, Highway
+from regard.nn.context import Context
 from regard.nn.embedding import PatchEmbedding, TextEmbedding
 from regard.nn.masks import Layout, Packed, Padded
 from regard.nn.positions import LearnedPositions, RelativePositionBias, SinusoidalPositions, sinusoids
@@ -33,6 +34,7 @@ __all__ = [
     "Attention",
     "Block",
     "CharacterCNN",
+    "Context",
     "DecoderState",
     "Edit",
     "FeedForward",

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from regard.nn import recording
 from regard.nn.cache import KVCache
+from regard.nn.context import Context
 from regard.nn.masks import Layout, Packed, Padded, attention_mask, length_groups, select_rows
 from regard.nn.tape import AppliedEdits
 
@@ -97,10 +98,14 @@ def attention_weights(
 
 
 class Attention(nn.Module):
-    """`project` gives queries, keys and values; `output` closes. `scale` defaults to 1/sqrt(head width).
+    """Attention of projected queries over projected keys and values; `output` projects the result.
 
-    The batch may be padded (B, T, W) or packed (N, W). The fast path never builds the map; the explicit path does,
-    where a score module or an edit needs it. Both give the same numbers.
+    `project` returns queries, keys and values; keys and values may have fewer heads than the queries, each shared by a
+    group. `positions` encodes positions in queries and keys, as rotary embeddings do: `positions(x, position_ids)` with
+    x (..., H, D). `scale` defaults to 1/sqrt(head width).
+
+    The batch may be padded (B, T, W) or packed (N, W). The fast path never builds the attention map; the explicit path,
+    for a score module or an edit, does. Both compute the same result.
     """
 
     def __init__(
@@ -111,45 +116,38 @@ class Attention(nn.Module):
         heads: int = 1,
         scale: float | None = None,
         score: nn.Module | None = None,
+        positions: nn.Module | None = None,
         causal: bool = False,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.project, self.output, self.score = project, output, score
+        self.project, self.output, self.score, self.positions = project, output, score, positions
         self.heads, self.scale, self.causal, self.dropout = heads, scale, causal, dropout
 
-    def forward(
-        self,
-        x: Tensor,
-        layout: Layout,
-        memory: Tensor | None = None,
-        memory_layout: Layout | None = None,
-        *,
-        bias: Tensor | None = None,
-        cache: KVCache | None = None,
-        rows: Tensor | None = None,
-    ) -> Tensor:
-        """Look from x at itself, or at a memory. `bias` (1, H, T, S) is added to the scores, cut to size if packed.
+    def forward(self, x: Tensor, context: Context | Layout) -> Tensor:
+        """Attend from x to itself, or to the memory of the context.
 
-        `rows` are the places in the flat batch (M,) whose result is wanted, then (M, W); None: all.
+        The result is that of all positions, or (M, W) for the `rows` of the context.
         """
+        context = Context.of(context)
+        layout, memory, bias = context.layout, context.memory, context.bias
         if isinstance(layout, Packed):
-            if cache is not None:
+            if context.cache is not None:
                 raise ValueError("a cache needs a padded batch: packed batches are for whole sequences")
-            query, key, value = (self._split(p) for p in self.project(x, x if memory is None else memory))
-            keys = layout if memory is None else memory_layout
+            query, key, value = self._projected(x, context)
+            keys = layout if memory is None else context.memory_layout
             if not isinstance(keys, Packed):
                 raise ValueError("packed queries need a packed memory, given with its layout")
             mixed = self._packed(query, key, value, layout, keys, bias)
         else:
-            query, key, value = self._cached(x, memory, cache)
-            keys = layout if memory is None else (memory_layout or Padded())
+            query, key, value = self._cached(x, context)
+            keys = layout if memory is None else (context.memory_layout or Padded())
             if not isinstance(keys, Padded):
                 raise ValueError("padded queries need a padded memory, given with its layout")
             edit = recording.record_attention(self, query, key, None, keys, bias)
-            mixed = self._look(query, key, value, keys, bias, edit).transpose(1, 2)
+            mixed = self._attend(query, key, value, keys, bias, edit).transpose(1, 2)
         mixed = mixed.flatten(-2)
-        result: Tensor = self.output(mixed if rows is None else select_rows(mixed, rows))
+        result: Tensor = self.output(mixed if context.rows is None else select_rows(mixed, context.rows))
         return result
 
     def context(self, query: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -161,8 +159,9 @@ class Attention(nn.Module):
         weights = weights if edit is None else edit(weights)
         return self.output((weights.to(v.dtype) @ v).transpose(1, 2).flatten(-2))[:, 0], weights.mean(1).transpose(1, 2)
 
-    def _split(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:-1], self.heads, x.shape[-1] // self.heads)
+    def _split(self, x: Tensor, heads: int | None = None) -> Tensor:
+        heads = heads or self.heads
+        return x.view(*x.shape[:-1], heads, x.shape[-1] // heads)
 
     def weights(self, query: Tensor, key: Tensor, keys: Padded, bias: Tensor | None = None) -> Tensor:
         """The map (B, H, T, S) of queries and keys (B, H, T, D), which the fast path never builds."""
@@ -173,20 +172,35 @@ class Attention(nn.Module):
         """What the scores are multiplied by."""
         return 1 / math.sqrt(query.shape[-1]) if self.scale is None else self.scale
 
-    def _cached(self, x: Tensor, memory: Tensor | None, cache: KVCache | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values (B, H, T, D), the earlier steps' included. A memory is projected once per source."""
-        if memory is not None and cache is not None and cache.key is not None and cache.value is not None:
+    def _projected(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values (..., H, D)."""
+        query, key, value = self.project(x, x if context.memory is None else context.memory)
+        key_heads = self.heads * key.shape[-1] // query.shape[-1]
+        query, key, value = self._split(query), self._split(key, key_heads), self._split(value, key_heads)
+        if self.positions is not None and context.memory is None:
+            position_ids = context.layout.positions(x, context.start)
+            query, key = self.positions(query, position_ids), self.positions(key, position_ids)
+        return query, key, value
+
+    def _cached(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values (B, H, T, D), those of earlier steps included. A memory is projected only once."""
+        cache: KVCache | None = context.cache
+        if context.memory is not None and cache is not None and cache.key is not None and cache.value is not None:
             assert isinstance(self.project, SeparateProjections)
             return self._split(self.project.query(x)).transpose(1, 2), cache.key, cache.value
-        query, key, value = (self._split(p).transpose(1, 2) for p in self.project(x, x if memory is None else memory))
+        query, key, value = (part.transpose(1, 2) for part in self._projected(x, context))
         if cache is not None:
             key, value = cache.extend(key, value)
+        if key.shape[1] != self.heads:  # grouped queries: a key's head serves several
+            key, value = (part.repeat_interleave(self.heads // part.shape[1], dim=1) for part in (key, value))
         return query, key, value
 
     def _packed(
         self, query: Tensor, key: Tensor, value: Tensor, layout: Packed, keys: Packed, bias: Tensor | None
     ) -> Tensor:
-        """Each run of equal lengths is a rectangle without padding; a GPU takes them all in one kernel."""
+        """Sequences of equal lengths form a rectangle without padding; a GPU takes them all in one kernel."""
+        if key.shape[1] != self.heads:
+            key, value = (part.repeat_interleave(self.heads // part.shape[1], dim=1) for part in (key, value))
         edit = recording.record_attention(self, query, key, layout, keys, bias)
         plain = bias is None and self.score is None and edit is None
         if plain and query.is_cuda and query.dtype in HALF:
@@ -196,7 +210,7 @@ class Attention(nn.Module):
             q = run.select_queries(query).transpose(1, 2)
             k, v = run.select_keys(key).transpose(1, 2), run.select_keys(value).transpose(1, 2)
             b = None if bias is None else bias[..., : run.queries, : run.keys]
-            pieces.append(self._look(q, k, v, Padded(), b, edit).transpose(1, 2).flatten(0, 1))
+            pieces.append(self._attend(q, k, v, Padded(), b, edit).transpose(1, 2).flatten(0, 1))
         return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
 
     def _flash(self, query: Tensor, key: Tensor, value: Tensor, layout: Packed, keys: Packed) -> Tensor:
@@ -233,7 +247,7 @@ class Attention(nn.Module):
         result: Tensor = mixed if isinstance(mixed, Tensor) else mixed[0]
         return result
 
-    def _look(
+    def _attend(
         self,
         query: Tensor,
         key: Tensor,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError, check_choice
 from regard.nn.attention import Attention, FusedProjection, SeparateProjections
-from regard.nn.cache import LayerCache
+from regard.nn.context import Context
 from regard.nn.dropout import Dropout
 from regard.nn.masks import Layout, select_rows
 
@@ -57,7 +57,7 @@ class LayerConfig:
         module: nn.Module = kind(self.width, eps=self.eps)
         return module
 
-    def new_attention(self, *, cross: bool = False) -> Attention:
+    def new_attention(self, *, cross: bool = False, positions: nn.Module | None = None) -> Attention:
         inner = self.heads * (self.head_width or self.width // self.heads)
         linear = partial(nn.Linear, bias=self.bias)
         project = (
@@ -70,6 +70,7 @@ class LayerConfig:
             linear(inner, self.width),
             heads=self.heads,
             scale=self.scale,
+            positions=positions,
             causal=self.causal and not cross,
             dropout=self.attention_dropout,
         )
@@ -95,9 +96,9 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """norm(x + branch(x)), or x + branch(norm(x)) where the norm comes first.
+    """norm(x + branch(x)), or x + branch(norm(x)) if the norm comes first.
 
-    Under autocast norms compute in float32 and hand on what the branch gave: half the memory to move.
+    Under autocast, norms compute in float32 and return the dtype of the branch: half the memory traffic.
     """
 
     def __init__(self, layer: LayerConfig) -> None:
@@ -106,14 +107,12 @@ class Residual(nn.Module):
         self.first = layer.norm_first
         self.dropout = Dropout(layer.dropout)
 
-    def forward(
-        self, x: Tensor, branch: Callable[..., Tensor], *args: Any, rows: Tensor | None = None, **options: Any
-    ) -> Tensor:
-        """`rows` of the flat batch are all that is wanted, and all that the branch is asked for."""
-        if rows is not None:
-            options["rows"] = rows
-        more: Tensor = self.dropout(branch(self.norm(x) if self.first else x, *args, **options))
-        x = x if rows is None else select_rows(x, rows)
+    def forward(self, x: Tensor, branch: Callable[..., Tensor], context: Context | None = None) -> Tensor:
+        """With a context, `branch(x, context)`; only its `rows` are computed if it has any."""
+        given = () if context is None else (context,)
+        more: Tensor = self.dropout(branch(self.norm(x) if self.first else x, *given))
+        if context is not None and context.rows is not None:
+            x = select_rows(x, context.rows)
         if self.first:
             return x + more
         result: Tensor = self.norm(x + more)
@@ -121,31 +120,26 @@ class Residual(nn.Module):
 
 
 class Block(nn.Module):
-    """The layer of the paper's figure 1, built from the scalars of a `Layer`."""
+    """The layer of the paper's figure 1, built from a `LayerConfig`; `positions` is for its self-attention."""
 
-    def __init__(self, layer: LayerConfig) -> None:
+    def __init__(self, layer: LayerConfig, *, positions: nn.Module | None = None) -> None:
         super().__init__()
-        self.attention, self.attended = layer.new_attention(), Residual(layer)
+        self.attention, self.attended = layer.new_attention(positions=positions), Residual(layer)
         if layer.cross:
             self.cross, self.crossed = layer.new_attention(cross=True), Residual(layer)
         self.ffn, self.fed = FeedForward(layer), Residual(layer)
         self.has_cross_attention = layer.cross
 
-    def forward(
-        self,
-        x: Tensor,
-        layout: Layout,
-        memory: Tensor | None = None,
-        memory_layout: Layout | None = None,
-        *,
-        bias: Tensor | None = None,
-        cache: LayerCache | None = None,
-        rows: Tensor | None = None,
-    ) -> Tensor:
-        """`rows` (M,) of the flat batch are all that is wanted, (M, W): what follows attention is done for them."""
+    def forward(self, x: Tensor, context: Context | Layout) -> Tensor:
+        """For the `rows` of the context, if given, what follows attention is computed for them alone, (M, W)."""
+        context = Context.of(context)
+        cache, rows = context.cache, context.rows
         if rows is not None and self.has_cross_attention:
-            raise ValueError("a layer that looks at a memory computes all rows: leave `rows` out")
-        x = self.attended(x, self.attention, layout, bias=bias, cache=cache and cache.self_attention, rows=rows)
+            raise ValueError("a layer with cross-attention computes all rows: leave `rows` out")
+        own = Context(context.layout, None, None, context.bias, cache and cache.self_attention, rows, context.start)
+        x = self.attended(x, self.attention, own)
         if self.has_cross_attention:
-            x = self.crossed(x, self.cross, layout, memory, memory_layout, cache=cache and cache.cross_attention)
+            held = cache and cache.cross_attention
+            across = Context(context.layout, context.memory, context.memory_layout, cache=held)
+            x = self.crossed(x, self.cross, across)
         return self.fed(x, self.ffn)  # type: ignore[no-any-return]

@@ -1,14 +1,14 @@
-"""A stack of blocks: an encoder, or a decoder when its blocks are causal."""
+"""A stack of layers: an encoder, or a decoder if its layers are causal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from torch import Tensor, nn
 
 from regard.nn import recording
-from regard.nn.block import Block, LayerConfig
 from regard.nn.cache import StackCache
+from regard.nn.context import Context
 from regard.nn.dropout import Dropout
 from regard.nn.masks import Layout
 from regard.nn.positions import RelativePositionBias
@@ -17,64 +17,49 @@ __all__ = ["Stack"]
 
 
 class Stack(nn.Module):
-    """`depth` blocks of one shape, each with its own weights; a final norm if asked for, T5's bias if given."""
+    """Layers one after the other. They may differ; each is called as `layer(x, context)`.
+
+    `norm` follows the last layer. `relative` gives a position bias that all layers share, as in T5.
+    """
 
     def __init__(
         self,
-        layer: LayerConfig,
-        depth: int,
+        layers: Iterable[nn.Module],
         *,
-        final_norm: bool = False,
+        norm: nn.Module | None = None,
         relative: RelativePositionBias | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Block(layer) for _ in range(depth))
-        self.norm = layer.new_norm() if final_norm else nn.Identity()
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm or nn.Identity()
         self.relative = relative
         self.dropout = Dropout(dropout)
 
-    def forward(
-        self,
-        x: Tensor,
-        layout: Layout,
-        memory: Tensor | None = None,
-        memory_layout: Layout | None = None,
-        *,
-        cache: StackCache | None = None,
-        rows: Tensor | None = None,
-    ) -> Tensor:
-        """The last hidden state; of `rows` alone, places in the flat batch (M,), where these are given.
+    def forward(self, x: Tensor, context: Context | Layout) -> Tensor:
+        """The last hidden state, of the context's `rows` alone if it has any.
 
-        Most of the last layer then has nothing to do for the others, as in masked language modelling.
+        The last layer then computes little for the other rows, as in masked language modeling.
         """
-        for state in self.states(x, layout, memory, memory_layout, cache=cache, rows=rows):
+        for state in self.states(x, context):
             x = state
         return x
 
-    def states(
-        self,
-        x: Tensor,
-        layout: Layout,
-        memory: Tensor | None = None,
-        memory_layout: Layout | None = None,
-        *,
-        cache: StackCache | None = None,
-        rows: Tensor | None = None,
-    ) -> Iterator[Tensor]:
-        """Every hidden state as it is made: 0 is x itself, the last has the final norm. Stop early to save the rest."""
+    def states(self, x: Tensor, context: Context | Layout) -> Iterator[Tensor]:
+        """Yield each hidden state: x first, the last one after the final norm. Stop early to save the rest."""
+        context = Context.of(context)
+        layout, cache = context.layout, context.cache
         bias = self._bias(x, layout, cache)
         recording.record_hidden_state(self, 0, x, layout)
         yield x
-        for number, block in enumerate(self.layers, start=1):
+        for number, layer in enumerate(self.layers, start=1):
             last = number == len(self.layers)
-            wanted = rows if last else None
-            x = block(
-                x, layout, memory, memory_layout, bias=bias, cache=cache and cache.layers[number - 1], rows=wanted
-            )
+            rows = context.rows if last else None
+            held = cache and cache.layers[number - 1]
+            x = layer(x, Context(layout, context.memory, context.memory_layout, bias, held, rows, context.start))
             if last:
                 x = self.dropout(self.norm(x))
-            if wanted is None:
+            if rows is None:
                 recording.record_hidden_state(self, number, x, layout)
             yield x
 

@@ -102,7 +102,7 @@ def blend(color: str, opacity: float) -> Pixels:
 
 
 def channels(color: str) -> NDArray[np.int64]:
-    return np.array([int(color[place : place + 2], 16) for place in (1, 3, 5)])
+    return np.array([int(color[start : start + 2], 16) for start in (1, 3, 5)])
 
 
 def svg(drawing: Drawing) -> str:
@@ -120,16 +120,16 @@ def svg(drawing: Drawing) -> str:
 
 def _markup(shape: Label | Stroke | Tile) -> str:
     if isinstance(shape, Label):
-        place = f'x="{shape.x:g}" y="{shape.y:g}" font-size="{shape.size}"'
-        return f'<text {place} text-anchor="{shape.anchor}" fill="{shape.color}">{_escaped(shape.text)}</text>'
+        position = f'x="{shape.x:g}" y="{shape.y:g}" font-size="{shape.size}"'
+        return f'<text {position} text-anchor="{shape.anchor}" fill="{shape.color}">{_escaped(shape.text)}</text>'
     if isinstance(shape, Stroke):
         (x1, y1), (x2, y2) = shape.start, shape.end
         ends = f'x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"'
         dashed = f' stroke-dasharray="{" ".join(map(str, shape.dash))}"' if shape.dash else ""
         return f'<line {ends} stroke="{shape.color}" stroke-width="2" stroke-opacity="{shape.opacity:g}"{dashed}/>'
-    place = f'x="{shape.x:g}" y="{shape.y:g}" width="{shape.width:g}" height="{shape.height:g}"'
+    position = f'x="{shape.x:g}" y="{shape.y:g}" width="{shape.width:g}" height="{shape.height:g}"'
     look = 'preserveAspectRatio="none" style="image-rendering: pixelated"'
-    return f'<image {place} {look} href="{data_uri(shape.pixels)}"/>'
+    return f'<image {position} {look} href="{data_uri(shape.pixels)}"/>'
 
 
 def png(drawing: Drawing, *, scale: int = 2) -> bytes:
@@ -143,8 +143,8 @@ def png(drawing: Drawing, *, scale: int = 2) -> bytes:
     for shape in drawing.shapes:
         if isinstance(shape, Label):
             anchor = {"start": "ls", "middle": "ms", "end": "rs"}[shape.anchor]
-            place = (shape.x * scale, shape.y * scale)
-            draw.text(place, shape.text, fill=shape.color, font=_font(shape.size * scale), anchor=anchor)
+            position = (shape.x * scale, shape.y * scale)
+            draw.text(position, shape.text, fill=shape.color, font=_font(shape.size * scale), anchor=anchor)
         elif isinstance(shape, Stroke):
             for (x1, y1), (x2, y2) in _pieces(shape):
                 ends = [(x1 * scale, y1 * scale), (x2 * scale, y2 * scale)]

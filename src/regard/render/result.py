@@ -40,6 +40,11 @@ class Result(BaseModel):
     _reproduce: dict[str, str] = PrivateAttr(default_factory=dict)  # "cli" and "python": the lines that repeat it
     _interrupted: bool = PrivateAttr(False)  # the user stopped the verb; the result is what there was
 
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command that prints this result."""
+        return 0
+
     def to_dict(self) -> dict[str, Any]:
         """The result as plain Python values that JSON can hold."""
         return self.model_dump(mode="json")

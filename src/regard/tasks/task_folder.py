@@ -34,6 +34,7 @@ __all__ = [
     "describe_compute",
     "is_fine_tuned",
     "load_fine_tuned",
+    "require_fine_tuned",
     "save_fine_tuned",
 ]
 
@@ -116,14 +117,20 @@ def save_fine_tuned(
     write_model(model.encoder, folder, files=contents, rest=rest, about=about, overwrite=overwrite)
 
 
-def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> FineTunedModel:
-    """Load what `save_fine_tuned` wrote."""
+def require_fine_tuned(name_or_path: str | os.PathLike[str]) -> Path:
+    """The folder of a fine-tuned model; InputError for anything else. Nothing is fetched."""
     name = os.fspath(name_or_path)
     if not os.path.isdir(os.path.expanduser(name)) and name not in builtin_names():
         raise InputError(f"{name}: no such folder; expected one that `regard train` wrote")
     folder = loading.find_folder(name_or_path)
     if not is_fine_tuned(folder):
         raise InputError(f"{folder}: no {TASK_FILE}; expected a folder that `regard train` wrote")
+    return folder
+
+
+def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> FineTunedModel:
+    """Load what `save_fine_tuned` wrote."""
+    folder = require_fine_tuned(name_or_path)
     task, length, precision = _read(folder / TASK_FILE)
     encoder, rest = read_parts(folder)
     if isinstance(encoder, Vit) and task.reads_images:

@@ -1,7 +1,7 @@
 """Checkpoints of a run: a folder of folders `step-000001200`, each of them written whole and checked when it is read.
 
-Knows folders of safetensors and JSON with their SHA-256. Knows no model, no optimizer and nothing of what is in the
-state. One process at a time writes into a folder: who trains there sees to that.
+A checkpoint is a folder of safetensors and JSON with their SHA-256. One process at a time writes to a folder, which the
+caller ensures.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from regard.files.checksums import CHECKSUMS
 from regard.files.disk import COMMITTED, TEMPORARY, finish_save
 from regard.files.json_files import json_bytes, read_json
 
-__all__ = ["Checkpoint", "Checkpoints"]
+__all__ = ["Checkpoints", "TrainingCheckpoint"]
 
 STATE = "state.json"
 STATE_BYTES = 64_000_000
@@ -33,8 +33,8 @@ UNFINISHED = re.compile(r"\.step-\d{9,18}\..+\.partial", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """What `save` was given: tensors, now on the CPU, and a state that is JSON."""
+class TrainingCheckpoint:
+    """The arguments of `save`: tensors, now on the CPU, and a state as JSON."""
 
     step: int
     tensors: dict[str, Tensor]
@@ -42,7 +42,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints in one folder, of which the newest `keep` good ones stay."""
+    """The checkpoints in a folder; the newest `keep` intact ones are kept."""
 
     def __init__(self, folder: str | os.PathLike[str], *, keep: int = 2) -> None:
         if keep < 1:
@@ -51,7 +51,7 @@ class Checkpoints:
         self.keep = keep
 
     def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
-        """Write one checkpoint, whole or not at all, and then delete the older ones that are no longer needed."""
+        """Write one checkpoint, completely or not at all, and then delete the older ones that are no longer needed."""
         if not 0 <= step < 10**18:
             raise InputError(f"step is {step}; expected the number of steps done, at least 0")
         files = {STATE: _state_bytes(step, state)}
@@ -59,16 +59,16 @@ class Checkpoints:
         if place.is_symlink():
             raise InputError(f"{place}: cannot be written: it is a link, which may lead anywhere; delete it")
         with suppress(OSError):  # the next save tries again
-            self._sweep()  # first: what a killed process left takes the room that this save may need
+            self._sweep()  # first, because leftovers of a killed process take space that this save may need
         write_folder(place, tensors=tensors, files=files, overwrite=True)
         with suppress(OSError):  # the new checkpoint is saved, and the next save tries again
             self._prune(step)
         return place
 
-    def latest(self, *, on_damaged: Callable[[str], None] | None = None) -> Checkpoint | None:
-        """The newest checkpoint whose checksums hold, or None where there is none at all.
+    def latest(self, *, on_damaged: Callable[[str], None] | None = None) -> TrainingCheckpoint | None:
+        """The newest checkpoint whose checksums hold, or None if there is none.
 
-        Each newer one that is damaged is passed over and described to `on_damaged`.
+        Newer ones that are damaged are skipped and described to `on_damaged`.
         """
         damaged = []
         for step, place in self._newest_first():
@@ -86,11 +86,11 @@ class Checkpoints:
         return None
 
     def any(self) -> bool:
-        """Whether there is one, whole or damaged."""
+        """Whether there is a checkpoint, intact or damaged."""
         return bool(self._newest_first())
 
     def newest_is_good(self) -> bool:
-        """Whether the newest checkpoint matches its checksums; True where there is none."""
+        """Whether the newest checkpoint matches its checksums; True if there is none."""
         return all(_is_good(place) for _, place in self._newest_first()[:1])
 
     def _newest_first(self) -> list[tuple[int, Path]]:
@@ -99,9 +99,9 @@ class Checkpoints:
         return sorted(((step, self.folder / name) for name, step in steps.items()), reverse=True)
 
     def _prune(self, written: int) -> None:
-        """Of the checkpoints older than the one just written, leave the newest good ones, and delete the others.
+        """Delete the checkpoints older than the one just written, except the newest intact ones.
 
-        One in which someone has put a file of their own stays.
+        A checkpoint that contains a foreign file is kept.
         """
         missing = self.keep - 1
         for step, place in self._newest_first():
@@ -116,14 +116,14 @@ class Checkpoints:
         self._sweep()
 
     def _sweep(self) -> None:
-        """Delete what is no checkpoint any more, and what a killed process left of one that never became whole."""
+        """Delete checkpoints marked for deletion, and incomplete ones that a killed process left."""
         for name in os.listdir(self.folder) if self.folder.is_dir() else []:
             if UNFINISHED.fullmatch(name):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
 
 
 def _state_bytes(step: int, state: Mapping[str, Any]) -> bytes:
-    """The state as JSON. What would come back as another value is refused now, not when the run is taken up again."""
+    """The state as JSON. Values that JSON would change are refused now, not when the run is resumed."""
     content = {"step": step, "state": dict(state)}
     try:
         data = json_bytes(content)
@@ -142,19 +142,19 @@ def _state_bytes(step: int, state: Mapping[str, Any]) -> bytes:
     return data
 
 
-def _read(step: int, place: Path) -> Checkpoint:
-    _refuse_strange(place)
+def _read(step: int, place: Path) -> TrainingCheckpoint:
+    _check_manifest(place)
     tensors = read_tensors(place)  # after comparing every file with its checksum
     content = read_json(place / STATE, limit=STATE_BYTES)
     state = content.get("state")
     if content.get("step") != step or not isinstance(state, dict):
         raise InputError(f"{place / STATE}: expected the state of step {step}; give the folder its own name again")
-    return Checkpoint(step, tensors, state)
+    return TrainingCheckpoint(step, tensors, state)
 
 
 def _is_good(place: Path) -> bool:
     try:
-        _refuse_strange(place)
+        _check_manifest(place)
         verify(place)
     except (RegardError, OSError):
         return False
@@ -168,10 +168,10 @@ def _has_foreign_files(place: Path) -> bool:
     )
 
 
-def _refuse_strange(place: Path) -> None:
-    """Check the list of checksums itself, on which all else rests: ours to the byte, of our files only, and no link.
+def _check_manifest(place: Path) -> None:
+    """Check the list of checksums itself: written by us to the byte, of our files only, and not a link.
 
-    The one file without a checksum is held to the form in which it is written, in which no byte is free to change.
+    It is the one file without a checksum, so it must have exactly the form in which it is written.
     """
     if place.is_symlink() or not place.is_dir():
         raise InputError(f"{place}: expected the folder of a checkpoint, found a link or a file; delete it")

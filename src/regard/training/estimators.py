@@ -114,7 +114,7 @@ class TextClassifier(_Tuning):
         return np.array([list(one["probabilities"].values()) for one in found]).reshape(len(found), len(self.classes_))
 
     def score(self, X: Iterable[str | tuple[str, str]], y: Iterable[Any]) -> float:
-        """The share of texts that are told right."""
+        """The accuracy."""
         return float(np.mean(self.predict(X) == np.asarray(list(y))))
 
     def _names(self) -> list[str]:

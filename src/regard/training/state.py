@@ -1,7 +1,7 @@
-"""The state of a run between two steps: taken out by name, and put back so that the run goes on bit for bit.
+"""Capture and restore the state of a run between two steps, so that a resumed run continues bit for bit.
 
-Knows modules, optimizers and torch's random numbers. Knows no files, no data and nothing of the order of the steps;
-other generators of random numbers are their owners' to save. Gradients are not part of it.
+The state consists of the model, the optimizers and PyTorch's random states, without gradients. Owners of other random
+generators save them themselves.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ RANDOM_CUDA = re.compile(r"random\.cuda\.(\d+)", re.ASCII)
 
 
 def capture(model: nn.Module, optimizers: Sequence[Optimizer]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a run by name, and as JSON, under the key `optimizers`, what is no tensor.
+    """The tensors of a run by name, and everything else as JSON, under the key `optimizers`.
 
     The tensors are the live ones, not copies: save them before the next step.
     """
     names = _names(model, optimizers)
-    tensors = {name: place.detach() for name, place in _places(model, optimizers).items()}
+    tensors = {name: target.detach() for name, target in _live_tensors(model, optimizers).items()}
     tensors[RANDOM] = torch.get_rng_state()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         tensors |= {f"random.cuda.{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}
@@ -53,18 +53,18 @@ def capture(model: nn.Module, optimizers: Sequence[Optimizer]) -> tuple[dict[str
 def restore(
     model: nn.Module, optimizers: Sequence[Optimizer], tensors: Mapping[str, Tensor], state: Mapping[str, Any]
 ) -> None:
-    """Put back what `capture` took out of such a model and such optimizers; if they differ, refuse and change nothing.
+    """Restore what `capture` returned; if model or optimizers differ, raise InputError and change nothing.
 
-    The numbers of the optimizers' groups (rates, weight decay) come back too: who wants others sets them afterwards.
-    The random states of GPUs that are not there are left out.
+    The settings of the optimizers' groups (learning rate, weight decay) are restored too. The random states of missing
+    GPUs are ignored.
     """
     names = _names(model, optimizers)
-    places = _places(model, optimizers)
+    live = _live_tensors(model, optimizers)
     records: list[dict[str, Any]] = state.get("optimizers") or []
-    kept = _kept(records, tensors)
+    values_of = _optimizer_values(records, tensors)
     differences = [
         *_other_optimizers(records, [_record(optimizer, names) for optimizer in optimizers]),
-        *_other_tensors(tensors, {**places, RANDOM: torch.get_rng_state()}, kept=kept),
+        *_other_tensors(tensors, {**live, RANDOM: torch.get_rng_state()}, values_of=values_of),
     ]
     if differences:
         raise InputError(
@@ -72,20 +72,20 @@ def restore(
             "resume with the settings that the run was started with, or start a new run"
         )
     with torch.no_grad():
-        for name, place in places.items():
-            place.copy_(tensors[name])
+        for name, target in live.items():
+            target.copy_(tensors[name])
     for i, (optimizer, record) in enumerate(zip(optimizers, records, strict=True)):
         optimizer.state.clear()
         for group, stored in zip(optimizer.param_groups, record["groups"], strict=True):
             group |= {k: tuple(v) if isinstance(v, list) else v for k, v in stored["numbers"].items()}
             for parameter in group["params"]:
-                for key, value in kept[f"optimizer.{i}.{names[parameter]}"].items():
-                    optimizer.state[parameter][key] = _placed(value, key=key, parameter=parameter, group=group)
+                for key, value in values_of[f"optimizer.{i}.{names[parameter]}"].items():
+                    optimizer.state[parameter][key] = _on_device(value, key=key, parameter=parameter, group=group)
     _restore_random(tensors)
 
 
 def _names(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[Tensor, str]:
-    """The model's name for each parameter: one name for a tied one."""
+    """The name of each parameter in the model; tied parameters have one name."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     for optimizer in optimizers:
         for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"]):
@@ -97,19 +97,19 @@ def _names(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[Tensor, st
     return names
 
 
-def _places(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """The tensors that are there from the start, by name; buffers that the model itself would not save are left out."""
+def _live_tensors(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
+    """The tensors that exist from the start, by name, without the model's non-persistent buffers."""
     saved = model.state_dict()
     own = [*model.named_parameters(), *model.named_buffers()]
-    places: dict[str, Tensor] = {f"model.{name}": tensor for name, tensor in own if name in saved}
+    live: dict[str, Tensor] = {f"model.{name}": tensor for name, tensor in own if name in saved}
     for i, optimizer in enumerate(optimizers):
         for j, group in enumerate(optimizer.param_groups):
-            places |= {f"group.{i}.{j}.{key}": value for key, value in group.items() if isinstance(value, Tensor)}
-    return places
+            live |= {f"group.{i}.{j}.{key}": value for key, value in group.items() if isinstance(value, Tensor)}
+    return live
 
 
 def _record(optimizer: Optimizer, names: Mapping[Tensor, str]) -> dict[str, Any]:
-    """What an optimizer is, as JSON. Its switches (`fused` and the like) suit the machine and are not part of it."""
+    """An optimizer as JSON, without machine-dependent switches such as `fused`."""
     groups = [
         {
             "parameters": [names[parameter] for parameter in group["params"]],
@@ -126,17 +126,17 @@ def _is_numeric(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _kept(records: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
-    """For each parameter of each optimizer, `optimizer.I.NAME`, the values that the optimizer kept for it."""
-    kept: dict[str, dict[str, Any]] = {}
+def _optimizer_values(records: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
+    """For each parameter of each optimizer, `optimizer.I.NAME`, the values in the optimizer's state."""
+    values_of: dict[str, dict[str, Any]] = {}
     for i, record in enumerate(records):
         for name in (name for group in record["groups"] for name in group["parameters"]):
-            kept[f"optimizer.{i}.{name}"] = dict(record["numbers"].get(name, {}))
+            values_of[f"optimizer.{i}.{name}"] = dict(record["numbers"].get(name, {}))
     for name, tensor in tensors.items():
         owner, _, key = name.rpartition(".")
-        if owner in kept:
-            kept[owner][key] = tensor
-    return kept
+        if owner in values_of:
+            values_of[owner][key] = tensor
+    return values_of
 
 
 def _other_optimizers(found: Sequence[Mapping[str, Any]], expected: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -155,10 +155,10 @@ def _other_optimizers(found: Sequence[Mapping[str, Any]], expected: Sequence[Map
 
 
 def _other_tensors(
-    found: Mapping[str, Tensor], expected: Mapping[str, Tensor], *, kept: Mapping[str, object]
+    found: Mapping[str, Tensor], expected: Mapping[str, Tensor], *, values_of: Mapping[str, object]
 ) -> list[str]:
     missing = [name for name in expected if name not in found]
-    others = [name for name in found if name not in expected and name.rpartition(".")[0] not in kept]
+    others = [name for name in found if name not in expected and name.rpartition(".")[0] not in values_of]
     strange = [name for name in others if not RANDOM_CUDA.fullmatch(name)]
     unlike = [
         f"{name} is {_kind(found[name])}, here {_kind(tensor)}"
@@ -166,12 +166,12 @@ def _other_tensors(
         if name in found and _kind(found[name]) != _kind(tensor)
     ]
     differences = [f"it lacks {_some(missing)}"] if missing else []
-    differences += [f"it has {_some(strange)}, for which there is no place"] if strange else []
+    differences += [f"it has {_some(strange)}, which are not expected here"] if strange else []
     return differences + ([f"its {_some(unlike)}"] if unlike else [])
 
 
-def _placed(value: Any, *, key: str, parameter: Tensor, group: Mapping[str, Any]) -> Any:
-    """A copy of a kept value on the device where its optimizer wants it, laid out in memory as the parameter is."""
+def _on_device(value: Any, *, key: str, parameter: Tensor, group: Mapping[str, Any]) -> Any:
+    """A copy of an optimizer value on the device of its parameter, with the parameter's memory layout."""
     if not isinstance(value, Tensor):
         return value
     on_host = key == "step" and not (group.get("fused") or group.get("capturable"))  # torch's own rule

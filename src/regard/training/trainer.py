@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from regard.device import autocast_dtype, synchronize
 from regard.errors import RegardError
 from regard.settings import Precision
-from regard.training.checkpoint import Checkpoint, Checkpoints
+from regard.training.checkpoint import Checkpoints, TrainingCheckpoint
 from regard.training.events import (
     CheckpointSaved,
     Evaluated,
@@ -135,7 +135,7 @@ class Trainer(ABC):
         """The state beside model, optimizers and time that a checkpoint needs, as JSON."""
 
     @abstractmethod
-    def _restore_position(self, checkpoint: Checkpoint) -> None: ...
+    def _restore_position(self, checkpoint: TrainingCheckpoint) -> None: ...
 
     @abstractmethod
     def _step_details(self, seconds: float) -> dict[str, Any]:
@@ -375,7 +375,7 @@ class EpochTrainer(Trainer):
     def _extra_tensors(self) -> dict[str, Tensor]:
         return {BEST + name: tensor for name, tensor in self.best_weights.items()}
 
-    def _restore_position(self, checkpoint: Checkpoint) -> None:
+    def _restore_position(self, checkpoint: TrainingCheckpoint) -> None:
         best = (name for name in checkpoint.tensors if name.startswith(BEST))
         self.best_weights = {name.removeprefix(BEST): checkpoint.tensors[name].to(self.device) for name in best}
         self.history, self.best_epoch = checkpoint.state["history"], checkpoint.state["best"]

@@ -17,8 +17,9 @@ from regard.wording import count_of
 
 if TYPE_CHECKING:
     from regard.data.examples import TextExample
+    from regard.data.readers import TableOptions
 
-__all__ = ["LabeledTexts", "TableRequest", "parse_lines", "read_labeled_texts", "read_table"]
+__all__ = ["LabeledTexts", "TableRequest", "parse_lines", "read_labeled_texts", "read_table", "table_options"]
 
 
 def _parse(value: object, info: ValidationInfo) -> object:
@@ -68,15 +69,20 @@ def read_table(
     task: str, path: Path, request: TableRequest, *, labeled: bool | None = None
 ) -> Generator[Note, None, list[TextExample]]:
     """The examples of a file for a task; reports how it was read."""
-    from regard.data.readers import TableOptions
     from regard.tasks.read_examples import read_examples
 
-    columns = ",".join(request.columns) if request.columns else None
-    table = TableOptions.parse(columns, header=request.header, delimiter=request.delimiter, quoting=request.quoted)
-    read = read_examples(task, path, table=table, labeled=labeled)
+    read = read_examples(task, path, table=table_options(request), labeled=labeled)
     yield Note(message=f"{read.path}: {read.description}; {count_of(len(read.examples), 'example')}")
     examples: list[TextExample] = read.examples
     return examples
+
+
+def table_options(request: TableRequest) -> TableOptions:
+    """The options of a request for the readers."""
+    from regard.data.readers import TableOptions
+
+    columns = ",".join(request.columns) if request.columns else None
+    return TableOptions.parse(columns, header=request.header, delimiter=request.delimiter, quoting=request.quoted)
 
 
 def parse_lines(lines: str) -> list[TextExample]:

@@ -13,7 +13,7 @@ from regard.interpret.figure.figure import draw_figure
 from regard.render.drawing import ACCENT, COLORS, OTHER, QUIET, TEXT, Drawing, Label, Tile, blend
 
 WEB = Path(__file__).resolve().parents[3] / "web" / "src"
-DRAW = (WEB / "views" / "figure" / "draw.ts").read_text(encoding="utf-8")
+DRAW = (WEB / "views" / "figure" / "draw.tsx").read_text(encoding="utf-8")
 THEME = (WEB / "theme.tsx").read_text(encoding="utf-8")
 
 
@@ -21,9 +21,9 @@ def test_the_colours_are_the_pages() -> None:
     kinds = re.search(r"const KINDS.*? = \{(.*?)\};", DRAW)
     assert kinds is not None
     assert {name: int(number) for name, number in re.findall(r"(\w+): (\d)", kinds[1])} == drawing.KINDS
-    full = re.search(r"const \[FRAME, BOX, GONE\] = \[(.*?)\];", DRAW)
+    full = re.search(r"const \[FRAME, BOX, REMOVED\] = \[(.*?)\];", DRAW)
     assert full is not None
-    assert tuple(map(float, full[1].split(","))) == (drawing.FRAME, drawing.BOX, drawing.GONE)
+    assert tuple(map(float, full[1].split(","))) == (drawing.FRAME, drawing.BOX, drawing.REMOVED)
     light = re.search(r"const LIGHT: Colors = \{(.*?)\};", THEME, re.DOTALL)
     assert light is not None
     named = dict(re.findall(r'(\w+): "(#[0-9a-f]{6})"', light[1]))

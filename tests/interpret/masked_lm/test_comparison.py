@@ -312,7 +312,7 @@ def test_what_cannot_be_compared(subject: LoadedModel, texts: list[str], said: s
 def test_the_view_has_the_request(subject: LoadedModel) -> None:
     texts = ["it's _", "it is _"]
     data: Any = compare_models(texts, [subject], number=200, chart="differences").view_data()
-    assert data["asked"] == {"texts": texts, "models": ["tiny"], "number": 200, "chart": "differences"}
+    assert data["request"] == {"texts": texts, "models": ["tiny"], "number": 200, "chart": "differences"}
     assert (data["kind"], len(data["sentences"])) == ("pair", 2)
 
 

@@ -25,7 +25,7 @@ PROMPTS = [
 @pytest.fixture(autouse=True)
 def short_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that thirty tokens need three spans and several bursts."""
-    monkeypatch.setattr(bursts_module, "SHORTEST", 8)
+    monkeypatch.setattr(bursts_module, "MIN_SPAN", 8)
     monkeypatch.setattr(bursts_module, "BURST", 5)
 
 
@@ -146,7 +146,7 @@ def test_two_texts_that_are_written_in_turns_do_not_disturb_each_other() -> None
 )
 def test_texts_of_several_threads_do_not_disturb_each_other(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU each of them records steps of its own."""
-    monkeypatch.setattr(bursts_module, "WORTH", 20)
+    monkeypatch.setattr(bursts_module, "MIN_STEPS", 20)
     device = torch.device("cpu" if mode == "plain" else "cuda")
     model, ids = family("gpt").to(device), PROMPTS[0][0].to(device)
 

@@ -23,6 +23,7 @@ from regard.nn.fast.cuda_graphs import cuda_graph_mode
 from regard.nn.fast.fused_step import FusedStep
 from regard.nn.fast.single_row import BlockSizes, SingleRowKernels, supports_single_row
 from regard.nn.fast.static_cache import StaticCache
+from tests.nn.stacks import stacked
 
 LAYER = LayerConfig(width=96, heads=6, ffn=200, norm_first=True, activation="gelu-tanh", eps=1e-5)
 ROOM = 300  # places
@@ -75,7 +76,7 @@ def _counts() -> bool:
 def made(randomised: Callable[..., Any]) -> Callable[..., Stack]:
     def make(layer: LayerConfig = LAYER, depth: int = 2, **options: Any) -> Stack:
         torch.manual_seed(3)
-        stack: Stack = randomised(Stack(layer, depth, **{"final_norm": True, **options}), std=0.1).eval()
+        stack: Stack = randomised(stacked(layer, depth, **{"final_norm": True, **options}), std=0.1).eval()
         return stack
 
     return make

@@ -10,12 +10,13 @@ import pytest
 import torch
 
 import regard
+from regard.inference.load_model import load_model
 from regard.models import Bert, BertConfig
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.read_examples import read_examples
 from regard.tasks.registry import get_task
 from regard.text import Tokenizer
-from regard.training.doctor import ExaminedModel, examine, examine_data, load_examined_model, problems
+from regard.training.doctor import ExaminedModel, examine, examine_data, examined_model, problems
 from tests.training.doctor.seeds import reported
 
 Shared = Callable[[str], Path]
@@ -30,7 +31,7 @@ def uncased(shared_data: Shared, tmp_path_factory: pytest.TempPathFactory) -> Ex
         hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, max_position_embeddings=512
     )
     regard.save(Bert(config), folder, tokenizer=Tokenizer.open(shared_data("vocab-bert-base-uncased")))
-    return load_examined_model(folder)
+    return examined_model(load_model(folder))
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ from torch import Tensor
 import regard
 from regard.data.examples import Answer, ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
 from regard.errors import InputError
+from regard.inference.load_model import load_model
 from regard.models import Bert, BertConfig, Vit, VitConfig
 from regard.tasks.inputs import InputSequence
-from regard.training.doctor import examine, load_examined_model, problems
+from regard.training.doctor import examine, examined_model, problems
 from regard.training.doctor.model import constant_predictions, dropout_on, missing_mask, packed, padded, wrong_segments
 from tests.inference.folders import tiny_gpt, tiny_roberta
 from tests.training.doctor.seeds import read_of
@@ -177,7 +178,7 @@ def test_one_answer_for_all_in_other_tasks(
 @pytest.mark.parametrize("make", [tiny_gpt, tiny_roberta])
 def test_models_without_segments(make: Callable[[Path], Path], tmp_path: Path) -> None:
     pairs = read_of([TextExample(f"the film {n}", "the day", "same" if n % 3 else "other") for n in range(30)])
-    found = examine(load_examined_model(make(tmp_path)), pairs, task="pair")
+    found = examine(examined_model(load_model(make(tmp_path))), pairs, task="pair")
     assert problems(found) == []
     statuses = {finding.check: finding.status for finding in found}
     assert statuses["wrong segment ids"] == "skipped"
@@ -198,5 +199,5 @@ def test_a_model_without_words_cannot_be_examined(tmp_path: Path) -> None:
         ),
         tmp_path / "vit",
     )
-    with pytest.raises(InputError, match="looks at pictures and was not tuned for their classes"):
-        load_examined_model(tmp_path / "vit")
+    with pytest.raises(InputError, match="reads images and is not fine-tuned"):
+        examined_model(load_model(tmp_path / "vit"))

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from regard.cli import doctor
-from regard.cli.app import run
+from regard.cli.app import run, verb_commands
 from regard.data.examples import ImageExample, TextExample
 from regard.data.readers import ExampleSet
 from regard.errors import InputError
+from regard.inference.load_model import load_model
 from regard.models import Vit, VitConfig
 from regard.tasks.image_classification import ImageClassifier, ImageTask, ImageTransform
 from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
-from regard.training.doctor import CHECKS, DoctorFinding, examine, examine_data, load_examined_model, problems
+from regard.training.doctor import CHECKS, DoctorFinding, examine, examine_data, examined_model, problems
 from regard.training.doctor.examine import ExaminedModel
 
 FRAME = ImageTransform(8, 8, 1)
@@ -145,8 +145,8 @@ def test_the_verb(solved: FineTunedModel, tmp_path: Path, capsys: pytest.Capture
         folder.mkdir(parents=True, exist_ok=True)
         image.fromarray(picture.pixels).save(folder / f"{place}.png")
     arguments = ["doctor", str(tmp_path / "model"), "--data", str(tmp_path / "data"), "--device", "cpu", "--json"]
-    assert run(arguments, registers=[doctor.register]) == 0
-    found = json.loads(capsys.readouterr().out)
+    assert run(arguments, registers=verb_commands()) == 0
+    found = json.loads(capsys.readouterr().out)["findings"]
     assert [one["check"] for one in found] == [*CHECKS, "wrong picture sizes"]
-    with pytest.raises(InputError, match="made for pictures, and texts holds text"):
-        examine(load_examined_model(tmp_path / "model"), ExampleSet([TextExample("a", None, "a")], "texts", ""))
+    with pytest.raises(InputError, match="the model reads images, and texts holds text"):
+        examine(examined_model(load_model(tmp_path / "model")), ExampleSet([TextExample("a", None, "a")], "texts", ""))

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from regard.data.examples import TextExample
 from regard.data.readers import ExampleSet
+from regard.inference.load_model import load_model
 from regard.models import Bert
 from regard.nn import Layout, Padded
 from regard.tasks.predict import score
 from regard.tasks.task_folder import FineTunedModel
-from regard.training.doctor import CHECKS, ExaminedModel, examine, load_examined_model
+from regard.training.doctor import CHECKS, ExaminedModel, examine, examined_model
 from tests.training.doctor.seeds import (
     cased,
     clean_pairs,
@@ -61,7 +62,7 @@ def test_1_a_mask_that_other_software_will_not_make(
     tiny_bert_folder: Path, tmp_path: Path, train: Data, dev: Data
 ) -> None:
     folder = with_inputs(tiny_bert_folder, tmp_path / "model", ["input_ids", "token_type_ids"])
-    found = examine(load_examined_model(folder), dev, train=train)
+    found = examine(examined_model(load_model(folder)), dev, train=train)
     assert reported(found) == {"missing mask": "warning"}
     assert "model_input_names input_ids, token_type_ids" in found[0].evidence
 
@@ -69,7 +70,7 @@ def test_1_a_mask_that_other_software_will_not_make(
 def test_2_wrong_segment_ids(tiny_bert_folder: Path, tmp_path: Path) -> None:
     folder = without_segments(tiny_bert_folder, tmp_path / "model")
     pairs = read_of(clean_pairs(60))
-    clean, found = (examine(load_examined_model(one), pairs, task="pair") for one in (tiny_bert_folder, folder))
+    clean, found = (examine(examined_model(load_model(one)), pairs, task="pair") for one in (tiny_bert_folder, folder))
     assert reported(clean) == {}
     assert reported(found) == {"wrong segment ids": "error"}
     assert re.search(r"16 of 16 pairs have other segment ids than 0s and then 1s, such as 0+$", found[1].evidence)
@@ -77,17 +78,17 @@ def test_2_wrong_segment_ids(tiny_bert_folder: Path, tmp_path: Path) -> None:
 
 def test_2_segment_ids_that_other_software_will_not_make(tiny_bert_folder: Path, tmp_path: Path) -> None:
     folder = with_inputs(tiny_bert_folder, tmp_path / "model", ["input_ids", "attention_mask"])
-    found = examine(load_examined_model(folder), read_of(clean_pairs(60)), task="pair")
+    found = examine(examined_model(load_model(folder)), read_of(clean_pairs(60)), task="pair")
     assert reported(found) == {"wrong segment ids": "warning"}
 
 
 def test_2_of_single_texts_it_is_a_warning(tiny_bert_folder: Path, tmp_path: Path, dev: Data) -> None:
     folder = without_segments(tiny_bert_folder, tmp_path / "model")
-    assert reported(examine(load_examined_model(folder), dev)) == {"wrong segment ids": "warning"}
+    assert reported(examine(examined_model(load_model(folder)), dev)) == {"wrong segment ids": "warning"}
 
 
 def test_3_casing_mismatch(tiny_bert_folder: Path, tmp_path: Path, train: Data, dev: Data) -> None:
-    found = examine(load_examined_model(cased(tiny_bert_folder, tmp_path / "model")), dev, train=train)
+    found = examine(examined_model(load_model(cased(tiny_bert_folder, tmp_path / "model"))), dev, train=train)
     assert reported(found) == {"casing mismatch": "error"}
     assert "120 of 120 capitalised words (100.0%)" in found[2].evidence
     assert "as '[UNK]'" in found[2].evidence
@@ -142,7 +143,7 @@ def test_10_wrong_columns(subject: ExaminedModel, tiny_bert_folder: Path, train:
     def turned(read: ExampleSet[Any]) -> Data:
         return read_of([TextExample(str(one.label), None, one.text) for one in read.examples], read.path)
 
-    for patient in (subject, load_examined_model(tiny_bert_folder)):
+    for patient in (subject, examined_model(load_model(tiny_bert_folder))):
         found = examine(patient, turned(dev), train=turned(train))
         assert reported(found) == {"wrong columns": "error"}
         assert found[9].evidence.startswith("train.tsv: ")

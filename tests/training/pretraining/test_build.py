@@ -14,7 +14,7 @@ from regard.errors import InputError
 from regard.models import T5, Bert, Elmo, Gpt
 from regard.text import Tokenizer
 from regard.training.pretraining.build import micro_batches_for, new_model, objective_for, pretrained_model
-from regard.training.pretraining.dataset import Dataset, open_dataset, prepare
+from regard.training.pretraining.dataset import PretrainingDataset, open_dataset, prepare
 from regard.training.pretraining.objectives import (
     BidirectionalLanguageModeling,
     CausalLanguageModeling,
@@ -28,12 +28,12 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def material(corpus: Path) -> Dataset:
+def material(corpus: Path) -> PretrainingDataset:
     return open_dataset(config(), [str(corpus)], Path("nowhere"), held_out=False)
 
 
 @pytest.fixture
-def tokenizer(material: Dataset) -> Tokenizer:
+def tokenizer(material: PretrainingDataset) -> Tokenizer:
     return material.tokenizer
 
 
@@ -73,14 +73,14 @@ def test_a_gpt(tokenizer: Tokenizer) -> None:
 
 
 @pytest.fixture(scope="module")
-def with_sentinels(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def with_sentinels(source: Path, tmp_path_factory: pytest.TempPathFactory) -> PretrainingDataset:
     """What a T5 reads."""
     output = tmp_path_factory.mktemp("sentinels")
     prepare(config("t5"), [str(source)], output, on_event=lambda event: None)
     return open_dataset(config("t5"), [str(source)], output, held_out=False)
 
 
-def test_a_t5(with_sentinels: Dataset) -> None:
+def test_a_t5(with_sentinels: PretrainingDataset) -> None:
     tokenizer = with_sentinels.tokenizer
     model = new_model(config("t5", model_num_hidden_layers=3), tokenizer)
     assert isinstance(model, T5)
@@ -100,7 +100,7 @@ def test_a_t5(with_sentinels: Dataset) -> None:
     assert (found.vocab_size, found.hidden_act, found.scale_decoder_outputs, model.output) == (400, "relu", True, None)
 
 
-def test_portions_of_a_t5_fill_its_rows(with_sentinels: Dataset) -> None:
+def test_portions_of_a_t5_fill_its_rows(with_sentinels: PretrainingDataset) -> None:
     chosen = config("t5", objective_mlm_probability=0.3, objective_mean_noise_span_length=2.0)
     objective = objective_for(chosen, new_model(chosen, with_sentinels.tokenizer), with_sentinels.tokenizer, CPU)
     assert isinstance(objective, SpanDenoising)
@@ -111,7 +111,7 @@ def test_portions_of_a_t5_fill_its_rows(with_sentinels: Dataset) -> None:
     assert {*inputs["said"][:, 0].tolist()} == {with_sentinels.tokenizer.pad}
 
 
-def test_an_elmo(tokenizer: Tokenizer, material: Dataset) -> None:
+def test_an_elmo(tokenizer: Tokenizer, material: PretrainingDataset) -> None:
     model = new_model(config("elmo"), tokenizer)
     assert isinstance(model, Elmo) and model.output is not None
     assert (model.config.hidden_size, model.config.cell_size, model.config.num_characters) == (32, 64, 0)
@@ -122,7 +122,7 @@ def test_an_elmo(tokenizer: Tokenizer, material: Dataset) -> None:
 
 @pytest.mark.parametrize("family", ["t5", "elmo"])
 def test_others_start_from_one_of_their_own(
-    family: Any, with_sentinels: Dataset, tokenizer: Tokenizer, tmp_path: Path
+    family: Any, with_sentinels: PretrainingDataset, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     words = with_sentinels.tokenizer if family == "t5" else tokenizer
     before = new_model(config(family), words)
@@ -208,25 +208,25 @@ def test_what_is_learned(tokenizer: Tokenizer) -> None:
     )
 
 
-def test_portions_of_pairs(material: Dataset) -> None:
+def test_portions_of_pairs(material: PretrainingDataset) -> None:
     portion = micro_batches_for(config(), material, 256).micro_batch(0, 0)
     assert portion.ids.shape == (256,) and portion.starts is not None and portion.labels is not None
     assert {FOLLOWS, OTHER} <= {*portion.labels.tolist()}
     assert portion.starts.diff().max() <= 32
 
 
-def test_portions_of_single_texts(material: Dataset) -> None:
+def test_portions_of_single_texts(material: PretrainingDataset) -> None:
     portion = micro_batches_for(config(objective_sentence_pairs="none"), material, 256).micro_batch(0, 0)
     assert portion.ids.shape == (8, 32) and portion.labels is None and portion.segments is None
     assert {*portion.ids[:, 0].tolist()} == {material.tokenizer.cls}
 
 
-def test_a_gpt_is_asked_for_as_many_words_as_it_reads(material: Dataset) -> None:
+def test_a_gpt_is_asked_for_as_many_words_as_it_reads(material: PretrainingDataset) -> None:
     portion = micro_batches_for(config("gpt"), material, 256).micro_batch(0, 0)
     assert portion.ids.shape == (8, 33)
 
 
-def test_order_and_seed_matter(material: Dataset) -> None:
+def test_order_and_seed_matter(material: PretrainingDataset) -> None:
     def ids(**changed: Any) -> list[int]:
         return micro_batches_for(config(**changed), material, 256).micro_batch(0, 0).ids.tolist()
 

@@ -15,13 +15,13 @@ from regard.events import Note, Progress
 from regard.text import Tokenizer
 from regard.training.events import ignore_event
 from regard.training.pretraining import dataset as module
-from regard.training.pretraining.dataset import Dataset, open_dataset, prepare
+from regard.training.pretraining.dataset import PretrainingDataset, open_dataset, prepare
 from tests.training.pretraining.runs import config, story
 
 
 def made(
     sources: list[Path], output: Path, *, held_out: list[Path] | None = None, family: Any = "bert", **changed: object
-) -> tuple[Dataset, list[str]]:
+) -> tuple[PretrainingDataset, list[str]]:
     """The material, and what was said on the way."""
     said: list[str] = []
     chosen, names = config(family, **changed), [str(source) for source in sources]

@@ -20,7 +20,7 @@ from regard.nn import Padded
 from regard.training import trainer as module
 from regard.training.checkpoint import Checkpoints
 from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import Dataset, open_dataset
+from regard.training.pretraining.dataset import PretrainingDataset, open_dataset
 from regard.training.pretraining.objectives import MaskedLanguageModeling
 from regard.training.pretraining.run import PretrainingResult, pretrain
 from tests.training.pretraining.runs import STEPS, config, events, losses
@@ -36,7 +36,7 @@ def trained(
     return pretrain(config(family, **changed), [str(sources)], output, held_out=kept, start=start, device=CPU)
 
 
-def unigram(material: Dataset) -> float:
+def unigram(material: PretrainingDataset) -> float:
     """The loss of who knows how frequent each word is and nothing else."""
     counts = Counter(np.concatenate(material.text.pieces).tolist())
     total = sum(counts.values())

@@ -43,18 +43,18 @@ const MARGIN = 20;
 const BOX = 62; // height of a token with two predictions below
 
 export function drawing(payload: AblationPayload, route: Route): Drawing {
-  const { depth, heads } = payload.model;
+  const { num_layers: depth, num_heads: heads } = payload.model;
   const intact = isIntact(payload, route);
   const height = intact ? BOX - 18 : BOX;
   let [x, y] = [MARGIN, TOP + depth * CELL_HEIGHT + 36];
   const boxes = shownEffects(payload, route).flatMap((one, position) => {
     if (!one) return [];
-    const spot = payload.spots[position];
+    const spot = payload.positions[position];
     const prediction = (output: string, when: "before" | "after") => {
       const change = changeOf(one.effect, output);
       return `${output} ${change ? formatOutput(payload, change[when]) : ""}`.trim();
     };
-    const token = spot === undefined ? one.place : (payload.tokens[spot] ?? "…");
+    const token = spot === undefined ? one.target : (payload.tokens[spot] ?? "…");
     const lines = [token, prediction(one.before, "before"), ...(intact ? [] : [prediction(one.after, "after")])];
     const width = 7 * Math.max(...lines.map((line) => line.length)) + 16;
     if (x + width > WIDTH - MARGIN) [x, y] = [MARGIN, y + height + 8];
@@ -88,7 +88,7 @@ function drawHeads(painter: Painter, payload: AblationPayload, route: Route): vo
   const label = { size: 11, color: muted };
   painter.text(`${payload.model.name} ${out ? `without ${out}` : "intact"}`, MARGIN, 24, { size: 15, bold: true });
   painter.text(`each head removed alone: ${payload.sweep.measure}${unit(payload) === "nats" ? " in nats" : ""}; × is removed`, MARGIN, 46, { size: 12, color: muted });
-  for (const head of range(payload.model.heads)) painter.text(String(head), LEFT + (head + 0.5) * CELL_WIDTH, TOP - 10, { ...label, align: "center" });
+  for (const head of range(payload.model.num_heads)) painter.text(String(head), LEFT + (head + 0.5) * CELL_WIDTH, TOP - 10, { ...label, align: "center" });
   for (const { layer, head, strength } of payload.sweep.heads) {
     const [x, y] = [LEFT + head * CELL_WIDTH, TOP + layer * CELL_HEIGHT];
     const missing = !single && (removed.heads.has(`${layer}.${head}`) || removed.layers.has(layer));
@@ -104,8 +104,8 @@ export function table(payload: AblationPayload, route: Route): Table {
   for (const one of shownEffects(payload, route)) {
     if (!one) continue;
     const [before, after] = [changeOf(one.effect, one.before), changeOf(one.effect, one.after)];
-    rows.push(["place", one.place, one.before, before?.before ?? "", one.after, after?.after ?? "", one.strength, one.effect?.distance ?? ""]);
-    for (const change of one.effect?.likeliest ?? []) rows.push(["output", one.place, change.output, change.before, change.output, change.after, "", ""]);
+    rows.push(["place", one.target, one.before, before?.before ?? "", one.after, after?.after ?? "", one.strength, one.effect?.distance ?? ""]);
+    for (const change of one.effect?.likeliest ?? []) rows.push(["output", one.target, change.output, change.before, change.output, change.after, "", ""]);
   }
   for (const one of payload.sweep.heads) rows.push(["head", `${one.layer}.${one.head}`, "", "", "", "", one.strength, one.distance]);
   return { headers: ["what", "name", "before", "probability before", "after", "probability after", payload.sweep.measure, "distance"], rows };
@@ -117,11 +117,11 @@ export function HeadGrid({ payload }: { payload: AblationPayload }) {
   const route = currentRoute.use();
   const removed = removedAt(payload, route);
   const single = singleHead(payload, route);
-  const { depth, heads } = payload.model;
+  const { num_layers: depth, num_heads: heads } = payload.model;
   const [focused, setFocused] = useState(0);
   const live = Boolean(payload.studio);
   const most = strongest(payload);
-  const positions = payload.sweep.places.length;
+  const positions = payload.sweep.targets.length;
   const measured = positions < payload.effects.length ? `, the mean over ${positions} of the ${payload.effects.length} tokens` : positions > 1 ? `, the mean over ${positions} positions` : "";
   const move = (event: KeyboardEvent) => {
     const at = Number((event.target as HTMLElement).dataset["at"] ?? "NaN");

@@ -10,14 +10,14 @@ import type { Drawing, Payload, Table, View } from "../view";
 import "./faithfulness/faithfulness.css";
 
 type EvidenceKey = "label" | "probability" | "token" | "layer" | "head" | "tokens" | "special" | "weights" | "gradient" | "integrated";
-type Evidence = Pick<FaithfulnessResult, EvidenceKey> & { readonly place: string };
-type Check = FaithfulnessCheck & { readonly done: string; readonly means: string };
+type Evidence = Pick<FaithfulnessResult, EvidenceKey> & { readonly target: string };
+type Check = FaithfulnessCheck & { readonly method: string; readonly means: string };
 
 interface FaithfulnessPayload extends Payload {
-  readonly model: (ProbedModel & { readonly depth: number; readonly heads: number }) | null;
+  readonly model: ProbedModel | null;
   readonly texts: readonly string[];
-  readonly asked: { readonly label: string | null; readonly layer: number | null; readonly head: number | null };
-  readonly grounds: Evidence | null;
+  readonly request: { readonly label: string | null; readonly layer: number | null; readonly head: number | null };
+  readonly evidence: Evidence | null;
   readonly verdict: Verdict | null;
   readonly notes: readonly string[];
   /** A text that the model can be tested with, if the given one cannot be used. */
@@ -27,7 +27,7 @@ interface FaithfulnessPayload extends Payload {
 }
 
 function Show({ payload }: { payload: FaithfulnessPayload }) {
-  const { grounds: evidence, model, verdict, studio } = payload;
+  const { evidence, model, verdict, studio } = payload;
   return (
     <>
       {model && evidence && (
@@ -36,7 +36,7 @@ function Show({ payload }: { payload: FaithfulnessPayload }) {
             {summary(payload)}
           </p>
           <p class="muted">
-            {model.name}: {{ fill: `a ${model.family} model, at the ${evidence.place}`, next: `a ${model.family} model, the next token` }[model.task] ?? `${model.task}, a fine-tuned ${model.family} model`}
+            {model.name}: {{ fill: `a ${model.family} model, at the ${evidence.target}`, next: `a ${model.family} model, the next token` }[model.task] ?? `${model.task}, a fine-tuned ${model.family} model`}
           </p>
           {studio && <Controls payload={payload} />}
         </>
@@ -85,15 +85,15 @@ function NoVerdict({ payload }: { payload: FaithfulnessPayload }) {
   );
 }
 
-function Controls({ payload: { model, asked, grounds, texts, verdict } }: { payload: FaithfulnessPayload }) {
-  if (!model || !grounds) return null;
+function Controls({ payload: { model, request, evidence, texts, verdict } }: { payload: FaithfulnessPayload }) {
+  if (!model || !evidence) return null;
   const [text = "", second = ""] = texts;
   const set = (name: string) => (value: string) => setParameters({ text, text_b: second, [name]: value });
   return (
     <div class="choices">
-      {verdict && <Select label="Class" options={model.labels} value={asked.label ?? ""} empty="the predicted one" onSelect={set("label")} />}
-      <Select label="Map of layer" options={model.depth} value={grounds.layer} onSelect={set("layer")} />
-      <Select label="Head" options={model.heads} value={grounds.head ?? ""} empty="mean of all" onSelect={set("head")} />
+      {verdict && <Select label="Class" options={model.labels} value={request.label ?? ""} empty="the predicted one" onSelect={set("label")} />}
+      <Select label="Map of layer" options={model.num_layers} value={evidence.layer} onSelect={set("layer")} />
+      <Select label="Head" options={model.num_heads} value={evidence.head ?? ""} empty="mean of all" onSelect={set("head")} />
     </div>
   );
 }
@@ -123,15 +123,15 @@ function stripsOf(evidence: Evidence): readonly TokenStrip[] {
   ];
 }
 
-function summary({ grounds, model }: FaithfulnessPayload): string {
-  if (!grounds || !model) return "";
-  return model.kind === "value" ? `${grounds.label}: ${decimal(grounds.probability)}` : `${percent(grounds.probability)} ${grounds.label}`;
+function summary({ evidence, model }: FaithfulnessPayload): string {
+  if (!evidence || !model) return "";
+  return model.kind === "value" ? `${evidence.label}: ${decimal(evidence.probability)}` : `${percent(evidence.probability)} ${evidence.label}`;
 }
 
 const WIDTH = 900;
 
 function drawing(payload: FaithfulnessPayload): Drawing {
-  const { grounds: evidence, verdict, notes } = payload;
+  const { evidence, verdict, notes } = payload;
   const headline = `${verdict ? `${verdict.verdict} (${passedCount(verdict)} of ${verdict.checks.length} passed): ` : ""}${summary(payload)}`;
   const drawings: Part[] = [
     ...(evidence ? [textPart(headline, { size: 18, bold: true }, 30)] : notes.map((note) => textPart(note, { size: 12 }))),
@@ -156,7 +156,7 @@ function checkPart(check: Check): Part {
   ];
 }
 
-function table({ grounds: evidence, verdict }: FaithfulnessPayload): Table {
+function table({ evidence, verdict }: FaithfulnessPayload): Table {
   const rows: (string | number)[][] = [];
   if (evidence) rows.push(["answer", evidence.label, evidence.probability, "", ""]);
   if (verdict) rows.push(["verdict", verdict.verdict, passedCount(verdict), verdict.needed, ""]);
@@ -258,7 +258,7 @@ function ShowCheck({ check }: { check: Check }) {
       </div>
       <p class="faithfulness-means">{check.value === null ? "The map points at nothing, so there is nothing to test." : check.means}</p>
       <p class="muted faithfulness-done">
-        {check.done} <span class="faithfulness-numbers">({numbers.join(", ")})</span>
+        {check.method} <span class="faithfulness-numbers">({numbers.join(", ")})</span>
       </p>
     </li>
   );

@@ -26,9 +26,9 @@ ViewData: TypeAlias = Mapping[str, Any]
 
 def draw_ablation(data: ViewData) -> Drawing:
     """Every head removed alone as a heat map, and each target with its likeliest output before and after."""
-    gone, sweep, model = data["gone"], data["sweep"], data["model"]
-    heads = [f"heads {', '.join(f'{layer}.{head}' for layer, head in gone['heads'])}"] if gone["heads"] else []
-    layers = [f"layers {', '.join(map(str, gone['layers']))}"] if gone["layers"] else []
+    removed, sweep, model = data["removed"], data["sweep"], data["model"]
+    heads = [f"heads {', '.join(f'{layer}.{head}' for layer, head in removed['heads'])}"] if removed["heads"] else []
+    layers = [f"layers {', '.join(map(str, removed['layers']))}"] if removed["layers"] else []
     without = " and ".join([*heads, *layers])
     title = f"{model['name']} without {without}" if without else model["name"]
     caption = f"each head removed alone: {sweep['measure']}{' in nats' if sweep['measure'] == 'divergence' else ''}"
@@ -38,32 +38,32 @@ def draw_ablation(data: ViewData) -> Drawing:
     ]
     left, top = MARGIN + 9 * LETTER, MARGIN + 3.5 * LINE
     largest = max((one["strength"] for one in sweep["heads"]), default=0.0) or 1.0
-    for head in range(model["heads"]):
+    for head in range(model["num_heads"]):
         shapes.append(Label(left + (head + 0.5) * CELL, top - 8, str(head), 12, "middle", QUIET))
-    for layer in range(model["depth"]):
+    for layer in range(model["num_layers"]):
         shapes.append(Label(left - 8, top + (layer + 0.5) * LINE + 4, f"layer {layer}", 12, "end", QUIET))
     for one in sweep["heads"]:
         x, y = left + one["head"] * CELL, top + one["layer"] * LINE
         shapes.append(_tile(x + 1, y + 1, CELL - 2, LINE - 2, math.sqrt(one["strength"] / largest)))
-        out = [one["layer"], one["head"]] in gone["heads"] or one["layer"] in gone["layers"]
+        out = [one["layer"], one["head"]] in removed["heads"] or one["layer"] in removed["layers"]
         shapes.append(Label(x + CELL / 2, y + 15, f"{'x ' if out else ''}{_brief(one['strength'])}", 11, "middle"))
-    bottom = top + model["depth"] * LINE + 2 * LINE
+    bottom = top + model["num_layers"] * LINE + 2 * LINE
     targets, bottom = _draw_targets(data, bottom)
     shapes += targets
-    wide = max([WIDE, left + CELL * model["heads"] + MARGIN, *(_end(shape) + MARGIN for shape in shapes)])
+    wide = max([WIDE, left + CELL * model["num_heads"] + MARGIN, *(_end(shape) + MARGIN for shape in shapes)])
     return Drawing(title, math.ceil(wide), math.ceil(bottom + MARGIN), tuple(shapes))
 
 
 def _draw_targets(data: ViewData, y: float) -> tuple[list[Shape], float]:
     shapes: list[Shape] = []
     x = float(MARGIN)
-    whole = not data["gone"]["heads"] and not data["gone"]["layers"]
+    whole = not data["removed"]["heads"] and not data["removed"]["layers"]
     high = 2 if whole else 3
     full = FULL if data["sweep"]["measure"] == "divergence" else max(one["strength"] for one in data["effects"])
     for number, effect in enumerate(data["effects"]):
-        position = data["spots"][number] if data["spots"] else None
+        position = data["positions"][number] if data["positions"] else None
         tokens = data["tokens"]
-        name = effect["place"] if position is None else tokens[position] if position < len(tokens) else "..."
+        name = effect["target"] if position is None else tokens[position] if position < len(tokens) else "..."
         lines = [_probability(effect, effect["likeliest"], "before")]
         lines += [] if whole else [_probability(effect, effect["successors"], "after")]
         wide = max(len(name) * LETTER, *(len(line) * SMALL for line in lines)) + 14
@@ -85,7 +85,7 @@ def _probability(effect: ViewData, outputs: list[ViewData], when: str) -> str:
 
 def draw_faithfulness(data: ViewData) -> Drawing:
     """The verdict with its six values, and three measures of the importance of each word on one scale."""
-    evidence, verdict = data["grounds"], data["verdict"]
+    evidence, verdict = data["evidence"], data["verdict"]
     value = data["model"]["kind"] == "value"
     prediction = f"{evidence['label']} {evidence['probability']:{'z.3f' if value else '.1%'}}"
     passed = sum(check["passed"] for check in verdict["checks"]) if verdict else 0

@@ -20,6 +20,7 @@ from regard.errors import InputError, check_choice
 from regard.interpret.figure.figure_model import FigureInput, FigureModel
 from regard.nn import Attention, Padded, Residual, TextEmbedding
 from regard.nn.attention import attention_weights
+from regard.nn.context import Context
 from regard.nn.masks import attention_mask, select_rows
 
 __all__ = [
@@ -196,9 +197,10 @@ def _sublayer_alone(module: Residual, args: tuple[Any, ...], kwargs: dict[str, A
 def _attention(
     module: Attention, args: tuple[Any, ...], kwargs: dict[str, Any], *, causal: bool, scaled: bool
 ) -> Tensor:
-    x, layout, memory, memory_layout = (*args, None, None)[:4]
-    keys = layout if memory is None else (memory_layout or Padded())
-    if not isinstance(keys, Padded) or kwargs.get("cache") is not None:
+    x, context = args[0], Context.of(args[1])
+    memory = context.memory
+    keys = context.layout if memory is None else (context.memory_layout or Padded())
+    if not isinstance(keys, Padded) or context.cache is not None:
         raise ValueError("without a mask or scaling, a model needs a padded batch and no cache")
     query, key, value = (
         one.unflatten(-1, (module.heads, -1)).transpose(1, 2)
@@ -206,10 +208,9 @@ def _attention(
     )
     mask = attention_mask(keys, query, query.shape[2], key.shape[2], causal=causal)
     scale = module.score_scale(query) if scaled else 1.0
-    weights = attention_weights(query, key, scale=scale, score=module.score, bias=kwargs.get("bias"), mask=mask)
+    weights = attention_weights(query, key, scale=scale, score=module.score, bias=context.bias, mask=mask)
     mixed = (weights.to(value.dtype) @ value).transpose(1, 2).flatten(-2)
-    rows = kwargs.get("rows")
-    result: Tensor = module.output(mixed if rows is None else select_rows(mixed, rows))
+    result: Tensor = module.output(mixed if context.rows is None else select_rows(mixed, context.rows))
     return result
 
 

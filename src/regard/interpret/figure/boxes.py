@@ -251,7 +251,7 @@ def _attention(half: _StackBoxes, name: str, title: str, about: str, modules: li
         call = half.calls[module][-1]
         inputs = [half.tensor("x", call.args[0])]
         if not fused:
-            inputs.append(NamedTensor("memory", call.args[2][0], "encoder"))
+            inputs.append(NamedTensor("memory", call.args[1].memory[0], "encoder"))
         output = _linear(module.output)
         weights = {**_projections(module.project), "W_o": output.weight, "b_o": output.bias}
         passes.append(run_box(code, inputs, weights, call.result[0], tensors=specs))

@@ -13,9 +13,9 @@ from regard.render.drawing import ACCENT, COLORS, QUIET, TEXT, Drawing, Label, P
 
 __all__ = ["figure_drawing"]
 
-# As in web/src/views/figure/draw.ts: the index of the color of each kind of box; others are gray.
+# As in web/src/views/figure/draw.tsx: the index of the color of each kind of box; others are gray.
 KINDS = {"attention": 4, "ffn": 5, "embedding": 3, "linear": 0, "softmax": 2}
-FRAME, BOX, GONE = 0.07, 0.28, 0.06  # opacity of the background of a stack, of a box and of a removed one
+FRAME, BOX, REMOVED = 0.07, 0.28, 0.06  # opacity of the background of a stack, of a box and of a removed one
 TOP, LEFT, BESIDE, LINE, LETTER = 56, 12, 24, 18, 7.3
 HEAD = 4  # pixels of an arrow's head
 MAX_OUTPUT = 60  # characters of the model's output
@@ -62,26 +62,26 @@ def _box(box: Box, shape: BoxShape, *, removed: bool) -> list[Mark]:
         Label(x + shape.width / 2, first + high * number, line, 11, "middle", QUIET if removed else TEXT)
         for number, line in enumerate(texts)
     ]
-    colour = COLORS[KINDS[shape.kind]] if shape.kind in KINDS else QUIET
-    return [*_outline(x, y, shape.width, shape.height, TEXT, blend(colour, GONE if removed else BOX)), *names]
+    color = COLORS[KINDS[shape.kind]] if shape.kind in KINDS else QUIET
+    return [*_outline(x, y, shape.width, shape.height, TEXT, blend(color, REMOVED if removed else BOX)), *names]
 
 
-def _outline(x: float, y: float, width: float, height: float, colour: str, ground: Pixels) -> list[Mark]:
+def _outline(x: float, y: float, width: float, height: float, color: str, background: Pixels) -> list[Mark]:
     corners = ((x, y), (x + width, y), (x + width, y + height), (x, y + height), (x, y))
-    return [Tile(x, y, width, height, ground), *(Stroke(a, b, colour, 0.6) for a, b in pairwise(corners))]
+    return [Tile(x, y, width, height, background), *(Stroke(a, b, color, 0.6) for a, b in pairwise(corners))]
 
 
 def _strokes(line: Connector) -> list[Mark]:
-    colour = {"residual": QUIET, "memory": ACCENT}.get(line.role, TEXT)
+    color = {"residual": QUIET, "memory": ACCENT}.get(line.role, TEXT)
     points = [(LEFT + x, TOP + y) for x, y in zip(line.points[::2], line.points[1::2], strict=True)]
-    strokes: list[Mark] = [Stroke(a, b, colour, 0.8) for a, b in pairwise(points)]
+    strokes: list[Mark] = [Stroke(a, b, color, 0.8) for a, b in pairwise(points)]
     if line.arrow:
         (x, y), (u, v) = points[-1], points[-2]
         size = math.hypot(x - u, y - v) or 1.0
         ahead = ((x - u) / size, (y - v) / size)
         for side in (-1, 1):
             back = (x - HEAD * (ahead[0] + side * ahead[1]), y - HEAD * (ahead[1] - side * ahead[0]))
-            strokes.append(Stroke(back, (x, y), colour, 0.8))
+            strokes.append(Stroke(back, (x, y), color, 0.8))
     return strokes
 
 

@@ -218,7 +218,7 @@ class CompareResult(Result):
     _request: dict[str, object] = PrivateAttr(default_factory=dict)
 
     def view_data(self) -> dict[str, object]:
-        return {"asked": self._request, "warning": WARNING, **self._chart_data()}
+        return {"request": self._request, "warning": WARNING, **self._chart_data()}
 
     def _chart_data(self) -> dict[str, object]:
         raise NotImplementedError

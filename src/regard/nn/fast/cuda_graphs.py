@@ -1,9 +1,8 @@
-"""Many tokens in a row on a GPU, without waiting for any of them: recorded steps over a store of a fixed size.
+"""Generation of many tokens on a GPU from recorded CUDA graphs, over a cache of fixed size.
 
-A step with all its kernels is recorded once as a CUDA graph and then played again; the choice of the token is part of
-it, and the processor looks at the tokens a burst at a time. Steps see as much of the store as is used, rounded up, so
-there is one recording for each of a few spans; a single row has kernels of its own, which find out how much is used.
-Knows GPT. Knows no texts, and not how a token is chosen.
+A decoding step, with the choice of its token, is captured once as a CUDA graph and replayed; the CPU reads the tokens
+one burst at a time. A step attends to the used part of the cache, rounded up, so there is one graph for each of a few
+spans. A single row uses kernels of its own. The model needs an embedding, a causal stack and tied output weights.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 from weakref import WeakKeyDictionary
 
 import torch
@@ -20,8 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import check_choice
-from regard.models import Gpt
-from regard.nn import DecoderState, Padded
+from regard.nn import DecoderState, LearnedPositions, Padded, Stack, TextEmbedding
 from regard.nn.fast.fused_step import FusedStep, supports_fused_step
 from regard.nn.fast.single_row import SingleRowKernels, supports_single_row
 from regard.nn.fast.static_cache import StaticCache
@@ -29,24 +27,23 @@ from regard.nn.fast.static_cache import StaticCache
 __all__ = ["CudaGraphDecoder", "SelectTokens", "cuda_graph_decoder", "cuda_graph_mode"]
 
 Mode = Literal["off", "graphs", "plain"]
-SelectTokens = Callable[
-    [Tensor, Tensor], tuple[Tensor, Tensor]
-]  # logits (B, V) and chances (B,) to tokens and numbers (B,)
+# logits (B, V) and uniform random numbers (B,) -> tokens (B,) and their scores (B,)
+SelectTokens = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 BURST = 16  # steps
-WORTH = 64  # steps from which on recording pays
-SHORTEST = 128  # places of a span
+MIN_STEPS = 64  # capturing a graph does not pay for fewer
+MIN_SPAN = 128  # positions
 
-_turn = Lock()  # a recording bears no other beside it, so threads take turns, a burst each
+_lock = Lock()  # only one thread may capture at a time; threads alternate by bursts
 _mode: ContextVar[Mode] = ContextVar("mode", default="graphs")
 
 
 @contextmanager
 def cuda_graph_mode(mode: Mode) -> Iterator[None]:
-    """How GPTs on a GPU say tokens inside, where 64 or more are asked for.
+    """Select how causal models generate 64 or more tokens inside the block.
 
-    "graphs", which needs no asking for, plays recorded steps. "off": one step at a time. "plain": bursts on any device
-    and unrecorded, to try them.
+    "graphs" (default) replays captured steps on a GPU, "off" runs one step at a time, and "plain" runs bursts without
+    capturing, on any device, for tests.
     """
     check_choice("mode", mode, get_args(Mode))
     before = _mode.set(mode)
@@ -57,27 +54,27 @@ def cuda_graph_mode(mode: Mode) -> Iterator[None]:
 
 
 class CudaGraphDecoder:
-    """Steps of `rows` rows of one model, up to `room` tokens each, prompts included."""
+    """Decoding steps for `rows` rows of one model, up to `room` tokens each, prompts included."""
 
-    def __init__(self, model: Gpt, *, rows: int, room: int, choose: SelectTokens, mode: Mode) -> None:
-        # The model itself is not kept: it may go, and these steps with it.
+    def __init__(self, model: Any, *, rows: int, room: int, choose: SelectTokens, mode: Mode) -> None:
+        # No reference to the model: this object lives in a weak dictionary keyed by it.
         weight, config = model.embedding.tokens.weight, model.config
         self.embedding, self.choose, self.mode = model.embedding, choose, mode
         alone = rows == 1 and supports_single_row(model.decoder, model.embedding)
         self.alone = SingleRowKernels(model.decoder) if alone else None
-        self.straight, self.last = FusedStep(model.decoder), config.max_position_embeddings - 1
-        self.weights = _places(model)
+        self.fused_step, self.last = FusedStep(model.decoder), config.max_position_embeddings - 1
+        self.weights = _weight_addresses(model)
         device, heads = weight.device, config.num_attention_heads
         shape = {"rows": rows, "heads": heads, "room": room, "width": config.hidden_size // heads}
         self.store = StaticCache(config.num_hidden_layers, **shape, dtype=weight.dtype, device=device)
         self.tokens = torch.zeros(rows, dtype=torch.long, device=device)
-        self.number = torch.zeros(1, dtype=torch.long, device=device)  # of the step in its burst
-        self.chances = torch.zeros(BURST, rows, dtype=torch.double, device=device)
-        self.said = torch.zeros(BURST, rows, dtype=torch.long, device=device)
-        self.numbers = torch.zeros(BURST, rows, dtype=torch.float, device=device)
-        self.draws = False  # whether the choice needs chances
+        self.number = torch.zeros(1, dtype=torch.long, device=device)  # of the step in the burst
+        self.uniforms = torch.zeros(BURST, rows, dtype=torch.double, device=device)
+        self.generated = torch.zeros(BURST, rows, dtype=torch.long, device=device)
+        self.scores = torch.zeros(BURST, rows, dtype=torch.float, device=device)
+        self.samples = False  # whether the selection needs random numbers
         self.steps: dict[int, Callable[[], None]] = {}
-        self.busy = False  # it was lent: store and tokens belong to somebody who has not ended
+        self.busy = False  # in use by a generation that has not ended
 
     def generate(
         self,
@@ -87,74 +84,74 @@ class CudaGraphDecoder:
         count: int,
         chances: Callable[[int], Sequence[float]] | None = None,
     ) -> Iterator[tuple[list[int], list[float]]]:
-        """Say the tokens (B,) behind what `state` holds, then the chosen ones: `count` tokens and numbers of each row.
+        """Append the tokens (B,) to `state`, then the selected ones; yield `count` tokens and scores of each row.
 
-        `chances(i)` are the random numbers (B,) of the i-th of them, from 0.
+        `chances(i)` gives the uniform random numbers (B,) for the i-th token, from 0.
         """
         try:
-            yield from self._said(state, tokens, count, chances)
+            yield from self._bursts(state, tokens, count, chances)
         finally:
             self.busy = False
 
-    def _said(
+    def _bursts(
         self, state: DecoderState, tokens: Tensor, count: int, chances: Callable[[int], Sequence[float]] | None
     ) -> Iterator[tuple[list[int], list[float]]]:
         held, draws = state.cache.length, chances is not None
-        if draws != self.draws:  # never where the kind is the same
-            self.draws = draws
+        if draws != self.samples:
+            self.samples = draws
             self.steps.clear()
         with _static():
             self.store.load(state.cache, state.lengths)
             self.tokens.copy_(tokens)
         for first in range(0, count, BURST):
             steps = range(first, min(first + BURST, count))
-            with _turn, _static():
+            with _lock, _static():
                 if chances is not None:
                     numbers = torch.tensor([chances(step) for step in steps], dtype=torch.double)
-                    self.chances[: len(steps)].copy_(numbers)
+                    self.uniforms[: len(steps)].copy_(numbers)
                 self.number.zero_()
                 for step in steps:
                     self._step(held + step + 1)()
-                said, told = self.said[: len(steps)].tolist(), self.numbers[: len(steps)].tolist()
-            yield from zip(said, told, strict=True)
+                tokens_now, scores = self.generated[: len(steps)].tolist(), self.scores[: len(steps)].tolist()
+            yield from zip(tokens_now, scores, strict=True)
 
     def _step(self, length: int) -> Callable[[], None]:
-        """A step that sees at least `length` places."""
-        span = SHORTEST if self.alone is None else self.store.room
+        """A step that attends to at least `length` positions."""
+        span = MIN_SPAN if self.alone is None else self.store.room
         while span < length:
             span *= 2
         span = min(span, self.store.room)
         if span not in self.steps:
-            self.steps[span] = self._made(span)
+            self.steps[span] = self._new_step(span)
         return self.steps[span]
 
-    def _made(self, span: int) -> Callable[[], None]:
+    def _new_step(self, span: int) -> Callable[[], None]:
         state = DecoderState(self.store.cache(span), self.store.keep(span))
 
         def step() -> None:
-            chances = self.chances.index_select(0, self.number) if self.draws else self.chances
+            chances = self.uniforms.index_select(0, self.number) if self.samples else self.uniforms
             tokens, numbers = self.choose(self._logits(state, span), chances[0])
-            self.said.index_copy_(0, self.number, tokens[None])
-            self.numbers.index_copy_(0, self.number, numbers.float()[None])
+            self.generated.index_copy_(0, self.number, tokens[None])
+            self.scores.index_copy_(0, self.number, numbers.float()[None])
             self.tokens.copy_(tokens)
             self.store.places.add_(1)
             self.number.add_(1)
 
-        return step if self.mode == "plain" else self._recorded(step)
+        return step if self.mode == "plain" else self._captured(step)
 
     def _logits(self, state: DecoderState, span: int) -> Tensor:
-        """Trial steps stand at a place that no text has, and there may be no position for it."""
+        """Warm-up steps write behind the last position, so positions are clamped."""
         weight = self.embedding.tokens.weight
         if self.alone is not None:
             return self.alone.logits(self.alone.embed(self.embedding, self.tokens, self.store.places), state, weight)
         state.mask = self.store.keep(span)
         places = self.store.places.clamp(max=self.last)
         x = self.embedding(self.tokens[:, None], Padded(), start=places[:, None])[:, 0]
-        return F.linear(self.straight(x, state), weight)
+        return F.linear(self.fused_step(x, state), weight)
 
-    def _recorded(self, step: Callable[[], None]) -> Callable[[], None]:
-        """The step as one CUDA graph. It is tried a few times before, where nobody looks, as graphs want it."""
-        changed = self.tokens, self.number, self.said, self.numbers, self.store.places
+    def _captured(self, step: Callable[[], None]) -> Callable[[], None]:
+        """The step as a CUDA graph, after the warm-up steps that capturing needs."""
+        changed = self.tokens, self.number, self.generated, self.scores, self.store.places
         before = [tensor.clone() for tensor in changed]
         stream = torch.cuda.Stream(self.tokens.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.tokens.device))
@@ -173,28 +170,28 @@ class CudaGraphDecoder:
         return graph.replay
 
 
-_kept: WeakKeyDictionary[Gpt, tuple[object, CudaGraphDecoder]] = WeakKeyDictionary()  # the last of each model
+_kept: WeakKeyDictionary[Any, tuple[object, CudaGraphDecoder]] = WeakKeyDictionary()  # the latest of each model
 
 
 def cuda_graph_decoder(
-    model: object, state: object, *, max_tokens: int, choose: SelectTokens, kind: object
+    model: Any, state: object, *, max_tokens: int, choose: SelectTokens, kind: object
 ) -> CudaGraphDecoder | None:
-    """Bursts for what `state` begins, or None where single steps serve as well. Equal `kind`s choose alike."""
+    """A decoder that continues `state`, or None if single steps serve. Equal `kind`s select tokens alike."""
     mode = _mode.get()
-    if mode == "off" or not isinstance(model, Gpt) or not isinstance(state, DecoderState):
+    if mode == "off" or not isinstance(state, DecoderState) or not _is_supported(model):
         return None
-    if mode != "plain" and not (state.mask.is_cuda and max_tokens >= WORTH):
+    if mode != "plain" and not (state.mask.is_cuda and max_tokens >= MIN_STEPS):
         return None
-    if state.cache.length + max_tokens - 1 > model.config.max_position_embeddings:  # single steps say where it ends
+    if state.cache.length + max_tokens - 1 > model.config.max_position_embeddings:
         return None
     with torch.no_grad():
         if not supports_fused_step(model.decoder):
             return None
     rows, needed = len(state.mask), state.cache.length + max_tokens
-    room = -(-needed // SHORTEST) * SHORTEST
+    room = -(-needed // MIN_SPAN) * MIN_SPAN
     key = rows, room, kind, mode
     old, found = _kept.get(model, (None, None))
-    if found is None or old != key or found.busy or found.weights != _places(model):
+    if found is None or old != key or found.busy or found.weights != _weight_addresses(model):
         _kept.pop(model, None)
         with _static():
             found = CudaGraphDecoder(model, rows=rows, room=room, choose=choose, mode=mode)
@@ -203,13 +200,21 @@ def cuda_graph_decoder(
     return found
 
 
-def _places(model: Gpt) -> list[tuple[int, torch.dtype]]:
-    """Where the weights lie: recorded steps read them there."""
+def _is_supported(model: Any) -> bool:
+    decoder, embedding = getattr(model, "decoder", None), getattr(model, "embedding", None)
+    if not isinstance(decoder, Stack) or not isinstance(embedding, TextEmbedding):
+        return False
+    tied = getattr(model, "output_weight", None) is embedding.tokens.weight
+    return tied and type(embedding.positions) is LearnedPositions
+
+
+def _weight_addresses(model: Any) -> list[tuple[int, torch.dtype]]:
+    """The addresses of the weights: captured steps read them there."""
     return [(parameter.data_ptr(), parameter.dtype) for parameter in model.parameters()]
 
 
 @contextmanager
 def _static() -> Iterator[None]:
-    """Neither gradients nor inference mode, whose tensors may not be written to outside of it."""
+    """No gradients, and no inference mode, whose tensors cannot be written outside of it."""
     with torch.inference_mode(False), torch.no_grad():
         yield

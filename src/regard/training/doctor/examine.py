@@ -1,18 +1,17 @@
-"""All the checks that apply to a model and its data, and the quick ones of data that every training run begins with.
-
-Knows which check needs what. Opens models; reads no data and prints nothing.
-"""
+"""Runs all checks that apply to a model and its data, and the data checks that every fine-tuning run begins with."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from regard.checkpoints import loading
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TextExample
 from regard.data.readers import ExampleSet
 from regard.errors import InputError
@@ -23,17 +22,16 @@ from regard.tasks.inputs import InputBuilder, InputSequence
 from regard.tasks.predict import predict_stream
 from regard.tasks.registry import get_task
 from regard.tasks.task import Task
-from regard.tasks.task_folder import FineTunedModel, is_fine_tuned, load_fine_tuned
+from regard.tasks.task_folder import FineTunedModel
 from regard.text import Tokenizer
 from regard.text.tokenizer_config import TokenizerConfig
-from regard.training.doctor.columns import wrong_columns
-from regard.training.doctor.data import class_imbalance, label_noise, leakage, spaced
+from regard.training.doctor.data import class_imbalance, label_noise, leakage, spaced, wrong_columns
 from regard.training.doctor.findings import CHECKS, DoctorFinding, skipped
 from regard.training.doctor.model import constant_predictions, dropout_on, missing_mask, packed, padded, wrong_segments
 from regard.training.doctor.pictures import look, quick_look
 from regard.training.doctor.reading import casing, texts_of, truncation
 
-__all__ = ["ExaminedModel", "examine", "examine_data", "load_examined_model"]
+__all__ = ["ExaminedModel", "examine", "examine_data", "examined_model"]
 
 SAMPLE = 200  # examples to predict for: enough to see that all but a few get one answer
 PAIRS = 16
@@ -43,8 +41,7 @@ DATA = ("casing mismatch", "labels truncated away", "train/dev leakage", "class 
 
 @dataclass(frozen=True, eq=False)
 class ExaminedModel:
-    """What is examined. `solved` is None for a model that was tuned for nothing; `inputs` is what its folder tells
-    other software to feed it, empty where it does not say."""
+    """The model to examine. `solved` is None if it is not fine-tuned; `inputs` are its folder's `model_input_names`."""
 
     encoder: Bert | Gpt | Vit
     tokenizer: Tokenizer | None
@@ -52,26 +49,23 @@ class ExaminedModel:
     inputs: tuple[str, ...] = ()
 
     def task(self, name: str | None) -> str:
-        """The name of the task: the one it was tuned for, or that it is meant for."""
+        """The name of the task: that of a fine-tuned model, else the one that is meant."""
         if self.solved is None:
             return get_task(name or "classify").name
         tuned = self.solved.task.name
         if name not in (None, tuned):
-            raise InputError(f"the model was tuned for the task {tuned}, not for {name}; leave --task out")
+            raise InputError(f"the model is fine-tuned for the task {tuned}, not for {name}; leave --task out")
         return tuned
 
 
-def load_examined_model(name: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> ExaminedModel:
-    """A tuned folder or a pretrained model, to examine."""
-    folder = loading.find_folder(name)
+def examined_model(loaded: LoadedModel) -> ExaminedModel:
+    """A fine-tuned or pretrained model, to examine."""
+    name, encoder, tokenizer, solved = loaded.name, loaded.model, loaded.tokenizer, loaded.fine_tuned
+    folder = Path(os.path.expanduser(name)) if os.path.isdir(os.path.expanduser(name)) else loading.find_folder(name)
     inputs = TokenizerConfig.open(folder).inputs
-    solved = load_fine_tuned(folder, device=device) if is_fine_tuned(folder) else None
-    encoder, tokenizer = (
-        loading.load(folder, device=device) if solved is None else (solved.model.encoder, solved.tokenizer)
-    )
     if isinstance(encoder, Vit):
         if solved is None:
-            raise InputError(f"{name} looks at pictures and was not tuned for their classes; examine it once it is")
+            raise InputError(f"{name} reads images and is not fine-tuned for classes; examine it after fine-tuning")
         return ExaminedModel(encoder, None, solved)
     if tokenizer is None or not isinstance(encoder, Bert | Gpt):
         what = type(encoder).__name__ + ("" if tokenizer else " without a tokenizer")
@@ -85,17 +79,18 @@ def examine(
     *,
     train: ExampleSet[Any] | None = None,
     task: str | None = None,
-    device: torch.device | None = None,
 ) -> list[DoctorFinding]:
-    """A finding for each of the ten mistakes. `data` is what the model is judged on and `train` what it learned from,
-    both labeled; `task` is needed where the model was tuned for none, and then is classify by default."""
+    """A finding for each of the ten checks, on labeled data to evaluate on and to train on.
+
+    `task` is needed if the model is not fine-tuned; classify by default.
+    """
     encoder, tokenizer, solved = subject.encoder, subject.tokenizer, subject.solved
     name = subject.task(task)
-    device = device or torch.device("cpu")
-    pictures = isinstance(data.examples[0], ImageExample)
-    if pictures is not isinstance(encoder, Vit):
-        looks, holds = ("text", "pictures") if pictures else ("pictures", "text")
-        raise InputError(f"the model was made for {looks}, and {data.path} holds {holds}; give it what it was made for")
+    device = next(encoder.parameters()).device
+    images = isinstance(data.examples[0], ImageExample)
+    if images is not isinstance(encoder, Vit):
+        reads, holds = ("text", "images") if images else ("images", "text")
+        raise InputError(f"the model reads {reads}, and {data.path} holds {holds}; give it {reads}")
     if isinstance(encoder, Vit) or tokenizer is None:
         assert solved is not None
         return look(solved, train, data, device=device)
@@ -113,14 +108,14 @@ def examine(
         for finding in _data(kind, train, data, rows):
             found[finding.check] = finding
         found["constant predictions"] = _constant(solved, data.examples, device)
-    why = "the columns look wrong: mend them first"
+    why = "the columns look wrong: correct them first"
     return [found.get(check) or skipped(check, why) for check in CHECKS]
 
 
 def examine_data(
     task: Task[Any], train: ExampleSet[Any], dev: ExampleSet[Any], rows: InputBuilder | ImageTransform
 ) -> list[DoctorFinding]:
-    """The checks that need no model: well under a second for some thousand examples."""
+    """The checks that need no model; they take well under a second for thousands of examples."""
     if isinstance(rows, ImageTransform):
         return quick_look(train, dev, rows)
     columns = wrong_columns(_files(train, dev), labels=task.classes)
@@ -147,7 +142,7 @@ def _model(subject: ExaminedModel, rows: InputBuilder, examples: Sequence[Exampl
     made = sorted(rows.sequences([(text, None) for text in some if text.strip()] or [("a", None)]), key=len)
     long = rows.sequences([(" ".join(some[:LONG]), None)])[0]
     dropout = dropout_on(whole, packed(encoder), made[0])
-    with evaluation_mode(whole):  # so that what dropout does is not taken for another mistake
+    with evaluation_mode(whole):  # dropout must not look like another mistake
         asks = {"padded": padded(encoder, padding=rows.tokenizer.pad or 0), "packed": packed(encoder)}
         mask = missing_mask(asks, made[0], long, inputs=subject.inputs)
         if not isinstance(encoder, Bert) or encoder.config.type_vocab_size < 2:
@@ -159,7 +154,7 @@ def _model(subject: ExaminedModel, rows: InputBuilder, examples: Sequence[Exampl
 
 
 def _pairs(examples: Sequence[Example], rows: InputBuilder) -> tuple[bool, list[InputSequence]]:
-    """Whether the examples are pairs, and rows of some as the task has them; or of texts that stand side by side."""
+    """Whether the examples are pairs, and sequences of some of them; else pairs of neighboring texts."""
     some = spaced(examples, PAIRS)
     if isinstance(some[0], QuestionExample):
         tokens = rows.tokens(
@@ -182,7 +177,7 @@ def _pairs(examples: Sequence[Example], rows: InputBuilder) -> tuple[bool, list[
 
 def _constant(solved: FineTunedModel | None, examples: Sequence[Example], device: torch.device) -> DoctorFinding:
     if solved is None:
-        return skipped("constant predictions", "the model was tuned for no task, so it predicts nothing")
+        return skipped("constant predictions", "the model is not fine-tuned, so it makes no predictions")
     some = spaced(examples, SAMPLE)
     return constant_predictions(some, list(predict_stream(solved, some, device=device)))
 

@@ -1,4 +1,4 @@
-"""What a check says. Knows the names of the ten mistakes; measures nothing and prints nothing."""
+"""The results of checks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CHECKS", "SIZES", "DoctorFinding", "Status", "problems", "skipped", "worst_first"]
+from regard.render.result import Result, Table
+
+__all__ = ["CHECKS", "SIZES", "DoctorFinding", "DoctorResult", "Status", "problems", "skipped", "worst_first"]
 
 Status = Literal["ok", "warning", "error", "skipped"]
 
@@ -23,22 +25,47 @@ CHECKS = (
     "wrong columns",
 )
 
-SIZES = "wrong picture sizes"  # of pictures alone, which have it instead of columns
+SIZES = "wrong picture sizes"  # for images, instead of wrong columns
 
 _ORDER: tuple[Status, ...] = ("error", "warning", "ok", "skipped")
 
 
 @dataclass(frozen=True)
 class DoctorFinding:
-    """One check's result: `evidence` is what was measured, `remedy` what to do, empty where nothing is to be done.
+    """The result of one check: `evidence` is what was measured, `remedy` what to do, empty if there is nothing to do.
 
-    An error makes results wrong, a warning may explain them, and what was skipped could not be measured.
+    An error makes results wrong, a warning may explain them, and a skipped check could not be measured.
     """
 
     check: str
     status: Status
     evidence: str
     remedy: str = ""
+
+
+class DoctorResult(Result):
+    """A finding for each check."""
+
+    findings: list[DoctorFinding]
+
+    @property
+    def exit_code(self) -> int:
+        return int(any(finding.status == "error" for finding in self.findings))
+
+    def to_text(self) -> str:
+        width = max(len(finding.check) for finding in self.findings)
+        lines = []
+        for finding in worst_first(self.findings):
+            remedy = f". Remedy: {finding.remedy}" if finding.remedy else ""
+            lines.append(f"{finding.status:<7}  {finding.check:<{width}}  {finding.evidence}{remedy}")
+        if not problems(self.findings):
+            measured = sum(finding.status != "skipped" for finding in self.findings)
+            lines.append(f"no problem found in {measured} checks")
+        return "\n".join(lines)
+
+    def to_table(self) -> Table:
+        rows = [(finding.check, finding.status, finding.evidence, finding.remedy) for finding in self.findings]
+        return ("check", "status", "evidence", "remedy"), rows
 
 
 def skipped(check: str, why: str) -> DoctorFinding:

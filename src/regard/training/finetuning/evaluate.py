@@ -1,30 +1,57 @@
-"""`regard.evaluate`: the scores of a fine-tuned model on a file."""
+"""The metrics of a fine-tuned model on labeled examples."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
 
 from regard.data.examples import ImageExample
 from regard.data.readers import ExampleSet, TableOptions
 from regard.device import choose_device
+from regard.events import Event, Note, drain
+from regard.render.result import Result, Table
 from regard.tasks.image_classification import ImageTransform
 from regard.tasks.predict import score
 from regard.tasks.read_examples import check_labels, read_examples
-from regard.tasks.task_folder import describe_compute, load_fine_tuned
-from regard.training.events import Note, OnEvent, ignore_event
+from regard.tasks.task_folder import FineTunedModel, describe_compute, load_fine_tuned
 from regard.training.finetuning.data import DataSource
+from regard.wording import count_of
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["EvaluationResult", "evaluate", "evaluate_model"]
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """`metrics` are in percent."""
+class EvaluationResult(Result):
+    """Metrics in percent on `n` examples."""
 
     task: str
-    count: int
+    n: int
     metrics: dict[str, float]
+
+    def to_text(self) -> str:
+        lines = [f"{name:<20}{value:6.2f}" for name, value in self.metrics.items()]
+        return "\n".join([f"{self.task}, {count_of(self.n, 'example')}", *lines])
+
+    def to_table(self) -> Table:
+        return ("metric", "percent"), list(self.metrics.items())
+
+
+def evaluate_model(
+    model: FineTunedModel, data: DataSource, *, table: TableOptions | None = None
+) -> Generator[Event, None, EvaluationResult]:
+    """Evaluate a model on a file or on examples that a reader returned."""
+    device = next(model.model.parameters()).device
+    read = data if isinstance(data, ExampleSet) else read_examples(model.task.name, data, table=table, labeled=True)
+    yield Note(message=describe_compute(model, device))
+    yield Note(message=f"{len(read.examples):,} examples of {read.path} ({read.description})")
+    for reason, count in read.dropped.items():
+        yield Note(message=f"{count:,} left out: {reason}")
+    transform, images = model.input_builder, [one for one in read.examples if isinstance(one, ImageExample)]
+    if isinstance(transform, ImageTransform) and (resized := transform.count_resized(images)):
+        size = f"{transform.height} x {transform.width}"
+        yield Note(message=f"{resized:,} of them have another size than {size} and are resized")
+    check_labels(model.task, read)
+    metrics = score(model, read.examples, device=device)
+    return EvaluationResult(task=model.task.name, n=len(read.examples), metrics=metrics)
 
 
 def evaluate(
@@ -34,25 +61,8 @@ def evaluate(
     table: TableOptions | None = None,
     threshold: float | None = None,
     device: str = "auto",
-    on_event: OnEvent = ignore_event,
-) -> Evaluation:
-    """Score the model in `folder` on labeled examples: a file, or examples from a reader.
-
-    `threshold` is for question answering: the margin by which an answer must beat no answer.
-    """
-    place = choose_device(device)
-    fine_tuned = load_fine_tuned(folder, device=place).with_threshold(threshold)
-    read = (
-        data if isinstance(data, ExampleSet) else read_examples(fine_tuned.task.name, data, table=table, labeled=True)
-    )
-    on_event(Note(message=describe_compute(fine_tuned, place)))
-    on_event(Note(message=f"{len(read.examples):,} examples of {read.path} ({read.description})"))
-    for reason, count in read.dropped.items():
-        on_event(Note(message=f"{count:,} left out: {reason}"))
-    frame, pictures = fine_tuned.input_builder, [one for one in read.examples if isinstance(one, ImageExample)]
-    if isinstance(frame, ImageTransform) and (other := frame.count_resized(pictures)):
-        on_event(
-            Note(message=f"{other:,} of them have another size than {frame.height} x {frame.width} and are resized")
-        )
-    check_labels(fine_tuned.task, read)
-    return Evaluation(fine_tuned.task.name, len(read.examples), score(fine_tuned, read.examples, device=place))
+    on_event: Callable[[Event], object] | None = None,
+) -> EvaluationResult:
+    """Load the model in `folder` and evaluate it."""
+    model = load_fine_tuned(folder, device=choose_device(device)).with_threshold(threshold)
+    return drain(evaluate_model(model, data, table=table), on_event)

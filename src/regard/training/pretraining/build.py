@@ -16,7 +16,7 @@ from regard.models.gpt import Gpt, GptConfig
 from regard.models.t5 import T5, T5Config
 from regard.text import Tokenizer
 from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import Dataset
+from regard.training.pretraining.dataset import PretrainingDataset
 from regard.training.pretraining.micro_batches import MicroBatches, PositionShift
 from regard.training.pretraining.objectives import (
     BidirectionalLanguageModeling,
@@ -152,7 +152,7 @@ def _sizes(config: PretrainingConfig) -> SpanSizes:
     )
 
 
-def micro_batches_for(config: PretrainingConfig, dataset: Dataset, tokens: int) -> MicroBatches:
+def micro_batches_for(config: PretrainingConfig, dataset: PretrainingDataset, tokens: int) -> MicroBatches:
     """Micro-batches of `tokens` tokens."""
     length, seed, family = config.data.max_length, config.run.seed, config.model.family
     if family in ("gpt", "t5"):

@@ -14,7 +14,7 @@ from regard.checkpoints.files import checksums
 from regard.checkpoints.files import verify as verify_folder
 from regard.data.corpus import Corpus, CorpusProgress, CorpusReport, build_corpus, read_documents, train_tokenizer
 from regard.data.corpus.documents import find_sources
-from regard.data.corpus.manifest import MANIFEST
+from regard.data.corpus.folder import MANIFEST
 from regard.data.corpus.vocabulary import SizeError
 from regard.errors import InputError
 from regard.files.checksums import Verify
@@ -27,7 +27,7 @@ from regard.training.pretraining.config import Family, PretrainingConfig
 from regard.training.pretraining.span_corruption import sentinels_of, train_with_sentinels
 from regard.training.pretraining.token_stream import TokenStream
 
-__all__ = ["Dataset", "open_dataset", "prepare"]
+__all__ = ["PretrainingDataset", "open_dataset", "prepare"]
 
 CORPUS, HELD_OUT, VOCABULARY = "corpus", "heldout", "vocabulary"
 ORIGIN = "origin.json"  # how and on what a vocabulary was trained
@@ -42,7 +42,7 @@ ROLES: dict[Family, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset:
+class PretrainingDataset:
     """Text to train on, held-out text, the tokenizer of both, and a digest of the training text."""
 
     text: TokenStream
@@ -96,7 +96,9 @@ def prepare(
         build_corpus(held_out, output / HELD_OUT, tokenizer=tokenizer, verify=verify, on_damaged=on_damaged)
 
 
-def open_dataset(config: PretrainingConfig, sources: Sequence[str], output: Path, *, held_out: bool) -> Dataset:
+def open_dataset(
+    config: PretrainingConfig, sources: Sequence[str], output: Path, *, held_out: bool
+) -> PretrainingDataset:
     """Open the prepared files. Without held-out text of its own, the end of the corpus is held out."""
     corpora = [
         Corpus.open(folder, verify="never") for folder in (sources if _are_corpora(sources) else [output / CORPUS])
@@ -110,7 +112,7 @@ def open_dataset(config: PretrainingConfig, sources: Sequence[str], output: Path
     if config.model.family == "gpt":
         assert tokenizer.eos is not None
         text, held = text.with_end_tokens(tokenizer.eos), held.with_end_tokens(tokenizer.eos)
-    return Dataset(text, held, tokenizer, _digest(corpora, whole=held_out))
+    return PretrainingDataset(text, held, tokenizer, _digest(corpora, whole=held_out))
 
 
 def _are_corpora(sources: Sequence[str]) -> bool:

@@ -24,7 +24,7 @@ from regard.nn.evaluation import evaluation_mode
 from regard.text import Tokenizer
 from regard.training.pretraining.build import PretrainableModel, corruption_for
 from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import Dataset
+from regard.training.pretraining.dataset import PretrainingDataset
 from regard.training.pretraining.objectives import masking_for
 from regard.training.pretraining.row_sampler import FOLLOWS
 from regard.training.pretraining.span_corruption import SpanCorruption
@@ -248,7 +248,7 @@ def _beginning(text: TokenStream, count: int) -> Tensor:
 
 
 def held_out_scores(
-    model: PretrainableModel, config: PretrainingConfig, dataset: Dataset
+    model: PretrainableModel, config: PretrainingConfig, dataset: PretrainingDataset
 ) -> dict[str, dict[str, float]]:
     length, tokenizer, text = config.data.max_length, dataset.tokenizer, dataset.held_out
     if isinstance(model, Gpt):
@@ -265,7 +265,7 @@ def held_out_scores(
     return scores
 
 
-def check_held_out(config: PretrainingConfig, dataset: Dataset) -> None:
+def check_held_out(config: PretrainingConfig, dataset: PretrainingDataset) -> None:
     """InputError if the held-out text is too short to evaluate on; found before training."""
     text, tokenizer, length = dataset.held_out, dataset.tokenizer, config.data.max_length
     if config.model.family in ("bert", "elmo"):

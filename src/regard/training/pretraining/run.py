@@ -20,7 +20,7 @@ import torch
 from regard.checkpoints import loading
 from regard.checkpoints.files import refuse_foreign_files
 from regard.checkpoints.files import verify as verify_folder
-from regard.data.corpus.manifest import MANIFEST as CORPUS_MANIFEST
+from regard.data.corpus.folder import MANIFEST as CORPUS_MANIFEST
 from regard.errors import InputError
 from regard.events import Event
 from regard.files.checksums import Verify, written_files
@@ -31,7 +31,15 @@ from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.checkpoint import Checkpoints
 from regard.training.events import EventLog, Note, OnEvent, ignore_event
 from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import CORPUS, HELD_OUT, ORIGIN, VOCABULARY, Dataset, open_dataset, prepare
+from regard.training.pretraining.dataset import (
+    CORPUS,
+    HELD_OUT,
+    ORIGIN,
+    VOCABULARY,
+    PretrainingDataset,
+    open_dataset,
+    prepare,
+)
 from regard.training.pretraining.evaluate import check_held_out
 from regard.training.pretraining.trainer import CHECKPOINTS, Pretrainer, PretrainingResult
 from regard.training.run_folder import CONFIG, EVENTS, MODEL, create_folder, model_saved, saved_config
@@ -144,7 +152,7 @@ def _is_earlier(output: Path) -> bool:
     return made and set(foreign_entries(output)) <= ours
 
 
-def _finished(output: Path, dataset: Dataset, on_event: OnEvent) -> PretrainingResult | None:
+def _finished(output: Path, dataset: PretrainingDataset, on_event: OnEvent) -> PretrainingResult | None:
     """The result of a finished run: its model is saved and intact, and the last event says that it finished.
 
     If the model or the last checkpoint is damaged, the run continues from a checkpoint and saves them again.

@@ -1,7 +1,6 @@
-"""A stretch of a corpus as one line of tokens, with the positions where sentences and documents begin.
+"""A corpus as one stream of tokens, with the positions where sentences and documents start.
 
-Knows the corpus' arrays and where to cut off a part for evaluation. Knows no objective and no tensor. Positions count
-tokens through the whole stretch; the tokens themselves stay in the memory-mapped shards.
+Positions count tokens through the whole stream; the tokens stay in the memory-mapped shards.
 """
 
 from __future__ import annotations

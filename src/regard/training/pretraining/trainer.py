@@ -14,13 +14,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regard.checkpoints import loading
 from regard.errors import InputError
-from regard.training.checkpoint import Checkpoint, Checkpoints
+from regard.training.checkpoint import Checkpoints, TrainingCheckpoint
 from regard.training.events import Evaluated, Finished, OnEvent, PretrainingPlan
 from regard.training.loop import StepProgress, TimeProgress, derive_seed, enable_gradient_checkpointing, train
 from regard.training.optimizer import build_optimizers
 from regard.training.pretraining.build import micro_batches_for, new_model, objective_for, pretrained_model
 from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import Dataset
+from regard.training.pretraining.dataset import PretrainingDataset
 from regard.training.pretraining.evaluate import held_out_scores
 from regard.training.pretraining.micro_batches import prefetch
 from regard.training.pretraining.plan import expected_loss, flops_per_token, peak_flops, seconds_per_step
@@ -57,7 +57,7 @@ class Pretrainer(Trainer):
     def __init__(
         self,
         config: PretrainingConfig,
-        dataset: Dataset,
+        dataset: PretrainingDataset,
         output: Path,
         *,
         world: World,
@@ -207,7 +207,7 @@ class Pretrainer(Trainer):
     def _position(self) -> dict[str, Any]:
         return {"row": self.next_row, "tokens": self.tokens, "text": self.dataset.digest}
 
-    def _restore_position(self, checkpoint: Checkpoint) -> None:
+    def _restore_position(self, checkpoint: TrainingCheckpoint) -> None:
         if checkpoint.state["text"] != self.dataset.digest:
             raise InputError(
                 f"{self.output} was trained on another text: resume with the same --corpus and --heldout, if it was "

@@ -35,11 +35,11 @@ export function Positions({ payload }: { payload: AblationPayload }) {
   const intact = isIntact(payload, route);
   const changed = shown.filter((one) => one && one.before !== one.after).length;
   const ways = payload.model.task === "next" ? CAUSAL_LM : MASKED_LM;
-  const options = Object.fromEntries(payload.ways.map((way) => [way, ways[way]?.[0] ?? way]));
+  const options = Object.fromEntries(payload.modes.map((way) => [way, ways[way]?.[0] ?? way]));
   return (
     <section aria-labelledby="ablation-predictions">
       <h2 id="ablation-predictions">Predictions</h2>
-      {payload.ways.length > 1 && (
+      {payload.modes.length > 1 && (
         <div class="choices">
           {payload.studio && <Select label="Predict" options={options} value={payload.at} onSelect={(at) => setParameters({ text: payload.texts[0] ?? "", at, place: "" })} />}
           <span class="muted">{ways[payload.at]?.[1]}</span>
@@ -47,10 +47,10 @@ export function Positions({ payload }: { payload: AblationPayload }) {
       )}
       {payload.effects.length > 1 && payload.model.kind !== "value" && !intact && (
         <p class="ablation-sum">
-          The prediction changes at {changed} of {shown.filter(Boolean).length} {payload.spots.length ? "tokens" : "positions"}.
+          The prediction changes at {changed} of {shown.filter(Boolean).length} {payload.positions.length ? "tokens" : "positions"}.
         </p>
       )}
-      {payload.spots.length ? <TokenButtons payload={payload} shown={shown} selected={selected} intact={intact} /> : <PositionButtons payload={payload} selected={selected} />}
+      {payload.positions.length ? <TokenButtons payload={payload} shown={shown} selected={selected} intact={intact} /> : <PositionButtons payload={payload} selected={selected} />}
       <PositionDetails payload={payload} one={shown[selected]} intact={intact} />
     </section>
   );
@@ -64,7 +64,7 @@ interface TokenButtonsProps {
 }
 
 function TokenButtons({ payload, shown, selected, intact }: TokenButtonsProps) {
-  const tokens = payload.spots.includes(payload.tokens.length) ? [...payload.tokens, "…"] : payload.tokens;
+  const tokens = payload.positions.includes(payload.tokens.length) ? [...payload.tokens, "…"] : payload.tokens;
   const prediction = (one: ShownEffect, output: string, when: "before" | "after", bold: boolean) => {
     const change = changeOf(one.effect, output);
     return (
@@ -77,7 +77,7 @@ function TokenButtons({ payload, shown, selected, intact }: TokenButtonsProps) {
     <>
       <ol class="ablation-text" aria-label="Tokens with predictions" dir="auto">
         {tokens.map((token, spot) => {
-          const at = payload.spots.indexOf(spot);
+          const at = payload.positions.indexOf(spot);
           const one = shown[at];
           if (!one) return <li key={spot} class={payload.special[spot] ? "ablation-plain ablation-special" : "ablation-plain"}>{token}</li>;
           return (
@@ -114,7 +114,7 @@ function PositionButtons({ payload, selected }: { payload: AblationPayload; sele
       <span class="group" role="group" aria-label="Position">
         {payload.effects.map((effect, at) => (
           <button key={at} type="button" aria-pressed={at === selected} onClick={() => setParameters({ place: String(at) })}>
-            {effect.place}
+            {effect.target}
           </button>
         ))}
       </span>
@@ -128,7 +128,7 @@ function PositionDetails({ payload, one, intact }: { payload: AblationPayload; o
   const isValue = payload.model.kind === "value";
   const measures = `${formatStrength(one.strength)} ${unit(payload)}` + (effect && !isValue ? `, distance ${effect.distance.toFixed(3)}` : "");
   const verdict = isValue ? "" : before === after ? `${before} stays the most probable; ` : `${before} becomes ${after}; `;
-  const name = payload.spots.length ? one.place.replace(/^\d+ /, "") : one.place;
+  const name = payload.positions.length ? one.target.replace(/^\d+ /, "") : one.target;
   return (
     <div class="ablation-one">
       <h3>

@@ -5,23 +5,23 @@ import type { AblationEffect, HeadEffect, OutputChange, ProbedModel } from "../.
 import type { Payload } from "../../view";
 
 /** The effect on the prediction at one position; `strength` is a divergence in nats, or the change of a value. */
-export type Effect = Omit<AblationEffect, "target" | "divergence"> & { readonly place: string };
+export type Effect = Omit<AblationEffect, "divergence">;
 
 /** The effect of removing one head alone, at the positions of the sweep. */
 type SweptHead = Omit<HeadEffect, "changed"> & { readonly changed: number };
 
 export interface AblationPayload extends Payload {
-  readonly model: ProbedModel & { readonly depth: number; readonly heads: number };
+  readonly model: ProbedModel;
   readonly texts: readonly string[];
   readonly tokens: readonly string[];
   readonly special: readonly boolean[];
   readonly at: string;
-  readonly ways: readonly string[];
+  readonly modes: readonly string[];
   /** The token of each position; the number of tokens stands for what follows the text. Empty if positions are not tokens. */
-  readonly spots: readonly number[];
-  readonly gone: { readonly heads: readonly (readonly [number, number])[]; readonly layers: readonly number[] };
+  readonly positions: readonly number[];
+  readonly removed: { readonly heads: readonly (readonly [number, number])[]; readonly layers: readonly number[] };
   readonly effects: readonly Effect[];
-  readonly sweep: { readonly measure: string; readonly places: readonly number[]; readonly heads: readonly SweptHead[] };
+  readonly sweep: { readonly measure: string; readonly targets: readonly number[]; readonly heads: readonly SweptHead[] };
   /** Only in the studio, where a server can remove other heads. */
   readonly studio?: { readonly tuned: readonly string[] };
 }
@@ -35,9 +35,9 @@ export interface Removed {
 /** What is removed: in the studio by the route, which is ahead of the result; in an exported page by the payload. */
 export function removedAt(payload: AblationPayload, { parameters }: Route): Removed {
   if (!payload.studio || !("text" in parameters)) {
-    return { heads: new Set(payload.gone.heads.map(([layer, head]) => `${layer}.${head}`)), layers: new Set(payload.gone.layers) };
+    return { heads: new Set(payload.removed.heads.map(([layer, head]) => `${layer}.${head}`)), layers: new Set(payload.removed.layers) };
   }
-  const { depth, heads } = payload.model;
+  const { num_layers: depth, num_heads: heads } = payload.model;
   const removed = new Set<string>();
   for (const name of (parameters["heads"] ?? "").split(",")) {
     const [layer, head] = name.trim().split(".");
@@ -69,10 +69,10 @@ export function setRemoved(payload: AblationPayload, heads: ReadonlySet<string>,
 }
 
 export function headNames({ model }: AblationPayload, heads: ReadonlySet<string>): string {
-  return range(model.depth)
+  return range(model.num_layers)
     .flatMap((layer) => {
-      const removed = range(model.heads).filter((head) => heads.has(`${layer}.${head}`));
-      return removed.length === model.heads ? [`${layer}.*`] : removed.map((head) => `${layer}.${head}`);
+      const removed = range(model.num_heads).filter((head) => heads.has(`${layer}.${head}`));
+      return removed.length === model.num_heads ? [`${layer}.*`] : removed.map((head) => `${layer}.${head}`);
     })
     .join(",");
 }
@@ -89,12 +89,12 @@ export function singleHead(payload: AblationPayload, { parameters }: Route): Swe
 }
 
 export function isIntact(payload: AblationPayload, route: Route): boolean {
-  return !payload.gone.heads.length && !payload.gone.layers.length && !singleHead(payload, route);
+  return !payload.removed.heads.length && !payload.removed.layers.length && !singleHead(payload, route);
 }
 
 /** What is shown at one position; without `effect` if one head alone is removed. */
 export interface ShownEffect {
-  readonly place: string;
+  readonly target: string;
   readonly before: string;
   readonly after: string;
   readonly strength: number;
@@ -104,10 +104,10 @@ export interface ShownEffect {
 export function shownEffects(payload: AblationPayload, route: Route): readonly (ShownEffect | undefined)[] {
   const single = singleHead(payload, route);
   return payload.effects.map((effect, position) => {
-    const { place, before } = effect;
-    if (!single) return { place, before, after: effect.after, strength: effect.strength, effect };
-    const at = payload.sweep.places.indexOf(position);
-    return at < 0 ? undefined : { place, before, after: single.after[at] ?? "", strength: single.strengths[at] ?? 0, effect: undefined };
+    const { target, before } = effect;
+    if (!single) return { target, before, after: effect.after, strength: effect.strength, effect };
+    const at = payload.sweep.targets.indexOf(position);
+    return at < 0 ? undefined : { target, before, after: single.after[at] ?? "", strength: single.strengths[at] ?? 0, effect: undefined };
   });
 }
 

@@ -13,10 +13,10 @@ export interface Selection {
 export function selectionOf(payload: Charts, { parameters }: Route): Selection {
   const number = Number(parameters["number"] ?? Number.NaN);
   const chart = parameters["chart"];
-  const initial = payload.numbers.includes(payload.asked.number) ? payload.asked.number : payload.numbers[0]!;
+  const initial = payload.numbers.includes(payload.request.number) ? payload.request.number : payload.numbers[0]!;
   return {
     number: payload.numbers.includes(number) ? number : initial,
-    chart: chart === "likelihoods" || chart === "differences" ? chart : payload.asked.chart,
+    chart: chart === "likelihoods" || chart === "differences" ? chart : payload.request.chart,
   };
 }
 
@@ -177,7 +177,7 @@ export interface Pair {
 export type ChartKind = "likelihoods" | "differences";
 
 interface Base extends Payload {
-  readonly asked: { texts: readonly string[]; models: readonly string[]; number: number; chart: ChartKind };
+  readonly request: { texts: readonly string[]; models: readonly string[]; number: number; chart: ChartKind };
   readonly warning: string;
 }
 
