@@ -16,8 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from regard.data.corpus.folder import TOKENIZER, shard_files, shard_folder, tokenizer_paths
-from regard.data.corpus.manifest import MANIFEST, CorpusManifest, tokenizer_digest
+from regard.data.corpus.folder import (
+    MANIFEST,
+    TOKENIZER,
+    CorpusManifest,
+    shard_files,
+    shard_folder,
+    tokenizer_digest,
+    tokenizer_paths,
+)
 from regard.data.corpus.shards import REMEDY, CorpusCounts, Ids, Shard, token_type
 from regard.errors import InputError
 from regard.files.checksums import Verify, find_damage

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 from regard.data.examples import TextExample
 from regard.data.readers.columns import Roles, TextTask, decide, numbered
-from regard.data.readers.names import fold
 from regard.data.readers.read import ExampleSet, Path, example_list, kind_of
 from regard.data.readers.records import refuse_halves
-from regard.data.readers.tables import Table, open_table
+from regard.data.readers.tables import Table, fold, open_table
 from regard.errors import InputError, check_choice
 
 __all__ = ["read_text_examples"]
