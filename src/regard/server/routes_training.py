@@ -10,6 +10,7 @@ from pathlib import Path
 
 from regard.errors import InputError, check_choice
 from regard.known import DEFAULT_MODEL, builtin_names
+from regard.models.family import can
 from regard.server.arguments import Arguments, Payload, integer_argument, text_argument
 from regard.server.model_registry import ModelEntry
 from regard.server.studio import Studio
@@ -114,10 +115,9 @@ def _cannot_train(entry: ModelEntry) -> str:
         return "translates" if entry.kind == "translator" else "is tuned for a task already"
     if entry.loaded is None:
         return ""
-    from regard.models import Bert, Elmo, Gpt, Vit
 
     model = entry.loaded.model
-    return "" if isinstance(model, Bert | Elmo | Gpt | Vit) else f"is a {type(model).__name__}, which has no tasks"
+    return "" if can(model, "fine-tuning") else f"is a {type(model).__name__}, which has no tasks"
 
 
 def _describe_examples() -> dict[str, object]:

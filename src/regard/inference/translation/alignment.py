@@ -14,7 +14,8 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.inference.translation.model import TranslationModel, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords, word_indices
-from regard.models import Seq2Seq, Transformer
+from regard.models import Transformer
+from regard.models.family import can
 from regard.nn import Padded
 from regard.nn.evaluation import evaluation_mode
 from regard.nn.recording import record
@@ -68,7 +69,7 @@ def default_alignment_heads(model: TranslationModel) -> AlignmentHeads:
 
 def check_has_attention(model: TranslationModel) -> None:
     """InputError for a model without attention."""
-    if isinstance(model, Seq2Seq) and model.decoder.cross is None:
+    if can(model, "recurrent") and model.decoder.cross is None:
         raise InputError("this model has no attention (model.score is none), so it has no alignment; train one with it")
 
 
