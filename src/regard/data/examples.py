@@ -1,6 +1,6 @@
 """What a task reads, one object each: a text, a pair, a text with endings to choose from, tagged words, a question.
 
-Knows nothing of files, tokens or models. What is None or empty is not known, as in the input of a prediction.
+What is None or empty is not known, as in the input of a prediction.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One file to train, develop and test with: which examples go where.
 
-Knows labels and texts, and returns numbers of examples. Reads no file and changes no order.
+Reads no file and changes no order.
 """
 
 from __future__ import annotations

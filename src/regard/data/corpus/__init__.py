@@ -1,7 +1,6 @@
 """Text to pretrain on: files to documents, sentences, a vocabulary, and token shards with random access.
 
-Knows text files and tokenizers; knows no tensor, no model and no objective. Reading order: documents, sentences,
-vocabulary, encoder, shards, manifest, report, folder, build, reader.
+Reading order: documents, sentences, vocabulary, encoder, shards, folder, build, reader.
 """
 
 from __future__ import annotations

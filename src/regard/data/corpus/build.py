@@ -1,7 +1,7 @@
 """The build: check the sources, then read, split and encode them shard by shard.
 
-Knows the order of the work. Prints nothing: the caller is told of progress. A shard is on the disk whole or not at all,
-so a build that was killed goes on behind the last whole shard, and ends with the same bytes.
+Prints nothing: the caller is told of progress. A shard is on the disk whole or not at all, so a build that was killed
+goes on behind the last whole shard, and ends with the same bytes.
 """
 
 from __future__ import annotations

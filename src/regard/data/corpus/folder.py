@@ -1,11 +1,9 @@
 """The folder of a corpus: what lies in it, what of it can be kept, and what has no place there.
 
-Knows names and records. Knows no text and no tokenizer beyond where it lies.
-
-    manifest.json   what the corpus was built from; lists the shards once it is finished
-    report.json     counts and speed of the build
-    tokenizer/      as Tokenizer.open reads it
-    shard-000000/   and so on; see `shards`
+manifest.json   what the corpus was built from; lists the shards once it is finished
+report.json     counts and speed of the build
+tokenizer/      as Tokenizer.open reads it
+shard-000000/   and so on; see `shards`
 """
 
 from __future__ import annotations

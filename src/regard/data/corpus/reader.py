@@ -1,7 +1,6 @@
 """A finished corpus: any sentence and any document at once, from memory-mapped shards.
 
-Knows the shards' arrays and their order. Knows no text; its tokenizer lies beside the shards. A shard is mapped when it
-is first asked for, and processes that open the same corpus share its pages.
+A shard is mapped when it is first asked for, and processes that open the same corpus share its pages.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A text and the endings to choose from: HellaSwag's JSON lines, SWAG's CSV, and text of six lines an example.
 
-Knows these files. Any number of endings from two on; the text form has four.
+Any number of endings from two on; the text form has four.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Sentences with a tag for each word: CoNLL columns, JSON lines, or plain text whose words are found here.
-
-Knows how the files look; `schemes` knows what the tags mean and `words` where words lie.
-"""
+"""Sentences with a tag for each word: CoNLL columns, JSON lines, or plain text whose words are found here."""
 
 from __future__ import annotations
 

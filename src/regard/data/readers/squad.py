@@ -1,6 +1,6 @@
 """Questions about a context, with answers that lie in it: SQuAD's JSON, v1.1 and v2, and rows of questions to answer.
 
-Knows these files. An answer is kept only where the context really holds it at its offset.
+An answer is kept only where the context really holds it at its offset.
 """
 
 from __future__ import annotations

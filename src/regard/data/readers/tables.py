@@ -1,7 +1,6 @@
 """Rows and columns of a file: which sign parts the columns, and whether there are quotes.
 
-Knows TSV, CSV and lines of text, and takes objects (JSON, Parquet) as rows. Does not know what a column means, nor
-whether the first row is a header: `columns` decides that.
+Does not know what a column means, nor whether the first row is a header: `columns` decides that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Texts and pairs of texts with labels or scores, from TSV, CSV, JSON lines, Parquet or lines of text.
-
-Knows how a row becomes an example; `tables` knows rows, `columns` which of them is what.
-"""
+"""Texts and pairs of texts with labels or scores, from TSV, CSV, JSON lines, Parquet or lines of text."""
 
 from __future__ import annotations
 

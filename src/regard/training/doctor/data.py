@@ -1,7 +1,4 @@
-"""Checks of examples alone: texts in two files, classes that are rare, equal texts with unequal labels.
-
-Knows examples and where they were read. Knows no tokenizer, no model and no task.
-"""
+"""Checks of examples alone: texts in two files, classes that are rare, equal texts with unequal labels."""
 
 from __future__ import annotations
 
