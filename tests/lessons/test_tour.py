@@ -35,7 +35,7 @@ def test_the_first_mistake_is_shown_beside_the_first_sequence(data: ReverseDatas
     page = tour_page(story)
     assert blocks_of(page, "table")[-1]["rows"][1] == ["3 0 0 7", "7 0 0 3", "7 0 9 3 wrong", "7 0 0 3 correct"]
     told = " ".join(block["text"] for block in blocks_of(page, "text"))
-    assert "87.5% of the steps" in told and "Seed 4." in told
+    assert "87.5% of the test steps" in told and "Seed 4." in told
     one, mean = blocks_of(page, "map")
     assert one["weights"][0] == mean["weights"][0] == [0, 0, 0, 1]
 

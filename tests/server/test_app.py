@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 
 import regard
 from regard.server.app import MAX_BODY_BYTES
-from regard.server.arguments import LIMIT
+from regard.server.arguments import MAX_CHARACTERS
 from regard.server.model_registry import ModelRegistry
 from tests.server.conftest import BEARER, create_app
 
@@ -85,8 +85,8 @@ def test_attention_is_that_of_the_model(tiny: str, model: str) -> None:
         ({"text": " \n\t "}, "'text' is empty"),
         ({}, "'text' must be a text, got nothing"),
         ({"text": 3}, "'text' must be a text, got int"),
-        ({"text": "a" * 100_000}, f"has 100,000 characters; the studio takes at most {LIMIT:,}"),
-        ({"text": "a", "text_b": "b" * (LIMIT + 1)}, f"at most {LIMIT:,}"),
+        ({"text": "a" * 100_000}, f"has 100,000 characters; the studio takes at most {MAX_CHARACTERS:,}"),
+        ({"text": "a", "text_b": "b" * (MAX_CHARACTERS + 1)}, f"at most {MAX_CHARACTERS:,}"),
         ({"text": "a", "model": "elsewhere"}, "the studio has no model 'elsewhere'"),
     ],
 )

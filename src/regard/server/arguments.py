@@ -8,25 +8,30 @@ from typing import TypeVar
 from regard.errors import InputError
 from regard.server.studio import Studio
 
-__all__ = ["LARGEST", "LIMIT", "Arguments", "Payload", "Route", "counted", "said"]
+__all__ = ["MAX_CHARACTERS", "MAX_INTEGER", "Arguments", "Payload", "Route", "integer_argument", "text_argument"]
 
 Arguments = Mapping[str, object]
 Payload = Mapping[str, object]
 Route = Callable[[Studio, Arguments], Payload]
 
-LIMIT = 20_000  # characters of one text
-LARGEST = 10**9  # number, where no other limit is named
-DIGITS = 20  # Python refuses to read a number of thousands of them
+MAX_CHARACTERS = 20_000  # of one text
+MAX_INTEGER = 10**9  # unless another limit is given
+MAX_DIGITS = 20  # Python refuses to parse thousands of digits
 
 Default = TypeVar("Default", int, None)
 
 
-def said(
-    arguments: Arguments, name: str, default: str | None = None, *, limit: int = LIMIT, remedy: str = "Shorten it"
+def text_argument(
+    arguments: Arguments,
+    name: str,
+    default: str | None = None,
+    *,
+    limit: int = MAX_CHARACTERS,
+    remedy: str = "Shorten it",
 ) -> str:
-    """A text among the arguments. A blank one is the default; without a default it must be there and not be blank.
+    """A text argument. A blank text gives the default; without a default it is required and must not be blank.
 
-    `remedy` is what to do where it has more characters than `limit`.
+    `remedy` tells what to do if it has more characters than `limit`.
     """
     value = arguments.get(name, default)
     if not isinstance(value, str):
@@ -40,11 +45,13 @@ def said(
     return default
 
 
-def counted(arguments: Arguments, name: str, default: Default, *, least: int = 1, most: int = LARGEST) -> int | Default:
-    """A whole number from `least` to `most` among the arguments; where there is none or it is blank, the default."""
-    value = said(arguments, name, "").strip()
+def integer_argument(
+    arguments: Arguments, name: str, default: Default, *, least: int = 1, most: int = MAX_INTEGER
+) -> int | Default:
+    """An integer argument from `least` to `most`; the default if it is missing or blank."""
+    value = text_argument(arguments, name, "").strip()
     if not value:
         return default
-    if not (value.isascii() and value.isdecimal()) or len(value) > DIGITS or not least <= int(value) <= most:
+    if not (value.isascii() and value.isdecimal()) or len(value) > MAX_DIGITS or not least <= int(value) <= most:
         raise InputError(f"{name!r} should be a whole number from {least} to {most:,}, got {value[:40]!r}")
     return int(value)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from regard.errors import InputError
 from regard.known import DEFAULT_CAUSAL_LM
-from regard.server.arguments import LARGEST, Arguments, Payload, counted, said
+from regard.server.arguments import MAX_INTEGER, Arguments, Payload, integer_argument, text_argument
 from regard.server.studio import Studio
 from regard.verbs import find
 
@@ -35,7 +35,7 @@ def generation(studio: Studio, arguments: Arguments) -> Payload:
     from regard.interpret.generation.prompts import CAVEAT
 
     file = "place" in arguments
-    model = said(arguments, "model", DEFAULT_CAUSAL_LM)
+    model = text_argument(arguments, "model", DEFAULT_CAUSAL_LM)
     if model in studio.models.entries and studio.models.entries[model].kind not in CAN:
         return _none(model, {} if file else _studio(studio))
     with _generations(studio, arguments) as generations:
@@ -73,9 +73,9 @@ def _lines(one: Generation) -> tuple[str, str]:
 def branch(studio: Studio, arguments: Arguments) -> Payload:
     """The prompt that continues from a branch. Arguments: `model`, `prompt`, and `ids`, the tokens after the prompt."""
     model, text, ids = (
-        said(arguments, "model", DEFAULT_CAUSAL_LM),
-        said(arguments, "prompt", ""),
-        said(arguments, "ids"),
+        text_argument(arguments, "model", DEFAULT_CAUSAL_LM),
+        text_argument(arguments, "prompt", ""),
+        text_argument(arguments, "ids"),
     )
     entry = studio.models.entries.get(model)
     if entry is None or entry.loaded is None:
@@ -102,11 +102,11 @@ def branch(studio: Studio, arguments: Arguments) -> Payload:
 @contextmanager
 def _generations(studio: Studio, arguments: Arguments) -> Iterator[list[Generation]]:
     """The columns, not started yet, while their models are in use."""
-    text = said(arguments, "prompt", "")
-    first = said(arguments, "model", DEFAULT_CAUSAL_LM)
+    text = text_argument(arguments, "prompt", "")
+    first = text_argument(arguments, "model", DEFAULT_CAUSAL_LM)
     names, configs = [first], [_config(arguments, {})]
-    if said(arguments, "second", "").strip():
-        names.append(said(arguments, "b_model", first))
+    if text_argument(arguments, "second", "").strip():
+        names.append(text_argument(arguments, "b_model", first))
         own = {name.removeprefix(SECOND): value for name, value in arguments.items() if name.startswith(SECOND)}
         configs.append(_config(own, arguments))
     with ExitStack() as stack:
@@ -124,10 +124,10 @@ def _config(own: Arguments, others: Arguments) -> GenerationConfig:
     from regard.generation_config import SAMPLING, GenerationConfig
 
     def typed(name: str) -> str:
-        return said(own, name, "").strip() or said(others, name, "").strip()
+        return text_argument(own, name, "").strip() or text_argument(others, name, "").strip()
 
-    def whole(name: str, default: int, most: int = LARGEST) -> int:
-        return counted({name: typed(name)}, name, default, least=0, most=most)
+    def whole(name: str, default: int, most: int = MAX_INTEGER) -> int:
+        return integer_argument({name: typed(name)}, name, default, least=0, most=most)
 
     settings: dict[str, object] = {"max_new_tokens": whole("tokens", 60, TOKENS) or 1, "seed": whole("seed", 0)}
     beams = whole("beam", 0, BEAM)

@@ -8,7 +8,7 @@ from pathlib import Path
 from regard.errors import InputError
 from regard.files.json_files import read_json
 from regard.known import DEFAULT_MODEL
-from regard.server.arguments import Arguments, Payload, said
+from regard.server.arguments import Arguments, Payload, text_argument
 from regard.server.studio import Studio
 from regard.server.verbs import answer
 from regard.verbs import find
@@ -21,7 +21,7 @@ EXAMPLE_WITH_BLANK = "Thank you so much, this is the _ help I ever got in New Yo
 
 def ablation(studio: Studio, arguments: Arguments) -> Payload:
     """The arguments of `regard ablate`; `at` is auto unless given."""
-    given = {**_fields("ablate", arguments), "at": said(arguments, "at", "").strip() or "auto"}
+    given = {**_fields("ablate", arguments), "at": text_argument(arguments, "at", "").strip() or "auto"}
     return {**answer(studio.models, "ablate", given).page_data(), **_live(studio, arguments)}
 
 
@@ -34,12 +34,12 @@ def faithfulness(studio: Studio, arguments: Arguments) -> Payload:
     except InputError as error:
         if model not in studio.models.entries or studio.models.entries[model].kind not in ("reader", "writer"):
             raise
-        payload = _pretrained_payload(studio, model, said(arguments, "text"), str(error))
+        payload = _pretrained_payload(studio, model, text_argument(arguments, "text"), str(error))
     return {**payload, **_live(studio, arguments)}
 
 
 def _fields(verb: str, arguments: Arguments) -> dict[str, object]:
-    said(arguments, "text")  # an empty text is refused in the page's words
+    text_argument(arguments, "text")  # an empty text is refused in the page's words
     return {name: value for name, value in arguments.items() if name in find(verb).request.model_fields}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from regard.known import DEFAULT_MODEL
-from regard.server.arguments import Arguments, Payload, said
+from regard.server.arguments import Arguments, Payload, text_argument
 from regard.server.routes_training import training_options
 from regard.server.studio import Studio
 
@@ -14,8 +14,8 @@ __all__ = ["tasks"]
 
 def tasks(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, and `text_b` when the task reads two."""
-    model = said(arguments, "model", DEFAULT_MODEL)
-    text, second = said(arguments, "text"), said(arguments, "text_b", "")
+    model = text_argument(arguments, "model", DEFAULT_MODEL)
+    text, second = text_argument(arguments, "text"), text_argument(arguments, "text_b", "")
     # The exported page has no server that could train.
     options = {} if "place" in arguments else {"studio": training_options(studio)}
     entry = studio.models.entries.get(model)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from regard.errors import InputError, check_choice
 from regard.known import DEFAULT_MODEL, builtin_names
-from regard.server.arguments import Arguments, Payload, counted, said
+from regard.models.family import can
+from regard.server.arguments import Arguments, Payload, integer_argument, text_argument
 from regard.server.model_registry import ModelEntry
 from regard.server.studio import Studio
 from regard.server.training_jobs import MAX_EPOCHS, TrainingRequest, safe_file_name
@@ -28,17 +29,18 @@ def train(studio: Studio, arguments: Arguments) -> Payload:
     `limit`, `columns`; all are strings. `examples` "ours" uses the examples that come with Regard instead of a file."""
     ours = "examples" in arguments
     if ours:
-        check_choice("examples", said(arguments, "examples"), ["ours"])
+        check_choice("examples", text_argument(arguments, "examples"), ["ours"])
         arguments = {"epochs": EXAMPLES_EPOCHS, **arguments, "task": "classify", "path": str(EXAMPLES), "columns": ""}
-    task, output = said(arguments, "task"), said(arguments, "output", "").strip()
+    task, output = text_argument(arguments, "task"), text_argument(arguments, "output", "").strip()
     from regard.tasks.registry import TASKS
 
     check_choice("task", task, TASKS)
     # Only local models: the studio downloads nothing.
-    check_choice("model", model := said(arguments, "model", DEFAULT_MODEL), {*studio.models.entries, *builtin_names()})
+    model = text_argument(arguments, "model", DEFAULT_MODEL)
+    check_choice("model", model, {*studio.models.entries, *builtin_names()})
     if problem := _cannot_train(studio.models.entries.get(model) or ModelEntry(model)):
         raise InputError(f"{model} {problem}; start from a pretrained model, such as {DEFAULT_MODEL}")
-    path, content = said(arguments, "path", "").strip(), arguments.get("content", "")
+    path, content = text_argument(arguments, "path", "").strip(), arguments.get("content", "")
     if not isinstance(content, str) or len(content) > MAX_CHARACTERS:
         raise InputError(
             f"the file is too large to send; the studio accepts {MAX_CHARACTERS:,} characters. Give its path instead: "
@@ -49,16 +51,16 @@ def train(studio: Studio, arguments: Arguments) -> Payload:
             f"expected labeled examples: the name of a file in {studio.workspace.folder}, or a file to send; one of "
             "them"
         )
-    name = safe_file_name(path or said(arguments, "name", "examples.tsv"), default="examples.tsv")
+    name = safe_file_name(path or text_argument(arguments, "name", "examples.tsv"), default="examples.tsv")
     upload_path = studio.workspace.folder / name
     request = TrainingRequest(
         task=task,
         data=str(EXAMPLES if ours else studio.workspace.readable(path) if path else upload_path),
         model=model,
         output=str(studio.workspace.output(output)) if output else "",
-        epochs=counted(arguments, "epochs", 3, most=MAX_EPOCHS),
-        limit=counted(arguments, "limit", 0, least=0),
-        columns=said(arguments, "columns", "").strip(),
+        epochs=integer_argument(arguments, "epochs", 3, most=MAX_EPOCHS),
+        limit=integer_argument(arguments, "limit", 0, least=0),
+        columns=text_argument(arguments, "columns", "").strip(),
         select="last" if ours else "best",  # six dev sentences cannot tell a good epoch from a lucky one
         upload=not path,
     )
@@ -101,6 +103,7 @@ def training_options(studio: Studio) -> Payload:
         "tuned": [entry.name for entry in entries if entry.kind == "tuned"],
         "pretrained": [entry.name for entry in entries if not _cannot_train(entry)],
         "tasks": list(TASKS),
+        "formats": {name: task.data_format for name, task in TASKS.items()},
         "ours": _describe_examples(),
         "folder": str(studio.workspace.folder),
         **training(studio, {}),
@@ -113,10 +116,9 @@ def _cannot_train(entry: ModelEntry) -> str:
         return "translates" if entry.kind == "translator" else "is tuned for a task already"
     if entry.loaded is None:
         return ""
-    from regard.models import Bert, Elmo, Gpt, Vit
 
     model = entry.loaded.model
-    return "" if isinstance(model, Bert | Elmo | Gpt | Vit) else f"is a {type(model).__name__}, which has no tasks"
+    return "" if can(model, "fine-tuning") else f"is a {type(model).__name__}, which has no tasks"
 
 
 def _describe_examples() -> dict[str, object]:

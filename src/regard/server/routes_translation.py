@@ -1,23 +1,20 @@
-"""What the page can ask of translators: a text translated, with every step of its decoding.
-
-Knows which of the studio's models translate. Knows nothing of HTTP.
-"""
+"""The view of translation: a translated text with every decoding step."""
 
 from __future__ import annotations
 
 from regard.known import DEFAULT_MODEL
-from regard.server.arguments import Arguments, Payload, counted, said
+from regard.server.arguments import Arguments, Payload, integer_argument, text_argument
 from regard.server.studio import Studio
 
-__all__ = ["WIDEST", "translation"]
+__all__ = ["MAX_BEAMS", "translation"]
 
-WIDEST = 10  # hypotheses side by side: somebody waits for them
+MAX_BEAMS = 10  # a user waits for the answer
 
 
 def translation(studio: Studio, arguments: Arguments) -> Payload:
-    """Arguments: `model`, `text`, and `beam`, the width of the search; its hypotheses are all told."""
-    model, text = said(arguments, "model", DEFAULT_MODEL), said(arguments, "text")
-    width = counted(arguments, "beam", 5, most=WIDEST)
+    """Arguments: `model`, `text`, and `beam`, the number of beams; all hypotheses are returned."""
+    model, text = text_argument(arguments, "model", DEFAULT_MODEL), text_argument(arguments, "text")
+    width = integer_argument(arguments, "beam", 5, most=MAX_BEAMS)
     with studio.models.use(model) as (network, reader):
         from regard.inference.generation.beam_search import Beam
         from regard.inference.translation import Translator
@@ -27,7 +24,7 @@ def translation(studio: Studio, arguments: Arguments) -> Payload:
         from regard.interpret.translation.decoding_steps import reproduction, translate_in_steps
 
         translators = [entry.name for entry in studio.models.entries.values() if entry.kind == "translator"]
-        # An exported page has no other models to go to.
+        # An exported page has no other models.
         others = {} if "place" in arguments else {"studio": {"translators": translators}}
         if not isinstance(reader, Subwords):
             return {**_no_translator(model), **others}
