@@ -193,9 +193,7 @@ def test_the_log_tells_what_happened(finished: tuple[PretrainingResult, Path], c
     assert [event["step"] for event in log if event["type"] == "checkpoint"] == [4, 8, 12]
     assert [event["step"] for event in log if event["type"] == "evaluation"] == [5, 10]
     assert (end["type"], end["steps"], end["tokens"]) == ("finished", STEPS, steps[-1]["tokens"])
-    assert result == PretrainingResult(
-        output, STEPS, end["tokens"], end["seconds"], {k: end[k] for k in ("words", "pairs")}
-    )
+    assert result == PretrainingResult(output, STEPS, end["tokens"], end["seconds"], end["scores"])
     assert 0.9 * STEPS * 256 < result.tokens <= STEPS * 256
     assert [event["time"] for event in log] == sorted(event["time"] for event in log)
 
