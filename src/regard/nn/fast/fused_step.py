@@ -1,7 +1,7 @@
-"""One token of each row through a decoder, as straight code: the fewest calls, and beams that share their source.
+"""One decoding step of a whole stack as straight-line code, with few calls, and beams that share their source.
 
-Knows the parts of a `Stack` and its `State`. The numbers are those of the stack itself, up to rounding; what happens
-in the stack's modules is not seen by hooks or recordings, so `can_go_straight` says where it may be used.
+Buys most on a CPU, where the modules' own calls are a large part of a small step. The result equals the stack's up to
+rounding. Hooks and recordings do not see the modules, so `supports_fused_step` says when it may be used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checks of a model: does a text's result depend on its neighbours, on chance, on what it should depend on?
 
-A check asks a function from rows to their vectors, or looks at predictions; so what is asked can be any model, also one
-with a mistake. Knows no files and no tokenizer.
+A check asks a function from rows to their vectors, or looks at predictions; so what is asked can be any model, also
+one with a mistake.
 """
 
 from __future__ import annotations
