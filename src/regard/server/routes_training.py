@@ -103,6 +103,7 @@ def training_options(studio: Studio) -> Payload:
         "tuned": [entry.name for entry in entries if entry.kind == "tuned"],
         "pretrained": [entry.name for entry in entries if not _cannot_train(entry)],
         "tasks": list(TASKS),
+        "formats": {name: task.data_format for name, task in TASKS.items()},
         "ours": _describe_examples(),
         "folder": str(studio.workspace.folder),
         **training(studio, {}),
