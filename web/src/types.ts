@@ -29,7 +29,7 @@ export interface AlignmentHeadsView {
   readonly layer: number; readonly heads: readonly number[]; readonly description: string;
 }
 
-/** A token for every blank, and the text with them in place. */
+/** A token for every blank, and the text with them in position. */
 export interface Assignment {
   readonly tokens: readonly string[]; readonly ids: readonly number[]; readonly text: string; readonly probability: number;
 }

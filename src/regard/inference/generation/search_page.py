@@ -1,8 +1,4 @@
-"""A search for the page: the trace of what was said and what was not, and the lines that make it again.
-
-Knows the document of a trace and what `generate` and `translate` say about theirs. Knows nothing of models or tensors;
-the page draws the tree.
-"""
+"""The page of a trace: its data, and the lines that reproduce it."""
 
 from __future__ import annotations
 

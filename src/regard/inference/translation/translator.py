@@ -98,7 +98,7 @@ class Translator:
     ) -> list[list[Translation]]:
         """The best translations of each text, best first; without a beam the greedy one. "" for a text of nothing.
 
-        `on_done` is told how many more texts are done. A trace sees the texts that are not empty, all in one
+        `on_progress` is called with the number of newly finished texts. A trace records non-empty texts, all in one
         batch, and numbers its rows as `texts` are.
         """
         found: list[list[Translation]] = [[Translation("", (), 0.0, 0.0, True)] for _ in texts]

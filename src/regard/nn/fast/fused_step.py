@@ -55,7 +55,7 @@ class FusedStep:
     """A stack's step without its modules; `linear` multiplies. Weights are looked up once: do not replace them."""
 
     def __init__(self, stack: Stack, linear: Linear = F.linear) -> None:
-        self.layers = [_Layer(block, linear) for block in stack.layers if isinstance(block, Block)]
+        self.layers = [_LayerStep(block, linear) for block in stack.layers if isinstance(block, Block)]
         self.norm = _norm(stack.norm)
         self.relative = stack.relative
 
@@ -70,7 +70,7 @@ class FusedStep:
         return self.norm(x)
 
 
-class _Layer:
+class _LayerStep:
     def __init__(self, block: Block, linear: Linear) -> None:
         self.first = block.attended.first
         self.attended, self.fed = _norm(block.attended.norm), _norm(block.fed.norm)

@@ -71,7 +71,7 @@ class SingleRowKernels:
 
     def __init__(self, stack: Stack, sizes: BlockSizes | None = None) -> None:
         self.sizes = sizes or BlockSizes()
-        self.layers = [_Layer(block, self.sizes) for block in stack.layers if isinstance(block, Block)]
+        self.layers = [_LayerKernels(block, self.sizes) for block in stack.layers if isinstance(block, Block)]
         self.norm = stack.norm
 
     def __call__(self, x: Tensor, state: DecoderState) -> Tensor:
@@ -108,7 +108,7 @@ class SingleRowKernels:
         return x
 
 
-class _Layer:
+class _LayerKernels:
     def __init__(self, block: Block, sizes: BlockSizes) -> None:
         own, ffn = block.attention, block.ffn
         project, output, inner, outer = _linear(own.project), _linear(own.output), ffn.inner, ffn.outer
