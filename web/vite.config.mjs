@@ -1,8 +1,8 @@
-// One script and one style sheet, no code splitting: both are put into every page as they are.
+// One script and one style sheet without code splitting: every page contains both.
 import { readFileSync } from "node:fs";
 import { defineConfig } from "vite";
 
-const held = ["preact", "d3-array"]; // what the script holds of others, whose licences go with it
+const bundled = ["preact", "d3-array"]; // their licenses are part of the script
 const license = (name) => `${name}\n${readFileSync(new URL(`./node_modules/${name}/LICENSE`, import.meta.url), "utf-8").trim()}`;
 
 export default defineConfig({
@@ -19,7 +19,7 @@ export default defineConfig({
         format: "iife",
         entryFileNames: "bundle.js",
         assetFileNames: "bundle[extname]",
-        postBanner: `/*! Holds:\n${held.map(license).join("\n\n")}\n*/`,
+        postBanner: `/*! Contains:\n${bundled.map(license).join("\n\n")}\n*/`,
       },
     },
   },

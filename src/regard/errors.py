@@ -1,6 +1,6 @@
 """The errors a user can mend, and the hint for a name that does not exist.
 
-Knows nothing of tensors, files or the command line. Every message says what was expected, what came and what to do.
+Every message says what was expected, what came and what to do.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Escapes control characters, so that no text can steer the terminal that it is printed on.
-
-Knows which characters a terminal obeys and how they are written instead, and a stream that does so. Knows no verb, no
-model and no file.
-"""
+"""Escapes control characters, so that no text can steer the terminal that it is printed on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Settings as TOML: sections of typed keys, from a file and from the command line, checked as a whole and written back.
-
-Knows where each setting came from, to say so when it is wrong. Knows nothing of what the settings are for: each kind of
-run has its own `Document`.
-"""
+"""Settings as TOML: sections of typed keys from a file and the command line, checked as a whole and written back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences that several places say. Knows regular nouns."""
+"""Sentences that several places say."""
 
 from __future__ import annotations
 

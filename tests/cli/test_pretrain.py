@@ -65,7 +65,7 @@ def test_results_on_stdout_and_the_rest_on_stderr(capsys: Captured, monkeypatch:
     assert lines[2].startswith("plan: 12 steps in ") and "tokens/s (MFU 0." in lines[2]
     assert lines[3].startswith("      3,072 tokens, 0.")
     assert [line.split("  ")[0] for line in lines[4:] if "held-out" not in line] == [f"step {k}" for k in range(1, 13)]
-    assert "step 6, held-out text: words: loss " in error and "s left" in lines[5]
+    assert "step 6, held-out text: tokens: loss " in error and "s left" in lines[5]
 
 
 def test_one_json_document(capsys: Captured) -> None:

@@ -78,7 +78,7 @@ def test_ulmfit_lets_layers_learn_later_and_slower(
     assert "of 12: task head at 1, layer 2 at 3, layer 1 at 5, embeddings at 7\n" in error
     assert "rates: task head 0.0003, layer 2 0.00012, layer 1 4.4e-05, embeddings 1.7e-05\n" in error
     assert call("train", "classify", *options, "-o", tmp_path / "other", "--frozen") == 2
-    assert "--ulmfit lets all layers learn in the end, --frozen none of them" in capsys.readouterr().err
+    assert "--ulmfit trains all layers in the end, --frozen none of them" in capsys.readouterr().err
 
 
 def test_evaluate(call: Call, tuned: Path, reviews: Path, capsys: Captured) -> None:
@@ -208,7 +208,7 @@ def test_other_mistakes(
     assert call("train", "classify", *options, "--set", "training.epoch=3") == 2
     assert "unknown key 'epoch' in [training]; did you mean 'num_epochs'" in capsys.readouterr().err
     assert call("train", "tag", "--delimiter", ",", *options) == 2
-    assert "tag reads columns with blanks or tabs between them" in capsys.readouterr().err
+    assert "tag reads columns separated by blanks or tabs" in capsys.readouterr().err
 
 
 def test_the_threshold_of_no_answer_is_settled_on_dev_and_kept(

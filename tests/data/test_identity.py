@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
-from regard.data.identity import example_key, leakage_key
+from regard.data.examples import (
+    ChoiceExample,
+    Example,
+    ImageExample,
+    QuestionExample,
+    TaggedExample,
+    TextExample,
+    example_key,
+    leakage_key,
+)
 
 
 def picture(*pixels: int, shape: tuple[int, ...] = (2, 2)) -> ImageExample:

@@ -14,7 +14,7 @@ import pytest
 
 from regard.checkpoints.files import read_tensors, verify
 from regard.data.corpus import read_documents
-from regard.data.corpus.manifest import CorpusManifest
+from regard.data.corpus.folder import CorpusManifest
 from regard.data.files import open_bytes, open_text
 from regard.data.readers import read_image_examples, read_tagged_examples
 from regard.errors import InputError

@@ -117,7 +117,7 @@ def test_gradients_flow_through_an_edit(device: torch.device, sample: Maker) -> 
 @pytest.mark.parametrize("heads", [[(0, 2)], [(1, -1)], [(0, 0), (0, 7)]])
 def test_a_head_that_does_not_exist(device: torch.device, sample: Maker, heads: list[tuple[int, int]]) -> None:
     s = sample("bert", device)
-    told = f"no head {heads[-1][1]} in layer {heads[-1][0]} to knock out: .* layers 0 to 1, each of 2 heads"
+    told = f"no head {heads[-1][1]} in layer {heads[-1][0]} to ablate: .* layers 0 to 1, each of 2 heads"
     with pytest.raises(ValueError, match=told), record(s.model, edit=ablate_heads(heads)):
         s.model(*s.padded)
 

@@ -16,7 +16,7 @@ import pytest
 import regard
 from regard.errors import InputError
 from regard.server.model_registry import ModelRegistry
-from regard.server.routes_embeddings import MAX_CHARACTERS, sentences
+from regard.server.routes import sentence_map
 from regard.server.studio import Studio
 
 pytest.importorskip("playwright")
@@ -228,7 +228,7 @@ def test_it_is_accessible_and_fits(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"texts": "x" * (MAX_CHARACTERS + 1)}, "at most 300,000"),
+        ({"texts": "x" * (300_001)}, "at most 300,000"),
         ({"texts": "a\nb", "neighbors": "many"}, "neighbors is 'many'"),
         ({"texts": 3}, "texts is 3"),
         ({"texts": " "}, "texts|empty"),
@@ -236,4 +236,4 @@ def test_it_is_accessible_and_fits(
 )
 def test_bad_arguments(arguments: dict[str, object], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        sentences(Studio(ModelRegistry([])), arguments)
+        sentence_map(Studio(ModelRegistry([])), arguments)

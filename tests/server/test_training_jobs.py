@@ -168,7 +168,7 @@ def test_a_start_that_proves_unfit_leaves_nothing(order: Ordered, monkeypatch: p
         assert (Path(order().output) / "run.json").is_file()
         raise InputError("it has no tasks")
 
-    monkeypatch.setattr(ModelFactory, "new", new)
+    monkeypatch.setattr(ModelFactory, "new_model", new)
     trainings = TrainingJobs(run_in_thread)
     trainings.start(order(), pytest.fail).join()
     assert trainings.job is not None

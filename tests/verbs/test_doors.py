@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from regard.training.translation.build import new_model
 from starlette.testclient import TestClient
 
 import regard
@@ -24,6 +23,7 @@ from regard.server.model_registry import ModelRegistry
 from regard.tasks.task_folder import save_fine_tuned
 from regard.text import Tokenizer
 from regard.training.translation.config import TranslatorSection
+from regard.training.translation.trainer import new_model
 from regard.verbs import FUNCTIONS, VERBS, find
 from regard.verbs.base import cli_of, flag_of
 from tests.inference.folders import tiny_gpt

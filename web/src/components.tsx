@@ -44,7 +44,8 @@ interface SelectProps {
 
 export function Select({ label, options, value, name, ariaLabel, empty, class: className, onSelect }: SelectProps) {
   const entries = typeof options === "number" ? Array.from({ length: options }, (_, i) => [String(i), i] as const) : optionEntries(options);
-  const attributes = { ...(name && { name }), ...(ariaLabel && { "aria-label": ariaLabel }) };
+  // The text of the label element would include the options.
+  const attributes = { ...(name && { name }), "aria-label": ariaLabel ?? label };
   return (
     <label {...(className && { class: className })}>
       {label && <span>{label}</span>}

@@ -16,13 +16,6 @@ from regard.wording import duration
 
 __all__ = ["register"]
 
-SCORES = {
-    "words": "tokens",
-    "pairs": "next sentence",
-    "spans": "dropped spans",
-    "forwards": "next token",
-    "backwards": "previous token",
-}
 STATUS_EVERY = 30.0  # seconds, without a terminal
 
 
@@ -73,6 +66,7 @@ def pretrain(
     --nproc-per-node N -m regard pretrain ...
     """
     from regard.device import choose_device
+    from regard.training.events import OBJECTIVES
     from regard.training.pretraining.config import PretrainingConfig
     from regard.training.pretraining.run import pretrain
     from regard.training.run_folder import saved_config
@@ -104,4 +98,4 @@ def pretrain(
         for name, score in result.scores.items():
             accuracy, perplexity = score.get("accuracy"), score.get("perplexity")
             quality = f"perplexity {perplexity:.2f}" if accuracy is None else f"accuracy {100 * accuracy:.1f}%"
-            print(f"{SCORES[name]}: loss {score['loss']:.3f}, {quality}")
+            print(f"{OBJECTIVES[name]}: loss {score['loss']:.3f}, {quality}")

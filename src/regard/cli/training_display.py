@@ -29,6 +29,8 @@ def training_display(every: float) -> Iterator[OnEvent]:
         def on_event(event: Event) -> None:
             nonlocal show_progress, layers
             if isinstance(event, Progress):
+                if show_progress is None and event.done == event.total:
+                    return  # finished at once
                 show_progress = show_progress or stages(progress_bar, {event.stage: event.unit})
                 show_progress(event.stage, event.done, event.total or 0)
                 if event.done == event.total:

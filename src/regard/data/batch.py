@@ -1,4 +1,4 @@
-"""Token ids to a batch a model takes: which texts go together, and their tensors. Knows no tokenizer and no model."""
+"""Token ids to a batch a model takes: which texts go together, and their tensors."""
 
 from __future__ import annotations
 

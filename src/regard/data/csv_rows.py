@@ -1,7 +1,4 @@
-"""Rows of lines with quoted fields: the `csv` module with line numbers and a limit for a field that never ends.
-
-Knows delimiters and quotes. Knows no file and no column.
-"""
+"""Rows of lines with quoted fields: the `csv` module with line numbers and a limit for a field that never ends."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """What a task reads, one object each: a text, a pair, a text with endings to choose from, tagged words, a question.
 
-Knows nothing of files, tokens or models. What is None or empty is not known, as in the input of a prediction.
+What is None or empty is not known, as in the input of a prediction.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,7 +19,10 @@ __all__ = [
     "QuestionExample",
     "TaggedExample",
     "TextExample",
+    "example_key",
     "is_labeled",
+    "leakage_key",
+    "normalize_text",
     "without_label",
 ]
 
@@ -93,3 +97,25 @@ def without_label(example: Example) -> Example:
     if isinstance(example, QuestionExample):
         return replace(example, answers=(), answerable=True)
     return replace(example, tags=None) if isinstance(example, TaggedExample) else replace(example, label=None)
+
+
+def example_key(example: Example) -> Hashable:
+    """What two examples share that ask the same."""
+    if isinstance(example, ImageExample):
+        return example.pixels.shape, example.pixels.tobytes()
+    if isinstance(example, QuestionExample):
+        return normalize_text(example.question), normalize_text(example.context)
+    if isinstance(example, ChoiceExample):
+        return normalize_text(example.text), frozenset(map(normalize_text, example.endings))
+    second = example.text_pair if isinstance(example, TextExample) else None
+    return normalize_text(example.text), None if second is None else normalize_text(second)
+
+
+def leakage_key(example: Example) -> Hashable:
+    """What must not be both learned from and judged on: of a question that is its context, else the whole example."""
+    return normalize_text(example.context) if isinstance(example, QuestionExample) else example_key(example)
+
+
+def normalize_text(text: str) -> str:
+    """Equal for texts that differ in capitals and blanks alone."""
+    return " ".join(text.casefold().split())

@@ -1,8 +1,7 @@
 """Text files as lines: standard input, compressed files, and what to say when one cannot be read.
 
-Knows files and UTF-8. Knows no column, no tensor and no tokenizer.
-A line ends with LF or CR LF and nothing else: U+2028, vertical tabs and lone carriage returns belong to the text.
-A line is held in memory, so its length has a limit, and so has a compressed file that is held as a whole: a few
+A line ends with LF or CR LF and nothing else: U+2028, vertical tabs and lone carriage returns belong to the text. A
+line is held in memory, so its length has a limit, and so has a compressed file that is held as a whole: a few
 kilobytes can unpack to terabytes.
 """
 

@@ -1,6 +1,6 @@
 """How long a line of a text file may be: the default, what a caller allows, and sizes as people write them.
 
-Knows numbers of bytes. Opens no file. What `line_limit` allows holds for the thread that calls it, inside the block.
+Opens no file. What `line_limit` allows holds for the thread that calls it, inside the block.
 """
 
 from __future__ import annotations

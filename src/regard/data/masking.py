@@ -1,6 +1,6 @@
 """Masked language modelling: which tokens are hidden, and what stands in their place.
 
-Knows ids and random numbers; knows no text and no model. Works where the ids are, CPU or GPU, without waiting for it.
+Works where the ids are, CPU or GPU, without waiting for it.
 """
 
 from __future__ import annotations

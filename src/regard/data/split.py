@@ -1,6 +1,6 @@
 """One file to train, develop and test with: which examples go where.
 
-Knows labels and texts, and returns numbers of examples. Reads no file and changes no order.
+Reads no file and changes no order.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
-from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample
-from regard.data.identity import leakage_key
+from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample, leakage_key
 from regard.errors import InputError
 
 __all__ = ["split_examples"]

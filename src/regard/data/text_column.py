@@ -1,7 +1,7 @@
 """The texts of an input, with their line numbers: one a line, or one column of a TSV, CSV or JSON-lines file.
 
-Knows rows and columns; `files` knows how to open and decode. Reads one row at a time, so memory does not grow.
-A line with nothing on it is the text "" in every format: what to do with a blank is for the caller to say.
+Reads one row at a time, so memory does not grow. A line with nothing on it is the text "" in every format: what to do
+with a blank is for the caller to say.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Sentences and their translations: read from two files or one table, and cut so that nothing is on both sides.
-
-Knows lines and columns. Knows no tokenizer and no model.
-"""
+"""Sentences and their translations: read from two files or one table, and cut so that nothing is on both sides."""
 
 from __future__ import annotations
 

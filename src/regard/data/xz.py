@@ -1,7 +1,4 @@
-"""xz files as bytes, unpacked in a bounded amount of memory.
-
-Knows the `lzma` module, whose own reader takes no limit: the header of a file names a dictionary of up to 4 GiB.
-"""
+"""xz files as bytes, unpacked in a bounded amount of memory."""
 
 from __future__ import annotations
 

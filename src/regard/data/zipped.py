@@ -1,7 +1,4 @@
-"""The one text of a .zip archive as bytes.
-
-Knows archives and which of their files are notes. Knows no line and no encoding.
-"""
+"""The one text of a .zip archive as bytes."""
 
 from __future__ import annotations
 

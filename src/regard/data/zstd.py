@@ -1,7 +1,6 @@
 """Zstandard files as bytes, with a cut file told from a whole one.
 
-Knows the `zstandard` package, which is imported at the first such file: only who has one needs it. Its own reader takes
-the end of a cut file for the end of the text, so frames are followed here.
+Its own reader takes the end of a cut file for the end of the text, so frames are followed here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SHA-256 of files: computed in parallel, and remembered between runs by size and modification time.
 
-Knows paths and hashes. Knows nothing of what the files hold. What was computed is kept in the user's cache folder, so
-that a folder of many gigabytes is read once; a cache that cannot be read or written costs time and nothing else.
+What was computed is kept in the user's cache folder, so that a folder of many gigabytes is read once; a cache that
+cannot be read or written costs time and nothing else.
 """
 
 from __future__ import annotations

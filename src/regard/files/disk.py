@@ -1,7 +1,5 @@
 """Writing so that a crash, a full disk or Ctrl-C leaves the old state or the new one, never half of one.
 
-Knows paths, renames and fsync. Knows nothing of tensors, formats or models.
-
 A file is written under a temporary name beside its place and renamed over it. A folder cannot be renamed over another
 without losing what else lies in it, so its new files are gathered in a staging folder; one rename of that folder to
 `.regard-saved` is the moment of commitment, and `settle` moves the files to their places. Whoever reads a folder calls

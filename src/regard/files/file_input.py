@@ -1,7 +1,5 @@
 """Opening the files that a user or a model folder names: regular files only, and bounded reads.
 
-Knows paths, the kinds of files a system has, and sizes. Knows no format and no encoding.
-
 A FIFO blocks whoever opens it, a device may never end and opening one can have effects of its own, so the kind of a
 file is looked at before it is opened, and once more after, for it may have been replaced in between.
 """

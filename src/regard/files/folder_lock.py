@@ -1,7 +1,4 @@
-"""Work that may be cut short and taken up again in a folder: one process at a time, and only with the same settings.
-
-Knows a lock file and how two records of settings differ. Knows nothing of what the work is.
-"""
+"""Work that may be cut short and taken up again in a folder: one process at a time, and only with the same settings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Strict JSON: one object from one file of bounded size, or an error that names the place.
 
-Knows JSON and nothing of what is in it. The file may come from a stranger. A document that Regard writes for itself can
-carry a checksum of its own content, so that a flipped bit in it is found when it is read.
+The file may come from a stranger. A document that Regard writes for itself can carry a checksum of its own content,
+so that a flipped bit in it is found when it is read.
 """
 
 from __future__ import annotations

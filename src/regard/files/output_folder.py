@@ -1,7 +1,6 @@
 """The manifest of an output folder: which of the files in it Regard wrote, so that no other is replaced or removed.
 
-Knows paths, `regard.json`, and the list of checksums that a model's folder has of its own. Knows nothing of what a run
-is. The manifest is written before the first file that it lists, so it holds after a kill at any moment.
+The manifest is written before the first file that it lists, so it holds after a kill at any moment.
 
 An entry is a path relative to the folder, with / between its parts, of which each may hold * for any characters:
 

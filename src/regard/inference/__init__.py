@@ -1,7 +1,6 @@
-"""What a language model says of a text: words for its blanks, whether a text follows another, how it is surprised.
+"""Inference: masked and causal language models, next-sentence prediction, embedding, generation and translation.
 
-Knows loaded models and their tokenizers; knows no file but the one whose perplexity is asked, and nothing of the
-command line. Reading order: ready, marks, blanks, follow, perplexity.
+Reading order: windows, masked_lm, causal_lm, perplexity, line_scores, benchmark, then the packages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The files of four benchmarks as items: LAMBADA, HellaSwag, PIQA and Winogrande.
+"""Readers for four benchmarks (LAMBADA, HellaSwag, PIQA, Winogrande), and the figures that the lectures report.
 
-Knows their formats and how each turns into a context with its endings. Knows no model. A benchmark is held whole: the
-largest has some ten thousand items.
+Each item is a context with its endings. A benchmark is held in memory: the largest has about ten thousand items. The
+lectures' figures are perplexities for LAMBADA and percentages for the others; the lectures do not say whether these are
+normalised by the length of the endings.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ BLANK = "_"
 
 
 class Ending(NamedTuple):
-    """How likely is `ending` behind `context`? The blank between them is the ending's."""
+    """A context and a possible ending; the space between them belongs to the ending."""
 
     context: str
     ending: str
 
     @property
     def bytes(self) -> int:
-        """Of the ending, the blanks around it apart."""
+        """Bytes of the ending without surrounding white space."""
         return len(self.ending.strip().encode("utf-8", "surrogatepass"))
 
 
 @dataclass(frozen=True)
 class BenchmarkItem:
-    """`label` is the place of the right candidate; a word that is to be told is the only one. `where` is for errors."""
+    """`label` is the index of the right ending; a word to predict is the only one. `where` names the line in errors."""
 
     candidates: tuple[Ending, ...]
     label: int
@@ -47,7 +48,7 @@ class BenchmarkItem:
 
 @dataclass(frozen=True)
 class _Unlabelled:
-    """An item as its file has it: `label` is None where another file has it."""
+    """An item of a file; `label` is None if the labels are in another file."""
 
     candidates: tuple[Ending, ...]
     label: int | None
@@ -61,7 +62,7 @@ class BenchmarkTask:
     read: Callable[[Path], Iterator[_Unlabelled]]
     first: int = 0
     normalised: bool = False
-    word: bool = False  # one word is to be told, and nothing to be chosen
+    word: bool = False  # one word is to be predicted; there is nothing to choose from
 
 
 def read_items(task: str, data: Path, *, labels: Path | None = None, limit: int | None = None) -> list[BenchmarkItem]:
@@ -74,7 +75,7 @@ def read_items(task: str, data: Path, *, labels: Path | None = None, limit: int 
     if limit is not None and limit < 1:
         raise InputError(f"limit is {limit}; expected how many examples to take, at least 1")
     if kind.word and labels is not None:
-        raise InputError(f"{task} needs no labels: the last word of each line is what is to be told; leave them out")
+        raise InputError(f"{task} needs no labels: the last word of each line is to be predicted; leave them out")
     found = list(kind.read(data))
     if labels is None:
         places = [item.label for item in found]
@@ -101,7 +102,7 @@ def _labels(path: Path, sizes: list[int], first: int, data: str) -> Iterator[int
 
 
 def _place(value: object, size: int, first: int, where: str) -> int:
-    """The place of the right candidate from 0, of a label that counts from `first`."""
+    """The index of the right ending from 0, for labels that count from `first`."""
     text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if not is_count(text) or not first <= int(text) < first + size:
         came = repr(value) if isinstance(value, str | int | float) else kind_of(value)
@@ -110,7 +111,7 @@ def _place(value: object, size: int, first: int, where: str) -> int:
 
 
 def _lambada(path: Path) -> Iterator[_Unlabelled]:
-    """A passage a line, or JSON lines with `text`: its last word is to be told."""
+    """One passage per line, or JSON lines with `text`; the last word is to be predicted."""
     name, lines = display_name(path), read_lines(path)
     if looks_like_json(path, lines):
         texts = [(number, string_at(record, "text", f"{name} line {number}")) for number, record in _records(path)]
@@ -121,7 +122,7 @@ def _lambada(path: Path) -> Iterator[_Unlabelled]:
         context, word = [*text.rsplit(maxsplit=1), "", ""][:2]
         if not word:
             raise InputError(
-                f"{name} line {number}: expected a passage of two words or more, the last one to be told, "
+                f"{name} line {number}: expected a passage of two or more words, the last one to be predicted, "
                 f"got {text[:40]!r}"
             )
         yield _Unlabelled((Ending(context, f" {word}"),), 0, f"{name} line {number}")

@@ -18,7 +18,7 @@ from regard.errors import InputError
 from regard.inference.masked_lm import BATCH_TOKENS
 from regard.inference.windows import windows
 from regard.models import Gpt
-from regard.models.family import describe_model
+from regard.models.family import can, describe_model
 from regard.nn import Packed
 from regard.text import Tokenizer
 
@@ -59,7 +59,7 @@ class CausalScorer:
     @classmethod
     def of(cls, model: nn.Module, tokenizer: Tokenizer | None, *, doing: str) -> CausalScorer:
         """InputError for other families; `doing` is the subject of the message: "a benchmark"."""
-        if not isinstance(model, Gpt):
+        if not can(model, "causal-lm"):
             raise InputError(
                 f"{doing} needs a model that predicts the next token, and this is {describe_model(model)} model; "
                 "use a GPT-2, or a model trained by `regard pretrain gpt`"

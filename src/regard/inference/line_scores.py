@@ -22,7 +22,7 @@ from regard.events import Progress, TextPiece
 from regard.inference.causal_lm import CausalScorer, ScoredIds
 from regard.inference.masked_lm import MaskedLM, pseudo_nll
 from regard.inference.windows import split_special_tokens
-from regard.models import Bert
+from regard.models.family import can
 from regard.nn.evaluation import evaluation_mode
 from regard.render.result import Result, Table
 from regard.text import Tokenizer
@@ -115,7 +115,7 @@ def scoring_events(
         yield Progress(stage="scoring", done=len(scores), unit="lines")
     return LineScores(
         model=name,
-        kind="pseudo-log-likelihood" if isinstance(model, Bert) else "log-probability",
+        kind="pseudo-log-likelihood" if can(model, "text-encoder") else "log-probability",
         log_probability=sum(score.log_probability for score in scores),
         tokens=sum(score.tokens for score in scores),
         lines=scores,
@@ -127,7 +127,7 @@ def score_lines(
 ) -> Iterator[LineScore]:
     """Score each line by itself, in order; memory does not grow with their number. The end of a line is not scored."""
     score: Callable[[Sequence[str]], list[Score]]
-    if isinstance(model, Bert):
+    if can(model, "text-encoder"):
         score = partial(_score_masked, MaskedLM.from_model(model, tokenizer, purpose="pseudo-log-likelihood"))
     else:
         score = partial(_score_causal, CausalScorer.of(model, tokenizer, doing="scoring"))

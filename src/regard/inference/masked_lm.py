@@ -1,9 +1,8 @@
-"""Words for the blanks of a text: each blank by itself, and all of them together.
+"""Masked language models: fill in the blanks of a text, and pseudo-likelihoods.
 
-Probabilities are over the full vocabulary, whatever is listed of it. Knows nothing of the command line.
-
-By itself a blank is judged while all others are masked. Together they are filled from left to right, each seeing the
-words before it and masks behind it; the probability of an assignment is the product of those steps.
+A blank by itself is scored while all others are masked. Together, blanks are filled from left to right, each given the
+words before it and masks after it; the probability of an assignment is the product of the steps. Probabilities are
+over the full vocabulary.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ __all__ = [
 
 # An underscore that touches a letter, a digit or a further underscore belongs to a word: snake_case, __init__.
 BLANK_PATTERN = r"(?<!\w)_+(?!\w)|\[MASK\]"
-ENUMERATED = 256  # so many beginnings of an assignment are all followed
+ENUMERATED = 256  # maximum number of partial assignments that are all extended
 LINE = 60  # characters; a longer text is not repeated in the table of assignments
-BEAM = 20  # where there are more, so many of the likeliest
+BEAM = 20  # if there are more, the number of likeliest ones to extend
 
 
 # Tokens per batch: each masked position gets one row as wide as the vocabulary.
@@ -116,7 +115,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Assignment:
-    """A token for every blank, and the text with them in place."""
+    """A token for every blank, and the text with them in position."""
 
     tokens: list[str]
     ids: list[int]
@@ -160,64 +159,64 @@ def fill_blanks(
     top: int = 10,
     targets: Sequence[str] | None = None,
 ) -> FillResult:
-    """The likeliest `top` tokens for the blanks of a text, which `_` or `[MASK]` marks, or the given `targets` alone.
+    """The likeliest `top` tokens for the blanks of a text, marked by `_` or `[MASK]`, or the given `targets` only.
 
-    Of targets all are listed, and at least as many assignments.
+    All targets are listed, and at least as many assignments.
     """
     if top < 1:
         raise InputError(f"top is {top}; expected the number of candidates to list, at least 1")
     if targets is not None and not targets:
         raise InputError("targets is empty; give at least one word, or None for the whole vocabulary")
-    asked = MaskedLM.from_model(model, tokenizer, purpose="filling in blanks")
-    marked = find_blanks(text, asked.tokenizer, asked.mask_id)
-    if len(marked.ids) > asked.max_length:
+    masked_lm = MaskedLM.from_model(model, tokenizer, purpose="filling in blanks")
+    marked = find_blanks(text, masked_lm.tokenizer, masked_lm.mask_id)
+    if len(marked.ids) > masked_lm.max_length:
         raise InputError(
-            f"the text has {len(marked.ids)} tokens, special ones included, and this model reads {asked.max_length}; "
-            f"shorten it by {len(marked.ids) - asked.max_length}"
+            f"the text has {len(marked.ids)} tokens with special ones, and the model reads {masked_lm.max_length}; "
+            f"shorten it by {len(marked.ids) - masked_lm.max_length}"
         )
-    choices = _choices(asked, marked, targets)
+    choices = _choices(masked_lm, marked, targets)
     listed = top if targets is None else max(top, len(targets))
     with evaluation_mode(model):
-        alone = _scores(asked, [marked.ids], [(0, place) for place in marked.positions])
-        masks = [_ranked(asked.tokenizer, row[ids], ids, listed) for row, ids in zip(alone, choices, strict=True)]
-        joint, exact = _search(asked, marked, choices, alone[:1], listed)
+        alone = _scores(masked_lm, [marked.ids], [(0, position) for position in marked.positions])
+        masks = [_ranked(masked_lm.tokenizer, row[ids], ids, listed) for row, ids in zip(alone, choices, strict=True)]
+        joint, exact = _search(masked_lm, marked, choices, alone[:1], listed)
     return FillResult(text=text, masks=masks, joint=joint, exact=exact)
 
 
-def _choices(asked: MaskedLM, marked: TextWithBlanks, targets: Sequence[str] | None) -> list[Tensor]:
-    """The ids that may fill each blank: all that have a token (an output layer may be padded), or the targets'."""
-    count, device = len(asked.head.bias), asked.head.bias.device
+def _choices(masked_lm: MaskedLM, marked: TextWithBlanks, targets: Sequence[str] | None) -> list[Tensor]:
+    """The ids that may fill each blank: those with a token (an output layer may be padded), or the targets."""
+    count, device = len(masked_lm.head.bias), masked_lm.head.bias.device
     if targets is None:
-        known = torch.tensor([number for number in asked.tokenizer.vocabulary.values() if number < count])
+        known = torch.tensor([number for number in masked_lm.tokenizer.vocabulary.values() if number < count])
         return [known.to(device)] * len(marked.spans)
     spaces = [marked.after_space(blank) for blank in range(len(marked.spans))]
-    found = {space: target_ids(targets, asked.tokenizer, after_space=space) for space in set(spaces)}
+    found = {space: target_ids(targets, masked_lm.tokenizer, after_space=space) for space in set(spaces)}
     return [torch.tensor(found[space], device=device) for space in spaces]
 
 
-def _scores(asked: MaskedLM, rows: Sequence[Sequence[int]], places: Sequence[tuple[int, int]]) -> Tensor:
+def _scores(masked_lm: MaskedLM, rows: Sequence[Sequence[int]], positions: Sequence[tuple[int, int]]) -> Tensor:
     """Log-probabilities (n, V); float64, so that products of many keep their order."""
-    return asked.logits(rows, places).log_softmax(-1).double()
+    return masked_lm.logits(rows, positions).log_softmax(-1).double()
 
 
 def _ranked(tokenizer: Tokenizer, scores: Tensor, ids: Tensor, listed: int) -> list[Candidate]:
     best = scores.topk(min(listed, len(ids)))
-    numbers = ids[best.indices].tolist()
+    token_ids = ids[best.indices].tolist()
     values = best.values.exp().tolist()
-    return [Candidate(tokenizer.token(n), n, value) for n, value in zip(numbers, values, strict=True)]
+    return [Candidate(tokenizer.token(n), n, value) for n, value in zip(token_ids, values, strict=True)]
 
 
 def _search(
-    asked: MaskedLM, marked: TextWithBlanks, choices: list[Tensor], first: Tensor, listed: int
+    masked_lm: MaskedLM, marked: TextWithBlanks, choices: list[Tensor], first: Tensor, listed: int
 ) -> tuple[list[Assignment], bool]:
-    """The best assignments, and whether they certainly are: an assignment is never likelier than its beginning."""
+    """The best assignments, and whether they are exact: an assignment is never likelier than its prefix."""
     small = math.prod(len(ids) for ids in choices[:-1]) <= ENUMERATED
     width = ENUMERATED if small else max(BEAM, listed)
     chosen: list[list[int]] = [[]]
     totals = first.new_zeros(1)
     dropped = -math.inf
     for blank, ids in enumerate(choices):
-        steps = first[:, ids] if blank == 0 else _next_scores(asked, marked, chosen, ids)
+        steps = first[:, ids] if blank == 0 else _next_scores(masked_lm, marked, chosen, ids)
         scores = (totals[:, None] + steps).flatten()
         last = blank == len(choices) - 1
         keep = min(listed if last else width, len(scores))
@@ -225,34 +224,34 @@ def _search(
         if not last and len(scores) > keep:
             dropped = max(dropped, float(best.values[keep]))
         totals = best.values[:keep]
-        numbers = ids.tolist()
-        chosen = [[*chosen[at // len(ids)], numbers[at % len(ids)]] for at in best.indices[:keep].tolist()]
-    spelled = asked.tokenizer
+        token_ids = ids.tolist()
+        chosen = [[*chosen[at // len(ids)], token_ids[at % len(ids)]] for at in best.indices[:keep].tolist()]
+    spelled = masked_lm.tokenizer
     joint = [
-        Assignment([spelled.token(n) for n in numbers], numbers, marked.fill(spelled, numbers), value)
-        for numbers, value in zip(chosen, totals.exp().tolist(), strict=True)
+        Assignment([spelled.token(n) for n in token_ids], token_ids, marked.fill(spelled, token_ids), value)
+        for token_ids, value in zip(chosen, totals.exp().tolist(), strict=True)
     ]
     return joint, dropped <= float(totals[-1])
 
 
-def _next_scores(asked: MaskedLM, marked: TextWithBlanks, chosen: list[list[int]], ids: Tensor) -> Tensor:
-    """The scores (n, ids) of the first blank behind each of the beginnings `chosen`."""
-    place = marked.positions[len(chosen[0])]
+def _next_scores(masked_lm: MaskedLM, marked: TextWithBlanks, chosen: list[list[int]], ids: Tensor) -> Tensor:
+    """The scores (n, ids) of the first open blank after each of the partial assignments `chosen`."""
+    position = marked.positions[len(chosen[0])]
     rows = []
-    for numbers in chosen:
+    for token_ids in chosen:
         row = list(marked.ids)
-        for at, number in zip(marked.positions, numbers, strict=False):  # the rest stays masked
+        for at, number in zip(marked.positions, token_ids, strict=False):  # the rest stays masked
             row[at] = number
         rows.append(row)
     found = []
-    for group in in_groups(rows, asked.batch_tokens // len(marked.ids)):
-        found.append(_scores(asked, group, [(row, place) for row in range(len(group))])[:, ids])
+    for group in in_groups(rows, masked_lm.batch_tokens // len(marked.ids)):
+        found.append(_scores(masked_lm, group, [(row, position) for row in range(len(group))])[:, ids])
     return torch.cat(found)
 
 
 @dataclass(frozen=True)
 class TextWithBlanks:
-    """A text, the characters [start, end) of each blank, its tokens with a mask at each blank, and those places."""
+    """A text, the characters [start, end) of each blank, its ids with a mask at each blank, and the mask positions."""
 
     text: str
     spans: list[tuple[int, int]]
@@ -260,12 +259,12 @@ class TextWithBlanks:
     positions: list[int]
 
     def after_space(self, blank: int) -> bool:
-        """Whether white space stands before a blank; byte-level tokens hold that space."""
+        """Whether white space precedes a blank; byte-level tokens include that space."""
         start = self.spans[blank][0]
         return self.text[start - 1 : start].isspace()
 
     def fill(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-        """The text with a token in place of each blank; pieces such as "##ing" join the word before them."""
+        """The text with a token in position of each blank; pieces such as "##ing" join the word before them."""
         written, end = "", 0
         for (start, stop), number in zip(self.spans, ids, strict=True):
             written += self.text[end:start]
@@ -289,17 +288,17 @@ def find_blanks(text: str, tokenizer: Tokenizer, mask: int) -> TextWithBlanks:
             "'In winter the fields are _ with snow.'"
         )
     ids = tokenizer.encode(marks.sub(lambda _: token, text)).ids
-    places = [place for place, number in enumerate(ids) if number == mask]
-    if len(places) != len(spans):
+    positions = [position for position, number in enumerate(ids) if number == mask]
+    if len(positions) != len(spans):
         raise InputError(
-            f"this tokenizer reads {len(spans)} blanks as {len(places)} mask tokens; "
+            f"this tokenizer reads {len(spans)} blanks as {len(positions)} mask tokens; "
             f"its files should list {token!r} among the special tokens"
         )
-    return TextWithBlanks(text, spans, ids, places)
+    return TextWithBlanks(text, spans, ids, positions)
 
 
 def target_ids(targets: Sequence[str], tokenizer: Tokenizer, *, after_space: bool) -> list[int]:
-    """The id of each word as it stands in a blank, once each; words that are not one token are refused together."""
+    """The id of each word in a blank, without duplicates; InputError for words that are not one token."""
     found: dict[int, None] = {}
     refused = []
     for target in targets:
@@ -319,7 +318,7 @@ def target_ids(targets: Sequence[str], tokenizer: Tokenizer, *, after_space: boo
 
 
 def _spelled(tokenizer: Tokenizer, number: int) -> tuple[str, bool]:
-    """A token as text, and whether it joins what stands before it: seen by writing it behind another word."""
+    """A token as text, and whether it joins the preceding word, found by decoding it after another word."""
     before = tokenizer.encode("a", special=False).ids
     both = tokenizer.decode([*before, number], special=True)
     rest = both.removeprefix(tokenizer.decode(before, special=True))

@@ -9,8 +9,7 @@ from torch import nn
 from regard.checkpoints.loaded_model import require_tokenizer
 from regard.data.batch import collate
 from regard.errors import InputError
-from regard.models import Bert
-from regard.models.family import family_name
+from regard.models.family import can, family_name
 from regard.nn.evaluation import evaluation_mode
 from regard.render.result import Result
 from regard.text import Tokenizer
@@ -31,7 +30,7 @@ class NextSentence(Result):
 def predict_next_sentence(model: nn.Module, tokenizer: Tokenizer | None, first: str, second: str) -> NextSentence:
     """How likely `second` follows `first`. If the pair is too long, the longer text is truncated first."""
     tokens = require_tokenizer(model, tokenizer)
-    if not isinstance(model, Bert) or model.pooler is None or model.next is None:
+    if not can(model, "next-sentence"):
         raise InputError(
             "next-sentence prediction needs a BERT with its pooler and next-sentence head, and this "
             f"{family_name(model)} model has none; use a pretrained one, such as google-bert/bert-base-uncased"

@@ -22,8 +22,7 @@ from regard.events import Progress, drain
 from regard.inference.causal_lm import CausalScorer
 from regard.inference.masked_lm import BATCH_TOKENS, MaskedLM, pseudo_nll
 from regard.inference.windows import split_special_tokens
-from regard.models import Bert, Gpt
-from regard.models.family import describe_model
+from regard.models.family import can, describe_model
 from regard.nn.evaluation import evaluation_mode
 from regard.render.result import Result
 from regard.text import Tokenizer
@@ -121,12 +120,12 @@ def perplexity_events(
     windows of a causal model (default: half a window); from the second window on, a token is predicted from at least
     `max_length - stride + 1` tokens.
     """
-    if isinstance(model, Gpt):
+    if can(model, "causal-lm"):
         if sample is not None:
             raise InputError("sample is for masked models; a causal model scores whole windows at once: leave it out")
         scorer = CausalScorer.of(model, tokenizer, doing="perplexity")
         return (yield from _causal(scorer, text, stride, max_length, name))
-    if not isinstance(model, Bert):
+    if not can(model, "text-encoder"):
         raise InputError(
             f"perplexity needs a model that predicts words, and this is {describe_model(model)} model; "
             "use a GPT-2, or a BERT, DistilBERT or RoBERTa with its masked-LM head"

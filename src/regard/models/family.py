@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 from regard.errors import check_choice
 
@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 Capability = Literal[
+    "text-encoder",  # a Transformer that reads text in both directions
     "masked-lm",  # predicts masked tokens
     "next-sentence",  # predicts whether two sentences follow each other
     "causal-lm",  # reads from left to right and predicts the next token
@@ -176,8 +177,8 @@ def describe_model(model: object) -> str:
     return describe_family(family_name(model))
 
 
-def can(model: object, capability: Capability) -> bool:
-    """Whether a model has a capability, with the heads that it needs."""
+def can(model: object, capability: Capability) -> TypeGuard[Any]:
+    """Whether a model has a capability, with the heads that it needs. A type checker then allows all attributes."""
     family = family_of(model)
     if family is None or not family.can(capability):
         return False

@@ -1,4 +1,4 @@
-"""What a decoder remembers between steps: the keys and values of each layer.
+"""The keys and values that a decoder keeps between steps, for each layer.
 
 A cache belongs to a call, never to a module, so one model can decode many texts at once.
 """
@@ -16,14 +16,14 @@ from regard.nn.masks import Padded
 
 __all__ = ["DecoderState", "KVCache", "LayerCache", "StackCache"]
 
-LEAST = 64  # places of a store
+MIN_CAPACITY = 64  # positions
 
 
 class KVCache:
-    """The keys and values (B, H, S, D) that one attention has seen.
+    """The keys and values (B, H, S, D) of one attention.
 
-    From the second time on they lie in a store with room behind them, so a step writes its own place and copies nothing
-    that came before. Where gradients are wanted there is no store, for autograd needs what it has seen unchanged.
+    From the second call on, the tensors have spare capacity, so a step writes its own position and copies nothing.
+    With gradients they are concatenated instead, since autograd needs its inputs unchanged.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class KVCache:
         return None if self._stored is None else self._stored[1][:, :, : self.length]
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Append what came in this step and return all there is."""
+        """Append the keys and values of this step and return all of them."""
         before, self.length = self.length, self.length + key.shape[2]
         if self._stored is None:
             self._stored = key, value
@@ -53,19 +53,25 @@ class KVCache:
             )
             return self._stored  # type: ignore[return-value]
         if stored.shape[2] < self.length:
-            self._stored = _roomy(self._stored[0], before, self.length), _roomy(self._stored[1], before, self.length)
+            self._stored = (
+                _with_capacity(self._stored[0], before, self.length),
+                _with_capacity(self._stored[1], before, self.length),
+            )
         keys, values = self._stored  # `narrow` takes half the time of a slice
         keys.narrow(2, before, key.shape[2]).copy_(key)
         values.narrow(2, before, key.shape[2]).copy_(value)
         return keys.narrow(2, 0, self.length), values.narrow(2, 0, self.length)
 
     def reorder(self, index: Tensor) -> None:
-        """Row i becomes row index[i]; only what is used is copied."""
+        """Row i becomes row index[i]; only the used positions are copied."""
         if self._stored is not None:
-            self._stored = _moved(self._stored[0], self.length, index), _moved(self._stored[1], self.length, index)
+            self._stored = (
+                _reordered(self._stored[0], self.length, index),
+                _reordered(self._stored[1], self.length, index),
+            )
 
 
-def _moved(stored: Tensor, used: int, index: Tensor) -> Tensor:
+def _reordered(stored: Tensor, used: int, index: Tensor) -> Tensor:
     if stored.shape[2] == used or stored.requires_grad:
         return stored[index]
     moved = stored.new_empty(len(index), *stored.shape[1:])
@@ -73,16 +79,16 @@ def _moved(stored: Tensor, used: int, index: Tensor) -> Tensor:
     return moved
 
 
-def _roomy(stored: Tensor, used: int, needed: int) -> Tensor:
-    """A copy of what is used, with room for as much again."""
+def _with_capacity(stored: Tensor, used: int, needed: int) -> Tensor:
+    """A copy of the used positions with twice the capacity."""
     batch, heads, _, width = stored.shape
-    room = stored.new_empty(batch, heads, max(2 * needed, LEAST), width)
+    room = stored.new_empty(batch, heads, max(2 * needed, MIN_CAPACITY), width)
     room[:, :, :used] = stored[:, :, :used]
     return room
 
 
 class LayerCache:
-    """One layer's share: self-attention grows, cross-attention is filled once per source."""
+    """The caches of one layer: self-attention grows, cross-attention is filled once per source."""
 
     def __init__(self) -> None:
         self.self_attention = KVCache()
@@ -90,7 +96,7 @@ class LayerCache:
 
 
 class StackCache:
-    """The cache of a whole stack, and how many tokens it has seen."""
+    """The caches of a whole stack."""
 
     def __init__(self, depth: int) -> None:
         self.layers = [LayerCache() for _ in range(depth)]
@@ -100,7 +106,7 @@ class StackCache:
         return self.layers[0].self_attention.length
 
     def reorder(self, index: Tensor, sources: Tensor | None = None) -> None:
-        """Row i continues what row index[i] began: beam search's move. `sources` moves the rows of what was read."""
+        """Row i continues row index[i], as in beam search; `sources` reorders the rows of the cross-attention."""
         for layer in self.layers:
             layer.self_attention.reorder(index)
             if sources is not None:
@@ -109,7 +115,7 @@ class StackCache:
 
 @dataclass(eq=False)
 class DecoderState:
-    """Where a decoding stands: what was said, and the source it is said about, if there is one.
+    """The state of a decoding: the cached tokens and, for an encoder-decoder, the encoded source.
 
     `keep` (B, S) marks the cached places that hold a token and `lengths` (B,) counts them: prompts of different lengths
     are padded on the right, and the next token of each row follows its own last one. `full`: it is known that every
@@ -126,7 +132,7 @@ class DecoderState:
 
     @property
     def layout(self) -> Padded:
-        """Of all that is cached."""
+        """The layout of all cached tokens."""
         return Padded() if self.is_full else Padded(self.mask)
 
     @property
@@ -140,7 +146,7 @@ class DecoderState:
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), count)], dim=1)
 
     def reorder(self, index: Tensor) -> None:
-        """Row i continues what row index[i] began."""
+        """Row i continues row index[i]."""
         self.mask = self.mask[index]
         sources = None
         if self.memory is not None:
@@ -151,7 +157,7 @@ class DecoderState:
         self.cache.reorder(index, sources)
 
     def expand_memory(self) -> None:
-        """Give each row a memory of its own."""
+        """Give each row its own copy of the memory."""
         if self.rows_per_source > 1:
             assert self.memory is not None
             sources = torch.arange(len(self.memory), device=self.memory.device).repeat_interleave(self.rows_per_source)
@@ -168,7 +174,7 @@ class DecoderState:
 
 
 def _shared(sources: Sequence[int]) -> tuple[int, list[int]]:
-    """How many neighbours share a source, if that is one number for all, and the source of each such group."""
+    """How many neighboring rows share a source, if that number is the same for all, and the source of each group."""
     groups = [(source, sum(1 for _ in rows)) for source, rows in groupby(sources)]
     sizes = {size for _, size in groups}
     if len(sizes) != 1:

@@ -1,4 +1,4 @@
-"""How weights begin before they are trained."""
+"""Weight initialization."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["normal_init", "scaled_init"]
 
 
 def normal_init(model: nn.Module, std: float = 0.02) -> None:
-    """BERT's and GPT-2's start: normal weights, zero biases, norms at one."""
+    """The initialization of BERT and GPT-2: normal weights, zero biases."""
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, nn.Linear | nn.Conv2d | nn.Embedding):
@@ -21,10 +21,9 @@ def normal_init(model: nn.Module, std: float = 0.02) -> None:
 
 
 def scaled_init(layers: nn.ModuleList, std: float = 0.02) -> None:
-    """Each layer adds twice to what passes through: begin with so little that the sum of all keeps its size.
+    """Scale the residual projections by 1/sqrt(2 * layers), as GPT-2 does, so that the residual sum keeps its size.
 
-    GPT-2 starts so. A BERT, whose norms come after the sums, then learns from the first steps on, where it would
-    otherwise stand still for hundreds.
+    A post-norm BERT then learns from the first steps instead of stalling for hundreds.
     """
     with torch.no_grad():
         for name, parameter in layers.named_parameters():

@@ -1,8 +1,7 @@
-"""Looking inside: `with record(model) as tape` keeps what the model's attentions and layers see in this thread.
+"""`with record(model) as tape` records attention and hidden states of a model in this thread.
 
-The fast kernels stay in use. The tape holds queries and keys, which exist anyway, and rebuilds a map when it is asked
-for, so a recorded forward gives the same numbers as any other. Only an `edit`, which changes maps, needs the explicit
-path. Other threads are not recorded and not slowed down. Knows nothing of text.
+The fast kernels stay in use: the tape keeps queries and keys and rebuilds a map on request, so a recorded forward pass
+computes the same results. Only an `edit`, which changes maps, needs the explicit path. Other threads are not recorded.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ _here = _Here()
 
 
 def is_recording() -> bool:
-    """Whether this thread records."""
+    """Whether this thread is recording."""
     return bool(_here.tapes)
 
 
 def record_attention(
     module: Attention, query: Tensor, key: Tensor, queries: Packed | None, keys: Layout, bias: Tensor | None
 ) -> AppliedEdits | None:
-    """Called by every attention; keeps a reading where this thread records, and returns the edit to apply, if any."""
+    """Called by every attention: records the call and returns the edits to apply, if any."""
     if torch.compiler.is_compiling() or not _here.tapes:
         return None
     found = [(tape, site) for tape in _here.tapes if (site := tape.sites.get(module)) is not None]
@@ -84,7 +83,7 @@ def record(model: nn.Module, *, edit: Edit | None = None) -> Iterator[Tape]:
 
 @dataclass(frozen=True)
 class HeadAblation:
-    """The edit that `ablate_heads` makes; `check` finds heads that a model does not have."""
+    """An edit that zeroes heads; `check` refuses heads that the model does not have."""
 
     heads: frozenset[tuple[int, int]]
     kind: str
@@ -104,14 +103,14 @@ class HeadAblation:
             if layer not in heads or not 0 <= head < heads[layer]:
                 has = f"layers 0 to {max(heads)}, each of {heads[0]} heads from 0" if heads else "none"
                 where = f"{self.kind} attention" + (f" of the {self.part}" if self.part else "")
-                raise ValueError(f"no head {head} in layer {layer} to knock out: of {where} the model has {has}")
+                raise ValueError(f"no head {head} in layer {layer} to ablate: of {where} the model has {has}")
 
     def _concerns(self, site: Site) -> bool:
         return site.kind == self.kind and self.part in (None, site.part)
 
 
 def ablate_heads(heads: Collection[tuple[int, int]], *, kind: str = "self", part: str | None = None) -> HeadAblation:
-    """An edit that silences heads, given as (layer, head) from 0: their weights, and so what they add, become zero."""
+    """An edit that zeroes the attention weights of heads, given as (layer, head) from 0."""
     for pair in heads:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise ValueError(f"heads are pairs (layer, head) in a list, such as [(3, 1)]; got {pair!r} in {heads!r}")
@@ -145,7 +144,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def _uncompiled(model: nn.Module) -> Iterator[None]:
-    """Let threads that record run what was compiled as it was written."""
+    """Run compiled modules uncompiled in recording threads."""
     wrapped: list[tuple[nn.Module, str]] = []
     with _lock:
         for module in model.modules():
@@ -164,7 +163,7 @@ def _uncompiled(model: nn.Module) -> Iterator[None]:
 
 
 class _Detour:
-    """A compiled call that takes the plain way in threads that record; counts who needs it."""
+    """A compiled call that runs uncompiled in recording threads; counts its users."""
 
     def __init__(self, compiled: Any, plain: Any) -> None:
         self.compiled, self.plain, self.users = compiled, plain, 0

@@ -1,6 +1,6 @@
-"""What was seen while a model was recorded: `Tape`, and the readings it is made of.
+"""`Tape`: the recorded attention calls and hidden states of a model.
 
-A reading holds queries and keys, which exist anyway; a map is rebuilt from them when it is asked for.
+A call keeps queries and keys; its attention map is rebuilt from them on request.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class AttentionCall:
 
 @dataclass(eq=False)
 class Tape:
-    """What was seen. One `with` records one run: a forward, or a decoding whose steps are joined along the queries."""
+    """The recording of one run: a forward pass, or a decoding, whose steps are joined along the queries."""
 
     sites: dict[Attention, Site]
     parts: dict[nn.Module, str]
@@ -118,7 +118,7 @@ class Tape:
         return [torch.cat([r.vectors("query") for r in self.calls[s]], dim=2) for s in self._chosen(kind, part)]
 
     def keys(self, kind: str | None = None, part: str | None = None) -> list[Tensor]:
-        """The keys (B, H, S, D), one tensor a layer, as the last step saw them."""
+        """The keys (B, H, S, D) of the last step, one tensor a layer."""
         return [self.calls[s][-1].vectors("key") for s in self._chosen(kind, part)]
 
     def hidden(self, part: str | None = None) -> list[Tensor]:

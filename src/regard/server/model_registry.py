@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from regard.errors import InputError, RegardError, suggest
 from regard.files.json_files import read_json
 from regard.known import builtin_folder, builtin_names
+from regard.models.family import can, families
 from regard.server.request_queue import acquire, interruptible
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["LOADER_NAME", "ModelEntry", "ModelKind", "ModelRegistry", "infer_kind"]
 
 LOADER_NAME = "regard-models"  # name of the loading thread
-GENERATORS = ("gpt2", "t5")  # values of model_type
 
 ModelKind = Literal["reader", "writer", "translator", "tuned", "unknown"]
 T = TypeVar("T")
@@ -53,9 +53,8 @@ class ModelEntry:
         """Whether the model reads images; known once it is loaded."""
         if self.loaded is None:
             return False
-        from regard.models import Vit
 
-        return isinstance(self.loaded.model, Vit)
+        return can(self.loaded.model, "image")
 
     def set_loaded(self, loaded: LoadedModel) -> None:
         """Store the loaded model. From now on requests need only memory, whatever happens to the folder."""
@@ -171,19 +170,19 @@ def infer_kind(name: str, loaded: LoadedModel | None = None) -> ModelKind:
     if (folder / "translate.json").is_file():
         return "translator"
     try:
-        family = read_json(folder / "config.json")["model_type"]
+        model_type = read_json(folder / "config.json")["model_type"]
     except (InputError, KeyError):
         return "unknown" if loaded is None else _kind_of_loaded(loaded)
-    return "writer" if family in GENERATORS else "reader"
+    family = families().get(str(model_type).removeprefix("regard-"))
+    return "writer" if family is not None and family.can("text-generation") else "reader"
 
 
 def _kind_of_loaded(loaded: LoadedModel) -> ModelKind:
     from regard.inference.translation.subwords import Subwords
-    from regard.models import T5, Gpt
 
     if isinstance(loaded.tokenizer, Subwords):
         return "translator"
-    return "writer" if isinstance(loaded.model, Gpt | T5) else "reader"
+    return "writer" if can(loaded.model, "text-generation") else "reader"
 
 
 def _load(name: str) -> LoadedModel:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from regard.known import DEFAULT_MODEL
 from regard.server import (
     routes_attention,
-    routes_embeddings,
-    routes_figure,
     routes_generation,
     routes_reasons,
     routes_tasks,
@@ -20,6 +18,9 @@ from regard.server.verbs import answer
 
 __all__ = ["ACTIONS", "ROUTES", "STREAMS"]
 
+MAX_ROWS = 300_000  # all lines that a client can send
+MAX_FEATURES = 500  # texts: each is embedded with and without a mask
+
 
 def compare(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `a`, `b` for two sentences, `model`, and `other` for a second model."""
@@ -29,19 +30,52 @@ def compare(studio: Studio, arguments: Arguments) -> Payload:
 
 
 def heads(studio: Studio, arguments: Arguments) -> Payload:
-    """Arguments: `texts`, one a line, and `model`."""
+    """Arguments: `texts`, one per line, and `model`."""
     given = {"text": text_argument(arguments, "texts"), "model": text_argument(arguments, "model", DEFAULT_MODEL)}
     return answer(studio.models, "heads", given).page_data()
 
 
+def figure(studio: Studio, arguments: Arguments) -> Payload:
+    """Arguments: `model`, `text`, `target` for a translator, and `without`, such as "mask,scaling"."""
+    given = {
+        "model": text_argument(arguments, "model", DEFAULT_MODEL),
+        "text": text_argument(arguments, "text"),
+        "target": text_argument(arguments, "target", ""),
+        "without": [name.strip() for name in text_argument(arguments, "without", "").split(",") if name.strip()],
+    }
+    # Only in the studio is there a model that could run again without other parts.
+    return {**answer(studio.models, "figure", given).page_data(), "studio": "place" not in arguments}
+
+
+def senses(studio: Studio, arguments: Arguments) -> Payload:
+    """Arguments: `model`, `word`, and `texts`, one per line."""
+    return answer(studio.models, "senses", _select(arguments, "model", "word", "texts")).page_data()
+
+
+def sentence_map(studio: Studio, arguments: Arguments) -> Payload:
+    """Arguments: `model`, `texts` (one per line, with or without a label), `layer`, `pooling`, `neighbors`."""
+    given = _select(arguments, "model", "texts", "layer", "pooling", "neighbors")
+    return answer(studio.models, "map", given).page_data()
+
+
+def features(studio: Studio, arguments: Arguments) -> Payload:
+    """Arguments: `model`, `texts` (one per line, each with a label), `layer`, `pooling`."""
+    data = {"data": arguments.get("texts", ""), "rows": MAX_ROWS, "limit": MAX_FEATURES}
+    return answer(studio.models, "features", {**_select(arguments, "model", "layer", "pooling"), **data}).page_data()
+
+
+def _select(arguments: Arguments, *names: str) -> dict[str, object]:
+    return {name: arguments[name] for name in names if name in arguments}
+
+
 ROUTES: dict[str, Route] = {
-    "senses": routes_embeddings.senses,
-    "map": routes_embeddings.sentences,
-    "features": routes_embeddings.features,
+    "senses": senses,
+    "map": sentence_map,
+    "features": features,
     "attention": routes_attention.attention,
     "compare": compare,
     "heads": heads,
-    "figure": routes_figure.figure,
+    "figure": figure,
     "tasks": routes_tasks.tasks,
     "generation": routes_generation.generation,
     "ablation": routes_reasons.ablation,

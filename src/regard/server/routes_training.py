@@ -10,6 +10,7 @@ from pathlib import Path
 
 from regard.errors import InputError, check_choice
 from regard.known import DEFAULT_MODEL, builtin_names
+from regard.models.family import can
 from regard.server.arguments import Arguments, Payload, integer_argument, text_argument
 from regard.server.model_registry import ModelEntry
 from regard.server.studio import Studio
@@ -102,6 +103,7 @@ def training_options(studio: Studio) -> Payload:
         "tuned": [entry.name for entry in entries if entry.kind == "tuned"],
         "pretrained": [entry.name for entry in entries if not _cannot_train(entry)],
         "tasks": list(TASKS),
+        "formats": {name: task.data_format for name, task in TASKS.items()},
         "ours": _describe_examples(),
         "folder": str(studio.workspace.folder),
         **training(studio, {}),
@@ -114,10 +116,9 @@ def _cannot_train(entry: ModelEntry) -> str:
         return "translates" if entry.kind == "translator" else "is tuned for a task already"
     if entry.loaded is None:
         return ""
-    from regard.models import Bert, Elmo, Gpt, Vit
 
     model = entry.loaded.model
-    return "" if isinstance(model, Bert | Elmo | Gpt | Vit) else f"is a {type(model).__name__}, which has no tasks"
+    return "" if can(model, "fine-tuning") else f"is a {type(model).__name__}, which has no tasks"
 
 
 def _describe_examples() -> dict[str, object]:

@@ -14,6 +14,7 @@ from regard.data.batch import Batch, collate, group_by_token_budget
 from regard.device import autocast_dtype
 from regard.errors import InputError
 from regard.models import Bert, Elmo, Gpt
+from regard.models.family import can
 from regard.nn import Layout, Packed, ScalarMix
 from regard.nn import init as initial
 from regard.nn.evaluation import evaluation_mode
@@ -66,14 +67,14 @@ class EncoderWithHead(nn.Module):
     def __init__(self, encoder: Encoder, head: TaskHead, *, mean_pooled: bool = False) -> None:
         super().__init__()
         self.encoder, self.head, self.mean_pooled = encoder, head, mean_pooled
-        self.mix = ScalarMix(encoder.config.num_hidden_layers + 1) if isinstance(encoder, Elmo) else None
+        self.mix = ScalarMix(encoder.config.num_hidden_layers + 1) if can(encoder, "layer-mix") else None
 
     @classmethod
     def from_encoder(cls, encoder: nn.Module, task: Task[Any]) -> EncoderWithHead:
         """Add a head with new weights; the pooler becomes part of it, and heads of other tasks are removed."""
         if not isinstance(encoder, Bert | Gpt | Elmo):
             raise InputError(f"{task.name} needs a BERT, a GPT or an ELMo, got a {type(encoder).__name__}")
-        if isinstance(encoder, Elmo):
+        if can(encoder, "layer-mix"):
             if encoder.config.num_characters:
                 raise InputError(
                     f"{task.name} needs an ELMo that reads a tokenizer's pieces; this one reads characters"
@@ -82,19 +83,19 @@ class EncoderWithHead(nn.Module):
             head = TaskHead(encoder.config.output_size, task.num_outputs, pool=None, dropout=encoder.config.dropout)
             return cls(encoder, head, mean_pooled=task.pooled)
         config, pool = encoder.config, None
-        if isinstance(encoder, Bert):
+        if can(encoder, "text-encoder"):
             if task.pooled:
                 pool = new_pooler(config.family, config.hidden_size)
                 if encoder.pooler is not None:
                     pool[0].load_state_dict(encoder.pooler.linear.state_dict())
             encoder.pooler = encoder.masked = encoder.next = None
-        bias = not (task.pooled and isinstance(encoder, Gpt))  # as transformers has it
+        bias = not (task.pooled and can(encoder, "causal-lm"))  # as transformers has it
         return cls(
             encoder, TaskHead(config.hidden_size, task.num_outputs, pool=pool, dropout=config.dropout, bias=bias)
         )
 
     def forward(self, inputs: TaskBatch) -> Tensor:
-        if not isinstance(self.encoder, Bert):
+        if not can(self.encoder, "text-encoder"):
             return self.forward_with_hidden(inputs)[1]
         # In its last layer, BERT computes only the positions that are needed.
         hidden = self.encoder(inputs.batch.ids, inputs.batch.layout, *self._segments(inputs), rows=inputs.positions)
@@ -105,7 +106,7 @@ class EncoderWithHead(nn.Module):
         """The last hidden states of all tokens, (N, W), and the logits."""
         ids, layout = inputs.batch.ids, inputs.batch.layout
         hidden: Tensor
-        if isinstance(self.encoder, Elmo):
+        if can(self.encoder, "layer-mix"):
             assert self.mix is not None
             hidden = self.mix(list(self.encoder.states(ids, layout)))
         else:
@@ -128,7 +129,7 @@ class EncoderWithHead(nn.Module):
 
     def _segments(self, inputs: TaskBatch) -> tuple[Tensor, ...]:
         """Segment ids, if the family has them."""
-        return (inputs.segments,) if isinstance(self.encoder, Bert) and self.encoder.config.type_vocab_size else ()
+        return (inputs.segments,) if can(self.encoder, "text-encoder") and self.encoder.config.type_vocab_size else ()
 
 
 def _mean_pool(hidden: Tensor, layout: Layout) -> Tensor:

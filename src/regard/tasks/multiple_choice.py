@@ -24,6 +24,7 @@ class MultipleChoice(Task[ChoiceExample]):
     """Each ending with the text before it is one sequence, with one logit."""
 
     name: ClassVar[str] = "choose"
+    data_format: ClassVar[str] = "JSONL with ctx, endings and label"
     input_hint: ClassVar[str] = "This model chooses an ending: give the endings as second text, one per line."
     main_metric: ClassVar[str] = "accuracy"
     transformers_head: ClassVar[str] = "MultipleChoice"

@@ -50,6 +50,7 @@ class QuestionAnswering(Task[QuestionExample]):
     """
 
     name: ClassVar[str] = "answer"
+    data_format: ClassVar[str] = "SQuAD JSON, or JSONL with question, context and answers"
     input_hint: ClassVar[str] = (
         "This model answers a question from a text: give the question first, then the text that holds the answer."
     )

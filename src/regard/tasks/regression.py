@@ -26,6 +26,7 @@ class Regression(Task[TextExample]):
     """`mean` and `deviation` are those of the training labels; the loss is measured in deviations."""
 
     name: ClassVar[str] = "regress"
+    data_format: ClassVar[str] = "TSV or CSV with one or two texts and a number"
     main_metric: ClassVar[str] = "spearman"
     transformers_head: ClassVar[str] = "SequenceClassification"
     pooled: ClassVar[bool] = True

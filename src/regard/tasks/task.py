@@ -50,6 +50,7 @@ class Task(ABC, Generic[Example]):
     transformers_head: ClassVar[str]
     pooled: ClassVar[bool]
     max_length: ClassVar[int]  # default maximum number of tokens per sequence
+    data_format: ClassVar[str] = "labeled examples"  # of a file to train on
     input_hint: ClassVar[str] = ""  # what the page asks for, unless it is one text
     reads_images: ClassVar[bool] = False
     reads_plain_text: ClassVar[bool] = False  # an example can be one line of plain text

@@ -25,6 +25,7 @@ class TextClassification(LabelTask[TextExample]):
     """One class per text, or any number of them (`multi_label`). F1 of two classes is that of `positive_label`."""
 
     name: ClassVar[str] = "classify"
+    data_format: ClassVar[str] = "TSV or CSV with a text and its label"
     main_metric: ClassVar[str] = "accuracy"
     transformers_head: ClassVar[str] = "SequenceClassification"
     pooled: ClassVar[bool] = True
@@ -142,6 +143,7 @@ class PairClassification(TextClassification):
     """One class per pair of texts."""
 
     name: ClassVar[str] = "pair"
+    data_format: ClassVar[str] = "TSV or CSV with two texts and their label"
     input_hint: ClassVar[str] = "This model compares two texts: give both."
     max_length: ClassVar[int] = 256
     reads_plain_text: ClassVar[bool] = False

@@ -32,6 +32,7 @@ OVERLAP = 64  # tokens shared with the previous window
 
 class TokenClassification(LabelTask[TaggedExample]):
     name: ClassVar[str] = "tag"
+    data_format: ClassVar[str] = "CoNLL columns: a word first, its tag last, and a blank line between sentences"
     main_metric: ClassVar[str] = "f1"
     transformers_head: ClassVar[str] = "TokenClassification"
     pooled: ClassVar[bool] = False

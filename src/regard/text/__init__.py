@@ -1,7 +1,6 @@
 """Text to token ids and back, with the place of every token in the original text.
 
-Knows the tokenizer files of a model folder; knows nothing of tensors, models or tasks. Reading order: tokenizer,
-encoding, vocabulary, settings.
+Reading order: tokenizer, encoding, vocabulary, settings.
 """
 
 from __future__ import annotations

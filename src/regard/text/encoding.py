@@ -1,8 +1,4 @@
-"""One encoded text: the lists a caller sees, and what is cut from them when the text is too long.
-
-Knows the `tokenizers` library's Encoding and how transformers truncates ("longest_first", at the right). Knows nothing
-of vocabularies, files or tensors.
-"""
+"""One encoded text: the lists a caller sees, and what is cut from them when the text is too long."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Tries a tokenizer.json of unknown origin in a process of its own before the library reads it in ours.
 
-Knows processes and limits; `guard_process` is the program that runs there and knows what may stand in the file. A file
-that is part of Regard, or that this process wrote itself, is not tried, and the same content is tried once.
+A file that is part of Regard, or that this process wrote itself, is not tried, and the same content is tried once.
 
 The library is written for files that are meant well: one number can make it allocate without end, which aborts the
 process, and that no `except` catches.

@@ -1,7 +1,7 @@
 """The program that tries a tokenizer.json: checks its settings, then parses it and encodes a few texts under limits.
 
 Runs alone (`python -I -S guard_process.py LIMITS < tokenizer.json`) and imports nothing of Regard, so that it starts
-quickly. Prints {"wrong": ""} or what is wrong. Knows what a tokenizer.json may ask for; knows no vocabulary.
+quickly. Prints {"wrong": ""} or what is wrong.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Tokens of bytes as somebody can read them: whole characters as they are, the bytes of half ones in hex.
-
-Knows how vocabularies write bytes: as GPT-2's signs ("Ã" is the byte C3), or by number ("<0xC3>"). Knows no tokenizer.
-"""
+"""Tokens of bytes as somebody can read them: whole characters as they are, the bytes of half ones in hex."""
 
 from __future__ import annotations
 

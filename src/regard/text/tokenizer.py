@@ -1,8 +1,7 @@
 """The tokenizer: text in, ids with their place in the text out, and back.
 
-Knows the `tokenizers` library's pipeline (WordPiece, byte-level BPE, Unigram) and how to save it. Does not pad, makes
-no tensor, and leaves the reading of a folder to `vocabulary` and the cutting to `encoding`. A tokenizer does not change
-after its making, so threads may share one.
+Does not pad, makes no tensor, and leaves the reading of a folder to `vocabulary` and the cutting to `encoding`. A
+tokenizer does not change after its making, so threads may share one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The JSON files beside a vocabulary: special tokens, options, length.
 
-Knows tokenizer_config.json, special_tokens_map.json, added_tokens.json and one field of config.json. Every value is
-checked before it is used, and no value chooses code. Knows nothing of vocabularies beyond their tokens.
+Every value is checked before it is used, and no value chooses code.
 """
 
 from __future__ import annotations

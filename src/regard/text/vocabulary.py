@@ -1,7 +1,6 @@
 """The vocabulary files of a folder, made into a pipeline of the `tokenizers` library.
 
-Knows tokenizer.json, vocab.txt (WordPiece) and vocab.json + merges.txt (byte-level BPE). Nothing is run or fetched.
-Does not encode text and knows nothing of models.
+Nothing is run or fetched. Does not encode text and knows nothing of models.
 """
 
 from __future__ import annotations

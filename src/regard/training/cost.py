@@ -35,7 +35,6 @@ GPT3 = Checkpoint(
     family="gpt2",
 )
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-_HALVES = ("t5", "transformer", "seq2seq")  # a token passes through the encoder or the decoder, not both
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def estimate_cost(
         raise InputError(f"utilization is {utilization:g}; expected a share of the GPU's peak, above 0 and at most 1")
     if price is not None and not 0 <= price < float("inf"):
         raise InputError(f"price is {price:g}; expected the price of an hour of one GPU, 0 or more")
-    active = shape.parameters // 2 if shape.config.family in _HALVES else shape.parameters
+    active = shape.parameters // 2 if get_family(shape.config.family).can("encoder-decoder") else shape.parameters
     flops = 6.0 * active * tokens
     hours = flops / (GPUS[gpu] * utilization) / 3600
     return CostEstimate(
@@ -199,7 +198,7 @@ def _count(config: Any, heads: tuple[str, ...] | None) -> int:
 
 
 def _positions(config: Any) -> int:
-    if config.family == "vit":
+    if get_family(config.family).can("image"):
         (height, width), (high, wide) = _field(config, "image_size"), _field(config, "patch_size")
         return int(1 + (height // high) * (width // wide))
     return int(_field(config, "max_position_embeddings", LENGTH))
@@ -211,10 +210,10 @@ def _attention(config: Any, length: int) -> float:
     Savings by a causal mask are not counted. A token of an encoder-decoder passes through half of the layers, and
     decoder layers have two attentions.
     """
-    if config.family in ("elmo", "seq2seq"):
+    if get_family(config.family).can("recurrent"):
         return 0.0
     depth = float(_field(config, "num_hidden_layers"))
-    if config.family in _HALVES:
+    if get_family(config.family).can("encoder-decoder"):
         depth = (depth + 2 * float(_field(config, "num_decoder_layers", depth))) / 2
     width = _field(config, "hidden_size")
     if head_width := _field(config, "head_dim", 0):

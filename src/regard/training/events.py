@@ -18,6 +18,7 @@ from regard.events import Event, Note
 from regard.wording import duration
 
 __all__ = [
+    "OBJECTIVES",
     "AverageEvaluated",
     "CheckpointSaved",
     "Evaluated",
@@ -38,6 +39,13 @@ __all__ = [
 ]
 
 OnEvent = Callable[[Event], None]
+OBJECTIVES = {  # how the scores of a pretrained model are shown
+    "words": "tokens",
+    "pairs": "next sentence",
+    "spans": "dropped spans",
+    "forwards": "next token",
+    "backwards": "previous token",
+}
 
 
 def ignore_event(event: Event) -> None:
@@ -168,8 +176,8 @@ class Evaluated(TrainingEvent):
     tokens: int | None = None
 
     def text(self) -> str:
-        where = f"epoch {self.epoch}" if self.epoch is not None else f"step {self.step:,}, held-out text"
-        return f"{where}  {_scores(self.scores)}"
+        where = f"epoch {self.epoch} " if self.epoch is not None else f"step {self.step:,}, held-out text:"
+        return f"{where} {_scores(self.scores)}"
 
 
 class AverageEvaluated(TrainingEvent):
@@ -256,8 +264,10 @@ def _scores(scores: Mapping[str, Any]) -> str:
     for name, value in scores.items():
         if not isinstance(value, Mapping):
             parts.append(f"{name} {value:.2f}")
-        elif "accuracy" in value:
-            parts.append(f"{name}: loss {value['loss']:.3f}, accuracy {100 * value['accuracy']:.1f}%")
+            continue
+        if "accuracy" in value:
+            quality = f"accuracy {100 * value['accuracy']:.1f}%"
         else:
-            parts.append(f"{name}: loss {value['loss']:.3f}, perplexity {value['perplexity']:.2f}")
+            quality = f"perplexity {value['perplexity']:.2f}"
+        parts.append(f"{OBJECTIVES.get(name, name)}: loss {value['loss']:.3f}, {quality}")
     return "  ".join(parts)

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from regard.data.corpus.manifest import CorpusManifest, SourceFile, source_of, tokenizer_digest
+from regard.data.corpus.folder import CorpusManifest, SourceFile, source_of, tokenizer_digest
 from regard.text import Tokenizer
 
 SOURCES = tuple(SourceFile(f"{name}.txt", 10, name * 8) for name in "abcdef")

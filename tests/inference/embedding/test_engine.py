@@ -254,9 +254,9 @@ def test_what_cannot_embed_text_says_why(pair: Pair) -> None:
 
 
 def test_each_method_refuses_the_other_ones_pooling(pair: Pair) -> None:
-    with pytest.raises(InputError, match=r"call tokens\(\)"):
+    with pytest.raises(InputError, match=r"call embed_tokens\(\)"):
         EmbeddingEngine(*pair, pooling="none").embed(["a"])
-    with pytest.raises(InputError, match=r"call pooled\(\)"):
+    with pytest.raises(InputError, match=r"call embed\(\)"):
         EmbeddingEngine(*pair, pooling="mean").embed_tokens(["a"])
 
 

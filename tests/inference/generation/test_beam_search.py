@@ -187,9 +187,9 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(InputError, match="num_beams is 5, and the vocabulary has only 4 tokens"):
         beam_search(model, prompt, beam=Beam(num_beams=5), end=END, max_new_tokens=3)
     for call in (lambda: greedy_search(model, prompt, end=END, max_new_tokens=0),):
-        with pytest.raises(InputError, match="max_tokens is 0"):
+        with pytest.raises(InputError, match="max_new_tokens is 0"):
             call()
-    with pytest.raises(InputError, match="max_tokens is -1"):
+    with pytest.raises(InputError, match="max_new_tokens is -1"):
         beam_search(model, prompt, beam=Beam(num_beams=2), end=END, max_new_tokens=-1)
     model.table[1, 2, 3] = math.nan
     for search in (
@@ -211,6 +211,6 @@ def test_a_model_that_only_reads_is_refused() -> None:
             max_position_embeddings=8,
         )
     )
-    with pytest.raises(InputError, match="this bert model reads texts and writes none"):
+    with pytest.raises(InputError, match="this bert model cannot generate text"):
         as_decoder(model)
     as_decoder(family("gpt"))

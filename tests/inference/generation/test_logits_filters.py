@@ -144,7 +144,7 @@ def test_no_settings_leave_the_model_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"top_p": 0.0}, "top-p is 0.0; expected a share above 0 and up to 1"),
+        ({"top_p": 0.0}, "top-p is 0.0; expected a probability above 0"),
         ({"top_p": 1.01}, "top-p is 1.01"),
         ({"top_p": math.nan}, "top-p is nan"),
         ({"temperature": -0.1}, "temperature is -0.1; expected a number from 0"),

@@ -161,7 +161,7 @@ def test_repetition_counts_what_was_heard_and_what_was_said() -> None:
 
 def test_bad_input_is_refused() -> None:
     model = Chain(4)
-    with pytest.raises(InputError, match="max_tokens is 0"):
+    with pytest.raises(InputError, match="max_new_tokens is 0"):
         next(sample(model, torch.tensor([[1, 2]]), sampling=None, end=END, max_new_tokens=0))
     model.table[1, 2, 3] = math.nan
     for sampling in (None, Sampling(), Sampling(top_k=2), Sampling(top_p=0.5)):

@@ -11,7 +11,6 @@ import torch
 
 from regard.inference.generation import Beam, Sampling, Trace, beam_search, sample
 from regard.inference.generation.search_page import search_page, search_payload
-from regard.inference.generation.text_generator import TextGenerator
 from regard.inference.generation.trace import TraceDocument
 from tests.inference.generation.models import Chain
 from tests.render.page_data import payload_of
@@ -47,67 +46,53 @@ def test_the_document_is_in_the_page(beam: TraceDocument, chance: TraceDocument)
 
 
 def test_the_lines_of_a_beam(beam: TraceDocument) -> None:
-    about = {"model": "folder of mine", "prompt": "it's x < y", "max_tokens": 7, "method": "beam"}
+    about = {"model": "folder of mine", "prompt": "it's x < y", "max_new_tokens": 7, "method": "beam"}
     settings = {"num_beams": 3, "length_penalty": 1.0, "num_return_sequences": 2, "early_stopping": True}
     payload = search_payload({**beam, "about": {**about, "settings": settings}})
     words = shlex.split(str(payload["cli"]))
     assert words[:3] == ["regard", "generate", "it's x < y"]
-    options = dict(zip(words[3::2], words[4::2], strict=False))
-    assert options["--model"] == "folder of mine" and options["--max-tokens"] == "7"
-    assert (options["--beam"], options["--nbest"], options["--length-penalty"]) == ("3", "2", "1.0")
-    assert "--early" in words and words[-2:] == ["--trace", "page.html"]
+    plain = [word for word in words if word != "--early-stopping"]
+    options = dict(zip(plain[3::2], plain[4::2], strict=False))
+    assert options["--model"] == "folder of mine" and options["--max-new-tokens"] == "7"
+    assert (options["--num-beams"], options["--num-return-sequences"], options["--length-penalty"]) == ("3", "2", "1.0")
+    assert "--early-stopping" in words and words[-2:] == ["--trace", "page.html"]
 
 
-@pytest.mark.parametrize("prompt", ["-5 degrees", "--beam 9", "plain"])
+@pytest.mark.parametrize("prompt", ["-5 degrees", "--seed 9", "plain"])
 def test_the_command_takes_a_prompt_that_begins_with_a_dash(beam: TraceDocument, prompt: str) -> None:
     import typer
     from typer.main import get_command
 
-    from regard.cli import generate
+    from regard.cli.commands import register
+    from regard.verbs import find
 
     about = {
         "model": "m",
         "prompt": prompt,
-        "max_tokens": 7,
+        "max_new_tokens": 7,
         "method": "beam",
         "settings": {"num_beams": 3, "num_return_sequences": 2},
     }
     words = shlex.split(str(search_payload({**beam, "about": about})["cli"]))
     app = typer.Typer()
-    generate.register(app)
+    register(app, find("generate"))
     given = get_command(app).make_context("generate", words[2:]).params
-    assert (given["prompt"], given["model"], given["max_tokens"]) == (prompt, "m", 7)
-    assert (given["beam"], given["nbest"], str(given["trace"])) == (3, 2, "page.html")
+    assert (given["prompt"], given["model"], given["max_new_tokens"]) == (prompt, "m", 7)
+    assert (given["num_beams"], given["num_return_sequences"], str(given["trace"])) == (3, 2, "page.html")
 
 
 def test_the_lines_of_chance_can_be_run(chance: TraceDocument, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"temperature": 2.0, "top_k": None, "top_p": 0.7}
-    about = {"model": "m", "prompt": "\udcff", "max_tokens": 5, "method": "sample", "settings": settings, "seed": 4}
+    settings = {"temperature": 2.0, "top_k": None, "top_p": 0.7, "seed": 4}
+    about = {"model": "m", "prompt": "\udcff", "max_new_tokens": 5, "method": "sample", "settings": settings}
     payload = search_payload({**chance, "about": about})
     words = shlex.split(str(payload["cli"]))
-    assert words[words.index("--temperature") : -2] == ["--temperature", "2.0", "--top-p", "0.7", "--seed", "4"]
+    assert words[words.index("--temperature") :][:6] == ["--temperature", "2.0", "--top-p", "0.7", "--seed", "4"]
     assert "--top-k" not in words
-    calls: dict[str, Any] = {}
-
-    class Written(TextGenerator):
-        def __init__(self, name: str) -> None:
-            calls["model"] = name
-
-        def encode_prompt(self, text: str, *, max_new_tokens: int) -> Any:
-            calls["prompt"] = text, max_new_tokens
-
-        def stream(self, prompt: Any, **options: Any) -> Any:
-            calls.update(options)
-            return []
-
-        def trace(self, *, top: int = 10) -> Trace:
-            return Trace()
-
-    monkeypatch.setattr("regard.inference.generation.TextGenerator", Written)
-    monkeypatch.setattr("regard.checkpoints.loading.load", lambda name: [name])
-    exec(str(payload["python"]), {"print": lambda document: None})
-    assert calls["model"] == "m" and calls["prompt"] == ("\udcff", 5)
-    assert calls["sampling"] == Sampling(temperature=2.0, top_p=0.7) and calls["seed"] == 4
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    monkeypatch.setattr("regard.generate", lambda *given, **options: calls.append((given, options)), raising=False)
+    exec(str(payload["python"]), {})
+    options = {"temperature": 2.0, "top_p": 0.7, "seed": 4, "max_new_tokens": 5, "trace": "page.html"}
+    assert calls == [(("\udcff",), {"model": "m", **options})]
 
 
 def test_the_lines_of_a_translation(beam: TraceDocument) -> None:

@@ -166,7 +166,7 @@ def test_a_text_in_the_middle_is_as_it_is(gpt: TextGenerator) -> None:
 
 
 def test_bad_input_is_refused(gpt: TextGenerator, tiny_bert_folder: Path) -> None:
-    with pytest.raises(InputError, match="reads texts and writes none"):
+    with pytest.raises(InputError, match="cannot generate text"):
         TextGenerator(*regard.load(tiny_bert_folder))
     with pytest.raises(InputError, match="without a tokenizer"):
         TextGenerator(gpt.model, None)
@@ -175,5 +175,5 @@ def test_bad_input_is_refused(gpt: TextGenerator, tiny_bert_folder: Path) -> Non
         gpt.stream(prompt, sampling=None, num_return_sequences=0)
     with pytest.raises(InputError, match="stop string is empty"):
         gpt.stream(prompt, sampling=None, stop_strings=[""])
-    with pytest.raises(InputError, match="max_tokens is 0"):
+    with pytest.raises(InputError, match="max_new_tokens is 0"):
         gpt.encode_prompt("the", max_new_tokens=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard.inference.generation.top_k import PIECE, top_k
+from regard.inference.generation.top_k import CHUNK, top_k
 
 
 @pytest.mark.parametrize("size", [5, 256, 1024, 2048 + 7, 5000])
@@ -35,4 +35,4 @@ def test_nan_is_highest() -> None:
     numbers = torch.zeros(1, 4000)
     numbers[0, 1234] = torch.nan
     assert top_k(numbers, 1)[0].isnan().all() and top_k(numbers, 4)[0].isnan().any()
-    assert PIECE < 4000 // 4
+    assert CHUNK < 4000 // 4

@@ -87,7 +87,7 @@ def test_which_layer_and_heads(folders: dict[str, Path]) -> None:
     ]
     assert len({str(one) for one in maps}) == 4
     with pytest.raises(
-        InputError, match=r"layer 2, heads \[0\] were asked for, and the decoder has layers 0 to 1 of 2"
+        InputError, match=r"layer 2, heads \[0\] were requested, and the decoder has layers 0 to 1 of 2"
     ):
         replace(translator, alignment_heads=AlignmentHeads(2, (0,))).align(
             TEXT, translator.encode_translation("der Hund")

@@ -81,7 +81,9 @@ def test_a_gpt_says_what_follows_each_token(gpt: Pair) -> None:
 
 @pytest.mark.parametrize("at", ["masked", "plain"])
 def test_a_sweep_is_one_head_at_a_time(bert: Pair, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(regard.interpret.ablation.BUDGET, "cpu", 3 * 9 * 11)  # several copies a batch, and batches
+    monkeypatch.setitem(
+        regard.interpret.ablation.BATCH_TOKENS, "cpu", 3 * 9 * 11
+    )  # several copies a batch, and batches
     probe = pretrained_probe(*bert, TEXT, at=at)
     found = sweep_heads(probe)
     assert len(found.ranked) == 8

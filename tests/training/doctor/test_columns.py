@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from regard.data.examples import ChoiceExample, TaggedExample, TextExample
-from regard.training.doctor.columns import wrong_columns
+from regard.training.doctor.data import wrong_columns
 from tests.training.doctor.seeds import clean_pairs, clean_texts, read_of
 
 TEXTS, PAIRS = clean_texts(40, first=0), clean_pairs(40)

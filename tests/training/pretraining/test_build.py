@@ -50,13 +50,13 @@ def test_a_bert(tokenizer: Tokenizer) -> None:
     ) == (32, 2, 2, 64, 32)
     assert (found.dropout, found.attention_dropout, found.hidden_act) == (0.2, 0.3, "relu")
     assert (found.vocab_size, found.pad_token_id) == (tokenizer.size, tokenizer.pad)
-    assert model.masked is not None and model.pooler is not None and model.next_row is not None
+    assert model.masked is not None and model.pooler is not None and model.next is not None
 
 
 def test_single_texts_need_no_heads_for_pairs(tokenizer: Tokenizer) -> None:
     model = new_model(config(objective_sentence_pairs="none"), tokenizer)
     assert isinstance(model, Bert)
-    assert model.masked is not None and model.pooler is None and model.next_row is None
+    assert model.masked is not None and model.pooler is None and model.next is None
 
 
 def test_a_gpt(tokenizer: Tokenizer) -> None:
@@ -107,8 +107,8 @@ def test_portions_of_a_t5_fill_its_rows(with_sentinels: PretrainingDataset) -> N
     portion = micro_batches_for(chosen, with_sentinels, 256).micro_batch(0, 0)
     inputs = objective.prepare(portion, torch.Generator().manual_seed(0))
     assert inputs["ids"].shape == (8, 32) and portion.ids.shape == (8, 36)
-    assert inputs["said"].shape == inputs["targets"].shape == (8, 11 + 6 + 2)
-    assert {*inputs["said"][:, 0].tolist()} == {with_sentinels.tokenizer.pad}
+    assert inputs["decoder_ids"].shape == inputs["targets"].shape == (8, 11 + 6 + 2)
+    assert {*inputs["decoder_ids"][:, 0].tolist()} == {with_sentinels.tokenizer.pad}
 
 
 def test_an_elmo(tokenizer: Tokenizer, material: PretrainingDataset) -> None:
@@ -159,7 +159,7 @@ def test_a_start_gives_its_weights(pairs: str, finished: str, tokenizer: Tokeniz
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"model_hidden_size": 64}, "another shape than .model. says: hidden_size was 32 and is 64"),
+        ({"model_hidden_size": 64}, "another shape than .model.: hidden_size was 32 and is 64"),
         ({"model_num_hidden_layers": 1}, "num_hidden_layers was 2 and is 1"),
         ({"model_num_attention_heads": 4}, "heads was 2 and is 4"),  # the weights have the same shapes
         ({"model_activation": "relu"}, "hidden_act was 'gelu' and is 'relu'"),
@@ -182,7 +182,7 @@ def test_a_start_of_another_kind_is_refused(finished: str, tokenizer: Tokenizer,
 
 def test_a_start_without_the_heads_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
     regard.save(new_model(config(objective_sentence_pairs="none"), tokenizer), tmp_path, tokenizer)
-    with pytest.raises(InputError, match="lacks what this run trains: next, pooler"):
+    with pytest.raises(InputError, match="lacks heads that this run trains: next, pooler"):
         pretrained_model(config(), tokenizer, str(tmp_path))
 
 

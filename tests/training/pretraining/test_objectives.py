@@ -267,7 +267,7 @@ def test_a_table_too_large_to_be_counted_is_made_in_parts(monkeypatch: pytest.Mo
         made.append(linear(*args))
         return made[-1]
 
-    monkeypatch.setattr("regard.training.pretraining.objectives.COUNTED", 2 * 5)
+    monkeypatch.setattr("regard.training.pretraining.objectives.MAX_ELEMENTS", 2 * 5)
     monkeypatch.setattr("regard.training.pretraining.objectives.F.linear", counted)
     loss = token_loss(vectors, weight, bias, targets)
     assert [part.numel() for part in made] == [10, 10, 10, 5]

@@ -184,18 +184,16 @@ def test_the_log_tells_what_happened(finished: tuple[PretrainingResult, Path], c
     plan, end = log[0], log[-1]
     assert (plan["type"], plan["steps"], plan["tokens"]) == ("plan", STEPS, STEPS * 256)
     tokens = Corpus.open(corpus).tokens
-    assert plan["tokens_per_second"] > 0 and plan["utilisation"] > 0 and plan["epochs"] == STEPS * 256 / tokens
+    assert plan["tokens_per_second"] > 0 and plan["mfu"] > 0 and plan["epochs"] == STEPS * 256 / tokens
     assert [event["step"] for event in steps] == [*range(1, STEPS + 1)]
     assert [event["progress"] for event in steps] == [number / STEPS for number in range(STEPS)]
-    assert all(event["loss"] == pytest.approx(event["loss_words"] + event["loss_pairs"], abs=1e-5) for event in steps)
-    rates = [event["rate"] for event in steps]
+    assert all(event["loss"] == pytest.approx(sum(event["losses"].values()), abs=1e-5) for event in steps)
+    rates = [event["learning_rate"] for event in steps]
     assert rates[0] == pytest.approx(0.01 * 0.01) and max(rates) == rates[1] and rates[-1] == min(rates[1:])
     assert [event["step"] for event in log if event["type"] == "checkpoint"] == [4, 8, 12]
     assert [event["step"] for event in log if event["type"] == "evaluation"] == [5, 10]
     assert (end["type"], end["steps"], end["tokens"]) == ("finished", STEPS, steps[-1]["tokens"])
-    assert result == PretrainingResult(
-        output, STEPS, end["tokens"], end["seconds"], {k: end[k] for k in ("words", "pairs")}
-    )
+    assert result == PretrainingResult(output, STEPS, end["tokens"], end["seconds"], end["scores"])
     assert 0.9 * STEPS * 256 < result.tokens <= STEPS * 256
     assert [event["time"] for event in log] == sorted(event["time"] for event in log)
 
@@ -239,7 +237,7 @@ def test_a_run_may_start_from_a_model(
     )
     (end,) = events(tmp_path / "a", "finished")
     assert end["scores"]["words"]["loss"] == pytest.approx(result.scores["words"]["loss"], abs=1e-4)
-    with pytest.raises(InputError, match="width was 32 and is 64"):
+    with pytest.raises(InputError, match="hidden_size was 32 and is 64"):
         trained(corpus, tmp_path / "b", start=str(before), model_hidden_size=64)
 
 

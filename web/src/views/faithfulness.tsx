@@ -1,38 +1,20 @@
 // Faithfulness: does the attention map of a classified text explain its class? Six tests and a verdict.
 import { ModelLinks, Notes, Select } from "../components";
-import { type Part, stack, textPart, tokenStripPart } from "../drawings";
 import { decimal, fixedPercent, percent } from "../format";
+import { type Part, stack, textPart, tokenStripPart } from "../painter";
 import { currentRoute, formatRoute, setParameters } from "../route";
 import { colors } from "../theme";
 import { ABOUT_GRADIENT, aboutIntegratedGradients, type TokenStrip, TokenStrips } from "../token_strips";
-import type { Attribution } from "../types";
+import type { FaithfulnessCheck, FaithfulnessResult, ProbedModel } from "../types";
 import type { Drawing, Payload, Table, View } from "../view";
 import "./faithfulness/faithfulness.css";
 
-interface Evidence {
-  readonly target: string;
-  readonly label: string;
-  readonly probability: number;
-  readonly token: number;
-  readonly layer: number;
-  readonly head: number | null;
-  readonly tokens: readonly string[];
-  readonly special: readonly boolean[];
-  readonly weights: readonly number[];
-  readonly gradient: Attribution;
-  readonly integrated: Attribution;
-}
+type EvidenceKey = "label" | "probability" | "token" | "layer" | "head" | "tokens" | "special" | "weights" | "gradient" | "integrated";
+type Evidence = Pick<FaithfulnessResult, EvidenceKey> & { readonly target: string };
+type Check = FaithfulnessCheck & { readonly method: string; readonly means: string };
 
 interface FaithfulnessPayload extends Payload {
-  readonly model: {
-    readonly name: string;
-    readonly family: string;
-    readonly task: string;
-    readonly kind: "one" | "several" | "value";
-    readonly num_layers: number;
-    readonly num_heads: number;
-    readonly labels: readonly string[];
-  } | null;
+  readonly model: ProbedModel | null;
   readonly texts: readonly string[];
   readonly request: { readonly label: string | null; readonly layer: number | null; readonly head: number | null };
   readonly evidence: Evidence | null;
@@ -204,16 +186,6 @@ export const faithfulness: View<FaithfulnessPayload> = {
   drawing,
   table,
 };
-
-interface Check {
-  readonly name: string;
-  readonly value: number | null;
-  readonly threshold: number;
-  readonly numbers: Readonly<Record<string, number | null>>;
-  readonly passed: boolean;
-  readonly method: string;
-  readonly means: string;
-}
 
 interface Verdict {
   readonly verdict: "faithful" | "doubtful" | "unfaithful";

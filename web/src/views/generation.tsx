@@ -1,14 +1,13 @@
 // Generation: a model continues a prompt, token by token, with the alternatives at every position.
 import { useState } from "preact/hooks";
 import { request } from "../api";
-import { ErrorMessage, ModelLinks } from "../components";
+import { ErrorMessage, ModelLinks, Select } from "../components";
 import { currentRoute, navigate, setParameters } from "../route";
 import type { Field, View } from "../view";
 import { Column } from "./generation/column";
 import { drawing, table } from "./generation/export";
-import { GenerationForm } from "./generation/form";
 import "./generation/generation.css";
-import { argumentsOf, type Generation, type Run, SETTINGS } from "./generation/payload";
+import { argumentsOf, columnValues, type ColumnValues, type Generation, isRandom, type Run, type SettingName, SETTINGS, type StudioInfo, toArguments } from "./generation/payload";
 import { useStream } from "./generation/stream";
 
 const NAME = "generation";
@@ -109,3 +108,139 @@ export const generation: View<Generation> = {
   drawing,
   table,
 };
+
+interface Props {
+  readonly payload: Generation;
+  readonly studio: StudioInfo;
+  readonly running: boolean;
+  run(args: Readonly<Record<string, string>>): void;
+  stop(): void;
+}
+
+const KEYS = "Enter starts a new line, Ctrl+Enter runs.";
+const SEEDS = 10_000; // "Another text" picks one of these
+
+export function GenerationForm({ payload, studio, running, run, stop }: Props) {
+  const [prompt, setPrompt] = useState(payload.prompt);
+  const [columns, setColumns] = useState<readonly ColumnValues[]>(payload.runs.map(columnValues));
+  const [first, second] = columns;
+  const random = columns.some(isRandom);
+  const anotherText = () => {
+    const step = 1 + Math.floor(Math.random() * (SEEDS - 1)); // never the same seed
+    const seed = String((Number(first!.seed) + step) % SEEDS);
+    const next = columns.map((column) => ({ ...column, seed }));
+    setColumns(next);
+    run(toArguments(prompt, next));
+  };
+  const submit = (event: Event) => {
+    event.preventDefault();
+    run(toArguments(prompt, columns));
+  };
+  return (
+    <form class="generation-form" aria-label="Prompt and settings" onSubmit={submit}>
+      <div class="generation-prompt">
+        <label class="field">
+          <span>Prompt</span>
+          <textarea
+            name="generation-prompt"
+            rows={3}
+            dir="auto"
+            spellcheck={false}
+            title={KEYS}
+            aria-describedby="generation-keys"
+            value={prompt}
+            onInput={(event) => setPrompt(event.currentTarget.value)}
+            onKeyDown={(event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && submit(event)}
+          />
+        </label>
+        <Select
+          class="field model"
+          label="Prompt list"
+          empty="your own"
+          options={Object.keys(studio.prompts)}
+          value={Object.keys(studio.prompts).find((name) => studio.prompts[name] === prompt) ?? ""}
+          onSelect={(name) => setPrompt(studio.prompts[name] ?? prompt)}
+        />
+      </div>
+      <p id="generation-keys" class="muted generation-hint">
+        {KEYS}
+      </p>
+      <div class={second ? "generation-columns" : ""}>
+        {columns.map((column, number) => (
+          <SettingFields
+            key={number}
+            legend={second ? (number ? "Second text" : "First text") : ""}
+            values={column}
+            studio={studio}
+            change={(changes) => setColumns(columns.map((one, at) => (at === number ? { ...one, ...changes } : one)))}
+          />
+        ))}
+      </div>
+      <div class="generation-buttons">
+        <button type="submit" class="main" title="Ctrl+Enter in the prompt">
+          Run
+        </button>
+        <button type="button" onClick={stop} disabled={!running}>
+          Stop
+        </button>
+        <button type="button" onClick={anotherText} disabled={!random} title={random ? "the same with another seed" : "beam search and temperature 0 always give the same text"}>
+          Another text
+        </button>
+        <label>
+          <input type="checkbox" checked={!!second} onChange={(event) => setColumns(event.currentTarget.checked ? [first!, first!] : [first!])} /> two side by side
+        </label>
+      </div>
+    </form>
+  );
+}
+
+interface SettingFieldsProps {
+  readonly legend: string;
+  readonly values: ColumnValues;
+  readonly studio: StudioInfo;
+  change(changes: Partial<ColumnValues>): void;
+}
+
+function SettingFields({ legend, values, studio, change }: SettingFieldsProps) {
+  const searching = Number(values.beam) > 0;
+  const suffix = legend && ` (${legend.toLowerCase()})`;
+  const attributes = (name: SettingName, limits: object, disabled: boolean) => ({
+    ...limits,
+    disabled,
+    value: values[name],
+    onInput: (event: { currentTarget: HTMLInputElement }) => change({ [name]: event.currentTarget.value }),
+  });
+  const number = (name: SettingName, label: string, limits: { min: number; max?: number; step: number }, disabled = false) => (
+    <label class="generation-number">
+      <span>{label}</span>
+      <input type="number" name={name} aria-label={label + suffix} required {...attributes(name, limits, disabled)} />
+    </label>
+  );
+  const slider = (name: SettingName, label: string, limits: { min: number; max: number; step: number }) => (
+    <div class="generation-slider">
+      {number(name, label, limits, searching)}
+      <input type="range" aria-label={`${label}, slider${suffix}`} {...attributes(name, limits, searching)} />
+    </div>
+  );
+  return (
+    <fieldset class="generation-settings">
+      {legend && <legend>{legend}</legend>}
+      <Select
+        class="generation-number generation-model"
+        label="Model"
+        ariaLabel={`Model${suffix}`}
+        options={[...new Set([values.model, ...studio.writers])]}
+        value={values.model}
+        onSelect={(model) => change({ model })}
+      />
+      {slider("top_p", "Top-p", { min: 0.01, max: 1, step: 0.01 })}
+      {slider("temperature", "Temperature", { min: 0, max: 2, step: 0.05 })}
+      {number("tokens", "Tokens", { min: 1, max: studio.most_tokens, step: 1 })}
+      {number("seed", "Seed", { min: 0, step: 1 }, searching)}
+      {number("beam", "Beam (0: sampling)", { min: 0, max: studio.most_beam, step: 1 })}
+      {number("top_k", "Top-k (0: all)", { min: 0, step: 1 }, searching)}
+      {number("min_p", "Min-p", { min: 0, max: 1, step: 0.01 }, searching)}
+      {number("repetition", "Repetition penalty", { min: 0.1, max: 10, step: 0.05 }, searching)}
+    </fieldset>
+  );
+}

@@ -3,14 +3,14 @@ import { useMemo } from "preact/hooks";
 import { DataTable, Notes } from "../components";
 import { count, fixedPercent } from "../format";
 import type { Painter } from "../painter";
-import { currentRoute, integerParameter, setParameters, type Route } from "../route";
+import { currentRoute, integerParameter, type Route, setParameters } from "../route";
 import { colors, series } from "../theme";
 import type { Sentence, SentenceMap } from "../types";
 import type { Payload, View } from "../view";
 import "./embeddings/embeddings.css";
 import { TOPICS } from "./embeddings/examples";
 import { OpenFile } from "./embeddings/open_file";
-import { drawScatter, layoutOf, marker, ScatterPlot, type PlotStyle, type Point } from "./embeddings/scatter_plot";
+import { drawScatter, layoutOf, marker, type PlotStyle, type Point, ScatterPlot } from "./embeddings/scatter_plot";
 
 type MapPayload = Omit<SentenceMap, "model"> & Payload & { readonly model: { readonly name: string }; readonly notes: readonly string[] };
 

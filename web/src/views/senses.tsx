@@ -3,26 +3,20 @@ import { useMemo } from "preact/hooks";
 import { Canvas } from "../canvas";
 import { DataTable, Notes } from "../components";
 import { fixedPercent, slice } from "../format";
-import { translated, type Painter } from "../painter";
-import { currentRoute, integerParameter, setParameters, type Route } from "../route";
+import { type Painter, translated } from "../painter";
+import { currentRoute, integerParameter, type Route, setParameters } from "../route";
 import { colors } from "../theme";
+import type { SensesResult, WordContexts } from "../types";
 import type { Payload, View } from "../view";
 import "./embeddings/embeddings.css";
 import { TRAIN } from "./embeddings/examples";
-import { drawScatter, layoutOf, ScatterPlot, type PlotStyle, type Point } from "./embeddings/scatter_plot";
+import { drawScatter, layoutOf, type PlotStyle, type Point, ScatterPlot } from "./embeddings/scatter_plot";
 
 type Matrix = readonly (readonly number[])[];
 
-interface SensesPayload extends Payload {
-  readonly model: { readonly name: string };
-  readonly word: string;
-  readonly texts: readonly string[];
-  readonly spans: readonly (readonly [number, number])[];
-  readonly pieces: readonly (readonly string[])[];
-  readonly similarity: readonly Matrix[];
-  readonly planes: readonly { readonly points: readonly Point[]; readonly explained: readonly number[] }[];
-  readonly notes: readonly string[];
-}
+type SensesPayload = Omit<SensesResult, "similarity" | "contexts"> &
+  WordContexts &
+  Payload & { readonly model: { readonly name: string }; readonly similarity: readonly Matrix[]; readonly notes: readonly string[] };
 
 const THUMBNAIL = 104;
 const MAX_TEXTS = 16; // in an exported picture
@@ -43,7 +37,7 @@ function Show({ payload }: { payload: SensesPayload }) {
               width={THUMBNAIL}
               height={THUMBNAIL}
               inputs={[one]}
-              draw={(painter) => drawScatter(painter, layoutOf(one.points, THUMBNAIL, THUMBNAIL, 12), { ...plotStyle(one.explained), size: 9 })}
+              draw={(painter) => drawScatter(painter, layoutOf(one.points as readonly Point[], THUMBNAIL, THUMBNAIL, 12), { ...plotStyle(one.explained), size: 9 })}
             />
             {layerName(number)}
             <br />
@@ -57,7 +51,7 @@ function Show({ payload }: { payload: SensesPayload }) {
             {layerName(layer)}: this plane keeps {fixedPercent(explained, 1)} of the variance
           </h3>
           <ScatterPlot
-            points={plane.points}
+            points={plane.points as readonly Point[]}
             style={style}
             height={380}
             label={`Layer ${layer}: the vectors of ${payload.word} in ${payload.texts.length} texts on their first two principal components`}
@@ -130,7 +124,7 @@ function drawing(payload: SensesPayload, route: Route) {
     height: side + 50 + 18 * Math.min(MAX_TEXTS, payload.texts.length),
     draw(painter: Painter) {
       painter.text(`“${payload.word}” in ${payload.model.name}, ${layerName(layer)}`, 8, 14, { bold: true });
-      drawScatter(translated(painter, 0, 28), layoutOf(points, side, side), plotStyle(explained));
+      drawScatter(translated(painter, 0, 28), layoutOf(points as readonly Point[], side, side), plotStyle(explained));
       const cells = Float32Array.from(values.flat(), (value) => (0.45 * strength(value, low)) ** 2); // the opacity is the square root
       painter.matrix(cells, values.length, side + 40, 48, side - 20, side - 20, colors.get().accent);
       const size = (side - 20) / values.length;

@@ -4,7 +4,7 @@ import { Canvas } from "../canvas";
 import { DataTable, ScrollRegion } from "../components";
 import { translated } from "../painter";
 import type { Drawing, Payload, View } from "../view";
-import { figureDrawing, type Figure } from "./story/draw_figure";
+import { type Figure, figureDrawing } from "./story/draw_figure";
 import "./story/story.css";
 
 interface TableBlock {

@@ -1,8 +1,8 @@
 // Tasks: the predictions of a fine-tuned model (a class, entities, an answer) with attention and attributions.
 import { modelsChanged } from "../api";
 import { ModelLinks, Notes } from "../components";
-import { MARGIN, type Part, stack, textPart, tokenStripPart, wrap } from "../drawings";
 import { percent, truncate } from "../format";
+import { MARGIN, type Part, stack, textPart, tokenStripPart, wrap } from "../painter";
 import { currentRoute, type Route, setParameters } from "../route";
 import { colors } from "../theme";
 import type { Drawing, Table, View } from "../view";

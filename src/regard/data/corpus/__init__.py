@@ -1,15 +1,14 @@
 """Text to pretrain on: files to documents, sentences, a vocabulary, and token shards with random access.
 
-Knows text files and tokenizers; knows no tensor, no model and no objective. Reading order: documents, sentences,
-vocabulary, encoder, shards, manifest, report, folder, build, reader.
+Reading order: documents, sentences, vocabulary, encoder, shards, folder, build, reader.
 """
 
 from __future__ import annotations
 
 from regard.data.corpus.build import build_corpus
 from regard.data.corpus.documents import Document, read_documents
+from regard.data.corpus.folder import CorpusProgress, CorpusReport
 from regard.data.corpus.reader import Corpus
-from regard.data.corpus.report import CorpusProgress, CorpusReport
 from regard.data.corpus.shards import CorpusCounts, Shard
 from regard.data.corpus.vocabulary import train_tokenizer
 

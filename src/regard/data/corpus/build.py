@@ -1,7 +1,7 @@
 """The build: check the sources, then read, split and encode them shard by shard.
 
-Knows the order of the work. Prints nothing: the caller is told of progress. A shard is on the disk whole or not at all,
-so a build that was killed goes on behind the last whole shard, and ends with the same bytes.
+Prints nothing: the caller is told of progress. A shard is on the disk whole or not at all, so a build that was killed
+goes on behind the last whole shard, and ends with the same bytes.
 """
 
 from __future__ import annotations
@@ -20,16 +20,21 @@ import numpy as np
 from regard.data.corpus.documents import Document, Sources, find_sources, read_file_documents
 from regard.data.corpus.encoder import CorpusEncoder, text_bytes
 from regard.data.corpus.folder import (
+    REPORT,
     TOKENIZER,
+    CorpusManifest,
+    CorpusProgress,
+    CorpusReport,
     begin,
     clear,
     leave,
     refuse_foreign_files,
     shard_folder,
+    source_of,
+    tokenizer_digest,
+    tokenizer_files,
     tokenizer_paths,
 )
-from regard.data.corpus.manifest import CorpusManifest, source_of, tokenizer_digest, tokenizer_files
-from regard.data.corpus.report import REPORT, CorpusProgress, CorpusReport
 from regard.data.corpus.sentences import RULES
 from regard.data.corpus.shards import CorpusCounts, ShardRecord, ShardWriter, token_type
 from regard.errors import InputError

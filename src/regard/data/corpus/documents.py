@@ -1,7 +1,6 @@
 """Files and folders to documents, one at a time.
 
-Knows where text lies (plain, JSON lines, packed, in folders) and what separates documents and paragraphs. Knows no
-sentence and no tokenizer. Memory is that of the largest document, whatever the size of the files.
+Memory is that of the largest document, whatever the size of the files.
 
 Plain text has one paragraph a line and a blank line between documents, and a file's end ends a document. In JSON lines
 every object is a document, and line ends inside its text separate paragraphs.

@@ -1,8 +1,8 @@
 """Documents to the ids of their sentences.
 
-Knows sentences and a tokenizer; knows no file. The `tokenizers` library encodes sentences on all cores. Where there are
-only one or two, WordPiece is cheaper by words: most were there before, so their ids are kept and the library sees only
-new ones. The ids are the same, for in BERT's pipeline nothing crosses a space or a mark.
+The `tokenizers` library encodes sentences on all cores. Where there are only one or two, WordPiece is cheaper by
+words: most were there before, so their ids are kept and the library sees only new ones. The ids are the same, for in
+BERT's pipeline nothing crosses a space or a mark.
 """
 
 from __future__ import annotations

@@ -1,40 +1,225 @@
 """The folder of a corpus: what lies in it, what of it can be kept, and what has no place there.
 
-Knows names and records. Knows no text and no tokenizer beyond where it lies.
-
-    manifest.json   what the corpus was built from; lists the shards once it is finished
-    report.json     counts and speed of the build
-    tokenizer/      as Tokenizer.open reads it
-    shard-000000/   and so on; see `shards`
+manifest.json   what the corpus was built from; lists the shards once it is finished
+report.json     counts and speed of the build
+tokenizer/      as Tokenizer.open reads it
+shard-000000/   and so on; see `shards`
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from regard.data.corpus.manifest import MANIFEST, CorpusManifest
-from regard.data.corpus.report import REPORT
-from regard.data.corpus.shards import DOCUMENTS, RECORD, SENTENCES, TOKENS, ShardRecord, read_record
+from regard.data.corpus.shards import (
+    DOCUMENTS,
+    RECORD,
+    SENTENCES,
+    TOKENS,
+    CorpusCounts,
+    ShardRecord,
+    as_count,
+    read_record,
+)
 from regard.errors import InputError, RegardError
-from regard.files.checksums import Verify, find_damage
-from regard.files.folder_lock import LOCK
+from regard.files.checksums import Verify, find_damage, sha256_of
+from regard.files.disk import atomic_write
+from regard.files.folder_lock import LOCK, describe_changes
+from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.files.output_folder import foreign_entries, remove_files
+from regard.text import Tokenizer
 from regard.text.tokenizer import TOKENIZER_FILES
 
 __all__ = [
+    "MANIFEST",
+    "REPORT",
     "TOKENIZER",
+    "CorpusManifest",
+    "CorpusProgress",
+    "CorpusReport",
+    "SourceFile",
     "begin",
     "clear",
     "leave",
     "refuse_foreign_files",
     "shard_files",
     "shard_folder",
+    "source_of",
+    "tokenizer_digest",
+    "tokenizer_files",
     "tokenizer_paths",
 ]
+
+
+REPORT = "report.json"
+
+
+@dataclass(frozen=True)
+class CorpusProgress:
+    """`done` of `documents` are encoded, `resumed` of them by an earlier run; `tokens` so far."""
+
+    done: int
+    documents: int
+    resumed: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class CorpusReport:
+    """What a corpus holds, and what this run did: `resumed` is what was there already, `seconds` those of the rest."""
+
+    counts: CorpusCounts
+    sources: int
+    skipped: tuple[str, ...]
+    shards: int
+    vocabulary: int
+    resumed: CorpusCounts
+    seconds: float
+
+    @property
+    def one_document(self) -> bool:
+        """Whether no pair of sentences from two documents can be made."""
+        return self.counts.documents == 1
+
+    @property
+    def tokens_per_second(self) -> float:
+        return (self.counts.tokens - self.resumed.tokens) / max(self.seconds, 1e-9)
+
+    @property
+    def bytes_per_second(self) -> float:
+        return (self.counts.bytes - self.resumed.bytes) / max(self.seconds, 1e-9)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader should know, in sentences; empty where all is as it should be."""
+        found = []
+        if self.one_document:
+            found.append(
+                "The corpus is one document, so next-sentence pairs cannot be made: put a blank line between documents."
+            )
+        if self.skipped:
+            names = ", ".join(self.skipped[:5]) + (" and others" if len(self.skipped) > 5 else "")
+            found.append(f"Skipped {len(self.skipped)} files that are no text by their names: {names}.")
+        if self.counts.unknown > self.counts.tokens // 100:
+            share = 100 * self.counts.unknown / self.counts.tokens
+            found.append(
+                f"The tokenizer does not know {share:.1f}% of the tokens: it may be made for another language."
+            )
+        return found
+
+    def json(self) -> dict[str, object]:
+        speeds = {
+            "tokens_per_second": round(self.tokens_per_second, 1),
+            "bytes_per_second": round(self.bytes_per_second, 1),
+        }
+        return asdict(self) | speeds | {"notes": self.notes}
+
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+FILES = "tokenizer_files"
+LIMIT = 1 << 30  # bytes of manifest: a thousand files or shards need half a megabyte
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file of text, by its name and by its content."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class CorpusManifest:
+    """The record of a build; `shards` is None until the corpus is finished."""
+
+    sources: tuple[SourceFile, ...]
+    tokenizer: str
+    vocabulary: int
+    settings: Mapping[str, object]
+    shards: tuple[ShardRecord, ...] | None = None
+    tokenizer_files: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # size and SHA-256; older have none
+
+    def json(self) -> dict[str, object]:
+        return {
+            "format": FORMAT,
+            "sources": [vars(source) for source in self.sources],
+            "tokenizer": self.tokenizer,
+            FILES: {name: list(file) for name, file in self.tokenizer_files.items()},
+            "vocabulary": self.vocabulary,
+            "settings": dict(self.settings),
+            "shards": None if self.shards is None else [shard.json() for shard in self.shards],
+        }
+
+    def write(self, folder: Path) -> None:
+        """Write it into a folder, with a checksum of its own."""
+        atomic_write(folder / MANIFEST, json_bytes(with_checksum(self.json())))
+
+    @classmethod
+    def read(cls, folder: Path) -> CorpusManifest:
+        path = folder / MANIFEST
+        try:
+            value: Any = read_checked_json(path, limit=LIMIT)
+        except InputError as error:
+            raise InputError(f"{error}; put a copy of it back, or build the corpus again") from None
+        if value.get("format") != FORMAT:
+            raise InputError(f"{path}: expected format {FORMAT}, got {value.get('format')!r}; build the corpus again")
+        try:
+            sources = tuple(
+                SourceFile(str(s["name"]), as_count(s["bytes"]), str(s["sha256"])) for s in value["sources"]
+            )
+            shards = value["shards"]
+            records = None if shards is None else tuple(ShardRecord.of(shard, path) for shard in shards)
+            files = {str(name): (as_count(size), str(digest)) for name, (size, digest) in value.get(FILES, {}).items()}
+            return cls(
+                sources, str(value["tokenizer"]), as_count(value["vocabulary"]), dict(value["settings"]), records, files
+            )
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{path} is no record of a corpus ({error!r}); build the corpus again") from None
+
+    def differences(self, now: CorpusManifest) -> list[str]:
+        """What is otherwise now, in words; empty where the work of the one can be taken for the other's."""
+        found = _changed(self.sources, now.sources)
+        if self.tokenizer != now.tokenizer:
+            found.append("the tokenizer changed")
+        return found + describe_changes(self.settings, now.settings)
+
+
+def source_of(path: Path) -> SourceFile:
+    return SourceFile(path.as_posix(), path.stat().st_size, sha256_of(path))
+
+
+def tokenizer_files(tokenizer: Tokenizer) -> dict[str, tuple[int, str]]:
+    """Size and SHA-256 of each file that a tokenizer is saved as."""
+    return {name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in tokenizer.files().items()}
+
+
+def tokenizer_digest(tokenizer: Tokenizer) -> str:
+    digest = hashlib.sha256()
+    for name, data in sorted(tokenizer.files().items()):
+        digest.update(f"{name}:{len(data)}:".encode() + data)
+    return digest.hexdigest()
+
+
+def _changed(before: Sequence[SourceFile], now: Sequence[SourceFile]) -> list[str]:
+    if len(before) != len(now):
+        return [f"it was of {len(before)} source files and now is of {len(now)}"]
+    found = [
+        f"the source {new.name} changed" if old.name == new.name else f"{new.name} is not what {old.name} was"
+        for old, new in zip(before, now, strict=True)
+        if (old.bytes, old.sha256) != (new.bytes, new.sha256)
+    ]
+    return found if len(found) < 4 else [*found[:3], f"and {len(found) - 3} more sources"]
+
 
 TOKENIZER = "tokenizer"
 SHARD_FILES = (TOKENS, SENTENCES, DOCUMENTS, RECORD)

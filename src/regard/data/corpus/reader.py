@@ -1,7 +1,6 @@
 """A finished corpus: any sentence and any document at once, from memory-mapped shards.
 
-Knows the shards' arrays and their order. Knows no text; its tokenizer lies beside the shards. A shard is mapped when it
-is first asked for, and processes that open the same corpus share its pages.
+A shard is mapped when it is first asked for, and processes that open the same corpus share its pages.
 """
 
 from __future__ import annotations
@@ -16,8 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from regard.data.corpus.folder import TOKENIZER, shard_files, shard_folder, tokenizer_paths
-from regard.data.corpus.manifest import MANIFEST, CorpusManifest, tokenizer_digest
+from regard.data.corpus.folder import (
+    MANIFEST,
+    TOKENIZER,
+    CorpusManifest,
+    shard_files,
+    shard_folder,
+    tokenizer_digest,
+    tokenizer_paths,
+)
 from regard.data.corpus.shards import REMEDY, CorpusCounts, Ids, Shard, token_type
 from regard.errors import InputError
 from regard.files.checksums import Verify, find_damage

@@ -1,8 +1,8 @@
 """A paragraph of English to its sentences, by rules.
 
-Knows stops, abbreviations, initials, numbers and quotation marks. Knows no file, no tokenizer and no statistics: the
-same paragraph gives the same sentences for ever, and `RULES` is raised when that changes. A sentence that could be two
-stays one where the rules cannot tell: pretraining is hurt less by a long sentence than by half of one.
+The same paragraph always gives the same sentences; raise `RULES` when a rule changes. A sentence that could be two
+stays one where the rules cannot tell: pretraining is hurt less by a long sentence than
+by half of one.
 """
 
 # ruff: noqa: RUF001 (quotation marks and dashes that look alike are its matter)

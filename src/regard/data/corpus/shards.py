@@ -1,6 +1,6 @@
 """Shards: token ids on the disk with the places where sentences and documents begin.
 
-Knows three arrays and a record beside them. Knows no text and no tokenizer. A shard is a folder that appears whole:
+A shard is a folder that appears whole:
 
     tokens.bin      every id of the shard, one after the other: little-endian uint16, or uint32 for large vocabularies
     sentences.npy   int64, where each sentence begins in tokens.bin, and at the end how many tokens there are

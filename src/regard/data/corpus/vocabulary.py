@@ -1,6 +1,5 @@
 """Text to a new tokenizer: WordPiece as BERT has it, or byte-level BPE as GPT-2 has it.
 
-Knows the trainers of the `tokenizers` library. Knows no file: texts come as an iterable and go through one at a time.
 Memory grows with the number of different words, not with the length of the text.
 
 The same texts give the same tokenizer, byte for byte. The library alone does not see to that for WordPiece: it numbers

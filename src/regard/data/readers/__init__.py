@@ -1,14 +1,12 @@
 """Files to examples: what a file holds is decided from it, said in a line, and every error names its line."""
 
 from regard.data.readers.choices import read_choice_examples
-from regard.data.readers.conll import read_tagged_examples
+from regard.data.readers.conll import detect_scheme, read_tagged_examples, split_words, to_iob2
 from regard.data.readers.images import holds_images, read_image_examples
 from regard.data.readers.read import ExampleSet
-from regard.data.readers.schemes import detect_scheme, to_iob2
 from regard.data.readers.squad import read_question_examples
 from regard.data.readers.tables import TableOptions
 from regard.data.readers.texts import read_text_examples
-from regard.data.readers.words import split_words
 
 __all__ = [
     "ExampleSet",

@@ -1,6 +1,6 @@
 """A text and the endings to choose from: HellaSwag's JSON lines, SWAG's CSV, and text of six lines an example.
 
-Knows these files. Any number of endings from two on; the text form has four.
+Any number of endings from two on; the text form has four.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from regard.data.examples import ChoiceExample
 from regard.data.files import content_suffix, display_name
-from regard.data.readers.named import column_at, rows_of
 from regard.data.readers.read import ExampleSet, Path, example_list, kind_of, read_lines
 from regard.data.readers.records import Record, is_parquet, json_lines, looks_like_json, parquet, string_at, strings_at
-from regard.data.readers.tables import Table, table_of
+from regard.data.readers.tables import Table, column_at, rows_of, table_of
 from regard.errors import InputError
 from regard.wording import is_count
 

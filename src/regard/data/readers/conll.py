@@ -1,17 +1,17 @@
-"""Sentences with a tag for each word: CoNLL columns, JSON lines, or plain text whose words are found here.
-
-Knows how the files look; `schemes` knows what the tags mean and `words` where words lie.
-"""
+"""Sentences with a tag for each word: CoNLL columns, JSON lines, or plain text whose words are found here."""
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
+from typing import Literal
 
 from regard.data.examples import TaggedExample
 from regard.data.files import display_name
-from regard.data.readers.named import column_at
 from regard.data.readers.read import ExampleSet, Path, example_list, read_lines
 from regard.data.readers.records import (
     Record,
@@ -22,18 +22,111 @@ from regard.data.readers.records import (
     string_at,
     strings_at,
 )
-from regard.data.readers.schemes import detect_scheme, is_tag, strays, to_iob2
-from regard.data.readers.words import split_words
-from regard.errors import InputError
+from regard.data.readers.tables import column_at
+from regard.errors import InputError, check_choice
 from regard.wording import is_count
 
-__all__ = ["read_tagged_examples"]
+__all__ = ["SCHEMES", "Scheme", "detect_scheme", "is_tag", "read_tagged_examples", "split_words", "strays", "to_iob2"]
+
+
+# The shape of a text has one sign for each of its characters: a letter, 0, a blank, a mark that may join, # for the
+# others, and c for an ending. So a letter is what Unicode calls one, with its combining marks, which \w would part.
+_SHAPE = re.compile(
+    r"""
+    (?<![a0_.])(?:a\.){2,}(?![a0_])       # U.S. with its last point
+    | [a0_]+ (?: [.&@'-][a0_]+ | (?<=0)[,:/](?=0)[a0_]+ )*
+    | c+
+    | (?P<mark>[^\sa0_])(?P=mark)*       # a run of one mark: ... or --
+    """,
+    re.VERBOSE,
+)
+_ENDING = re.compile(r"(?:n['\u2019]t|['\u2019](?:s|re|ve|ll|d|m))(?!\w)", re.IGNORECASE)  # John's, didn't
+_RUN = re.compile(r"(.)\1*", re.DOTALL)
+
+
+def split_words(text: str) -> tuple[tuple[int, int], ...]:
+    """The words and marks of a text as [start, end) in characters, from left to right; only blanks lie between them."""
+    shape = list(map(_kind, text))
+    for ending in _ENDING.finditer(text):
+        shape[ending.start() : ending.end()] = "c" * len(ending[0])
+    spans = []
+    for match in _SHAPE.finditer("".join(shape)):
+        start, end = match.span()
+        if match["mark"] == "#":  # different marks look alike in the shape
+            spans += [(start + run.start(), start + run.end()) for run in _RUN.finditer(text[start:end])]
+        else:
+            spans.append((start, end))
+    return tuple(spans)
+
+
+@lru_cache(maxsize=4096)
+def _kind(character: str) -> str:
+    if character.isspace():
+        return " "
+    if character in "'\u2019":
+        return "'"
+    if character in ".&@-,:/_":
+        return character
+    category = unicodedata.category(character)
+    if category[0] == "N":
+        return "0"
+    return "#" if category[0] in "PS" else "a"
+
+
+Scheme = Literal["IOB1", "IOB2", "BIOES"]
+SCHEMES: tuple[Scheme, ...] = ("IOB1", "IOB2", "BIOES")
+_TAG = re.compile(r"O|[BIESLU]-\S.*")
+_BEGINS = "BSU"
+_ENDS = "ESLU"
+
+
+@lru_cache(maxsize=1024)  # a file has few different tags and asks for each word
+def is_tag(tag: str) -> bool:
+    """O, or a sign of a scheme before a type: B-PER."""
+    return _TAG.fullmatch(tag) is not None
+
+
+def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
+    """The scheme that explains most tags; IOB2 where nothing tells. CoNLL-2003's IOB1 has a few B- without need."""
+    inside, outside = 0, 0  # entities that stand alone and begin with I-, with B-
+    for tags in sentences:
+        before = "O"
+        for tag in tags:
+            if tag[0] in _ENDS:
+                return "BIOES"
+            alone = tag[2:] != before[2:]
+            inside += tag[0] == "I" and alone
+            outside += tag[0] == "B" and alone
+            before = tag
+    return "IOB1" if inside > outside else "IOB2"
+
+
+def strays(sentences: Iterable[Sequence[str]]) -> int:
+    """How many entities begin with I-, which in IOB2 none should."""
+    pairs = (pair for tags in sentences for pair in zip(("O", *tags), tags, strict=False))
+    return sum(tag[0] == "I" and tag[2:] != before[2:] for before, tag in pairs)
+
+
+def to_iob2(tags: Sequence[str], scheme: Scheme) -> list[str]:
+    """The same entities in IOB2. What continues nothing, an I- after O or after another type, begins an entity."""
+    check_choice("scheme", scheme, SCHEMES)
+    converted: list[str] = []
+    open_type = ""  # of the entity that the next word may continue
+    for tag in tags:
+        sign, kind = tag[0], tag[2:]
+        if sign == "O":
+            converted.append("O")
+        else:
+            begins = sign in _BEGINS or kind != open_type
+            converted.append(f"{'B' if begins else 'I'}-{kind}")
+        open_type = "" if scheme == "BIOES" and sign in _ENDS else kind
+    return converted
+
 
 _DOCUMENT = "-DOCSTART-"
 _SAMPLE = 1000
 _WORDS = ("words", "tokens")
 _TAGS = ("tags", "ner_tags", "labels")
-
 Sentence = tuple[int, list[str], list[str] | None]  # where it began, its words, their tags
 
 

@@ -1,6 +1,6 @@
 """Pictures: a folder for each class, a folder of images, one image, or MNIST's IDX files.
 
-Knows pixels and files; no tensor and no model. Image files need Pillow, IDX files nothing.
+Image files need Pillow, IDX files nothing.
 """
 
 from __future__ import annotations

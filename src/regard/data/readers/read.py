@@ -1,7 +1,6 @@
 """What a reader gives back, and the lines of a file that is held whole.
 
-Knows files, not formats. Reads all of a file at once, because what it holds is decided before the first
-example is made.
+Reads all of a file at once, because what it holds is decided before the first example is made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Objects with keys from a file: JSON lines, a JSON list, Parquet. Each comes with its line or its number.
-
-Knows nothing of what the keys mean.
-"""
+"""Objects with keys from a file: JSON lines, a JSON list, Parquet. Each comes with its line or its number."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Questions about a context, with answers that lie in it: SQuAD's JSON, v1.1 and v2, and rows of questions to answer.
 
-Knows these files. An answer is kept only where the context really holds it at its offset.
+An answer is kept only where the context really holds it at its offset.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 from regard.data.examples import Answer, QuestionExample
 from regard.data.files import content_suffix, display_name
-from regard.data.readers.named import column_at, rows_of
-from regard.data.readers.names import fold
 from regard.data.readers.read import ExampleSet, Path, example_list, kind_of, read_lines
 from regard.data.readers.records import (
     MAX_DOCUMENT,
@@ -24,7 +22,7 @@ from regard.data.readers.records import (
     parquet,
     string_at,
 )
-from regard.data.readers.tables import Table, table_of
+from regard.data.readers.tables import Table, column_at, fold, rows_of, table_of
 from regard.errors import InputError
 
 __all__ = ["read_question_examples"]

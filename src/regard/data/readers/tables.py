@@ -1,7 +1,6 @@
 """Rows and columns of a file: which sign parts the columns, and whether there are quotes.
 
-Knows TSV, CSV and lines of text, and takes objects (JSON, Parquet) as rows. Does not know what a column means, nor
-whether the first row is a header: `columns` decides that.
+Does not know what a column means, nor whether the first row is a header: `columns` decides that.
 """
 
 from __future__ import annotations
@@ -14,12 +13,69 @@ from itertools import islice
 
 from regard.data.csv_rows import csv_rows, widen_fields
 from regard.data.files import content_suffix, display_name
-from regard.data.readers.names import is_known
 from regard.data.readers.read import Path, read_lines
 from regard.data.readers.records import Record, is_parquet, json_lines, looks_like_json, parquet
-from regard.errors import InputError
+from regard.errors import InputError, suggest
+from regard.wording import is_count
 
-__all__ = ["SAMPLE", "Table", "TableOptions", "open_table", "table_of"]
+__all__ = [
+    "LABELS",
+    "PAIRS",
+    "SAMPLE",
+    "SCORES",
+    "TEXTS",
+    "Table",
+    "TableOptions",
+    "column_at",
+    "fold",
+    "is_known",
+    "open_table",
+    "place_of",
+    "rows_of",
+    "table_of",
+]
+
+
+TEXTS = (
+    "text", "sentence", "comment_text", "comment", "review", "review_text", "tweet", "message", "sms", "content",
+    "body", "document", "article", "utterance", "phrase", "query", "question", "description",
+    "headline", "title", "input",
+)  # fmt: skip
+PAIRS = (
+    ("sentence1", "sentence2"), ("sentence_1", "sentence_2"), ("sentence_a", "sentence_b"), ("question1", "question2"),
+    ("premise", "hypothesis"), ("text_a", "text_b"), ("text1", "text2"), ("text_1", "text_2"), ("first", "second"),
+    ("text", "second"), ("question", "sentence"), ("question", "context"), ("query", "passage"), ("query", "document"),
+    ("s1", "s2"), ("#1_string", "#2_string"),
+)  # fmt: skip
+# `gold_label` stands beside single annotators' label1 to label5 in MNLI and SNLI.
+LABELS = (
+    "gold_label", "label", "labels", "is_duplicate", "target", "class", "category", "categories", "sentiment",
+    "polarity", "intent", "topic", "quality", "judgment", "entailment_judgment", "score", "rating", "stars", "y",
+)  # fmt: skip
+SCORES = (
+    "score",
+    "similarity",
+    "similarity_score",
+    "relatedness_score",
+    "label",
+    "target",
+    "rating",
+    "stars",
+    "value",
+    "y",
+)
+_KNOWN = {*TEXTS, *LABELS, *SCORES, *(name for pair in PAIRS for name in pair)}
+
+
+def fold(name: str) -> str:
+    """A name without what people vary: capitals, blanks for underscores, hyphens."""
+    return re.sub(r"[\s-]+", "_", name.strip().strip('"').casefold())
+
+
+def is_known(name: str) -> bool:
+    """Whether this is one of the names, so that a row which holds it may be a header."""
+    return fold(name) in _KNOWN
+
 
 SAMPLE = 1000  # rows that are looked at before something is decided
 _NAMED = {"\t": "tab-separated", ",": "comma-separated", ";": "semicolon-separated"}
@@ -172,3 +228,44 @@ def _from_records(records: Iterable[tuple[int, Record]], name: str, *, descripti
     keys = list(dict.fromkeys(key for _, record in kept for key in record))
     rows = [[record.get(key) for key in keys] for _, record in kept]
     return Table(name, description, rows, [number for number, _ in kept], header=keys, unit=unit)
+
+
+def column_at(record: Record, column: str, where: str) -> object:
+    """What a record has under the name of a column; InputError with the names that there are."""
+    if column not in record:
+        raise InputError(f"{where}: no {column!r}, which --columns names; {suggest(column, record)}")
+    return record[column]
+
+
+def rows_of(table: Table, columns: Sequence[str], *, header: bool | None) -> Iterator[tuple[int, Record]]:
+    """The rows of a table with the columns that a user names, by name or by number from 0, under those names.
+
+    Unless it is said, there is a header where a column is named and not numbered.
+    """
+    named = any(not column.isdecimal() for column in columns) if header is None else header
+    names = [str(cell).strip() for cell in table.rows[0]] if named else None
+    places = [place_of(table, names, column) for column in columns]
+    if len(set(places)) < len(places):
+        raise InputError(f"--columns should name each column once, got {', '.join(columns)}")
+    for row in range(int(named), len(table.rows)):
+        cells = table.rows[row]
+        if len(cells) <= max(places):
+            raise InputError(
+                f"{table.place(row)}: expected column {max(places)}, and this row has {len(cells)} columns "
+                f"({table.description}); mend the row or choose other --columns"
+            )
+        rest = {} if names is None else dict(zip(names, cells, strict=False))
+        yield table.lines[row], rest | {column: cells[place] for column, place in zip(columns, places, strict=True)}
+
+
+def place_of(table: Table, names: Sequence[str] | None, column: str) -> int:
+    """The place of a column that a user names, or an InputError with the names that there are."""
+    if names is not None and column in names:
+        return names.index(column)
+    width = len(names) if names is not None else len(table.rows[0])
+    if is_count(column) and int(column) < width:
+        return int(column)
+    if names is None:
+        raise InputError(f"{table.name}: no column {column!r}; without a header, give a number from 0 to {width - 1}")
+    hint = suggest(column, [name[:40] for name in names])
+    raise InputError(f"{table.name}: no column {column!r}; {hint}; or a number from 0 to {width - 1}")

@@ -1,7 +1,4 @@
-"""Texts and pairs of texts with labels or scores, from TSV, CSV, JSON lines, Parquet or lines of text.
-
-Knows how a row becomes an example; `tables` knows rows, `columns` which of them is what.
-"""
+"""Texts and pairs of texts with labels or scores, from TSV, CSV, JSON lines, Parquet or lines of text."""
 
 from __future__ import annotations
 
@@ -10,10 +7,9 @@ from collections.abc import Sequence
 
 from regard.data.examples import TextExample
 from regard.data.readers.columns import Roles, TextTask, decide, numbered
-from regard.data.readers.names import fold
 from regard.data.readers.read import ExampleSet, Path, example_list, kind_of
 from regard.data.readers.records import refuse_halves
-from regard.data.readers.tables import Table, open_table
+from regard.data.readers.tables import Table, fold, open_table
 from regard.errors import InputError, check_choice
 
 __all__ = ["read_text_examples"]

@@ -32,7 +32,7 @@ def load_engine(
     device: str = "auto",
     **options: Any,
 ) -> EmbeddingEngine:
-    """Load a model and make ready to embed. Pooling None: as a sentence-transformers folder states, else the mean."""
+    """Load a model for embedding. Pooling None: what a sentence-transformers folder states, or mean."""
     place = choose_device(device)
     if isinstance(model, tuple):
         settings, loaded = SentenceSettings(), model
@@ -48,7 +48,7 @@ def load_engine(
 
 
 class Embedder(EstimatorParameters):
-    """Vectors of texts: float32, one row a text, in the order that came.
+    """Embeddings of texts as a scikit-learn transformer: float32, one row per text, in order.
 
     `model`: a folder, a built-in name, a Hugging Face hub name, or a (model, tokenizer) pair.
     `layers`: counted as transformers' hidden states, 0 the embeddings' output, -1 the last with the final norm: a

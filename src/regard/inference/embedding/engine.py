@@ -1,6 +1,6 @@
-"""Texts to vectors with one loaded model: tokenise, pack, run the layers that are needed, pool.
+"""Texts to vectors with a loaded model: tokenize, pack, run the required layers, pool.
 
-Texts are packed without padding, so a text's vector does not depend on its neighbours. Knows no file formats.
+Texts are packed without padding, so a text's vector does not depend on its batch.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ BUDGET = {"cpu": 2048, "cuda": 65536}  # tokens a batch: on a CPU what the cache
 
 @dataclass(frozen=True, eq=False)
 class TokenVectors:
-    """One text's tokens: vectors (T, W), the characters [start, end) of each in the text, and the number of its word.
+    """The tokens of a text: vectors (T, W), character offsets [start, end) in the text, and word indices.
 
-    Special tokens have no characters and the word -1.
+    Special tokens have empty offsets and the word index -1.
     """
 
     vectors: NDArray[np.float32]
@@ -58,18 +58,18 @@ class TextError(InputError):
 
 @dataclass(frozen=True)
 class Pieces:
-    """Token ids ready to run. `owner` is the place of the text a piece comes from: windows cut a text into several."""
+    """Token ids ready to run. `owner` is the index of the text of each piece: windows divide a text into several."""
 
     ids: list[list[int]]
     owner: list[int]
 
 
 class EmbeddingEngine:
-    """A model, its tokenizer, and what to make of them. The model is moved to `device` and into evaluation mode.
+    """A model with its tokenizer and the settings of embedding; moved to `device` and into evaluation mode.
 
-    `max_length` is what the user wants, `stated` what the model's files state; `cut` counts the texts that did not fit
-    since the engine was made. `long` says what becomes of those: "cut" at the end, "error", or "windows" (pieces of
-    full length; their vectors are averaged by length, or the maximum taken with pooling "max").
+    `max_length` is the user's limit, `stated` the one in the model's files; `truncated` counts the texts that did not
+    fit. `long` decides what happens to those: "cut" at the end, "error", or "windows" (full-length pieces whose vectors
+    are averaged by length; the maximum with pooling "max").
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class EmbeddingEngine:
         self.truncated = 0
 
     def check_texts(self, texts: Sequence[str]) -> None:
-        """Refuse texts that `pooled` would refuse, for the price of their tokens."""
+        """Raise the errors of `embed` for these texts after tokenizing them only."""
         self._pieces(texts)
 
     def embed(self, texts: Sequence[str], *, on_progress: Callable[[int], None] | None = None) -> NDArray[np.float32]:
@@ -125,7 +125,7 @@ class EmbeddingEngine:
     def embed_steps(self, texts: Sequence[str]) -> Generator[int, None, NDArray[np.float32]]:
         """`embed` in steps, one per batch: yields the number of finished texts and returns the vectors."""
         if self.pooling == "none":
-            raise InputError('pooling "none" gives one vector a token: call tokens() instead')
+            raise InputError('pooling "none" gives one vector per token: call embed_tokens() instead')
         pieces = self._pieces(texts)
         vectors = np.empty((len(pieces.ids), self.width), dtype=np.float32)
         finished = 0
@@ -140,9 +140,9 @@ class EmbeddingEngine:
         return vectors
 
     def embed_tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
-        """Every token's vector, with its place in the text, special tokens included."""
+        """The vector of every token with its offsets in the text, special tokens included."""
         if self.pooling != "none":
-            raise InputError(f'pooling "{self.pooling}" gives one vector a text: call pooled() instead')
+            raise InputError(f'pooling "{self.pooling}" gives one vector per text: call embed() instead')
         encodings = self.tokenizer.encode_batch(list(texts), max_length=self.max_length)
         self._count(texts, [e.cut for e in encodings])
         ids = [e.ids for e in encodings]
@@ -163,7 +163,7 @@ class EmbeddingEngine:
         return [one for one in found if one is not None]
 
     def _run(self, ids: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], Tensor, Packed]]:
-        """Batches of nearly equal lengths: the places they belong to, the chosen layers' states (N, W), the layout."""
+        """Batches of similar lengths: the indices of their texts, the hidden states (N, W), the layout."""
         states: Callable[..., Iterator[Tensor]] = self.model.states  # type: ignore[assignment]
         for group in group_by_token_budget([len(one) for one in ids], BUDGET[self.device.type]):
             batch = collate([ids[place] for place in group]).to(self.device)
@@ -196,7 +196,7 @@ class EmbeddingEngine:
         return pieces
 
     def _windows(self, text: str) -> list[list[int]]:
-        """A long text as pieces that fit, each with the special tokens a text of its own would have."""
+        """A long text in pieces that fit, each with its own special tokens."""
         before, body, after = split_special_tokens(self.tokenizer.encode(text))
         assert self.max_length is not None
         size = self.max_length - len(before) - len(after)
@@ -224,7 +224,7 @@ class EmbeddingEngine:
 
 
 def _limit(wanted: int | None, positions: int | None, stated: int | None) -> int | None:
-    """The most tokens a text may have. What the user wants wins over what the folder states; positions are a wall."""
+    """The maximum number of tokens. The user's limit overrides the folder's; neither can exceed the positions."""
     if wanted is not None and (isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1):
         raise InputError(f"max_length is {wanted!r}; expected a number of tokens, at least 1")
     if wanted is not None and positions is not None and wanted > positions:

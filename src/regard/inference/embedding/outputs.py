@@ -1,7 +1,4 @@
-"""Blocks to the file that was asked for: .npy, .npz or Parquet, in constant memory and all at once.
-
-Knows the three formats. Blocks are read as often as a format has columns, and never held together.
-"""
+"""Writes blocks to a .npy, .npz or Parquet file, in constant memory; the file appears once it is complete."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Decoding: from a model that gives the logits of the next token to texts, by search or by chance.
+"""Text generation: one greedy search, one beam search and one sampler for every family with a decoder.
 
-One greedy search, one beam and one sampler serve every family. Reading order: speaker, search, filters, sample, said,
-trace, writing.
+Reading order: decoder, beam_search, logits_filters, sampling, text_stream, trace, text_generator.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a model must offer to be decoded: read a batch, say one token a row, and let rows change places.
+"""The `Decoder` protocol: read a batch, take one token per row, and reorder rows.
 
-Gpt, T5, Transformer and Seq2Seq offer it. Knows no way to choose a token.
+Gpt, T5, Transformer and Seq2Seq implement it. Does not choose tokens.
 """
 
 from __future__ import annotations
@@ -20,51 +20,51 @@ __all__ = ["Decoder", "ReorderableState", "StateT", "as_decoder", "eval_mode", "
 
 
 class ReorderableState(Protocol):
-    """Where the decoding of a batch stands."""
+    """The state of decoding a batch."""
 
     def reorder(self, index: Tensor) -> None:
-        """Row i continues what row index[i] began; rows that are not named are gone."""
+        """Row i continues row index[i]; rows that are not named are dropped."""
 
 
 StateT = TypeVar("StateT", bound=ReorderableState)
 
 
 class Decoder(Protocol[StateT]):
-    """A model that says one token after the other."""
+    """A model that predicts one token after the other."""
 
     def start(self, ids: Tensor, layout: Padded | None = None, /) -> tuple[Tensor, StateT]:
-        """Read prompts or sources (B, T), padded on the right: the logits (B, V) of what follows, and the state."""
+        """Read prompts or sources (B, T), padded on the right: the logits (B, V) of the next token, and the state."""
 
     def step(self, tokens: Tensor, state: StateT, /) -> tuple[Tensor, StateT]:
-        """Say one more token in each row, tokens (B,): the logits (B, V) of what follows, and the state."""
+        """Append one token to each row, tokens (B,): the logits (B, V) of the next token, and the state."""
 
 
 def as_decoder(model: nn.Module) -> Decoder[ReorderableState]:
-    """The model as a speaker; one that only reads, as BERT does, is refused."""
+    """The model as a decoder; InputError for an encoder such as BERT."""
     if not (hasattr(model, "start") and hasattr(model, "step")):
         raise InputError(
-            f"this {family_name(model)} model reads texts and writes none; "
-            "take a GPT-2 or a T5 to write with, or a Transformer or a Seq2Seq to translate with"
+            f"this {family_name(model)} model cannot generate text; "
+            "use a GPT-2 or a T5, or a Transformer or a Seq2Seq to translate"
         )
     return cast("Decoder[ReorderableState]", model)
 
 
 @contextmanager
 def inference_mode(model: Decoder[StateT]) -> Iterator[None]:
-    """No dropout and no gradients inside."""
+    """Evaluation mode without gradients."""
     with eval_mode(model), torch.inference_mode():
         yield
 
 
 @contextmanager
 def eval_mode(model: Decoder[StateT]) -> Iterator[None]:
-    """No dropout inside, then the model goes on as it was. Gradients stay on: a generator may not switch them off."""
-    parts = list(model.modules()) if isinstance(model, nn.Module) else []
-    training = [part for part in parts if part.training]
-    for part in training:
-        part.training = False
+    """Evaluation mode, restored at the end. Gradients stay on: a generator must not disable them for its caller."""
+    modules = list(model.modules()) if isinstance(model, nn.Module) else []
+    training = [module for module in modules if module.training]
+    for module in training:
+        module.training = False
     try:
         yield
     finally:
-        for part in training:
-            part.training = True
+        for module in training:
+            module.training = True

@@ -1,7 +1,6 @@
-"""The same model, quicker at saying one token after the other.
+"""Faster decoding steps: the only module of inference that imports `regard.nn.fast`.
 
-Knows which models can take their steps as straight code, and what makes products of few rows quick on a processor.
-Knows no way to choose a token.
+Every function works without that folder and then returns the plain decoder. Does not choose tokens.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,57 +18,81 @@ from regard.inference.generation.decoder import Decoder, StateT
 from regard.models import Gpt
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn import DecoderState, Padded
-from regard.nn.fast.fused_step import FusedStep, supports_fused_step
-from regard.nn.fast.int8_argmax import Int8ArgmaxFilter
-from regard.nn.fast.packed_linear import PackedLinear
 
-__all__ = ["fast_decoder", "reuse_packed_weights"]
+if TYPE_CHECKING:
+    from regard.nn.fast.cuda_graphs import CudaGraphDecoder
 
-MANY = 16  # steps, for which matrices are packed at once
-LONG = 160  # steps, for which an output layer is rounded
+try:
+    from regard.nn.fast.cuda_graphs import cuda_graph_decoder as _cuda_graph_decoder
+    from regard.nn.fast.fused_step import FusedStep, supports_fused_step
+    from regard.nn.fast.int8_argmax import Int8ArgmaxFilter
+    from regard.nn.fast.packed_linear import PackedLinear
+except ImportError:
+    AVAILABLE = False
+else:
+    AVAILABLE = True
+
+__all__ = ["cuda_graph_decoder", "fast_decoder", "reuse_packed_weights"]
+
+PACK_STEPS = 16  # from this number of steps on, weights are packed at once
+ROUND_STEPS = 160  # from this number of steps on, an output layer is rounded to int8
 
 
-class _Layouts:
-    """What a processor lays out anew."""
+class _PackedWeights:
+    """Weights in the layouts that are fast on a CPU."""
 
     def __init__(self, *, patience: int = 0) -> None:
         self.packing = PackedLinear(patience=patience)
-        self.screening = Int8ArgmaxFilter(self.packing.linear)
+        self.argmax_filter = Int8ArgmaxFilter(self.packing.linear)
 
 
-_kept: ContextVar[_Layouts | None] = ContextVar("_kept", default=None)
+_packed: ContextVar[_PackedWeights | None] = ContextVar("_packed", default=None)
+
+
+def cuda_graph_decoder(
+    model: Decoder[StateT], state: DecoderState, *, max_new_tokens: int, choose: Any, kind: object
+) -> CudaGraphDecoder | None:
+    """Recorded steps for a GPT on a GPU; None where they do not apply."""
+    if not AVAILABLE:
+        return None
+    return _cuda_graph_decoder(model, state, max_tokens=max_new_tokens, choose=choose, kind=kind)
 
 
 @contextmanager
 def reuse_packed_weights() -> Iterator[None]:
-    """What one decoding lays out anew on a processor, the next ones inside use again.
+    """Decodings inside this context share the weights that are packed for a CPU.
 
-    Weights must stay as they are meanwhile; those that are used with a few rows take their room twice.
+    Weights must not change meanwhile; those used with few rows take twice their memory.
     """
-    token = _kept.set(_kept.get() or _Layouts())
+    if not AVAILABLE:
+        yield
+        return
+    token = _packed.set(_packed.get() or _PackedWeights())
     try:
         yield
     finally:
-        _kept.reset(token)
+        _packed.reset(token)
 
 
 def fast_decoder(
     model: Decoder[StateT], device: torch.device, *, steps: int, argmax_only: bool = False
 ) -> Decoder[StateT]:
-    """The same speaker for one decoding of up to so many steps: the same logits, up to rounding.
+    """The same decoder for one decoding of up to `steps` steps, with the same logits up to rounding.
 
-    `highest`: only each row's highest logit is wanted, and others may be -inf. Weights must stay as they are meanwhile.
+    `argmax_only`: only the highest logit of each row is needed; others may be -inf. Weights must not change meanwhile.
     """
-    layouts, kept = None, _kept.get()
+    if not AVAILABLE:
+        return model
+    weights, shared = None, _packed.get()
     if device.type == "cpu":
-        layouts = kept or _Layouts(patience=0 if steps >= MANY else 1)
+        weights = shared or _PackedWeights(patience=0 if steps >= PACK_STEPS else 1)
     if isinstance(model, Gpt | EncoderDecoder):
-        argmax_only = argmax_only and (kept is not None or steps >= LONG)
-        return cast("Decoder[StateT]", _Stepping(model, layouts, highest=argmax_only))
-    return _Packed(model, layouts.packing) if layouts else model
+        argmax_only = argmax_only and (shared is not None or steps >= ROUND_STEPS)
+        return cast("Decoder[StateT]", _FusedDecoder(model, weights, argmax_only=argmax_only))
+    return _PackedDecoder(model, weights.packing) if weights else model
 
 
-class _Packed(Generic[StateT]):
+class _PackedDecoder(Generic[StateT]):
     def __init__(self, model: Decoder[StateT], packing: AbstractContextManager[object]) -> None:
         self.model, self.packing = model, packing
 
@@ -81,15 +104,15 @@ class _Packed(Generic[StateT]):
             return self.model.step(tokens, state)
 
 
-class _Stepping:
-    """A decoder whose steps are straight code, unless somebody watches."""
+class _FusedDecoder:
+    """A decoder that takes fused steps unless its modules are hooked."""
 
-    def __init__(self, model: Gpt | EncoderDecoder, layouts: _Layouts | None, *, highest: bool) -> None:
+    def __init__(self, model: Gpt | EncoderDecoder, weights: _PackedWeights | None, *, argmax_only: bool) -> None:
         self.model = model
-        self.packing: AbstractContextManager[object] = layouts.packing if layouts else nullcontext()
-        self.output = layouts.screening if layouts and highest else self.packing
-        self.linear = layouts.packing.linear if layouts else F.linear
-        self.straight: FusedStep | None = None
+        self.packing: AbstractContextManager[object] = weights.packing if weights else nullcontext()
+        self.output = weights.argmax_filter if weights and argmax_only else self.packing
+        self.linear = weights.packing.linear if weights else F.linear
+        self.fused_step: FusedStep | None = None
         self.decided = False
 
     def start(self, ids: Tensor, layout: Padded | None = None, /) -> tuple[Tensor, DecoderState]:
@@ -98,12 +121,12 @@ class _Stepping:
     def step(self, tokens: Tensor, state: DecoderState, /) -> tuple[Tensor, DecoderState]:
         if not self.decided:
             self.decided = True
-            self.straight = (
+            self.fused_step = (
                 FusedStep(self.model.decoder, self.linear) if supports_fused_step(self.model.decoder) else None
             )
-        if self.straight is None:
+        if self.fused_step is None:
             with self.packing:
                 return self.model.step(tokens, state)
-        hidden = self.straight(self.model.embed_next(tokens, state)[:, 0], state)
+        hidden = self.fused_step(self.model.embed_next(tokens, state)[:, 0], state)
         with self.output:
             return self.model.logits(hidden), state

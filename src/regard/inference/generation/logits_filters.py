@@ -1,7 +1,7 @@
-"""What may be said next: pure functions from logits (B, V) to logits in which what may not be said is -inf.
+"""Logits filters: pure functions from logits (B, V) to logits in which excluded tokens are -inf.
 
-Each looks at what the ones before it left over, shares taken of that. The numbers are float64, so that sums of many
-small shares keep their meaning. Knows nothing of models, random numbers or texts.
+Each filter works on the distribution that the previous ones left. Logits are float64, so that sums of many small
+probabilities stay accurate.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ __all__ = ["Sampling", "min_p", "repetition_penalty", "temperature", "top_k", "t
 
 @dataclass(frozen=True)
 class Sampling:
-    """How chance chooses; the defaults leave the model's own distribution. Filters apply in the order of the fields.
+    """Sampling settings; the defaults sample from the model's own distribution. Filters apply in the order of fields.
 
-    `repetition` above 1 makes what was said already less likely. `temperature` 0 is greedy. `top_k` leaves the k
-    likeliest, `top_p` the fewest likeliest whose share reaches p, `min_p` those at least that share of the likeliest.
+    A `repetition_penalty` above 1 makes tokens that already occurred less likely. `temperature` 0 is greedy. `top_k`
+    keeps the k likeliest tokens, `top_p` the smallest set of likeliest tokens whose probability reaches p, `min_p`
+    tokens with at least that fraction of the highest probability.
     """
 
     repetition_penalty: float = 1.0
@@ -40,82 +41,84 @@ class Sampling:
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise InputError(f"temperature is {self.temperature}; expected a number from 0 (greedy), mostly 0.5 to 1.5")
         if self.top_k is not None and self.top_k < 1:
-            raise InputError(f"top-k is {self.top_k}; expected how many tokens may be said, at least 1")
+            raise InputError(f"top-k is {self.top_k}; expected a number of tokens, at least 1")
         if not 0 < self.top_p <= 1:
-            raise InputError(f"top-p is {self.top_p}; expected a share above 0 and up to 1, which leaves all")
+            raise InputError(f"top-p is {self.top_p}; expected a probability above 0 and at most 1, which keeps all")
         if not 0 <= self.min_p <= 1:
-            raise InputError(f"min-p is {self.min_p}; expected a share from 0, which leaves all, to 1")
+            raise InputError(f"min-p is {self.min_p}; expected 0, which keeps all, to 1")
 
-    def stages(self, logits: Tensor, said: Tensor | None = None) -> Iterator[tuple[str, Tensor]]:
-        """The logits after each filter that does something, by its name. `said` (B, V): True where a token was said."""
-        numbers = logits.double()
-        if self.repetition_penalty != 1 and said is not None:
-            numbers = repetition_penalty(numbers, said, self.repetition_penalty)
-            yield "repetition", numbers
+    def stages(self, logits: Tensor, used: Tensor | None = None) -> Iterator[tuple[str, Tensor]]:
+        """The logits after each active filter, with its name. `used` (B, V) is True for tokens that occurred."""
+        filtered = logits.double()
+        if self.repetition_penalty != 1 and used is not None:
+            filtered = repetition_penalty(filtered, used, self.repetition_penalty)
+            yield "repetition", filtered
         if self.temperature != 1:
-            numbers = temperature(numbers, self.temperature)
-            yield "temperature", numbers
+            filtered = temperature(filtered, self.temperature)
+            yield "temperature", filtered
         if self.top_k is not None:
-            numbers = top_k(numbers, self.top_k)
-            yield "top_k", numbers
+            filtered = top_k(filtered, self.top_k)
+            yield "top_k", filtered
         if self.top_p < 1:
-            numbers = top_p(numbers, self.top_p)
-            yield "top_p", numbers
+            filtered = top_p(filtered, self.top_p)
+            yield "top_p", filtered
         if self.min_p > 0:
-            numbers = min_p(numbers, self.min_p)
-            yield "min_p", numbers
+            filtered = min_p(filtered, self.min_p)
+            yield "min_p", filtered
 
-    def filtered(self, logits: Tensor, said: Tensor | None = None) -> Tensor:
+    def filtered(self, logits: Tensor, used: Tensor | None = None) -> Tensor:
         """The logits after all filters, float64."""
-        return [logits.double(), *(numbers for _, numbers in self.stages(logits, said))][-1]
+        return [logits.double(), *(filtered for _, filtered in self.stages(logits, used))][-1]
 
 
-def repetition_penalty(logits: Tensor, said: Tensor, penalty: float) -> Tensor:
-    """CTRL's penalty on what was said, however often: logits above 0 are divided by it, those below multiplied."""
-    numbers = logits.double()
-    return torch.where(said, torch.where(numbers > 0, numbers / penalty, numbers * penalty), numbers)
+def repetition_penalty(logits: Tensor, used: Tensor, penalty: float) -> Tensor:
+    """CTRL's penalty on used tokens: positive logits are divided by it, negative ones multiplied."""
+    filtered = logits.double()
+    return torch.where(used, torch.where(filtered > 0, filtered / penalty, filtered * penalty), filtered)
 
 
 def temperature(logits: Tensor, value: float) -> Tensor:
-    """Divide by the temperature; at 0 the likeliest token alone is left, of several the one with the lowest id."""
+    """Divide by the temperature; at 0 only the likeliest token remains, the lowest id of equals."""
     if value == 0:
         return top_k(logits, 1)
-    # The largest becomes 0 first, so that no temperature, however low, leaves the range of a float.
-    numbers = logits.double()
-    return (numbers - numbers.amax(-1, keepdim=True)) / value
+    # The largest logit becomes 0 first, so that low temperatures do not overflow.
+    filtered = logits.double()
+    return (filtered - filtered.amax(-1, keepdim=True)) / value
 
 
 def top_k(logits: Tensor, count: int) -> Tensor:
-    """Exactly the `count` likeliest; of equals those with the lowest ids."""
-    numbers = logits.double()
-    if count >= numbers.shape[-1]:
-        return numbers
-    last = numbers.topk(count).values[..., -1:]
-    above = numbers > last
-    equal = numbers == last
+    """Keep exactly the `count` likeliest tokens, of equals those with the lowest ids."""
+    filtered = logits.double()
+    if count >= filtered.shape[-1]:
+        return filtered
+    last = filtered.topk(count).values[..., -1:]
+    above = filtered > last
+    equal = filtered == last
     room = count - above.sum(-1, keepdim=True)
-    return _only(numbers, above | equal & (equal.cumsum(-1) <= room))
+    return _only(filtered, above | equal & (equal.cumsum(-1) <= room))
 
 
-def top_p(logits: Tensor, share: float) -> Tensor:
-    """The smallest set of the likeliest whose share reaches `share`, at least one; of equals those with lower ids."""
-    numbers = logits.double()
-    if share >= 1:
-        return numbers
-    ordered, order = numbers.sort(dim=-1, descending=True, stable=True)
+def top_p(logits: Tensor, probability: float) -> Tensor:
+    """Keep the smallest set of likeliest tokens that reaches `probability`; of equals those with the lowest ids."""
+    filtered = logits.double()
+    if probability >= 1:
+        return filtered
+    ordered, order = filtered.sort(dim=-1, descending=True, stable=True)
     reached = ordered.softmax(-1).cumsum(-1)
-    kept = torch.ones_like(reached, dtype=torch.bool)
-    kept[..., 1:] = reached[..., :-1] < share  # a token is needed while those before it do not reach the share
-    return _only(numbers, torch.zeros_like(kept).scatter(-1, order, kept))
+    keep = torch.ones_like(reached, dtype=torch.bool)
+    keep[..., 1:] = (
+        reached[..., :-1] < probability
+    )  # a token is needed while those before it do not reach the probability
+    return _only(filtered, torch.zeros_like(keep).scatter(-1, order, keep))
 
 
-def min_p(logits: Tensor, share: float) -> Tensor:
-    """What is at least `share` times as likely as the likeliest."""
-    numbers = logits.double()
-    if share <= 0:
-        return numbers
-    return _only(numbers, numbers >= numbers.amax(-1, keepdim=True) + math.log(share))
+def min_p(logits: Tensor, probability: float) -> Tensor:
+    """Keep tokens that are at least `probability` times as likely as the likeliest."""
+    filtered = logits.double()
+    if probability <= 0:
+        return filtered
+    return _only(filtered, filtered >= filtered.amax(-1, keepdim=True) + math.log(probability))
 
 
-def _only(numbers: Tensor, kept: Tensor) -> Tensor:
-    return numbers.masked_fill(~kept, -math.inf)
+def _only(filtered: Tensor, keep: Tensor) -> Tensor:
+    return filtered.masked_fill(~keep, -math.inf)

@@ -1,9 +1,7 @@
-"""Tokens by chance, one step at a time, as they come.
+"""Sampling, one step at a time. Knows decoders, filters and random numbers, but no text.
 
-Knows what a `Speaker` offers, filters, and where random numbers come from. Knows no text.
-
-The number that chooses a token depends on the seed, the row's number and the step alone: a row is the same in a batch
-of any size and at any place in it, up to the rounding of the model's own logits.
+The random number that chooses a token depends only on the seed, the row's number and the step: a row is the same in a
+batch of any size and at any position in it, up to the rounding of the logits.
 """
 
 from __future__ import annotations
@@ -18,14 +16,14 @@ from torch import Tensor
 
 from regard.inference.generation.beam_search import check_finite, check_max_new_tokens
 from regard.inference.generation.decoder import Decoder, StateT, eval_mode
-from regard.inference.generation.fast_decoder import fast_decoder
+from regard.inference.generation.fast_decoder import cuda_graph_decoder, fast_decoder
 from regard.inference.generation.logits_filters import Sampling, repetition_penalty
 from regard.inference.generation.top_k import top_k
 from regard.nn import DecoderState, Padded
-from regard.nn.fast.cuda_graphs import CudaGraphDecoder, SelectTokens, cuda_graph_decoder
 
 if TYPE_CHECKING:
     from regard.inference.generation.trace import Trace
+    from regard.nn.fast.cuda_graphs import CudaGraphDecoder, SelectTokens
 
 __all__ = ["choose_tokens", "sample", "uniform_number"]
 
@@ -44,86 +42,93 @@ def sample(
     finished: Collection[int] = (),
     trace: Trace | None = None,
 ) -> Iterator[list[int | None]]:
-    """The next token of each row, step by step; None for a row that has said its end token. No `sampling`: greedy.
+    """Yield the next token of each row, step by step; None for a finished row. Without `sampling` the search is greedy.
 
-    `rows` are the numbers of the rows for their random numbers; unless given, from 0. `heard` are the tokens of each
-    row that the repetition penalty counts as said before. Places in the batch that the caller puts into `over`
-    meanwhile say no more.
+    `rows` are the numbers of the rows for their random numbers (default: from 0). `prompt_ids` are the tokens of each
+    row that count for the repetition penalty. Rows whose positions the caller adds to `finished` are not continued.
     """
     check_max_new_tokens(max_new_tokens)
     sampling = sampling or Sampling(temperature=0.0)
     with eval_mode(model):
         with torch.inference_mode():
             logits, state = model.start(ids, layout)
-            said = _heard(logits, prompt_ids) if sampling.repetition_penalty != 1 else None
-        live = list(range(len(logits)))
-        numbers = live if rows is None else list(rows)
-        if said is None and trace is None and max_new_tokens > 1 and isinstance(state, DecoderState):
-            bursts = cuda_graph_decoder(
-                model, state, max_tokens=max_new_tokens, choose=_chooser(sampling), kind=sampling
+            used = _used_tokens(logits, prompt_ids) if sampling.repetition_penalty != 1 else None
+        active = list(range(len(logits)))
+        numbers = active if rows is None else list(rows)
+        if used is None and trace is None and max_new_tokens > 1 and isinstance(state, DecoderState):
+            graph_decoder = cuda_graph_decoder(
+                model, state, max_new_tokens=max_new_tokens, choose=_chooser(sampling), kind=sampling
             )
-            if bursts is not None:
+            if graph_decoder is not None:
                 chances_at = partial(_chances, seed, numbers)
-                yield from _in_bursts(bursts, state, logits, sampling, chances_at, end, max_new_tokens, finished)
+                yield from _sample_with_cuda_graphs(
+                    graph_decoder, state, logits, sampling, chances_at, end, max_new_tokens, finished
+                )
                 return
-        surest = sampling.temperature == 0 and said is None and trace is None
-        model = fast_decoder(model, ids.device, steps=max_new_tokens, argmax_only=surest)
+        argmax_only = sampling.temperature == 0 and used is None and trace is None
+        model = fast_decoder(model, ids.device, steps=max_new_tokens, argmax_only=argmax_only)
         for step in range(1, max_new_tokens + 1):
             with torch.inference_mode():
-                chances = _chances(seed, [numbers[place] for place in live], step)
-                tokens = _choice(sampling, logits, said, chances)
-                words: list[int] = tokens.tolist()
+                chances = _chances(seed, [numbers[position] for position in active], step)
+                tokens = _choice(sampling, logits, used, chances)
+                next_tokens: list[int] = tokens.tolist()
                 if trace is not None:
-                    _record(trace, sampling, logits, said, [numbers[place] for place in live], words, end)
-            found: list[int | None] = [None] * len(numbers)
-            for place, word in zip(live, words, strict=True):
-                found[place] = word
-            yield found
+                    _record_step(
+                        trace, sampling, logits, used, [numbers[position] for position in active], next_tokens, end
+                    )
+            step_tokens: list[int | None] = [None] * len(numbers)
+            for position, token in zip(active, next_tokens, strict=True):
+                step_tokens[position] = token
+            yield step_tokens
             going = [
                 i
-                for i, (place, word) in enumerate(zip(live, words, strict=True))
-                if _goes_on(place, word, end, finished)
+                for i, (position, token) in enumerate(zip(active, next_tokens, strict=True))
+                if _continues(position, token, end, finished)
             ]
             if not going or step == max_new_tokens:
                 return
             with torch.inference_mode():
-                if said is not None:
-                    said.scatter_(1, tokens[:, None], True)
-                if len(going) < len(live):
+                if used is not None:
+                    used.scatter_(1, tokens[:, None], True)
+                if len(going) < len(active):
                     index = torch.tensor(going, device=logits.device)
-                    live, tokens = [live[i] for i in going], tokens[index]
-                    said = None if said is None else said[index]
+                    active, tokens = [active[i] for i in going], tokens[index]
+                    used = None if used is None else used[index]
                     state.reorder(index)
                 logits, state = model.step(tokens, state)
 
 
-def _in_bursts(
-    bursts: CudaGraphDecoder,
+def _sample_with_cuda_graphs(
+    graph_decoder: CudaGraphDecoder,
     state: DecoderState,
     logits: Tensor,
     sampling: Sampling,
     chances: Callable[[int], list[float]],
     end: int | None,
     max_tokens: int,
-    over: Collection[int],
+    finished: Collection[int],
 ) -> Iterator[list[int | None]]:
-    """The steps of `sample` where all rows go on until the last is over."""
+    """The steps of `sample` with CUDA graphs: all rows continue until the last one is finished."""
     with torch.inference_mode():
         tokens = _choice(sampling, logits, None, chances(1))
-        found: list[int | None] = list(tokens.tolist())
-    yield found
-    live = [place for place, word in enumerate(found) if word is not None and _goes_on(place, word, end, over)]
-    if not live:
+        step_tokens: list[int | None] = list(tokens.tolist())
+    yield step_tokens
+    active = [
+        position
+        for position, token in enumerate(step_tokens)
+        if token is not None and _continues(position, token, end, finished)
+    ]
+    if not active:
         return
-    going = bursts.generate(state, tokens, count=max_tokens - 1, chances=lambda number: chances(number + 2))
-    for words, numbers in going:
-        check_finite(torch.tensor([numbers[place] for place in live]))
-        found = [None] * len(words)
-        for place in live:
-            found[place] = words[place]
-        yield found
-        live = [place for place in live if _goes_on(place, words[place], end, over)]
-        if not live:
+    going = graph_decoder.generate(state, tokens, count=max_tokens - 1, chances=lambda number: chances(number + 2))
+    for next_tokens, numbers in going:
+        check_finite(torch.tensor([numbers[position] for position in active]))
+        step_tokens = [None] * len(next_tokens)
+        for position in active:
+            step_tokens[position] = next_tokens[position]
+        yield step_tokens
+        active = [position for position in active if _continues(position, next_tokens[position], end, finished)]
+        if not active:
             return
 
 
@@ -132,64 +137,64 @@ def _chances(seed: int, rows: Sequence[int], step: int) -> list[float]:
 
 
 def _chooser(sampling: Sampling) -> SelectTokens:
-    """The choice of a token, and the highest logit: NaN where one is. Nothing waits for the device."""
+    """A function that returns the chosen tokens and the highest logits (NaN if any is), without synchronizing."""
 
     def choose(logits: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
         if sampling.temperature == 0:
             highest, tokens = logits.max(-1)
             return tokens, highest
-        # Where numbers are NaN no token is found; it must be one all the same until somebody looks.
+        # With NaN logits no token is found; it must be a valid id until the logits are checked.
         return choose_tokens(sampling.filtered(logits), chances).clamp(max=logits.shape[-1] - 1), logits.amax(-1)
 
     return choose
 
 
 def uniform_number(seed: int, row: int, step: int) -> float:
-    """A number from 0 to below 1 that belongs to these three and looks like chance: 53 bits of their hash."""
+    """A pseudorandom number in [0, 1) that depends on the three arguments only: 53 bits of their hash."""
     digest = hashlib.blake2b(b"%d %d %d" % (seed, row, step), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) * 2.0**-53
 
 
 def choose_tokens(logits: Tensor, chances: Sequence[float] | Tensor) -> Tensor:
-    """The token (B,) at which the sum of the probabilities, in the order of the ids, passes each chance."""
+    """The tokens (B,) at which the cumulative probabilities, in the order of ids, exceed `chances`."""
     sums = logits.softmax(-1).cumsum(-1)
     drawn = torch.as_tensor(chances, dtype=sums.dtype, device=sums.device)
     wanted = drawn[:, None] * sums[:, -1:]
     return torch.searchsorted(sums, wanted, right=True)[:, 0]
 
 
-def _choice(sampling: Sampling, logits: Tensor, said: Tensor | None, chances: Sequence[float]) -> Tensor:
+def _choice(sampling: Sampling, logits: Tensor, used: Tensor | None, chances: Sequence[float]) -> Tensor:
     if sampling.temperature == 0:
-        # No other filter takes the likeliest away, so nothing but the penalty needs to be computed.
+        # No other filter removes the likeliest token, so only the penalty needs to be computed.
         values, tokens = top_k(
-            logits if said is None else repetition_penalty(logits, said, sampling.repetition_penalty), 1
+            logits if used is None else repetition_penalty(logits, used, sampling.repetition_penalty), 1
         )
         check_finite(values)
         return tokens[:, 0]
     check_finite(logits.amax(-1))  # one NaN makes it NaN
-    return choose_tokens(sampling.filtered(logits, said), chances)
+    return choose_tokens(sampling.filtered(logits, used), chances)
 
 
-def _goes_on(place: int, word: int, end: int | None, over: Collection[int]) -> bool:
-    return word != end and place not in over
+def _continues(position: int, token: int, end: int | None, finished: Collection[int]) -> bool:
+    return token != end and position not in finished
 
 
-def _heard(logits: Tensor, heard: Sequence[Sequence[int]] | None) -> Tensor:
-    said = torch.zeros_like(logits, dtype=torch.bool)
-    for row, tokens in enumerate(heard or ()):
-        said[row, torch.tensor(list(tokens), dtype=torch.long, device=said.device)] = True
-    return said
+def _used_tokens(logits: Tensor, prompt_ids: Sequence[Sequence[int]] | None) -> Tensor:
+    used = torch.zeros_like(logits, dtype=torch.bool)
+    for row, tokens in enumerate(prompt_ids or ()):
+        used[row, torch.tensor(list(tokens), dtype=torch.long, device=used.device)] = True
+    return used
 
 
-def _record(
+def _record_step(
     trace: Trace,
     sampling: Sampling,
     logits: Tensor,
-    said: Tensor | None,
+    used: Tensor | None,
     rows: Sequence[int],
-    words: Sequence[int],
+    next_tokens: Sequence[int],
     end: int | None,
 ) -> None:
-    stages = list(sampling.stages(logits, said))
-    for i, (row, word) in enumerate(zip(rows, words, strict=True)):
-        trace.sample(row, logits[i], [(name, numbers[i]) for name, numbers in stages], word, end=end)
+    stages = list(sampling.stages(logits, used))
+    for i, (row, token) in enumerate(zip(rows, next_tokens, strict=True)):
+        trace.sample(row, logits[i], [(name, numbers[i]) for name, numbers in stages], token, end=end)

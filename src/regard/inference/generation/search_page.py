@@ -1,8 +1,4 @@
-"""A search for the page: the trace of what was said and what was not, and the lines that make it again.
-
-Knows the document of a trace and what `generate` and `translate` say about theirs. Knows nothing of models or tensors;
-the page draws the tree.
-"""
+"""The page of a trace: its data, and the lines that reproduce it."""
 
 from __future__ import annotations
 
@@ -15,13 +11,7 @@ from regard.render.bundle import page
 __all__ = ["search_page", "search_payload"]
 
 TITLES = {"beam": "A beam search, step by step", "sample": "Sampling, token by token"}
-# Options whose names differ from the settings.
-OPTIONS = {
-    "num_beams": "beam",
-    "num_return_sequences": "nbest",
-    "early_stopping": "early",
-    "repetition_penalty": "repetition",
-}
+TRANSLATE_OPTIONS = {"num_beams": "beam", "num_return_sequences": "nbest"}  # of `regard translate`
 
 
 def search_page(document: TraceDocument) -> str:
@@ -36,28 +26,16 @@ def search_payload(document: TraceDocument) -> dict[str, object]:
 
 
 def _writing(about: Mapping[str, object]) -> tuple[str, str]:
-    model, prompt, count = (about.get(name) for name in ("model", "prompt", "max_tokens"))
-    settings = _settings(about)
-    options = [*_options(settings), *(["--seed", str(about["seed"])] if "seed" in about else [])]
-    said = ["--max-tokens", str(count)] if count is not None else []
-    asked = ["--model", str(model), *said, *options, "--trace", "page.html"]
-    dashed = str(prompt).startswith("-")  # it would be read as an option
-    command = ["regard", "generate", *([*asked, "--", str(prompt)] if dashed else [str(prompt), *asked])]
-    searched = about.get("method") == "beam"
-    kind = "Beam" if searched else "Sampling"
-    given = ", ".join(f"{name}={value!r}" for name, value in settings.items())
-    how = f"beam=Beam({given})" if searched else f"sampling=Sampling({given}), seed={about.get('seed', 0)!r}"
-    call = f"generator.{'beam_search' if searched else 'stream'}(prompt, {how}, trace=trace)"
-    python = [
-        f"from regard.inference.generation import {kind}, TextGenerator",
-        "from regard.checkpoints.loading import load",
-        "",
-        f"generator = TextGenerator(*load({model!r}))",
-        f"prompt, trace = generator.encode_prompt({prompt!r}, max_new_tokens={count}), generator.trace()",
-        call if searched else f"list({call})",
-        "print(trace.document({}))",
-    ]
-    return _line(command), "\n".join(python)
+    model, prompt = str(about.get("model")), str(about.get("prompt"))
+    settings = {name: value for name, value in _settings(about).items() if value not in (None, False, [], ())}
+    if about.get("max_new_tokens") is not None:
+        settings["max_new_tokens"] = about["max_new_tokens"]
+    options = ["--model", model, *_options(settings, {}), "--trace", "page.html"]
+    dashed = prompt.startswith("-")  # it would be read as an option
+    command = ["regard", "generate", *([*options, "--", prompt] if dashed else [prompt, *options])]
+    given = "".join(f", {name}={value!r}" for name, value in settings.items())
+    python = f"import regard\n\nregard.generate({prompt!r}, model={model!r}{given}, trace='page.html')"
+    return _line(command), python
 
 
 def _translating(about: Mapping[str, object]) -> tuple[str, str]:
@@ -72,7 +50,7 @@ def _translating(about: Mapping[str, object]) -> tuple[str, str]:
         f"translator.translate({texts!r}, beam=Beam({given}), trace=trace)",
         "print(trace.document({}))",
     ]
-    options = [*_options(settings), "--trace", "page.html"]
+    options = [*_options(settings, TRANSLATE_OPTIONS), "--trace", "page.html"]
     lines = "".join(f"{text}\n" for text in texts)
     command = _line(["regard", "translate", str(model), "-", *options])
     return f"printf %s {_quoted(lines)} | {command}", "\n".join(python)
@@ -83,13 +61,13 @@ def _settings(about: Mapping[str, object]) -> dict[str, object]:
     return dict(settings) if isinstance(settings, Mapping) else {}
 
 
-def _options(settings: Mapping[str, object]) -> Iterator[str]:
+def _options(settings: Mapping[str, object], names: Mapping[str, str]) -> Iterator[str]:
     for name, value in settings.items():
-        option = f"--{OPTIONS.get(name, name).replace('_', '-')}"
+        option = f"--{names.get(name, name).replace('_', '-')}"
         if value is True:
             yield option
         elif value is not None and value is not False:
-            yield from (option, str(value))
+            yield from (option, ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
 
 
 def _line(words: list[str]) -> str:

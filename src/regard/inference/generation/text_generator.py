@@ -1,7 +1,6 @@
-"""Texts behind a prompt: what fits into the model, and what it writes, in pieces as they come.
+"""Text generation from a prompt: what fits into the model, and the generated text, streamed in pieces.
 
-Knows GPT, which continues its prompt, and T5, which answers it, with their tokenizers. Knows nothing of the command
-line or of files.
+A GPT continues its prompt, a T5 answers it.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from regard.text import Tokenizer
 
 __all__ = ["EncodedPrompt", "FinishReason", "GeneratedText", "GenerationStream", "TextGenerator"]
 
-BATCH = 16  # texts written side by side
+BATCH = 16  # texts generated together
 
 FinishReason = Literal["end", "stop", "length", "interrupted"]
 
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """What the model reads. Of the text's beginning `cut` tokens, which are `lost`, did not fit.
+    """The ids that the model reads. The first `truncated` tokens of the prompt, `truncated_text`, did not fit.
 
-    `max_tokens` may follow, which is less than asked where the model cannot hold more.
+    `max_new_tokens` is lower than requested if the model's context has no room for more.
     """
 
     ids: list[int]
@@ -47,10 +46,10 @@ class EncodedPrompt:
 
 @dataclass
 class GeneratedText:
-    """One text so far, without the prompt; `tokens` has all that was said, with the end token or a stop string.
+    """A text so far, without the prompt; `tokens` are all generated ids, including the end token or a stop string.
 
-    Why it ended: the model said its end token or a stop string, or no more tokens were allowed. A beam's texts have the
-    sum of their log-probabilities and the score they are ranked by.
+    `reason`: the end token ("end"), a stop string ("stop") or the maximum number of tokens ("length"). Texts of a beam
+    search have the sum of their log-probabilities and the score they are ranked by.
     """
 
     text: str = ""
@@ -61,7 +60,7 @@ class GeneratedText:
 
 
 class TextGenerator:
-    """A model and its tokenizer, made ready to write."""
+    """A model and its tokenizer for text generation."""
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer | None) -> None:
         self.tokenizer = require_tokenizer(model, tokenizer)
@@ -77,9 +76,9 @@ class TextGenerator:
         self.end = ends[0] if ends else None
 
     def encode_prompt(self, text: str, *, max_new_tokens: int) -> EncodedPrompt:
-        """Encode a prompt. What is asked for is said, up to half of the model's context; the prompt has the rest.
+        """Encode a prompt. New tokens get up to half of the model's context if the prompt is long; the prompt the rest.
 
-        A T5 has no limit. An empty prompt of a GPT is its begin token.
+        A T5 has no limit. An empty prompt of a GPT becomes its begin token.
         """
         check_max_new_tokens(max_new_tokens)
         if not isinstance(self.model, Gpt):
@@ -88,10 +87,10 @@ class TextGenerator:
             self.tokenizer.encode(text, special=False).ids or self._begin(),
             self.model.config.max_position_embeddings,
         )
-        # The last token said is not read again, so there is a place more than the context has.
-        said = min(max_new_tokens, max(context + 1 - len(ids), context // 2, 1))
-        cut = max(0, len(ids) + said - 1 - context)
-        return EncodedPrompt(ids[cut:], cut, self.tokenizer.decode(ids[:cut]), said)
+        # The last generated token is not read again, so one more fits than the context holds.
+        room = min(max_new_tokens, max(context + 1 - len(ids), context // 2, 1))
+        cut = max(0, len(ids) + room - 1 - context)
+        return EncodedPrompt(ids[cut:], cut, self.tokenizer.decode(ids[:cut]), room)
 
     def stream(
         self,
@@ -103,10 +102,10 @@ class TextGenerator:
         stop_strings: Sequence[str] = (),
         trace: Trace | None = None,
     ) -> GenerationStream:
-        """Begin `number` texts by chance, or greedily; they are written as `Writing` is gone through."""
+        """Sample `num_return_sequences` texts, or search greedily; iterate over the stream to generate them."""
         check_stop_strings(stop_strings)
         if num_return_sequences < 1:
-            raise InputError(f"{num_return_sequences} texts are asked for; expected at least 1")
+            raise InputError(f"{num_return_sequences} texts were requested; expected at least 1")
         return GenerationStream(
             self, prompt, sampling=sampling, number=num_return_sequences, seed=seed, stops=stop_strings, trace=trace
         )
@@ -114,7 +113,7 @@ class TextGenerator:
     def beam_search(
         self, prompt: EncodedPrompt, *, beam: Beam, stop_strings: Sequence[str] = (), trace: Trace | None = None
     ) -> list[GeneratedText]:
-        """The best texts that a beam search finds, best first; a stop string cuts them when they are found."""
+        """The best texts of a beam search, best first; stop strings truncate them at the end."""
         check_stop_strings(stop_strings)
         ids = torch.tensor([prompt.ids], device=self.device)
         (found,) = beam_search(
@@ -122,16 +121,16 @@ class TextGenerator:
         )
         texts = []
         for one in found:
-            said = TextStream(
+            stream = TextStream(
                 self.tokenizer, prompt_ids=prompt.ids if self.continues else (), stop_strings=stop_strings
             )
-            text = "".join([said.push(token) for token in one.ids]) + said.end()
-            reason: FinishReason = "stop" if said.stopped else "end" if one.finished else "length"
+            text = "".join([stream.push(token) for token in one.ids]) + stream.end()
+            reason: FinishReason = "stop" if stream.stopped else "end" if one.finished else "length"
             texts.append(GeneratedText(text, list(one.ids), reason, one.log_probability, one.score))
         return texts
 
     def trace(self, *, top: int = 10) -> Trace:
-        """A trace that spells tokens as this tokenizer does."""
+        """A trace with the tokens of this tokenizer."""
         return Trace(
             top=top,
             token_text=lambda token: token_text(self.tokenizer, token),
@@ -155,7 +154,7 @@ class TextGenerator:
 
 
 class GenerationStream:
-    """Texts being written. Go through it for pieces (number of the text, more of its text); `texts` has them so far."""
+    """Texts being generated: iterate for pieces (index of the text, new text); `texts` holds the texts so far."""
 
     def __init__(
         self,
@@ -179,8 +178,8 @@ class GenerationStream:
     def _batch(self, rows: Sequence[int]) -> Iterator[tuple[int, str]]:
         writer, prompt = self._writer, self._prompt
         before = prompt.ids if writer.continues else []
-        saids = [TextStream(writer.tokenizer, prompt_ids=before, stop_strings=self._stops) for _ in rows]
-        over: set[int] = set()
+        streams = [TextStream(writer.tokenizer, prompt_ids=before, stop_strings=self._stops) for _ in rows]
+        finished: set[int] = set()
         steps = sample(
             writer.decoder,
             torch.tensor([prompt.ids] * len(rows), device=writer.device),
@@ -190,36 +189,36 @@ class GenerationStream:
             seed=self._seed,
             rows=rows,
             prompt_ids=[before] * len(rows),
-            finished=over,
+            finished=finished,
             trace=self._trace,
         )
         for tokens in steps:
-            for place, token in enumerate(tokens):
-                if token is not None and (piece := self._take(rows[place], saids[place], token)):
-                    yield rows[place], piece
-                if saids[place].stopped:
-                    over.add(place)
-        for row, said in zip(rows, saids, strict=True):
-            if piece := self._close(row, said, "length"):
+            for position, token in enumerate(tokens):
+                if token is not None and (piece := self._take(rows[position], streams[position], token)):
+                    yield rows[position], piece
+                if streams[position].stopped:
+                    finished.add(position)
+        for row, stream in zip(rows, streams, strict=True):
+            if piece := self._close(row, stream, "length"):
                 yield row, piece
 
-    def _take(self, row: int, said: TextStream, token: int) -> str:
-        """One more token of a text: what can be told of it now."""
+    def _take(self, row: int, stream: TextStream, token: int) -> str:
+        """Add a token to a text and return the new text that is final."""
         text = self.texts[row]
         text.tokens.append(token)
         if token == self._writer.end:
-            return self._close(row, said, "end")
-        piece = said.push(token)
+            return self._close(row, stream, "end")
+        piece = stream.push(token)
         text.text += piece
-        if said.stopped:
+        if stream.stopped:
             text.reason = "stop"
         return piece
 
-    def _close(self, row: int, said: TextStream, reason: FinishReason) -> str:
+    def _close(self, row: int, stream: TextStream, reason: FinishReason) -> str:
         text = self.texts[row]
         if text.reason != "interrupted":
             return ""
-        piece = said.end()
+        piece = stream.end()
         text.text += piece
-        text.reason = "stop" if said.stopped else reason
+        text.reason = "stop" if stream.stopped else reason
         return piece

@@ -1,7 +1,4 @@
-"""From tokens to text while they come: never half a character, and nothing behind a stop string.
-
-Knows tokenizers and text. Knows no tensor and no model.
-"""
+"""Incremental decoding of tokens to text: never half a character, and nothing after a stop string."""
 
 from __future__ import annotations
 
@@ -13,14 +10,14 @@ from regard.text.spelling import readable_token
 
 __all__ = ["TextStream", "check_stop_strings", "token_text"]
 
-REPLACEMENT = "\ufffd"  # what a decoder puts in place of bytes that are no whole character
+REPLACEMENT = "\ufffd"  # what decoding returns for an incomplete character
 
 
 class TextStream:
-    """The text of tokens that come one by one; `before` are tokens in front of them, which are not told again.
+    """The text of tokens that arrive one by one after `prompt_ids`, whose text is not repeated.
 
-    What `push` and `end` return, joined, is what the tokens add to the text of `before`, up to the first stop string:
-    the one that is complete first, of several that end together the longest. `stopped` tells whether there was one.
+    The strings returned by `push` and `end`, joined, are what the tokens add to the text of the prompt, up to the first
+    stop string: the one that is complete first, of several that end together the longest. `stopped`: there was one.
     """
 
     def __init__(
@@ -28,59 +25,59 @@ class TextStream:
     ) -> None:
         check_stop_strings(stop_strings)
         self.stopped = False
-        self._tokenizer, self._stops = tokenizer, tuple(stop_strings)
+        self._tokenizer, self._stop_strings = tokenizer, tuple(stop_strings)
         self._ids = list(prompt_ids)
-        # Spaces between tokens depend on their neighbours, so what is new is found behind the text of the last ones:
-        # tokens [first, told) are that neighbourhood.
-        self._first, self._told = 0, len(self._ids)
+        # Spaces between tokens depend on their neighbors, so new text is found after the text of the last tokens:
+        # tokens [first, emitted) are that context.
+        self._first, self._emitted = 0, len(self._ids)
         self._held = ""
 
     def push(self, token: int) -> str:
-        """Take one more token and return the text that is now certain."""
+        """Add a token and return the text that is now final."""
         if self.stopped:
             return ""
         self._ids.append(token)
         new = self._new()
-        if not new or new.endswith(REPLACEMENT):  # the rest of a character may still come
+        if not new or new.endswith(REPLACEMENT):  # the rest of a character may follow
             return ""
-        self._first, self._told = self._told, len(self._ids)
+        self._first, self._emitted = self._emitted, len(self._ids)
         return self._released(new)
 
     def end(self) -> str:
-        """No more tokens come: the text that was held back."""
+        """Return the text that was held back; no more tokens follow."""
         if self.stopped:
             return ""
         new = self._new()
-        self._told = len(self._ids)
+        self._emitted = len(self._ids)
         text = self._released(new) + self._held
         self._held = ""
         return text
 
     def _new(self) -> str:
-        """What the tokens since the last text add to it."""
-        known = self._tokenizer.decode(self._ids[self._first : self._told])
+        """The text that the last tokens add."""
+        known = self._tokenizer.decode(self._ids[self._first : self._emitted])
         return self._tokenizer.decode(self._ids[self._first :])[len(known) :]
 
     def _released(self, new: str) -> str:
-        """The text up to a stop string, or else up to where one may have begun."""
+        """The text up to a stop string, or up to where one may have begun."""
         text = self._held + new
-        found = [(text.index(stop) + len(stop), -len(stop)) for stop in self._stops if stop in text]
+        found = [(text.index(stop) + len(stop), -len(stop)) for stop in self._stop_strings if stop in text]
         if found:
             self.stopped, self._held = True, ""
             after, negative = min(found)
             return text[: after + negative]
-        sure = len(text) - max((_overlap(text, stop) for stop in self._stops), default=0)
+        sure = len(text) - max((_overlap(text, stop) for stop in self._stop_strings), default=0)
         self._held = text[sure:]
         return text[:sure]
 
 
 def check_stop_strings(stops: Sequence[str]) -> None:
     if "" in stops:
-        raise InputError("a stop string is empty, and would end every text before it begins; give at least a character")
+        raise InputError("a stop string is empty and would end every text at once; expected at least one character")
 
 
 def token_text(tokenizer: Tokenizer, token: int) -> str:
-    """One token as text where it is some, the bytes of half a character in hex; else as the vocabulary spells it."""
+    """A token as text, bytes of an incomplete character in hex, other tokens as the vocabulary spells them."""
     if token >= tokenizer.size:
         return f"<{token}>"  # an output layer may be wider than the vocabulary
     text = tokenizer.decode([token], special=True)
@@ -90,5 +87,5 @@ def token_text(tokenizer: Tokenizer, token: int) -> str:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of the text may be the beginning of the stop string."""
+    """The number of characters at the end of the text that may begin the stop string."""
     return next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:size])), 0)

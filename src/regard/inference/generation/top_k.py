@@ -1,4 +1,4 @@
-"""The highest numbers of long rows. Knows nothing of what they mean."""
+"""Top-k of long rows, faster than `torch.topk` on a CPU."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ from torch import Tensor
 
 __all__ = ["top_k"]
 
-PIECE = 256  # numbers of a row that are looked at together
+CHUNK = 256  # entries of a row whose maximum is computed together
 
 
-def top_k(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` highest of each row (B, V), highest first, and their places; the first of equals where one is asked.
+def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The `k` highest values of each row (B, V), highest first, and their indices; for k = 1 the first of equals.
 
-    It is `topk`, which is slow for a vocabulary. They lie in the `count` pieces of the row with the highest maxima, and
-    a maximum is quickly found.
+    They lie in the `k` chunks of the row with the highest maxima, and maxima are cheap.
     """
-    rows, size = numbers.shape
-    pieces = size // PIECE
-    if count > pieces // 4 or numbers.is_cuda:
-        return _top(numbers, count)
-    body = torch.unflatten(numbers[:, : pieces * PIECE], 1, (pieces, PIECE))
-    chosen = _top(body.amax(-1), count)[1]
-    found = body.gather(1, chosen[:, :, None].expand(-1, -1, PIECE)).flatten(1)
-    places = (chosen[:, :, None] * PIECE + torch.arange(PIECE, device=numbers.device)).flatten(1)
-    if size > pieces * PIECE:
-        rest = torch.arange(pieces * PIECE, size, device=numbers.device)
-        found = torch.cat([found, numbers[:, rest[0] :]], 1)
-        places = torch.cat([places, rest.expand(rows, -1)], 1)
-    values, index = _top(found, count)
-    return values, places.gather(1, index)
+    rows, size = scores.shape
+    chunks = size // CHUNK
+    if k > chunks // 4 or scores.is_cuda:
+        return _plain_top_k(scores, k)
+    body = torch.unflatten(scores[:, : chunks * CHUNK], 1, (chunks, CHUNK))
+    chosen = _plain_top_k(body.amax(-1), k)[1]
+    candidates = body.gather(1, chosen[:, :, None].expand(-1, -1, CHUNK)).flatten(1)
+    indices = (chosen[:, :, None] * CHUNK + torch.arange(CHUNK, device=scores.device)).flatten(1)
+    if size > chunks * CHUNK:
+        rest = torch.arange(chunks * CHUNK, size, device=scores.device)
+        candidates = torch.cat([candidates, scores[:, rest[0] :]], 1)
+        indices = torch.cat([indices, rest.expand(rows, -1)], 1)
+    values, best = _plain_top_k(candidates, k)
+    return values, indices.gather(1, best)
 
 
-def _top(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    values, places = numbers.max(-1, keepdim=True) if count == 1 else numbers.topk(count)
-    return values, places
+def _plain_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    values, indices = scores.max(-1, keepdim=True) if k == 1 else scores.topk(k)
+    return values, indices

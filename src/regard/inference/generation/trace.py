@@ -1,11 +1,9 @@
-"""What a search or a sampler did, step by step: candidates, what was taken, what filters cut, which beam died.
+"""A trace of a search or of sampling, step by step: candidates, choices, filtered tokens and beams that ended.
 
-Knows tensors and numbers of tokens; a function it is given spells them. Searches and samplers report to it where they
-are handed one, and do nothing for it otherwise.
-
-`document()` is JSON; the classes below are its shape. Nodes are the beginnings of texts, numbered within their row, and
-node 0 is the prompt. What became of a candidate is its fate: "kept" goes on, "ended" is a hypothesis, "cut" was taken
-away by a filter, "passed" could have been taken and was not. Instead of a logarithm of 0 stands null.
+Searches and samplers report to a trace if they are given one. `document()` is JSON, and the classes below are its
+schema. Nodes are prefixes of texts, numbered within their row; node 0 is the prompt. The fate of a candidate is "kept"
+(continued), "ended" (a hypothesis), "cut" (removed by a filter) or "passed" (available, but not chosen). The logarithm
+of 0 is null.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ CUT = 3  # of what filters cut, so many of the likeliest are listed at least
 
 
 class TraceCandidate(TypedDict):
-    """A token behind a beginning."""
+    """A candidate for the next token of a prefix."""
 
     token: int
     text: str
@@ -56,8 +54,7 @@ class FilterCut(TypedDict):
 
 
 class TraceChoice(TypedDict):
-    """The continuations of one beginning: the likeliest `top` tokens, and beyond them the first that a filter cut and
-    what was taken."""
+    """The continuations of a prefix: the likeliest `top` tokens, the first removed by filters, and the choice."""
 
     node: int
     candidates: list[TraceCandidate]
@@ -65,7 +62,7 @@ class TraceChoice(TypedDict):
 
 
 class TraceStep(TypedDict):
-    """`died`: beginnings of which nothing was taken."""
+    """`died`: prefixes without a continuation."""
 
     step: int
     choices: list[TraceChoice]
@@ -84,8 +81,8 @@ class TraceResult(TypedDict):
 
 
 class TraceRow(TypedDict):
-    """`row`: from 0, unless `Trace.number` said otherwise. `left`: beginnings that were alive when the row was done,
-    and became no hypothesis."""
+    """`row`: from 0, or as given to `Trace.set_row_numbers`. `left`: prefixes that were alive at the end and did not
+    become hypotheses."""
 
     row: int
     steps: list[TraceStep]
@@ -111,25 +108,25 @@ class _Taken(TypedDict):
 
 @dataclass
 class _Tree:
-    """One row: what each living slot has said, by node, and the records so far."""
+    """The tree of one row: the tokens of each node, and the steps so far."""
 
     alive: list[int] = field(default_factory=lambda: [0])
-    said: dict[int, tuple[int, ...]] = field(default_factory=lambda: {0: ()})
+    tokens: dict[int, tuple[int, ...]] = field(default_factory=lambda: {0: ()})
     totals: dict[int, float] = field(default_factory=lambda: {0: 0.0})
     ended: dict[tuple[tuple[int, ...], bool], int] = field(default_factory=dict)
     steps: list[TraceStep] = field(default_factory=list)
     results: list[TraceResult] = field(default_factory=list)
 
     def grow(self, parent: int, token: int, total: float) -> int:
-        node = len(self.said)
-        self.said[node], self.totals[node] = (*self.said[parent], token), total
+        node = len(self.tokens)
+        self.tokens[node], self.totals[node] = (*self.tokens[parent], token), total
         return node
 
 
 class Trace:
-    """Hand one to `beam_search` or `sample`, then ask for its `document`.
+    """Pass one to `beam_search` or `sample`, then call `document`.
 
-    `top` candidates of each beginning are listed. `spell` gives the text of one token, `decode` that of several.
+    `top` candidates of each prefix are listed. `token_text` returns the text of one token, `decode` that of several.
     """
 
     def __init__(
@@ -168,8 +165,8 @@ class Trace:
         for one in ended:
             child = tree.grow(tree.alive[one.slot], one.token, one.total)
             taken[one.slot][one.token] = {"fate": "ended", "child": child}
-            said = tree.said[child]
-            tree.ended[(said[:-1], True) if one.token == end else (said, False)] = child
+            path = tree.tokens[child]
+            tree.ended[(path[:-1], True) if one.token == end else (path, False)] = child
         choices: list[TraceChoice] = []
         for node, fates, scores in zip(tree.alive, taken, table, strict=True):
             candidates = [
@@ -211,10 +208,10 @@ class Trace:
         choice: TraceChoice = {"node": node, "candidates": candidates, "cut": _cuts(scores, stages)}
         tree.steps.append({"step": len(tree.steps) + 1, "choices": [choice], "died": []})
         tree.alive = [child]
-        said = tree.said[child]
-        tokens = said[:-1] if token == end else said
+        path = tree.tokens[child]
+        tokens = path[:-1] if token == end else path
         total = tree.totals[child]
-        tree.results = [self._result(child, tokens, total, total / len(said), token == end)]
+        tree.results = [self._result(child, tokens, total, total / len(path), token == end)]
 
     def document(self, about: Mapping[str, object] | None = None) -> TraceDocument:
         """All of it, ready for JSON; `about` is what the caller adds."""
@@ -273,7 +270,7 @@ def _cut_by(stages: Sequence[tuple[str, Tensor]], token: int) -> str | None:
 
 
 def _cuts(scores: Tensor, stages: Sequence[tuple[str, Tensor]]) -> list[FilterCut]:
-    """What each filter took away that was there before it."""
+    """The tokens that each filter removed."""
     found: list[FilterCut] = []
     before = scores == -math.inf
     for name, numbers in stages:

@@ -1,4 +1,4 @@
-"""Translation: pairs of sentences to a model that translates, and what it says with how it looked at the source."""
+"""Translation with a trained encoder-decoder: subwords, search, alignments, BLEU and folders."""
 
 from regard.inference.translation.folder import load_translator
 from regard.inference.translation.translator import Translation, Translator

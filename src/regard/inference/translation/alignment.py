@@ -1,7 +1,6 @@
-"""Where a model looks in the source for each word of a translation: soft, as shares, and hard, as Pharaoh's `i-j`.
+"""Word alignments from cross-attention: soft, as weights, and hard, in Pharaoh format `i-j`.
 
-Knows a model's cross-attention, pieces and words. A word is what stands between spaces. The decoder is told the
-translation, whoever made it, so any can be aligned; the row of a piece is where the model looked to say it.
+Words are separated by spaces. The decoder reads the translation (teacher forcing), so any translation can be aligned.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.inference.translation.model import TranslationModel, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords, word_indices
-from regard.models import Seq2Seq, Transformer
+from regard.models import Transformer
+from regard.models.family import can
 from regard.nn import Padded
 from regard.nn.evaluation import evaluation_mode
 from regard.nn.recording import record
@@ -25,7 +25,7 @@ __all__ = ["Alignment", "AlignmentHeads", "align", "check_has_attention", "defau
 
 @dataclass(frozen=True)
 class AlignmentHeads:
-    """The attention an alignment is made of: a layer of the decoder, from 0, and the mean of some of its heads."""
+    """The attention behind an alignment: a decoder layer, from 0, and the heads that are averaged."""
 
     layer: int
     heads: tuple[int, ...]
@@ -40,9 +40,9 @@ class AlignmentHeads:
 
 @dataclass(frozen=True)
 class Alignment:
-    """`weights[j][i]`: the share of word j's look that fell on source word i; the shares of a word sum to 1.
+    """`weights[j][i]` is the attention of target word j to source word i; the weights of a word sum to 1.
 
-    `outside[j]` is how much of the look fell on the source's end instead, before the shares were made to sum to 1.
+    `outside[j]` is the attention to the end token of the source, before normalisation.
     """
 
     source: list[str]
@@ -54,12 +54,12 @@ class Alignment:
         return asdict(self)
 
     def pharaoh(self) -> str:
-        """`i-j` for each target word j and the source word i it looks at most, both from 0."""
+        """`i-j` for each target word j and the source word i with the highest weight, both from 0."""
         return " ".join(f"{max(range(len(row)), key=row.__getitem__)}-{j}" for j, row in enumerate(self.weights))
 
 
 def default_alignment_heads(model: TranslationModel) -> AlignmentHeads:
-    """The mean of all heads of a Transformer's last layer but one; what a recurrent model has."""
+    """The mean of all heads of a Transformer's second-to-last layer; the attention of a recurrent model."""
     if isinstance(model, Transformer):
         return AlignmentHeads(
             max(model.config.num_hidden_layers - 2, 0), tuple(range(model.config.num_attention_heads))
@@ -69,14 +69,14 @@ def default_alignment_heads(model: TranslationModel) -> AlignmentHeads:
 
 def check_has_attention(model: TranslationModel) -> None:
     """InputError for a model without attention."""
-    if isinstance(model, Seq2Seq) and model.decoder.cross is None:
+    if can(model, "recurrent") and model.decoder.cross is None:
         raise InputError("this model has no attention (model.score is none), so it has no alignment; train one with it")
 
 
 def align(
     model: TranslationModel, subwords: Subwords, text: str, ids: Sequence[int], *, alignment_heads: AlignmentHeads
 ) -> Alignment:
-    """The alignment of a text with the translation that `ids` say, which need no end token."""
+    """The alignment of a text with the translation in `ids`, without an end token."""
     check_has_attention(model)
     source = subwords.encode_sources([text])[0]
     pieces = [*source[:-1]], [*ids]
@@ -96,7 +96,7 @@ def align(
 
 
 def _map(model: TranslationModel, source: Sequence[int], target: Sequence[int], looking: AlignmentHeads) -> Tensor:
-    """How much each token of the target looks at each of the source, (T, S), on the CPU."""
+    """The attention of each target token to each source token, (T, S), on the CPU."""
     device = next(model.parameters()).device
     with evaluation_mode(model), record(model) as tape:
         teacher_forced_logits(
@@ -105,7 +105,7 @@ def _map(model: TranslationModel, source: Sequence[int], target: Sequence[int], 
     layers = tape.attention("cross", "decoder")
     if not 0 <= looking.layer < len(layers) or not set(looking.heads) <= set(range(layers[0].shape[1])):
         raise InputError(
-            f"alignments of layer {looking.layer}, heads {list(looking.heads)} were asked for, and the decoder has "
+            f"alignments of layer {looking.layer}, heads {list(looking.heads)} were requested, and the decoder has "
             f"layers 0 to {len(layers) - 1} of {layers[0].shape[1]} heads"
         )
     return layers[looking.layer][0, list(looking.heads)].mean(0).double().cpu()

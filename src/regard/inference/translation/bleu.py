@@ -1,7 +1,4 @@
-"""BLEU of detokenised text, by sacrebleu, with the signature that makes it comparable.
-
-Knows texts. Knows no model.
-"""
+"""BLEU of detokenized text by sacrebleu, with the signature that makes it comparable."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ __all__ = ["Bleu", "bleu"]
 
 @dataclass(frozen=True)
 class Bleu:
-    """The score as the texts are and with all letters small (`sacrebleu -lc`), each with sacrebleu's signature."""
+    """The score of the texts, cased and lowercased (`sacrebleu -lc`), each with sacrebleu's signature."""
 
     bleu: float
     bleu_lowercase: float
@@ -31,7 +28,7 @@ class Bleu:
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:
-    """Of translations against one reference each, with sacrebleu's own settings."""
+    """Corpus BLEU against one reference per translation, with sacrebleu's default settings."""
     from sacrebleu.metrics.bleu import BLEU
 
     if len(hypotheses) != len(references):

@@ -1,7 +1,4 @@
-"""A translator's folder: config.json, the weights, the tokenizers, and translate.json with what else it takes.
-
-Knows names of files. Knows no pairs and no training.
-"""
+"""Load and save translators: config.json, the weights, the tokenizers, and translate.json with the alignment heads."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ TRANSLATE = "translate.json"
 
 
 def save_translator(translator: Translator, folder: Path, *, files: Mapping[str, bytes] | None = None) -> None:
-    """Write a folder, all or nothing; `files` go beside it."""
+    """Write a folder, all or nothing; `files` are added to it."""
     document = {
         "task": "translate",
         "joint": translator.subwords.joint,
@@ -37,7 +34,7 @@ def save_translator(translator: Translator, folder: Path, *, files: Mapping[str,
 
 
 def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Translator:
-    """What `regard train translate` wrote, or a built-in translator."""
+    """Load a folder written by `regard train translate`, or a built-in translator."""
     folder = loading.find_folder(name_or_path)
     if not (folder / TRANSLATE).is_file():
         raise InputError(f"{folder}: no {TRANSLATE}; expected a folder that `regard train translate` wrote")

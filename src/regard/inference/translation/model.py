@@ -1,4 +1,4 @@
-"""One way to call both kinds of translation models. Knows the families; knows no text and no file."""
+"""The common interface of Transformer and Seq2Seq translation models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TranslationModel = Transformer | Seq2Seq
 
 
 def as_translation_model(model: nn.Module) -> TranslationModel:
-    """The model, if it is one that translates."""
+    """The model, if it can translate; InputError otherwise."""
     if isinstance(model, Transformer) or (isinstance(model, Seq2Seq) and model.source_embedding is not None):
         return model
     raise InputError(
@@ -26,14 +26,14 @@ def as_translation_model(model: nn.Module) -> TranslationModel:
 
 
 def vocab_sizes(model: TranslationModel) -> tuple[int, int]:
-    """How many words the model knows of source and target."""
+    """The vocabulary sizes of source and target."""
     if isinstance(model, Seq2Seq):
         return model.config.source_size, model.config.target_size
     return model.config.vocab_size, model.config.target_vocab_size or model.config.vocab_size
 
 
 def teacher_forced_logits(model: TranslationModel, source: Tensor, layout: Padded, target: Tensor) -> Tensor:
-    """The scores (B, T, V) of each token of the target, told those before it."""
+    """The logits (B, T, V) of each target token, given the tokens before it."""
     if isinstance(model, Seq2Seq):
         scores: Tensor = model(source, target, layout)
         return scores

@@ -1,7 +1,4 @@
-"""Texts to translations: encoded, searched in batches of like length, decoded, and given back in their order.
-
-Knows a model with its subwords, and the search. Knows no file.
-"""
+"""Translation: texts are encoded, searched in batches of similar length, decoded, and returned in order."""
 
 from __future__ import annotations
 
@@ -31,9 +28,9 @@ BUDGET = 8192  # tokens of a batch, beams counted
 
 @dataclass(frozen=True)
 class Translation:
-    """What was said; `score` is what translations of one text are ranked by, `log_probability` its plain sum.
+    """A translation; those of one text are ranked by `score`, and `log_probability` is the plain sum.
 
-    Not `finished`: it was cut off at twice the length of its source.
+    Not `finished`: it was truncated at twice the length of its source.
     """
 
     text: str
@@ -81,7 +78,7 @@ class TranslationResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class Translator:
-    """A model, its subwords, and where it looks when it is asked for an alignment."""
+    """A translation model, its subwords, and the heads that alignments are made of."""
 
     model: TranslationModel
     subwords: Subwords
@@ -101,7 +98,7 @@ class Translator:
     ) -> list[list[Translation]]:
         """The best translations of each text, best first; without a beam the greedy one. "" for a text of nothing.
 
-        `on_done` is told how many more texts are done. A trace sees the texts that are not empty, all in one
+        `on_progress` is called with the number of newly finished texts. A trace records non-empty texts, all in one
         batch, and numbers its rows as `texts` are.
         """
         found: list[list[Translation]] = [[Translation("", (), 0.0, 0.0, True)] for _ in texts]
@@ -120,11 +117,11 @@ class Translator:
         return found
 
     def align(self, text: str, ids: Sequence[int]) -> Alignment:
-        """Where the model looks in a text for each word of a translation, given by its ids: its own or any other."""
+        """The alignment of a text with a translation, given by its ids: the model's own or any other."""
         return align(self.model, self.subwords, text, ids, alignment_heads=self.alignment_heads)
 
     def encode_translation(self, translation: str) -> list[int]:
-        """The ids of a translation from elsewhere, for `align`."""
+        """The ids of any translation, for `align`."""
         return self.subwords.encode_targets([translation])[0][:-1]
 
     def _search(self, sources: list[list[int]], beam: Beam | None, trace: Trace | None) -> list[list[Hypothesis]]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.inference.masked_lm import BATCH_TOKENS
 from regard.interpret.attribution.probe import Probe
-from regard.models import Gpt
+from regard.models.family import can
 from regard.nn import Site, record
 
 __all__ = ["AttentionMap", "attention_map"]
@@ -79,7 +79,7 @@ class AttentionMap:
     def _allowed(self) -> Tensor:
         count = len(self.weights)
         every = torch.ones(count, count, dtype=torch.bool, device=self.weights.device)
-        return every.tril() if isinstance(self.probe.encoder, Gpt) else every
+        return every.tril() if can(self.probe.encoder, "causal-lm") else every
 
     def _subsets(self, keep: Tensor) -> Tensor:
         return torch.cat([self.probe.logits_of_subsets(part)[:, 0] for part in torch.split(keep, self._batch_size())])

@@ -28,7 +28,7 @@ from regard.inference.load_model import load_model
 from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM, find_blanks
 from regard.interpret.attention.token_axis import display_token
 from regard.models import Bert, Gpt
-from regard.models.family import describe_model, family_name
+from regard.models.family import can, describe_model, family_name
 from regard.nn import Padded
 from regard.nn.evaluation import evaluation_mode
 from regard.tasks.encoder_with_head import EncoderWithHead
@@ -125,7 +125,7 @@ class Probe:
     @property
     def summary_position(self) -> int:
         """The token whose state stands for the whole text: the last of a GPT, the first of other models."""
-        return len(self.ids) - 1 if isinstance(self.encoder, Gpt) else 0
+        return len(self.ids) - 1 if can(self.encoder, "causal-lm") else 0
 
     @property
     def predicts_tokens(self) -> bool:
@@ -227,7 +227,7 @@ def pretrained_probe(
     "auto" is "masked" if the model and the length of the text allow it, else "plain".
     """
     check_choice("--at", at, MODES)
-    if not isinstance(model, Bert | Gpt):
+    if not (can(model, "text-encoder") or can(model, "causal-lm")):
         raise InputError(
             f"expected a BERT or a GPT, or what `regard train` made of one, and this is {describe_model(model)} model"
         )
@@ -238,7 +238,7 @@ def pretrained_probe(
         )
     if at not in ("auto", *probe_modes(model)):
         raise InputError(f"{describe_model(model)} model has no masked tokens: 'masked' is for a BERT; use 'plain'")
-    if isinstance(model, Gpt):
+    if can(model, "causal-lm"):
         return _next_token(model, tokenizer, text, "plain" if at == "auto" else at)
     if at != "auto":
         return _masked(model, tokenizer, text, at)
@@ -248,9 +248,9 @@ def pretrained_probe(
 
 def probe_modes(model: nn.Module) -> tuple[str, ...]:
     """Values of `at` that a pretrained model supports, the most informative first."""
-    if isinstance(model, Gpt):
+    if can(model, "causal-lm"):
         return "plain", "blanks"
-    return ("masked", "plain", "blanks") if isinstance(model, Bert) else ("blanks",)
+    return ("masked", "plain", "blanks") if can(model, "text-encoder") else ("blanks",)
 
 
 def subsample_targets(probe: Probe, count: int) -> Probe:
@@ -338,7 +338,11 @@ def task_probe(solved: FineTunedModel, text: str, second: str | None = None, *, 
     if at not in ("auto", "blanks"):
         raise InputError(f"a fine-tuned model predicts its labels, not every token; leave out 'at', which is {at}")
     task, model, name = solved.task, solved.model, solved.task.name
-    if not isinstance(model, EncoderWithHead) or not isinstance(model.encoder, Bert | Gpt) or not task.single_sequence:
+    if (
+        not isinstance(model, EncoderWithHead)
+        or not (can(model.encoder, "text-encoder") or can(model.encoder, "causal-lm"))
+        or not task.single_sequence
+    ):
         names = ", ".join(sorted(one.name for one in TASKS.values() if one.single_sequence))
         raise InputError(
             f"expected a fine-tuned BERT or GPT that does one of {names}; this is "
@@ -366,7 +370,7 @@ def task_probe(solved: FineTunedModel, text: str, second: str | None = None, *, 
         encoder=encoder,
         tokenizer=tokenizer,
         ids=torch.tensor(row.ids, device=device),
-        segments=segments if isinstance(encoder, Bert) and encoder.config.type_vocab_size else None,
+        segments=segments if can(encoder, "text-encoder") and encoder.config.type_vocab_size else None,
         targets=task.targets(example, item),
         outputs=tuple(map(tokenizer.token, row.ids)) if task.softmax_over_tokens else task.labels,
         kind=OUTPUT_KINDS.get(task.problem_type, "one"),

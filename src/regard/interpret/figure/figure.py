@@ -28,6 +28,7 @@ from regard.interpret.figure.figure_model import MIN_TOKENS, FigureInput, Figure
 from regard.interpret.figure.layout import FigureLayout, lay_out
 from regard.interpret.figure.positional_encoding import PositionalEncoding, model_positional_encoding
 from regard.models import Bert, Gpt, Transformer
+from regard.models.family import can
 from regard.nn.evaluation import evaluation_mode
 from regard.render.result import Result
 
@@ -226,7 +227,7 @@ def draw_figure(
         depth=config.num_hidden_layers,
         heads=config.num_attention_heads,
         width=config.hidden_size,
-        norm_first=isinstance(network, Gpt) or (isinstance(network, Transformer) and network.config.norm_first),
+        norm_first=can(network, "causal-lm") or (isinstance(network, Transformer) and network.config.norm_first),
         inputs=inputs,
         given_target=target,
         model_boxes=boxes,

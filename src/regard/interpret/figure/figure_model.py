@@ -21,7 +21,7 @@ from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention.recording import TextTokenizer
 from regard.interpret.attention.token_axis import display_token
 from regard.models import Bert, Gpt, Transformer
-from regard.models.family import describe_model, family_name
+from regard.models.family import can, describe_model, family_name
 from regard.nn import Padded
 from regard.text import Tokenizer
 
@@ -234,9 +234,9 @@ def figure_model_of(model: nn.Module, tokenizer: TextTokenizer) -> FigureModel:
         return EncoderDecoderFigureModel(model, tokenizer)
     if isinstance(tokenizer, Subwords):
         raise InputError(f"this {family_name(model)} model is no Transformer, so it has no Figure 1")
-    if isinstance(model, Gpt):
+    if can(model, "causal-lm"):
         return DecoderFigureModel(model, tokenizer)
-    if isinstance(model, Bert):
+    if can(model, "text-encoder"):
         return EncoderFigureModel(model, tokenizer)
     description = describe_model(model)
     raise InputError(f"Figure 1 shows a BERT, a GPT or a translator that is a Transformer; this is {description}")

@@ -21,8 +21,7 @@ from regard.interpret.attention.recording import record_attention
 from regard.interpret.attention.token_axis import axis_of_encoding
 from regard.interpret.heads.patterns import ABOUT, PATTERNS, TokenizedText, predictive_pairs, related_pairs, targets
 from regard.interpret.heads.scores import PatternSums, holm, p_value
-from regard.models import Bert, Gpt
-from regard.models.family import describe_model, family_name
+from regard.models.family import can, describe_model, family_name
 from regard.render.result import Result, Table
 from regard.text import Encoding, Tokenizer
 from regard.wording import count_of
@@ -173,10 +172,10 @@ def head_census(
     seed: int = 0,
 ) -> Generator[Progress, None, HeadCensus]:
     """Score every head for every pattern over the texts. A GPT, which reads no pairs, reads each text by itself."""
-    if not isinstance(model, Bert | Gpt):
+    if not (can(model, "text-encoder") or can(model, "causal-lm")):
         raise InputError(f"a census needs a BERT or a GPT, and this is {describe_model(model)} model")
     tokenizer = require_tokenizer(model, tokenizer)
-    causal = isinstance(model, Gpt)
+    causal = can(model, "causal-lm")
     if not texts:
         raise InputError("expected at least one text")
     inputs = [(text, None) for pair in texts for text in pair if text] if causal else list(texts)

@@ -24,7 +24,7 @@ from regard.interpret.translation.cross_attention import (
     CrossAttentionRecord,
     cross_attention_of,
 )
-from regard.models import Seq2Seq
+from regard.models.family import can
 from regard.nn.evaluation import evaluation_mode
 from regard.nn.recording import record
 from regard.nn.tape import Tape
@@ -133,7 +133,7 @@ class TranslationSteps(Result):
     def _model_view(self) -> TranslatorView:
         model, attention = self.translator.model, self.cross_attention
         layers, heads = (0, 0) if attention is None else attention.hypotheses[0].weights.shape[:2]
-        recurrent = model.config if isinstance(model, Seq2Seq) else None
+        recurrent = model.config if can(model, "recurrent") else None
         return TranslatorView(
             name=self.model,
             kind="transformer" if recurrent is None else recurrent.cell,
@@ -218,7 +218,7 @@ def replay_translations(
     source = source_ids(translator, text)
     targets = [[*one.ids, *([subwords.end] if one.finished else [])] for one in translations]
     logits, tape = _decode(model, source, targets)
-    has_attention = not isinstance(model, Seq2Seq) or model.decoder.cross is not None
+    has_attention = not can(model, "recurrent") or model.decoder.cross is not None
     with torch.inference_mode():
         attention = cross_attention_of(tape, steps=[len(ids) for ids in targets]) if has_attention else None
     hypotheses = [

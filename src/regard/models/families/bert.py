@@ -89,7 +89,7 @@ FAMILY = Family(
     description="encoder that reads both ways; heads: pooler, masked words, next sentence",
     model="regard.models.bert:Bert",
     config="regard.models.bert:BertConfig",
-    capabilities=frozenset({"masked-lm", "next-sentence", "pooling", "segments", "fine-tuning"}),
+    capabilities=frozenset({"text-encoder", "masked-lm", "next-sentence", "pooling", "segments", "fine-tuning"}),
     heads=("pooler", "masked", "next"),
     checkpoints=(
         Checkpoint("google-bert/bert-base-uncased", 110_106_428),

@@ -50,7 +50,7 @@ FAMILY = Family(
     description="BERT with half the layers and no segments; head: masked words",
     model="regard.models.bert:Bert",
     config="regard.models.bert:BertConfig",
-    capabilities=frozenset({"masked-lm", "fine-tuning"}),
+    capabilities=frozenset({"text-encoder", "masked-lm", "fine-tuning"}),
     heads=("masked",),
     checkpoints=(
         Checkpoint("distilbert/distilbert-base-uncased", 66_985_530, SMALL),

@@ -57,7 +57,7 @@ FAMILY = Family(
     description="BERT trained longer, byte-level BPE; heads: pooler, masked words",
     model="regard.models.bert:Bert",
     config="regard.models.bert:BertConfig",
-    capabilities=frozenset({"masked-lm", "pooling", "segments", "fine-tuning"}),
+    capabilities=frozenset({"text-encoder", "masked-lm", "pooling", "segments", "fine-tuning"}),
     heads=("pooler", "masked"),
     checkpoints=(
         Checkpoint("FacebookAI/roberta-base", 124_697_433, SHAPE, ("masked",)),

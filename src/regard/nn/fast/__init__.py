@@ -1,1 +1,1 @@
-"""Kernels and shortcuts that only save time: without this folder every model gives the same results, more slowly."""
+"""Kernels and shortcuts that only save time. Without this folder every model computes the same results, more slowly."""

@@ -3,6 +3,9 @@
 A decoding step, with the choice of its token, is captured once as a CUDA graph and replayed; the CPU reads the tokens
 one burst at a time. A step attends to the used part of the cache, rounded up, so there is one graph for each of a few
 spans. A single row uses kernels of its own. The model needs an embedding, a causal stack and tied output weights.
+
+Buys 63,027 instead of 8,950 tokens/s (single steps of transformers) for 64 rows of GPT-2 small in bf16 on an H200
+(benchmarks/results/generate-cuda.json).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One token of each row through a decoder, as straight code: the fewest calls, and beams that share their source.
+"""One decoding step of a whole stack as straight-line code, with few calls, and beams that share their source.
 
-Knows the parts of a `Stack` and its `State`. The numbers are those of the stack itself, up to rounding; what happens
-in the stack's modules is not seen by hooks or recordings, so `can_go_straight` says where it may be used.
+Buys most on a CPU, where the modules' own calls are a large part of a small step. The result equals the stack's up to
+rounding. Hooks and recordings do not see the modules, so `supports_fused_step` says when it may be used.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class FusedStep:
     """A stack's step without its modules; `linear` multiplies. Weights are looked up once: do not replace them."""
 
     def __init__(self, stack: Stack, linear: Linear = F.linear) -> None:
-        self.layers = [_Layer(block, linear) for block in stack.layers if isinstance(block, Block)]
+        self.layers = [_LayerStep(block, linear) for block in stack.layers if isinstance(block, Block)]
         self.norm = _norm(stack.norm)
         self.relative = stack.relative
 
@@ -70,7 +70,7 @@ class FusedStep:
         return self.norm(x)
 
 
-class _Layer:
+class _LayerStep:
     def __init__(self, block: Block, linear: Linear) -> None:
         self.first = block.attended.first
         self.attended, self.fed = _norm(block.attended.norm), _norm(block.fed.norm)

@@ -1,8 +1,7 @@
-"""Output layers of which only each row's highest number is wanted, on a processor: a rough product says where it is.
+"""The argmax of an output layer on a CPU: an 8-bit product leaves few candidates to compute exactly.
 
-Numbers of 8 bits are read four times as fast as float32. The rough product with them and a bound of its error leave a
-few outputs that can be the highest, and those alone are computed from the weights themselves: the highest is exact.
-Knows linear maps and oneDNN's products of small numbers. Knows no models.
+Buys 14% of a greedy step of GPT-2 small: 19 instead of 22 ms on two cores, 31 instead of 36 for eight rows
+(benchmarks/results/generate.json). The argmax is exact. Depends on oneDNN and on no model.
 """
 
 from __future__ import annotations

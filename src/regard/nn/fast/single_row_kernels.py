@@ -1,8 +1,7 @@
-"""The kernels of `one_row`, in Triton's language: a norm and a product with one vector, one look, one token's vector.
+"""The Triton kernels of `single_row`: norm with matrix-vector product, attention of one query, token embedding.
 
-Knows addresses and sizes, no models. Triton must be there: import this where the kernels are used, not before. A
-program is a block of threads; what is in capitals is known when a kernel is compiled. Sums are kept in float32, and
-results are rounded where a module would hand them on.
+Import this only where the kernels are used, since Triton may be missing. Names in capitals are compile-time constants.
+Sums are kept in float32 and rounded where a module would return them.
 """
 
 # mypy: ignore-errors

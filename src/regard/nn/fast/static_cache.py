@@ -1,7 +1,4 @@
-"""Keys and values in a store of a fixed size, so that a step's tensors are the same ones each time.
-
-That is what a recorded step needs. Knows no models.
-"""
+"""Keys and values in tensors of a fixed size and address, as captured CUDA graphs need them."""
 
 from __future__ import annotations
 

@@ -25,8 +25,7 @@ from regard.tasks.task import Task
 from regard.tasks.task_folder import FineTunedModel
 from regard.text import Tokenizer
 from regard.text.tokenizer_config import TokenizerConfig
-from regard.training.doctor.columns import wrong_columns
-from regard.training.doctor.data import class_imbalance, label_noise, leakage, spaced
+from regard.training.doctor.data import class_imbalance, label_noise, leakage, spaced, wrong_columns
 from regard.training.doctor.findings import CHECKS, DoctorFinding, skipped
 from regard.training.doctor.model import constant_predictions, dropout_on, missing_mask, packed, padded, wrong_segments
 from regard.training.doctor.pictures import look, quick_look

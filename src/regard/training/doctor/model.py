@@ -1,7 +1,7 @@
 """Checks of a model: does a text's result depend on its neighbours, on chance, on what it should depend on?
 
-A check asks a function from rows to their vectors, or looks at predictions; so what is asked can be any model, also one
-with a mistake. Knows no files and no tokenizer.
+A check asks a function from rows to their vectors, or looks at predictions; so what is asked can be any model, also
+one with a mistake.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from regard.data.examples import (
     TextExample,
     is_labeled,
 )
-from regard.models import Bert
+from regard.models.family import can
 from regard.tasks.inputs import InputSequence
 from regard.tasks.task import Prediction
 from regard.training.doctor.findings import DoctorFinding, skipped
@@ -175,7 +175,7 @@ def packed(encoder: nn.Module) -> Ask:
 
 
 def _hidden(encoder: nn.Module, ids: Tensor, layout: Any, segments: Tensor) -> Tensor:
-    two = isinstance(encoder, Bert) and encoder.config.type_vocab_size > 1
+    two = can(encoder, "text-encoder") and encoder.config.type_vocab_size > 1
     hidden: Tensor = encoder(ids, layout, segments) if two else encoder(ids, layout)
     return hidden
 

@@ -1,7 +1,4 @@
-"""The checks of pictures and of a model that looks at them.
-
-Knows pixels, classes and what a model makes of a picture's size. Knows no files and no text.
-"""
+"""The checks of pictures and of a model that looks at them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Checks of how a tokenizer reads examples: capitals that it does not know, and what is cut away.
 
-Knows tokenizers, rows and what tasks make of them. Runs no model.
+Runs no model.
 """
 
 from __future__ import annotations

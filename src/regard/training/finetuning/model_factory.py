@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
-from regard.models import Bert, Vit, VitConfig
-from regard.models.family import family_name
+from regard.models import Vit, VitConfig
+from regard.models.family import can, family_name
 from regard.nn import init as initial
 from regard.settings import Precision
 from regard.tasks.encoder_with_head import EncoderWithHead, TaskBatch
@@ -150,7 +150,7 @@ class StudentFactory(ModelFactory):
     def __init__(self, teacher: FineTunedModel, *, layers: int, length: int) -> None:
         encoder = teacher.model.encoder
         depth = encoder.config.num_hidden_layers
-        if not isinstance(encoder, Bert) or not isinstance(teacher.model, EncoderWithHead):
+        if not can(encoder, "text-encoder") or not isinstance(teacher.model, EncoderWithHead):
             raise InputError("only a BERT can be distilled; fine-tune a BERT as the teacher")
         if not 1 <= layers < depth:
             raise InputError(f"--layers is {layers}; expected fewer layers than the teacher has, 1 to {depth - 1}")
@@ -160,7 +160,7 @@ class StudentFactory(ModelFactory):
     def new_model(self, seed: int) -> EncoderWithHead:
         student = copy.deepcopy(self.teacher)
         encoder = student.encoder
-        assert isinstance(encoder, Bert)
+        assert can(encoder, "text-encoder")
         depth = encoder.config.num_hidden_layers
         # Evenly spaced, starting with the first: 0, 2, 4, 6 of 8.
         kept = [number * depth // self.layers for number in range(self.layers)]

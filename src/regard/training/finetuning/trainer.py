@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.models import Elmo, Vit
+from regard.models.family import can
 from regard.nn import Attention, Stack
 from regard.nn.block import FeedForward
 from regard.tasks.encoder_with_head import EncoderWithHead
@@ -64,7 +64,7 @@ class FineTuner(EpochTrainer):
         self.model = configure_model(model, config).to(device)
         settings = config.training
         # A task head alone learns well at a larger rate, and so do LSTMs.
-        larger = settings.frozen or isinstance(model.encoder, Elmo)
+        larger = settings.frozen or can(model.encoder, "layer-mix")
         peak = settings.learning_rate or default_learning_rate(model.encoder.config.hidden_size) * (10 if larger else 1)
         self.peak_learning_rate = peak
         optimizers = build_optimizers(
@@ -126,9 +126,9 @@ class FineTuner(EpochTrainer):
     def _adversarial_perturbation(self) -> AdversarialPerturbation | None:
         """None without token embeddings, or if they are not trained."""
         epsilon, encoder = self.config.training.adversarial_epsilon, self.model.encoder
-        if not epsilon or isinstance(encoder, Vit):
+        if not epsilon or can(encoder, "image"):
             return None
-        words = encoder.get_parameter("embedding.weight" if isinstance(encoder, Elmo) else "embedding.tokens.weight")
+        words = encoder.get_parameter("embedding.weight" if can(encoder, "layer-mix") else "embedding.tokens.weight")
         return AdversarialPerturbation(words, epsilon) if words.requires_grad else None
 
     def _epoch_batches(self, epoch: int) -> list[list[int]]:

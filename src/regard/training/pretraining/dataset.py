@@ -14,7 +14,7 @@ from regard.checkpoints.files import checksums
 from regard.checkpoints.files import verify as verify_folder
 from regard.data.corpus import Corpus, CorpusProgress, CorpusReport, build_corpus, read_documents, train_tokenizer
 from regard.data.corpus.documents import find_sources
-from regard.data.corpus.manifest import MANIFEST
+from regard.data.corpus.folder import MANIFEST
 from regard.data.corpus.vocabulary import SizeError
 from regard.errors import InputError
 from regard.files.checksums import Verify

@@ -20,7 +20,7 @@ import torch
 from regard.checkpoints import loading
 from regard.checkpoints.files import refuse_foreign_files
 from regard.checkpoints.files import verify as verify_folder
-from regard.data.corpus.manifest import MANIFEST as CORPUS_MANIFEST
+from regard.data.corpus.folder import MANIFEST as CORPUS_MANIFEST
 from regard.errors import InputError
 from regard.events import Event
 from regard.files.checksums import Verify, written_files

@@ -1,6 +1,7 @@
 // The predictions at every position before and after: in the text, and one position in full.
 import { DataTable, Select } from "../../components";
 import { currentRoute, setParameters } from "../../route";
+import type { OutputChange } from "../../types";
 import {
   changeOf,
   formatOutput,
@@ -12,7 +13,6 @@ import {
   textColor,
   unit,
   type AblationPayload,
-  type Change,
   type Effect,
   type ShownEffect,
 } from "./selection";
@@ -166,7 +166,7 @@ function ChangeTables({ payload, effect: { likeliest, successors, changes } }: {
 interface ChangeTableProps {
   readonly payload: AblationPayload;
   readonly title: string;
-  readonly changes: readonly Change[];
+  readonly changes: readonly OutputChange[];
   /** Nothing is removed: only one column. */
   readonly intact?: boolean;
 }
@@ -175,7 +175,7 @@ function ChangeTable({ payload, title, changes, intact = false }: ChangeTablePro
   const { kind, task } = payload.model;
   const bars = kind !== "value";
   const columns = intact ? (["before"] as const) : (["before", "after"] as const);
-  const cell = (one: Change, when: "before" | "after") => ({
+  const cell = (one: OutputChange, when: "before" | "after") => ({
     title: String(one[when]),
     content: (
       <span class="ablation-share">

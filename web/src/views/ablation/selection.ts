@@ -1,46 +1,17 @@
 // The payload of the ablation view, and what the route selects: heads and layers to remove (as 3.1,4.*) and a position.
 import { percent, range } from "../../format";
 import { integerParameter, setParameters, type Route } from "../../route";
+import type { AblationEffect, HeadEffect, OutputChange, ProbedModel } from "../../types";
 import type { Payload } from "../../view";
 
-export interface Change {
-  readonly output: string;
-  readonly before: number;
-  readonly after: number;
-}
-
 /** The effect on the prediction at one position; `strength` is a divergence in nats, or the change of a value. */
-export interface Effect {
-  readonly target: string;
-  readonly before: string;
-  readonly after: string;
-  readonly strength: number;
-  readonly distance: number;
-  readonly likeliest: readonly Change[];
-  readonly changes: readonly Change[];
-  readonly successors: readonly Change[];
-}
+export type Effect = Omit<AblationEffect, "divergence">;
 
 /** The effect of removing one head alone, at the positions of the sweep. */
-export interface HeadEffect {
-  readonly layer: number;
-  readonly head: number;
-  readonly strength: number;
-  readonly distance: number;
-  readonly changed: number;
-  readonly strengths: readonly number[];
-  readonly after: readonly string[];
-}
+type SweptHead = Omit<HeadEffect, "changed"> & { readonly changed: number };
 
 export interface AblationPayload extends Payload {
-  readonly model: {
-    readonly name: string;
-    readonly family: string;
-    readonly task: string;
-    readonly kind: "one" | "several" | "value";
-    readonly num_layers: number;
-    readonly num_heads: number;
-  };
+  readonly model: ProbedModel;
   readonly texts: readonly string[];
   readonly tokens: readonly string[];
   readonly special: readonly boolean[];
@@ -50,7 +21,7 @@ export interface AblationPayload extends Payload {
   readonly positions: readonly number[];
   readonly removed: { readonly heads: readonly (readonly [number, number])[]; readonly layers: readonly number[] };
   readonly effects: readonly Effect[];
-  readonly sweep: { readonly measure: string; readonly targets: readonly number[]; readonly heads: readonly HeadEffect[] };
+  readonly sweep: { readonly measure: string; readonly targets: readonly number[]; readonly heads: readonly SweptHead[] };
   /** Only in the studio, where a server can remove other heads. */
   readonly studio?: { readonly tuned: readonly string[] };
 }
@@ -112,7 +83,7 @@ export function describeRemoved(payload: AblationPayload, { heads, layers }: Rem
 }
 
 /** The head whose removal alone is shown; only in an exported page, which has no server to remove others. */
-export function singleHead(payload: AblationPayload, { parameters }: Route): HeadEffect | undefined {
+export function singleHead(payload: AblationPayload, { parameters }: Route): SweptHead | undefined {
   if (payload.studio) return undefined;
   return payload.sweep.heads.find((head) => `${head.layer}.${head.head}` === parameters["alone"]);
 }
@@ -174,6 +145,6 @@ export function formatStrength(value: number): string {
 }
 
 /** The probabilities of an output before and after, if they are known. */
-export function changeOf(effect: Effect | undefined, output: string): Change | undefined {
+export function changeOf(effect: Effect | undefined, output: string): OutputChange | undefined {
   return effect && [...effect.likeliest, ...effect.successors].find((change) => change.output === output);
 }

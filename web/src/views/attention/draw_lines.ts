@@ -1,6 +1,6 @@
 // The lines of the head mode: from each token to those it attends to, darker for larger weights.
 import type { Painter } from "../../painter";
-import { colors, dash, series, SERIES, strip } from "../../theme";
+import { colors, dash, SERIES, series, strip } from "../../theme";
 import type { Focus, Selection } from "./selection";
 
 const MAX_LINES = 3_000;

@@ -4,8 +4,8 @@ import { Canvas, useWidth } from "../../canvas";
 import { Select } from "../../components";
 import { colors } from "../../theme";
 import { focusWeights } from "./draw_lines";
-import { setLock, type Selection } from "./selection";
-import { WeightsPanel } from "./weights_panel";
+import { WeightsPanel } from "./lines";
+import { type Selection, setLock } from "./selection";
 
 const MAX_WIDTH = 520;
 

@@ -3,7 +3,7 @@ import { ticks as roundNumbers } from "d3-array";
 import { useState } from "preact/hooks";
 import { Canvas, useWidth } from "../../canvas";
 import type { Painter } from "../../painter";
-import { colors, type Colors } from "../../theme";
+import { type Colors, colors } from "../../theme";
 import type { Axes } from "./selection";
 
 export interface Scatter {

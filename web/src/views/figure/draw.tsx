@@ -4,7 +4,7 @@ import { HeatMap, type MapLayout } from "../../heat_map";
 import { outline, type Painter } from "../../painter";
 import { colors, series } from "../../theme";
 import type { FigureLayout } from "../../types";
-import { formatNumber, visibleToken, type FigurePayload, type Matrix } from "./payload";
+import { type FigurePayload, formatNumber, type Matrix, visibleToken } from "./payload";
 
 const ARROW = 4;
 // As in src/regard/render/figure_picture.py: colors of the kinds of boxes (others are grey), and opacities of the

@@ -1,9 +1,10 @@
 // One generated text: its tokens, the candidates at one position, and the search tree of a beam search.
 import { count, plural, quoted, visible } from "../../format";
 import { currentRoute, onArrowKeys, setParameters } from "../../route";
+import type { CandidateToken } from "../../types";
 import { tokensTo } from "../search/tree";
 import { Results, Steps, TreeView } from "../search/tree_view";
-import { type Candidate, describeSettings, type GeneratedToken, percent, type Run, selectedToken } from "./payload";
+import { describeSettings, type ListedToken, percent, type Run, selectedToken } from "./payload";
 
 interface Props {
   readonly prompt: string;
@@ -96,7 +97,7 @@ function GeneratedText({ prompt, run, at, active }: { prompt: string; run: Run; 
   );
 }
 
-function TokenButton({ token, pressed, onPress }: { token: GeneratedToken; pressed: boolean; onPress(): void }) {
+function TokenButton({ token, pressed, onPress }: { token: ListedToken; pressed: boolean; onPress(): void }) {
   const probability = token.bars.find((one) => one.token === token.id)?.probability ?? 0;
   return (
     <span
@@ -118,7 +119,7 @@ interface CandidatesProps {
   readonly run: Run;
   readonly at: number;
   /** Continues with another token. */
-  readonly onSelect?: (candidate: Candidate) => void;
+  readonly onSelect?: (candidate: CandidateToken) => void;
 }
 
 const FILTERS: Readonly<Record<string, string>> = { temperature: "temperature 0", top_k: "top-k", top_p: "top-p", min_p: "min-p" };
@@ -134,7 +135,7 @@ export function Candidates({ run, at, onSelect }: CandidatesProps) {
   const listed = bars.filter((one) => !one.by);
   const more = kept - listed.length;
   const rest = Math.max(0, share - listed.reduce((sum, one) => sum + one.tempered, 0));
-  const rowClass = (one: Candidate, number: number) =>
+  const rowClass = (one: CandidateToken, number: number) =>
     [one.by ? "generation-cut" : "generation-kept", one.token === token.id && "generation-selected", !one.by && bars[number + 1]?.by && "generation-edge"].filter(Boolean).join(" ");
   return (
     <section class="generation-bars" aria-label="Candidates for the next token">

@@ -1,7 +1,6 @@
 // Exports of the generation view: the texts as a picture and as a table.
-import { MARGIN, type Part, stack, textPart, wrap } from "../../drawings";
 import { count, visible } from "../../format";
-import { translated } from "../../painter";
+import { MARGIN, type Part, stack, textPart, translated, wrap } from "../../painter";
 import type { Route } from "../../route";
 import { colors } from "../../theme";
 import type { Drawing, Table } from "../../view";

@@ -1,27 +1,10 @@
 // The payload of the generation view, and the arguments of its requests.
 import { quoted } from "../../format";
+import type { CandidateTokens, GeneratedToken } from "../../types";
 import type { Payload } from "../../view";
 import type { Trace } from "../search/tree";
 
-export interface Candidate {
-  readonly token: number;
-  readonly text: string;
-  readonly probability: number;
-  readonly tempered: number;
-  readonly reached: number | null;
-  readonly chance: number;
-  readonly by: string | null;
-}
-
-export interface GeneratedToken {
-  readonly id: number;
-  readonly text: string;
-  readonly name: string;
-  readonly bars: readonly Candidate[];
-  readonly kept: number;
-  readonly share: number;
-  readonly vocabulary: number;
-}
+export type ListedToken = Omit<GeneratedToken, "candidates"> & CandidateTokens;
 
 interface Settings {
   readonly method: "sample" | "greedy" | "beam";
@@ -50,7 +33,7 @@ export interface Run {
   readonly lost: string;
   /** Maximum number of tokens, limited by the model's context. */
   readonly max_tokens: number;
-  readonly tokens: readonly GeneratedToken[];
+  readonly tokens: readonly ListedToken[];
   readonly reason: FinishReason;
   readonly trace: Trace | null;
   /** Whether the user stopped it at this length. */

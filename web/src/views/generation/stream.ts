@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { errorMessage, post } from "../../api";
 import type { Trace } from "../search/tree";
-import { argumentsOf, type FinishReason, type GeneratedToken, type Generation, type Run } from "./payload";
+import { argumentsOf, type FinishReason, type Generation, type ListedToken, type Run } from "./payload";
 
 export interface StreamState {
   readonly runs: readonly Run[];
@@ -12,7 +12,7 @@ export interface StreamState {
 
 /** One line of the stream; keys are the indices of runs. */
 interface StreamEvent {
-  readonly tokens?: Readonly<Record<string, readonly GeneratedToken[]>>;
+  readonly tokens?: Readonly<Record<string, readonly ListedToken[]>>;
   readonly searched?: Readonly<Record<string, NonNullable<Run["progress"]>>>;
   readonly over?: Readonly<Record<string, { readonly reason: FinishReason; readonly trace: Trace | null }>>;
   readonly error?: string;

@@ -267,7 +267,7 @@ export interface StudioInfo {
   readonly pretrained: readonly string[];
   readonly tasks: readonly string[];
   /** The file format of each task. */
-  readonly formats?: Readonly<Record<string, string>>;
+  readonly formats: Readonly<Record<string, string>>;
   /** The folder that the studio writes to. */
   readonly folder: string;
   /** The labeled examples that come with Regard. */

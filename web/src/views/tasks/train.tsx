@@ -106,7 +106,7 @@ function TrainingForm({ studio }: { studio: StudioInfo }) {
         }}
       >
         <Select class="field model" name="task" label="Task" options={studio.tasks} value={values.task} onSelect={set("task")} />
-        {input("path", `File in ${studio.folder} or given with --data (${studio.formats?.[values.task] ?? "labeled examples"})`, { type: "text", placeholder: "examples.tsv" }, "field")}
+        {input("path", `File in ${studio.folder} or given with --data (${studio.formats[values.task]})`, { type: "text", placeholder: "examples.tsv" }, "field")}
         <label class="field task-upload">
           <span>… or upload a small one{file && `: ${file.name}`}</span>
           <input type="file" name="file" onChange={(event) => uploadedFile.set(event.currentTarget.files?.[0] ?? null)} />

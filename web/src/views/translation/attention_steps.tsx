@@ -143,7 +143,7 @@ const SCORES: Record<string, string> = {
   additive: "v · tanh(W s + U h)",
 };
 
-const RECIPES = {
+const RECIPES: Readonly<Record<string, string>> = {
   luong: "State and context are concatenated and go through a trained layer that predicts the word (Luong’s recipe).",
   deck: "The context joins the vector of the last word as the input of the cell, whose new state predicts the word (the recipe of the lecture).",
 };

@@ -1,65 +1,14 @@
 // The payload of the translation view, and what the route selects.
 import { floats } from "../../binary";
 import { integerParameter, type Route } from "../../route";
+import type { HypothesisView, TranslationView, TranslatorView } from "../../types";
 import type { Payload } from "../../view";
 
-export interface Pieces {
-  readonly tokens: readonly string[];
-  readonly words: readonly string[];
-  /** The index of the word of each token except the end token. */
-  readonly word_indices: readonly number[];
-}
+/** The keys of `HypothesisView.attention`: query [L,H,T,D], scores and weights [L,H,T,S], context [L,H,T,E]. */
+type AttentionArray = "query" | "scores" | "weights" | "context";
 
-interface Step {
-  readonly token: string;
-  readonly probability: number;
-  readonly likeliest: readonly { readonly token: string; readonly probability: number }[];
-}
-
-/** Base64 of float32: query [L,H,T,D], scores and weights [L,H,T,S], context [L,H,T,E]. */
-interface RawAttention {
-  readonly query: string;
-  readonly scores: string;
-  readonly weights: string;
-  readonly context: string;
-}
-
-export interface Hypothesis {
-  readonly text: string;
-  readonly score: number;
-  readonly log_probability: number;
-  readonly finished: boolean;
-  readonly pieces: Pieces;
-  readonly steps: readonly Step[];
-  readonly attention: RawAttention | null;
-}
-
-interface Model {
-  readonly name: string;
-  readonly kind: "transformer" | "lstm" | "gru";
-  readonly score: "scaled dot" | "dot" | "general" | "additive" | "none";
-  readonly recipe: "luong" | "deck" | null;
-  readonly width: number;
-  readonly layers: number;
-  readonly heads: number;
-  readonly scale: number | null;
-}
-
-export interface Translation extends Payload {
-  /** Null if the model does not translate. */
-  readonly model: Model | null;
-  readonly text: string;
-  readonly source: Pieces;
-  readonly hypotheses: readonly Hypothesis[];
-  /** The layer and heads that alignments are computed from. */
-  readonly alignment_heads: { readonly layer: number; readonly heads: readonly number[]; readonly description: string } | null;
-  readonly states: string | null;
-  /** Null if heads use the states themselves. */
-  readonly values: string | null;
-  readonly notes: readonly string[];
-  /** Only in the studio. */
-  readonly studio?: { readonly translators: readonly string[] };
-}
+/** `model` is null if the model does not translate; `studio` is only in the studio. */
+export type Translation = Omit<TranslationView, "model"> & Payload & { readonly model: TranslatorView | null; readonly studio?: { readonly translators: readonly string[] } };
 
 /** The attention of one time step: everything from the encoder states to the context vector. */
 export interface StepAttention {
@@ -75,9 +24,9 @@ export interface StepAttention {
 
 export interface Selection {
   readonly payload: Translation;
-  readonly model: Model;
+  readonly model: TranslatorView;
   readonly number: number;
-  readonly hypothesis: Hypothesis;
+  readonly hypothesis: HypothesisView;
   readonly step: number;
   readonly layer: number;
   /** One head, or those whose mean is shown. */
@@ -138,7 +87,7 @@ function concatenateHeads(heads: readonly (readonly Float32Array[])[]): Float32A
 /** The mean of some heads' weights [T,S]. */
 export function meanWeights({ payload, hypothesis, layer, heads }: Selection): Float32Array {
   const [count, steps, size] = [payload.model!.heads, hypothesis.steps.length, payload.source.tokens.length];
-  const all = floats(hypothesis.attention!.weights);
+  const all = floats(hypothesis.attention!["weights"]!);
   const mean = new Float32Array(steps * size);
   for (const head of heads) {
     const first = (layer * count + head) * mean.length;
@@ -148,15 +97,15 @@ export function meanWeights({ payload, hypothesis, layer, heads }: Selection): F
 }
 
 /** A query, scores, weights or a context of one head at one step. */
-export function headVector({ model }: Translation, hypothesis: Hypothesis, name: keyof RawAttention, step: number, layer: number, head: number): Float32Array {
+export function headVector({ model }: Translation, hypothesis: HypothesisView, name: AttentionArray, step: number, layer: number, head: number): Float32Array {
   const [steps, heads] = [hypothesis.steps.length, model!.heads];
-  return rowOf(floats(hypothesis.attention![name]), (layer * heads + head) * steps + step, model!.layers * heads * steps);
+  return rowOf(floats(hypothesis.attention![name]!), (layer * heads + head) * steps + step, model!.layers * heads * steps);
 }
 
-function attentionOf(payload: Translation, hypothesis: Hypothesis, step: number, layer: number, heads: readonly number[]): StepAttention {
+function attentionOf(payload: Translation, hypothesis: HypothesisView, step: number, layer: number, heads: readonly number[]): StepAttention {
   const model = payload.model!;
   const size = payload.source.tokens.length;
-  const vector = (name: keyof RawAttention, head: number) => headVector(payload, hypothesis, name, step, layer, head);
+  const vector = (name: AttentionArray, head: number) => headVector(payload, hypothesis, name, step, layer, head);
   const states = rowsOf(floats(payload.states!), size);
   const values = heads.map((head) => (payload.values === null ? states : rowsOf(rowOf(floats(payload.values), layer * model.heads + head, model.layers * model.heads), size)));
   const weighted = values.map((vectors, number) => {
