@@ -95,7 +95,7 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
         (2, ["classify", "--train", ROWS, "--dev", "unknown.tsv", "--model", BERT, "-o", f"none{EVIL}"]),
         (2, ["classify", "--train", ROWS, "-o", "x", "--config", SETTINGS]),
     ],
-    "translate": [(0, [TRANSLATOR, TEXTS, "--beam", "1"]), (0, [TRANSLATOR, TEXTS, "--json"]), (2, [EVIL, "a b"])],
+    "translate": [(0, [TRANSLATOR, TEXTS, "--num-beams", "1"]), (0, [TRANSLATOR, TEXTS, "--json"]), (2, [EVIL, "a b"])],
     "evaluate": [(0, [SOLVED, "--data", ROWS]), (2, [SOLVED, "--data", "unknown.tsv"])],
     "predict": [(0, [SOLVED, TEXTS]), (2, [EVIL, TEXTS])],
     "doctor": [(1, [SOLVED, "--data", ROWS, "--train", ROWS]), (2, [SOLVED, "--data", EVIL])],

@@ -167,10 +167,10 @@ def test_lines_keep_their_numbers(
     for source in (files / "input.txt", "-"):
         data = (files / "input.txt").read_bytes()
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
-        assert call("translate", trained["transformer"], source, "--beam", 2, "--device", "cpu") == 0
+        assert call("translate", trained["transformer"], source, "--num-beams", 2, "--device", "cpu") == 0
         found.append(capsys.readouterr().out)
     assert found[0].count("\n") == 3 and found[0].split("\n")[1] == ""
-    assert call("translate", trained["transformer"], "the dog sees", "--beam", 2, "--device", "cpu") == 0
+    assert call("translate", trained["transformer"], "the dog sees", "--num-beams", 2, "--device", "cpu") == 0
     assert capsys.readouterr().out.split("\n")[0] == found[1].split("\n")[0]
 
 
@@ -196,7 +196,7 @@ def test_a_file_that_is_there_is_no_word(
 
 
 def test_several_translations(call: Call, trained: dict[str, Path], files: Path, capsys: Captured) -> None:
-    options = ["--beam", 3, "--nbest", 2, "--device", "cpu"]
+    options = ["--num-beams", 3, "--num-return-sequences", 2, "--device", "cpu"]
     assert call("translate", trained["lstm"], files / "input.txt", *options) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert [row[0] for row in rows] == ["0", "0", "1", "2", "2"]
@@ -204,14 +204,16 @@ def test_several_translations(call: Call, trained: dict[str, Path], files: Path,
     assert call("translate", trained["lstm"], files / "input.txt", *options, "--json") == 0
     texts = json.loads(capsys.readouterr().out)["texts"]
     assert [one["text"] for one in texts[0]["translations"]] == [rows[0][2], rows[1][2]]
-    assert call("translate", trained["lstm"], files / "input.txt", "--beam", 2, "--nbest", 3) == 2
+    assert call("translate", trained["lstm"], files / "input.txt", "--num-beams", 2, "--num-return-sequences", 3) == 2
     assert "num_return_sequences is 3" in capsys.readouterr().err
 
 
 def test_alignments(call: Call, trained: dict[str, Path], files: Path, tmp_path: Path, capsys: Captured) -> None:
     soft, hard = tmp_path / "soft.json", tmp_path / "hard.txt"
     for path in (soft, hard):
-        assert call("translate", trained["transformer"], files / "input.txt", "--alignments", path, "--beam", 1) == 0
+        assert (
+            call("translate", trained["transformer"], files / "input.txt", "--alignments", path, "--num-beams", 1) == 0
+        )
     out, error = capsys.readouterr()
     assert f"{hard}: alignments by the mean of heads 0, 1 of decoder layer 0, counted from 0" in error
     document, lines = json.loads(soft.read_text()), hard.read_text().split("\n")
@@ -243,14 +245,14 @@ def test_references(call: Call, trained: dict[str, Path], files: Path, capsys: C
 
 def test_a_trace(call: Call, trained: dict[str, Path], files: Path, tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "trace.json"
-    assert call("translate", trained["transformer"], files / "input.txt", "--trace", path, "--beam", 2) == 0
+    assert call("translate", trained["transformer"], files / "input.txt", "--trace", path, "--num-beams", 2) == 0
     said = capsys.readouterr().out.split("\n")
     document = json.loads(path.read_text(encoding="utf-8"))
     assert document["about"]["texts"] == ["the dog sees", "", "a cat eats"]
     assert [row["row"] for row in document["rows"]] == [0, 2]
     assert [row["results"][0]["text"] for row in document["rows"]] == [said[0], said[2]]
     page = tmp_path / "trace.html"
-    assert call("translate", trained["transformer"], "the dog sees", "--trace", page, "--beam", 2) == 0
+    assert call("translate", trained["transformer"], "the dog sees", "--trace", page, "--num-beams", 2) == 0
     assert "<svg" in page.read_text(encoding="utf-8") and "the dog sees" in page.read_text(encoding="utf-8")
     many = tmp_path / "many.txt"
     many.write_text("the dog\n" * 60, encoding="utf-8")

@@ -54,7 +54,9 @@ def payload_of(path: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("options", [(), ("--beam", 3, "--nbest", 2, "--length-penalty", 0.5), ("--beam", 1)])
+@pytest.mark.parametrize(
+    "options", [(), ("--num-beams", 3, "--num-return-sequences", 2, "--length-penalty", 0.5), ("--num-beams", 1)]
+)
 def test_a_page_and_the_command_that_makes_it_again(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, options: tuple[object, ...]
 ) -> None:
@@ -80,9 +82,9 @@ def test_a_text_of_one_word_comes_as_standard_input(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Hund\n"), encoding="utf-8"))
-    assert call(folder, "-", "--page", tmp_path / "page.html", "--beam", 2) == 0
+    assert call(folder, "-", "--page", tmp_path / "page.html", "--num-beams", 2) == 0
     found = payload_of(tmp_path / "page.html")
-    assert found["text"] == "Hund" and found["cli"].startswith("printf '%s\\n' Hund | regard translate --beam 2 ")
+    assert found["text"] == "Hund" and found["cli"].startswith("printf '%s\\n' Hund | regard translate --num-beams 2 ")
 
 
 def test_what_a_page_cannot_show(folder: Path, tmp_path: Path, capsys: Captured) -> None:

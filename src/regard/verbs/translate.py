@@ -36,8 +36,8 @@ class TranslateRequest(Request):
     source: str | Sequence[str] = argument(
         help="A file with one text per line, - for standard input, or a text of several words.", metavar="INPUT"
     )
-    num_beams: int = option(5, "--beam", help="Number of beams; 1 is greedy search.", metavar="N", ge=1)
-    num_return_sequences: int = option(1, "--nbest", help="Translations per text.", metavar="N", ge=1)
+    num_beams: int = option(5, help="Number of beams; 1 is greedy search.", metavar="N", ge=1)
+    num_return_sequences: int = option(1, help="Translations per text.", metavar="N", ge=1)
     length_penalty: float = option(1.0, help="Above 0 favors long translations.", metavar="P")
     alignments: Path | None = option(
         None, help="Write soft alignments as .json, or hard ones as .txt (i-j, words from 0).", metavar="FILE"
@@ -53,7 +53,7 @@ class TranslateRequest(Request):
 def translate(request: TranslateRequest, models: Models) -> Generator[Event, None, TranslationResult]:
     """Translate texts, one per line. Empty lines stay empty, so line numbers are kept.
 
-    With --nbest each line holds the number of the text from 0, the score and the translation, separated by tabs. Words
+    With --num-return-sequences each line holds the number of the text from 0, the score and the translation, separated by tabs. Words
     of an alignment are separated by spaces.
     """
     from regard.device import choose_device

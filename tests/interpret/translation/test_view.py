@@ -93,9 +93,12 @@ def test_the_python_lines_give_the_same(
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("the dog's", "regard translate --beam 3 --nbest 3 --page page.html here 'the dog'\"'\"'s'"),
-        ("-x y", "regard translate --beam 3 --nbest 3 --page page.html -- here '-x y'"),
-        ("dog", "printf '%s\\n' dog | regard translate --beam 3 --nbest 3 --page page.html here -"),
+        (
+            "the dog's",
+            "regard translate --num-beams 3 --num-return-sequences 3 --page page.html here 'the dog'\"'\"'s'",
+        ),
+        ("-x y", "regard translate --num-beams 3 --num-return-sequences 3 --page page.html -- here '-x y'"),
+        ("dog", "printf '%s\\n' dog | regard translate --num-beams 3 --num-return-sequences 3 --page page.html here -"),
     ],
 )
 def test_the_command(text: str, line: str) -> None:

@@ -296,7 +296,7 @@ def reproduction(name: str, text: str, beam: Beam | None) -> tuple[str, str]:
     """The command and the Python code that make the page of a text again."""
     width, best = (beam.num_beams, beam.num_return_sequences) if beam else (1, 1)
     penalty = beam.length_penalty if beam else 1.0
-    options = ["--beam", str(width), "--nbest", str(best)]
+    options = ["--num-beams", str(width), "--num-return-sequences", str(best)]
     options += ["--length-penalty", f"{penalty:g}"] if penalty != 1 else []
     options += ["--page", "page.html"]
     # A text of one word, or the name of a file, would be read as a file: it comes from standard input.
