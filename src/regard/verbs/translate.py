@@ -53,8 +53,8 @@ class TranslateRequest(Request):
 def translate(request: TranslateRequest, models: Models) -> Generator[Event, None, TranslationResult]:
     """Translate texts, one per line. Empty lines stay empty, so line numbers are kept.
 
-    With --num-return-sequences each line holds the number of the text from 0, the score and the translation, separated by tabs. Words
-    of an alignment are separated by spaces.
+    With --num-return-sequences each line holds the number of the text from 0, the score and the translation, separated
+    by tabs. Words of an alignment are separated by spaces.
     """
     from regard.device import choose_device
     from regard.files.disk import replace_file

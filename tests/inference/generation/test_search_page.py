@@ -101,5 +101,8 @@ def test_the_lines_of_a_translation(beam: TraceDocument) -> None:
     payload = search_payload({**beam, "about": about})
     texts, command = str(payload["cli"]).split(" | ")
     assert texts == "printf %s 'Das ist'\"'\"'s.\nJa.\n'"
-    assert command == "regard translate de-en - --beam 5 --length-penalty 1.0 --nbest 1 --trace page.html"
+    assert (
+        command
+        == "regard translate de-en - --num-beams 5 --length-penalty 1.0 --num-return-sequences 1 --trace page.html"
+    )
     assert "translator.translate([\"Das ist's.\", 'Ja.'], beam=Beam(num_beams=5" in str(payload["python"])
