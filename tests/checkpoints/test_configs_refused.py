@@ -83,7 +83,7 @@ def test_empty_code_fields_name_nothing(key: str) -> None:
     [
         (
             BERT | {"position_embedding_type": "relative_key"},
-            "position_embedding_type is 'relative_key'; .*bert supports only",
+            "is 'relative_key'; .*bert supports only",
         ),
         (BERT | {"is_decoder": True}, "is_decoder is True; Regard's bert supports only False"),
         (BERT | {"add_cross_attention": True}, "add_cross_attention is True"),
