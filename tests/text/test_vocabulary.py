@@ -117,7 +117,7 @@ def test_added_tokens(tmp_path: Path) -> None:
     made = Tokenizer.open(folder(tmp_path, **files, added_tokens_json={"<pad>": 6}, tokenizer_config_json=listed))
     assert made.encode("a <x><pad>").ids == [0, 7, 6]
     assert made.pad == 6
-    assert "'<x>' should have the id 7, but 6 is next" in refused(folder(tmp_path, added_tokens_json={"<pad>": 9}))
+    assert "'<x>' should have the id 7" in refused(folder(tmp_path, added_tokens_json={"<pad>": 9}))
     assert "expected an added token with its id" in refused(folder(tmp_path, added_tokens_json={"<pad>": "six"}))
 
 
