@@ -107,7 +107,8 @@ class TextClassifier(_FineTunedEstimator):
         return self
 
     def predict(self, X: Iterable[str | tuple[str, str]]) -> Any:
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(axis=1)]
 
     def predict_proba(self, X: Iterable[str | tuple[str, str]]) -> Any:
         """The probabilities of the classes, (n, classes)."""
