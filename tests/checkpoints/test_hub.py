@@ -123,13 +123,12 @@ def test_the_command_line_shows_the_announcement_and_the_bar(
     model: FakeHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The library's bar goes back to the beginning of its line; what else is printed never does."""
-    from regard.cli import fill
     from regard.cli.app import run
 
     monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's
     # Other tests may have disabled the bars, for the whole process.
     monkeypatch.setitem(sys.modules["huggingface_hub.utils.tqdm"].__dict__, "progress_bar_states", {})
-    assert run(["fill", "the _", "--model", "user/tiny"], registers=[fill.register]) == 2  # this config says too little
+    assert run(["fill", "the _", "--model", "user/tiny"]) == 2  # this config says too little
     error = capsys.readouterr().err
     assert error.index("user/tiny: downloading config.json, ") < error.index("Fetching")
     assert "\rFetching" in error and r"\rFetching" not in error
