@@ -129,7 +129,7 @@ def tokenizer(folder: Path) -> Parser:
         os.waitpid(child, 0)
         return None if found == "-" else found or "parsing and first use ended a process"
 
-    guard._try = forked  # type: ignore[assignment]
+    guard._test_in_process = forked  # type: ignore[assignment]
     write = named(folder, *names)
 
     def parse(case: tuple[str, bytes]) -> object:
