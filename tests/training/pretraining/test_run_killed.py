@@ -98,7 +98,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
     code, said = launcher.run(command(source, tmp_path, "--resume", **RUN), largest=100_000)
     error = said.splitlines()[-1]
     assert code == 1 and error.startswith(f"error: {tmp_path / 'checkpoints'}"), said
-    assert "cannot be written" in error and "what was there is unchanged" in error
+    assert "cannot be written" in error and "unchanged" in error
     assert sorted(os.listdir(tmp_path / "checkpoints")) == left
     code, said = launcher.run(command(source, tmp_path, "--resume", **RUN))
     assert code == 0, said
