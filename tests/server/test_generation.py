@@ -270,7 +270,7 @@ def test_the_form_says_what_its_keys_and_buttons_do(page: Page, writers: str, gp
     field(page, "Temperature (second text)").fill("0")
     expect(another).to_be_disabled()
     field(page, "two side by side").uncheck()
-    expect(field(page, "Prompt")).to_have_accessible_description("Enter begins a new line, Ctrl+Enter runs.")
+    expect(field(page, "Prompt")).to_have_accessible_description(re.compile(r"^Enter .*new line.*Ctrl\+Enter runs"))
     field(page, "Beam (0: sampling)").fill("0")
     field(page, "Prompt").fill("the day")
     field(page, "Prompt").press("Enter")
