@@ -130,12 +130,12 @@ def _peer(run: Pretrainer) -> Any:
 
 
 def padded(inputs: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
-    """A packed portion in transformers' format, one row per sequence, without filler tokens."""
+    """A packed micro-batch in transformers' format, one row per sequence, without filler tokens."""
     following = inputs["labels"][inputs["labels"] != IGNORE_INDEX]
     sizes = inputs["starts"][: len(following) + 1].diff().tolist()
     ids = inputs["ids"].long()
-    asked = torch.full_like(ids, IGNORE_INDEX)
-    asked[inputs["holes"]] = inputs["targets"]
+    labels = torch.full_like(ids, IGNORE_INDEX)
+    labels[inputs["masked_positions"]] = inputs["targets"]
 
     def rows(values: Tensor, filling: int) -> Tensor:
         return pad_sequence(list(torch.split(values[: sum(sizes)], sizes)), batch_first=True, padding_value=filling)
@@ -144,7 +144,7 @@ def padded(inputs: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
         "input_ids": rows(ids, padding),
         "attention_mask": rows(torch.ones_like(ids), 0),
         "token_type_ids": rows(inputs["segments"].long(), 0),
-        "labels": rows(asked, IGNORE_INDEX),
+        "labels": rows(labels, IGNORE_INDEX),
         "next_sentence_label": following,
     }
 

@@ -13,7 +13,6 @@ SOURCES = sorted((Path(__file__).resolve().parents[1] / "src" / "regard").rglob(
 TERMS = {
     "solved": "fine_tuned",
     "tuned": "fine_tuned",
-    "seen": "images",
     "speaker": "decoder",
     "hear": "embed_next",
     "heard": "prompt_ids",
@@ -42,7 +41,6 @@ TERMS = {
     "portion": "micro_batch",
     "stretches": "chunks",
     "shelf": "registry",
-    "turns": "queue",
     "tell": "on_event",
     "told": "on_event or reported",
     "news": "event",

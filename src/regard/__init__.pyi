@@ -38,6 +38,7 @@ from regard.interpret.probes.layers import LayersResult
 from regard.training.cost import CostEstimate
 from regard.training.doctor import DoctorResult
 from regard.training.finetuning.evaluate import EvaluationResult
+from regard.verbs.models import ModelList
 
 _Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
 
@@ -346,3 +347,9 @@ def sentence_map(
     on_event: Callable[[Event], object] | None = None,
 ) -> SentenceMap:
     """Map sentences: the first two principal components of their vectors, and the nearest neighbors of each by cosine."""
+
+def list_models(
+    *,
+    on_event: Callable[[Event], object] | None = None,
+) -> ModelList:
+    """List the model families and known checkpoints, with their sizes."""

@@ -18,7 +18,9 @@ CPU = torch.device("cpu")
 
 
 def small(config: PretrainingConfig) -> PretrainingConfig:
-    return config.model_copy(update={"data": config.data.model_copy(update={"length": 32, "batch": 512})})
+    return config.model_copy(
+        update={"data": config.data.model_copy(update={"max_length": 32, "tokens_per_batch": 512})}
+    )
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def text(corpus_folder: Path) -> PretrainingDataset:
 
 def test_the_model_is_the_small_one_and_learns_pairs_too() -> None:
     config = settings(0.1)
-    assert (config.model.hidden_size, config.model.num_hidden_layers, config.vocab_size.vocab_size) == (128, 2, 8192)
+    assert (config.model.hidden_size, config.model.num_hidden_layers, config.vocabulary.vocab_size) == (128, 2, 8192)
     assert (config.model.dropout, config.model.attention_dropout) == (0.1, 0.1)
     assert (config.objective.sentence_pairs, config.objective.short_seq_prob, config.optimizer.name) == (
         "next",
@@ -37,11 +39,11 @@ def test_the_model_is_the_small_one_and_learns_pairs_too() -> None:
     )
 
 
-def test_rows_are_padded_and_only_hidden_words_are_asked() -> None:
+def test_rows_are_padded_and_only_masked_tokens_have_labels() -> None:
     inputs = {
         "ids": torch.tensor([2, 7, 4, 3, 2, 9, 3, 8, 3, 0, 0], dtype=torch.int32),
         "segments": torch.tensor([0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0], dtype=torch.int32),
-        "holes": torch.tensor([2, 7, 1]),
+        "masked_positions": torch.tensor([2, 7, 1]),
         "targets": torch.tensor([6, 8, -100]),
         "labels": torch.tensor([1, 0, -100, -100]),
         "starts": torch.tensor([0, 4, 9, 11, 11], dtype=torch.int32),
@@ -58,7 +60,9 @@ def test_rows_are_padded_and_only_hidden_words_are_asked() -> None:
 
 def test_without_dropout_both_have_the_same_losses_step_by_step(text: PretrainingDataset) -> None:
     config = small(settings())
-    quick = config.optimizer.model_copy(update={"rate": 2e-3, "weight_decay": 1.0})  # so that all of it shows
+    quick = config.optimizer.model_copy(
+        update={"learning_rate": 2e-3, "weight_decay": 1.0}
+    )  # large, so that both matter
     config = config.model_copy(update={"optimizer": quick})
     mine, other = ours(begun(config, text, CPU)), theirs(begun(config, text, CPU), count=6)
     losses = [mine().item() for _ in range(6)]

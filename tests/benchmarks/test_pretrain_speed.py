@@ -94,7 +94,7 @@ def test_the_peer_has_the_same_shape_and_dropout(run: Pretrainer, config: Pretra
 def test_the_peer_learns_from_as_many_rows(config: PretrainingConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake()
     monkeypatch.setattr(pretrain_speed, "_peer", lambda *_: fake)
-    config = config.model_copy(update={"data": config.data.model_copy(update={"batch": 100 * 32})})
+    config = config.model_copy(update={"data": config.data.model_copy(update={"tokens_per_batch": 100 * 32})})
     step = theirs(config, VOCABULARY, CPU)
     losses = [step().item() for _ in range(3)]
     assert losses[0] == 3.0 and losses == sorted(set(losses), reverse=True)

@@ -63,11 +63,11 @@ def test_the_configured_model_fits(tmp_path: Path) -> None:
     settings = TranslationConfig.read(tatoeba.ROOT / "configs" / "tatoeba.toml")
     model = settings.model
     config = TransformerConfig(
-        vocab_size=settings.vocabulary.size,
-        hidden_size=model.width,
-        num_hidden_layers=model.depth,
-        num_attention_heads=model.heads,
-        intermediate_size=model.ffn,
+        vocab_size=settings.vocabulary.vocab_size,
+        hidden_size=model.hidden_size,
+        num_hidden_layers=model.num_hidden_layers,
+        num_attention_heads=model.num_attention_heads,
+        intermediate_size=model.intermediate_size,
         share_embeddings=True,
         norm_first=True,
         final_norm=True,

@@ -38,7 +38,7 @@ def test_a_clean_model_to_be_tuned(call: Callable[..., int], tiny_bert_folder: P
     out, error = capsys.readouterr()
     lines = out.splitlines()
     assert len(lines) == 11
-    assert lines[0].startswith("ok       missing mask               a text of ")
+    assert lines[0].startswith("ok       missing mask               the vectors of a text of ")
     assert lines[-2] == ("skipped  constant predictions       the model is not fine-tuned, so it makes no predictions")
     assert lines[-1] == "no problem found in 9 checks"
     assert error.splitlines() == [

@@ -139,7 +139,7 @@ def test_texts_that_were_cut_are_told(call: Call, capsys: Captured) -> None:
     [
         (["--data", "none.tsv"], "none.tsv"),
         (["--data", "data.tsv", "--rows", "3"], "only 1 of 3 examples have the label '0'"),
-        (["--data", "data.tsv", "--layer", "9"], "layer 9 is not there"),
+        (["--data", "data.tsv", "--layer", "9"], "layer 9 does not exist"),
         (["--data", "data.tsv", "--columns", "0,7"], "7"),
         ([], "--data"),
     ],

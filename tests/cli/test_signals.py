@@ -183,7 +183,7 @@ ENDLESS = """
 import sys
 from regard.cli import main
 from regard.cli.signals import exiting
-sys.argv = ["regard", "generate", "the film", "--max-tokens", "1000000", "--json"]
+sys.argv = ["regard", "generate", "the film", "--max-new-tokens", "1000000", "--json"]
 with exiting():
     print("begin", flush=True)
     main()

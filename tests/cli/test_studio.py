@@ -16,7 +16,9 @@ from regard.server.serve import listen
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
     monkeypatch.setattr(
-        serving, "serve", lambda models, *, port, folder, data, say: bool(calls.append((models, port, folder, data)))
+        serving,
+        "serve",
+        lambda models, *, port, folder, data, on_message: bool(calls.append((models, port, folder, data))),
     )
     return calls
 

@@ -52,9 +52,9 @@ def named(folder: Path, *names: str) -> Callable[[tuple[str, bytes]], Path]:
 def config(folder: Path) -> Parser:
     from regard.checkpoints.configs import parse_config, write_config
     from regard.files.json_files import read_json
-    from regard.models import catalog
+    from regard.models.family import families
 
-    good = [write_config(family.config(), heads=(), dtype="float32") for family in catalog.FAMILIES.values()]
+    good = [write_config(family.config_class(), heads=(), dtype="float32") for family in families().values()]
 
     def parse(case: bytes) -> object:
         path = folder / "config.json"
@@ -129,7 +129,7 @@ def tokenizer(folder: Path) -> Parser:
         os.waitpid(child, 0)
         return None if found == "-" else found or "parsing and first use ended a process"
 
-    guard._try = forked  # type: ignore[assignment]
+    guard._test_in_process = forked  # type: ignore[assignment]
     write = named(folder, *names)
 
     def parse(case: tuple[str, bytes]) -> object:

@@ -207,12 +207,12 @@ def test_alignment_counts_looks_on_the_anti_diagonal(data: ReverseDataset, monke
 
     def look(right: bool) -> ReverseEvaluation:
         def forward(source: torch.Tensor, *, steps: int) -> torch.Tensor:
-            from regard.nn import Padded
+            from regard.nn import Context, Padded
 
             assert model.decoder.cross is not None
             for step in range(steps):
                 query = source[:, steps - 1 - step if right else step]
-                model.decoder.cross(query[:, None], Padded(), source, Padded())
+                model.decoder.cross(query[:, None], Context(Padded(), source, Padded()))
             return source.flip(1)
 
         monkeypatch.setattr(model, "forward", forward)

@@ -71,6 +71,9 @@ def test_the_commands_and_the_python_run(
     (block,) = re.findall(r"```python\n(.*?)```", TUTORIAL, re.DOTALL)
     code = block.replace('output="spam-python"', f'output="spam-python", model={str(tiny_bert_folder)!r}')
     names: dict[str, Any] = {}
-    exec(compile(code.replace("epochs=2", f"{str(tiny_bert_folder)!r}, epochs=2"), "finetuning.md", "exec"), names)
+    exec(
+        compile(code.replace("num_epochs=2", f"{str(tiny_bert_folder)!r}, num_epochs=2"), "finetuning.md", "exec"),
+        names,
+    )
     assert names["report"].task == "classify"
     assert names["classifier"].predict(["Win cash prizes"])[0] in ("spam", "ham")

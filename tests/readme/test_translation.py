@@ -15,7 +15,7 @@ from regard.cli.app import run
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "translation.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^    (regard .*)$", PAGE, re.MULTILINE)
-TINY = ("width=16", "depth=2", "heads=2", "ffn=16", "embedding=8")
+TINY = ("hidden_size=16", "num_hidden_layers=2", "num_attention_heads=2", "intermediate_size=16", "embedding_size=8")
 QUICK = [
     *(f"model.{setting}" for setting in TINY),
     "training.num_epochs=6",
@@ -63,4 +63,4 @@ def test_the_commands_and_the_python_run(folder: Path, capsys: pytest.CaptureFix
     assert "BLEU, lower case" in said[8][1] and "case:lc" in said[8][1]
     names: dict[str, Any] = {}
     exec(compile(blocks("python")[0], "translation.md", "exec"), names)
-    assert len(names["several"]) == 2 and len(capsys.readouterr().out.splitlines()) == 3
+    assert len(names["translations"]) == 2 and len(capsys.readouterr().out.splitlines()) == 3

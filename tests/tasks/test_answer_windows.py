@@ -29,8 +29,8 @@ def planted(
     return FineTunedModel(QuestionAnswering(threshold), Planted(encoder_of(rows.family), table), rows.tokenizer, length)
 
 
-def said_of(solved: FineTunedModel, example: QuestionExample) -> Prediction:
-    (one,) = predict(solved, [example], device=CPU)
+def said_of(fine_tuned: FineTunedModel, example: QuestionExample) -> Prediction:
+    (one,) = predict(fine_tuned, [example], device=CPU)
     assert one["id"] == example.id
     for choice in one["nbest"]:
         assert choice["answer"] == example.context[choice["start"] : choice["end"]]
@@ -97,24 +97,24 @@ def test_a_planted_answer_is_found_wherever_it_lies(
     rows_of: Makers, encoder_of: Encoders, family: str, length: int
 ) -> None:
     spelled = ("film", "day") if family == "bert" else ("Ġfilm", "Ġday")
-    solved = planted(rows_of(family), encoder_of, start=spelled[0], end=spelled[1], length=length)
+    fine_tuned = planted(rows_of(family), encoder_of, start=spelled[0], end=spelled[1], length=length)
     for place in range(1, 40):
         words = ["x"] * 40
         words[place:place] = ["film", "day"]
-        one = said_of(solved, QuestionExample("q1", "who", " ".join(words)))
+        one = said_of(fine_tuned, QuestionExample("q1", "who", " ".join(words)))
         assert (one["answer"], one["start"]) == ("film day", 2 * place)
 
 
 @pytest.mark.parametrize("place", [0, 1234, 2500, 4997])
 def test_a_context_of_5000_words(rows_of: Makers, encoder_of: Encoders, place: int) -> None:
-    solved = planted(rows_of("bert"), encoder_of, start="film", end="day")
+    fine_tuned = planted(rows_of("bert"), encoder_of, start="film", end="day")
     chance = random.Random(0)
     words = [chance.choice(["x", "zebra", "the", "good"]) for _ in range(4997)]
     words[place:place] = ["film", "yy", "day"]
     example = asked(" ".join(words), "film yy day")
-    one = said_of(solved, example)
+    one = said_of(fine_tuned, example)
     assert (one["answer"], one["start"]) == ("film yy day", example.answers[0].start)
-    assert score(solved, [example], device=CPU) == {"exact_match": 100.0, "f1": 100.0}
+    assert score(fine_tuned, [example], device=CPU) == {"exact_match": 100.0, "f1": 100.0}
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
@@ -123,8 +123,8 @@ def test_a_context_of_5000_words(rows_of: Makers, encoder_of: Encoders, place: i
 def test_a_context_of_nothing(
     rows_of: Makers, encoder_of: Encoders, family: str, threshold: float | None, context: str
 ) -> None:
-    solved = planted(rows_of(family), encoder_of, start="a", end="a", threshold=threshold)
-    one = said_of(solved, QuestionExample("q1", "who", context))
+    fine_tuned = planted(rows_of(family), encoder_of, start="a", end="a", threshold=threshold)
+    one = said_of(fine_tuned, QuestionExample("q1", "who", context))
     assert (one["answer"], one["start"], one["end"], one["probability"]) == ("", 0, 0, 1.0)
 
 

@@ -167,7 +167,7 @@ def test_of_an_elmo_all_layers_are_asked(rows_of: Makers, encoder_of: Encoders) 
 
 
 def test_an_elmo_of_characters_cannot_be_tuned() -> None:
-    with pytest.raises(InputError, match="needs an ELMo that reads a tokenizer's pieces; this one reads characters"):
+    with pytest.raises(InputError, match="needs an ELMo with a tokenizer; this one reads characters"):
         EncoderWithHead.from_encoder(
             Elmo(ElmoConfig(vocab_size=9, num_characters=9, hidden_size=4, cell_size=4)), MultipleChoice()
         )

@@ -32,7 +32,7 @@ def picture(seed: int, *, size: tuple[int, ...] = (8, 8), label: str | None = No
 
 
 @pytest.fixture
-def solved() -> FineTunedModel:
+def fine_tuned() -> FineTunedModel:
     model = ImageClassifier(Vit(CONFIG), shift=2).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -75,12 +75,12 @@ def test_a_frame_takes_the_middle_size_and_any_colour() -> None:
     assert (ImageTransform(8, 8, 1).pixels(flat) == 77).all()
 
 
-def test_pictures_move_in_training_only(solved: FineTunedModel) -> None:
-    items = solved.task.preprocess([picture(n) for n in range(200)], solved.input_builder)
-    still = solved.model.collate(items).values  # type: ignore[union-attr]
+def test_pictures_move_in_training_only(fine_tuned: FineTunedModel) -> None:
+    items = fine_tuned.task.preprocess([picture(n) for n in range(200)], fine_tuned.input_builder)
+    still = fine_tuned.model.collate(items).values  # type: ignore[union-attr]
     assert torch.equal(still[7, 0], items[7].extra[0].float() / 127.5 - 1)
-    solved.model.train()
-    moved = solved.model.collate(items).values  # type: ignore[union-attr]
+    fine_tuned.model.train()
+    moved = fine_tuned.model.collate(items).values  # type: ignore[union-attr]
     seen = set()
     for one, other in zip(still[:, 0], moved[:, 0], strict=True):
         found = [
@@ -94,21 +94,21 @@ def test_pictures_move_in_training_only(solved: FineTunedModel) -> None:
     assert len(seen) == 25
 
 
-def test_the_folder_is_one_that_transformers_reads(solved: FineTunedModel, tmp_path: Path) -> None:
+def test_the_folder_is_one_that_transformers_reads(fine_tuned: FineTunedModel, tmp_path: Path) -> None:
     import transformers
 
-    save_fine_tuned(solved, tmp_path / "run")
+    save_fine_tuned(fine_tuned, tmp_path / "run")
     again = load_fine_tuned(tmp_path / "run")
     pictures = [picture(n) for n in range(3)]
     device = torch.device("cpu")
-    assert predict(again, pictures, device=device) == predict(solved, pictures, device=device)
+    assert predict(again, pictures, device=device) == predict(fine_tuned, pictures, device=device)
     theirs = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "run").eval()
     assert theirs.config.id2label == {0: "a", 1: "b", 2: "c"}
-    values = solved.model.collate(solved.task.preprocess(pictures, solved.input_builder)).values  # type: ignore[union-attr]
+    values = fine_tuned.model.collate(fine_tuned.task.preprocess(pictures, fine_tuned.input_builder)).values  # type: ignore[union-attr]
     with torch.no_grad():
         torch.testing.assert_close(
             theirs(pixel_values=values).logits,
-            solved.model(solved.model.collate(solved.task.preprocess(pictures, solved.input_builder))),
+            fine_tuned.model(fine_tuned.model.collate(fine_tuned.task.preprocess(pictures, fine_tuned.input_builder))),
             atol=1e-5,
             rtol=1e-5,
         )
@@ -116,8 +116,8 @@ def test_the_folder_is_one_that_transformers_reads(solved: FineTunedModel, tmp_p
     assert [one["image"] for one in found] == ["0.png", "1.png", "2.png"] and set(found[0]["probabilities"]) == {*"abc"}
 
 
-def test_a_model_of_pictures_is_asked_for_pictures(solved: FineTunedModel) -> None:
+def test_a_model_of_pictures_is_asked_for_pictures(fine_tuned: FineTunedModel) -> None:
     with pytest.raises(InputError, match="reads images"):
-        solved.task.preprocess([picture(0)], None)
+        fine_tuned.task.preprocess([picture(0)], None)
     with pytest.raises(InputError, match="at least two classes"):
         ImageTask.from_examples([picture(0, label="a")])  # type: ignore[list-item]

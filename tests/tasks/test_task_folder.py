@@ -108,13 +108,13 @@ def their_numbers(model: Any, row: InputSequence, task: Task[Any]) -> Tensor:
 
 @pytest.mark.parametrize(("family", "name"), CASES)
 def test_transformers_gives_the_same_numbers(solve: Any, tmp_path: Path, family: str, name: str) -> None:
-    solved = solve(family, name)
-    task = solved.task
-    save_fine_tuned(solved, tmp_path)
+    fine_tuned = solve(family, name)
+    task = fine_tuned.task
+    save_fine_tuned(fine_tuned, tmp_path)
     kind = "SequenceClassification" if (family, name) == ("gpt2", "choose") else task.transformers_head
     theirs = loaded(tmp_path, kind)
-    items = task.preprocess(EXAMPLES[task.name], solved.input_builder)
-    for place, ours in compute_logits(solved.model, items, CPU):
+    items = task.preprocess(EXAMPLES[task.name], fine_tuned.input_builder)
+    for place, ours in compute_logits(fine_tuned.model, items, CPU):
         expected = torch.cat([their_numbers(theirs, row, task) for row in items[place].sequences])
         torch.testing.assert_close(ours, expected.float(), atol=1e-5, rtol=0)
         assert ours.abs().max() > 0.01
@@ -134,39 +134,39 @@ def test_transformers_pads_a_gpt_that_has_a_token_for_it(
     tokens = Tokenizer(pipeline, names={"bos": "<|endoftext|>", "eos": "<|endoftext|>", "pad": "!"})
     model = EncoderWithHead.from_encoder(encoder_of("gpt2"), TASKS["classify"])
     randomised(model.head)
-    solved = FineTunedModel(TASKS["classify"], model.eval(), tokens, 48)
-    save_fine_tuned(solved, tmp_path)
-    items = solved.task.preprocess(EXAMPLES["classify"], solved.input_builder)
+    fine_tuned = FineTunedModel(TASKS["classify"], model.eval(), tokens, 48)
+    save_fine_tuned(fine_tuned, tmp_path)
+    items = fine_tuned.task.preprocess(EXAMPLES["classify"], fine_tuned.input_builder)
     width = max(map(len, items))
     assert tokens.pad is not None
     ids = torch.tensor([[*item.sequences[0].ids, *[tokens.pad] * (width - len(item))] for item in items])
     with torch.no_grad():
         expected = loaded(tmp_path, "SequenceClassification")(ids).logits
-    for place, ours in compute_logits(solved.model, items, CPU):
+    for place, ours in compute_logits(fine_tuned.model, items, CPU):
         torch.testing.assert_close(ours[0], expected[place], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(("family", "name"), AGAIN)
 def test_written_and_read_again(solve: Any, tmp_path: Path, family: str, name: str) -> None:
-    solved = solve(family, name)
+    fine_tuned = solve(family, name)
     assert not is_fine_tuned(tmp_path)
-    save_fine_tuned(solved, tmp_path, files={"report.json": b"{}"})
+    save_fine_tuned(fine_tuned, tmp_path, files={"report.json": b"{}"})
     assert is_fine_tuned(tmp_path)
     assert (tmp_path / "report.json").read_bytes() == b"{}"
     again = load_fine_tuned(tmp_path)
-    assert type(again.task) is type(solved.task)
-    assert again.task.to_dict() == solved.task.to_dict()
+    assert type(again.task) is type(fine_tuned.task)
+    assert again.task.to_dict() == fine_tuned.task.to_dict()
     rows = again.input_builder
     assert isinstance(rows, InputBuilder)
     assert (again.length, rows.max_length, rows.family) == (48, 48, family)
     assert not again.model.training
-    before, after = solved.model.state_dict(), again.model.state_dict()
+    before, after = fine_tuned.model.state_dict(), again.model.state_dict()
     assert list(before) == list(after)
     assert all(torch.equal(before[key], after[key]) for key in before)
-    assert again.model.encoder.config == solved.model.encoder.config
-    examples = EXAMPLES[solved.task.name]
-    assert predict(again, examples, device=CPU) == predict(solved, examples, device=CPU)
-    assert list(predict_stream(again, iter(examples), device=CPU)) == predict(solved, examples, device=CPU)
+    assert again.model.encoder.config == fine_tuned.model.encoder.config
+    examples = EXAMPLES[fine_tuned.task.name]
+    assert predict(again, examples, device=CPU) == predict(fine_tuned, examples, device=CPU)
+    assert list(predict_stream(again, iter(examples), device=CPU)) == predict(fine_tuned, examples, device=CPU)
     save_fine_tuned(again, tmp_path / "twice", files={"report.json": b"{}"})
     for path in (tmp_path / "twice").iterdir():
         assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
@@ -258,12 +258,12 @@ def test_the_whole_pooler_missing(classified: Path) -> None:
 
 
 def test_the_encoder_can_be_had_alone(solve: Any, tmp_path: Path) -> None:
-    solved = solve("bert", "tag")
-    save_fine_tuned(solved, tmp_path)
+    fine_tuned = solve("bert", "tag")
+    save_fine_tuned(fine_tuned, tmp_path)
     with pytest.warns(UserWarning, match="not used: classifier"):
         model, _ = regard.load(tmp_path)
     state = model.state_dict()
-    assert all(torch.equal(state[name], one) for name, one in solved.model.encoder.state_dict().items())
+    assert all(torch.equal(state[name], one) for name, one in fine_tuned.model.encoder.state_dict().items())
 
 
 def lose(folder: Path, *names: str) -> None:

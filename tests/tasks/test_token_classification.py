@@ -49,8 +49,8 @@ def planted(rows: InputBuilder, encoder_of: Encoders, *, length: int = 64) -> Fi
     return FineTunedModel(TASK, Planted(encoder_of(rows.family), table), rows.tokenizer, length)
 
 
-def said_of(solved: FineTunedModel, *examples: TaggedExample) -> list[Prediction]:
-    found = predict(solved, examples, device=CPU)
+def said_of(fine_tuned: FineTunedModel, *examples: TaggedExample) -> list[Prediction]:
+    found = predict(fine_tuned, examples, device=CPU)
     for example, one in zip(examples, found, strict=True):
         assert len(one["tags"]) == len(example.words)
         for entity in one["entities"]:
@@ -101,8 +101,8 @@ def test_the_loss_is_the_mean_over_words(rows_of: Makers) -> None:
 
 
 def test_entities_and_their_probability(rows_of: Makers, encoder_of: Encoders) -> None:
-    solved = planted(rows_of("bert"), encoder_of)
-    (one,) = said_of(solved, apart("the film good the day film"))
+    fine_tuned = planted(rows_of("bert"), encoder_of)
+    (one,) = said_of(fine_tuned, apart("the film good the day film"))
     assert one["tags"] == ["O", "B-A", "I-A", "O", "B-B", "B-A"]
     assert [(e["start"], e["end"], e["text"], e["label"]) for e in one["entities"]] == [
         (4, 13, "film good", "A"),
@@ -121,13 +121,13 @@ def test_a_word_that_the_tokenizer_drops_shifts_nothing(rows_of: Makers, encoder
     assert rows.tokens([lost])[0].ids == []
     (item,) = TASK.preprocess([example], rows)
     assert (item.extra, item.target) == ([0, 2, 5], [1, 2, 3])
-    solved = planted(rows, encoder_of)
-    (one,) = said_of(solved, example)
+    fine_tuned = planted(rows, encoder_of)
+    (one,) = said_of(fine_tuned, example)
     assert one["tags"] == ["B-A", "O", "I-A", "O", "O", "B-B", "O"]
-    assert score(solved, [example], device=CPU)["accuracy"] == 100
-    (nothing,) = said_of(solved, apart(f"{lost} {lost}"))
+    assert score(fine_tuned, [example], device=CPU)["accuracy"] == 100
+    (nothing,) = said_of(fine_tuned, apart(f"{lost} {lost}"))
     assert (nothing["tags"], nothing["entities"]) == (["O", "O"], [])
-    assert said_of(solved, TaggedExample("", ()))[0]["tags"] == []
+    assert said_of(fine_tuned, TaggedExample("", ()))[0]["tags"] == []
 
 
 @pytest.mark.parametrize(
@@ -191,16 +191,16 @@ def test_the_middle_of_a_long_text_is_judged_as_a_window_alone(
     torch.manual_seed(1)
     tuned = EncoderWithHead.from_encoder(encoder_of("bert"), TASK).eval()
     torch.nn.init.normal_(tuned.head.output.weight)
-    solved = FineTunedModel(TASK, tuned, tokenizers["bert"], rows.max_length)
+    fine_tuned = FineTunedModel(TASK, tuned, tokenizers["bert"], rows.max_length)
     example = apart(" ".join(words))
-    (whole,) = said_of(solved, example)
+    (whole,) = said_of(fine_tuned, example)
     assert len(set(whole["tags"])) == 5
     items = TASK.preprocess([example], rows)
     assert sorted(word for item in items for word in item.extra) == list(range(5000))
     for number in (0, len(items) // 2, len(items) - 1):
         mine, places = items[number].extra, items[number].sequences[0].positions or []
         start = mine[0] - (places[0] - 1)
-        (alone,) = said_of(solved, apart(" ".join(words[start : start + len(items[number]) - 2])))
+        (alone,) = said_of(fine_tuned, apart(" ".join(words[start : start + len(items[number]) - 2])))
         assert alone["tags"][places[0] - 1 : places[-1]] == whole["tags"][mine[0] : mine[-1] + 1]
         assert start == 0 or places[0] - 1 >= 15
         assert mine[-1] == 4999 or len(items[number]) - 2 - places[-1] >= 15

@@ -177,7 +177,7 @@ def test_a_tokenizer_from_a_pipeline(unigram: tokenizers.Tokenizer) -> None:
     tokenizer = Tokenizer(unigram, names={"eos": "</s>"}, max_length=9)
     assert tokenizer.encode("hello world").ids == [4, 5, 6, 1]
     assert (tokenizer.eos, tokenizer.pad, tokenizer.max_length) == (1, None, 9)
-    with pytest.raises(InputError, match="no role"):
+    with pytest.raises(InputError, match="not a role"):
         Tokenizer(unigram, names={"end": "</s>"})
     with pytest.raises(InputError, match="not a token"):
         Tokenizer(unigram, names={"eos": "<end>"})

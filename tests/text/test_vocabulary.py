@@ -117,7 +117,7 @@ def test_added_tokens(tmp_path: Path) -> None:
     made = Tokenizer.open(folder(tmp_path, **files, added_tokens_json={"<pad>": 6}, tokenizer_config_json=listed))
     assert made.encode("a <x><pad>").ids == [0, 7, 6]
     assert made.pad == 6
-    assert "'<x>' should have the id 7, but 6 is next" in refused(folder(tmp_path, added_tokens_json={"<pad>": 9}))
+    assert "'<x>' should have the id 7" in refused(folder(tmp_path, added_tokens_json={"<pad>": 9}))
     assert "expected an added token with its id" in refused(folder(tmp_path, added_tokens_json={"<pad>": "six"}))
 
 
@@ -148,7 +148,7 @@ def test_nothing_to_read(tmp_path: Path) -> None:
         ({"vocab_json": BYTES}, "merges.txt is missing"),
         ({"vocab_json": "{", "merges_txt": MERGES}, "vocab.json:1:2: not valid JSON"),
         ({"vocab_json": "[1]", "merges_txt": MERGES}, "vocab.json:1:1: expected a JSON object"),
-        ({"vocab_json": {}, "merges_txt": MERGES}, "vocab.json should give every token an id"),
+        ({"vocab_json": {}, "merges_txt": MERGES}, "vocab.json should give every token a unique id"),
         ({"vocab_json": {"a": 0, "b": 0}, "merges_txt": MERGES}, "repeats an id"),
         ({"vocab_json": {"a": "0"}, "merges_txt": MERGES}, "vocab.json: the id of 'a' should be a whole number"),
         ({"vocab_json": {"a": -1}, "merges_txt": MERGES}, "vocab.json: the id of 'a' should be a whole number"),

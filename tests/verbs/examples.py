@@ -12,12 +12,11 @@ __all__ = ["EXAMPLES", "Example"]
 
 class Example(NamedTuple):
     good: dict[str, Any]
-    bad: dict[str, Any]
+    bad: dict[str, Any] | None  # None: the verb takes no arguments
     error: str  # part of the message about `bad`
 
 
 EXAMPLES: dict[str, Example] = {
-    # in the order of regard.verbs.ORDER
     "fill": Example(
         {"text": "the _ was good", "model": "MODEL", "top": 3}, {"text": "no blank", "model": "MODEL"}, "_ or [MASK]"
     ),
@@ -57,10 +56,6 @@ EXAMPLES: dict[str, Example] = {
         "a benchmark needs a model that predicts the next token",
     ),
     "cost": Example({"model": "gpt3", "tokens": "300B"}, {"model": "gpt9", "tokens": "1B"}, "no known model"),
-    # pretrain:
-    #
-    # train:
-    #
     "translate": Example(
         {"model": "TRANSLATOR", "source": "the dog sees a cat", "num_beams": 2, "num_return_sequences": 2},
         {"model": "TRANSLATOR", "source": "the dog sees", "num_beams": 2, "num_return_sequences": 3},
@@ -71,8 +66,6 @@ EXAMPLES: dict[str, Example] = {
         {"model": "MODEL", "data": "LABELED"},
         "expected a folder that `regard train` wrote",
     ),
-    # predict:
-    #
     "doctor": Example(
         {"model": "MODEL", "data": "LABELED"},
         {"model": "CLASSIFIER", "data": "LABELED", "task": "tag"},
@@ -123,6 +116,5 @@ EXAMPLES: dict[str, Example] = {
         {"texts": ["only one"], "model": "MODEL"},
         "two sentences or more",
     ),
-    # models:
-    #
+    "models": Example({}, None, ""),
 }

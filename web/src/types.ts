@@ -76,6 +76,10 @@ export interface CandidateTokens {
   readonly bars: readonly CandidateToken[]; readonly chosen: number | null; readonly kept: number; readonly share: number; readonly vocabulary: number;
 }
 
+export interface CheckpointEntry {
+  readonly name: string; readonly family: string; readonly parameters: number;
+}
+
 export interface CompareRequest {
   readonly text?: string | null; readonly text_b?: string | null; readonly top?: number | "all" | null; readonly chart?: "likelihoods" | "differences";
   readonly model?: string; readonly other?: string | null; readonly logits?: readonly string[] | null; readonly vocab?: string | null;
@@ -124,6 +128,10 @@ export interface FaithfulnessResult {
   readonly token: number; readonly layer: number; readonly head: number | null; readonly tokens: readonly string[]; readonly special: readonly boolean[];
   readonly weights: readonly number[]; readonly special_weight: number; readonly checks: readonly FaithfulnessCheck[]; readonly gradient: Attribution;
   readonly integrated: Attribution; readonly seed: number;
+}
+
+export interface FamilyEntry {
+  readonly name: string; readonly note: string; readonly capabilities: readonly string[];
 }
 
 /** The output of each stage */
@@ -275,6 +283,14 @@ export interface MapView {
   readonly causal: boolean; readonly rollout: string | null; readonly flow: string | null;
 }
 
+/** Families, built-in models and known checkpoints of the Hugging Face hub. */
+export interface ModelList {
+  readonly families: readonly FamilyEntry[]; readonly built_in: readonly string[]; readonly checkpoints: readonly CheckpointEntry[];
+}
+
+export interface ModelsRequest {
+}
+
 /** `index` counts the sentences of the map from 0. */
 export interface Neighbor {
   readonly index: number; readonly cosine: number;
@@ -419,4 +435,5 @@ export interface Verbs {
   readonly heads: { readonly request: HeadsRequest; readonly result: HeadCensus };
   readonly ablate: { readonly request: AblateRequest; readonly result: AblationResult };
   readonly map: { readonly request: MapRequest; readonly result: SentenceMap };
+  readonly models: { readonly request: ModelsRequest; readonly result: ModelList };
 }

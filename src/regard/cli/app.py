@@ -35,7 +35,6 @@ def verbs() -> list[Register]:
     """The commands of `regard`, in the order of the help page. Their files import torch inside functions only."""
     from regard.cli import (
         lesson,
-        models,
         predict,
         pretrain,
         studio,
@@ -51,7 +50,6 @@ def verbs() -> list[Register]:
         pretrain.register,
         train.register,
         predict.register,
-        models.register,
     ]
 
 

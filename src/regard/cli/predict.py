@@ -1,4 +1,4 @@
-"""`regard predict`: what a tuned model says of new input, one JSON object a line."""
+"""`regard predict`: the predictions of a fine-tuned model for new input, one JSON object per line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-SHOWN = 50  # examples on a page
+PAGE_EXAMPLES = 50
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
 
 
 def predict(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="What `regard train` wrote.")],
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="A model folder that `regard train` wrote.")],
     source: Annotated[
         str, typer.Argument(metavar="INPUT", help="A file, - for standard input, or a text of several words.")
     ],
@@ -55,18 +55,18 @@ def predict(
         typer.Option(
             "--page",
             metavar="FILE.html",
-            help=f"Also write a page of the first {SHOWN}, with attention and attributions.",
+            help=f"Also write a page with the first {PAGE_EXAMPLES} examples, with attention and attributions.",
         ),
     ] = None,
     max_line: MaxLineOption = MAX_LINE,
     device: DeviceOption = "auto",
 ) -> None:
-    """Let a tuned model do its task on new input: labels, entities or answers, one JSON object a line.
+    """Predict labels, entities or answers with a fine-tuned model; prints one JSON object per line.
 
-    Classes and tags take a text a line, or TSV, CSV and JSONL; pairs take columns or the keys text_a and text_b;
-    questions the columns or keys question and context, or SQuAD's JSON; choices what `regard train choose` reads,
-    with or without the label. --columns names other columns or keys, without that of the label. --page writes a file
-    for the browser, which needs no network.
+    classify and tag read one text per line, or TSV, CSV and JSONL. pair reads two columns, or the keys text_a and
+    text_b. answer reads the columns or keys question and context, or SQuAD's JSON. choose reads what
+    `regard train choose` reads, with or without labels. --columns selects other columns or keys, without that of the
+    label. --page writes an HTML file that works offline.
     """
     from regard.data.readers import TableOptions
     from regard.device import choose_device
@@ -76,59 +76,71 @@ def predict(
     from regard.tasks.task_folder import describe_compute, load_fine_tuned
 
     if page is not None:
-        _check(page)
-    kept: list[tuple[Example, Prediction]] = []
+        _check_page(page)
+    page_items: list[tuple[Example, Prediction]] = []
     count = 0
     with ExitStack() as stack:
-        # Whether it can be written is known before the work.
+        # Opened first, so that a file that cannot be written is an error before the work.
         file = None if page is None else stack.enter_context(replace_file(page))
-        place = choose_device(device)
+        torch_device = choose_device(device)
         table = TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted)
-        solved = load_fine_tuned(folder, device=place).with_threshold(threshold)
-        note(describe_compute(solved, place))
-        waiting: list[Example] = []
-        examples = _noticed(new_examples(solved.task.name, source, table=table), waiting, at_most=SHOWN if page else 0)
-        piped = source == STANDARD_INPUT  # whoever sends a line may wait for the answer before the next
-        with ExitStack() as shown:
-            # Lines that are printed on the terminal are progress enough, and would be drawn over by a bar.
-            bar = None if sys.stdout.isatty() else shown.enter_context(progress("predicting", unit="examples"))
-            for prediction in predict_stream(solved, examples, device=place, chunk_size=1 if piped else CHUNK_SIZE):
-                if count < len(waiting):
-                    kept.append((waiting[count], prediction))
+        fine_tuned = load_fine_tuned(folder, device=torch_device).with_threshold(threshold)
+        note(describe_compute(fine_tuned, torch_device))
+        first_examples: list[Example] = []
+        examples = _copy_first(
+            new_examples(fine_tuned.task.name, source, table=table), first_examples, limit=PAGE_EXAMPLES if page else 0
+        )
+        piped = source == STANDARD_INPUT  # the sender may wait for a prediction before it sends the next line
+        with ExitStack() as progress_stack:
+            # On a terminal the printed lines show the progress, and a bar would overwrite them.
+            bar = None if sys.stdout.isatty() else progress_stack.enter_context(progress("predicting", unit="examples"))
+            for prediction in predict_stream(
+                fine_tuned, examples, device=torch_device, chunk_size=1 if piped else CHUNK_SIZE
+            ):
+                if count < len(first_examples):
+                    page_items.append((first_examples[count], prediction))
                 count += 1
                 print(json_line(prediction), flush=piped)
                 if bar is not None:
                     bar(1)
         if file is not None:
-            given = None if piped else source
-            _write(file, folder, solved, kept, count=count, source=given, table=table, threshold=threshold)
+            _write_page(
+                file,
+                folder,
+                fine_tuned,
+                page_items,
+                count=count,
+                source=None if piped else source,
+                table=table,
+                threshold=threshold,
+            )
     if page is not None:
-        note(f"{page}: {len(kept):,} of {count:,} examples")
+        note(f"{page}: {len(page_items):,} of {count:,} examples")
 
 
-def _check(page: str) -> None:
-    """Refuse before the work what cannot be written after it."""
+def _check_page(page: str) -> None:
+    """Raise InputError before the work if the page cannot be written."""
     from regard.render import bundle
 
     if not page.lower().endswith((".html", ".htm")):
         raise InputError(f"--page is {page!r}; expected a name that ends in .html")
     if not bundle.is_built():
-        bundle.page({})  # says what to run
+        bundle.page({})  # raises an error with the command to run
 
 
-def _noticed(examples: Iterable[Example], noticed: list[Example], *, at_most: int) -> Iterator[Example]:
-    """The same examples, the first of them also in a list."""
+def _copy_first(examples: Iterable[Example], first: list[Example], *, limit: int) -> Iterator[Example]:
+    """Yield the examples and append the first `limit` of them to a list."""
     for example in examples:
-        if len(noticed) < at_most:
-            noticed.append(example)
+        if len(first) < limit:
+            first.append(example)
         yield example
 
 
-def _write(
+def _write_page(
     file: Path,
     folder: str,
-    solved: FineTunedModel,
-    kept: list[tuple[Example, Prediction]],
+    fine_tuned: FineTunedModel,
+    items: list[tuple[Example, Prediction]],
     *,
     count: int,
     source: str | None,
@@ -138,17 +150,17 @@ def _write(
     from regard.interpret.attribution.predictions import predictions_payload
     from regard.render.bundle import page
 
-    notes = [f"The first {len(kept):,} of {count:,} examples are shown."] if len(kept) < count else []
-    with progress("looking inside", total=len(kept), unit="examples") as bar:
+    notes = [f"The first {len(items):,} of {count:,} examples are shown."] if len(items) < count else []
+    with progress("attention and attributions", total=len(items), unit="examples") as bar:
         payload = predictions_payload(
             folder,
-            solved,
-            [example for example, _ in kept],
-            [prediction for _, prediction in kept],
+            fine_tuned,
+            [example for example, _ in items],
+            [prediction for _, prediction in items],
             source=source,
             table=table,
             threshold=threshold,
             notes=notes,
             on_done=lambda: bar(1),
         )
-    file.write_text(page(payload, title=f"Regard: {solved.task.name}"), encoding="utf-8")
+    file.write_text(page(payload, title=f"Regard: {fine_tuned.task.name}"), encoding="utf-8")

@@ -1,1 +1,1 @@
-"""What a pretrained model is tuned for: from examples to rows of tokens, to targets, a loss, predictions and scores."""
+"""Fine-tuning tasks: model inputs from examples, the loss, and predictions and metrics from logits."""

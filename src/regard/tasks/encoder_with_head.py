@@ -60,8 +60,8 @@ class TaskBatch:
 class EncoderWithHead(nn.Module):
     """An encoder and a head.
 
-    For ELMo, `mix` learns the weight of each layer. Its first token has not read the text in both directions, so pooled
-    tasks predict from the mean over the sequence (`mean_pooled`).
+    For ELMo, `mix` learns the weight of each layer. ELMo's first token does not encode the whole text, so pooled tasks
+    predict from the mean over the sequence (`mean_pooled`).
     """
 
     def __init__(self, encoder: Encoder, head: TaskHead, *, mean_pooled: bool = False) -> None:
@@ -76,9 +76,7 @@ class EncoderWithHead(nn.Module):
             raise InputError(f"{task.name} needs a BERT, a GPT or an ELMo, got a {type(encoder).__name__}")
         if can(encoder, "layer-mix"):
             if encoder.config.num_characters:
-                raise InputError(
-                    f"{task.name} needs an ELMo that reads a tokenizer's pieces; this one reads characters"
-                )
+                raise InputError(f"{task.name} needs an ELMo with a tokenizer; this one reads characters")
             encoder.output = None
             head = TaskHead(encoder.config.output_size, task.num_outputs, pool=None, dropout=encoder.config.dropout)
             return cls(encoder, head, mean_pooled=task.pooled)
@@ -89,7 +87,7 @@ class EncoderWithHead(nn.Module):
                 if encoder.pooler is not None:
                     pool[0].load_state_dict(encoder.pooler.linear.state_dict())
             encoder.pooler = encoder.masked = encoder.next = None
-        bias = not (task.pooled and can(encoder, "causal-lm"))  # as transformers has it
+        bias = not (task.pooled and can(encoder, "causal-lm"))  # as in transformers
         return cls(
             encoder, TaskHead(config.hidden_size, task.num_outputs, pool=pool, dropout=config.dropout, bias=bias)
         )
@@ -97,7 +95,7 @@ class EncoderWithHead(nn.Module):
     def forward(self, inputs: TaskBatch) -> Tensor:
         if not can(self.encoder, "text-encoder"):
             return self.forward_with_hidden(inputs)[1]
-        # In its last layer, BERT computes only the positions that are needed.
+        # BERT's last layer computes only the selected positions.
         hidden = self.encoder(inputs.batch.ids, inputs.batch.layout, *self._segments(inputs), rows=inputs.positions)
         result: Tensor = self.head(hidden)
         return result
@@ -139,7 +137,7 @@ def _mean_pool(hidden: Tensor, layout: Layout) -> Tensor:
 
 
 def new_pooler(family: str, width: int) -> nn.Sequential:
-    """The layer between the first token's vector and the output; DistilBERT uses ReLU instead of tanh."""
+    """The layer between the first token's vector and the output layer; DistilBERT uses ReLU instead of tanh."""
     linear = nn.Linear(width, width)
     initial.normal_init(linear)
     return nn.Sequential(linear, nn.ReLU() if family == "distilbert" else nn.Tanh())
@@ -175,7 +173,7 @@ def compute_logits(
     """
     half = autocast_dtype(precision, device)
     for group in group_by_token_budget([model.num_tokens(item) for item in inputs], BUDGET[device.type]):
-        chosen = [inputs[index] for index in group]
+        batch_inputs = [inputs[index] for index in group]
         with evaluation_mode(model), torch.autocast(device.type, half, enabled=half is not None):
-            logits = model(model.collate(chosen).to(device)).float().cpu()
-        yield from zip(group, logits.split(model.output_counts(chosen)), strict=True)
+            logits = model(model.collate(batch_inputs).to(device)).float().cpu()
+        yield from zip(group, logits.split(model.output_counts(batch_inputs)), strict=True)

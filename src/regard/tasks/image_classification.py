@@ -23,12 +23,12 @@ from regard.tasks.text_classification import TextClassification
 
 __all__ = ["ImageBatch", "ImageClassifier", "ImageTask", "ImageTransform"]
 
-NUM_PATCHES = 256  # about as many as a new model gets: the cost of attention grows with their square
+NUM_PATCHES = 256  # approximate maximum for a new model: the cost of attention is quadratic in it
 
 
 @dataclass(frozen=True)
 class ImageTransform:
-    """Converts images to the size and number of channels that a model reads."""
+    """Converts images to a model's input size and number of channels."""
 
     height: int
     width: int
@@ -36,18 +36,18 @@ class ImageTransform:
 
     @classmethod
     def for_images(cls, images: Sequence[ImageExample], *, patch: int) -> ImageTransform:
-        """For a new model: the median size, in whole patches and not too many; in color if any image is."""
-        high, wide = (statistics.median(one.pixels.shape[side] for one in images) for side in (0, 1))
+        """For a new model: the median size, limited and rounded to whole patches; in color if any image is."""
+        high, wide = (statistics.median(image.pixels.shape[side] for image in images) for side in (0, 1))
         scale = min(1.0, patch * math.sqrt(NUM_PATCHES / (high * wide)))
         height, width = (max(1, round(side * scale / patch)) * patch for side in (high, wide))
-        return cls(height, width, 3 if any(one.pixels.ndim == 3 for one in images) else 1)
+        return cls(height, width, 3 if any(image.pixels.ndim == 3 for image in images) else 1)
 
     def count_resized(self, images: Sequence[ImageExample]) -> int:
-        """The number of images with another size."""
-        return sum(one.pixels.shape[:2] != (self.height, self.width) for one in images)
+        """The number of images that have to be resized."""
+        return sum(image.pixels.shape[:2] != (self.height, self.width) for image in images)
 
     def pixels(self, image: ImageExample) -> Tensor:
-        """(channels, height, width), 0 to 255."""
+        """The pixels of an image, resized: (channels, height, width), 0 to 255."""
         pixels = torch.from_numpy(np.array(image.pixels))
         pixels = pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)
         if len(pixels) != self.channels:
@@ -60,7 +60,7 @@ class ImageTransform:
 
 
 class ImageTask(TextClassification):
-    """One class per image; for users it is the task `classify`."""
+    """One class per image. Users select it as the task `classify`."""
 
     input_hint: ClassVar[str] = "This model reads images: give the path of an image file on this machine as text."
     reads_images: ClassVar[bool] = True
@@ -71,7 +71,7 @@ class ImageTask(TextClassification):
         cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
     ) -> ExampleSet[ImageExample]:
         if table != TableOptions():
-            raise InputError(f"{path} holds images, which have no columns; leave out --columns and the like")
+            raise InputError(f"{path} holds images, which have no columns; leave out --columns and other table options")
         return read_image_examples(path, labeled=labeled)
 
     @classmethod
@@ -81,7 +81,9 @@ class ImageTask(TextClassification):
 
     def preprocess(self, examples: Sequence[Any], builder: Any) -> list[TaskInput]:
         """`builder` is an ImageTransform."""
-        if not isinstance(builder, ImageTransform) or not all(isinstance(one, ImageExample) for one in examples):
+        if not isinstance(builder, ImageTransform) or not all(
+            isinstance(example, ImageExample) for example in examples
+        ):
             raise InputError("this model reads images, and the input is text; give it images")
         return [
             TaskInput((), index, self._target(example.label), extra=builder.pixels(example))
@@ -91,13 +93,13 @@ class ImageTask(TextClassification):
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_dict(), "pictures": True}
 
-    def _shown(self, example: Any) -> dict[str, Any]:
+    def _input_fields(self, example: Any) -> dict[str, Any]:
         return {"image": example.name}
 
 
 @dataclass(frozen=True, eq=False)
 class ImageBatch:
-    """(B, channels, height, width), -1 to 1."""
+    """Pixel values of shape (B, channels, height, width), from -1 to 1."""
 
     values: Tensor
 
@@ -130,7 +132,7 @@ class ImageClassifier(nn.Module):
         return 1 + (high // self.encoder.config.patch_size[0]) * (wide // self.encoder.config.patch_size[1])
 
     def _shifted(self, values: Tensor) -> Tensor:
-        """Each image by its own number of rows and columns, with edge pixels repeated."""
+        """Shift each image by a random number of rows and columns, repeating edge pixels."""
         count, _, high, wide = values.shape
         padded = F.pad(values.float(), [self.shift] * 4, mode="replicate").byte()
         down, right = torch.randint(2 * self.shift + 1, (2, count, 1))

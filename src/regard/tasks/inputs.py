@@ -1,4 +1,4 @@
-"""Builds token sequences from texts with the special tokens of a model family, and splits long texts into windows."""
+"""Builds token sequences with the special tokens of a model family, and splits long texts into windows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class InputBuilder:
     """Builds sequences of at most `max_length` tokens.
 
     BERT reads [CLS] A [SEP] B [SEP], RoBERTa has one more [SEP] before B; they predict from the first token. A causal
-    model sees only previous tokens: it reads begin A end B end and predicts from the last token.
+    model attends only to previous tokens: it reads BOS A EOS B EOS and predicts from the last token.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, family: str, max_length: int) -> None:
@@ -48,7 +48,7 @@ class InputBuilder:
             return self._causal(texts)
         inputs: list[str | tuple[str, str]] = [a if b is None else (a, b) for a, b in texts]
         encodings = self.tokenizer.encode_batch(inputs, max_length=self.max_length)
-        return [InputSequence(one.ids, one.segments, [0], one.cut) for one in encodings]
+        return [InputSequence(encoding.ids, encoding.segments, [0], encoding.cut) for encoding in encodings]
 
     def tokens(self, texts: Sequence[str]) -> list[Encoding]:
         """Texts without special tokens, not truncated."""
@@ -85,11 +85,11 @@ class InputBuilder:
         for (_, text), first in zip(texts, firsts, strict=True):
             second = None if text is None else next(seconds).ids
             room = self.max_length - (2 if second is None else 3)
-            kept, other = longest_first(len(first), len(second or ()), room)
-            ids = [self._begin, *first.ids[:kept], self._end]
+            length, pair_length = longest_first(len(first), len(second or ()), room)
+            ids = [self._begin, *first.ids[:length], self._end]
             if second is not None:
-                ids += [*second[:other], self._end]
-            truncated = len(first) - kept + len(second or ()) - other
+                ids += [*second[:pair_length], self._end]
+            truncated = len(first) - length + len(second or ()) - pair_length
             sequences.append(InputSequence(ids, [0] * len(ids), [len(ids) - 1], truncated))
         return sequences
 
@@ -129,13 +129,13 @@ def split_windows(count: int, size: int, overlap: int) -> list[tuple[int, int]]:
 
 
 def max_context_windows(count: int, spans: Sequence[tuple[int, int]]) -> list[int]:
-    """For each token the window with the most context on its shorter side (the first of equals)."""
+    """For each token, the window with the most context on the shorter side (the first one if several are equal)."""
     if len(spans) == 1:
         return [0] * count
-    windows, most = [0] * count, [-1] * count
+    windows, best = [0] * count, [-1] * count
     for window, (start, end) in enumerate(spans):
         for token in range(start, end):
             context = min(token - start, end - 1 - token)
-            if context > most[token]:
-                windows[token], most[token] = window, context
+            if context > best[token]:
+                windows[token], best[token] = window, context
     return windows

@@ -45,7 +45,7 @@ Values = NDArray[np.float64]
 
 
 def check_pairs(truth: Sized, predicted: Sized) -> None:
-    """Refuse lists that cannot be compared."""
+    """Raise InputError for lists of different lengths and empty lists."""
     if len(truth) != len(predicted):
         raise InputError(
             f"expected one prediction for each of the {len(truth)} examples, got {len(predicted)}; "
@@ -58,7 +58,7 @@ def check_pairs(truth: Sized, predicted: Sized) -> None:
 def label_scores(truth: Sequence[str], predicted: Sequence[str], *, positive: str | None = None) -> dict[str, float]:
     """`accuracy`, `f1`, `macro_f1` (over the labels that occur in either list) and `mcc`.
 
-    Equal to scikit-learn's with `zero_division=0`. `f1` is that of the label `positive`; by default that of
+    The values equal scikit-learn's with `zero_division=0`. `f1` is that of the label `positive`; by default that of
     `choose_positive_label` for two labels, and `macro_f1` for more.
     """
     check_pairs(truth, predicted)
@@ -91,17 +91,17 @@ def choose_positive_label(truth: Sequence[str], labels: Collection[str] = ()) ->
 def multilabel_scores(
     truth: Sequence[Collection[str]], predicted: Sequence[Collection[str]], labels: Sequence[str]
 ) -> dict[str, float]:
-    """`accuracy` (all labels of an example right), `micro_f1`, `macro_f1` over `labels`, and `f1` = `micro_f1`."""
+    """`accuracy` (all labels of an example correct), `micro_f1`, `macro_f1` over `labels`, and `f1` = `micro_f1`."""
     check_pairs(truth, predicted)
     if not labels:
         raise InputError("expected the names of the labels, got none")
-    right, found = _memberships(truth, labels), _memberships(predicted, labels)
-    both, claimed, there = (right & found).sum(0), found.sum(0), right.sum(0)
-    micro = float(_f1(both.sum(keepdims=True), claimed.sum(keepdims=True), there.sum(keepdims=True))[0])
+    true, guessed = _memberships(truth, labels), _memberships(predicted, labels)
+    counts = (true & guessed).sum(0), guessed.sum(0), true.sum(0)
+    micro = float(_f1(*(count.sum(keepdims=True) for count in counts))[0])
     return {
-        "accuracy": 100 * float((right == found).all(1).mean()),
+        "accuracy": 100 * float((true == guessed).all(1).mean()),
         "micro_f1": 100 * micro,
-        "macro_f1": 100 * float(_f1(both, claimed, there).mean()),
+        "macro_f1": 100 * float(_f1(*counts).mean()),
         "f1": 100 * micro,
     }
 
@@ -110,7 +110,7 @@ def _confusion(truth: Sequence[str], predicted: Sequence[str], labels: Sequence[
     """The confusion matrix: true labels are rows, predicted ones columns."""
     ids = {label: index for index, label in enumerate(labels)}
     table = np.zeros((len(labels), len(labels)), dtype=np.int64)
-    np.add.at(table, ([ids[one] for one in truth], [ids[one] for one in predicted]), 1)
+    np.add.at(table, ([ids[label] for label in truth], [ids[label] for label in predicted]), 1)
     return table
 
 
@@ -122,7 +122,7 @@ def _f1(both: Counts, predicted: Counts, true: Counts) -> NDArray[np.float64]:
 
 def _matthews(table: Counts) -> float:
     """Matthews' correlation coefficient for any number of classes (Gorodkin 2004, the R_K statistic)."""
-    # Python's integers: the product of the two sums below outgrows 64 bits at about 50,000 examples.
+    # Python integers, because the product of the two sums below exceeds 64 bits at about 50,000 examples.
     true, predicted = table.sum(1).tolist(), table.sum(0).tolist()
     total = sum(true)
     covariance = int(np.trace(table)) * total - sum(t * p for t, p in zip(true, predicted, strict=True))
@@ -146,10 +146,10 @@ def _memberships(sets: Sequence[Collection[str]], labels: Sequence[str]) -> NDAr
 def value_scores(truth: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
     """`pearson` and `spearman` (equal values share the mean of their ranks)."""
     check_pairs(truth, predicted)
-    right, found = _finite(truth, "true"), _finite(predicted, "predicted")
+    x, y = _finite(truth, "true"), _finite(predicted, "predicted")
     return {
-        "pearson": 100 * _correlation(right, found),
-        "spearman": 100 * _correlation(_ranks(right), _ranks(found)),
+        "pearson": 100 * _correlation(x, y),
+        "spearman": 100 * _correlation(_ranks(x), _ranks(y)),
     }
 
 
@@ -161,7 +161,7 @@ def _correlation(x: Values, y: Values) -> float:
 
 
 def _centered(values: Values) -> Values:
-    """Around 0 and at most 1, so that no square can overflow or vanish."""
+    """Values with mean 0 and maximum 1, so that squares neither overflow nor underflow."""
     values = values / np.abs(values).max()
     values = values - values.mean()
     scaled: Values = values / np.abs(values).max()
@@ -203,16 +203,16 @@ class EntityScores(TypedDict):
 
 def entities(tags: Sequence[str]) -> list[Entity]:
     """The entities of one sentence, in order."""
-    found: list[Entity] = []
-    label, start = "", 0  # the entity that is open, if its label is not empty
+    result: list[Entity] = []
+    label, start = "", 0  # the open entity, if its label is not empty
     for index, tag in enumerate([*tags, "O"]):
         prefix, name = _split_tag(tag, index)
         if label and not (prefix == "I" and name == label):
-            found.append(Entity(label, start, index))
+            result.append(Entity(label, start, index))
             label = ""
         if name and not label:
             label, start = name, index
-    return found
+    return result
 
 
 def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> EntityScores:
@@ -220,17 +220,18 @@ def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
 
     A tag I-X without B-X before it begins an entity, as in conlleval.
     """
-    right, found = _read_entities(truth, predicted)
-    labels = sorted({one.label for sentence in (*right, *found) for one in sentence})
-    total = scores_of_counts(_entity_counts(right, found).sum(0))
-    pairs = [(a, b) for one, other in zip(truth, predicted, strict=True) for a, b in zip(one, other, strict=True)]
+    true, guessed = _read_entities(truth, predicted)
+    labels = sorted({entity.label for sentence in (*true, *guessed) for entity in sentence})
+    total = scores_of_counts(_entity_counts(true, guessed).sum(0))
+    pairs = [pair for tags in zip(truth, predicted, strict=True) for pair in zip(*tags, strict=True)]
     return {
         "precision": total["precision"],
         "recall": total["recall"],
         "f1": total["f1"],
         "accuracy": 100 * sum(a == b for a, b in pairs) / max(len(pairs), 1),
         "by_label": {
-            label: scores_of_counts(_entity_counts(_only(label, right), _only(label, found)).sum(0)) for label in labels
+            label: scores_of_counts(_entity_counts(_only(label, true), _only(label, guessed)).sum(0))
+            for label in labels
         },
     }
 
@@ -254,19 +255,21 @@ def _read_entities(
     truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 ) -> tuple[list[list[Entity]], list[list[Entity]]]:
     check_pairs(truth, predicted)
-    for number, (right, found) in enumerate(zip(truth, predicted, strict=True), 1):
-        if len(right) != len(found):
-            raise InputError(f"sentence {number} has {len(right)} words, but {len(found)} tags were predicted for it")
+    for number, (true, tags) in enumerate(zip(truth, predicted, strict=True), 1):
+        if len(true) != len(tags):
+            raise InputError(f"sentence {number} has {len(true)} words, but {len(tags)} tags were predicted for it")
     return [entities(tags) for tags in truth], [entities(tags) for tags in predicted]
 
 
 def _entity_counts(truth: Sequence[Sequence[Entity]], predicted: Sequence[Sequence[Entity]]) -> NDArray[np.int64]:
-    rows = [(len({*right} & {*found}), len(found), len(right)) for right, found in zip(truth, predicted, strict=True)]
+    rows = [
+        (len({*true} & {*guessed}), len(guessed), len(true)) for true, guessed in zip(truth, predicted, strict=True)
+    ]
     return np.array(rows, dtype=np.int64).reshape(-1, 3)
 
 
 def _only(label: str, sentences: Sequence[Sequence[Entity]]) -> list[list[Entity]]:
-    return [[one for one in sentence if one.label == label] for sentence in sentences]
+    return [[entity for entity in sentence if entity.label == label] for sentence in sentences]
 
 
 def _split_tag(tag: str, index: int) -> tuple[str, str]:
@@ -280,27 +283,27 @@ def _split_tag(tag: str, index: int) -> tuple[str, str]:
 
 
 def answer_scores(answers: Mapping[str, Sequence[str]], predicted: Mapping[str, str]) -> dict[str, float]:
-    """SQuAD's `exact_match` and `f1`: means over all questions, each compared with the best matching true answer.
+    """SQuAD's `exact_match` and `f1`: means over all questions, each with its best matching true answer.
 
-    The empty prediction is right for a question without answers (SQuAD v2). If there are such questions,
-    `no_answer_accuracy` is theirs and `has_answer_f1` that of the others. A question without a prediction scores 0, and
-    a prediction without a question is ignored.
+    The empty prediction is correct for a question without answers (SQuAD v2). If there are such questions,
+    `no_answer_accuracy` is their accuracy and `has_answer_f1` the F1 of the others. A question without a prediction
+    scores 0, and a prediction without a question is ignored.
     """
     if not answers:
         raise InputError("there are no questions to score; expected at least one")
     exact, shared = {}, {}
-    for question, right in answers.items():
-        if isinstance(right, str):
+    for question, texts in answers.items():
+        if isinstance(texts, str):
             raise InputError(
-                f"expected the answers of question {question!r} as a list, got {right!r}; put it in a list"
+                f"expected the answers of question {question!r} as a list, got {texts!r}; put it in a list"
             )
         answer = predicted.get(question)
-        exact[question] = 0.0 if answer is None else float(normalize_answer(answer) in _true_answers(right))
-        shared[question] = 0.0 if answer is None else _best_overlap(right, answer)
+        exact[question] = 0.0 if answer is None else float(normalize_answer(answer) in _true_answers(texts))
+        shared[question] = 0.0 if answer is None else _best_overlap(texts, answer)
     scores = {"exact_match": _percent(list(exact.values())), "f1": _percent(list(shared.values()))}
-    if without := [exact[question] for question, right in answers.items() if not right]:
+    if without := [exact[question] for question, texts in answers.items() if not texts]:
         scores["no_answer_accuracy"] = _percent(without)
-        if others := [shared[question] for question, right in answers.items() if right]:
+        if others := [shared[question] for question, texts in answers.items() if texts]:
             scores["has_answer_f1"] = _percent(others)
     return scores
 
@@ -308,10 +311,10 @@ def answer_scores(answers: Mapping[str, Sequence[str]], predicted: Mapping[str, 
 def best_threshold(
     answers: Mapping[str, Sequence[str]], predicted: Mapping[str, str], margins: Mapping[str, float]
 ) -> float:
-    """The threshold with the highest F1 if questions with a margin up to it get no answer.
+    """The threshold with the highest F1: questions with a margin up to it get no answer.
 
-    `margins` are the scores of the predictions minus those of "no answer". As SQuAD v2's best F1 threshold, but halfway
-    between two margins, where rounding does not matter.
+    `margins` are the scores of the predictions minus those of "no answer". This is SQuAD v2's best F1 threshold, but
+    halfway between two margins, where rounding does not matter.
     """
     if not margins:
         raise InputError("there are no margins to choose a threshold from; expected at least one")
@@ -334,21 +337,21 @@ def best_threshold(
 
 
 def normalize_answer(text: str) -> str:
-    """Lower case, without ASCII punctuation and articles, one space between words."""
+    """The text in lower case, without ASCII punctuation and articles, with single spaces."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(NO_PUNCTUATION)).split())
 
 
-def _true_answers(right: Sequence[str]) -> list[str]:
-    """The normalized answers; as in the official script of v2, without those of only articles and punctuation."""
-    return [one for one in map(normalize_answer, right) if one] or [""]
+def _true_answers(answers: Sequence[str]) -> list[str]:
+    """The normalized answers. As in the official v2 script, answers of only articles and punctuation are left out."""
+    return list(filter(None, map(normalize_answer, answers))) or [""]
 
 
-def _best_overlap(right: Sequence[str], answer: str) -> float:
-    return max(_overlap(one, normalize_answer(answer)) for one in _true_answers(right))
+def _best_overlap(answers: Sequence[str], answer: str) -> float:
+    return max(_overlap(true, normalize_answer(answer)) for true in _true_answers(answers))
 
 
 def _overlap(true: str, answer: str) -> float:
-    """F1 over words; for an empty text, whether both are empty."""
+    """F1 over words; for an empty text, 1 if both are empty, else 0."""
     expected, words = true.split(), answer.split()
     if not expected or not words:
         return float(expected == words)
@@ -368,10 +371,10 @@ def interval(
     level: float = 0.95,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """The percentile bootstrap: the interval that contains `level` of the scores of `rounds` samples.
+    """A percentile bootstrap interval: it contains `level` of the scores of `rounds` samples.
 
     A sample is `count` indices below `count`, drawn with replacement; `score` returns the score of these examples. The
-    interval is about the choice of examples, not about the random seed of training.
+    interval covers the choice of examples, not the random seed of training.
     """
     if count < 1:
         raise InputError(f"an interval needs at least one example, got {count}")

@@ -63,7 +63,9 @@ class MultipleChoice(Task[ChoiceExample]):
         if len(example.endings) < 2:
             raise InputError(f"expected at least two endings to choose from, got {len(example.endings)}")
         if example.label is not None and not 0 <= example.label < len(example.endings):
-            raise InputError(f"the right ending is number {example.label}, and there are {len(example.endings)}")
+            raise InputError(
+                f"the correct ending is number {example.label}, and there are {len(example.endings)} endings"
+            )
 
     def preprocess(self, examples: Sequence[ChoiceExample], builder: InputBuilder) -> list[TaskInput]:
         pairs = [(example.text, ending) for example in examples for ending in example.endings]
@@ -104,4 +106,4 @@ class MultipleChoice(Task[ChoiceExample]):
 
     def compute_metrics(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         truth = [str(example.label) for example in examples]
-        return {"accuracy": label_scores(truth, [str(one["choice"]) for one in predictions])["accuracy"]}
+        return {"accuracy": label_scores(truth, [str(prediction["choice"]) for prediction in predictions])["accuracy"]}

@@ -45,7 +45,7 @@ def score(model: FineTunedModel, examples: Sequence[Example], *, device: torch.d
 def calibrate(
     model: FineTunedModel, examples: Sequence[Example], *, device: torch.device
 ) -> tuple[FineTunedModel, dict[str, float]]:
-    """Choose the parameters of the task, such as the no-answer threshold, on labeled examples; with its metrics there.
+    """Choose the parameters of the task, such as the no-answer threshold, on labeled examples, and return its metrics.
 
     These metrics are slightly optimistic, as SQuAD's "best F1" is.
     """

@@ -44,9 +44,9 @@ class ScoredSpan(NamedTuple):
 
 
 class QuestionAnswering(Task[QuestionExample]):
-    """`threshold`: by how much the best answer must exceed "no answer"; None if every question has an answer.
+    """`threshold` is the margin by which the best answer must exceed "no answer"; None if every question has an answer.
 
-    If some questions of the validation data have none, the threshold is chosen there.
+    If some questions of the validation data have no answer, the threshold is chosen on that data.
     """
 
     name: ClassVar[str] = "answer"
@@ -76,7 +76,7 @@ class QuestionAnswering(Task[QuestionExample]):
     @classmethod
     def example(cls, text: str, second: str | None = None) -> QuestionExample:
         if second is None:
-            raise InputError("answer reads two texts; give the context too, the first being the question")
+            raise InputError("answer reads a question and a context; give the context as second text")
         return QuestionExample("", text, second)
 
     @classmethod
@@ -173,14 +173,14 @@ class QuestionAnswering(Task[QuestionExample]):
         """Add the answer: the best one, or none if its margin is too small."""
         margin, listed = prediction.get("margin"), prediction["nbest"]
         empty = self.threshold is not None and (margin is None or margin <= self.threshold)
-        chosen = next((one for one in listed if (one["answer"] == "") is empty), listed[0])
+        chosen = next((span for span in listed if (span["answer"] == "") is empty), listed[0])
         rest = {key: value for key, value in prediction.items() if key not in chosen and key != "id"}
         return {"id": prediction["id"], **chosen, **rest}
 
     def compute_metrics(
         self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]
     ) -> dict[str, float]:
-        return answer_scores(_truth(examples), {str(index): one["answer"] for index, one in enumerate(predictions)})
+        return answer_scores(_truth(examples), {str(index): item["answer"] for index, item in enumerate(predictions)})
 
     @property
     def has_calibration(self) -> bool:
@@ -190,18 +190,23 @@ class QuestionAnswering(Task[QuestionExample]):
         self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]
     ) -> tuple[QuestionAnswering, Sequence[Prediction]]:
         """Choose the threshold with the best F1, unless all questions have an answer."""
-        margins = {str(index): one["margin"] for index, one in enumerate(predictions) if one.get("margin") is not None}
+        margins = {
+            str(index): prediction["margin"]
+            for index, prediction in enumerate(predictions)
+            if prediction.get("margin") is not None
+        }
         if not self.has_calibration or not margins or all(example.answerable for example in examples):
             return self, predictions
         answers = {
-            index: next(one["answer"] for one in predictions[int(index)]["nbest"] if one["answer"]) for index in margins
+            index: next(span["answer"] for span in predictions[int(index)]["nbest"] if span["answer"])
+            for index in margins
         }
         task = QuestionAnswering(best_threshold(_truth(examples), answers, margins))
-        return task, [task._decide(one) for one in predictions]
+        return task, [task._decide(prediction) for prediction in predictions]
 
 
 def _truth(examples: Sequence[QuestionExample]) -> dict[str, list[str]]:
-    """Answers by index: the ids in a file need not be unique."""
+    """True answers by index, because the ids in a file need not be unique."""
     return {str(index): [answer.text for answer in example.answers] for index, example in enumerate(examples)}
 
 
@@ -219,7 +224,7 @@ def _best_spans(logits: Tensor, window: ContextWindow) -> list[ScoredSpan]:
     stop = window.first + len(window.offsets)
     starts, ends = logits[window.first : stop].double().unbind(-1)
     starts = starts.masked_fill(~torch.tensor(window.scored, device=starts.device), -torch.inf)
-    # (S, MAX_ANSWER_LENGTH): the ends within reach of each start, its own token first.
+    # (S, MAX_ANSWER_LENGTH): the logits of the possible ends of each start, its own token first.
     reach = F.pad(ends, (0, MAX_ANSWER_LENGTH - 1), value=-torch.inf).unfold(0, MAX_ANSWER_LENGTH, 1)
     scores = (starts[:, None] + reach).flatten()
     best = scores.topk(min(SPANS_PER_WINDOW, len(scores)))
@@ -232,6 +237,6 @@ def _best_spans(logits: Tensor, window: ContextWindow) -> list[ScoredSpan]:
 
 
 def _strip(text: str, start: int, end: int) -> tuple[int, int]:
-    """The span without whitespace at its ends; tokens of a GPT begin with it."""
+    """The span without surrounding whitespace, with which GPT's tokens begin."""
     part = text[start:end]
     return start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())

@@ -18,7 +18,7 @@ __all__ = ["check_labels", "new_examples", "read_examples", "task_for"]
 
 
 def task_for(name: str, path: str | os.PathLike[str]) -> type[Task[Any]]:
-    """The task of a name for what a path holds: texts or images."""
+    """The task with this name for the contents of a path, texts or images."""
     images = get_task(name).name == get_task("classify", images=True).name and holds_images(path)
     return get_task(name, images=images)
 
@@ -31,7 +31,7 @@ def read_examples(
 
 
 def check_labels(task: Task[Any], examples: ExampleSet[Any]) -> None:
-    """InputError with file and line for a missing label, or one that the task does not have."""
+    """Raise InputError with file and line if a label is missing or unknown to the task."""
     for index, example in enumerate(examples.examples):
         try:
             if not is_labeled(example):

@@ -29,7 +29,7 @@ _IMAGE_TASKS = {task.name: task for task in _ALL if task.reads_images}
 
 
 def get_task(name: str, *, images: bool = False) -> type[Task[Any]]:
-    """The task of a name; `images` selects the one that reads images instead of texts."""
+    """The task with this name; `images` selects the one that reads images instead of texts."""
     tasks = _IMAGE_TASKS if images else TASKS
     check_choice("task for images" if images else "task", name, tasks)
     return tasks[name]

@@ -70,7 +70,7 @@ class Regression(Task[TextExample]):
         values = torch.tensor([_number(example.label) for example in examples], dtype=torch.double)
         deviation = values.std(unbiased=False).item() if len(values) else 0.0
         if not deviation:
-            raise InputError("expected numbers that differ, and the training data has one number only")
+            raise InputError("expected different numbers as labels, and all labels of the training data are equal")
         return cls(values.mean().item(), deviation)
 
     def to_dict(self) -> dict[str, Any]:
@@ -86,8 +86,12 @@ class Regression(Task[TextExample]):
 
     def preprocess(self, examples: Sequence[TextExample], builder: InputBuilder) -> list[TaskInput]:
         sequences = builder.sequences([(example.text, example.text_pair) for example in examples])
-        # The order of a pair has no meaning here, and a causal model reads in one direction: it gets both orders.
-        swapped = [(one.text_pair, one.text) for one in examples if builder.causal and one.text_pair is not None]
+        # The order of a pair has no meaning, but a causal model reads in one direction, so it gets both orders.
+        swapped = [
+            (example.text_pair, example.text)
+            for example in examples
+            if builder.causal and example.text_pair is not None
+        ]
         more = iter(builder.sequences(swapped))
         inputs = []
         for index, (example, sequence) in enumerate(zip(examples, sequences, strict=True)):
@@ -103,7 +107,7 @@ class Regression(Task[TextExample]):
     def distillation_loss(
         self, logits: Tensor, teacher_logits: Tensor, inputs: Sequence[TaskInput], temperature: float
     ) -> Tensor:
-        """The squared difference; a number has no temperature."""
+        """The squared difference; the temperature does not apply to numbers."""
         return F.mse_loss(logits, teacher_logits) / self.deviation**2
 
     def postprocess(

@@ -27,22 +27,22 @@ Prediction = dict[str, Any]  # JSON: what `regard predict` prints
 
 @dataclass(frozen=True, eq=False)
 class TaskInput:
-    """Sequences that share one target; all or a part of the example with index `example`. An unknown target is None."""
+    """Sequences that share one target: all or a part of the example with index `example`. The target may be None."""
 
     sequences: tuple[InputSequence, ...]
     example: int
     target: Any = None
-    extra: Any = None  # what the task needs again in `postprocess`
+    extra: Any = None  # what the task needs in `postprocess`
 
     def __len__(self) -> int:
         return sum(map(len, self.sequences))
 
 
 class Task(ABC, Generic[Example]):
-    """What a model is fine-tuned for.
+    """A task that a model can be fine-tuned for.
 
-    `main_metric` selects the best model. `pooled` tasks predict from one position per sequence, with a layer of its
-    own before the output. `transformers_head` and `problem_type` are the names that transformers uses.
+    `main_metric` selects the best model. `pooled` tasks predict from one position per sequence, with a pooling layer
+    before the output layer. `transformers_head` and `problem_type` are the names that transformers uses.
     """
 
     name: ClassVar[str]
@@ -50,8 +50,8 @@ class Task(ABC, Generic[Example]):
     transformers_head: ClassVar[str]
     pooled: ClassVar[bool]
     max_length: ClassVar[int]  # default maximum number of tokens per sequence
-    data_format: ClassVar[str] = "labeled examples"  # of a file to train on
-    input_hint: ClassVar[str] = ""  # what the page asks for, unless it is one text
+    data_format: ClassVar[str] = "labeled examples"  # of training files
+    input_hint: ClassVar[str] = ""  # names on the page unless the input is one text
     reads_images: ClassVar[bool] = False
     reads_plain_text: ClassVar[bool] = False  # an example can be one line of plain text
     single_sequence: ClassVar[bool] = True  # a short example is one sequence
@@ -91,7 +91,7 @@ class Task(ABC, Generic[Example]):
     @classmethod
     @abstractmethod
     def example(cls, text: str, second: str | None = None) -> Example:
-        """The example of one typed text, or of two; InputError says what the task expects."""
+        """The example of one typed text, or of two; the InputError states what the task expects."""
 
     @classmethod
     @abstractmethod
@@ -108,14 +108,14 @@ class Task(ABC, Generic[Example]):
 
     @abstractmethod
     def check(self, example: Example) -> None:
-        """InputError for a label that the task does not have."""
+        """Raise InputError for a label that the task does not have."""
 
     @abstractmethod
     def preprocess(self, examples: Sequence[Example], builder: Any) -> list[TaskInput]:
         """Convert examples to model inputs with an `InputBuilder` or `ImageTransform`."""
 
     def targets(self, example: Example, inputs: TaskInput) -> tuple[str, ...]:
-        """What the predictions for the positions of a single-sequence example are about."""
+        """For each predicted position of a single-sequence example, what the prediction is about."""
         return ("text",)
 
     @abstractmethod
@@ -125,7 +125,7 @@ class Task(ABC, Generic[Example]):
     def distillation_loss(
         self, logits: Tensor, teacher_logits: Tensor, inputs: Sequence[TaskInput], temperature: float
     ) -> Tensor:
-        """The divergence from a teacher's outputs at a temperature; by default per position."""
+        """The KL divergence from a teacher's logits at a temperature; by default per position."""
         return kl_divergence(logits, teacher_logits, temperature)
 
     @abstractmethod
@@ -146,7 +146,7 @@ class Task(ABC, Generic[Example]):
     def calibrate(
         self, examples: Sequence[Example], predictions: Sequence[Prediction]
     ) -> tuple[Task[Example], Sequence[Prediction]]:
-        """The task with the best parameter for labeled examples, and its predictions with it."""
+        """The task with the best parameter for labeled examples, and the predictions with this parameter."""
         return self, predictions
 
 
@@ -189,5 +189,5 @@ def kl_divergence(logits: Tensor, teacher_logits: Tensor, temperature: float) ->
 
 def unknown_label(label: object, labels: Sequence[str]) -> InputError:
     """The error for a label that the task does not have."""
-    shown = ", ".join(map(repr, labels[:10])) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
-    return InputError(f"the label {label!r} does not occur in the training data, which has {shown}")
+    names = ", ".join(map(repr, labels[:10])) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
+    return InputError(f"the label {label!r} does not occur in the training data, which has {names}")

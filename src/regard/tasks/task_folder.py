@@ -40,7 +40,7 @@ __all__ = [
 
 TASK_FILE = "task.json"
 MIX = "mix."
-MAX_LENGTH = 1 << 16  # tokens of a row for a model without positions
+MAX_LENGTH = 1 << 16  # maximum tokens per sequence of a model without position embeddings
 MODELS = {"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta", "gpt2": "GPT2"}
 
 
@@ -62,7 +62,9 @@ class FineTunedModel:
         if threshold is None:
             return self
         if not isinstance(self.task, QuestionAnswering):
-            raise InputError(f"a threshold for no answer is for the task answer, and this model does {self.task.name}")
+            raise InputError(
+                f"only the task answer has a threshold for no answer, and the task of this model is {self.task.name}"
+            )
         return replace(self, task=QuestionAnswering(threshold))
 
     @property
@@ -76,7 +78,7 @@ class FineTunedModel:
 
 
 def describe_compute(model: FineTunedModel, device: torch.device) -> str:
-    """The device and the number format of predictions, for people."""
+    """A sentence with the device and the data type of predictions."""
     dtype = "bfloat16" if autocast_dtype(model.precision, device) is not None else "float32"
     return f"computing on {device} in {dtype}, as run.precision was {model.precision} in training"
 
@@ -86,22 +88,22 @@ def is_fine_tuned(folder: str | os.PathLike[str]) -> bool:
 
 
 def save_fine_tuned(
-    solved: FineTunedModel, folder: Path, *, files: Mapping[str, bytes] | None = None, overwrite: bool = False
+    fine_tuned: FineTunedModel, folder: Path, *, files: Mapping[str, bytes] | None = None, overwrite: bool = False
 ) -> None:
     """Write a folder, all or nothing, with additional `files`. `overwrite` as for `write_folder`."""
-    task, model = solved.task, solved.model
+    task, model = fine_tuned.task, fine_tuned.model
     if isinstance(model, ImageClassifier):
-        contents = {**(files or {}), TASK_FILE: json_bytes(_document(solved))}
+        contents = {**(files or {}), TASK_FILE: json_bytes(_document(fine_tuned))}
         contents["preprocessor_config.json"] = json_bytes(_processor(model.encoder.config))
         write_model(model.encoder, folder, files=contents, about=_classes(task.labels), overwrite=overwrite)
         return
-    assert solved.tokenizer is not None
+    assert fine_tuned.tokenizer is not None
     family = model.encoder.config.family
     names = _names(family, task)
     state = _state(model)
     rest = {names[name.rpartition(".")[0]] + "." + name.rpartition(".")[2]: tensor for name, tensor in state.items()}
-    contents = {**solved.tokenizer.files(), **(files or {}), TASK_FILE: json_bytes(_document(solved))}
-    if family not in MODELS:  # a family that transformers does not have: task.json says it all
+    contents = {**fine_tuned.tokenizer.files(), **(files or {}), TASK_FILE: json_bytes(_document(fine_tuned))}
+    if family not in MODELS:  # a family that transformers does not have; task.json is enough
         write_model(model.encoder, folder, files=contents, rest=rest, overwrite=overwrite)
         return
     about: dict[str, object] = {"architectures": [f"{MODELS[family]}For{_kind(family, task)}"]}
@@ -111,14 +113,14 @@ def save_fine_tuned(
         about |= {"id2label": {"0": "fits"}, "label2id": {"fits": 0}}
     if task.problem_type is not None:
         about["problem_type"] = task.problem_type
-    if family == "gpt2" and solved.tokenizer.pad not in (None, solved.tokenizer.eos):
+    if family == "gpt2" and fine_tuned.tokenizer.pad not in (None, fine_tuned.tokenizer.eos):
         # transformers predicts from the last token that is not padding, which must not be our end token.
-        about["pad_token_id"] = solved.tokenizer.pad
+        about["pad_token_id"] = fine_tuned.tokenizer.pad
     write_model(model.encoder, folder, files=contents, rest=rest, about=about, overwrite=overwrite)
 
 
 def require_fine_tuned(name_or_path: str | os.PathLike[str]) -> Path:
-    """The folder of a fine-tuned model; InputError for anything else. Nothing is fetched."""
+    """The folder of a fine-tuned model; raises InputError for anything else. Nothing is downloaded."""
     name = os.fspath(name_or_path)
     if not os.path.isdir(os.path.expanduser(name)) and name not in builtin_names():
         raise InputError(f"{name}: no such folder; expected one that `regard train` wrote")
@@ -150,7 +152,7 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
     wanted = {name: names[name.rpartition(".")[0]] + "." + name.rpartition(".")[2] for name in state}
     for ours, theirs in wanted.items():
         if theirs in rest:
-            state[ours] = _shaped(rest[theirs], state[ours], theirs, folder)
+            state[ours] = _check_shape(rest[theirs], state[ours], theirs, folder)
         elif not (pooled and ".pooler." in theirs):
             raise InputError(f"{folder}: the weights lack {theirs}, which {task.name} needs; copy the folder again")
     model.head.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith(MIX)})
@@ -166,9 +168,9 @@ def _state(model: EncoderWithHead) -> dict[str, Tensor]:
     return {**model.head.state_dict(), **{MIX + name: tensor for name, tensor in mix.items()}}
 
 
-def _document(solved: FineTunedModel) -> dict[str, Any]:
-    about = {"task": solved.task.name, "length": solved.length, "precision": solved.precision}
-    return about | solved.task.to_dict()
+def _document(fine_tuned: FineTunedModel) -> dict[str, Any]:
+    about = {"task": fine_tuned.task.name, "length": fine_tuned.length, "precision": fine_tuned.precision}
+    return about | fine_tuned.task.to_dict()
 
 
 def _read(path: Path) -> tuple[Task[Any], int, Precision]:
@@ -208,19 +210,19 @@ def _processor(config: VitConfig) -> dict[str, object]:
     }
 
 
-def _shaped(found: Tensor, wanted: Tensor, name: str, folder: Path) -> Tensor:
-    if found.shape != wanted.shape:
-        raise InputError(f"{folder}: {name} has shape {tuple(found.shape)}, expected {tuple(wanted.shape)}")
-    return found
+def _check_shape(tensor: Tensor, expected: Tensor, name: str, folder: Path) -> Tensor:
+    if tensor.shape != expected.shape:
+        raise InputError(f"{folder}: {name} has shape {tuple(tensor.shape)}, expected {tuple(expected.shape)}")
+    return tensor
 
 
 def _kind(family: str, task: Task[Any]) -> str:
-    """transformers has no GPT-2 class for multiple choice; one logit per sequence is a class of its own."""
+    """The suffix of the transformers class; GPT-2 has none for multiple choice, which is a class with one logit."""
     return "SequenceClassification" if family == "gpt2" and task.pooled else task.transformers_head
 
 
 def _names(family: str, task: Task[Any]) -> dict[str, str]:
-    """Our names of the head's layers -> those of transformers; ELMo, which it does not have, gets similar names."""
+    """Our names of the head's layers -> those of transformers, or similar ones for ELMo, which it does not have."""
     if family == "elmo":
         return {"output": "classifier", MIX.removesuffix("."): "mix"}
     if task.transformers_head == "QuestionAnswering":

@@ -60,7 +60,7 @@ class TextClassification(LabelTask[TextExample]):
         if len(counts) < (1 if multi_label else 2):
             only = f"only {next(iter(counts))!r}" if counts else "none"
             raise InputError(f"expected at least two classes, and the training data has {only}")
-        # Chosen once, on the training data: chosen on the evaluated file, F1 could be about another class in each.
+        # Chosen once, on the training data, so that F1 refers to the same class in every evaluated file.
         binary = len(counts) == 2 and not multi_label
         positive_label = choose_positive_label([*counts.elements()]) if binary else None
         return cls(sorted(counts), multi_label=multi_label, positive_label=positive_label)
@@ -105,8 +105,8 @@ class TextClassification(LabelTask[TextExample]):
     ) -> Tensor:
         if not self.multi_label:
             return super().distillation_loss(logits, teacher_logits, inputs, temperature)
-        wanted = (teacher_logits / temperature).sigmoid()
-        return F.binary_cross_entropy_with_logits(logits / temperature, wanted) * temperature**2
+        targets = (teacher_logits / temperature).sigmoid()
+        return F.binary_cross_entropy_with_logits(logits / temperature, targets) * temperature**2
 
     def postprocess(
         self, examples: Sequence[TextExample], inputs: Sequence[TaskInput], logits: Sequence[Tensor]
@@ -122,10 +122,10 @@ class TextClassification(LabelTask[TextExample]):
             label = [name for name, probability in by_label.items() if probability >= 0.5]
         else:
             label = max(by_label, key=by_label.__getitem__)
-        return {**self._shown(example), "label": label, "probabilities": by_label}
+        return {**self._input_fields(example), "label": label, "probabilities": by_label}
 
-    def _shown(self, example: Any) -> dict[str, Any]:
-        """What a prediction repeats of its example."""
+    def _input_fields(self, example: Any) -> dict[str, Any]:
+        """The fields of an example that its prediction repeats."""
         return shown_texts(example)
 
     def compute_metrics(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
@@ -135,7 +135,7 @@ class TextClassification(LabelTask[TextExample]):
             names = [label if isinstance(label, tuple) else (str(label),) for label in truth]
             return multilabel_scores(names, predicted, self._labels)
         scores = label_scores([str(label) for label in truth], predicted, positive=self.positive_label)
-        # A file may lack some of many classes; "f1" must not change its meaning then.
+        # With more than two classes, "f1" is macro F1 even if only two of them occur in the file.
         return scores | ({"f1": scores["macro_f1"]} if len(self._labels) > 2 else {})
 
 
@@ -162,7 +162,7 @@ class PairClassification(TextClassification):
 
 
 def shown_texts(example: TextExample) -> dict[str, Any]:
-    """What a prediction repeats of a text or pair."""
+    """The fields of a text or pair that its prediction repeats."""
     if example.text_pair is None:
         return {"text": example.text}
     return {"text_a": example.text, "text_b": example.text_pair}

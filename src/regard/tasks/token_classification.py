@@ -1,7 +1,7 @@
 """Token classification (named entity recognition): a tag for each word, and the entities that the tags form.
 
 A word is classified at its first token. A long text is read in overlapping windows, and each word is classified in the
-window that shows most of its context.
+window with the most context around it.
 """
 
 from __future__ import annotations
@@ -112,12 +112,14 @@ class TokenClassification(LabelTask[TaggedExample]):
         return [_prediction(*each) for each in zip(examples, tags, probabilities, strict=True)]
 
     def compute_metrics(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        scores = entity_scores([list(example.tags or ()) for example in examples], [one["tags"] for one in predictions])
+        scores = entity_scores(
+            [list(example.tags or ()) for example in examples], [prediction["tags"] for prediction in predictions]
+        )
         return {name: value for name, value in scores.items() if isinstance(value, float)}
 
 
 def _first_tokens(example: TaggedExample, encoding: Encoding) -> dict[int, int]:
-    """The first token of each word -> the word. A word for which the tokenizer has no token is left out."""
+    """The first token of each word -> the word. Words without a token are left out."""
     first_tokens: dict[int, int] = {}
     word = 0
     for token, (start, end) in enumerate(encoding.offsets):

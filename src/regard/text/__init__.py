@@ -1,6 +1,6 @@
-"""Text to token ids and back, with the place of every token in the original text.
+"""Converts text to token ids and back, with the character offsets of every token in the original text.
 
-Reading order: tokenizer, encoding, vocabulary, settings.
+Reading order: tokenizer, encoding, vocabulary, tokenizer_config.
 """
 
 from __future__ import annotations

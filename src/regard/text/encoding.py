@@ -1,4 +1,4 @@
-"""One encoded text: the lists a caller sees, and what is cut from them when the text is too long."""
+"""The encoding of one text, and the truncation of texts that are too long."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """One text, or one pair, as tokens; all lists have one entry a token.
+    """The tokens of one text or one pair of texts. Every list has one entry per token.
 
-    `offsets` are characters of the original text and `words` the index of the word in it; in a pair each text counts
-    from 0. Special tokens have (0, 0) and None. `special` marks what the tokenizer put around the text, not a "[SEP]"
-    that the text itself contains. `cut` is the number of tokens that did not fit.
+    `offsets` are character positions in the original text and `words` are word indices; in a pair, both start from 0
+    in each text. Special tokens have (0, 0) and None. `special` marks the tokens that the tokenizer added, not a
+    "[SEP]" that the text itself contains. `cut` is the number of tokens removed by truncation.
     """
 
     ids: list[int]
@@ -35,45 +35,45 @@ class Encoding:
         return len(self.ids)
 
 
-def encoding(found: tokenizers.Encoding, length: int | None) -> Encoding:
-    """Copy what the library found, cut to `length` tokens."""
-    gone = cuts(found, length)
-    ids = without(found.ids, gone)
+def encoding(encoded: tokenizers.Encoding, length: int | None) -> Encoding:
+    """Convert an encoding of the `tokenizers` library, truncated to `length` tokens."""
+    removed = cuts(encoded, length)
+    ids = without(encoded.ids, removed)
     return Encoding(
         ids=ids,
-        tokens=without(found.tokens, gone),
-        offsets=without(found.offsets, gone),
-        words=without(found.word_ids, gone),
-        segments=without(found.type_ids, gone),
-        special=without(list(map(bool, found.special_tokens_mask)), gone),
-        cut=len(found) - len(ids),
+        tokens=without(encoded.tokens, removed),
+        offsets=without(encoded.offsets, removed),
+        words=without(encoded.word_ids, removed),
+        segments=without(encoded.type_ids, removed),
+        special=without(list(map(bool, encoded.special_tokens_mask)), removed),
+        cut=len(encoded) - len(ids),
     )
 
 
-def cuts(found: tokenizers.Encoding, length: int | None) -> list[slice]:
-    """What to take out of the lists, last part first, so that `length` tokens remain.
+def cuts(encoded: tokenizers.Encoding, length: int | None) -> list[slice]:
+    """The slices to delete from the lists, last slice first, so that `length` tokens remain.
 
-    Done here because the library's own truncation is a setting of the pipeline, which threads share.
+    The library's own truncation is a setting of the pipeline, which threads share, so it is not used.
     """
     if length is not None and length < 1:
         raise InputError(f"max_length should be at least 1, or None for no limit, got {length}")
-    if length is None or len(found) <= length:
+    if length is None or len(encoded) <= length:
         return []
-    owners = found.sequence_ids
+    owners = encoded.sequence_ids
     first, second = owners.count(0), owners.count(1)
     room = length - (len(owners) - first - second)
     if room < 0:
         raise InputError(f"max_length={length} has no room for the {length - room} special tokens; give a larger one")
     parts = []
-    for owner, had, kept in zip((0, 1), (first, second), longest_first(first, second, room), strict=True):
-        if kept < had:
+    for owner, old, new in zip((0, 1), (first, second), longest_first(first, second, room), strict=True):
+        if new < old:
             start = owners.index(owner)
-            parts.append(slice(start + kept, start + had))
+            parts.append(slice(start + new, start + old))
     return parts[::-1]
 
 
 def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """How much of two texts stays: the longer gives way until they are equal, then both; an odd one is the longer's."""
+    """The lengths of two texts that are truncated, the longer one first, to `room` tokens together."""
     short, long = sorted((first, second))
     short = min(short, room // 2)
     long = min(long, room - short)
@@ -81,7 +81,7 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 def without(values: list[Item], parts: list[slice]) -> list[Item]:
-    """The list, changed in place, without the parts; the last part comes first."""
+    """Delete the slices from the list in place; the last slice comes first."""
     for part in parts:
         del values[part]
     return values

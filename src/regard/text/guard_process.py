@@ -1,7 +1,7 @@
-"""The program that tries a tokenizer.json: checks its settings, then parses it and encodes a few texts under limits.
+"""A program that tests a tokenizer.json: it checks the settings, then parses the file and encodes texts under limits.
 
-Runs alone (`python -I -S guard_process.py LIMITS < tokenizer.json`) and imports nothing of Regard, so that it starts
-quickly. Prints {"wrong": ""} or what is wrong.
+It runs as a script (`python -I -S guard_process.py LIMITS < tokenizer.json`) and does not import Regard, so it starts
+quickly. It prints {"wrong": ""}, or the reason to reject the file instead of "".
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 __all__ = ["check_document", "check_regex"]
 
-LONGEST = 1 << 20  # tokens that a text may be padded to, and any other number in a step of the pipeline
-TEXT = 1000  # characters of a text that a step inserts
+LONGEST = 1 << 20  # maximum padded length in tokens, and maximum of any other number in a pipeline step
+TEXT = 1000  # maximum number of characters that a step inserts
 REGEX = 20_000  # characters
-REPETITIONS = 10_000  # of a part of a regex, all braces around it multiplied
-GROWTH = 1000  # how much longer a chain of replacements may make a text
+REPETITIONS = 10_000  # of a part of a regex, the product of all enclosing quantifiers
+GROWTH = 1000  # maximum factor by which replacements may lengthen a text
 DEPTH = 16
 STEPS = 500
-PIECES = 1000  # of a template, and ids that it inserts
+PIECES = 1000  # entries of a template, and ids that it inserts
 STEPS_OF = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 PROBES = (
     "",
@@ -32,13 +32,13 @@ PROBES = (
 
 
 class Wrong(Exception):
-    """What no tokenizer needs, in words."""
+    """A setting that is out of bounds; the message is shown to the user."""
 
 
 def check_document(document: object) -> None:
-    """Raise Wrong for settings with which a short text could need a lot of memory or time."""
+    """Raise Wrong for settings that could make a short text need excessive memory or time."""
     if not isinstance(document, dict):
-        return  # the library says so itself
+        return  # the library reports it
     _check_padding(document.get("padding"))
     _check_truncation(document.get("truncation"))
     for section in STEPS_OF:
@@ -71,7 +71,7 @@ def _check_truncation(truncation: object) -> None:
     if not isinstance(truncation, dict):
         raise Wrong(f"truncation is {_short(truncation)}, expected an object or null")
     length, stride = truncation.get("max_length", 0), truncation.get("stride", 0)
-    _check_number(length, "truncation.max_length", most=1 << 63)  # what is never reached does no harm
+    _check_number(length, "truncation.max_length", most=1 << 63)  # a large limit is harmless
     _check_number(stride, "truncation.stride", most=max(0, length - 1))
 
 
@@ -101,7 +101,7 @@ def _check_steps(steps: object, section: str) -> None:
 
 
 def _walk(value: object, where: str, depth: int = 0) -> Iterator[tuple[str, int, object]]:
-    """Every value below one, with its place; the JSON parser has bounded the depth."""
+    """Yield the path, depth and value of all nested values; the JSON parser has bounded the depth."""
     yield where, depth, value
     if depth > 2 * DEPTH:
         return
@@ -113,14 +113,14 @@ def _walk(value: object, where: str, depth: int = 0) -> Iterator[tuple[str, int,
 def _growth(pattern: object, content: object) -> float:
     if not isinstance(content, str) or not isinstance(pattern, dict):
         return 1.0
-    found = pattern.get("String")
-    if isinstance(found, str):
-        return max(1.0, len(content) / len(found)) if found else 1.0 + len(content)
+    text = pattern.get("String")
+    if isinstance(text, str):
+        return max(1.0, len(content) / len(text)) if text else 1.0 + len(content)
     return float(max(1, len(content)))
 
 
 def _check_template(processor: object) -> None:
-    """How many tokens a template puts around a text."""
+    """Limit the number of tokens that a template adds to a text."""
     for where, _, value in _walk(processor, "post_processor"):
         if isinstance(value, list) and len(value) > PIECES:
             raise Wrong(f"{where} has {len(value):,} entries, expected at most {PIECES:,}")
@@ -143,13 +143,13 @@ def _short(value: object) -> str:
 
 
 class _Group:
-    """A group of a regex while it is read: the parts of the alternative at hand, and the most it repeats."""
+    """A regex group during parsing: the parts of the current alternative, and the maximum repetition inside it."""
 
     def __init__(self, *, atomic: bool = False) -> None:
         self.atomic = atomic
         self.parts = 0
-        self.loops = False  # the last part repeats without end, and the engine may give back what it took
-        self.alone = False  # an alternative is one such part: repeated once more, it can split a text in many ways
+        self.loops = False  # the last part repeats without bound, and the engine may backtrack into it
+        self.alone = False  # an alternative is a single such part: repeated again, it can split a text in many ways
         self.times = 1
 
     def end_alternative(self) -> None:
@@ -162,68 +162,68 @@ class _Group:
 
 
 def check_regex(regex: str, where: str) -> None:
-    """Raise Wrong for a regex that is huge, repeats a part too often, or nests loops as in `(a+)+`."""
+    """Raise Wrong for a regex that is too long, repeats a part too often, or nests quantifiers as in `(a+)+`."""
     if len(regex) > REGEX:
         raise Wrong(f"{where} has {len(regex):,} characters, expected at most {REGEX:,}")
-    groups, place = [_Group()], 0
-    while place < len(regex):
-        letter = regex[place]
+    groups, position = [_Group()], 0
+    while position < len(regex):
+        letter = regex[position]
         if letter == "(":
-            start = _opening(regex, place)
-            if start is None:  # (?i) and its like stand for nothing
-                place = regex.find(")", place) + 1 or len(regex)
+            start = _opening(regex, position)
+            if start is None:  # flags such as (?i) match nothing
+                position = regex.find(")", position) + 1 or len(regex)
                 continue
-            groups.append(_Group(atomic=regex.startswith("(?>", place)))
-            place = start
+            groups.append(_Group(atomic=regex.startswith("(?>", position)))
+            position = start
         elif letter == "|":
             groups[-1].end_alternative()
-            place += 1
+            position += 1
         elif letter == ")":
             group = groups.pop() if len(groups) > 1 else groups[0]
             group.end_alternative()
             alone = group.alone and not group.atomic
-            loops, times, place = _quantifier(regex, place + 1)
+            loops, times, position = _quantifier(regex, position + 1)
             if alone and loops:
                 raise Wrong(
-                    f"{where} repeats what already repeats, as (a+)+ does: {regex[max(0, place - 40) : place]!r}"
+                    f"{where} repeats what already repeats, as (a+)+ does: {regex[max(0, position - 40) : position]!r}"
                 )
             times *= group.times
             if times > REPETITIONS:
                 raise Wrong(f"{where} repeats a part {times:,} times, expected at most {REPETITIONS:,}")
             groups[-1].add(loops or alone, times)
         else:
-            place = _atom_end(regex, place)
-            loops, times, place = _quantifier(regex, place)
+            position = _atom_end(regex, position)
+            loops, times, position = _quantifier(regex, position)
             if times > REPETITIONS:
                 raise Wrong(f"{where} repeats a part {times:,} times, expected at most {REPETITIONS:,}")
             groups[-1].add(loops, times)
 
 
-def _opening(regex: str, place: int) -> int | None:
-    """Where the content of a group begins; None for a group of flags or a comment, which has none."""
-    if not regex.startswith("(?", place):
-        return place + 1
+def _opening(regex: str, position: int) -> int | None:
+    """The index where the content of a group begins; None for flags and comments, which have no content."""
+    if not regex.startswith("(?", position):
+        return position + 1
     for mark in ("(?<=", "(?<!", "(?:", "(?=", "(?!", "(?>"):
-        if regex.startswith(mark, place):
-            return place + len(mark)
-    if regex.startswith("(?<", place):
-        return regex.find(">", place) + 1 or len(regex)
-    end = place + 2
+        if regex.startswith(mark, position):
+            return position + len(mark)
+    if regex.startswith("(?<", position):
+        return regex.find(">", position) + 1 or len(regex)
+    end = position + 2
     while end < len(regex) and (regex[end].isalpha() or regex[end] == "-"):
         end += 1
     return end + 1 if regex[end : end + 1] == ":" else None
 
 
-def _atom_end(regex: str, place: int) -> int:
-    if regex[place] == "\\":
-        end = place + 2
-        if regex[place + 1 : place + 2] in ("p", "P", "x", "u", "k", "g") and regex[end : end + 1] in ("{", "<"):
+def _atom_end(regex: str, position: int) -> int:
+    if regex[position] == "\\":
+        end = position + 2
+        if regex[position + 1 : position + 2] in ("p", "P", "x", "u", "k", "g") and regex[end : end + 1] in ("{", "<"):
             closing = "}" if regex[end] == "{" else ">"
             return regex.find(closing, end) + 1 or len(regex)
         return min(end, len(regex))
-    if regex[place] != "[":
-        return place + 1
-    depth, end = 0, place
+    if regex[position] != "[":
+        return position + 1
+    depth, end = 0, position
     while end < len(regex):
         if regex[end] == "\\":
             end += 2
@@ -237,40 +237,40 @@ def _atom_end(regex: str, place: int) -> int:
     return len(regex)
 
 
-def _quantifier(regex: str, place: int) -> tuple[bool, int, int]:
-    """Whether the part before repeats without end and gives back, how often it must repeat, and where to go on."""
-    mark, loops, times = regex[place : place + 1], False, 1
+def _quantifier(regex: str, position: int) -> tuple[bool, int, int]:
+    """Whether the previous part repeats without bound and can backtrack, its repetition count, and the next index."""
+    mark, loops, times = regex[position : position + 1], False, 1
     if mark in ("*", "+", "?") and mark:
-        loops, place = mark != "?", place + 1
-    elif mark == "{" and (end := regex.find("}", place)) > 0:
-        low, comma, high = regex[place + 1 : end].partition(",")
+        loops, position = mark != "?", position + 1
+    elif mark == "{" and (end := regex.find("}", position)) > 0:
+        low, comma, high = regex[position + 1 : end].partition(",")
         if not all(part == "" or (part.isascii() and part.isdigit()) for part in (low, high)) or not (low or high):
-            return False, 1, place
+            return False, 1, position
         times = max(int(part[:9]) if len(part) < 10 else REPETITIONS + 1 for part in (low or "0", high or "0"))
-        loops, place = bool(comma) and not high, end + 1
+        loops, position = bool(comma) and not high, end + 1
     else:
-        return False, 1, place
-    if regex[place : place + 1] == "+":  # possessive: nothing is given back
-        return False, max(times, 1), place + 1
-    return loops, max(times, 1), place + (regex[place : place + 1] == "?")
+        return False, 1, position
+    if regex[position : position + 1] == "+":  # possessive: no backtracking
+        return False, max(times, 1), position + 1
+    return loops, max(times, 1), position + (regex[position : position + 1] == "?")
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object; the library and we could take different ones of two values, which matters for all but words' ids."""
-    found = dict(pairs)
-    if len(found) < len(pairs) and not all(isinstance(value, int | float) for value in found.values()):
-        seen: set[str] = set()
+    """Reject duplicate keys: the library could use another of the values. Vocabularies (token -> id) are exempt."""
+    result = dict(pairs)
+    if len(result) < len(pairs) and not all(isinstance(value, int | float) for value in result.values()):
+        keys: set[str] = set()
         for key, _ in pairs:
-            if key in seen:
+            if key in keys:
                 raise Wrong(f"the key {key[:40]!r} appears twice in one object")
-            seen.add(key)
-    return found
+            keys.add(key)
+    return result
 
 
 def _limit(memory: int, seconds: int) -> None:
     try:
         import resource
-    except ImportError:  # then the wait of the other side is the only limit
+    except ImportError:  # then the timeout of the parent process is the only limit
         return
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (max(1, seconds), max(1, seconds) + 1))
@@ -278,14 +278,14 @@ def _limit(memory: int, seconds: int) -> None:
 
 
 def _patterns(document: object) -> str:
-    """The characters of all patterns: a text of them finds steps that act on rare characters alone."""
-    found = [
+    """The characters of all patterns, to test steps that act only on rare characters."""
+    patterns = [
         value
         for section in STEPS_OF
         for where, _, value in _walk(document.get(section) if isinstance(document, dict) else None, section)
         if isinstance(value, str) and where.endswith((".Regex", ".String"))
     ]
-    return "".join(dict.fromkeys("".join(found)))[:2000]
+    return "".join(dict.fromkeys("".join(patterns)))[:2000]
 
 
 def _use(library: Any, text: str, probes: list[str], repeats: int) -> None:
@@ -315,7 +315,7 @@ def _main(limits: dict[str, Any]) -> str:
     except MemoryError:
         raise
     except ValueError:
-        return ""  # no JSON: the library says where
+        return ""  # not JSON: the library reports where
     import tokenizers
 
     try:
@@ -323,7 +323,7 @@ def _main(limits: dict[str, Any]) -> str:
     except MemoryError:
         raise
     except BaseException as error:
-        # What the library refuses, its panics too, it refuses in the other process in the same way.
+        # Whatever the library raises here, panics included, it raises in the parent process too.
         if isinstance(error, SystemExit | KeyboardInterrupt):
             raise
     return ""

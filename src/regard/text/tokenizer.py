@@ -1,7 +1,7 @@
-"""The tokenizer: text in, ids with their place in the text out, and back.
+"""The tokenizer: converts text to token ids with character offsets, and ids to text.
 
-Does not pad, makes no tensor, and leaves the reading of a folder to `vocabulary` and the cutting to `encoding`. A
-tokenizer does not change after its making, so threads may share one.
+It does not pad and creates no tensors. `vocabulary` reads the files of a folder, `encoding` truncates. A tokenizer is
+immutable, so threads may share it.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from regard.text.vocabulary import exists, read, refusing
 
 __all__ = ["TOKENIZER_FILES", "Encoding", "Tokenizer"]
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")  # what `Tokenizer.files` may name
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")  # that `Tokenizer.files` may contain
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 
-# What another tokenizer may have left in a folder, and transformers would still read.
+# Files of a previous tokenizer that transformers would still read.
 REPLACED = {"special_tokens_map.json", "added_tokens.json"}
 
 
 class Tokenizer:
-    """A pipeline of the `tokenizers` library with the names and limits that belong to it.
+    """A pipeline of the `tokenizers` library with its special tokens and limits.
 
-    `names` gives the special tokens by role (pad, mask, cls, sep, unknown, bos, eos); the attributes of those names are
-    their ids, None where there is none. `max_length` is what the folder states: nothing is cut unless `encode` is told
-    a length. `inputs` is what transformers should feed the model. `rows` is how many ids the model has vectors for,
-    where the vocabulary has more: a text with others is refused. The pipeline belongs to the tokenizer from then on.
+    `names` maps roles (pad, mask, cls, sep, unknown, bos, eos) to special tokens; the attributes of the same names are
+    their ids, or None. `max_length` is the value stated in the folder; texts are truncated only if `encode` is called
+    with a length. `inputs` are the model inputs for transformers (`model_input_names`). `rows` is the number of
+    embeddings of the model if the vocabulary has more entries; texts with ids beyond it raise InputError. The
+    tokenizer takes ownership of the pipeline.
     """
 
     pad: int | None
@@ -70,59 +71,58 @@ class Tokenizer:
         pipeline.no_padding()
         for role in names:
             if role not in ROLES:
-                raise InputError(f"{role!r} is no role of a special token; choices: {', '.join(ROLES)}")
+                raise InputError(f"{role!r} is not a role of a special token; choices: {', '.join(ROLES)}")
         for role in ROLES:
             setattr(self, role, self.id(names[role]) if role in names else None)
 
     @classmethod
     def open(cls, folder: Path, *, rows: int | None = None) -> Tokenizer:
-        """Read a folder's tokenizer.json, vocab.txt, or vocab.json + merges.txt; nothing is run or fetched.
+        """Read a folder's tokenizer.json, vocab.txt, or vocab.json + merges.txt; no code is run and nothing is fetched.
 
-        `rows` is how many ids the model has vectors for.
+        `rows` is the number of embeddings of the model.
         """
         finish_save(folder)
-        found = read(Path(folder))
-        beyond = rows if rows is not None and found.largest >= rows else None
-        return cls(found.pipeline, names=found.names, max_length=found.max_length, inputs=found.inputs, rows=beyond)
+        parts = read(Path(folder))
+        limit = rows if rows is not None and parts.largest >= rows else None
+        return cls(parts.pipeline, names=parts.names, max_length=parts.max_length, inputs=parts.inputs, rows=limit)
 
     @staticmethod
     def exists(folder: Path) -> bool:
-        """Whether the folder has tokenizer files: `open` then returns a tokenizer or says what is wrong with them."""
+        """Whether the folder has tokenizer files, which may still be invalid."""
         return exists(Path(folder))
 
     def encode(
         self, text: str, pair: str | None = None, *, special: bool = True, max_length: int | None = None
     ) -> Encoding:
-        """Encode one text or pair, without padding, cut to `max_length` tokens (of a pair the longer text first)."""
+        """Encode a text or pair without padding, truncated to `max_length` tokens (the longer text of a pair first)."""
         return self.encode_batch([text if pair is None else (text, pair)], special=special, max_length=max_length)[0]
 
     def encode_batch(
         self, texts: Sequence[str | tuple[str, str]], *, special: bool = True, max_length: int | None = None
     ) -> list[Encoding]:
-        """Encode many texts or pairs in parallel, each as `encode` would."""
+        """Encode texts or pairs in parallel."""
         inputs = _inputs(texts)
         with refusing("the tokenizer failed on a text"):
-            found = self._pipeline.encode_batch(inputs, add_special_tokens=special)
-        self._refuse_beyond(found)
-        return [encoding(one, max_length) for one in found]
+            encoded = self._pipeline.encode_batch(inputs, add_special_tokens=special)
+        self._refuse_beyond(encoded)
+        return [encoding(item, max_length) for item in encoded]
 
     def ids_batch(
         self, texts: Sequence[str | tuple[str, str]], *, special: bool = True, max_length: int | None = None
     ) -> tuple[list[list[int]], list[int]]:
-        """The ids alone and the number of tokens cut from each text: what `encode_batch` gives, in less time."""
+        """Only the ids, and the number of tokens truncated from each text; faster than `encode_batch`."""
         inputs = _inputs(texts)
         with refusing("the tokenizer failed on a text"):
-            found = self._pipeline.encode_batch_fast(inputs, add_special_tokens=special)
-        self._refuse_beyond(found)
-        gone = [cuts(one, max_length) for one in found]
-        ids = [without(one.ids, parts) for one, parts in zip(found, gone, strict=True)]
-        return ids, [len(one) - len(kept) for one, kept in zip(found, ids, strict=True)]
+            encoded = self._pipeline.encode_batch_fast(inputs, add_special_tokens=special)
+        self._refuse_beyond(encoded)
+        ids = [without(item.ids, cuts(item, max_length)) for item in encoded]
+        return ids, [len(item) - len(row) for item, row in zip(encoded, ids, strict=True)]
 
-    def _refuse_beyond(self, found: Sequence[tokenizers.Encoding]) -> None:
-        """Here, and not where vectors are looked up: that may be on a GPU, which would have to be waited for."""
+    def _refuse_beyond(self, encoded: Sequence[tokenizers.Encoding]) -> None:
+        """Raise InputError for ids without an embedding; checked here because a check on the GPU would synchronize."""
         if self._rows is None:
             return
-        beyond = sorted({number for one in found for number in one.ids if number >= self._rows})
+        beyond = sorted({number for item in encoded for number in item.ids if number >= self._rows})
         if beyond:
             named = ", ".join(f"{self.token(number)!r} ({number})" for number in beyond[:8])
             raise InputError(
@@ -131,7 +131,7 @@ class Tokenizer:
             )
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
-        """The text of some ids; ids past the vocabulary (a padded output layer can choose one) are left out."""
+        """The text of some ids; ids beyond the vocabulary (possible with a padded output layer) are skipped."""
         numbers = [operator.index(number) for number in ids]
         if numbers and (min(numbers) < 0 or max(numbers) >= 2**32):
             raise InputError(f"a token id is a whole number from 0, got {min(numbers)} to {max(numbers)}")
@@ -147,7 +147,7 @@ class Tokenizer:
         return token
 
     def id(self, token: str) -> int:
-        """The id of a token, as the vocabulary spells it; for an unknown one the error gives the nearest."""
+        """The id of a token, as the vocabulary spells it; the error for an unknown token suggests similar ones."""
         number = self._pipeline.token_to_id(_clean(token))
         if number is None:
             near = difflib.get_close_matches(token, self.vocabulary, n=3) if len(token) < 50 else []
@@ -157,17 +157,17 @@ class Tokenizer:
 
     @cached_property
     def vocabulary(self) -> dict[str, int]:
-        """Every token and its id, in the order of the ids; shared, so not to be changed."""
+        """Every token and its id, ordered by id. The dictionary is shared: do not modify it."""
         return dict(sorted(self._pipeline.get_vocab(with_added_tokens=True).items(), key=lambda entry: entry[1]))
 
     @property
     def size(self) -> int:
-        """One more than the highest id: the rows that an embedding needs."""
+        """The highest id plus one: the number of embeddings that a model needs."""
         return max(self.vocabulary.values(), default=-1) + 1
 
     def files(self) -> dict[str, bytes]:
-        """The files of a folder that holds this tokenizer; for WordPiece vocab.txt is among them."""
-        # For this class transformers takes tokenizer.json as it is; BertTokenizer and its like rebuild parts of it.
+        """The files of a folder with this tokenizer, by name; WordPiece also has vocab.txt."""
+        # With this class transformers uses tokenizer.json unchanged; BertTokenizer and others rebuild parts of it.
         settings: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": self._inputs}
         if self.max_length is not None:
             settings["model_max_length"] = self.max_length
@@ -183,7 +183,7 @@ class Tokenizer:
         if isinstance(self._pipeline.model, models.WordPiece):
             ids = self._pipeline.get_vocab(with_added_tokens=False)
             tokens = sorted(ids, key=lambda token: ids[token])
-            # An id is a line number there, so ids with gaps and tokens with line ends cannot be written that way.
+            # The id is the line number, so gaps in the ids and line breaks in tokens cannot be represented.
             if all(ids[token] == line and "\n" not in token for line, token in enumerate(tokens)):
                 texts["vocab.txt"] = "".join(f"{token}\n" for token in tokens)
         files = {name: text.encode("utf-8") for name, text in texts.items()}
@@ -191,9 +191,9 @@ class Tokenizer:
         return files
 
     def save(self, folder: Path) -> None:
-        """Write `files` into a folder, all at once or not at all, so that transformers too finds this tokenizer there.
+        """Write `files` into a folder atomically; transformers can load them too.
 
-        The files in which an earlier tokenizer kept its special tokens are taken away; all else in the folder stays.
+        Files with the special tokens of a previous tokenizer are removed; everything else in the folder stays.
         """
         with replace_folder(folder, remove=REPLACED) as staging:
             for name, data in self.files().items():
@@ -207,18 +207,18 @@ class Tokenizer:
 def _inputs(texts: Iterable[object]) -> list[str]:
     if isinstance(texts, str):
         raise InputError("expected a sequence of texts, got one str; put it in a list")
-    # The library takes texts and pairs in one list, though its type hints do not say so.
-    return cast("list[str]", [_input(text, place) for place, text in enumerate(texts)])
+    # The library accepts texts and pairs in one list, although its type hints do not allow it.
+    return cast("list[str]", [_input(text, index) for index, text in enumerate(texts)])
 
 
-def _input(text: object, place: int) -> str | tuple[str, str]:
+def _input(text: object, index: int) -> str | tuple[str, str]:
     if isinstance(text, str):
         return _clean(text)
     if isinstance(text, (tuple, list)) and len(text) == 2 and all(isinstance(part, str) for part in text):
         return _clean(text[0]), _clean(text[1])
-    raise InputError(f"expected a str or a pair of them, got {type(text).__name__} at position {place}")
+    raise InputError(f"expected a str or a pair of them, got {type(text).__name__} at position {index}")
 
 
 def _clean(text: str) -> str:
-    """Lone surrogates, which UTF-8 and so the Rust library cannot hold, become U+FFFD; every other place stays."""
+    """Replace lone surrogates, which UTF-8 cannot represent, by U+FFFD; offsets stay the same."""
     return text if text.isascii() else SURROGATE.sub("\ufffd", text)

@@ -1,6 +1,6 @@
-"""The JSON files beside a vocabulary: special tokens, options, length.
+"""The JSON files of a tokenizer folder: special tokens, options and maximum length.
 
-Every value is checked before it is used, and no value chooses code.
+Every value is validated before it is used, and no value selects code to run.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from regard.files.json_files import read_json
 
 __all__ = ["BERT", "ROLES", "TokenizerConfig", "read_object", "read_text"]
 
-LIMIT = 256 << 20  # bytes of a vocabulary or of tokenizer.json: the largest that are published have some 40 MB
+LIMIT = 256 << 20  # bytes of a vocabulary or tokenizer.json; the largest published ones have about 40 MB
 
-# What a special token is for, and the key under which Hugging Face's files name it.
+# Roles of special tokens -> their keys in Hugging Face's files.
 ROLES = {
     "pad": "pad_token",
     "mask": "mask_token",
@@ -31,19 +31,19 @@ ROLES = {
     "eos": "eos_token",
 }
 
-# Published folders often leave the names to the tokenizer's class: these are what the classes take.
+# Published folders often rely on the defaults of the tokenizer's class, which are these.
 BERT = {"pad": "[PAD]", "mask": "[MASK]", "cls": "[CLS]", "sep": "[SEP]", "unknown": "[UNK]"}
 GPT2 = {"unknown": "<|endoftext|>", "bos": "<|endoftext|>", "eos": "<|endoftext|>"}
 T5 = {"pad": "<pad>", "unknown": "<unk>", "eos": "</s>"}
 ROBERTA = T5 | {"mask": "<mask>", "cls": "<s>", "sep": "</s>", "bos": "<s>"}
 
-# The family is known by the first of these tokens that the vocabulary has.
+# The first of these tokens that is in the vocabulary determines the family.
 FAMILIES = {"[CLS]": BERT, "<mask>": ROBERTA, "<|endoftext|>": GPT2, "<pad>": T5}
 
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """What the JSON files of a folder say; `kind` is the model family they name, in small letters, or empty."""
+    """The contents of a folder's JSON files; `kind` is the model family in lower case, or empty."""
 
     folder: Path
     values: Mapping[str, Any]
@@ -52,14 +52,14 @@ class TokenizerConfig:
 
     @classmethod
     def open(cls, folder: Path) -> TokenizerConfig:
-        """Read the folder's JSON files; an absent one says nothing, a broken one is an error."""
+        """Read the folder's JSON files. Each may be missing; an invalid one is an error."""
         values = read_object(folder / "tokenizer_config.json")
         names = read_object(folder / "special_tokens_map.json") | values
         family = read_object(folder / "config.json").get("model_type") or values.get("tokenizer_class") or ""
         return cls(folder, values, names, str(family).removesuffix("Fast").removesuffix("Tokenizer").lower())
 
     def flag(self, key: str) -> bool | None:
-        """An option of tokenizer_config.json, or None where it is not given."""
+        """A Boolean option of tokenizer_config.json, or None if it is missing."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, bool):
             raise InputError(f"{self._file}: {key} should be true or false, not {value!r}")
@@ -67,7 +67,7 @@ class TokenizerConfig:
 
     @property
     def max_length(self) -> int | None:
-        """model_max_length, or None for the astronomic number that published folders write for "no limit"."""
+        """model_max_length, or None for the huge number that published folders use for "no limit"."""
         value = self.values.get("model_max_length")
         if value is None:
             return None
@@ -77,32 +77,32 @@ class TokenizerConfig:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """model_input_names, which transformers feeds a model; empty where they are not given."""
+        """model_input_names, the inputs that transformers passes to the model; empty if missing."""
         value = self.values.get("model_input_names") or []
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
             raise InputError(f"{self._file}: model_input_names should be a list of strings, not {value!r}")
         return tuple(value)
 
     def tokens(self, vocabulary: Collection[str]) -> dict[str, AddedToken]:
-        """The special token of every role that has one in the vocabulary; a null in the files means none."""
+        """The special tokens by role, if they are in the vocabulary; null in the files means none."""
         defaults = next((family for mark, family in FAMILIES.items() if mark in vocabulary), {})
-        found = {role: self._token(self.names.get(key, defaults.get(role))) for role, key in ROLES.items()}
-        return {role: token for role, token in found.items() if token is not None and token.content in vocabulary}
+        tokens = {role: self._token(self.names.get(key, defaults.get(role))) for role, key in ROLES.items()}
+        return {role: token for role, token in tokens.items() if token is not None and token.content in vocabulary}
 
     @property
     def added(self) -> dict[str, tuple[int, AddedToken]]:
-        """Tokens that joined the vocabulary after its training, with their ids, in the order of the ids."""
-        joined = read_object(self.folder / "added_tokens.json")
-        entries: list[tuple[object, object]] = [(number, token) for token, number in joined.items()]
-        listed = self.values.get("added_tokens_decoder") or {}
-        entries += listed.items() if isinstance(listed, dict) else [(None, listed)]
-        found = {}
+        """Tokens added to the vocabulary after its training, with their ids, ordered by id."""
+        old = read_object(self.folder / "added_tokens.json")
+        entries: list[tuple[object, object]] = [(number, token) for token, number in old.items()]
+        new = self.values.get("added_tokens_decoder") or {}
+        entries += new.items() if isinstance(new, dict) else [(None, new)]
+        result = {}
         for number, value in entries:
             token = self._token(value)
             if token is None or not str(number).isdecimal() or len(str(number)) > 9:
                 raise InputError(f"{self.folder}: expected an added token with its id, got {value!r} with {number!r}")
-            found[token.content] = (int(str(number)), token)
-        return dict(sorted(found.items(), key=lambda item: item[1][0]))
+            result[token.content] = (int(str(number)), token)
+        return dict(sorted(result.items(), key=lambda item: item[1][0]))
 
     @property
     def _file(self) -> Path:
@@ -123,12 +123,12 @@ class TokenizerConfig:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, or an empty one where there is no such file."""
+    """The JSON object in a file, or an empty one if the file does not exist."""
     return read_json(path) if path.is_file() else {}
 
 
 def read_text(path: Path) -> str:
-    """A file's text, which must be UTF-8, with "\\n" at the end of its lines."""
+    """The text of a UTF-8 file, with line breaks converted to "\\n"."""
     try:
         data = read_file(path, limit=LIMIT)
     except OSError as error:

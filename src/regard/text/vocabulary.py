@@ -1,6 +1,6 @@
-"""The vocabulary files of a folder, made into a pipeline of the `tokenizers` library.
+"""Reads the vocabulary files of a folder into a pipeline of the `tokenizers` library.
 
-Nothing is run or fetched. Does not encode text and knows nothing of models.
+No code of the folder is run and nothing is fetched.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WITHOUT_SEGMENTS = LIKE_ROBERTA | {"distilbert", "gpt2", "t5"}
 
 @dataclass(frozen=True)
 class TokenizerParts:
-    """A folder's tokenizer: pipeline, role -> special token, length limit, and what transformers feeds its model.
+    """A folder's tokenizer: the pipeline, role -> special token, maximum length, and `model_input_names`.
 
     `largest` is the largest id of the vocabulary.
     """
@@ -40,32 +40,32 @@ class TokenizerParts:
 
 @contextmanager
 def refusing(what: str) -> Iterator[None]:
-    """Turn whatever the Rust library throws inside, its panics too, into an InputError that opens with `what`."""
+    """Convert exceptions and panics of the Rust library to an InputError that begins with `what`."""
     try:
         yield
     except MemoryError:
         raise
     except BaseException as error:
-        # A panic derives from BaseException alone, and its class cannot be imported.
+        # A panic derives directly from BaseException, and its class cannot be imported.
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise InputError(f"{what}: {error}") from error
         raise
 
 
 def exists(folder: Path) -> bool:
-    """Whether the folder has tokenizer files: `read` returns their tokenizer or says what is wrong with them."""
+    """Whether the folder has tokenizer files, which may still be invalid."""
     return any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCEPIECE))
 
 
 def read(folder: Path) -> TokenizerParts:
-    """Read the folder's tokenizer: tokenizer.json if there, else vocab.txt, else vocab.json + merges.txt."""
+    """Read the folder's tokenizer: tokenizer.json if it exists, else vocab.txt, else vocab.json + merges.txt."""
     settings = TokenizerConfig.open(folder)
     if (path := folder / "tokenizer.json").is_file():
         text = read_text(path)
         guard.check_tokenizer_file(text, path)
-        with refusing(f"{path} cannot be used; fetch or save it again, or remove it where vocab.txt is beside it"):
+        with refusing(f"{path} cannot be used; fetch or save it again, or remove it if the folder also has vocab.txt"):
             pipeline = Tokenizer.from_str(text)
-        # Whoever encodes says how long a text may be. A file can ask for padding to any length.
+        # The caller of `encode` sets the maximum length; a file could request padding to any length.
         pipeline.no_truncation()
         pipeline.no_padding()
         tokens = settings.tokens(pipeline.get_vocab(with_added_tokens=True))
@@ -74,11 +74,11 @@ def read(folder: Path) -> TokenizerParts:
     elif (path := folder / "vocab.json").is_file():
         pipeline, tokens = _bytelevel(path, settings)
     else:
-        raise InputError(_nothing(folder))
-    # As transformers does: a special token is found in a text even where tokenizer.json does not list it as one.
+        raise InputError(_missing_message(folder))
+    # As in transformers: special tokens are recognized in texts even if tokenizer.json does not list them.
     known = {token.content for token in pipeline.get_added_tokens_decoder().values()}
     pipeline.add_special_tokens([token for token in tokens.values() if token.content not in known])
-    with refusing(f"{path} cannot be used; what it puts around a text is not in its vocabulary"):
+    with refusing(f"{path} cannot be used; its vocabulary lacks the special tokens that it adds to a text"):
         segments = 1 in pipeline.encode("", "").type_ids and settings.kind not in WITHOUT_SEGMENTS
     inputs = ("input_ids", "token_type_ids", "attention_mask") if segments else ("input_ids", "attention_mask")
     names = {role: token.content for role, token in tokens.items()}
@@ -96,7 +96,7 @@ def _wordpiece(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[s
             )
         vocabulary[token] = number
     if vocabulary.keys() <= {""}:
-        raise InputError(f"{path} is empty; expected one token a line, as in a published BERT folder")
+        raise InputError(f"{path} is empty; expected one token per line, as in a published BERT folder")
     added = settings.added
     tokens = settings.tokens(vocabulary.keys() | added.keys())
     for role in ("unknown", "cls", "sep"):
@@ -124,11 +124,11 @@ def _bytelevel(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[s
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**32:
             raise InputError(f"{path}: the id of {token!r} should be a whole number from 0, not {number!r}")
     if not vocabulary or len(set(vocabulary.values())) < len(vocabulary):
-        raise InputError(f"{path} should give every token an id of its own, but it is empty or repeats an id")
+        raise InputError(f"{path} should give every token a unique id, but it is empty or repeats an id")
     merges = _merges(path.with_name("merges.txt"))
     added = settings.added
     tokens = settings.tokens(vocabulary.keys() | added.keys())
-    with refusing(f"{path} and merges.txt beside it do not belong together"):
+    with refusing(f"{path} and its merges.txt do not belong together"):
         pipeline = Tokenizer(models.BPE(vocabulary, merges))
     space = settings.flag("add_prefix_space") is True
     pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
@@ -136,9 +136,9 @@ def _bytelevel(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[s
     _extend(pipeline, added, path)
     if settings.kind in LIKE_ROBERTA:
         if not {"cls", "sep"} <= tokens.keys():
-            raise InputError(f"{path} lacks '<s>' or '</s>', which a {settings.kind} tokenizer puts around a text")
+            raise InputError(f"{path} lacks '<s>' or '</s>', which a {settings.kind} tokenizer adds to a text")
         if isinstance(settings.names.get("mask_token", ""), str) and "mask" in tokens:
-            # In RoBERTa's training the mask stood for a word together with the space before it.
+            # In RoBERTa's training, the mask replaced a word together with the space before it.
             tokens["mask"] = AddedToken(tokens["mask"].content, lstrip=True, normalized=False, special=True)
         pipeline.post_processor = processors.RobertaProcessing(
             _numbered(pipeline, tokens["sep"]), _numbered(pipeline, tokens["cls"]), add_prefix_space=space
@@ -158,7 +158,9 @@ def _bytelevel(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[s
 
 def _merges(path: Path) -> list[tuple[str, str]]:
     if not path.is_file():
-        raise InputError(f"{path} is missing; vocab.json needs it beside it, or tokenizer.json in place of both")
+        raise InputError(
+            f"{path} is missing; vocab.json needs it in the same folder, or use tokenizer.json instead of both"
+        )
     merges = []
     for number, line in enumerate(_lines(path), 1):
         pieces = line.split(" ")
@@ -171,7 +173,7 @@ def _merges(path: Path) -> list[tuple[str, str]]:
 
 
 def _lines(path: Path) -> list[str]:
-    # Not splitlines(), which also splits at separators that are tokens in multilingual vocabularies.
+    # splitlines() would also split at separators that are tokens in multilingual vocabularies.
     return read_text(path).removesuffix("\n").split("\n")
 
 
@@ -179,7 +181,9 @@ def _extend(pipeline: Tokenizer, added: Mapping[str, tuple[int, AddedToken]], pa
     for content, (number, token) in added.items():
         pipeline.add_tokens([token])
         if (got := pipeline.token_to_id(content)) != number:
-            raise InputError(f"{path}: the added token {content!r} should have the id {number}, but {got} is next")
+            raise InputError(
+                f"{path}: the added token {content!r} should have the id {number}, but the next free id is {got}"
+            )
 
 
 def _numbered(pipeline: Tokenizer, token: AddedToken) -> tuple[str, int]:
@@ -189,7 +193,7 @@ def _numbered(pipeline: Tokenizer, token: AddedToken) -> tuple[str, int]:
     return token.content, number
 
 
-def _nothing(folder: Path) -> str:
+def _missing_message(folder: Path) -> str:
     if not folder.is_dir():
         return f"{folder} is not a folder; expected one with {EXPECTED}"
     for name in SENTENCEPIECE:

@@ -1,11 +1,13 @@
-"""`TextClassifier` and `Tagger`: fine-tuning as scikit-learn estimators, for pipelines, searches and cross-validation.
+"""`TextClassifier` and `Tagger`: scikit-learn estimators that fine-tune a model.
 
-The work is done by `regard.training.finetuning`; nothing is written to disk, and dev data is the caller's business.
+They work in pipelines, parameter searches and cross-validation. Nothing is written to disk, and no validation data is
+set aside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,8 +31,8 @@ from regard.training.stopping import Stop
 __all__ = ["Tagger", "TextClassifier"]
 
 
-class _Tuning(EstimatorParameters):
-    """What both have in common: the settings, and the training."""
+class _FineTunedEstimator(EstimatorParameters):
+    """The common parameters and the training of both estimators."""
 
     def __init__(
         self,
@@ -62,19 +64,19 @@ class _Tuning(EstimatorParameters):
             "select": "last",
         }
         config = FineTuningConfig.load(overrides=[f"training.{name}={value}" for name, value in values.items()])
-        start = ModelFactory(task, *loading.load(self.model), length=self.max_length or 0)
-        tuned = start.new_model(self.seed)
-        items = task.preprocess(examples, start.rows)
-        FineTuner(tuned, task, items, config, seed=self.seed, device=choose_device(self.device)).run(Stop())
-        self.solved_ = start.fine_tuned_model(tuned.eval())
+        factory = ModelFactory(task, *loading.load(self.model), length=self.max_length or 0)
+        model = factory.new_model(self.seed)
+        items = task.preprocess(examples, factory.rows)
+        FineTuner(model, task, items, config, seed=self.seed, device=choose_device(self.device)).run(Stop())
+        self.fine_tuned_ = factory.fine_tuned_model(model.eval())
 
     def _predictions(self, examples: Sequence[Example]) -> list[dict[str, Any]]:
         if not self.__sklearn_is_fitted__():
-            raise InputError(f"this {type(self).__name__} has learned nothing yet; call fit first")
-        return predict(self.solved_, examples, device=choose_device(self.device)) if examples else []
+            raise InputError(f"this {type(self).__name__} is not fitted; call fit first")
+        return predict(self.fine_tuned_, examples, device=choose_device(self.device)) if examples else []
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "solved_")
+        return hasattr(self, "fine_tuned_")
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, Tags, TargetTags
@@ -86,16 +88,16 @@ class _Tuning(EstimatorParameters):
         )
 
 
-class TextClassifier(_Tuning):
-    """One class a text, or a pair given as a tuple. `classes_` are the labels, in the order of `predict_proba`."""
+class TextClassifier(_FineTunedEstimator):
+    """Classifies texts, or pairs of texts as tuples. `classes_` are the labels in the order of `predict_proba`."""
 
     def fit(self, X: Iterable[str | tuple[str, str]], y: Iterable[Any]) -> TextClassifier:
         texts, labels = _texts(X), list(y)
         if len(texts) != len(labels):
             raise InputError(f"expected a label for each text, got {len(texts)} texts and {len(labels)} labels")
-        known = np.asarray(labels)
-        self.classes_ = np.unique(known)
-        examples = [TextExample(one.text, one.text_pair, str(label)) for one, label in zip(texts, known, strict=True)]
+        targets = np.asarray(labels)
+        self.classes_ = np.unique(targets)
+        examples = [replace(text, label=str(label)) for text, label in zip(texts, targets, strict=True)]
         self._fit(
             TextClassification(self._names(), multi_label=False)
             if len(self.classes_) > 1
@@ -105,13 +107,14 @@ class TextClassifier(_Tuning):
         return self
 
     def predict(self, X: Iterable[str | tuple[str, str]]) -> Any:
-        shares = self.predict_proba(X)
-        return self.classes_[shares.argmax(axis=1)]
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(axis=1)]
 
     def predict_proba(self, X: Iterable[str | tuple[str, str]]) -> Any:
-        """(n, classes)"""
-        found = self._predictions(_texts(X))
-        return np.array([list(one["probabilities"].values()) for one in found]).reshape(len(found), len(self.classes_))
+        """The probabilities of the classes, (n, classes)."""
+        predictions = self._predictions(_texts(X))
+        rows = [list(prediction["probabilities"].values()) for prediction in predictions]
+        return np.array(rows).reshape(len(rows), len(self.classes_))
 
     def score(self, X: Iterable[str | tuple[str, str]], y: Iterable[Any]) -> float:
         """The accuracy."""
@@ -128,8 +131,8 @@ class TextClassifier(_Tuning):
         return tags
 
 
-class Tagger(_Tuning):
-    """Tags of words: X is sentences as lists of words, y their tags, IOB2."""
+class Tagger(_FineTunedEstimator):
+    """Tags words: X holds sentences as lists of words, y their IOB2 tags."""
 
     def fit(self, X: Iterable[Sequence[str]], y: Iterable[Sequence[str]]) -> Tagger:
         examples = [_sentence(words, tags) for words, tags in zip(X, y, strict=True)]
@@ -137,25 +140,25 @@ class Tagger(_Tuning):
         return self
 
     def predict(self, X: Iterable[Sequence[str]]) -> list[list[str]]:
-        return [list(one["tags"]) for one in self._predictions([_sentence(words, None) for words in X])]
+        return [list(prediction["tags"]) for prediction in self._predictions([_sentence(words, None) for words in X])]
 
     def score(self, X: Iterable[Sequence[str]], y: Iterable[Sequence[str]]) -> float:
-        """F1 of whole entities, 0 to 1."""
+        """The F1 of whole entities, 0 to 1."""
         return entity_scores([list(tags) for tags in y], self.predict(X))["f1"] / 100
 
 
 def _texts(X: Iterable[str | tuple[str, str]]) -> list[TextExample]:
     if isinstance(X, str) or not isinstance(X, Iterable):
         raise InputError(f"expected a list of texts, got one {type(X).__name__}; put it in a list")
-    found = []
-    for place, text in enumerate(X):
+    examples = []
+    for index, text in enumerate(X):
         if isinstance(text, str):
-            found.append(TextExample(str(text)))
+            examples.append(TextExample(str(text)))
         elif isinstance(text, Sequence) and len(text) == 2 and all(isinstance(part, str) for part in text):
-            found.append(TextExample(*text))
+            examples.append(TextExample(*text))
         else:
-            raise InputError(f"expected texts or pairs of them, got {type(text).__name__} at place {place}")
-    return found
+            raise InputError(f"expected texts or pairs of them, got {type(text).__name__} at index {index}")
+    return examples
 
 
 def _sentence(words: Sequence[str], tags: Sequence[str] | None) -> TaggedExample:
@@ -163,8 +166,8 @@ def _sentence(words: Sequence[str], tags: Sequence[str] | None) -> TaggedExample
         raise InputError("expected sentences as lists of words, got one str; split it into words")
     if tags is not None and len(tags) != len(words):
         raise InputError(f"expected a tag for each word, got {len(words)} words and {len(tags)} tags")
-    spans, at = [], 0
+    spans, start = [], 0
     for word in words:
-        spans.append((at, at + len(word)))
-        at += len(word) + 1
+        spans.append((start, start + len(word)))
+        start += len(word) + 1
     return TaggedExample(" ".join(words), tuple(spans), None if tags is None else tuple(tags))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["FUNCTIONS", "VERBS", "find"]
 
 # In the order of the help page. A verb's file has the verb's name.
-ORDER = (
+VERBS = (
     "embed",
     "fill",
     "compare",
@@ -22,11 +21,8 @@ ORDER = (
     "score",
     "benchmark",
     "cost",
-    "pretrain",
-    "train",
     "translate",
     "evaluate",
-    "predict",
     "doctor",
     "faithfulness",
     "features",
@@ -39,7 +35,6 @@ ORDER = (
     "map",
     "models",
 )
-VERBS = tuple(name for name in ORDER if (Path(__file__).parent / f"{name}.py").is_file())
 
 # `regard.NAME` for each verb; a name that Python or a package of Regard has already gets another.
 RENAMED = {"layers": "compare_layers", "map": "sentence_map", "models": "list_models", "next": "next_sentence"}

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Device",
-    "LocalFile",
     "ModelName",
     "Models",
     "Request",
@@ -94,15 +93,6 @@ def _read_texts(value: object, info: ValidationInfo) -> object:
 # Texts as a list, or the file that holds one text per line ("-" is standard input). Over HTTP a string holds the lines
 # themselves: a client cannot make the server read a file.
 Texts = Annotated[list[str] | Path, BeforeValidator(_read_texts)]
-
-
-def _refuse_remote_file(value: object, info: ValidationInfo) -> object:
-    if value is not None and not (info.context or {}).get("files", True):
-        raise ValueError("the server reads no files for clients; leave it out")
-    return value
-
-
-LocalFile = Annotated[Path | None, BeforeValidator(_refuse_remote_file)]  # a file that clients of a server cannot name
 
 
 def argument(default: Any = ..., *, help: str, metavar: str | None = None, **limits: Any) -> Any:
@@ -158,7 +148,8 @@ class Verb:
         return [name for name, info in self.request.model_fields.items() if _names_models(info)]
 
     def parse(self, values: Mapping[str, object], *, files: bool = True) -> Request:
-        """Validate the arguments; InputErrors names each fault. `files`: whether strings may name files to read."""
+        """Validate the arguments; InputErrors names each fault. `files`: whether arguments may name local files, which
+        clients of a server may not."""
         unknown = [name for name in values if name not in self.request.model_fields]
         if unknown:
             raise InputError(
@@ -166,9 +157,13 @@ class Verb:
             )
         values = {name: _lines(self.request.model_fields[name], value) for name, value in values.items()}
         try:
-            return self.request.model_validate(values, context={"files": files})
+            request = self.request.model_validate(values, context={"files": files})
         except ValidationError as error:
             raise InputErrors(dict.fromkeys(_explain(fault, values) for fault in error.errors())) from None
+        for name, value in request:
+            if isinstance(value, Path) and not files:
+                raise InputError(f"{name}: the server reads and writes no files for clients; leave it out")
+        return request
 
     def run(self, request: Request, models: Models) -> Generator[Event, None, Result]:
         """Run the verb: yields its events and returns its result, with the lines that reproduce it."""
@@ -301,12 +296,12 @@ def _literal(value: object) -> str:
 
 
 def _explain(fault: Any, values: Mapping[str, object]) -> str:
-    """One of pydantic's complaints in our words: the argument, what it is, what was expected."""
+    """A validation error of pydantic as a message: the argument, its value, what was expected."""
     message = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
     if not fault["loc"]:
         return str(message)
     name = str(fault["loc"][0])
     if fault["type"] == "missing":
         return f"{name} is missing"
-    shown = repr(values.get(name))
-    return f"{name} is {shown if len(shown) <= 80 else shown[:77] + '...'}; {message}"
+    text = repr(values.get(name))
+    return f"{name} is {text if len(text) <= 80 else text[:77] + '...'}; {message}"

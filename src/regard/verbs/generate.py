@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GenerateRequest", "generate"]
 
-SHOWN = 40  # characters of the truncated beginning of a prompt that a note shows
+EXCERPT = 40  # characters of the truncated beginning of a prompt that a note shows
 
 
 class GenerateRequest(Request, GenerationConfig):
@@ -95,10 +95,10 @@ def generate(request: GenerateRequest, models: Models) -> Generator[Event, None,
 def _notes(prompt: EncodedPrompt, requested: int) -> Generator[Note, None, None]:
     if prompt.truncated:
         text = " ".join(prompt.truncated_text.split())
-        shown = text if len(text) <= SHOWN else f"{text[: SHOWN // 2]} ... {text[-SHOWN // 2 :]}"
+        excerpt = text if len(text) <= EXCERPT else f"{text[: EXCERPT // 2]} ... {text[-EXCERPT // 2 :]}"
         yield Note(
             message=f"the prompt is too long for the model's context: the first {prompt.truncated:,} tokens were cut "
-            f"({shown!r}), and {len(prompt.ids):,} are read"
+            f"({excerpt!r}), and {len(prompt.ids):,} are read"
         )
     if prompt.max_new_tokens < requested != GenerationConfig.model_fields["max_new_tokens"].default:
         yield Note(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from pydantic import BeforeValidator, ValidationInfo
+from typing import TYPE_CHECKING, Literal
 
 from regard.events import Note
 from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
@@ -17,19 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["LookRequest", "look"]
 
 
-def _local_file(value: object, info: ValidationInfo) -> object:
-    if value is not None and not (info.context or {}).get("files", True):
-        raise ValueError("the server reads no files; upload the image in the studio")
-    return value
-
-
 class LookRequest(Request):
     text: str = argument("", help="What the model reads.")
     text_b: str | None = argument(None, help="A second text; for a T5 or a translator, the output.")
     model: ModelName = model_option()
-    image: Annotated[Path | None, BeforeValidator(_local_file)] = option(
-        None, help="An image file, for a Vision Transformer.", metavar="FILE"
-    )
+    image: Path | None = option(None, help="An image file, for a Vision Transformer.", metavar="FILE")
     kind: Literal["encoder", "decoder", "cross", "lstm", "vit"] | None = option(
         None, help="Which maps, if a model has several; a page shows all of them."
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.events import Note
 from regard.known import DEFAULT_MODEL
-from regard.verbs.base import LocalFile, ModelName, Models, Request, argument, option, seed_option, verb
+from regard.verbs.base import ModelName, Models, Request, argument, option, seed_option, verb
 
 if TYPE_CHECKING:
     from regard.interpret.embeddings.senses import SensesResult
@@ -21,7 +22,7 @@ class SensesRequest(Request):
     model: list[ModelName] = option(
         [DEFAULT_MODEL], "-m", help="A model folder, a hub name or a built-in name; may be repeated.", metavar="MODEL"
     )
-    static: LocalFile = option(
+    static: Path | None = option(
         None, help="Static vectors to compare with, in the text format of word2vec or GloVe.", metavar="FILE"
     )
     limit: int = option(60, help="Maximum number of texts; more are sampled at random.", metavar="N", ge=2, le=1000)

@@ -105,4 +105,4 @@ def test_the_lines_of_a_translation(beam: TraceDocument) -> None:
         command
         == "regard translate de-en - --num-beams 5 --length-penalty 1.0 --num-return-sequences 1 --trace page.html"
     )
-    assert "translator.translate([\"Das ist's.\", 'Ja.'], beam=Beam(num_beams=5" in str(payload["python"])
+    assert "regard.translate('de-en', [\"Das ist's.\", 'Ja.'], num_beams=5" in str(payload["python"])

@@ -38,7 +38,9 @@ def test_it_is_the_attention_of_a_decoding_step_by_step(translator: Translator) 
     layer = tape.attention("cross", "decoder")[translator.alignment_heads.layer]
     expected = layer[0].mean(0).double()
     assert expected.shape == (len(ids) + 1, len(source[0]))
-    found = align._map(translator.model, source[0], [*ids, translator.subwords.end], translator.alignment_heads)
+    found = align._cross_attention(
+        translator.model, source[0], [*ids, translator.subwords.end], translator.alignment_heads
+    )
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
@@ -59,7 +61,7 @@ def test_pieces_are_summed_over_the_source_and_averaged_over_the_target(
         dtype=torch.float64,
     )
     places = iter([[0, 0, 1], [0, 1, 1]])
-    monkeypatch.setattr(align, "_map", lambda *given: numbers)
+    monkeypatch.setattr(align, "_cross_attention", lambda *given: numbers)
     monkeypatch.setattr(align, "word_indices", lambda *given: next(places))
     monkeypatch.setattr(type(translator.subwords), "encode_sources", lambda self, texts: [[1, 2, 3, 0]])
     monkeypatch.setattr(type(translator.subwords.source), "decode", lambda self, ids: "x y")

@@ -68,5 +68,5 @@ def test_damaged_folders(folders: dict[str, Path], tmp_path: Path) -> None:
 def test_a_tokenizer_of_another_model(folders: dict[str, Path], tmp_path: Path) -> None:
     other = train_subwords(sentences(40), size=290, joint=True)
     save_translator(replace(load_translator(folders["transformer"]), subwords=other), tmp_path / "one")
-    with pytest.raises(InputError, match="the model has 300 source words and the tokenizer 290"):
+    with pytest.raises(InputError, match="the model has 300 source tokens and the tokenizer 290"):
         load_translator(tmp_path / "one")

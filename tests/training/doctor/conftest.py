@@ -49,12 +49,12 @@ def tuned(tiny_bert_folder: Path, train: ExampleSet[TextExample]) -> FineTunedMo
 
 
 @pytest.fixture
-def solved(tuned: FineTunedModel) -> FineTunedModel:
+def fine_tuned(tuned: FineTunedModel) -> FineTunedModel:
     return replace(tuned, model=copy.deepcopy(tuned.model))
 
 
 @pytest.fixture
-def subject(solved: FineTunedModel) -> ExaminedModel:
+def subject(fine_tuned: FineTunedModel) -> ExaminedModel:
     return ExaminedModel(
-        solved.model.encoder, solved.tokenizer, solved, ("input_ids", "token_type_ids", "attention_mask")
+        fine_tuned.model.encoder, fine_tuned.tokenizer, fine_tuned, ("input_ids", "token_type_ids", "attention_mask")
     )

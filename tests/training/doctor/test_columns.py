@@ -71,7 +71,7 @@ def test_labels_that_a_tuned_model_does_not_know() -> None:
     assert wrong_columns([read], labels=["neg", "pos"]).status == "ok"
     found = wrong_columns([read], labels=["0", "1"])
     assert found.status == "error"
-    assert "the model was tuned for the labels '0', '1', and the file has 'neg'" in found.evidence
+    assert "the model was fine-tuned for the labels '0', '1', and the file has 'neg'" in found.evidence
     tagged = read_of([TaggedExample("a b", ((0, 1), (2, 3)), ("B-PER", "O"))])
     assert wrong_columns([tagged], labels=["O", "B-PER", "I-PER"]).status == "ok"
     assert wrong_columns([tagged], labels=["O", "B-LOC", "I-LOC"]).status == "error"

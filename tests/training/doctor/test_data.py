@@ -90,7 +90,7 @@ def test_noise_from_a_hundredth(twins: int, status: str) -> None:
 
 
 def test_twins_with_the_same_label_are_no_noise() -> None:
-    assert label_noise(read_of(TEXTS * 2)).evidence == "0 of 400 examples (0.0%) have a twin with another label"
+    assert label_noise(read_of(TEXTS * 2)).evidence == "0 of 400 examples (0.0%) have a duplicate with another label"
 
 
 def test_numbers_of_twins_may_differ_a_little() -> None:

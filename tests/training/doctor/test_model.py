@@ -69,8 +69,8 @@ def test_both_layouts_give_the_same_numbers(bert: Bert) -> None:
 def test_a_missing_mask_is_seen_even_in_a_new_model(bert: Bert) -> None:
     found = missing_mask({"packed": packed(bert), "padded": unmasked(padded(bert))}, SHORT, LONG)
     assert found.status == "error"
-    assert "a text of 4 tokens changes by" in found.evidence
-    assert "when padded beside one of 22" in found.evidence
+    assert "a text of 4 tokens change by" in found.evidence
+    assert "when padded in a batch with a text of 22" in found.evidence
     assert missing_mask({"packed": packed(bert)}, SHORT, SHORT).status == "skipped"
 
 

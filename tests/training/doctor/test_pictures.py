@@ -35,7 +35,7 @@ def pictures(count: int, *, first: int = 0, size: tuple[int, ...] = (8, 8)) -> E
 
 
 @pytest.fixture
-def solved() -> FineTunedModel:
+def fine_tuned() -> FineTunedModel:
     """A model that tells the halves apart without having learned it."""
     torch.manual_seed(0)
     model = Vit(
@@ -50,25 +50,26 @@ def solved() -> FineTunedModel:
             num_labels=2,
         )
     )
-    solved = FineTunedModel(ImageTask(["a", "b"]), ImageClassifier(model), None, 0)
+    fine_tuned = FineTunedModel(ImageTask(["a", "b"]), ImageClassifier(model), None, 0)
     train = pictures(40)
-    items = solved.task.preprocess(train.examples, FRAME)
+    items = fine_tuned.task.preprocess(train.examples, FRAME)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(40):
-        loss = solved.task.loss(solved.model(solved.model.collate(items)), items)
+        loss = fine_tuned.task.loss(fine_tuned.model(fine_tuned.model.collate(items)), items)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    solved.model.eval()
-    return solved
+    fine_tuned.model.eval()
+    return fine_tuned
 
 
 def by_name(findings: list[DoctorFinding]) -> dict[str, DoctorFinding]:
     return {finding.check: finding for finding in findings}
 
 
-def test_clean_pictures_give_no_alarm(solved: FineTunedModel) -> None:
-    found = examine(ExaminedModel(solved.model.encoder, None, solved), pictures(40, first=40), train=pictures(40))  # type: ignore[arg-type]
+def test_clean_pictures_give_no_alarm(fine_tuned: FineTunedModel) -> None:
+    subject = ExaminedModel(fine_tuned.model.encoder, None, fine_tuned)  # type: ignore[arg-type]
+    found = examine(subject, pictures(40, first=40), train=pictures(40))
     assert [finding.check for finding in found] == [*CHECKS, "wrong picture sizes"]
     assert problems(found) == []
     assert {finding.check for finding in found if finding.status == "skipped"} == {
@@ -78,7 +79,7 @@ def test_clean_pictures_give_no_alarm(solved: FineTunedModel) -> None:
         "labels truncated away",
         "wrong columns",
     }
-    assert problems(examine_data(solved.task, pictures(40), pictures(40, first=40), FRAME)) == []
+    assert problems(examine_data(fine_tuned.task, pictures(40), pictures(40, first=40), FRAME)) == []
 
 
 def test_equal_pictures_in_both_files() -> None:
@@ -88,7 +89,7 @@ def test_equal_pictures_in_both_files() -> None:
             "train/dev leakage"
         ]
         assert found.status == status
-        assert found.evidence.startswith(f"{shared} of 100 pictures")
+        assert found.evidence.startswith(f"{shared} of 100 images")
 
 
 def test_rare_classes_and_equal_pictures_with_other_labels() -> None:
@@ -111,8 +112,8 @@ def test_rare_classes_and_equal_pictures_with_other_labels() -> None:
 @pytest.mark.parametrize(
     ("size", "status", "said"),
     [
-        ((8, 8), "ok", "0 of 40 pictures are resized to 8 x 8"),
-        ((16, 16), "ok", "40 of 40 pictures are resized to 8 x 8"),
+        ((8, 8), "ok", "0 of 40 images are resized to 8 x 8"),
+        ((16, 16), "ok", "40 of 40 images are resized to 8 x 8"),
         ((16, 17), "ok", "40 of 40"),
         ((16, 18), "warning", "40 of them stretched by more than a tenth"),
         ((4, 4), "ok", "40 of 40"),
@@ -125,21 +126,21 @@ def test_sizes(size: tuple[int, int], status: str, said: str) -> None:
     assert said in found["wrong picture sizes"].evidence
 
 
-def test_a_model_that_learned_nothing_or_has_its_dropout_on(solved: FineTunedModel) -> None:
-    subject = ExaminedModel(solved.model.encoder, None, solved)  # type: ignore[arg-type]
-    classifier = solved.model.encoder.classifier
+def test_a_model_that_learned_nothing_or_has_its_dropout_on(fine_tuned: FineTunedModel) -> None:
+    subject = ExaminedModel(fine_tuned.model.encoder, None, fine_tuned)  # type: ignore[arg-type]
+    classifier = fine_tuned.model.encoder.classifier
     with torch.no_grad():
         classifier.bias.copy_(torch.tensor([99.0, 0.0]))  # type: ignore[union-attr]
     found = by_name(examine(subject, pictures(40, first=40)))
     assert found["constant predictions"].status == "error"
     assert "40 of 40 predictions are 'a'; the most frequent label has 20" in found["constant predictions"].evidence
-    solved.model.train()
+    fine_tuned.model.train()
     assert by_name(examine(subject, pictures(40, first=40)))["dropout left on"].status != "ok"
 
 
-def test_the_verb(solved: FineTunedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb(fine_tuned: FineTunedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image = pytest.importorskip("PIL.Image")
-    save_fine_tuned(solved, tmp_path / "model")
+    save_fine_tuned(fine_tuned, tmp_path / "model")
     for place, picture in enumerate(pictures(40).examples):
         folder = tmp_path / "data" / str(picture.label)
         folder.mkdir(parents=True, exist_ok=True)

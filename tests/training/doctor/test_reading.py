@@ -41,9 +41,9 @@ def test_capitals_of_vocabulary_and_tokenizer(capitals: bool, lowercase: bool, s
     found = casing(wordpiece(tmp_path / "t", words, lowercase=lowercase), [" ".join(NAMES)])
     assert found.status == status
     if capitals and lowercase:
-        assert f"12 of {5 + 12 + 52} tokens of its vocabulary are capitalised words, such as 'London'" in found.evidence
+        assert f"12 of {5 + 12 + 52} tokens of its vocabulary are capitalized words, such as 'London'" in found.evidence
     elif not capitals:
-        assert found.evidence.startswith(f"{0 if lowercase else 12} of 12 capitalised words")
+        assert found.evidence.startswith(f"{0 if lowercase else 12} of 12 capitalized words")
 
 
 def test_a_vocabulary_with_capitals_is_wrong_for_any_text(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_half_of_the_words_may_be_new(tmp_path: Path) -> None:
     tokenizer = wordpiece(tmp_path / "t", [*NAMES, "film", "day"], lowercase=False)
     assert casing(tokenizer, ["London Film Paris Day " * 5]).status == "ok"
     assert casing(tokenizer, ["London Film Paris Day Film " * 5]).status == "error"
-    assert casing(tokenizer, ["Film Day Film"]).evidence == "the texts have hardly any capitalised word"
+    assert casing(tokenizer, ["Film Day Film"]).evidence == "the texts have hardly any capitalized words"
 
 
 def test_a_byte_level_vocabulary_spells_everything(tmp_path: Path) -> None:
@@ -125,9 +125,9 @@ def test_an_answer_longer_than_a_window_is_lost(tokenizer: Tokenizer) -> None:
     short = QuestionExample("1", "what?", context, (Answer("film was", context.rindex("film was")),))
     long = QuestionExample("2", "what?", context, (Answer(context.strip(), 0),))
     task = QuestionAnswering.from_examples([short])
-    assert truncation(task, [short] * 20, rows(tokenizer, 24)).evidence.startswith("0 of 20 answers lie whole in no")
+    assert truncation(task, [short] * 20, rows(tokenizer, 24)).evidence.startswith("0 of 20 answers do not fit")
     found = truncation(task, [*[short] * 19, long], rows(tokenizer, 24))
-    assert (found.status, found.evidence) == ("warning", "1 of 20 answers lie whole in no window of 24 tokens")
+    assert (found.status, found.evidence) == ("warning", "1 of 20 answers do not fit in any window of 24 tokens")
     assert truncation(task, [short, long], rows(tokenizer, 24)).status == "error"
     assert truncation(task, [short, long], rows(tokenizer, 128)).status == "ok"
     assert truncation(task, [replace(short, answers=(), answerable=False)], rows(tokenizer, 24)).status == "skipped"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -117,7 +118,7 @@ def test_unknown_names_are_refused_with_the_nearest_and_where_they_stand(tmp_pat
         ("optimizer.adam_betas=[]", "optimizer.adam_betas is []; expected more numbers"),
         (
             "objective.replacement_probabilities=[0.8, 0.1, 0.2]",
-            "objective.replacement_probabilities: expected three shares whose sum is 1",
+            "objective.replacement_probabilities: expected three probabilities whose sum is 1",
         ),
         ("objective.sentence_pairs=nxt", "objective.sentence_pairs is 'nxt'; expected 'next', 'order' or 'none'"),
         ("run.gradient_checkpointing=1", "run.gradient_checkpointing is 1; expected true or false"),
@@ -199,17 +200,17 @@ def test_settings_of_another_family_are_refused(tmp_path: Path) -> None:
         (
             "bert",
             "objective.mean_noise_span_length=4.0",
-            "objective.mean_noise_span_length does nothing for a BERT; remove it",
+            "objective.mean_noise_span_length has no effect for a BERT; remove it",
         ),
-        ("t5", "objective.sentence_pairs=next", "objective.sentence_pairs does nothing for a T5; remove it"),
-        ("t5", "model.attention_dropout=0.1", "model.attention_dropout does nothing for a T5; remove it"),
-        ("elmo", "model.num_attention_heads=2", "model.num_attention_heads does nothing for an ELMo; remove it"),
+        ("t5", "objective.sentence_pairs=next", "objective.sentence_pairs has no effect for a T5; remove it"),
+        ("t5", "model.attention_dropout=0.1", "model.attention_dropout has no effect for a T5; remove it"),
+        ("elmo", "model.num_attention_heads=2", "model.num_attention_heads has no effect for an ELMo; remove it"),
         (
             "elmo",
             "objective.mean_noise_span_length=3.0",
-            "objective.mean_noise_span_length is for BERT; an ELMo tells the next word and the one before",
+            "objective.mean_noise_span_length is for BERT; an ELMo predicts the next and the previous token",
         ),
-        ("elmo", "run.gradient_checkpointing=true", "run.gradient_checkpointing does nothing for an ELMo; remove it"),
+        ("elmo", "run.gradient_checkpointing=true", "run.gradient_checkpointing has no effect for an ELMo; remove it"),
         (
             "elmo",
             "model.intermediate_size=100",
@@ -256,7 +257,7 @@ def test_any_value_survives_writing(path: str, rate: float, seed: int) -> None:
 
 def test_what_is_written_explains_itself() -> None:
     lines = PretrainingConfig().toml().splitlines()
-    assert 'name = "adamw"  # adamw, or muon for the matrices inside layers' in lines
+    assert any(re.match(r'name = "adamw"  # adamw, or muon for .* matrices', line) for line in lines)
     assert all(line.startswith("[") or "  # " in line for line in lines if line)
     assert not any(line.endswith("# None") for line in lines)
 

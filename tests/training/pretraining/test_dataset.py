@@ -115,7 +115,7 @@ def test_a_vocabulary_of_ones_own(source: Path, corpus: Path, tmp_path: Path) ->
     [
         ("bert", "gpt", "cls, sep, mask, pad"),
         ("gpt", "bert", "eos"),
-        ("t5", "gpt", r"pad, a dropped stretch \(<extra_id_0>\)"),
+        ("t5", "gpt", r"pad, dropped spans \(<extra_id_0>\)"),
         ("elmo", "gpt", "cls, sep"),
     ],
 )
@@ -124,7 +124,7 @@ def test_a_tokenizer_without_the_special_tokens_is_refused(
 ) -> None:
     made([source], tmp_path / "other", family=other)
     path = tmp_path / "other" / "vocabulary"
-    named = {"bert": "a BERT", "gpt": "a GPT", "t5": "a T5", "elmo": "an ELMo"}[family]
+    named = {"bert": "a BERT", "gpt": "a GPT-2", "t5": "a T5", "elmo": "an ELMo"}[family]
     message = f"this tokenizer has no token for {missing}, which {named} needs"
     with pytest.raises(InputError, match=message):
         made([source], tmp_path / "mine", family=family, vocabulary_path=path)

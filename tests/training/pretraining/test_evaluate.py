@@ -157,7 +157,7 @@ def test_a_text_shorter_than_a_row_is_refused(bert: Bert) -> None:
 def test_a_text_of_special_tokens_is_refused(bert: Bert) -> None:
     text = made([[30]])
     text.pieces[0][:] = 5
-    with pytest.raises(InputError, match="no token that could be hidden"):
+    with pytest.raises(InputError, match="no token that could be masked"):
         masked_lm_score(bert, MASKING, text, TOKENIZER, length=12)
 
 

@@ -54,5 +54,5 @@ def test_other_vocabularies_have_none() -> None:
 
 
 def test_a_size_that_cannot_be_is_refused() -> None:
-    with pytest.raises(InputError, match=r"at least 257 entries.*In vocabulary.vocab_size, 300, there are 101 more"):
+    with pytest.raises(InputError, match=r"at least 257 entries.*In vocabulary.vocab_size, 300, 101 entries"):
         train_with_sentinels(LINES, size=300, lowercase=False, minimum=2, max_length=None)

@@ -11,7 +11,6 @@ from regard.render.bundle import page
 __all__ = ["search_page", "search_payload"]
 
 TITLES = {"beam": "A beam search, step by step", "sample": "Sampling, token by token"}
-TRANSLATE_OPTIONS = {"num_beams": "beam", "num_return_sequences": "nbest"}  # of `regard translate`
 
 
 def search_page(document: TraceDocument) -> str:
@@ -30,7 +29,7 @@ def _writing(about: Mapping[str, object]) -> tuple[str, str]:
     settings = {name: value for name, value in _settings(about).items() if value not in (None, False, [], ())}
     if about.get("max_new_tokens") is not None:
         settings["max_new_tokens"] = about["max_new_tokens"]
-    options = ["--model", model, *_options(settings, {}), "--trace", "page.html"]
+    options = ["--model", model, *_options(settings), "--trace", "page.html"]
     dashed = prompt.startswith("-")  # it would be read as an option
     command = ["regard", "generate", *([*options, "--", prompt] if dashed else [prompt, *options])]
     given = "".join(f", {name}={value!r}" for name, value in settings.items())
@@ -41,19 +40,12 @@ def _writing(about: Mapping[str, object]) -> tuple[str, str]:
 def _translating(about: Mapping[str, object]) -> tuple[str, str]:
     model, texts, settings = about.get("model"), about["texts"], _settings(about)
     assert isinstance(texts, list)
-    given = ", ".join(f"{name}={value!r}" for name, value in settings.items())
-    python = [
-        "from regard.inference.generation import Beam, Trace",
-        "from regard.inference.translation import load_translator",
-        "",
-        f"translator, trace = load_translator({model!r}), Trace()",
-        f"translator.translate({texts!r}, beam=Beam({given}), trace=trace)",
-        "print(trace.document({}))",
-    ]
-    options = [*_options(settings, TRANSLATE_OPTIONS), "--trace", "page.html"]
+    given = "".join(f", {name}={value!r}" for name, value in settings.items())
+    python = f"import regard\n\nregard.translate({model!r}, {texts!r}{given}, trace='page.html')"
+    options = [*_options(settings), "--trace", "page.html"]
     lines = "".join(f"{text}\n" for text in texts)
     command = _line(["regard", "translate", str(model), "-", *options])
-    return f"printf %s {_quoted(lines)} | {command}", "\n".join(python)
+    return f"printf %s {_quoted(lines)} | {command}", python
 
 
 def _settings(about: Mapping[str, object]) -> dict[str, object]:
@@ -61,9 +53,9 @@ def _settings(about: Mapping[str, object]) -> dict[str, object]:
     return dict(settings) if isinstance(settings, Mapping) else {}
 
 
-def _options(settings: Mapping[str, object], names: Mapping[str, str]) -> Iterator[str]:
+def _options(settings: Mapping[str, object]) -> Iterator[str]:
     for name, value in settings.items():
-        option = f"--{names.get(name, name).replace('_', '-')}"
+        option = f"--{name.replace('_', '-')}"
         if value is True:
             yield option
         elif value is not None and value is not False:
@@ -75,5 +67,5 @@ def _line(words: list[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """For a shell; what no text can hold is shown as it would be escaped."""
+    """Quoted for a shell; characters that UTF-8 cannot encode are escaped."""
     return shlex.quote(text.encode("utf-8", "backslashreplace").decode())

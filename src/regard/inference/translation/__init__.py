@@ -1,4 +1,4 @@
-"""Translation with a trained encoder-decoder: subwords, search, alignments, BLEU and folders."""
+"""Translation with an encoder-decoder model: subwords, search, alignments, BLEU and model folders."""
 
 from regard.inference.translation.folder import load_translator
 from regard.inference.translation.translator import Translation, Translator

@@ -25,7 +25,7 @@ __all__ = ["Alignment", "AlignmentHeads", "align", "check_has_attention", "defau
 
 @dataclass(frozen=True)
 class AlignmentHeads:
-    """The attention behind an alignment: a decoder layer, from 0, and the heads that are averaged."""
+    """The attention that defines alignments: a decoder layer, from 0, and the heads whose attention is averaged."""
 
     layer: int
     heads: tuple[int, ...]
@@ -34,7 +34,7 @@ class AlignmentHeads:
         return {"layer": self.layer, "heads": list(self.heads)}
 
     def __str__(self) -> str:
-        several = f"the mean of heads {', '.join(map(str, self.heads))}" if len(self.heads) > 1 else "the one head"
+        several = f"the mean of heads {', '.join(map(str, self.heads))}" if len(self.heads) > 1 else "the only head"
         return f"{several} of decoder layer {self.layer}, counted from 0"
 
 
@@ -42,7 +42,7 @@ class AlignmentHeads:
 class Alignment:
     """`weights[j][i]` is the attention of target word j to source word i; the weights of a word sum to 1.
 
-    `outside[j]` is the attention to the end token of the source, before normalisation.
+    `outside[j]` is the attention to the end token of the source, before normalization.
     """
 
     source: list[str]
@@ -68,34 +68,39 @@ def default_alignment_heads(model: TranslationModel) -> AlignmentHeads:
 
 
 def check_has_attention(model: TranslationModel) -> None:
-    """InputError for a model without attention."""
+    """Raise InputError for a model without attention."""
     if can(model, "recurrent") and model.decoder.cross is None:
-        raise InputError("this model has no attention (model.score is none), so it has no alignment; train one with it")
+        raise InputError(
+            "this model has no attention (model.score is none), so it has no alignment; train one with attention"
+        )
 
 
 def align(
     model: TranslationModel, subwords: Subwords, text: str, ids: Sequence[int], *, alignment_heads: AlignmentHeads
 ) -> Alignment:
-    """The alignment of a text with the translation in `ids`, without an end token."""
+    """Align a text with a translation, given by its `ids` without an end token."""
     check_has_attention(model)
     source = subwords.encode_sources([text])[0]
     pieces = [*source[:-1]], [*ids]
     words = subwords.source.decode(pieces[0]).split(), subwords.target.decode(pieces[1]).split()
     if not words[0] or not words[1]:
         return Alignment(words[0], words[1], [], [])
-    seen = _map(model, source, [*ids, subwords.end], alignment_heads)[: len(ids)]
-    rows = torch.zeros(len(words[1]), seen.shape[1], dtype=seen.dtype)
-    places = torch.tensor(word_indices(subwords.target, pieces[1]))
-    rows.index_add_(0, places, seen)
-    rows = rows / torch.bincount(places, minlength=len(rows))[:, None].clamp(min=1)
-    shares = torch.zeros(len(rows), len(words[0]), dtype=seen.dtype)
-    shares.index_add_(1, torch.tensor(word_indices(subwords.source, pieces[0])), rows[:, :-1])
+    attention = _cross_attention(model, source, [*ids, subwords.end], alignment_heads)[: len(ids)]
+    # The pieces of a target word are averaged, the pieces of a source word are summed.
+    rows = torch.zeros(len(words[1]), attention.shape[1], dtype=attention.dtype)
+    target_words = torch.tensor(word_indices(subwords.target, pieces[1]))
+    rows.index_add_(0, target_words, attention)
+    rows = rows / torch.bincount(target_words, minlength=len(rows))[:, None].clamp(min=1)
+    weights = torch.zeros(len(rows), len(words[0]), dtype=attention.dtype)
+    weights.index_add_(1, torch.tensor(word_indices(subwords.source, pieces[0])), rows[:, :-1])
     outside = rows[:, -1]
-    shares = shares / shares.sum(1, keepdim=True).clamp(min=1e-12)
-    return Alignment(*words, shares.tolist(), outside.tolist())
+    weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-12)
+    return Alignment(*words, weights.tolist(), outside.tolist())
 
 
-def _map(model: TranslationModel, source: Sequence[int], target: Sequence[int], looking: AlignmentHeads) -> Tensor:
+def _cross_attention(
+    model: TranslationModel, source: Sequence[int], target: Sequence[int], heads: AlignmentHeads
+) -> Tensor:
     """The attention of each target token to each source token, (T, S), on the CPU."""
     device = next(model.parameters()).device
     with evaluation_mode(model), record(model) as tape:
@@ -103,9 +108,9 @@ def _map(model: TranslationModel, source: Sequence[int], target: Sequence[int], 
             model, torch.tensor([source], device=device), Padded(), torch.tensor([target], device=device)
         )
     layers = tape.attention("cross", "decoder")
-    if not 0 <= looking.layer < len(layers) or not set(looking.heads) <= set(range(layers[0].shape[1])):
+    if not 0 <= heads.layer < len(layers) or not set(heads.heads) <= set(range(layers[0].shape[1])):
         raise InputError(
-            f"alignments of layer {looking.layer}, heads {list(looking.heads)} were requested, and the decoder has "
+            f"alignments of layer {heads.layer}, heads {list(heads.heads)} were requested, and the decoder has "
             f"layers 0 to {len(layers) - 1} of {layers[0].shape[1]} heads"
         )
-    return layers[looking.layer][0, list(looking.heads)].mean(0).double().cpu()
+    return layers[heads.layer][0, list(heads.heads)].mean(0).double().cpu()

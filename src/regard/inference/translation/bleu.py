@@ -1,4 +1,4 @@
-"""BLEU of detokenized text by sacrebleu, with the signature that makes it comparable."""
+"""BLEU of detokenized text with sacrebleu, including its signature."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:
 
     if len(hypotheses) != len(references):
         raise InputError(f"{len(hypotheses):,} translations and {len(references):,} references; expected one for each")
-    cased, small = BLEU(), BLEU(lowercase=True)
-    score, lower = (metric.corpus_score(list(hypotheses), [list(references)]).score for metric in (cased, small))
-    return Bleu(score, lower, str(cased.get_signature()), str(small.get_signature()))
+    metrics = BLEU(), BLEU(lowercase=True)
+    scores = (metric.corpus_score(list(hypotheses), [list(references)]).score for metric in metrics)
+    return Bleu(*scores, *(str(metric.get_signature()) for metric in metrics))

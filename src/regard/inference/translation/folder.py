@@ -1,4 +1,4 @@
-"""Load and save translators: config.json, the weights, the tokenizers, and translate.json with the alignment heads."""
+"""Loads and saves translators: config.json, weights, tokenizers, and translate.json with the alignment heads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRANSLATE = "translate.json"
 
 
 def save_translator(translator: Translator, folder: Path, *, files: Mapping[str, bytes] | None = None) -> None:
-    """Write a folder, all or nothing; `files` are added to it."""
+    """Write a folder atomically, with additional `files`."""
     document = {
         "task": "translate",
         "joint": translator.subwords.joint,
@@ -38,25 +38,25 @@ def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.devic
     folder = loading.find_folder(name_or_path)
     if not (folder / TRANSLATE).is_file():
         raise InputError(f"{folder}: no {TRANSLATE}; expected a folder that `regard train translate` wrote")
-    looking = _looking(folder / TRANSLATE)
+    alignment_heads = _read_alignment_heads(folder / TRANSLATE)
     model, subwords = as_translation_model(read_model(folder)), Subwords.open(folder)
     for side, rows, size in zip(
         ("source", "target"), vocab_sizes(model), (subwords.source.size, subwords.target.size), strict=True
     ):
         if rows != size:
             raise InputError(
-                f"{folder}: the model has {rows:,} {side} words and the tokenizer {size:,}; copy the folder again"
+                f"{folder}: the model has {rows:,} {side} tokens and the tokenizer {size:,}; copy the folder again"
             )
-    return Translator(model.to(device).eval(), subwords, looking)
+    return Translator(model.to(device).eval(), subwords, alignment_heads)
 
 
-def _looking(path: Path) -> AlignmentHeads:
-    found = read_json(path).get("alignment")
-    if isinstance(found, dict):
-        layer, heads = found.get("layer"), found.get("heads")
+def _read_alignment_heads(path: Path) -> AlignmentHeads:
+    alignment = read_json(path).get("alignment")
+    if isinstance(alignment, dict):
+        layer, heads = alignment.get("layer"), alignment.get("heads")
         if type(layer) is int and isinstance(heads, list) and heads and all(type(head) is int for head in heads):
             return AlignmentHeads(layer, tuple(heads))
     raise InputError(
-        f'{path}: alignment is {str(found)[:60]}; expected {{"layer": 1, "heads": [0, 1]}}: copy the folder again, '
+        f'{path}: alignment is {str(alignment)[:60]}; expected {{"layer": 1, "heads": [0, 1]}}: copy the folder again, '
         "or train again"
     )

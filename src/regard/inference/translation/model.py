@@ -16,12 +16,12 @@ TranslationModel = Transformer | Seq2Seq
 
 
 def as_translation_model(model: nn.Module) -> TranslationModel:
-    """The model, if it can translate; InputError otherwise."""
+    """The model, if it can translate; raises InputError otherwise."""
     if isinstance(model, Transformer) or (isinstance(model, Seq2Seq) and model.source_embedding is not None):
         return model
     raise InputError(
-        f"{describe_model(model)} does not translate; expected a Transformer or a recurrent model of tokens, as "
-        "`regard train translate` makes them"
+        f"{describe_model(model)} does not translate; expected a Transformer or a recurrent model with "
+        "tokens, trained with `regard train translate`"
     )
 
 
@@ -38,6 +38,6 @@ def teacher_forced_logits(model: TranslationModel, source: Tensor, layout: Padde
         scores: Tensor = model(source, target, layout)
         return scores
     begin = target.new_full((len(target), 1), model.begin)
-    # Padding is on the right and the decoder never looks ahead, so it needs no mask.
+    # Padding is on the right and the decoder is causal, so it needs no mask.
     hidden = model(source, torch.cat([begin, target[:, :-1]], dim=1), layout, Padded())
     return model.logits(hidden)

@@ -1,8 +1,7 @@
-"""Subwords of both languages: byte-level BPE trained on the pairs, one for both or one for each.
+"""Subword tokenizers of source and target: byte-level BPE trained on the pairs, one joint or two separate ones.
 
-Knows ids and words of a text. Knows no tensor and no model. A text is encoded with a space before it, so that a word is
-the same pieces at the start of a sentence as inside; byte-level pieces give every text back, so that what is decoded
-needs no detokeniser.
+Texts are encoded with a leading space, so that a word has the same pieces at the start of a sentence as inside it.
+Byte-level BPE is lossless, so decoded text needs no detokenizer.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ SIDES = ("source", "target")
 
 @dataclass(frozen=True, eq=False)
 class Subwords:
-    """The tokenizers of source and target; where they are joint, the same one."""
+    """The tokenizers of source and target; the same one if they are joint."""
 
     source: Tokenizer
     target: Tokenizer
@@ -45,7 +44,7 @@ class Subwords:
 
     @property
     def padding(self) -> int:
-        """Of a target."""
+        """The padding id of targets."""
         return _role(self.target, "pad")
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
@@ -57,11 +56,11 @@ class Subwords:
         return _ids(self.target, texts)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """What the ids of a translation say."""
+        """The text of a translation's ids."""
         return self.target.decode(ids).strip()
 
     def files(self) -> dict[str, bytes]:
-        """The files of a folder from which `open` reads the same."""
+        """The files of a folder that `open` can read, by name."""
         if self.joint:
             return self.target.files()
         return {
@@ -72,41 +71,41 @@ class Subwords:
 
     @classmethod
     def open(cls, folder: Path) -> Subwords:
-        """What `files` wrote."""
+        """Read the files of a folder."""
         if Tokenizer.exists(folder):
             joint = Tokenizer.open(folder)
-            found = cls(joint, joint)
+            subwords = cls(joint, joint)
         else:
-            found = cls(*(Tokenizer.open(folder / side) for side in SIDES))
-        for tokenizer in (found.source, found.target):
+            subwords = cls(*(Tokenizer.open(folder / side) for side in SIDES))
+        for tokenizer in (subwords.source, subwords.target):
             for role in ("bos", "eos", "pad"):
                 _role(tokenizer, role)
-        return found
+        return subwords
 
 
 def train_subwords(pairs: Sequence[TranslationPair], *, size: int, joint: bool) -> Subwords:
-    """Byte-level BPE of `size` entries, or of as many for each side."""
+    """Train byte-level BPE with `size` entries, for both sides together or for each."""
     if joint:
-        both = _trained([text for pair in pairs for text in pair], size)
+        both = _train_bpe([text for pair in pairs for text in pair], size)
         return Subwords(both, both)
-    return Subwords(_trained([pair.source for pair in pairs], size), _trained([pair.target for pair in pairs], size))
+    return Subwords(
+        _train_bpe([pair.source for pair in pairs], size), _train_bpe([pair.target for pair in pairs], size)
+    )
 
 
 def word_indices(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
-    """For each piece the number of its word, from 0, where spaces part words."""
+    """For each piece the index of its word, from 0; words are separated by spaces."""
     return [max(len(tokenizer.decode(ids[: end + 1]).split()) - 1, 0) for end in range(len(ids))]
 
 
-def _trained(texts: Sequence[str], size: int) -> Tokenizer:
+def _train_bpe(texts: Sequence[str], size: int) -> Tokenizer:
     if size < 260:
-        raise InputError(
-            f"vocabulary.vocab_size is {size}; expected at least 260: all bytes, and what marks begin and end"
-        )
+        raise InputError(f"vocabulary.vocab_size is {size}; expected at least 260: all bytes and the special tokens")
     try:
         plain = train_tokenizer((f" {text}" for text in texts), kind="bpe", size=size - 2)
     except InputError as error:
-        raise InputError(f"{error}. The size is vocabulary.vocab_size, in which 2 more are counted") from None
-    # The two are put behind all others, so that what the library trained stays as it is.
+        raise InputError(f"{error}. The size is vocabulary.vocab_size minus 2 special tokens") from None
+    # The special tokens come last, so that the trained ids do not change.
     pipeline = tokenizers.Tokenizer.from_str(plain.files()["tokenizer.json"].decode())
     pipeline.add_special_tokens([BEGIN, PAD])
     assert plain.eos is not None
@@ -116,7 +115,7 @@ def _trained(texts: Sequence[str], size: int) -> Tokenizer:
 def _ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     end = _role(tokenizer, "eos")
     ids, _ = tokenizer.ids_batch([f" {text.strip()}" for text in texts], special=False)
-    return [[*one, end] for one in ids]
+    return [[*row, end] for row in ids]
 
 
 def _role(tokenizer: Tokenizer, role: str) -> int:

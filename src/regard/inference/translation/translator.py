@@ -1,4 +1,4 @@
-"""Translation: texts are encoded, searched in batches of similar length, decoded, and returned in order."""
+"""The translator: encodes texts, searches in batches of similar length, decodes, and returns translations in order."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["TranslatedText", "Translation", "TranslationResult", "Translator"]
 
-BUDGET = 8192  # tokens of a batch, beams counted
+BUDGET = 8192  # tokens per batch, times the number of beams
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A translation; those of one text are ranked by `score`, and `log_probability` is the plain sum.
+    """A translation. Translations of a text are ranked by `score`; `log_probability` is the sum over the tokens.
 
-    Not `finished`: it was truncated at twice the length of its source.
+    If it is not `finished`, it was truncated at about twice the length of its source.
     """
 
     text: str
@@ -49,11 +49,11 @@ class TranslatedText:
 
     def lines(self, number: int, *, several: bool) -> str:
         """One line per translation; with `several`, after the number of the text and the score."""
-        # A line feed inside a translation would end its line.
+        # A line break inside a translation would end its line.
         texts = [
-            " ".join(one.text.split("\n")).encode("utf-8", "backslashreplace").decode() for one in self.translations
+            " ".join(item.text.split("\n")).encode("utf-8", "backslashreplace").decode() for item in self.translations
         ]
-        scores = [f"{number}\t{one.score:.4f}\t" if several else "" for one in self.translations]
+        scores = [f"{number}\t{item.score:.4f}\t" if several else "" for item in self.translations]
         return "".join(f"{score}{text}\n" for score, text in zip(scores, texts, strict=True))
 
 
@@ -67,18 +67,18 @@ class TranslationResult(Result):
     def to_dict(self) -> dict[str, Any]:
         document = self.model_dump(mode="json", exclude_none=True)
         for text in document["texts"]:
-            for one in text["translations"]:
-                del one["ids"]
+            for translation in text["translations"]:
+                del translation["ids"]
         return document
 
     def to_text(self) -> str:
-        several = any(len(one.translations) > 1 for one in self.texts)
-        return "".join(one.lines(number, several=several) for number, one in enumerate(self.texts)).rstrip("\n")
+        several = any(len(text.translations) > 1 for text in self.texts)
+        return "".join(text.lines(number, several=several) for number, text in enumerate(self.texts)).rstrip("\n")
 
 
 @dataclass(frozen=True, eq=False)
 class Translator:
-    """A translation model, its subwords, and the heads that alignments are made of."""
+    """A translation model, its subwords, and the attention heads that define alignments."""
 
     model: TranslationModel
     subwords: Subwords
@@ -96,28 +96,29 @@ class Translator:
         trace: Trace | None = None,
         on_progress: Callable[[int], None] = lambda count: None,
     ) -> list[list[Translation]]:
-        """The best translations of each text, best first; without a beam the greedy one. "" for a text of nothing.
+        """The translations of each text, best first; without a beam, the greedy one. A blank text gives "".
 
-        `on_progress` is called with the number of newly finished texts. A trace records non-empty texts, all in one
-        batch, and numbers its rows as `texts` are.
+        `on_progress` is called with the number of newly finished texts. A trace records non-blank texts, all in one
+        batch, and numbers its rows by their index in `texts`.
         """
-        found: list[list[Translation]] = [[Translation("", (), 0.0, 0.0, True)] for _ in texts]
-        full = [place for place, text in enumerate(texts) if text.strip()]
-        on_progress(len(texts) - len(full))
-        sources = self.subwords.encode_sources([texts[place] for place in full])
-        rooms = group_by_token_budget([len(ids) for ids in sources], BUDGET // (beam.num_beams if beam else 1))
+        translations: list[list[Translation]] = [[Translation("", (), 0.0, 0.0, True)] for _ in texts]
+        indices = [index for index, text in enumerate(texts) if text.strip()]
+        on_progress(len(texts) - len(indices))
+        sources = self.subwords.encode_sources([texts[index] for index in indices])
+        groups = group_by_token_budget([len(ids) for ids in sources], BUDGET // (beam.num_beams if beam else 1))
         if trace is not None:
-            trace.set_row_numbers(full)
-            beam, rooms = beam or Beam(num_beams=1), [list(range(len(full)))] if full else []
+            trace.set_row_numbers(indices)
+            beam, groups = beam or Beam(num_beams=1), [list(range(len(indices)))] if indices else []
         with reuse_packed_weights():
-            for group in rooms:
-                for place, several in zip(group, self._search([sources[i] for i in group], beam, trace), strict=True):
-                    found[full[place]] = [self._translation(one) for one in several]
+            for group in groups:
+                results = self._search([sources[row] for row in group], beam, trace)
+                for row, hypotheses in zip(group, results, strict=True):
+                    translations[indices[row]] = [self._translation(hypothesis) for hypothesis in hypotheses]
                 on_progress(len(group))
-        return found
+        return translations
 
     def align(self, text: str, ids: Sequence[int]) -> Alignment:
-        """The alignment of a text with a translation, given by its ids: the model's own or any other."""
+        """Align a text with a translation, given by its ids; it need not be the model's own."""
         return align(self.model, self.subwords, text, ids, alignment_heads=self.alignment_heads)
 
     def encode_translation(self, translation: str) -> list[int]:
@@ -127,12 +128,15 @@ class Translator:
     def _search(self, sources: list[list[int]], beam: Beam | None, trace: Trace | None) -> list[list[Hypothesis]]:
         batch = collate(sources, packed=False).to(self.device)
         assert isinstance(batch.layout, Padded)
-        most = 2 * max(map(len, sources)) + 10
-        speaker, end = as_decoder(self.model), self.subwords.end
+        max_new_tokens = 2 * max(map(len, sources)) + 10
+        decoder, end = as_decoder(self.model), self.subwords.end
         if beam is None:
-            return [[one] for one in greedy_search(speaker, batch.ids, batch.layout, end=end, max_new_tokens=most)]
-        return beam_search(speaker, batch.ids, batch.layout, beam=beam, end=end, max_new_tokens=most, trace=trace)
+            hypotheses = greedy_search(decoder, batch.ids, batch.layout, end=end, max_new_tokens=max_new_tokens)
+            return [[hypothesis] for hypothesis in hypotheses]
+        return beam_search(
+            decoder, batch.ids, batch.layout, beam=beam, end=end, max_new_tokens=max_new_tokens, trace=trace
+        )
 
-    def _translation(self, found: Hypothesis) -> Translation:
-        text = self.subwords.decode(found.ids)
-        return Translation(text, found.ids, found.log_probability, found.score, found.finished)
+    def _translation(self, hypothesis: Hypothesis) -> Translation:
+        text = self.subwords.decode(hypothesis.ids)
+        return Translation(text, hypothesis.ids, hypothesis.log_probability, hypothesis.score, hypothesis.finished)

@@ -1,4 +1,4 @@
-"""Checks of examples alone: texts in two files, classes that are rare, equal texts with unequal labels."""
+"""Checks of the examples alone: leakage, class imbalance, label noise and wrong columns."""
 
 from __future__ import annotations
 
@@ -25,33 +25,32 @@ from regard.training.doctor.findings import DoctorFinding, skipped
 __all__ = ["class_imbalance", "classes", "label_noise", "leakage", "shape_of", "shortened", "spaced", "wrong_columns"]
 
 
-LEAK, LEAK_ERROR = 0.01, 0.1  # of the texts judged on: up to a point of score; and more than any comparison bears
-RARE = 0.1  # of the share that a class would have if all were equally many: 5% of two classes
-NOISE = 0.01  # of the examples: with fewer, equal texts with unequal labels are how people label
-APART = 0.5  # deviations of all labels by which the numbers of equal texts must differ to be called unequal
+LEAK, LEAK_ERROR = 0.01, 0.1  # share of the evaluation texts: 1% can change a score by a point, 10% make it useless
+RARE = 0.1  # relative to the share of a class if all were equally frequent: 5% of two classes
+NOISE = 0.01  # share of the examples: a few equal texts with different labels are normal in annotated data
+APART = 0.5  # numbers of equal texts are different if they are this many standard deviations apart
 
 
 def leakage(train: ExampleSet[Any], data: ExampleSet[Any]) -> DoctorFinding:
-    """How many of the texts to judge on were learned from, whatever their capitals and blanks."""
+    """How many evaluation texts are in the training data, ignoring case and whitespace."""
     check = "train/dev leakage"
     known = {leakage_key(example) for example in train.examples}
-    both = [place for place, example in enumerate(data.examples) if leakage_key(example) in known]
-    share = len(both) / len(data.examples)
+    shared = [index for index, example in enumerate(data.examples) if leakage_key(example) in known]
+    share = len(shared) / len(data.examples)
     first = data.examples[0]
     what = (
-        "contexts" if isinstance(first, QuestionExample) else "pictures" if isinstance(first, ImageExample) else "texts"
+        "contexts" if isinstance(first, QuestionExample) else "images" if isinstance(first, ImageExample) else "texts"
     )
-    evidence = f"{len(both):,} of {len(data.examples):,} {what} ({share:.1%}) are in {train.path} too"
+    evidence = f"{len(shared):,} of {len(data.examples):,} {what} ({share:.1%}) are in {train.path} too"
     if share < LEAK:
         return DoctorFinding(check, "ok", evidence)
-    example = data.examples[both[0]]
-    said = f"{evidence}, such as {shortened(_text(example))} on {data.location(both[0])}"
-    remedy = f"take them out of one of the files; --split keeps equal {what} on one side"
-    return DoctorFinding(check, "error" if share >= LEAK_ERROR else "warning", said, remedy)
+    evidence += f", such as {shortened(_text(data.examples[shared[0]]))} on {data.location(shared[0])}"
+    remedy = f"remove them from one of the files; --split keeps equal {what} in the same part"
+    return DoctorFinding(check, "error" if share >= LEAK_ERROR else "warning", evidence, remedy)
 
 
 def class_imbalance(read: ExampleSet[Any]) -> DoctorFinding:
-    """Whether a class is so rare that a model may leave it out and still score well."""
+    """Whether a class is so rare that a model can ignore it and still score well."""
     check = "class imbalance"
     examples = [example for example in read.examples if is_labeled(example)]
     counts = Counter(name for example in examples for name in classes(example))
@@ -60,11 +59,10 @@ def class_imbalance(read: ExampleSet[Any]) -> DoctorFinding:
     several = any(isinstance(example, TextExample) and isinstance(example.label, tuple) for example in examples)
     if len(counts) == 1 and not several:
         name, count = next(iter(counts.items()))
-        plain = not isinstance(
-            examples[0], TextExample | ImageExample
-        )  # one kind of entity, or an answer to every question, is a task
-        remedy = "" if plain else "add examples of another class"
-        return DoctorFinding(check, "ok" if plain else "warning", f"all {count:,} labels are {name!r}", remedy)
+        # A single type of entity, or an answer to every question, is normal.
+        normal = not isinstance(examples[0], TextExample | ImageExample)
+        remedy = "" if normal else "add examples of another class"
+        return DoctorFinding(check, "ok" if normal else "warning", f"all {count:,} labels are {name!r}", remedy)
     total = len(examples) if several else counts.total()
     rarest, count = min(counts.items(), key=lambda entry: entry[1])
     most, highest = max(counts.items(), key=lambda entry: entry[1])
@@ -74,36 +72,37 @@ def class_imbalance(read: ExampleSet[Any]) -> DoctorFinding:
     )
     if count / total >= RARE / (2 if several else len(counts)):
         return DoctorFinding(check, "ok", evidence)
-    remedy = "judge by F1 or MCC, not by accuracy; collect more of that class, or leave it out"
+    remedy = "evaluate with F1 or MCC instead of accuracy; collect more examples of that class, or leave it out"
     return DoctorFinding(check, "warning", evidence, remedy)
 
 
 def label_noise(read: ExampleSet[Any]) -> DoctorFinding:
-    """How many examples have a twin with another label: no model can be right about both."""
+    """How many examples have a duplicate with another label: no model can predict both correctly."""
     check = "label noise by duplicates"
-    places: dict[Hashable, list[int]] = {}
-    for place, example in enumerate(read.examples):
-        if is_labeled(example) and not isinstance(example, QuestionExample):  # of which several answers are right
-            places.setdefault(example_key(example), []).append(place)
-    if not places:
-        return skipped(check, "equal texts may have several right answers, or there are no labels")
+    indices: dict[Hashable, list[int]] = {}
+    for index, example in enumerate(read.examples):
+        # A question may have several correct answers.
+        if is_labeled(example) and not isinstance(example, QuestionExample):
+            indices.setdefault(example_key(example), []).append(index)
+    if not indices:
+        return skipped(check, "equal texts may have several correct answers, or there are no labels")
     labels = [_label(example) for example in read.examples]
     numbers = [label for label in labels if isinstance(label, float)]
     apart = APART * statistics.pstdev(numbers) if numbers else 0.0
-    unequal = [group for group in places.values() if _differ([labels[place] for place in group], apart)]
+    unequal = [group for group in indices.values() if _differ([labels[index] for index in group], apart)]
     count, total = sum(map(len, unequal)), len(read.examples)
-    evidence = f"{count:,} of {total:,} examples ({count / total:.1%}) have a twin with another label"
+    evidence = f"{count:,} of {total:,} examples ({count / total:.1%}) have a duplicate with another label"
     if count < NOISE * total:
         return DoctorFinding(check, "ok", evidence)
     first = unequal[0]
-    other = next(place for place in first if _differ([labels[first[0]], labels[place]], apart))
-    said = f"{evidence}, such as {shortened(_text(read.examples[first[0]]))} on {read.location(first[0])} and "
-    said += read.location(other)
-    return DoctorFinding(check, "warning", said, "look at them, then keep one label of each or leave them out")
+    other = next(index for index in first if _differ([labels[first[0]], labels[index]], apart))
+    evidence += f", such as {shortened(_text(read.examples[first[0]]))} on {read.location(first[0])} and "
+    evidence += read.location(other)
+    return DoctorFinding(check, "warning", evidence, "inspect them, then keep one label for each or remove them")
 
 
 def classes(example: Example) -> tuple[str, ...]:
-    """The classes that an example counts for."""
+    """The classes of an example, for counting."""
     if isinstance(example, TaggedExample):
         return tuple(tag[2:] for tag in example.tags or () if tag.startswith("B-"))
     if isinstance(example, QuestionExample):
@@ -119,22 +118,22 @@ def shortened(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
-def shape_of(picture: ImageExample) -> tuple[int, int]:
+def shape_of(image: ImageExample) -> tuple[int, int]:
     """Height and width, in pixels."""
-    return picture.pixels.shape[0], picture.pixels.shape[1]
+    return image.pixels.shape[0], image.pixels.shape[1]
 
 
 def spaced(examples: Sequence[Example], count: int) -> list[Example]:
-    """At most `count` examples from all over: files are often sorted by label or length."""
+    """At most `count` evenly spaced examples, because files are often sorted by label or length."""
     if len(examples) <= count:
         return list(examples)
-    return [examples[place * len(examples) // count] for place in range(count)]
+    return [examples[index * len(examples) // count] for index in range(count)]
 
 
 def _label(example: Example) -> Hashable:
     if isinstance(example, TaggedExample):
         return example.tags
-    if isinstance(example, ChoiceExample):  # the same endings may stand in another order
+    if isinstance(example, ChoiceExample):  # the endings may be in another order
         return None if example.label is None else normalize_text(example.endings[example.label])
     if isinstance(example, QuestionExample):
         return None
@@ -154,22 +153,22 @@ def _text(example: Example) -> str:
     return example.text if isinstance(example, TextExample | ChoiceExample | TaggedExample) else example.name
 
 
-FEW = 20  # examples: with fewer, any column can look like any other
-MANY = 0.5  # of the examples: more classes than that are names or texts, not classes
-SAME = 0.1  # of the examples: fewer different texts than that are labels
-HALF = 0.5  # of the texts, where half of them are numbers or the same as their second text
-SHORT = 3  # characters: half of the texts are no longer
+FEW = 20  # examples; with fewer, columns cannot be told apart
+MANY = 0.5  # share of the examples: a column with more different values holds ids or texts, not classes
+SAME = 0.1  # share of the examples: a column with fewer different values holds labels, not texts
+HALF = 0.5  # share of texts that are numbers, or equal to their second text
+SHORT = 3  # characters: the median length of suspicious texts
 REMEDY = "name the columns with --columns, the text first and the label last"
 
 
 def wrong_columns(reads: Sequence[ExampleSet[Any]], *, labels: Sequence[str] = ()) -> DoctorFinding:
-    """The first sign of a wrong column in some files; `labels` are what a tuned model knows, where it is tuned."""
+    """The first sign of a wrong column in the files; `labels` are those of a fine-tuned model."""
     check = "wrong columns"
     for read in reads:
         for status, sign in _signs(read.examples, labels):
             return DoctorFinding(check, status, f"{read.path}: {sign} ({read.description})", REMEDY)
     if not any(isinstance(example, TextExample | TaggedExample) for read in reads for example in read.examples):
-        return skipped(check, "files of this kind name what they hold")
+        return skipped(check, "the format of these files names the fields")
     return DoctorFinding(check, "ok", "; ".join(f"{read.path}: {read.description}" for read in reads))
 
 
@@ -188,18 +187,18 @@ def _unknown(examples: Sequence[Any], labels: Sequence[str]) -> Iterator[str]:
     if not labels:
         return
     known = {label[2:] if isinstance(examples[0], TaggedExample) else label for label in labels}
-    found = sorted({name for example in examples for name in classes(example)} - known)
-    if found:
-        shown = ", ".join(map(shortened, found[:3])) + (f" and {len(found) - 3:,} more" if len(found) > 3 else "")
+    unknown = sorted({name for example in examples for name in classes(example)} - known)
+    if unknown:
+        names = ", ".join(map(shortened, unknown[:3])) + (f" and {len(unknown) - 3:,} more" if len(unknown) > 3 else "")
         expected = ", ".join(map(repr, labels[:5])) + (" and more" if len(labels) > 5 else "")
-        yield f"the model was tuned for the labels {expected}, and the file has {shown}"
+        yield f"the model was fine-tuned for the labels {expected}, and the file has {names}"
 
 
 def _labels(texts: Sequence[TextExample]) -> Iterator[str]:
     different = {name for example in texts for name in classes(example)}
     if len(different) > MANY * len(texts):
-        named = shortened(min(different))
-        yield f"{len(different):,} different labels in {len(texts):,} examples look like ids or texts, such as {named}"
+        label = shortened(min(different))
+        yield f"{len(different):,} different labels in {len(texts):,} examples look like ids or texts, such as {label}"
     numbers = {example.label for example in texts if isinstance(example.label, float)}
     whole = all(number.is_integer() for number in numbers)
     if numbers and whole and len(numbers) == len(texts) and max(numbers) - min(numbers) < 2 * len(texts):
@@ -207,7 +206,10 @@ def _labels(texts: Sequence[TextExample]) -> Iterator[str]:
 
 
 def _texts(texts: Sequence[TextExample]) -> Iterator[str]:
-    for name, column in (("", [one.text for one in texts]), ("second ", [one.text_pair or "" for one in texts])):
+    for name, column in (
+        ("", [example.text for example in texts]),
+        ("second ", [example.text_pair or "" for example in texts]),
+    ):
         bare = [text for text in column if text.strip() and not any(map(str.isalpha, text))]
         if len(bare) > HALF * len(texts):
             yield f"{len(bare):,} of {len(texts):,} {name}texts have no letter, such as {shortened(bare[0])}"

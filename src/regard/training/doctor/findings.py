@@ -1,4 +1,4 @@
-"""The results of checks."""
+"""The findings of the checks, and their text and table."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ CHECKS = (
     "wrong columns",
 )
 
-SIZES = "wrong picture sizes"  # for images, instead of wrong columns
+SIZES = "wrong picture sizes"  # an additional check for images
 
 _ORDER: tuple[Status, ...] = ("error", "warning", "ok", "skipped")
 
 
 @dataclass(frozen=True)
 class DoctorFinding:
-    """The result of one check: `evidence` is what was measured, `remedy` what to do, empty if there is nothing to do.
+    """The result of one check: `evidence` is what was measured, `remedy` what to do about it, or empty.
 
-    An error makes results wrong, a warning may explain them, and a skipped check could not be measured.
+    An error makes results wrong, a warning may explain poor results, and a skipped check could not be measured.
     """
 
     check: str
@@ -44,7 +44,7 @@ class DoctorFinding:
 
 
 class DoctorResult(Result):
-    """A finding for each check."""
+    """One finding per check."""
 
     findings: list[DoctorFinding]
 

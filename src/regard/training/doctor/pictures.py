@@ -1,4 +1,4 @@
-"""The checks of pictures and of a model that looks at them."""
+"""Checks of images and of image classification models."""
 
 from __future__ import annotations
 
@@ -18,61 +18,67 @@ from regard.training.doctor.model import constant_predictions, dropout_between
 
 __all__ = ["look", "quick_look", "wrong_sizes"]
 
-SAMPLE = 200  # pictures to predict for
-STRETCHED = 1.1  # a side against the other: with less, nobody sees it
-MANY = 0.1  # of the pictures
-SMALL, MOST = 2.0, 0.5  # times that a side grows, of so many pictures: what is drawn larger has no more in it
+SAMPLE = 200  # images to predict
+STRETCHED = 1.1  # change of the aspect ratio; less is not visible
+MANY = 0.1  # share of the images
+SMALL, MOST = 2.0, 0.5  # enlargement of a side, and share of the images; enlarging adds no information
 
 
-def quick_look(train: ExampleSet[Any] | None, data: ExampleSet[Any], frame: ImageTransform) -> list[DoctorFinding]:
-    """The checks that need no model; `frame` is what the model looks at."""
-    learned = train or data
+def quick_look(train: ExampleSet[Any] | None, data: ExampleSet[Any], transform: ImageTransform) -> list[DoctorFinding]:
+    """The checks that need no model; `transform` resizes images to the model's input size."""
+    trained_on = train or data
     reads = [data] if train is None else [train, data]
     return [
         leakage(train, data) if train else skipped("train/dev leakage", "give the training data too, with --train"),
-        class_imbalance(learned),
-        label_noise(learned),
-        wrong_sizes(reads, frame),
+        class_imbalance(trained_on),
+        label_noise(trained_on),
+        wrong_sizes(reads, transform),
     ]
 
 
 def look(
-    solved: FineTunedModel, train: ExampleSet[Any] | None, data: ExampleSet[Any], *, device: torch.device
+    fine_tuned: FineTunedModel, train: ExampleSet[Any] | None, data: ExampleSet[Any], *, device: torch.device
 ) -> list[DoctorFinding]:
-    """A finding for each of the ten mistakes, most of which only texts can have, and one for the pictures' sizes."""
-    frame = solved.input_builder
-    assert isinstance(frame, ImageTransform)
-    found = {finding.check: finding for finding in quick_look(train, data, frame)}
-    some = spaced(data.examples, SAMPLE)
-    inputs = solved.model.collate(solved.task.preprocess(some[:1], frame)).to(device)
+    """One finding for each of the ten checks, of which many apply only to texts, and one for the image sizes."""
+    transform = fine_tuned.input_builder
+    assert isinstance(transform, ImageTransform)
+    findings = {finding.check: finding for finding in quick_look(train, data, transform)}
+    sample = spaced(data.examples, SAMPLE)
+    inputs = fine_tuned.model.collate(fine_tuned.task.preprocess(sample[:1], transform)).to(device)
     with torch.no_grad():
-        found["dropout left on"] = dropout_between(solved.model, solved.model(inputs), solved.model(inputs))
-    found["constant predictions"] = constant_predictions(some, list(predict_stream(solved, some, device=device)))
-    why = "pictures have no tokens, no words and no columns"
-    return [found.get(check) or skipped(check, why) for check in (*CHECKS, SIZES)]
+        findings["dropout left on"] = dropout_between(
+            fine_tuned.model, fine_tuned.model(inputs), fine_tuned.model(inputs)
+        )
+    findings["constant predictions"] = constant_predictions(
+        sample, list(predict_stream(fine_tuned, sample, device=device))
+    )
+    why = "images have no tokens, words or columns"
+    return [findings.get(check) or skipped(check, why) for check in (*CHECKS, SIZES)]
 
 
-def wrong_sizes(reads: Sequence[ExampleSet[Any]], frame: ImageTransform) -> DoctorFinding:
-    """How many pictures a model sees stretched, or enlarged to more than twice their size."""
+def wrong_sizes(reads: Sequence[ExampleSet[Any]], transform: ImageTransform) -> DoctorFinding:
+    """How many images are stretched, or enlarged to more than twice their size."""
     for read in reads:
-        shapes = [shape_of(picture) for picture in read.examples]
-        other = sum(shape != (frame.height, frame.width) for shape in shapes)
-        stretched = sum(_stretch(shape, frame) > STRETCHED for shape in shapes)
-        small = sum(max(frame.height / high, frame.width / wide) > SMALL for high, wide in shapes)
-        evidence = f"{read.path}: {other:,} of {len(shapes):,} pictures are resized to {frame.height} x {frame.width}"
+        shapes = [shape_of(image) for image in read.examples]
+        resized = sum(shape != (transform.height, transform.width) for shape in shapes)
+        stretched = sum(_stretch(shape, transform) > STRETCHED for shape in shapes)
+        small = sum(max(transform.height / high, transform.width / wide) > SMALL for high, wide in shapes)
+        evidence = (
+            f"{read.path}: {resized:,} of {len(shapes):,} images are resized to {transform.height} x {transform.width}"
+        )
         if stretched >= MANY * len(shapes) and stretched:
-            remedy = "cut the pictures to one shape, or fill them up, before the model sees them"
+            remedy = "crop or pad the images to one shape"
             return DoctorFinding(
                 SIZES, "warning", f"{evidence}, {stretched:,} of them stretched by more than a tenth", remedy
             )
         if small >= MOST * len(shapes) and small:
-            remedy = "train on pictures of the size that is looked at, or look at larger ones"
+            remedy = "train with a smaller image size, or use larger images"
             return DoctorFinding(
                 SIZES, "warning", f"{evidence}, {small:,} of them to more than twice their size", remedy
             )
     return DoctorFinding(SIZES, "ok", evidence)
 
 
-def _stretch(shape: tuple[int, int], frame: ImageTransform) -> float:
-    """By how much one side grows against the other."""
-    return math.exp(abs(math.log(shape[0] / shape[1] * frame.width / frame.height)))
+def _stretch(shape: tuple[int, int], transform: ImageTransform) -> float:
+    """The factor by which the aspect ratio changes."""
+    return math.exp(abs(math.log(shape[0] / shape[1] * transform.width / transform.height)))

@@ -1,4 +1,4 @@
-"""The data of a run: the examples by split, and a digest of them."""
+"""The data of a fine-tuning run: the examples by split, and a digest of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regard.tasks.read_examples import read_examples
 __all__ = ["DataSource", "digest", "read_splits"]
 
 DEFAULT_SPLIT = "90/10"
-DataSource = str | os.PathLike[str] | ExampleSet[Any]  # a file, or the examples that a reader read
+DataSource = str | os.PathLike[str] | ExampleSet[Any]  # a file, or examples that were already read
 
 
 def read_splits(
@@ -48,20 +48,24 @@ def read_splits(
 
 def digest(read: ExampleSet[Any]) -> str:
     """A hash of the examples in their order."""
-    found = hashlib.sha256()
+    result = hashlib.sha256()
     for example in read.examples:
-        found.update(_stable_repr(example).encode("utf-8", "surrogatepass"))
+        result.update(_stable_repr(example).encode("utf-8", "surrogatepass"))
         if isinstance(example, ImageExample):
-            found.update(example.pixels.tobytes())
-    return found.hexdigest()[:16]
+            result.update(example.pixels.tobytes())
+    return result.hexdigest()[:16]
 
 
-# The names that the digests of earlier runs were computed with.
+# Names of classes and fields in earlier versions, which computed the same digests with them.
 _NAMES = {"TextExample": "Text", "ChoiceExample": "Choice", "TaggedExample": "Tagged", "QuestionExample": "Question"}
 _NAMES |= {"ImageExample": "Picture", "text_pair": "second", "answerable": "possible"}
 
 
 def _stable_repr(example: Any) -> str:
-    """The representation of an example, whatever its class and fields are called."""
-    shown = (f"{_NAMES.get(one.name, one.name)}={getattr(example, one.name)!r}" for one in fields(example) if one.repr)
-    return f"{_NAMES.get(type(example).__name__)}({', '.join(shown)})"
+    """The representation of an example, with the names of earlier versions."""
+    values = (
+        f"{_NAMES.get(field.name, field.name)}={getattr(example, field.name)!r}"
+        for field in fields(example)
+        if field.repr
+    )
+    return f"{_NAMES.get(type(example).__name__)}({', '.join(values)})"

@@ -1,7 +1,7 @@
 """Layer-wise learning rate decay and gradual unfreezing (ULM-FiT).
 
-Parameters have a level, counted from the top: 0 for the task head, 1 for the last layer, up to depth + 1 for the
-embeddings. Lower layers are more general, so they change less and later.
+Every parameter has a level, counted from the top: 0 for the task head, 1 for the last layer, up to depth + 1 for the
+embeddings. Lower layers are more general, so they are trained later and with a lower learning rate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EMBEDDING = "encoder.embedding."
 
 @dataclass(frozen=True)
 class LayerStart:
-    """The first step, from 1, at which a layer is trained (None: not in this run), and its peak learning rate.
+    """The first step, from 1, at which a layer is trained (None if it never is), and its peak learning rate.
 
     `layer` is 0 for the embeddings and None for the task head.
     """
@@ -45,7 +45,7 @@ def parameter_levels(model: nn.Module, depth: int) -> dict[nn.Parameter, int]:
 def apply_layerwise_lr_decay(
     optimizers: Iterable[torch.optim.Optimizer], levels: Mapping[nn.Parameter, int], decay: float
 ) -> None:
-    """Split the parameter groups by level; each level learns at `decay` times the rate of the level above it."""
+    """Split the parameter groups by level; the learning rate of a level is `decay` times that of the level above it."""
     for optimizer in optimizers:
         groups: list[dict[str, Any]] = []
         for group in optimizer.param_groups:
@@ -56,7 +56,7 @@ def apply_layerwise_lr_decay(
 
 
 def unfreeze_layers(levels: Mapping[nn.Parameter, int], progress: float, unfreeze: float) -> None:
-    """Make the levels trainable that have started; they start evenly over the first part `unfreeze` of the run."""
+    """Unfreeze the levels that have started; they start evenly spaced over the first part `unfreeze` of the run."""
     lowest = _lowest_started(max(levels.values(), default=0), progress, unfreeze)
     for parameter, level in levels.items():
         parameter.requires_grad_(level <= lowest)
@@ -73,7 +73,7 @@ def layer_starts(
 ) -> list[LayerStart]:
     """The schedule that `unfreeze_layers` and the optimizers' groups follow, from the top layer down."""
     highest = max(levels.values(), default=0)
-    shares = {
+    factors = {
         levels[parameter]: float(group.get("share", 1.0))
         for optimizer in optimizers
         for group in optimizer.param_groups
@@ -87,8 +87,8 @@ def layer_starts(
         if lowest == highest:
             break
     return [
-        LayerStart(depth + 1 - level if level else None, first_steps.get(level), learning_rate * share)
-        for level, share in sorted(shares.items())
+        LayerStart(depth + 1 - level if level else None, first_steps.get(level), learning_rate * factor)
+        for level, factor in sorted(factors.items())
     ]
 
 
