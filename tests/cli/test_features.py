@@ -131,7 +131,7 @@ def test_texts_that_were_cut_are_told(call: Call, capsys: Captured) -> None:
     rows = [f"{'the film was good ' * 40}\t{n % 2}\n" for n in range(10)]
     Path("data.tsv").write_text("".join(rows), encoding="utf-8")
     assert call("--data", "data.tsv") == 0
-    assert "10 texts had more tokens than the model reads, and the rest was cut" in capsys.readouterr().err
+    assert "10 texts had more tokens than the model reads and were truncated" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -108,10 +108,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
 def test_two_runs_in_one_folder(launcher: Launcher, source: Path, tmp_path: Path) -> None:
     process = started(launcher, command(source, tmp_path, **RUN | {"schedule_max_steps": 100_000}), tmp_path)
     code, said = launcher.run(command(source, tmp_path, "--resume", **RUN | {"schedule_max_steps": 100_000}))
-    assert code == 2 and said == (
-        f"error: {tmp_path} is in use by process {process.pid}, which writes the same output; "
-        "wait until it ends, or use another output\n"
-    )
+    assert code == 2 and f"error: {tmp_path} is in use by process {process.pid}" in said
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
 
