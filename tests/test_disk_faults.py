@@ -20,7 +20,7 @@ from regard.files.disk import COMMITTED, REMOVALS, TEMPORARY, atomic_write, fini
 from regard.training.checkpoint import Checkpoints
 from tests.faults import CODES, DiskFaults
 
-SAVED = ("is saved", "new content is in place")  # what an error says after the moment of commitment
+SAVED = ("is saved", "new content is written")  # what an error says after the moment of commitment
 State = dict[str, bytes]
 
 
@@ -153,11 +153,11 @@ def test_a_folder_in_the_way_is_found_before_anything_changes(tmp_path: Path) ->
     (tmp_path / "f" / "new" / "mine").mkdir(parents=True)
     before = contents(tmp_path)
     with (
-        pytest.raises(RegardError, match=r"f/new: a folder is in the way"),
+        pytest.raises(RegardError, match=r"f/new: is a folder"),
         replace_folder(tmp_path / "f") as staging,
     ):
         (staging / "new").write_text("a file")
-    with pytest.raises(RegardError, match=r"f/a: a file is in the way"), replace_folder(tmp_path / "f") as staging:
+    with pytest.raises(RegardError, match=r"f/a: is a file"), replace_folder(tmp_path / "f") as staging:
         (staging / "a").mkdir()
         (staging / "a" / "b").write_text("a file in a folder")
     assert contents(tmp_path) == before and not (tmp_path / "f" / COMMITTED).exists()

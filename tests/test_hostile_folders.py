@@ -114,7 +114,7 @@ def test_an_index_that_leads_out_of_the_folder(folder: Path, tmp_path: Path, nam
     (folder / "model.safetensors").rename(tmp_path / "secret.safetensors")
     index = {"weight_map": {"bert.pooler.dense.bias": name}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    refused(folder, r"index\.json: refused: tensor 'bert\.pooler\.dense\.bias' is said to lie in .*plain name")
+    refused(folder, r"index\.json: refused: tensor 'bert\.pooler\.dense\.bias' is listed in .*plain name")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])

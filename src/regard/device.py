@@ -1,4 +1,4 @@
-"""Where the arithmetic runs."""
+"""Selection of the device and of the precision of matrix products."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["autocast_dtype", "choose_device", "synchronize"]
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """`auto` takes a CUDA GPU where there is one; `cpu`, `cuda` and `cuda:N` mean what they say."""
+    """Return the device for `auto` (a CUDA GPU if available), `cpu`, `cuda` or `cuda:N`."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, _, number = name.partition(":")
@@ -18,21 +18,21 @@ def choose_device(name: str = "auto") -> torch.device:
         raise InputError(f"unknown device {name!r}; {suggest(name, ['auto', 'cpu', 'cuda'])}")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise InputError(
-            f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA GPUs; use --device cpu"
+            f"device {name!r} is not available: torch sees {torch.cuda.device_count()} CUDA GPUs; use --device cpu"
         )
     return torch.device(name)
 
 
 def synchronize(device: torch.device) -> None:
-    """Until what a GPU was asked for is done; a CPU always is."""
+    """Wait until a GPU has finished all work; a CPU needs no waiting."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
-    """What matrix products are computed in; None: float32, as weights always are.
+    """Return the dtype of matrix products under autocast, or None for float32. Weights are always float32.
 
-    `auto` is bf16 on a GPU that has it; `bf16` and `fp32` mean what they say.
+    `precision` is `auto` (bf16 on a GPU that supports it), `bf16` or `fp32`.
     """
     if precision == "auto":
         return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else None

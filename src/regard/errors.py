@@ -1,6 +1,6 @@
-"""The errors a user can mend, and the hint for a name that does not exist.
+"""Errors that a user can fix, and hints for unknown names.
 
-Every message says what was expected, what came and what to do.
+Every message says what was expected, what was found and what to do.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ __all__ = ["InputError", "InputErrors", "RegardError", "check_choice", "suggest"
 
 
 class RegardError(Exception):
-    """Something went wrong that is not a defect of Regard; the message is meant for the user."""
+    """A failure that is not a bug in Regard; its message is written for the user."""
 
 
 class InputError(RegardError, ValueError):
-    """What the user gave (a file, a name, an option, a value) cannot be used; the command line exits with 2."""
+    """The user's input (a file, a name, an option, a value) cannot be used. The command line exits with status 2."""
 
 
 class InputErrors(InputError):
-    """Several faults of one input; the message has a line for each."""
+    """Several errors in one input; the message has one line for each."""
 
     def __init__(self, faults: Iterable[str]) -> None:
         self.faults = tuple(faults)
@@ -28,7 +28,7 @@ class InputErrors(InputError):
 
 
 def suggest(name: str, choices: Iterable[str]) -> str:
-    """The hint that ends an error about an unknown name: the nearest choice if one is near, and all choices."""
+    """Return the hint for an error about an unknown name: the closest choice, if there is one, and all choices."""
     known = sorted(choices)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
@@ -36,7 +36,7 @@ def suggest(name: str, choices: Iterable[str]) -> str:
 
 
 def check_choice(what: str, value: str, choices: Iterable[str]) -> None:
-    """Refuse a value that is none of the choices."""
+    """Raise InputError if the value is not among the choices."""
     known = list(choices)
     if value not in known:
         raise InputError(f"unknown {what} {value!r}; {suggest(str(value), known)}")

@@ -1,4 +1,4 @@
-"""Which layers make a vector: one, or a sum, mean or concatenation of several."""
+"""Selection of hidden states: one layer, or the sum, mean or concatenation of several."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from regard.errors import InputError
 
 __all__ = ["LayerSelection"]
 
-FORMS = "a number such as -1, or sum, mean or concat of a slice such as concat(-4:); 0 is the embeddings' output"
+FORMS = "a number such as -1, or sum, mean or concat of a slice such as concat(-4:); 0 is the embedding output"
 OPERATIONS = ("sum", "mean", "concat")
 
 
 @dataclass(frozen=True)
 class LayerSelection:
-    """`chosen` hidden states, joined by `operation` ("only" where there is one)."""
+    """The `chosen` hidden states, combined by `operation` ("only" for a single one)."""
 
     operation: str
     chosen: tuple[int, ...]
 
     @staticmethod
     def parse(expression: int | str, count: int) -> LayerSelection:
-        """Read an expression for a model with `count` hidden states, numbered as transformers does."""
+        """Parse an expression for a model with `count` hidden states, numbered as in transformers."""
         text = str(expression).replace(" ", "")
         if re.fullmatch(r"[+-]?\d{1,9}", text):
             number = int(text)
             if not -count <= number < count:
                 raise InputError(
-                    f"layer {number} is not there: this model has layers 0 to {count - 1} (or -{count} to -1)"
+                    f"layer {number} does not exist: this model has layers 0 to {count - 1} (or -{count} to -1)"
                 )
             return LayerSelection("only", (number % count,))
         match = re.fullmatch(r"(\w+)\(([+-]?\d{0,9}):([+-]?\d{0,9})\)", text)
@@ -41,25 +41,25 @@ class LayerSelection:
         start, stop = (int(part) if part else None for part in match.groups()[1:])
         chosen = tuple(range(count)[start:stop])
         if not chosen:
-            raise InputError(f"layers {expression!r} choose none of this model's layers 0 to {count - 1}")
+            raise InputError(f"{expression!r} selects none of this model's layers 0 to {count - 1}")
         return LayerSelection(match[1], chosen)
 
     @property
     def factor(self) -> int:
-        """How many times the model's width the result is wide."""
+        """The width of the result as a multiple of the width of the model."""
         return len(self.chosen) if self.operation == "concat" else 1
 
     def join(self, states: Iterator[Tensor]) -> Tensor:
-        """Take the chosen states from a model's, and no more than are needed: what is not asked for is not run."""
-        found = []
+        """Combine the chosen states. Layers after the last chosen one are not computed."""
+        selected = []
         for number, state in enumerate(states):
             if number in self.chosen:
-                found.append(state)
+                selected.append(state)
             if number == self.chosen[-1]:
                 break
         if self.operation == "concat":
-            return torch.cat(found, dim=-1)
-        total = found[0]
-        for state in found[1:]:
+            return torch.cat(selected, dim=-1)
+        total = selected[0]
+        for state in selected[1:]:
             total = total + state
-        return total / len(found) if self.operation == "mean" else total
+        return total / len(selected) if self.operation == "mean" else total

@@ -1,7 +1,4 @@
-"""The part of scikit-learn's protocol that is about parameters: what a constructor was given, read and set by name.
-
-Knows nothing of what the parameters mean, and does without scikit-learn.
-"""
+"""`get_params` and `set_params` of scikit-learn's estimator interface, without a dependency on scikit-learn."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ __all__ = ["EstimatorParameters"]
 
 
 class EstimatorParameters:
-    """For a class whose constructor stores each of its arguments under its own name."""
+    """Base of classes whose constructor stores each argument in an attribute of the same name."""
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -31,5 +28,5 @@ class EstimatorParameters:
         return self
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
-        return f"{type(self).__name__}({given})"
+        parameters = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        return f"{type(self).__name__}({parameters})"

@@ -1,4 +1,4 @@
-"""Sentences that several places say."""
+"""Phrases shared by messages: counts, durations, the note on truncation."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ __all__ = ["count_of", "duration", "is_count", "truncation_note"]
 
 
 def count_of(count: int, noun: str) -> str:
-    """`amount(1, "text")` is "1 text", `amount(1200, "text")` is "1,200 texts"."""
+    """Format a count with its noun: "1 text", "1,200 texts"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def truncation_note(count: int) -> str:
-    """What a reader must know of texts that were not read whole."""
-    return f"{count_of(count, 'text')} had more tokens than the model reads, and the rest was cut"
+    """Return the note for texts that were truncated to the model's maximum length."""
+    verb = "was" if count == 1 else "were"
+    return f"{count_of(count, 'text')} had more tokens than the model reads and {verb} truncated"
 
 
 def is_count(text: str) -> bool:
-    """Whether a text is a whole number from 0 that `int` reads: Python refuses one of thousands of digits."""
+    """Return whether a text is a nonnegative integer short enough for `int`, which rejects thousands of digits."""
     return len(text) < 19 and text.isdecimal()
 
 
 def duration(seconds: float) -> str:
-    """1h05m, 2min 13s or 40s."""
+    """Format seconds as 1h05m, 2min 13s or 40s."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes:02d}m" if hours else f"{minutes}min {rest}s" if minutes else f"{rest}s"

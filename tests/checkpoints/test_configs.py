@@ -278,12 +278,12 @@ def test_the_class_that_others_shall_use(config: Any, heads: tuple[str, ...], ar
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (BertConfig("roberta"), "no roberta config.json can say max_position_embeddings 512, position_offset 0"),
-        (BertConfig("distilbert"), "no distilbert config.json can say type_vocab_size 2"),
-        (BertConfig(position_offset=2), "no bert config.json can say position_offset 2"),
+        (BertConfig("roberta"), "a roberta config.json cannot store max_position_embeddings 512, position_offset 0"),
+        (BertConfig("distilbert"), "a distilbert config.json cannot store type_vocab_size 2"),
+        (BertConfig(position_offset=2), "a bert config.json cannot store position_offset 2"),
         (
             BertConfig("distilbert", type_vocab_size=0, layer_norm_eps=1e-5),
-            "no distilbert config.json can say layer_norm_eps 1e-05",
+            "a distilbert config.json cannot store layer_norm_eps 1e-05",
         ),
         (Seq2SeqConfig(num_hidden_layers=2000), "num_hidden_layers is 2000; it must be between 1 and 1000"),
     ],

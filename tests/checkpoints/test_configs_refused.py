@@ -69,7 +69,7 @@ def test_no_family_at_all() -> None:
     ],
 )
 def test_nothing_may_name_code(document: dict[str, Any], key: str, value: object) -> None:
-    refused(document | {key: value}, f"'{key}' names (code to run|a kernel to fetch).*remove")
+    refused(document | {key: value}, f"'{key}' names (code to run|a kernel to download).*remove")
 
 
 @pytest.mark.parametrize("key", ["auto_map", "trust_remote_code", "custom_pipelines"])
@@ -81,20 +81,23 @@ def test_empty_code_fields_name_nothing(key: str) -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (BERT | {"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'; .*bert only"),
-        (BERT | {"is_decoder": True}, "is_decoder is True; Regard's bert only does False"),
+        (
+            BERT | {"position_embedding_type": "relative_key"},
+            "is 'relative_key'; .*bert supports only",
+        ),
+        (BERT | {"is_decoder": True}, "is_decoder is True; Regard's bert supports only False"),
         (BERT | {"add_cross_attention": True}, "add_cross_attention is True"),
-        (ROBERTA | {"is_decoder": True}, "is_decoder is True; Regard's roberta only does False"),
+        (ROBERTA | {"is_decoder": True}, "is_decoder is True; Regard's roberta supports only False"),
         (
             ROBERTA | {"position_embedding_type": "relative_key_query"},
             "position_embedding_type is 'relative_key_query'",
         ),
-        (GPT2 | {"scale_attn_weights": False}, "scale_attn_weights is False; Regard's gpt2 only does True"),
+        (GPT2 | {"scale_attn_weights": False}, "scale_attn_weights is False; Regard's gpt2 supports only True"),
         (GPT2 | {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
         (GPT2 | {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
         (GPT2 | {"add_cross_attention": True}, "add_cross_attention is True"),
         (T5 | {"is_decoder": True}, "is_decoder is True"),
-        (VIT | {"qkv_bias": False}, "qkv_bias is False; Regard's vit only does True"),
+        (VIT | {"qkv_bias": False}, "qkv_bias is False; Regard's vit supports only True"),
         (BERT | {"quantization_config": {"load_in_8bit": True}}, "quantization_config is {'load_in_8bit': True}"),
     ],
 )
@@ -160,18 +163,18 @@ def test_an_eps_is_small_and_positive(value: object) -> None:
         (VIT | {"image_size": [8, 10**9]}, "image_size is 1000000000; it must be between 1 and 10000000"),
         (VIT | {"patch_size": 0}, "patch_size is 0; it must be between"),
         (VIT | {"patch_size": [4, 13]}, r"a patch of \(4, 13\) pixels is larger than the image, \(12, 12\)"),
-        (T5 | {"relative_attention_num_buckets": 2}, "2 buckets of distance up to 128: expected 4 or more"),
-        (T5 | {"relative_attention_max_distance": 16}, "32 buckets of distance up to 16: .*fewer than twice"),
-        (T5 | {"decoder_start_token_id": 53}, "decoder_start_token_id is 53, and the last token id is 52"),
+        (T5 | {"relative_attention_num_buckets": 2}, "2 buckets for distances up to 128; expected 4 or more"),
+        (T5 | {"relative_attention_max_distance": 16}, "32 buckets for distances up to 16; .*below twice"),
+        (T5 | {"decoder_start_token_id": 53}, "decoder_start_token_id is 53, but the last token id is 52"),
         (T5 | {"tie_word_embeddings": "no"}, "tie_word_embeddings: Input should be a valid boolean"),
-        (SEQ2SEQ | {"decoder_start_token_id": 6}, "decoder_start_token_id is 6, and the last token id is 5"),
+        (SEQ2SEQ | {"decoder_start_token_id": 6}, "decoder_start_token_id is 6, but the last token id is 5"),
         (SEQ2SEQ | {"score": "dots"}, "score: Input should be 'none', 'dot', 'general' or 'additive'"),
         (SEQ2SEQ | {"unit": 5}, "unknown key 'unit'; "),
         (SEQ2SEQ | {"k" * 100_000: 5}, r"unknown key 'kkk.*\.\.\.; choices: "),
         (SEQ2SEQ | {"bidirectional": 1}, "bidirectional: Input should be a valid boolean"),
         (
             {"model_type": "regard-transformer", "vocab_size": 9, "target_vocab_size": 8},
-            "the whole: .*a shared embedding needs one vocabulary",
+            "the config: .*a shared embedding needs one vocabulary",
         ),
     ],
 )

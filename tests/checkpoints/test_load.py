@@ -202,7 +202,7 @@ def test_what_cannot_be_saved_leaves_nothing(tmp_path: Path) -> None:
         write_model(nn.Linear(2, 2), folder, files={})
     model = build(BERT)
     model.extra = nn.Linear(2, 2)
-    with pytest.raises(InputError, match=r"the folder of a BERT has no place for extra\.bias; extra\.weight"):
+    with pytest.raises(InputError, match=r"the format of a BERT cannot store extra\.bias; extra\.weight"):
         write_model(model, folder, files={})
     assert not folder.exists()
 

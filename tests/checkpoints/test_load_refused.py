@@ -41,7 +41,7 @@ QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 def refused(folder: Path, message: str) -> None:
     with pytest.raises(InputError) as caught:
         read_model(folder)
-    assert str(caught.value) == f"{folder}: the weights do not fit config.json: {message}"
+    assert str(caught.value) == f"{folder}: the weights do not match config.json: {message}"
 
 
 def test_missing_tensors_are_named_as_in_the_file(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_transposed_shape_is_told_as_in_the_file(tmp_path: Path) -> None:
 def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
     saved(BERT, tmp_path)
     rewritten(tmp_path, lambda tensors: tensors | {QUERY: torch.ones(24, 24, dtype=torch.int8)})
-    refused(tmp_path, f"{QUERY} holds torch.int8, expected floating point numbers")
+    refused(tmp_path, f"{QUERY} has dtype torch.int8, expected a floating point type")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
 def test_a_matrix_that_is_no_copy_is_not_dropped(tmp_path: Path, config: Any, copy: str, original: str) -> None:
     saved(config, tmp_path)
     rewritten(tmp_path, lambda tensors: tensors | {copy: torch.ones(53, 24)})
-    refused(tmp_path, f"{copy} differs from {original}, and Regard keeps one tensor for both")
+    refused(tmp_path, f"{copy} differs from {original}, but Regard uses one tensor for both")
 
 
 def test_more_layers_than_the_file_has(tmp_path: Path) -> None:

@@ -73,13 +73,16 @@ def test_no_such_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_instead_of_its_folder(folder: Path) -> None:
     refused(
         folder / "model.safetensors",
-        f"model.safetensors: this is a file; expected the model's folder, such as {folder}",
+        f"model.safetensors: this is a file; expected a model folder, such as {folder}",
     )
 
 
 def test_built_in_names(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr("regard.checkpoints.loading.builtin_names", lambda: [])
-    refused("regard-bert", "no built-in model 'regard-bert': this version has none .*sentence-transformers/all-MiniLM")
+    refused(
+        "regard-bert",
+        "no built-in model 'regard-bert': this installation has no .*/all-MiniLM",
+    )
     monkeypatch.setattr("regard.checkpoints.loading.builtin_names", lambda: ["regard-bert", "regard-gpt"])
     monkeypatch.setattr("regard.checkpoints.loading.builtin_folder", lambda name: folder)
     refused("regard-brt", "no built-in model 'regard-brt': did you mean 'regard-bert'")
@@ -129,9 +132,7 @@ def test_without_a_config(folder: Path) -> None:
 
 def test_without_weights(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "tf_model.h5")
-    refused(
-        folder, r"no weights that can be read: expected one of model\.safetensors, .*found config\.json, tf_model\.h5"
-    )
+    refused(folder, r"no readable weights: expected one of model\.safetensors, .*found config\.json, tf_model\.h5")
 
 
 def test_without_a_tokenizer_there_is_none(folder: Path) -> None:

@@ -108,5 +108,5 @@ def test_families_of_our_own_say_what_does_not_fit(tmp_path: Path) -> None:
         read_model(tmp_path)
     document = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(document | {"cell_size": 4}))
-    with pytest.raises(InputError, match=r"config\.json: the cell \(4\) must be at least as wide as the output \(8\)"):
+    with pytest.raises(InputError, match=r"config\.json: cell_size \(4\) must be at least hidden_size \(8\)"):
         read_model(tmp_path)

@@ -58,7 +58,7 @@ def test_a_pooling_regard_does_not_do_is_refused_unless_another_is_chosen(
     document: object, asked: str, tmp_path: Path
 ) -> None:
     folder = folder_with(tmp_path, pooling=document)
-    with pytest.raises(InputError, match=rf"1_Pooling/config.json: it asks for {asked}, .*choose a pooling yourself"):
+    with pytest.raises(InputError, match=rf"1_Pooling/config.json: it specifies {asked}, .*choose a pooling"):
         read_sentence_settings(folder)
     assert read_sentence_settings(folder, pooling=False) == SentenceSettings(None, None)
 

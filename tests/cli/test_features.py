@@ -131,7 +131,7 @@ def test_texts_that_were_cut_are_told(call: Call, capsys: Captured) -> None:
     rows = [f"{'the film was good ' * 40}\t{n % 2}\n" for n in range(10)]
     Path("data.tsv").write_text("".join(rows), encoding="utf-8")
     assert call("--data", "data.tsv") == 0
-    assert "10 texts had more tokens than the model reads, and the rest was cut" in capsys.readouterr().err
+    assert "10 texts had more tokens than the model reads and were truncated" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_texts_that_were_cut_are_told(call: Call, capsys: Captured) -> None:
     [
         (["--data", "none.tsv"], "none.tsv"),
         (["--data", "data.tsv", "--rows", "3"], "only 1 of 3 examples have the label '0'"),
-        (["--data", "data.tsv", "--layer", "9"], "layer 9 is not there"),
+        (["--data", "data.tsv", "--layer", "9"], "layer 9 does not exist"),
         (["--data", "data.tsv", "--columns", "0,7"], "7"),
         ([], "--data"),
     ],

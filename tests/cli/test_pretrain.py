@@ -134,7 +134,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str], str]] = {
     "vocabulary": (
         {"vocabulary_vocab_size": 5000},
         [],
-        "a vocabulary of 5,000 entries was asked for, and this text supports 126 (pieces that occur at least 2 times)",
+        "a vocabulary of 5,000 entries was requested, but this text supports 126 (pieces that occur at least 2 times)",
     ),
     "unknown key": (
         {},

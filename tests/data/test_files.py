@@ -107,7 +107,7 @@ def test_an_archive_holds_one_text(tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
     for names, found in ((("b.txt", "c.txt"), r"2 texts \(b\.txt, c\.txt\)"), (("README",), r"0 texts \(none\)")):
         path.write_bytes(zipped(b"x\n", *names))
-        with pytest.raises(InputError, match=rf"a\.zip holds {found}, expected one; unpack it and name the file"):
+        with pytest.raises(InputError, match=rf"a\.zip contains {found}, expected one; unpack it and name the file"):
             lines(path)
     path.write_bytes(zipped(b"one\ncaf\xe9\n"))
     with pytest.raises(InputError, match=r"a\.zip line 2: byte 4 of the line, 0xe9.*iconv -f LATIN1 -t UTF-8 FILE"):

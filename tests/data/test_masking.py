@@ -33,7 +33,7 @@ def masking(*, words: bool = False, device: torch.device | str = "cpu", rate: fl
 
 def asked(masked: MaskedBatch) -> Tensor:
     """The places that are asked for."""
-    return masked.places[masked.targets != IGNORE_INDEX]
+    return masked.positions[masked.targets != IGNORE_INDEX]
 
 
 def words_of(ids: Sequence[int]) -> list[list[int]]:
@@ -59,12 +59,12 @@ def words_of(ids: Sequence[int]) -> list[list[int]]:
 @example([1, 40, 2], 0.15, True, 3, 0)
 def test_what_holds_of_every_mask(ids: list[int], rate: float, words: bool, holes: int | None, seed: int) -> None:
     before = torch.tensor(ids, dtype=torch.int32)
-    masked = masking(words=words, rate=rate)(before, seeded(seed), holes=holes)
+    masked = masking(words=words, rate=rate)(before, seeded(seed), num_positions=holes)
     assert before.tolist() == ids
     assert masked.ids.shape == before.shape and masked.ids.dtype == before.dtype
-    assert masked.places.shape == masked.targets.shape
+    assert masked.positions.shape == masked.targets.shape
     assert masked.targets.dtype == torch.int64
-    assert len(set(masked.places.tolist())) == len(masked.places)
+    assert len(set(masked.positions.tolist())) == len(masked.positions)
     chosen = asked(masked)
     assert not SPECIAL[before[chosen].long()].any()
     assert masked.targets[masked.targets != IGNORE_INDEX].tolist() == before[chosen].tolist()
@@ -74,7 +74,7 @@ def test_what_holds_of_every_mask(ids: list[int], rate: float, words: bool, hole
     maskable = sum(token >= 5 for token in ids)
     wanted = max(maskable * rate, 1) if maskable else 0
     room = len(ids) if holes is None else min(holes, len(ids))
-    assert len(masked.places) == room if holes is not None else True
+    assert len(masked.positions) == room if holes is not None else True
     if not words:
         assert abs(len(chosen) - min(wanted, room)) < 0.501
     else:
@@ -86,23 +86,23 @@ def test_what_holds_of_every_mask(ids: list[int], rate: float, words: bool, hole
 def test_fifteen_percent_are_hidden_and_at_least_one() -> None:
     for count in range(1, 80):
         ids = torch.tensor([1, *[7] * count, 2])
-        assert len(masking()(ids, seeded()).places) == max(round(0.15 * count), 1)
+        assert len(masking()(ids, seeded()).positions) == max(round(0.15 * count), 1)
 
 
 def test_a_batch_of_rows_is_masked_as_one() -> None:
     ids = torch.randint(5, VOCABULARY, (6, 20), generator=seeded())
     flat, rows = masking()(ids.flatten(), seeded(1)), masking()(ids, seeded(1))
     assert rows.ids.shape == (6, 20) and torch.equal(rows.ids.flatten(), flat.ids)
-    assert torch.equal(rows.places, flat.places) and torch.equal(rows.targets, flat.targets)
-    assert len(rows.places) == 18
+    assert torch.equal(rows.positions, flat.positions) and torch.equal(rows.targets, flat.targets)
+    assert len(rows.positions) == 18
 
 
 def test_shares_of_mask_random_and_kept(device: torch.device) -> None:
     """80/10/10 of what is chosen, and the random ones are any ordinary token."""
     ids = torch.randint(5, VOCABULARY, (100_000,), generator=seeded()).to(device)
     masked = masking(device=device)(ids, seeded(1, device))
-    assert len(masked.places) == 15_000 and (masked.targets == ids[masked.places]).all()
-    shown = masked.ids[masked.places]
+    assert len(masked.positions) == 15_000 and (masked.targets == ids[masked.positions]).all()
+    shown = masked.ids[masked.positions]
     hidden, kept = (shown == MASK).double().mean().item(), (shown == masked.targets).double().mean().item()
     assert abs(hidden - 0.8) < 0.015
     assert abs(kept - (0.1 + 0.1 / 55)) < 0.012  # a random one may be the same by chance
@@ -116,7 +116,7 @@ def test_shares_of_mask_random_and_kept(device: torch.device) -> None:
 def test_shares_can_be_set(replace: tuple[float, float, float]) -> None:
     ids = torch.randint(5, VOCABULARY, (2000,), generator=seeded())
     masked = Masking(SPECIAL, mask=MASK, replace=replace)(ids, seeded(1))
-    shown, originals = masked.ids[masked.places], ids[masked.places]
+    shown, originals = masked.ids[masked.positions], ids[masked.positions]
     assert ((shown == MASK).all(), torch.equal(shown, originals)) == (replace[0] == 1, replace[2] == 1)
 
 
@@ -134,8 +134,8 @@ def test_the_seed_decides(device: torch.device) -> None:
     for words in (False, True):
         mask = masking(words=words, device=device)
         one, again, other = (mask(ids, seeded(seed, device)) for seed in (3, 3, 4))
-        assert all(torch.equal(getattr(one, name), getattr(again, name)) for name in ("ids", "places", "targets"))
-        assert set(one.places.tolist()) != set(other.places.tolist())
+        assert all(torch.equal(getattr(one, name), getattr(again, name)) for name in ("ids", "positions", "targets"))
+        assert set(one.positions.tolist()) != set(other.positions.tolist())
     generator = seeded(3, device)
     assert not torch.equal(masking(device=device)(ids, generator).ids, masking(device=device)(ids, generator).ids)
 
@@ -179,8 +179,8 @@ def test_all_holes_that_are_asked_for_have_one_shape(words: bool) -> None:
     for special in (0, 10, 39, 40):
         ids = torch.randint(5, 30, (40,), generator=seeded())
         ids[:special] = 2
-        masked = mask(ids, seeded(1), holes=6)
-        assert masked.places.shape == masked.targets.shape == (6,)
+        masked = mask(ids, seeded(1), num_positions=6)
+        assert masked.positions.shape == masked.targets.shape == (6,)
         assert (masked.targets != IGNORE_INDEX).sum() == min(max(round((40 - special) * 0.15), 1), 40 - special)
 
 
@@ -193,12 +193,12 @@ def test_a_batch_of_special_tokens_has_no_hole() -> None:
 
 @pytest.mark.parametrize("words", [False, True])
 def test_nobody_waits_for_the_device(words: bool) -> None:
-    """With `holes` given no number is looked at, for which a GPU would have to stop: tensors without any do as well."""
+    """With `num_positions` no value is read from the device, so meta tensors work too."""
     mask = masking(words=words)
     with FakeTensorMode() as mode:
         mask.special, mask.ordinary = mode.from_tensor(mask.special), mode.from_tensor(mask.ordinary)
         mask.continues = None if mask.continues is None else mode.from_tensor(mask.continues)
         ids = torch.zeros(8, 16, dtype=torch.int32)
-        assert mask(ids, seeded(), holes=19).places.shape == (19,)
+        assert mask(ids, seeded(), num_positions=19).positions.shape == (19,)
         with pytest.raises(DataDependentOutputException):
             mask(ids, seeded())

@@ -62,7 +62,7 @@ def test_a_manifest_of_another_maker(tmp_path: Path, change: dict[str, Any]) -> 
     document = json.loads((tmp_path / MANIFEST).read_text())
     for content in (json.dumps(document | change), "[]", "{", json.dumps({"name": "regard"})):
         (tmp_path / MANIFEST).write_text(content)
-        with pytest.raises(InputError, match=r"regard\.json: not a manifest that this version of Regard wrote"):
+        with pytest.raises(InputError, match=r"regard\.json: not a manifest of this version of Regard"):
             OutputManifest.read(tmp_path)
 
 

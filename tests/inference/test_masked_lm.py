@@ -252,7 +252,7 @@ def test_models_that_cannot_say_what_would_do(bert: Loaded, gpt: Loaded, roberta
     with pytest.raises(InputError, match="needs a masked-word head, and this gpt2 model has none; take a BERT"):
         fill_blanks(*gpt, TEXT)
     image = Vit(VitConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16))
-    with pytest.raises(InputError, match="this vit model came without a tokenizer"):
+    with pytest.raises(InputError, match="this vit model has no tokenizer"):
         fill_blanks(image, None, TEXT)
     with pytest.raises(InputError, match="needs a mask token, and this bert model's tokenizer has none"):
         fill_blanks(bert[0], gpt[1], TEXT)

@@ -67,5 +67,5 @@ def test_what_cannot_be_judged(bert: Loaded, gpt: Loaded, roberta: Loaded) -> No
     for heads in (["pooler", "masked"], ["next"]):
         with pytest.raises(InputError, match="this bert model has none"):
             predict_next_sentence(Bert(small, heads=heads), bert[1], *PAIRS[0])
-    with pytest.raises(InputError, match="came without a tokenizer"):
+    with pytest.raises(InputError, match="has no tokenizer"):
         predict_next_sentence(bert[0], None, *PAIRS[0])

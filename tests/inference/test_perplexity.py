@@ -233,7 +233,7 @@ def test_models_that_predict_no_words(bert: Loaded, gpt: Loaded) -> None:
     )
     with pytest.raises(InputError, match="pseudo-perplexity needs a masked-word head, and this bert model has none"):
         measure_perplexity(bare, bert[1], WORDS)
-    with pytest.raises(InputError, match="came without a tokenizer"):
+    with pytest.raises(InputError, match="has no tokenizer"):
         measure_perplexity(gpt[0], None, WORDS)
     with pytest.raises(InputError, match="the text has no tokens"):
         measure_perplexity(*bert, "\u200b \x01")

@@ -155,7 +155,7 @@ def test_without_the_output_layer_there_are_no_scores() -> None:
 
 
 def test_a_cell_narrower_than_the_output_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"cell \(3\) must be at least as wide as the output \(4\)"):
+    with pytest.raises(ValueError, match=r"cell_size \(3\) must be at least hidden_size \(4\)"):
         Elmo(replace(CONFIG, cell_size=3))
 
 

@@ -185,7 +185,7 @@ def test_the_base_model_is_the_paper_s() -> None:
 
 
 def test_a_shared_embedding_needs_one_vocabulary() -> None:
-    with pytest.raises(ValueError, match="shared=False"):
+    with pytest.raises(ValueError, match="share_embeddings=False"):
         TransformerConfig(vocab_size=20, target_vocab_size=24)
 
 

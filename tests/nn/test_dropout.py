@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from regard.nn.dropout import Dropout, hashed
+from regard.nn.dropout import Dropout, hashed_dropout
 
 COUNT = 1 << 16
 FAR = 4.5  # standard deviations: further out is no chance, as the seed is fixed
@@ -18,7 +18,7 @@ FAR = 4.5  # standard deviations: further out is no chance, as the seed is fixed
 def kept(seed: int, p: float = 0.1, count: int = COUNT) -> Tensor:
     """Which of `count` numbers stay."""
     torch.manual_seed(seed)
-    return hashed(torch.ones(count), p) != 0
+    return hashed_dropout(torch.ones(count), p) != 0
 
 
 def correlation(one: Tensor, other: Tensor) -> float:
@@ -49,7 +49,7 @@ def test_compiled_on_the_cpu_it_is_torch_s_too() -> None:
 def test_the_share_that_is_dropped(device: torch.device, p: float) -> None:
     for seed in range(5):
         torch.manual_seed(seed)
-        x = hashed(torch.ones(256, 256, device=device), p)
+        x = hashed_dropout(torch.ones(256, 256, device=device), p)
         dropped = (x == 0).double().mean().item()
         assert abs(dropped - p) < FAR * math.sqrt(p * (1 - p) / COUNT)
         assert abs(x.double().mean().item() - 1) < FAR * math.sqrt(p / (1 - p) / COUNT)
@@ -60,7 +60,7 @@ def test_the_share_that_is_dropped(device: torch.device, p: float) -> None:
 def test_the_gradient_is_the_mask(device: torch.device, dtype: torch.dtype) -> None:
     # No zeros, which randn has in bfloat16 on some CPUs: they would look dropped.
     x = (torch.rand(40, 30, device=device) + 0.5).to(dtype).requires_grad_()
-    y = hashed(x, 0.3)
+    y = hashed_dropout(x, 0.3)
     assert y.dtype == dtype and y.shape == x.shape
     mask = (y != 0) / 0.7
     torch.testing.assert_close(y, (x * mask).to(dtype))
@@ -90,7 +90,7 @@ def test_near_seeds_do_not_know_of_each_other(monkeypatch: pytest.MonkeyPatch, d
 
     def mask_of(seed: int) -> Tensor:
         monkeypatch.setattr(torch, "randint", lambda *_, **__: torch.tensor(seed))
-        return hashed(torch.ones(COUNT), 0.1) != 0
+        return hashed_dropout(torch.ones(COUNT), 0.1) != 0
 
     one, other = mask_of(12345), mask_of(12345 ^ difference)
     assert correlation(one, other) < FAR
@@ -100,14 +100,14 @@ def test_near_seeds_do_not_know_of_each_other(monkeypatch: pytest.MonkeyPatch, d
 
 def test_each_call_draws_anew_and_the_seed_decides() -> None:
     torch.manual_seed(5)
-    one, other = hashed(torch.ones(64), 0.5), hashed(torch.ones(64), 0.5)
+    one, other = hashed_dropout(torch.ones(64), 0.5), hashed_dropout(torch.ones(64), 0.5)
     assert not torch.equal(one, other)
     assert torch.equal(kept(5, 0.5, 64), one != 0)
 
 
 def test_the_hash_is_for_training_that_is_compiled_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
-    monkeypatch.setattr("regard.nn.dropout.hashed", lambda x, p: used.append(p) or x)
+    monkeypatch.setattr("regard.nn.dropout.hashed_dropout", lambda x, p: used.append(p) or x)
     with FakeTensorMode():
         x = torch.empty(4, device="cuda")
         Dropout(0.1).train()(x)

@@ -125,7 +125,7 @@ def test_a_head_that_does_not_exist(device: torch.device, sample: Maker, heads: 
 @pytest.mark.parametrize("packed", [False, True])
 def test_an_edit_that_returns_another_shape(device: torch.device, sample: Maker, packed: bool) -> None:
     s = sample("gpt", device)
-    told = r"the edit at .*layer=0.* gave shape \(\d, 1, .*\), not \(\d, 2, "
+    told = r"the edit at .*layer=0.* returned shape \(\d, 1, .*\), expected \(\d, 2, "
     with pytest.raises(ValueError, match=told), record(s.model, edit=lambda weights, site: weights[:, :1]):
         s.model(*(s.packed if packed else s.padded))
 

@@ -35,9 +35,9 @@ def test_two_forwards_are_not_one_run(second: tuple[int, int]) -> None:
     with record(model) as tape:
         model(ids(2, 7))
         model(ids(*second))
-    with pytest.raises(ValueError, match="2 forwards that are not the steps of one decoding"):
+    with pytest.raises(ValueError, match="2 forward passes that are not the steps of one generation"):
         tape.attention()
-    with pytest.raises(ValueError, match="2 forwards that are not the steps of one decoding"):
+    with pytest.raises(ValueError, match="2 forward passes that are not the steps of one generation"):
         tape.hidden()
     assert [len(readings) for readings in tape.calls.values()] == [2, 2]
 
@@ -76,7 +76,7 @@ def test_an_edit_that_never_ran_is_told() -> None:
 
 
 def test_heads_are_pairs_in_a_list() -> None:
-    with pytest.raises(ValueError, match=r"pairs \(layer, head\) in a list"):
+    with pytest.raises(ValueError, match=r"list of pairs \(layer, head\)"):
         ablate_heads((0, 1))  # type: ignore[arg-type]
 
 

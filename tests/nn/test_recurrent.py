@@ -81,7 +81,7 @@ def test_a_recurrent_layer_is_its_equations(
 
 
 def test_two_directions_share_the_units() -> None:
-    with pytest.raises(ValueError, match="5 is odd"):
+    with pytest.raises(ValueError, match="even number of units, got 5"):
         Recurrent(3, 5, bidirectional=True)
 
 

@@ -43,5 +43,5 @@ def test_the_task_learns_weights_and_scale() -> None:
 
 
 def test_another_number_of_layers_is_refused() -> None:
-    with pytest.raises(ValueError, match="weighs 3 layers, got 2"):
+    with pytest.raises(ValueError, match="expected 3 layers, got 2"):
         ScalarMix(3)([torch.randn(2), torch.randn(2)])

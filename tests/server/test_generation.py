@@ -261,17 +261,17 @@ def test_the_form_says_what_its_keys_and_buttons_do(page: Page, writers: str, gp
     open_at(page, writers, model=gpt, prompt="the film", tokens="3")
     another = page.get_by_role("button", name="Another text")
     expect(another).to_be_enabled()
-    field(page, "Beam (0: by chance)").fill("2")
+    field(page, "Beam (0: sampling)").fill("2")
     expect(another).to_be_disabled()
     field(page, "two side by side").check()
     expect(another).to_be_disabled()
-    field(page, "Beam (0: by chance) (second text)").fill("0")
+    field(page, "Beam (0: sampling) (second text)").fill("0")
     expect(another).to_be_enabled()
     field(page, "Temperature (second text)").fill("0")
     expect(another).to_be_disabled()
     field(page, "two side by side").uncheck()
-    expect(field(page, "Prompt")).to_have_accessible_description("Enter begins a new line, Ctrl+Enter runs.")
-    field(page, "Beam (0: by chance)").fill("0")
+    expect(field(page, "Prompt")).to_have_accessible_description(re.compile(r"^Enter .*new line.*Ctrl\+Enter runs"))
+    field(page, "Beam (0: sampling)").fill("0")
     field(page, "Prompt").fill("the day")
     field(page, "Prompt").press("Enter")
     field(page, "Prompt").press("Control+Enter")
@@ -323,8 +323,8 @@ def test_files(page: Page, browser: Browser, writers: str, gpt: str, tmp_path: P
     assert {one["what"] for one in json.loads(files["JSON"].read_text("utf-8"))} == {"bar", "search"}
     svg = files["SVG"].read_text("utf-8")
     assert "the &lt;b&gt;film" in svg
-    heads = re.findall(">(Token|Probability|Sum|Chance)<", svg)
-    assert heads == ["Token", "Probability", "Sum", "Chance", "Token", "Probability", "Sum"]
+    heads = re.findall(">(Token|Probability|Sum|Filtered)<", svg)
+    assert heads == ["Token", "Probability", "Sum", "Filtered", "Token", "Probability", "Sum"]
     assert files["PNG"].read_bytes()[:4] == b"\x89PNG"
     alone = exported(page, browser, tmp_path)
     for column, speech in enumerate((first, second)):

@@ -102,7 +102,8 @@ def test_it_is_stopped_before_it_has_begun(slow: TrainingRequest) -> None:
 def test_one_that_does_not_listen_is_ended_all_the_same(
     slow: TrainingRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deaf = 'import signal, sys; signal.signal(15, signal.SIG_IGN); print(\'{"message": "deaf"}\', flush=True); '
+    note = json.dumps({"event": {"type": "note", "message": "deaf"}})
+    deaf = f"import signal, sys; signal.signal(15, signal.SIG_IGN); print({note!r}, flush=True); "
     program = tmp_path / "deaf"
     program.write_text(f"#!{sys.executable}\n{deaf}sys.stdin.read()\nwhile True: signal.pause()\n")
     program.chmod(0o755)

@@ -331,7 +331,7 @@ def limited(folder: Path, *, large: str) -> int:
     for limit in limits:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
         try:
-            with pytest.raises(RegardError, match=r"step-000000002: cannot be written: .* unchanged\. Make room"):
+            with pytest.raises(RegardError, match=r"step-000000002: cannot be written: .* unchanged"):
                 checkpoints.save(2, tensors, state)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -377,7 +377,7 @@ def mounted(folder: Path, *, prefix: list[str]) -> int:
     assert run.returncode == 0, run.stderr
     errors = json.loads(run.stdout)
     for error in errors:
-        assert "step-000000002: cannot be written: " in error and "unchanged. Make room" in error
+        assert "step-000000002: cannot be written: " in error and "unchanged" in error
     return len(errors)
 
 

@@ -1,1 +1,1 @@
-"""Weights on the disk: safetensors in and out, and the only home of other software's names."""
+"""Model folders on disk: config.json and weights in the formats of transformers and of Regard."""

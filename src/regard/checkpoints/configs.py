@@ -1,7 +1,7 @@
 """Reads and writes config.json. Values are strictly typed, and nothing in the file is executed.
 
-A setting that would change the computation in a way that Regard does not support is refused; keys without influence on
-it (names, dates, labels) are ignored.
+Settings that would change the computation in an unsupported way are refused; keys that do not affect the computation
+(names, dates, labels) are ignored.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ SIZES = (
     "max_position_embeddings",
 )
 MAY_BE_ZERO = ("position_offset", "type_vocab_size", "embedding_size", "num_characters")
-ACTIVATIONS = {  # transformers' names; the first that fits is written
+ACTIVATIONS = {  # transformers' names; the first match is written
     "gelu": "gelu",
     "gelu_python": "gelu",
     "gelu_new": "gelu-tanh",
     "gelu_pytorch_tanh": "gelu-tanh",
     "relu": "relu",
 }
-NATIVE = "regard-"  # prefix of model_type for families that transformers does not have; their keys are our field names
+NATIVE = (
+    "regard-"  # prefix of model_type for families that transformers does not have; their keys are Regard's field names
+)
 
 
 def parse_config(document: Mapping[str, object], path: Path) -> Any:
-    """The config of a model; `path` is only used in messages."""
+    """Return the config of a model; `path` is only used in messages."""
     _refuse_code(document, path)
     kind = document.get("model_type")
-    known = {(NATIVE if one.file_format is None else "") + one.name: one for one in families().values()}
+    known = {(NATIVE if family.file_format is None else "") + family.name: family for family in families().values()}
     if not isinstance(kind, str) or kind not in known:
         hint = suggest(str(kind)[:60], known)
         raise InputError(f"{path}: model_type is {_short(kind)}, which Regard does not know; {hint}")
@@ -51,8 +53,8 @@ def parse_config(document: Mapping[str, object], path: Path) -> Any:
         keys = family.file_format.keys
         fields = _read(document, family, family.file_format, path)
     else:
-        ours = {key: value for key, value in document.items() if key not in ("model_type", "dtype")}
-        fields = {key if key in names else family.earlier_keys.get(key, key): value for key, value in ours.items()}
+        native = {key: value for key, value in document.items() if key not in ("model_type", "dtype")}
+        fields = {key if key in names else family.earlier_keys.get(key, key): value for key, value in native.items()}
     for name in fields:
         if name not in names:
             raise InputError(f"{path}: unknown key {_short(name)}; {suggest(name[:60], names)}")
@@ -60,39 +62,41 @@ def parse_config(document: Mapping[str, object], path: Path) -> Any:
     try:
         config = adapter.validate_json(json.dumps({**fields, "family": family.name}), strict=True)
     except ValidationError as error:
-        faults = []
-        for one in error.errors():
-            name = str(one["loc"][0]) if one["loc"] else "the whole"
-            faults.append(f"{keys.get(name, name)}: {one['msg']} (it is {_short(one['input'])})")
-        raise InputError(f"{path}: {'; '.join(faults)}") from None
+        problems = []
+        for item in error.errors():
+            name = str(item["loc"][0]) if item["loc"] else "the config"
+            problems.append(f"{keys.get(name, name)}: {item['msg']} (found {_short(item['input'])})")
+        raise InputError(f"{path}: {'; '.join(problems)}") from None
     _check(config, path, keys)
     return config
 
 
 def _refuse_code(document: Mapping[str, object], path: Path) -> None:
-    """Nothing in a file may name code to run; say so before anything else is read."""
+    """Refuse a document that names code to run, before anything else is read."""
     for key in CODE:
         if document.get(key):
             raise InputError(
-                f"{path}: {key!r} names code to run, and Regard runs no code from a checkpoint. If the model is of a "
-                f"family Regard knows, remove {key!r} from the file; else convert it to one"
+                f"{path}: {key!r} names code to run, and Regard runs no code from a checkpoint. If Regard supports the "
+                f"model family, remove {key!r} from the file; otherwise convert the model to a supported family"
             )
     for key, value in document.items():
         if "attn_implementation" in key and value is not None and value not in KERNELS:
-            raise InputError(f"{path}: {key!r} names a kernel to fetch ({_short(value)}); remove it from the file")
+            raise InputError(f"{path}: {key!r} names a kernel to download ({_short(value)}); remove it from the file")
 
 
 def _short(value: object) -> str:
-    """A value from a file as part of a message; it may be of any size."""
+    """Return a value from a file, shortened for a message."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def _read(document: Mapping[str, object], family: Family, file: FileFormat, path: Path) -> dict[str, Any]:
-    """transformers' document in our field names; types are checked later."""
+    """Translate a config.json of transformers to Regard's field names; types are checked later."""
     for key, value in {"quantization_config": None, **file.fixed}.items():
         if document.get(key) not in (None, value):
-            raise InputError(f"{path}: {key} is {_short(document[key])}; Regard's {family.name} only does {value!r}")
+            raise InputError(
+                f"{path}: {key} is {_short(document[key])}; Regard's {family.name} supports only {value!r}"
+            )
     fields: dict[str, Any] = {ours: document[key] for ours, key in file.keys.items() if document.get(key) is not None}
     required = [name for name in SIZES if name in file.keys and name not in file.optional]
     missing = [file.keys[name] for name in required if name not in fields]
@@ -131,21 +135,23 @@ def _check(config: Any, path: Path, theirs: Mapping[str, str]) -> None:
     buckets, distance = values.get("relative_attention_num_buckets"), values.get("relative_attention_max_distance", 0)
     if buckets is not None and not 4 <= buckets < 2 * distance:
         raise InputError(
-            f"{path}: {buckets} buckets of distance up to {distance}: expected 4 or more, fewer than twice the distance"
+            f"{path}: {buckets} buckets for distances up to {distance}; expected 4 or more, below twice the distance"
         )
     words = values.get("target_vocab_size") or values.get("vocab_size") or values.get("target_size")
     start = values.get("decoder_start_token_id", 0)
     if words and start >= words:
-        raise InputError(f"{path}: decoder_start_token_id is {start}, and the last token id is {words - 1}")
+        raise InputError(f"{path}: decoder_start_token_id is {start}, but the last token id is {words - 1}")
 
 
 def write_config(config: Any, *, heads: Collection[str], dtype: str) -> dict[str, object]:
-    """A config.json as transformers reads it; a config that it cannot express is refused."""
+    """Return the config.json of a model; raise InputError for a config that the format cannot express."""
     document = _document(config, heads=heads, dtype=dtype)
     again = dataclasses.asdict(parse_config(document, Path("config.json")))
     lost = [f"{name} {value!r}" for name, value in dataclasses.asdict(config).items() if again[name] != value]
     if lost:
-        raise InputError(f"no {config.family} config.json can say {', '.join(lost)}; choose the family's own values")
+        raise InputError(
+            f"a {config.family} config.json cannot store {', '.join(lost)}; choose the family's own values"
+        )
     return document
 
 

@@ -1,8 +1,7 @@
-"""A model's name on the Hugging Face hub -> a local folder that holds what Regard reads of it, and nothing else.
+"""Downloads the files that Regard reads of a model on the Hugging Face hub to the local cache of the hub.
 
-Knows `huggingface_hub` (imported at the first call), its cache, its errors and which files to ask for. Knows no model.
-Only a name that looks like one of the hub's is asked for, and what will be downloaded is said before.
-The library reads HF_HOME when it is imported; HF_ENDPOINT and HF_HUB_OFFLINE are also honoured when set later.
+`huggingface_hub` is imported at the first call. Only valid model names are requested, and downloads are announced.
+The library reads HF_HOME when it is imported; HF_ENDPOINT and HF_HUB_OFFLINE also take effect when set later.
 """
 
 from __future__ import annotations
@@ -40,23 +39,23 @@ SMALL_FILES = (
     "1_Pooling/config.json",
 )
 NAME = re.compile(r"(?:\w(?:[\w.-]{0,94}\w)?/)?\w(?:[\w.-]{0,94}\w)?", re.ASCII)
-ANSWER_SECONDS = 10.0
+TIMEOUT_SECONDS = 10.0
 FIRST_OWNERS = ("google-bert/", "distilbert/", "FacebookAI/", "openai-community/", "google-t5/")
-NAMED = 12  # files of an announcement
+MAX_LISTED = 12  # files in an announcement
 
 
 def short_names() -> dict[str, Checkpoint]:
-    """The checkpoints that the hub also serves without their owner: "gpt2" is "openai-community/gpt2"."""
-    return {one.name.partition("/")[2]: one for one in known_checkpoints() if one.name.startswith(FIRST_OWNERS)}
+    """Return the checkpoints that the hub also serves without their owner: "gpt2" is "openai-community/gpt2"."""
+    checkpoints = (entry for entry in known_checkpoints() if entry.name.startswith(FIRST_OWNERS))
+    return {entry.name.partition("/")[2]: entry for entry in checkpoints}
 
 
 def fetch(name: str, *, revision: str = "main", offline: bool | None = None) -> Path:
-    """The folder of a complete local copy of a model on the hub, downloaded into the hub's cache where it is not there.
+    """Return the folder of a complete local copy of a model on the hub; download it to the hub's cache if necessary.
 
-    A name is 'owner/model', or one of the few that the hub has without an owner and Regard knows (`short_names`);
-    any other is taken for a folder that is missing, and nobody is asked. A download is announced on standard error.
-    `offline=True` uses the cache alone; None leaves that to HF_HUB_OFFLINE. When the hub cannot be reached, a complete
-    copy in the cache serves. Of the weights, safetensors are taken where the repository has them, else the pickles.
+    A name is 'owner/model' or one of `short_names`; any other name is treated as a missing folder, without a request.
+    Downloads are announced on standard error. `offline=True` uses only the cache; None follows HF_HUB_OFFLINE. If the
+    hub cannot be reached, a complete copy in the cache is used. Safetensors are preferred to pickles.
     """
     if not NAME.fullmatch(name) or re.search(r"--|\.\.|\.git$", name):
         raise InputError(
@@ -65,8 +64,8 @@ def fetch(name: str, *, revision: str = "main", offline: bool | None = None) -> 
         )
     if "/" not in name and name not in short_names():
         raise InputError(
-            f"{name!r} is no folder here, and is not the name of a model on the hub: expected 'owner/model', or one of "
-            f"those known without their owner; {suggest(name, short_names())}"
+            f"{name!r} is neither a folder nor the name of a model on the hub: expected 'owner/model', or one of the "
+            f"names known without their owner; {suggest(name, short_names())}"
         )
     if not re.fullmatch(r"\w[\w./-]*", revision, re.ASCII) or ".." in revision:
         raise InputError(f"{revision!r} is not a revision: expected a branch, a tag or a commit of {name!r}")
@@ -80,7 +79,7 @@ def fetch(name: str, *, revision: str = "main", offline: bool | None = None) -> 
         if cached is None:
             raise RegardError(
                 f"{name}: no complete copy of revision {revision!r} is in the cache ({constants.HF_HUB_CACHE}), and "
-                f"this is offline. Give a local folder, or fetch it once with the network up: {command}"
+                f"offline mode is on. Give a local folder, or fetch it once with a network connection: {command}"
             )
         return cached
     endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
@@ -88,33 +87,33 @@ def fetch(name: str, *, revision: str = "main", offline: bool | None = None) -> 
         return _download(name, revision=revision, endpoint=endpoint)
     except RegardError:
         raise
-    except Exception as error:  # the library passes on the errors of whichever HTTP library it uses
-        refusal = _refusal(error, name=name, revision=revision, endpoint=endpoint)
-        if refusal is not None:
-            raise refusal from error
+    except Exception as error:  # the library raises the errors of its HTTP library
+        refused = _refusal(error, name=name, revision=revision, endpoint=endpoint)
+        if refused is not None:
+            raise refused from error
         reason = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
         cached = _cached(name, revision=revision)
         if cached is None:
             raise RegardError(
                 f"{name}: could not be fetched from {endpoint} ({reason}), and no complete copy is in the cache; "
-                f"nothing half downloaded is used. Give a local folder, or run this with the network up: {command}"
+                f"partial downloads are not used. Give a local folder, or run this with a network connection: {command}"
             ) from error
-        logging.getLogger(__name__).warning("%s: %s did not serve it (%s); the cache does", name, endpoint, reason)
+        logging.getLogger(__name__).warning("%s: not available from %s (%s); using the cache", name, endpoint, reason)
         return cached
 
 
 def _download(name: str, *, revision: str, endpoint: str) -> Path:
-    """Bring the cache up to date and return the folder there; any error of `huggingface_hub` passes through."""
+    """Update the cache and return the folder in it; errors of `huggingface_hub` are not handled."""
     from huggingface_hub import HfApi, snapshot_download
 
     hub = HfApi(endpoint=endpoint)
     options: dict[str, Any] = {"endpoint": endpoint, "tqdm_class": _bar()}
-    about = hub.model_info(name, revision=revision, timeout=ANSWER_SECONDS, files_metadata=True)
+    about = hub.model_info(name, revision=revision, timeout=TIMEOUT_SECONDS, files_metadata=True)
     _announce(name, about, {*SMALL_FILES, preferred_weights(_names(about))}, endpoint=endpoint)
     folder = Path(snapshot_download(name, revision=revision, allow_patterns=list(SMALL_FILES), **options))
     commit = folder.name
-    if about.sha != commit:  # the branch moved between the two questions
-        about = hub.model_info(name, revision=commit, timeout=ANSWER_SECONDS, files_metadata=True)
+    if about.sha != commit:  # the branch moved between the two requests
+        about = hub.model_info(name, revision=commit, timeout=TIMEOUT_SECONDS, files_metadata=True)
     names = _names(about)
     weights = preferred_weights(names)
     if weights is None or "config.json" not in names:
@@ -137,7 +136,7 @@ def _names(about: ModelInfo) -> list[str]:
 
 
 def _announce(name: str, about: ModelInfo, wanted: Collection[str | None], *, endpoint: str) -> None:
-    """Say which of the files will be downloaded, and how large they are; nothing where the cache has them all."""
+    """Log the names and the size of the files to download, if any are not in the cache."""
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
 
@@ -145,23 +144,23 @@ def _announce(name: str, about: ModelInfo, wanted: Collection[str | None], *, en
     missing = []
     for file in about.siblings or []:
         content = file.lfs.sha256 if file.lfs is not None else file.blob_id
-        places = [cache / "snapshots" / str(about.sha) / file.rfilename, cache / "blobs" / str(content)]
-        if file.rfilename in wanted and not any(place.is_file() for place in places):
+        paths = [cache / "snapshots" / str(about.sha) / file.rfilename, cache / "blobs" / str(content)]
+        if file.rfilename in wanted and not any(path.is_file() for path in paths):
             missing.append(file)
     if not missing:
         return
     sizes = [file.size for file in missing]
     total = sum(size for size in sizes if size is not None)
     size = _size(total) if None not in sizes else _estimate(name) if preferred_weights(_names(about)) in wanted else ""
-    files = ", ".join(file.rfilename for file in missing[:NAMED])
-    files += f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+    files = ", ".join(file.rfilename for file in missing[:MAX_LISTED])
+    files += f" and {len(missing) - MAX_LISTED} more" if len(missing) > MAX_LISTED else ""
     logging.getLogger(__name__).warning(
-        "%s: downloading %s (%s) from %s into %s", name, files, size or "size not known", endpoint, cache
+        "%s: downloading %s (%s) from %s into %s", name, files, size or "unknown size", endpoint, cache
     )
 
 
 def _size(count: int) -> str:
-    """1.34 GB, 440.5 MB, 12 kB."""
+    """Format a number of bytes: 1.34 GB, 440.5 MB, 12 kB."""
     return (
         f"{count / 1e9:.2f} GB"
         if count >= 1e9
@@ -172,13 +171,13 @@ def _size(count: int) -> str:
 
 
 def _estimate(name: str) -> str:
-    """The size of a known model in float32, where the hub does not tell sizes."""
-    known = short_names().get(name) or next((one for one in known_checkpoints() if one.name == name), None)
+    """Return the size of a known model in float32, for a hub that reports no sizes."""
+    known = short_names().get(name) or next((entry for entry in known_checkpoints() if entry.name == name), None)
     return "" if known is None else f"about {_size(known.parameters * 4)} as float32"
 
 
 def _bar() -> type[Any]:
-    """The library's progress bar, on standard error itself: the command line's would escape the bar's own "\\r"."""
+    """Return the library's progress bar, writing to the raw standard error: escaping would break its "\\r"."""
     from huggingface_hub.utils.tqdm import tqdm
 
     class Bar(tqdm):
@@ -189,7 +188,7 @@ def _bar() -> type[Any]:
 
 
 def _cached(name: str, *, revision: str) -> Path | None:
-    """The folder of a complete copy in the cache, without any request."""
+    """Return the folder of a complete copy in the cache, or None. Makes no requests."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -203,7 +202,7 @@ def _cached(name: str, *, revision: str) -> Path | None:
 
 
 def _is_complete(folder: Path) -> bool:
-    """Whether the weights and the configuration are there, every shard included: a download may have been cut."""
+    """Whether the config and all weights, including every shard, are present: a download may have been interrupted."""
     present = {path.name for path in folder.iterdir() if path.is_file()}
     weights = preferred_weights(present)
     if weights is None or "config.json" not in present:
@@ -212,15 +211,15 @@ def _is_complete(folder: Path) -> bool:
 
 
 def _refusal(error: Exception, *, name: str, revision: str, endpoint: str) -> InputError | None:
-    """What to tell the user when the hub answered and said no; None for any other trouble."""
+    """Return the error for a request that the hub refused, or None for other failures."""
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 
     status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
     if isinstance(error, GatedRepoError):
-        return InputError(f"{name}: its owners ask you to accept terms first: do so at {endpoint}/{name}, then log in")
+        return InputError(f"{name}: this model is gated: accept its terms at {endpoint}/{name}, then log in")
     if isinstance(error, RevisionNotFoundError):
         return InputError(
-            f"{name}: no revision {revision!r} on the hub; see {endpoint}/{name}/tree/main for those it has"
+            f"{name}: no revision {revision!r} on the hub; see {endpoint}/{name}/tree/main for the existing ones"
         )
     if isinstance(error, RepositoryNotFoundError) or status in (401, 403, 404):
         return InputError(

@@ -1,4 +1,4 @@
-"""A folder to a model and back: reads config.json and the tensors, and says by name what does not fit."""
+"""Reads models from folders and writes them; errors name each tensor that does not match config.json."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from regard.models.family import TensorNames, build, describe_family, families, 
 
 __all__ = ["read_model", "read_parts", "write_model"]
 
-ALIGNMENT = 64  # bytes: what torch's CPU allocator aligns to
+ALIGNMENT = 64  # bytes, that of torch's CPU allocator
 
 
 def read_model(folder: Path, *, dtype: torch.dtype = torch.float32) -> nn.Module:
-    """The model in a folder, in evaluation mode, on the CPU, with the heads the file has."""
-    model, rest = read_parts(folder, dtype=dtype)
-    if rest:
-        warnings.warn(f"{folder}: not used: {_some(sorted(rest))}", stacklevel=3)
+    """Return the model in a folder, in evaluation mode, on the CPU, with the heads that the file contains."""
+    model, unused = read_parts(folder, dtype=dtype)
+    if unused:
+        warnings.warn(f"{folder}: not used: {_some(sorted(unused))}", stacklevel=3)
     return model
 
 
 def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, dict[str, Tensor]]:
-    """The model in a folder, and the tensors there that are not part of it, by their names in the file."""
+    """Return the model in a folder and the other tensors in the file, by their names there."""
     path = folder / "config.json"
     if not path.is_file():
         raise InputError(f"{folder}: no config.json; expected a model folder with config.json and model.safetensors")
     config = parse_config(read_json(path), path)
     tensors = read_tensors(folder)
     names = fitted(names_of(config), tensors)
-    found = tidied(names, tensors)
-    heads = heads_in(names, get_family(config.family).heads, found)
+    tensors = tidied(names, tensors)
+    heads = heads_in(names, get_family(config.family).heads, tensors)
     try:
-        with torch.device("meta"), _Blank():  # no memory, no random numbers: every weight comes from the file
+        with torch.device("meta"), _SkipInit():  # allocates nothing: every weight comes from the file
             model = build(config, heads=heads)
     except (ValueError, RuntimeError) as error:
         raise InputError(f"{path}: {error}") from error
     table = _table(names, config, heads, model)
-    unused = _compare(names, table, found=found, wanted=model.state_dict(), folder=folder)
-    state = {ours: from_theirs(names, ours, [found[name] for name in theirs]) for ours, theirs in table.items()}
+    unused = _compare(names, table, tensors=tensors, wanted=model.state_dict(), folder=folder)
+    state = {ours: from_theirs(names, ours, [tensors[name] for name in theirs]) for ours, theirs in table.items()}
     model.load_state_dict({ours: _aligned(tensor.to(dtype)) for ours, tensor in state.items()}, assign=True)
-    return model.requires_grad_(True).eval(), {name: found[name].to(dtype) for name in unused}
+    return model.requires_grad_(True).eval(), {name: tensors[name].to(dtype) for name in unused}
 
 
 def write_model(
@@ -65,10 +65,10 @@ def write_model(
 ) -> None:
     """Write config.json, the weights and `files`, all or nothing, with checksums.
 
-    `rest` are tensors that are not part of the model and `about` what config.json says beside the model's own, in the
-    words of other software. `overwrite` as for `write_folder`.
+    `rest` are additional tensors and `about` additional keys of config.json, under the names of transformers.
+    `overwrite` is passed to `write_folder`.
     """
-    model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
+    model = getattr(model, "_orig_mod", model)  # unwrap a compiled model
     config: Any = getattr(model, "config", None)
     if getattr(config, "family", None) not in families():
         raise InputError(f"{folder}: a {type(model).__name__} cannot be saved; expected a model of regard.models")
@@ -76,8 +76,8 @@ def write_model(
     names, state = names_of(config), model.state_dict()
     table = _table(names, config, heads, model)
     if lost := sorted(state.keys() - table.keys()):
-        place = describe_family(config.family)
-        raise InputError(f"{folder}: not written: the folder of {place} has no place for {_some(lost)}")
+        title = describe_family(config.family)
+        raise InputError(f"{folder}: not written: the format of {title} cannot store {_some(lost)}")
     tensors: dict[str, Tensor] = dict(rest or {})
     for ours, theirs in table.items():
         tensors |= dict(zip(theirs, to_theirs(names, ours, state[ours], len(theirs)), strict=True))
@@ -94,51 +94,51 @@ def _compare(
     names: TensorNames,
     table: Mapping[str, tuple[str, ...]],
     *,
-    found: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
     wanted: Mapping[str, Tensor],
     folder: Path,
 ) -> set[str]:
-    """Refuse what does not fit, each tensor by its name in the file; returns the names of what is not used."""
-    unused = set(found)
-    wrong = []
+    """Raise InputError that names each tensor that does not match; return the names of unused tensors."""
+    unused = set(tensors)
+    problems = []
     for ours, theirs in table.items():
         for name, part in zip(theirs, to_theirs(names, ours, wanted[ours], len(theirs)), strict=True):
             unused.discard(name)
-            if name not in found:
-                wrong.append(f"{name} is missing")
-            elif found[name].shape != part.shape:
-                wrong.append(f"{name} has shape {tuple(found[name].shape)}, expected {tuple(part.shape)}")
-            elif not found[name].is_floating_point():
-                wrong.append(f"{name} holds {found[name].dtype}, expected floating point numbers")
+            if name not in tensors:
+                problems.append(f"{name} is missing")
+            elif tensors[name].shape != part.shape:
+                problems.append(f"{name} has shape {tuple(tensors[name].shape)}, expected {tuple(part.shape)}")
+            elif not tensors[name].is_floating_point():
+                problems.append(f"{name} has dtype {tensors[name].dtype}, expected a floating point type")
     for name in sorted(unused & names.copies.keys()):
-        wrong.append(f"{name} differs from {names.copies[name]}, and Regard keeps one tensor for both")
-    if wrong:
-        wrong += [f"{name} is not expected" for name in sorted(unused - names.copies.keys())]
-        raise InputError(f"{folder}: the weights do not fit config.json: {_some(wrong)}")
+        problems.append(f"{name} differs from {names.copies[name]}, but Regard uses one tensor for both")
+    if problems:
+        problems += [f"{name} is not expected" for name in sorted(unused - names.copies.keys())]
+        raise InputError(f"{folder}: the weights do not match config.json: {_some(problems)}")
     return unused
 
 
 def _aligned(tensor: Tensor) -> Tensor:
-    """The tensor at an address that torch's allocator could have given it.
+    """Return the tensor at an address with the alignment of torch's allocator.
 
-    In a memory-mapped file a tensor begins anywhere, and the last bit of MKL's matrix products, and so of a
-    GRU, depends on where: a loaded model must give the same numbers as the one that was saved.
+    In a memory-mapped file a tensor may start at any address, and the last bit of MKL's matrix products depends on
+    the alignment: a loaded model must compute the same values as the saved one.
     """
     return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
 
 
-class _Blank(TorchFunctionMode):
-    """Inside, no numbers are drawn for new tensors: on the device "meta" that imports torch's compiler for nothing."""
+class _SkipInit(TorchFunctionMode):
+    """Skips random initialization, which on the device "meta" would only import torch's compiler."""
 
-    DRAWS = frozenset({Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_})
+    RANDOM = frozenset({Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_})
 
     def __torch_function__(self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function in self.DRAWS:
+        if function in self.RANDOM:
             return args[0] if args else kwargs["tensor"]
         return function(*args, **(kwargs or {}))
 
 
 def _some(items: list[str], most: int = 8) -> str:
-    """The first few, and how many more."""
+    """Return the first items and the number of the others."""
     more = f" and {len(items) - most} more" if len(items) > most else ""
     return "; ".join(item[:200] for item in items[:most]) + more

@@ -1,6 +1,6 @@
-"""`pytorch_model.bin`: a dictionary of tensors that torch.save wrote, read without running anything in it.
+"""Reads `pytorch_model.bin`, a dictionary of tensors written by torch.save, without executing anything in it.
 
-Knows torch's weights-only reader, and that there is no other way in: no option, no fallback. Knows no model.
+Only the weights-only reader of torch is used; there is no option or fallback to unpickle other objects.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from regard.errors import InputError, RegardError
 __all__ = ["read_pickle"]
 
 CONVERT = (
-    "If you trust where it comes from, open it there with torch.load, and save its tensors as model.safetensors with "
+    "If you trust its source, open the file with torch.load, and save its tensors as model.safetensors with "
     "safetensors.torch.save_file"
 )
 
 
 def read_pickle(path: Path) -> dict[str, torch.Tensor]:
-    """The tensors by name, on the CPU, memory mapped unless the file is of the old format without an archive."""
-    most = 20 * path.stat().st_size + 64_000_000
+    """Return the tensors by name, on the CPU, memory mapped unless the file has the old format without an archive."""
+    max_bytes = 20 * path.stat().st_size + 64_000_000
     try:
         if zipfile.is_zipfile(path):
-            _check_archive(path, most=most)
+            _check_archive(path, max_bytes=max_bytes)
         with path.open("rb") as file:
             mapped = file.read(4) == b"PK\x03\x04"
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # remarks on files that are refused anyway
+            warnings.simplefilter("ignore")  # warnings about files that are refused anyway
             loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except RegardError:
         raise
     except Exception as error:  # a hostile or damaged pickle can raise anything
         raise _unreadable(path, error) from error
-    return _check_tensors(path, loaded, most=most)
+    return _check_tensors(path, loaded, max_bytes=max_bytes)
 
 
-def _check_archive(path: Path, *, most: int) -> None:
-    """torch.save stores and never compresses, so an archive that would grow is not its work."""
+def _check_archive(path: Path, *, max_bytes: int) -> None:
+    """Refuse a compressed archive: torch.save does not compress."""
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
-    if sum(entry.file_size for entry in entries) > most or any(entry.compress_type for entry in entries):
+    if sum(entry.file_size for entry in entries) > max_bytes or any(entry.compress_type for entry in entries):
         raise InputError(
-            f"{path}: refused: an archive that grows when it is opened, which torch.save does not write; "
+            f"{path}: refused: an archive that grows when unpacked, which torch.save does not write; "
             f"nothing was unpacked. {CONVERT}"
         )
 
 
-def _check_tensors(path: Path, loaded: object, *, most: int) -> dict[str, torch.Tensor]:
+def _check_tensors(path: Path, loaded: object, *, max_bytes: int) -> dict[str, torch.Tensor]:
     if not isinstance(loaded, dict):
         raise InputError(f"{path}: expected a dictionary of tensors by name, found {type(loaded).__name__}. {CONVERT}")
     total = 0
@@ -62,18 +62,18 @@ def _check_tensors(path: Path, loaded: object, *, most: int) -> dict[str, torch.
                 f"{path}: expected one tensor for each name, found {type(tensor).__name__} at {name!r}. {CONVERT}"
             )
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
-            raise InputError(f"{path}: tensor {name!r} is not a plain dense one ({tensor.layout}). {CONVERT}")
+            raise InputError(f"{path}: tensor {name!r} is not a plain dense tensor ({tensor.layout}). {CONVERT}")
         total += tensor.numel() * tensor.element_size()
-    if total > most:
-        raise InputError(f"{path}: refused: its tensors claim {total:,} bytes, far more than the file holds")
+    if total > max_bytes:
+        raise InputError(f"{path}: refused: its tensors claim {total:,} bytes, far more than the size of the file")
     return {name: tensor.detach() for name, tensor in loaded.items()}
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:
     text = str(error)
     if isinstance(error, pickle.UnpicklingError) or "weights_only" in text:
-        named = re.search(r"GLOBAL ([\w.]+)", text)
-        what = f"it asks for {named[1]}" if named else "it holds more than tensors"
-        return InputError(f"{path}: refused: {what}, or is damaged; nothing in it was executed. {CONVERT}")
+        match = re.search(r"GLOBAL ([\w.]+)", text)
+        reason = f"it refers to {match[1]}" if match else "it contains more than tensors"
+        return InputError(f"{path}: refused: {reason}, or is damaged; nothing in it was executed. {CONVERT}")
     reason = next(iter(text.splitlines()), type(error).__name__)
     return InputError(f"{path}: cannot be read ({reason}): damaged or cut short; download or copy it again")

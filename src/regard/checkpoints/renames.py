@@ -1,4 +1,4 @@
-"""Tensors under their names in transformers' files, and under Regard's; the tables are in `regard.models.families`."""
+"""Conversion of tensors between transformers' names and Regard's; the tables are in `regard.models.families`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["entries", "fitted", "from_theirs", "heads_in", "names_of", "tidied",
 
 
 def names_of(config: Any) -> TensorNames:
-    """The tensor names of a family's files; an empty `base` where they are Regard's own."""
+    """Return the tensor names in the files of a family; `base` is empty for Regard's own format."""
     family = get_family(config.family)
     if family.file_format is not None:
         return family.file_format.tensor_names(config)
@@ -24,33 +24,33 @@ def names_of(config: Any) -> TensorNames:
 
 
 def entries(names: TensorNames, config: Any, heads: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The whole table for one model: our name -> their names, every layer written out."""
-    table = _written(names.base, "", names.prefix)
+    """Return the complete table for one model: our name -> their names, for every layer."""
+    table = _expand(names.base, "", names.prefix)
     for (ours, theirs), layer in names.layers.items():
         for i in range(_depth(config, ours)):
-            table |= _written(layer, f"{ours}.{i}.", f"{names.prefix}{theirs}.{i}.")
+            table |= _expand(layer, f"{ours}.{i}.", f"{names.prefix}{theirs}.{i}.")
     for head in heads:
         table |= _head(names, head)
     return table
 
 
 def heads_in(names: TensorNames, heads: Iterable[str], tensors: Mapping[str, Tensor]) -> list[str]:
-    """Those of a family's `heads` that a file has, be it in part."""
+    """Return the `heads` of which a file has at least one tensor."""
     return [head for head in heads if any(name in tensors for theirs in _head(names, head).values() for name in theirs)]
 
 
 def _head(names: TensorNames, head: str) -> dict[str, tuple[str, ...]]:
-    table = _written(names.heads[head], "", "")
+    table = _expand(names.heads[head], "", "")
     return {ours: tuple(name.replace("{base}", names.prefix) for name in theirs) for ours, theirs in table.items()}
 
 
-def _written(part: Table, before: str, their_before: str) -> dict[str, tuple[str, ...]]:
-    table = {}
-    for ours, theirs in part.items():
-        several = (theirs,) if isinstance(theirs, str) else theirs
+def _expand(table: Table, prefix: str, their_prefix: str) -> dict[str, tuple[str, ...]]:
+    expanded = {}
+    for ours, theirs in table.items():
+        names = (theirs,) if isinstance(theirs, str) else theirs
         for p in ("weight", "bias") if "{p}" in ours else ("",):
-            table[before + ours.replace("{p}", p)] = tuple(their_before + name.replace("{p}", p) for name in several)
-    return table
+            expanded[prefix + ours.replace("{p}", p)] = tuple(their_prefix + name.replace("{p}", p) for name in names)
+    return expanded
 
 
 def _depth(config: Any, stack: str) -> int:
@@ -64,21 +64,21 @@ def _depth(config: Any, stack: str) -> int:
 
 
 def fitted(names: TensorNames, tensors: Iterable[str]) -> TensorNames:
-    """The names as a file writes them: that of a bare model leaves the prefix out."""
+    """Return the names with the prefix that a file uses: files of a base model have none."""
     prefix = names.prefix if any(name.startswith(names.prefix) for name in tensors) else ""
     copies = {copy: original.replace("{base}", prefix) for copy, original in names.copies.items()}
     return replace(names, prefix=prefix, copies=copies)
 
 
 def tidied(names: TensorNames, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A file's tensors: old names made new, buffers and true copies left out; a copy may stand in for its original."""
-    found = {_modern(name): tensor for name, tensor in tensors.items() if not re.fullmatch(names.buffers, name)}
+    """Return the tensors of a file with current names, without buffers and copies; a copy may replace its original."""
+    result = {_modern(name): tensor for name, tensor in tensors.items() if not re.fullmatch(names.buffers, name)}
     for copy, original in names.copies.items():
-        if copy in found and original not in found:
-            found[original] = found.pop(copy)
-        elif copy in found and torch.equal(found[copy], found[original]):
-            del found[copy]
-    return found
+        if copy in result and original not in result:
+            result[original] = result.pop(copy)
+        elif copy in result and torch.equal(result[copy], result[original]):
+            del result[copy]
+    return result
 
 
 def _modern(name: str) -> str:
@@ -86,13 +86,13 @@ def _modern(name: str) -> str:
 
 
 def from_theirs(names: TensorNames, ours: str, parts: list[Tensor]) -> Tensor:
-    """One of our tensors from theirs."""
+    """Convert their tensors to one of ours."""
     tensor = torch.cat(parts) if len(parts) > 1 else parts[0]
     return tensor.T.contiguous() if tensor.ndim == 2 and re.fullmatch(names.transposed, ours) else tensor
 
 
 def to_theirs(names: TensorNames, ours: str, tensor: Tensor, count: int) -> list[Tensor]:
-    """The way back."""
+    """Convert one of our tensors to `count` of theirs."""
     if tensor.ndim == 2 and re.fullmatch(names.transposed, ours):
         tensor = tensor.T
     return [part.contiguous() for part in tensor.chunk(count)]

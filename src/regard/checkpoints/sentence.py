@@ -1,4 +1,4 @@
-"""What a sentence-transformers folder says of its own use: the pooling, and how long a text may be."""
+"""Reads the pooling and the maximum length from a sentence-transformers folder."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["SentenceSettings", "read_sentence_settings"]
 
 POOLINGS = ("cls", "mean", "max")
 MODULES = ("Transformer", "Pooling", "Normalize")
-# Older files have a switch for each pooling, newer ones the name of one or a list of names.
+# Older files have a boolean per pooling, newer ones a name or a list of names.
 SWITCHES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
 
 
 @dataclass(frozen=True)
 class SentenceSettings:
-    """None where the folder says nothing."""
+    """The settings of a folder; None if it does not specify them."""
 
     pooling: str | None = None
     max_length: int | None = None
 
 
 def read_sentence_settings(folder: Path, *, pooling: bool = True) -> SentenceSettings:
-    """Read 1_Pooling/config.json (if `pooling` is wanted) and sentence_bert_config.json where they are."""
+    """Read 1_Pooling/config.json (if `pooling` is set) and sentence_bert_config.json if they exist."""
     return SentenceSettings(_pooling(folder) if pooling else None, _length(folder))
 
 
@@ -35,31 +35,31 @@ def _pooling(folder: Path) -> str | None:
     if not path.is_file():
         return None
     document = read_json(path)
-    named = document.get("pooling_mode")
-    if named is None:
-        named = [
+    modes = document.get("pooling_mode")
+    if modes is None:
+        modes = [
             SWITCHES.get(key, key) for key, on in document.items() if key.startswith("pooling_mode_") and on is True
         ]
-    modes = named if isinstance(named, list) else [named]
+    modes = modes if isinstance(modes, list) else [modes]
     if len(modes) != 1 or modes[0] not in POOLINGS:
         raise InputError(
-            f"{path}: it asks for {' and '.join(map(str, modes)) or 'no pooling'}, which Regard does not do; "
-            f"choose a pooling yourself: {', '.join(POOLINGS)}"
+            f"{path}: it specifies {' and '.join(map(str, modes)) or 'no pooling'}, which Regard does not support; "
+            f"choose a pooling: {', '.join(POOLINGS)}"
         )
     return str(modes[0])
 
 
 def _refuse_other_modules(path: Path) -> None:
-    """A dense layer behind the pooling, say, would be left out without a word."""
+    """Refuse unsupported modules, such as a dense layer after the pooling, which would be ignored silently."""
     modules = read_json_value(path) if path.is_file() else []
     if not isinstance(modules, list):
         raise InputError(f"{path}: expected a list of modules")
     kinds = [str(module.get("type", "")).rpartition(".")[2] if isinstance(module, dict) else "" for module in modules]
-    strange = [kind or "an unnamed one" for kind in kinds if kind not in MODULES]
-    if strange:
+    unsupported = [kind or "an unnamed module" for kind in kinds if kind not in MODULES]
+    if unsupported:
         raise InputError(
-            f"{path}: it has a module that Regard does not do: {', '.join(strange)}; choose a pooling yourself "
-            f"({', '.join(POOLINGS)}) to go on without"
+            f"{path}: unsupported modules: {', '.join(unsupported)}; choose a pooling "
+            f"({', '.join(POOLINGS)}) to ignore them"
         )
 
 

@@ -1,1 +1,1 @@
-"""From files to batches. Importing the package imports nothing else: text input must not cost a torch import."""
+"""Data: from files to batches. The package itself imports nothing, so that reading text does not import torch."""

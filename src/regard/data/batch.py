@@ -1,4 +1,4 @@
-"""Token ids to a batch a model takes: which texts go together, and their tensors."""
+"""Groups texts into batches and collates their token ids into tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What a model is called with: `model(batch.ids, batch.layout)`."""
+    """Model inputs: `model(batch.ids, batch.layout)`."""
 
     ids: Tensor
     layout: Layout
@@ -34,7 +34,7 @@ class Batch:
 
 
 def collate(texts: Sequence[Sequence[int]], *, packed: bool = True, padding: int = 0) -> Batch:
-    """One batch of token ids: packed without padding, or padded on the right with the id `padding`."""
+    """Collate token ids into a batch: packed without padding, or padded on the right with the id `padding`."""
     lengths = [len(ids) for ids in texts]
     if not lengths or min(lengths) == 0:
         raise ValueError(f"a batch needs texts of at least one token, got lengths {lengths[:8]}")
@@ -47,19 +47,19 @@ def collate(texts: Sequence[Sequence[int]], *, packed: bool = True, padding: int
 
 
 def group_by_token_budget(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Group places by length, longest first, at most `budget` tokens a group (or one text): nearly no padding."""
+    """Group indices by length, longest first, with at most `budget` tokens (or one text) per group."""
     groups: list[list[int]] = []
-    room = 0
-    for place in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if lengths[place] > room:
+    remaining = 0
+    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if lengths[index] > remaining:
             groups.append([])
-            room = budget
-        groups[-1].append(place)
-        room -= lengths[place]
+            remaining = budget
+        groups[-1].append(index)
+        remaining -= lengths[index]
     return groups
 
 
 def in_groups(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    """The items in order, `size` at a time (at least one)."""
+    """Yield the items in order, `size` at a time (at least one)."""
     step = max(1, size)
     return (items[start : start + step] for start in range(0, len(items), step))

@@ -1,4 +1,4 @@
-"""Rows of lines with quoted fields: the `csv` module with line numbers and a limit for a field that never ends."""
+"""CSV rows with line numbers, and a limit for rows whose quotes are never closed."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from regard.files.file_input import format_size
 
 __all__ = ["csv_rows", "widen_fields"]
 
-# The csv module stops at 131,072 characters a field unless told otherwise, for the whole process.
-_LONGEST_FIELD = 2**31 - 1
+# The csv module limits fields to 131,072 characters by default; the setting is global.
+_MAX_FIELD = 2**31 - 1
 
 
 def csv_rows(
     lines: Iterable[str], name: str, *, delimiter: str = ",", remedy: str, max_line: int | None = None
 ) -> Iterator[tuple[int, list[str]]]:
-    """The number of the line where a row begins, from 1, and its fields; a quoted field may span lines.
+    """Yield the line number (from 1) where each row starts, and its fields; a quoted field may span lines.
 
-    InputError for what is no CSV, followed by `remedy`, and for a row of several lines with more than `max_line`
-    characters in all, as a quote that is never closed makes it.
+    Raises InputError with `remedy` for invalid CSV, and for a row of several lines with more than `max_line` characters
+    in total, which usually means that a quote is not closed.
     """
     widen_fields()
     limit = current_max_line(max_line)
-    begin, held = 1, 0
+    start, length = 1, 0
 
-    def counted() -> Iterator[str]:
-        nonlocal held
+    def checked_lines() -> Iterator[str]:
+        nonlocal length
         for line in lines:
-            held += len(line) + 1
-            if held > limit + 1 and reader.line_num >= begin:
+            length += len(line) + 1
+            if length > limit + 1 and reader.line_num >= start:
                 raise InputError(
-                    f"{name} line {begin}: the row that begins here has a quote that is not closed within "
-                    f"{format_size(limit)}; close it, or say that the file has no quotes. If the row is meant to be "
-                    "so long, allow more: --max-line 1GiB"
+                    f"{name} line {start}: the row that starts here has a quote that is not closed within "
+                    f"{format_size(limit)}; close it, or turn off quoting. If the row is really that "
+                    "long, raise the limit: --max-line 1GiB"
                 )
             yield line + "\n"
 
-    reader = csv.reader(counted(), delimiter=delimiter, strict=True)
+    reader = csv.reader(checked_lines(), delimiter=delimiter, strict=True)
     try:
         for row in reader:
-            yield begin, row
-            begin, held = reader.line_num + 1, 0
+            yield start, row
+            start, length = reader.line_num + 1, 0
     except csv.Error as error:
-        raise InputError(f"{name} line {begin}: {remedy.format(error=error)}") from None
+        raise InputError(f"{name} line {start}: {remedy.format(error=error)}") from None
 
 
 def widen_fields() -> None:
-    """Let the csv module read fields of any length: the length of lines has a limit of its own."""
-    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
+    """Let the csv module read fields of any length; the length of lines is limited separately."""
+    csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD))

@@ -1,6 +1,6 @@
-"""What a task reads, one object each: a text, a pair, a text with endings to choose from, tagged words, a question.
+"""The examples of each task: texts, text pairs, multiple choice, tagged words, questions, images.
 
-What is None or empty is not known, as in the input of a prediction.
+A label that is None or empty is unknown, as in the input of a prediction.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TextExample:
-    """One text, or two where the task is about a pair. Several labels make a tuple, and none of them an empty one."""
+    """A text or a pair of texts. A multi-label example has a tuple of labels, which may be empty."""
 
     text: str
     text_pair: str | None = None
@@ -38,7 +38,7 @@ class TextExample:
 
 @dataclass(frozen=True)
 class ChoiceExample:
-    """A text and what may follow it; `label` is the place of the right one."""
+    """A text and its possible endings; `label` is the index of the correct one."""
 
     text: str
     endings: tuple[str, ...]
@@ -47,7 +47,7 @@ class ChoiceExample:
 
 @dataclass(frozen=True)
 class TaggedExample:
-    """A text whose words lie at `words`, as [start, end) in characters; `tags` are IOB2: B-PER, I-PER, O."""
+    """A text with tagged words. `words` are [start, end) in characters; `tags` are IOB2: B-PER, I-PER, O."""
 
     text: str
     words: tuple[tuple[int, int], ...]
@@ -56,7 +56,7 @@ class TaggedExample:
 
 @dataclass(frozen=True)
 class Answer:
-    """`text` lies at `start` of the context."""
+    """An answer: `text` starts at character `start` of the context."""
 
     text: str
     start: int
@@ -64,7 +64,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class QuestionExample:
-    """`answers` are all that people gave. Where `possible` is False the context holds none."""
+    """A question about a context. `answers` are all reference answers; `answerable` is False if there is none."""
 
     id: str
     question: str
@@ -75,7 +75,7 @@ class QuestionExample:
 
 @dataclass(frozen=True, eq=False)
 class ImageExample:
-    """Pixels from 0 to 255: (height, width) in grey, or (height, width, 3)."""
+    """An image with pixels from 0 to 255: (height, width) in gray, or (height, width, 3)."""
 
     pixels: npt.NDArray[np.uint8] = field(repr=False)
     label: str | None = None
@@ -86,21 +86,21 @@ Example = TextExample | ChoiceExample | TaggedExample | QuestionExample | ImageE
 
 
 def is_labeled(example: Example) -> bool:
-    """Whether what is to be predicted is known."""
+    """Return whether the example has a label."""
     if isinstance(example, QuestionExample):
         return bool(example.answers) or not example.answerable
     return (example.tags if isinstance(example, TaggedExample) else example.label) is not None
 
 
 def without_label(example: Example) -> Example:
-    """The example as a prediction sees it."""
+    """Return the example without its label, tags or answers."""
     if isinstance(example, QuestionExample):
         return replace(example, answers=(), answerable=True)
     return replace(example, tags=None) if isinstance(example, TaggedExample) else replace(example, label=None)
 
 
 def example_key(example: Example) -> Hashable:
-    """What two examples share that ask the same."""
+    """Return a key that is equal for examples with the same input."""
     if isinstance(example, ImageExample):
         return example.pixels.shape, example.pixels.tobytes()
     if isinstance(example, QuestionExample):
@@ -112,10 +112,10 @@ def example_key(example: Example) -> Hashable:
 
 
 def leakage_key(example: Example) -> Hashable:
-    """What must not be both learned from and judged on: of a question that is its context, else the whole example."""
+    """Return a key that training and evaluation data must not share: the context of a question, else `example_key`."""
     return normalize_text(example.context) if isinstance(example, QuestionExample) else example_key(example)
 
 
 def normalize_text(text: str) -> str:
-    """Equal for texts that differ in capitals and blanks alone."""
+    """Fold case and collapse whitespace."""
     return " ".join(text.casefold().split())

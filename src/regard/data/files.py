@@ -1,8 +1,8 @@
-"""Text files as lines: standard input, compressed files, and what to say when one cannot be read.
+"""Reads text files, compressed files and standard input line by line, with errors that name the line.
 
-A line ends with LF or CR LF and nothing else: U+2028, vertical tabs and lone carriage returns belong to the text. A
-line is held in memory, so its length has a limit, and so has a compressed file that is held as a whole: a few
-kilobytes can unpack to terabytes.
+Lines end with LF or CR LF only: U+2028, vertical tabs and lone carriage returns are part of the text. Lines are held in
+memory, so their length is limited, and so is the size of compressed files that are read completely: a few kilobytes can
+decompress to terabytes.
 """
 
 from __future__ import annotations
@@ -41,48 +41,48 @@ __all__ = [
 
 STANDARD_INPUT = "-"
 
-# What a compressed file may need in memory where all of it is held: this much, and so many times its size on the disk.
+# Memory limit for a compressed file that is read completely: this much, plus this many times its size on disk.
 MAX_HELD_BYTES = 512 << 20
 MAX_EXPANSION = 20
-LINE_OVERHEAD = 64  # bytes of memory that a line needs beside its text
+LINE_OVERHEAD = 64  # bytes of memory per line besides its text
 
-_UNPACKERS: dict[str, Callable[..., Any]] = {
+_DECOMPRESSORS: dict[str, Callable[..., Any]] = {
     ".gz": gzip.open,
     ".xz": open_xz,
     ".bz2": bz2.open,
     ".zst": open_zstandard,
     ".zip": open_zip,
 }
-COMPRESSED_SUFFIXES = tuple(_UNPACKERS)  # the suffixes of compressed files
-# None of these begins a UTF-8 text, save bzip2's "BZh", which is therefore read with the block mark behind it.
+COMPRESSED_SUFFIXES = tuple(_DECOMPRESSORS)
+# No UTF-8 text starts with these bytes. Texts may start with bzip2's "BZh", so `_decompress` checks the block mark too.
 _MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst", b"PK\x03\x04": ".zip"}
 _DAMAGE = (EOFError, OSError, lzma.LZMAError, zlib.error)
 
 
 def display_name(path: str | os.PathLike[str]) -> str:
-    """How errors call the input."""
+    """Return the name of an input for messages."""
     return "standard input" if os.fspath(path) == STANDARD_INPUT else os.fspath(path)
 
 
 def content_suffix(path: str | os.PathLike[str]) -> str:
-    """What the name says of the content, the compression apart: `.tsv` for `train.TSV.gz`, `""` for standard input."""
+    """Return the suffix without that of the compression: `.tsv` for `train.TSV.gz`, `""` for standard input."""
     inner = Path(os.fspath(path).lower())
-    return inner.with_suffix("").suffix if inner.suffix in _UNPACKERS else inner.suffix
+    return inner.with_suffix("").suffix if inner.suffix in _DECOMPRESSORS else inner.suffix
 
 
 def taken_for_file(source: str) -> bool:
-    """Whether a file is meant where a file or a text may stand: one is called so, or no blank is in it."""
+    """Return whether an argument that may be a file or a text is a file: it exists, or it has no whitespace."""
     return source == STANDARD_INPUT or os.path.exists(source) or not any(map(str.isspace, source))
 
 
 @contextmanager
 def open_text(path: str | os.PathLike[str], *, max_line: int | None = None) -> Iterator[Iterator[str]]:
-    """Lines without their ends, one at a time; `-` is standard input, and what is packed is unpacked.
+    """Iterate over lines without their line ends; `-` is standard input.
 
-    That is .gz, .xz, .bz2, .zst, and a .zip with one text in it.
+    Compressed files are decompressed: .gz, .xz, .bz2, .zst, and a .zip with one text in it.
 
-    InputError names the file and the line for bytes that are not UTF-8, for a compressed file that is cut off, and for
-    a line of more than `max_line` bytes (64 MiB unless `line_limit` says otherwise).
+    Raises InputError with file and line for bytes that are not UTF-8, for a truncated compressed file, and for a line
+    of more than `max_line` bytes (default: that of `line_limit`, 64 MiB).
     """
     limit = current_max_line(max_line)
     with open_bytes(path) as file:
@@ -91,129 +91,128 @@ def open_text(path: str | os.PathLike[str], *, max_line: int | None = None) -> I
 
 @contextmanager
 def open_bytes(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """The unpacked bytes of a file or of standard input (which stays open); InputError when it cannot be opened.
+    """Open the decompressed bytes of a file or of standard input (which stays open).
 
-    A FIFO, a device and a socket are refused, but for the streams of this process (/dev/stdin, /dev/fd/N). Damage
-    inside a compressed file shows while reading: EOFError, OSError, lzma.LZMAError or zlib.error.
+    Raises InputError if it cannot be opened. FIFOs, devices and sockets are refused, except for open descriptors of
+    this process (/dev/stdin, /dev/fd/N). Reading a damaged compressed file raises EOFError, OSError, lzma.LZMAError or
+    zlib.error.
     """
     with _open(path) as (file, _):
         yield file
 
 
 def read_all_lines(path: str | os.PathLike[str], *, max_line: int | None = None) -> list[str]:
-    """The lines of `open_text`, all at once; InputError also for a compressed file that unpacks to far too much."""
-    limit, held, lines = current_max_line(max_line), 0, []
-    with _open(path) as (file, most):
+    """Return all lines of `open_text`. Also raises InputError if a compressed file decompresses to far too much."""
+    limit, size, lines = current_max_line(max_line), 0, []
+    with _open(path) as (file, max_size):
         for line in _decode(file, display_name(path), limit):
-            held += len(line) + LINE_OVERHEAD
-            if held > most:
-                raise InputError(_too_much(path, most))
+            size += len(line) + LINE_OVERHEAD
+            if size > max_size:
+                raise InputError(_too_large(path, max_size))
             lines.append(line)
     return lines
 
 
 def read_all_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The unpacked bytes of a file; InputError for a compressed file that is damaged or unpacks to far too much."""
+    """Return the decompressed bytes of a file. Raises InputError if it is damaged or decompresses to far too much."""
     try:
-        with _open(path) as (file, most):
-            data = file.read() if most == sys.maxsize else read_up_to(file, most + 1)
+        with _open(path) as (file, max_size):
+            data = file.read() if max_size == sys.maxsize else read_up_to(file, max_size + 1)
     except _DAMAGE as error:
         raise InputError(
-            f"{display_name(path)} breaks off or is damaged ({_say(error)}): copy or download it again"
+            f"{display_name(path)} is truncated or damaged ({_reason(error)}): copy or download it again"
         ) from None
-    if len(data) > most:
-        raise InputError(_too_much(path, most))
+    if len(data) > max_size:
+        raise InputError(_too_large(path, max_size))
     return data
 
 
 @contextmanager
 def _open(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], int]]:
-    """The unpacked bytes, and how much memory they may need where they are held as a whole.
+    """Open the decompressed bytes, together with the limit on their size if they are read completely.
 
-    The size of a plain file is for the user to know; of a compressed one nobody does before it is unpacked.
+    Plain files have no limit: the user can see their size.
     """
     if os.fspath(path) == STANDARD_INPUT:
         if sys.stdin is None:
             raise InputError("standard input is closed: name a file, or send the texts through a pipe")
         stream = cast("BinaryIO", sys.stdin.buffer)
-        unpacked = _unpack(stream, path)
-        yield unpacked, sys.maxsize if unpacked is stream else MAX_HELD_BYTES
+        content = _decompress(stream, path)
+        yield content, sys.maxsize if content is stream else MAX_HELD_BYTES
         return
     try:
         file = open(path, "rb") if is_descriptor(path) else open_file(path)  # noqa: SIM115
     except InputError as error:
         raise InputError(f"{error}, or send it to standard input: `- < {os.fspath(path)}`") from None
     except (OSError, ValueError) as error:
-        raise InputError(_why_not(Path(path), error)) from None
-    with file, _unpack(file, path) as unpacked:
-        yield (
-            unpacked,
-            sys.maxsize if unpacked is file else MAX_HELD_BYTES + MAX_EXPANSION * os.fstat(file.fileno()).st_size,
-        )
+        raise InputError(_open_error(Path(path), error)) from None
+    with file, _decompress(file, path) as content:
+        size = os.fstat(file.fileno()).st_size
+        yield content, sys.maxsize if content is file else MAX_HELD_BYTES + MAX_EXPANSION * size
 
 
-def _too_much(path: str | os.PathLike[str], most: int) -> str:
+def _too_large(path: str | os.PathLike[str], max_size: int) -> str:
     return (
-        f"{display_name(path)} unpacks to more than {most >> 20:,} MiB, far more than its size suggests; if it is "
-        "meant to, unpack it yourself and name the unpacked file"
+        f"{display_name(path)} unpacks to more than {max_size >> 20:,} MiB, far more than its size suggests; if that "
+        "is intended, unpack it yourself and name the unpacked file"
     )
 
 
-def _unpack(file: BinaryIO, path: str | os.PathLike[str]) -> IO[bytes]:
-    """The name decides; where it says nothing (standard input, no suffix), the first bytes do."""
+def _decompress(file: BinaryIO, path: str | os.PathLike[str]) -> IO[bytes]:
+    """Choose the decompressor by the suffix, or by the first bytes if there is none (as for standard input)."""
     start: bytes = file.peek(10)[:10] if hasattr(file, "peek") else b""
-    named = Path(path).suffix.lower() if os.fspath(path) != STANDARD_INPUT else ""
-    if named in _UNPACKERS:
+    suffix = Path(path).suffix.lower() if os.fspath(path) != STANDARD_INPUT else ""
+    if suffix in _DECOMPRESSORS:
         if not start:
-            raise InputError(f"{display_name(path)} is empty, which no {named} file is: copy or download it again")
-        return cast("IO[bytes]", _UNPACKERS[named](file))
-    found = next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), None)
+            raise InputError(f"{display_name(path)} is empty, so not a {suffix} file: copy or download it again")
+        return cast("IO[bytes]", _DECOMPRESSORS[suffix](file))
+    detected = next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), None)
     if start.startswith(b"BZh") and start[4:] == b"1AY&SY":
-        found = ".bz2"
-    return cast("IO[bytes]", _UNPACKERS[found](file)) if found else file
+        detected = ".bz2"
+    return cast("IO[bytes]", _DECOMPRESSORS[detected](file)) if detected else file
 
 
 def _decode(file: IO[bytes], name: str, limit: int) -> Iterator[str]:
     number = 0
     while True:
         try:
-            line = file.readline(limit + 3)  # the line, its end, and one byte more if it is too long
+            line = file.readline(limit + 3)  # the line, its line end, and one more byte if it is too long
         except _DAMAGE as error:
             raise InputError(
-                f"{name} breaks off or is damaged after line {number} ({_say(error)}): copy or download it again"
+                f"{name} is truncated or damaged after line {number} ({_reason(error)}): copy or download it again"
             ) from None
         if not line:
             return
         number += 1
         if len(line) > limit and len(line.removesuffix(b"\n").removesuffix(b"\r")) > limit:
             raise InputError(
-                f"{name} line {number} has more than {format_size(limit)}, the most a line may have; expected a text "
-                "with line ends. If it is meant to be so long, allow more: --max-line 1GiB"
+                f"{name} line {number} has more than {format_size(limit)}, the limit for a line; expected a text "
+                "with line breaks. If the line is really that long, raise the limit: --max-line 1GiB"
             )
         if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise InputError(f"{name} line 1: this is UTF-16, expected UTF-8; convert it: {_convert('UTF-16', name)}")
         try:
-            # The mark that some editors put before UTF-8 is no part of the first text.
+            # utf-8-sig removes a byte order mark.
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise InputError(
                 f"{name} line {number}: byte {error.start + 1} of the line, 0x{error.object[error.start]:02x}, is not "
-                f"UTF-8; convert the file: {_convert('LATIN1', name)} (or what its encoding is)"
+                f"UTF-8; convert the file: {_convert('LATIN1', name)} (or its real encoding)"
             ) from None
         yield text.removesuffix("\n").removesuffix("\r")
 
 
 def _convert(encoding: str, name: str) -> str:
-    plain = " " not in name and Path(name).suffix.lower() not in _UNPACKERS
+    plain = " " not in name and Path(name).suffix.lower() not in _DECOMPRESSORS
     return f"iconv -f {encoding} -t UTF-8 {name if plain else 'FILE'} > NEW"
 
 
-def _say(error: BaseException) -> str:
-    """The system's words without its number, and without the file name that our sentence already has."""
+def _reason(error: BaseException) -> str:
+    """Return the system's message without the error number and the file name."""
     return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)) or type(error).__name__
 
 
-def _why_not(path: Path, error: Exception) -> str:
+def _open_error(path: Path, error: Exception) -> str:
     if isinstance(error, IsADirectoryError):
         inside = min(_names(path), default=None)
         return f"{path} is a folder, expected a file{f', such as {path / inside}' if inside else ''}"
@@ -221,17 +220,14 @@ def _why_not(path: Path, error: Exception) -> str:
         folder = path.parent
         if not folder.is_dir():
             return f"{path} cannot be read: there is no folder {folder}"
-        return f"there is no file {path}{_near(path, folder)} (`-` reads standard input)"
-    return f"{path} cannot be read: {_say(error)}; expected a file, or `-` for standard input"
-
-
-def _near(path: Path, folder: Path) -> str:
-    close = difflib.get_close_matches(path.name, _names(folder), n=1, cutoff=0.5)
-    return f"; did you mean {folder / close[0]}" if close else ""
+        close = difflib.get_close_matches(path.name, _names(folder), n=1, cutoff=0.5)
+        hint = f"; did you mean {folder / close[0]}" if close else ""
+        return f"there is no file {path}{hint} (`-` reads standard input)"
+    return f"{path} cannot be read: {_reason(error)}; expected a file, or `-` for standard input"
 
 
 def _names(folder: Path) -> list[str]:
-    """Names of files in a folder, up to a bound: a folder of a million files must not make an error slow."""
+    """Return up to 10,000 names of files in a folder, so that errors stay fast in large folders."""
     try:
         with os.scandir(folder) as entries:
             return [entry.name for entry in islice(entries, 10_000) if entry.is_file()]

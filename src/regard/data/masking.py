@@ -1,6 +1,6 @@
-"""Masked language modelling: which tokens are hidden, and what stands in their place.
+"""Masked language modeling: selects tokens and replaces them with [MASK], a random token, or the token itself.
 
-Works where the ids are, CPU or GPU, without waiting for it.
+Runs on the device of the ids, without synchronizing with it.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from torch import Tensor
 
 __all__ = ["IGNORE_INDEX", "MaskedBatch", "Masking"]
 
-IGNORE_INDEX = -100  # a target that no loss looks at
-NEVER = 2.0  # behind every chance, which is below 1
+IGNORE_INDEX = -100  # targets that the loss ignores
+NEVER = 2.0  # sorts after every score, which is below 1
 
 
 @dataclass(frozen=True, eq=False)
 class MaskedBatch:
-    """A batch with holes: `ids` as the model sees them, the holes' `places` (M,) in the flat batch, their `targets`."""
+    """Masked `ids`, the selected `positions` (M,) in the flat batch, and the original ids there as `targets`."""
 
     ids: Tensor
-    places: Tensor
+    positions: Tensor
     targets: Tensor
 
 
 class Masking:
-    """Choose `rate` of the tokens that may be chosen; of these `replace` gives the shares of [MASK], random, kept.
+    """Select `rate` of the tokens; `replace` gives the fractions that become [MASK], a random token, or stay.
 
-    `special` (V,) marks the ids that are never chosen, nor put in a place by chance. `continues` (V,) marks those that
-    go on with a word ("##ing"); given it, words are chosen and hidden whole, as many as `rate` has room for.
+    `special` (V,) marks ids that are neither selected nor used as random replacements. `continues` (V,) marks tokens
+    that continue a word ("##ing"); if it is given, whole words are masked, as many as fit into `rate`.
     """
 
     def __init__(
@@ -45,38 +45,41 @@ class Masking:
         self.special, self.mask, self.rate, self.replace, self.continues = special, mask, rate, replace, continues
         self.ordinary = (~special).nonzero().squeeze(1)
 
-    def __call__(self, ids: Tensor, generator: torch.Generator, *, holes: int | None = None) -> MaskedBatch:
-        """Make holes in ids (B, T) or (N,), at least one where a token may be chosen and words need not be whole.
+    def __call__(self, ids: Tensor, generator: torch.Generator, *, num_positions: int | None = None) -> MaskedBatch:
+        """Mask ids (B, T) or (N,); without whole words, at least one token is masked if there is one to select.
 
-        `holes` says how many places to return, so that batches have one shape; those too many are `IGNORED`. Without it
-        they are as many as `rate` asks, for which the ids' device must be waited for.
+        `num_positions` fixes the number of returned positions, so that all batches have the same shape; surplus ones
+        have the target `IGNORE_INDEX`. Without it, the number depends on `rate`, and computing it synchronizes with the
+        device.
         """
         flat = ids.reshape(-1)
-        barred = self.special[flat]
-        wanted = ((~barred).sum() * self.rate).round().long().clamp(min=1)
-        holes = int(wanted) if holes is None else min(holes, len(flat))
-        chance = torch.rand(len(flat), generator=generator, device=flat.device)
+        excluded = self.special[flat]
+        count = ((~excluded).sum() * self.rate).round().long().clamp(min=1)
+        size = int(count) if num_positions is None else min(num_positions, len(flat))
+        scores = torch.rand(len(flat), generator=generator, device=flat.device)
         if self.continues is not None:
-            chance = self._of_words(ids, chance, self.continues)
-        # The tokens of the smallest chances are chosen.
-        chance, order = chance.masked_fill(barred, NEVER).sort(stable=True)
-        places = order[:holes]
+            scores = self._word_scores(ids, scores, self.continues)
+        # The tokens with the lowest scores are selected.
+        scores, order = scores.masked_fill(excluded, NEVER).sort(stable=True)
+        positions = order[:size]
         if self.continues is None:
-            chosen = (torch.arange(holes, device=flat.device) < wanted) & (chance[:holes] < NEVER)
-        else:  # a word goes on behind the last hole if the chance there is still its own: then it has no room
-            chosen = chance[:holes] < F.pad(chance, (0, 1), value=NEVER)[wanted.clamp(max=holes)[None]]
-        originals = flat[places]
-        kind = torch.rand(holes, generator=generator, device=flat.device)
-        other = torch.randint(len(self.ordinary), (holes,), generator=generator, device=flat.device)
-        hidden, random = self.replace[0], self.replace[0] + self.replace[1]
-        shown = torch.where(kind < hidden, self.mask, torch.where(kind < random, self.ordinary[other], originals))
-        seen = flat.clone()
-        seen[places] = torch.where(chosen, shown.to(flat.dtype), originals)
-        return MaskedBatch(seen.view_as(ids), places, torch.where(chosen, originals, IGNORE_INDEX).long())
+            selected = (torch.arange(size, device=flat.device) < count) & (scores[:size] < NEVER)
+        else:  # the pieces of a word have the same score: if the next score is equal, the last word does not fit
+            selected = scores[:size] < F.pad(scores, (0, 1), value=NEVER)[count.clamp(max=size)[None]]
+        originals = flat[positions]
+        draws = torch.rand(size, generator=generator, device=flat.device)
+        indices = torch.randint(len(self.ordinary), (size,), generator=generator, device=flat.device)
+        masked, random = self.replace[0], self.replace[0] + self.replace[1]
+        replaced = torch.where(
+            draws < masked, self.mask, torch.where(draws < random, self.ordinary[indices], originals)
+        )
+        inputs = flat.clone()
+        inputs[positions] = torch.where(selected, replaced.to(flat.dtype), originals)
+        return MaskedBatch(inputs.view_as(ids), positions, torch.where(selected, originals, IGNORE_INDEX).long())
 
     @staticmethod
-    def _of_words(ids: Tensor, chance: Tensor, continues: Tensor) -> Tensor:
-        """The chance of each token's word, the same for all its pieces. No word goes on into the next row."""
-        begins = ~continues[ids]
-        begins[..., 0] = True
-        return chance[begins.flatten().cumsum(0) - 1]
+    def _word_scores(ids: Tensor, scores: Tensor, continues: Tensor) -> Tensor:
+        """Give all tokens of a word the same score. Words do not continue in the next row."""
+        starts = ~continues[ids]
+        starts[..., 0] = True
+        return scores[starts.flatten().cumsum(0) - 1]

@@ -1,7 +1,4 @@
-"""One file to train, develop and test with: which examples go where.
-
-Reads no file and changes no order.
-"""
+"""Splits examples into training, development and test sets."""
 
 from __future__ import annotations
 
@@ -14,60 +11,61 @@ from regard.errors import InputError
 
 __all__ = ["split_examples"]
 
-_BINS = 10  # scores are parted by their rank into so many classes
+_BINS = 10  # quantile bins for scores
 
 
 def split_examples(examples: Sequence[Example], parts: str = "80/10/10", *, seed: int = 0) -> list[list[int]]:
-    """The places of the examples of each part, in the order of the file; `parts` are 2 or 3 percentages.
+    """Return the indices of the examples in each part, in their original order; `parts` are 2 or 3 percentages.
 
-    Every label has about its share in each part, and the first part has every label. Examples with the same text,
-    whatever its capitals and blanks, go to one part; so do questions about one context and equal pictures.
+    The split is stratified by label, and the first part has every label. Examples with the same text (ignoring case and
+    whitespace), questions about the same context, and equal images go to the same part.
     """
-    shares = _shares(parts)
+    fractions = _fractions(parts)
     strata = _strata(examples)
     groups: dict[Hashable, list[int]] = {}
-    for place, example in enumerate(examples):
-        groups.setdefault(leakage_key(example), []).append(place)
-    if len(groups) < len(shares):
+    for index, example in enumerate(examples):
+        groups.setdefault(leakage_key(example), []).append(index)
+    if len(groups) < len(fractions):
         raise InputError(
-            f"{len(examples)} examples, {len(groups)} of them different, cannot be split into {len(shares)} parts; "
+            f"{len(examples)} examples, {len(groups)} of them different, cannot be split into {len(fractions)} parts; "
             "give more examples or separate files"
         )
     by_stratum: dict[Hashable, list[list[int]]] = {}
     for group in groups.values():
-        label = Counter(strata[place] for place in group).most_common(1)[0][0]
+        label = Counter(strata[index] for index in group).most_common(1)[0][0]
         by_stratum.setdefault(label, []).append(group)
-    return _deal(list(by_stratum.values()), shares, seed)
+    return _assign(list(by_stratum.values()), fractions, seed)
 
 
-def _deal(strata: list[list[list[int]]], shares: list[float], seed: int) -> list[list[int]]:
-    """Each group goes to the part that lacks most; what a class leaves over, the next evens out."""
+def _assign(strata: list[list[list[int]]], fractions: list[float], seed: int) -> list[list[int]]:
+    """Assign each group to the part that is furthest below its size; the first group of a stratum to the first part."""
     generator = random.Random(seed)
-    chosen: list[list[int]] = [[] for _ in shares]
-    dealt = 0
+    parts: list[list[int]] = [[] for _ in fractions]
+    assigned = 0
     for groups in strata:
         generator.shuffle(groups)
         for number, group in enumerate(groups):
-            dealt += len(group)
-            lack = [share * dealt - len(part) for share, part in zip(shares, chosen, strict=True)]
-            chosen[0 if number == 0 else lack.index(max(lack))].extend(group)
-    for place, part in enumerate(chosen):
+            assigned += len(group)
+            missing = [fraction * assigned - len(part) for fraction, part in zip(fractions, parts, strict=True)]
+            parts[0 if number == 0 else missing.index(max(missing))].extend(group)
+    for index, part in enumerate(parts):
         if not part:
             raise InputError(
-                f"{dealt} examples leave nothing for part {place + 1} of the split, which has {shares[place]:.0%}; "
+                f"with {assigned} examples, part {index + 1} of the split ({fractions[index]:.0%}) is empty; "
                 "give more examples or a larger part"
             )
-    return [sorted(part) for part in chosen]
+    return [sorted(part) for part in parts]
 
 
-def _shares(parts: str) -> list[float]:
+def _fractions(parts: str) -> list[float]:
     try:
-        numbers = [float(part) for part in parts.split("/")]
+        percentages = [float(part) for part in parts.split("/")]
     except ValueError:
-        numbers = []
-    if len(numbers) not in (2, 3) or not all(0 < number < 100 for number in numbers) or abs(sum(numbers) - 100) > 1e-6:
+        percentages = []
+    in_range = all(0 < percentage < 100 for percentage in percentages)
+    if len(percentages) not in (2, 3) or not in_range or abs(sum(percentages) - 100) > 1e-6:
         raise InputError(f"the split should be 2 or 3 percentages that add up to 100, such as 80/10/10, got {parts!r}")
-    return [number / 100 for number in numbers]
+    return [percentage / 100 for percentage in percentages]
 
 
 def _strata(examples: Sequence[Example]) -> list[Hashable]:

@@ -1,7 +1,7 @@
-"""The texts of an input, with their line numbers: one a line, or one column of a TSV, CSV or JSON-lines file.
+"""Reads texts with their line numbers: one per line, or one column of a TSV, CSV or JSON-lines file.
 
-Reads one row at a time, so memory does not grow. A line with nothing on it is the text "" in every format: what to do
-with a blank is for the caller to say.
+Reads one row at a time, in constant memory. An empty line is the text "" in every format; the caller decides what to do
+with it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ _FORMATS = {".tsv": "TSV", ".tab": "TSV", ".csv": "CSV", ".jsonl": "JSON", ".ndj
 def read_text_column(
     path: str | os.PathLike[str], *, column: str | int | None = None, max_line: int | None = None
 ) -> Iterator[tuple[int, str]]:
-    """Yield (line number from 1, text). `column`: a number from 0, a name in the first row, or a JSON key.
+    """Yield (line number from 1, text). `column` is a number from 0, a name in the first row, or a JSON key.
 
-    A number never makes the first row a header; a name always does. TSV has no quotes, CSV has them, and a quoted text
-    may span lines (it is numbered by its first). Without `column` a line is a text, and a file that by its name and
-    first line has several columns is refused. `max_line` is the most bytes of a line, 64 MiB where it is not given.
+    If `column` is a name, the first row is a header; if it is a number, it is not. TSV fields are not quoted; CSV
+    fields may be, and a quoted text may span lines (it has the number of its first line). Without `column` every line
+    is a text, and a file with several columns, judging by its suffix and first line, is refused. `max_line` is the
+    maximum number of bytes in a line (default: 64 MiB).
     """
     with open_text(path, max_line=max_line) as lines:
         first = next(lines, None)
@@ -48,13 +49,13 @@ def read_text_column(
 
 def _refuse_columns(first: str, kind: str | None, name: str) -> None:
     if kind == "JSON":
-        raise InputError(f"{name} holds JSON: say which key holds the text with --column KEY")
+        raise InputError(f"{name} contains JSON: name the key of the text with --column KEY")
     if kind is not None:
         row = first.split("\t" if kind == "TSV" else ",")
         if len(row) > 1:
             raise InputError(
-                f"{name} line 1 has {len(row)} columns: say which holds the text with --column 0 to {len(row) - 1} "
-                "or its name in the first row; where a line is one text, call the file .txt"
+                f"{name} line 1 has {len(row)} columns: name the column of the text with --column, by number from 0 to "
+                f"{len(row) - 1} or by its name in the first row; if every line is one text, use the suffix .txt"
             )
 
 
@@ -65,7 +66,7 @@ def _guess(first: str, name: str) -> str:
         return "TSV"
     if "," in first:
         return "CSV"
-    raise InputError(f"{name} line 1: no tab, comma or JSON object here, so there are no columns; leave --column out")
+    raise InputError(f"{name} line 1: no tab, comma or JSON object, so there are no columns; leave out --column")
 
 
 def _tsv(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
@@ -96,8 +97,8 @@ def _fields(rows: Iterator[tuple[int, list[str]]], column: str, name: str) -> It
             yield number, ""
         else:
             raise InputError(
-                f"{name} line {number}: column {column} was asked for, and this row has columns 0 to {len(row) - 1}; "
-                "mend the row or choose another --column"
+                f"{name} line {number}: expected column {column}, but this row has columns 0 to {len(row) - 1}; "
+                "fix the row or choose another --column"
             )
 
 
@@ -109,7 +110,7 @@ def _keys(lines: Iterator[str], key: str, name: str) -> Iterator[tuple[int, str]
         try:
             document = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{name} line {number}: not JSON ({error}); expected one object a line") from None
+            raise InputError(f"{name} line {number}: not JSON ({error}); expected one object per line") from None
         if not isinstance(document, dict):
             raise InputError(f"{name} line {number}: expected a JSON object, got {_kind(document)}")
         if key not in document:
@@ -119,7 +120,7 @@ def _keys(lines: Iterator[str], key: str, name: str) -> Iterator[tuple[int, str]
             raise InputError(f"{name} line {number}: {key!r} should be a string, got {_kind(text)}")
         if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
             raise InputError(
-                f"{name} line {number}: {key!r} holds half of a \\uD800 pair, which is no character; mend the line"
+                f"{name} line {number}: {key!r} contains a lone surrogate (\\uD800), which is not a character; fix it"
             )
         yield number, text
 

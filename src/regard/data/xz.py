@@ -1,4 +1,4 @@
-"""xz files as bytes, unpacked in a bounded amount of memory."""
+"""Decompresses xz files in a bounded amount of memory."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
 __all__ = ["open_xz"]
 
-CHUNK = 1 << 16  # packed bytes at a time
-MEMORY = 512 << 20  # for unpacking; `xz -9` needs 65 MiB
+CHUNK = 1 << 16  # compressed bytes at a time
+MEMORY = 512 << 20  # `xz -9` needs 65 MiB
 
 
 def open_xz(file: BinaryIO) -> IO[bytes]:
-    """The unpacked bytes of an open file; lzma.LZMAError for damaged bytes, EOFError for a file that breaks off."""
+    """Open the decompressed bytes. Reading raises lzma.LZMAError for damaged data and EOFError for a truncated file."""
     return io.BufferedReader(_Streams(file), buffer_size=1 << 18)
 
 
 class _Streams(io.RawIOBase):
-    """The streams of a file, one after the other."""
+    """Concatenates the streams of a file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._stream = _start()
-        self._packed = b""
+        self._stream = _new_stream()
+        self._input = b""
         self._inside = True
 
     def readable(self) -> bool:
@@ -38,29 +38,29 @@ class _Streams(io.RawIOBase):
         view = memoryview(buffer).cast("B")
         while True:
             if self._stream.eof:
-                self._packed, self._inside = self._stream.unused_data, False
-                self._stream = _start()
+                self._input, self._inside = self._stream.unused_data, False
+                self._stream = _new_stream()
             if not self._inside:
-                # Zeros may stand between streams and at the end.
-                self._packed = self._packed.lstrip(b"\0") or self._file.read(CHUNK)
-                if not self._packed:
+                # Zero padding may follow each stream.
+                self._input = self._input.lstrip(b"\0") or self._file.read(CHUNK)
+                if not self._input:
                     return 0
-                self._packed = self._packed.lstrip(b"\0")
-                self._inside = bool(self._packed)
+                self._input = self._input.lstrip(b"\0")
+                self._inside = bool(self._input)
                 continue
-            if self._stream.needs_input and not self._packed:
-                self._packed = self._file.read(CHUNK)
-                if not self._packed:
-                    raise EOFError("the last stream has no end")
-            part, self._packed = self._packed, b""
-            data = self._unpack(part, len(view))
+            if self._stream.needs_input and not self._input:
+                self._input = self._file.read(CHUNK)
+                if not self._input:
+                    raise EOFError("the last stream is incomplete")
+            chunk, self._input = self._input, b""
+            data = self._decompress(chunk, len(view))
             if data:
                 view[: len(data)] = data
                 return len(data)
 
-    def _unpack(self, part: bytes, most: int) -> bytes:
+    def _decompress(self, chunk: bytes, max_length: int) -> bytes:
         try:
-            return self._stream.decompress(part, most)
+            return self._stream.decompress(chunk, max_length)
         except lzma.LZMAError as error:
             if "limit" not in str(error):
                 raise
@@ -70,5 +70,5 @@ class _Streams(io.RawIOBase):
             ) from None
 
 
-def _start() -> lzma.LZMADecompressor:
+def _new_stream() -> lzma.LZMADecompressor:
     return lzma.LZMADecompressor(memlimit=MEMORY)

@@ -1,4 +1,4 @@
-"""The one text of a .zip archive as bytes."""
+"""Reads the only text of a .zip archive."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ if TYPE_CHECKING:
 
 __all__ = ["open_zip"]
 
-ASIDE = ("_", ".", "readme", "licen", "source")  # how the names of what is no data begin
-BOUNDED = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}  # compressions that `zipfile` unpacks piece by piece
-PIPED = 256 << 20  # bytes of an archive that cannot be read from its end, and is held
-REFUSED = (zipfile.BadZipFile, NotImplementedError, RuntimeError)  # damage, an unknown method, a password
+IGNORED_PREFIXES = ("_", ".", "readme", "licen", "source")  # names of notes besides the text
+STREAMED = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}  # methods that `zipfile` decompresses in chunks
+MAX_PIPED = 256 << 20  # bytes of an archive from a pipe, which must be held in memory
+ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError)  # damage, an unknown method, a password
 
 
 def open_zip(file: BinaryIO) -> IO[bytes]:
-    """The unpacked bytes of the only text in an open archive; notes beside it (`_about.txt`, README) do not count.
+    """Open the decompressed bytes of the only text in an archive, ignoring notes such as `_about.txt` and README.
 
-    InputError for an archive of none or several, and for one that cannot be opened; damage further on is an OSError,
-    EOFError or zlib.error while it is read.
+    Raises InputError if there is no text or more than one, or if the archive cannot be opened. Reading damaged data
+    raises OSError, EOFError or zlib.error.
     """
     name = str(getattr(file, "name", "the archive"))
     name = "standard input" if name == "<stdin>" else name
     try:
-        archive = zipfile.ZipFile(file if file.seekable() else _held(file))
-        member = _only(archive, name)
-        if member.compress_type not in BOUNDED:
+        archive = zipfile.ZipFile(file if file.seekable() else _read_pipe(file))
+        member = _only_text(archive, name)
+        if member.compress_type not in STREAMED:
             raise InputError(
-                f"{name} has another compression than the usual one of .zip files (deflate); unpack it yourself and "
-                f"name {member.filename}"
+                f"{name} does not use the usual compression of .zip files (deflate); unpack it yourself and name "
+                f"{member.filename}"
             )
         return io.BufferedReader(_Member(archive.open(member)), buffer_size=1 << 18)
-    except (*REFUSED, OSError, EOFError, zlib.error) as error:
+    except (*ZIP_ERRORS, OSError, EOFError, zlib.error) as error:
         raise InputError(
             f"{name} cannot be unpacked ({error}): copy or download it again, or unpack it yourself"
         ) from None
 
 
 class _Member(io.RawIOBase):
-    """A file of an archive, whose damage is an OSError as in other compressed files."""
+    """A file in an archive; zipfile's errors become OSError, as for other compressed files."""
 
     def __init__(self, member: IO[bytes]) -> None:
         self._member = member
@@ -58,28 +58,28 @@ class _Member(io.RawIOBase):
         view = memoryview(buffer).cast("B")
         try:
             data = self._member.read(len(view))
-        except REFUSED as error:
+        except ZIP_ERRORS as error:
             raise OSError(str(error)) from None
         view[: len(data)] = data
         return len(data)
 
 
-def _held(file: BinaryIO) -> io.BytesIO:
-    data = read_up_to(file, PIPED + 1)
-    if len(data) > PIPED:
-        raise InputError("standard input holds a .zip archive of more than 256 MiB; save it to a file and name that")
+def _read_pipe(file: BinaryIO) -> io.BytesIO:
+    data = read_up_to(file, MAX_PIPED + 1)
+    if len(data) > MAX_PIPED:
+        raise InputError("standard input is a .zip archive of more than 256 MiB; save it to a file and name that")
     return io.BytesIO(data)
 
 
-def _only(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
+def _only_text(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
     texts = [
         member
         for member in archive.infolist()
         if not member.is_dir()
         and not member.filename.startswith("__MACOSX")
-        and not os.path.basename(member.filename).lower().startswith(ASIDE)
+        and not os.path.basename(member.filename).lower().startswith(IGNORED_PREFIXES)
     ]
     if len(texts) != 1:
-        found = ", ".join(member.filename for member in texts[:5]) or "none"
-        raise InputError(f"{name} holds {len(texts)} texts ({found}), expected one; unpack it and name the file")
+        names = ", ".join(member.filename for member in texts[:5]) or "none"
+        raise InputError(f"{name} contains {len(texts)} texts ({names}), expected one; unpack it and name the file")
     return texts[0]

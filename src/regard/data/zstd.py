@@ -1,6 +1,6 @@
-"""Zstandard files as bytes, with a cut file told from a whole one.
+"""Decompresses Zstandard files and detects truncated ones.
 
-Its own reader takes the end of a cut file for the end of the text, so frames are followed here.
+The library's reader treats the end of a truncated file as the end of the text, so frames are tracked here.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 __all__ = ["open_zstandard"]
 
-# Packed bytes at a time. What they unpack to is in memory at once, up to 16 MiB of these; more are not faster.
+# Compressed bytes at a time. They can decompress to 16 MiB, which are held in memory; larger chunks are not faster.
 CHUNK = 1 << 9
 
 
 def open_zstandard(file: BinaryIO) -> IO[bytes]:
-    """The unpacked bytes of an open file; OSError for damaged bytes, EOFError for a file that breaks off."""
+    """Open the decompressed bytes. Reading raises OSError for damaged data and EOFError for a truncated file."""
     return io.BufferedReader(_Frames(file), buffer_size=1 << 18)
 
 
 class _Frames(io.RawIOBase):
-    """The frames of a file, one after the other."""
+    """Concatenates the frames of a file."""
 
     def __init__(self, file: BinaryIO) -> None:
         try:
@@ -35,33 +35,33 @@ class _Frames(io.RawIOBase):
                 "a .zst file needs the package zstandard: pip install 'regard[data]', or unpack it first: zstd -d FILE"
             ) from None
         self._file = file
-        self._failure = zstandard.ZstdError
-        self._start = zstandard.ZstdDecompressor().decompressobj
-        self._frame = self._start()
+        self._error = zstandard.ZstdError
+        self._new_frame = zstandard.ZstdDecompressor().decompressobj
+        self._frame = self._new_frame()
         self._inside = False
-        self._packed = b""
-        self._ready = memoryview(b"")
+        self._input = b""
+        self._output = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         view = memoryview(buffer).cast("B")
-        while not self._ready:
-            self._packed = self._packed or self._file.read(CHUNK)
-            if not self._packed:
+        while not self._output:
+            self._input = self._input or self._file.read(CHUNK)
+            if not self._input:
                 if self._inside:
-                    raise EOFError("the last frame has no end")
+                    raise EOFError("the last frame is incomplete")
                 return 0
             if not self._inside:
-                self._frame, self._inside = self._start(), True
+                self._frame, self._inside = self._new_frame(), True
             try:
-                self._ready = memoryview(self._frame.decompress(self._packed))
-            except self._failure as error:
+                self._output = memoryview(self._frame.decompress(self._input))
+            except self._error as error:
                 raise OSError(str(error)) from None
-            self._packed = self._frame.unused_data if self._frame.eof else b""
+            self._input = self._frame.unused_data if self._frame.eof else b""
             self._inside = not self._frame.eof
-        part = self._ready[: len(view)]
-        view[: len(part)] = part
-        self._ready = self._ready[len(part) :]
-        return len(part)
+        chunk = self._output[: len(view)]
+        view[: len(chunk)] = chunk
+        self._output = self._output[len(chunk) :]
+        return len(chunk)

@@ -1,7 +1,7 @@
-"""SHA-256 of files: computed in parallel, and remembered between runs by size and modification time.
+"""SHA-256 of files, computed in parallel and cached between runs by size and modification time.
 
-What was computed is kept in the user's cache folder, so that a folder of many gigabytes is read once; a cache that
-cannot be read or written costs time and nothing else.
+The cache is in the user's cache folder, so that a folder of many gigabytes is hashed once. If the cache cannot be read
+or written, files are hashed again.
 """
 
 from __future__ import annotations
@@ -33,37 +33,37 @@ __all__ = [
     "written_files",
 ]
 
-CHECKSUMS = "checksums.json"  # the file of a model folder that lists its files
+CHECKSUMS = "checksums.json"  # lists the files of a model folder
 
 Verify = Literal["auto", "always", "never"]
-CACHE = "REGARD_CACHE"  # the environment variable that names another cache folder
-THREADS = 8  # hashing leaves the interpreter's lock, so threads use several cores
+CACHE = "REGARD_CACHE"  # environment variable for another cache folder
+THREADS = 8  # hashing releases the GIL
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file in hexadecimal."""
     with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256_of_all(paths: Iterable[Path]) -> list[str]:
-    """The SHA-256 of each file, in the order of the paths."""
+    """Return the SHA-256 of each file, in the order of the paths."""
     with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
         return list(pool.map(sha256_of, paths))
 
 
 def cache_folder() -> Path:
-    """Where Regard keeps what it can compute again: $REGARD_CACHE, $XDG_CACHE_HOME/regard or ~/.cache/regard."""
+    """Return the cache folder: $REGARD_CACHE, $XDG_CACHE_HOME/regard or ~/.cache/regard."""
     if chosen := os.environ.get(CACHE):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "regard"
 
 
 def find_damage(folder: Path, files: Mapping[str, tuple[int, str]], *, verify: Verify = "auto") -> dict[str, str]:
-    """Compare files of `folder` with their size and SHA-256; returns what is wrong with each damaged one, in words.
+    """Compare files of `folder` with their expected size and SHA-256; return a description of each damaged file.
 
-    `verify` says when a file is hashed: "auto" unless it was hashed before and has the same size and modification time
-    since, "always", or "never", which compares sizes only.
+    With `verify` "auto", a file is hashed unless its hash is cached and its size and modification time are the same;
+    "always" hashes every file, and "never" compares sizes only.
     """
     check_choice("verification", verify, get_args(Verify))
     damage: dict[str, str] = {}
@@ -84,14 +84,14 @@ def find_damage(folder: Path, files: Mapping[str, tuple[int, str]], *, verify: V
         return damage
     cache = _cache(folder)
     known = _read(cache)
-    doubtful = [
+    to_hash = [
         name for name, state in states.items() if verify == "always" or known.get(name) != [*state, files[name][1]]
     ]
-    if not doubtful:
+    if not to_hash:
         return damage
-    found = dict(zip(doubtful, sha256_of_all(folder / name for name in doubtful), strict=True))
-    damage |= {name: "is damaged: its SHA-256 is another" for name in doubtful if found[name] != files[name][1]}
-    _write(cache, known | {name: [*states[name], found[name]] for name in doubtful})
+    digests = dict(zip(to_hash, sha256_of_all(folder / name for name in to_hash), strict=True))
+    damage |= {name: "is damaged: its SHA-256 does not match" for name in to_hash if digests[name] != files[name][1]}
+    _write(cache, known | {name: [*states[name], digests[name]] for name in to_hash})
     return {name: damage[name] for name in files if name in damage}
 
 
@@ -102,10 +102,10 @@ def _cache(folder: Path) -> Path:
 
 def _read(path: Path) -> dict[str, object]:
     try:
-        found = json.loads(path.read_bytes())
+        value = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _write(path: Path, known: Mapping[str, object]) -> None:
@@ -115,16 +115,16 @@ def _write(path: Path, known: Mapping[str, object]) -> None:
 
 
 def written_files(folder: str | os.PathLike[str]) -> set[str]:
-    """The names of the files that `write_folder` put into a folder, by its `checksums.json`; that file included."""
+    """Return the names of the files listed in the `checksums.json` of a folder, and that file itself."""
     try:
         listed = read_json(Path(folder) / CHECKSUMS)
-    except InputError:  # none, or damaged
+    except InputError:  # missing or damaged
         return set()
-    ours = all(stays_inside(name) and str(value).startswith("sha256:") for name, value in listed.items())
-    return {*listed, CHECKSUMS} if ours else set()
+    valid = all(stays_inside(name) and str(value).startswith("sha256:") for name, value in listed.items())
+    return {*listed, CHECKSUMS} if valid else set()
 
 
 def stays_inside(name: str) -> bool:
-    """Whether `name` is that of a file in the folder or in a folder of it, and cannot lead out."""
+    """Return whether `name` is a relative path that cannot leave its folder."""
     parts = PurePosixPath(name).parts
     return bool(parts) and not re.search(r"[\\:\0]", name) and not any(part in ("/", "..") for part in parts)

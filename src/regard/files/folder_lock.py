@@ -1,4 +1,4 @@
-"""Work that may be cut short and taken up again in a folder: one process at a time, and only with the same settings."""
+"""Locks an output folder for one process at a time, and describes settings that changed since an interrupted run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOCK = "lock"
 
 
 def describe_changes(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
-    """What of some settings is otherwise now, in words."""
+    """Describe each setting whose value changed."""
     return [
         f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
         for key in sorted({*before, *now})
@@ -26,37 +26,37 @@ def describe_changes(before: Mapping[str, object], now: Mapping[str, object]) ->
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Let one process at a time in. The system drops the lock of a process that dies, however it dies."""
+    """Hold the lock of a folder. The operating system releases it when the process ends, even after a crash."""
     try:
         folder.mkdir(exist_ok=True)
         file = open(folder / LOCK, "a+", encoding="ascii")  # noqa: SIM115 (closed below, and not in this `try`)
     except OSError as error:
         raise RegardError(f"{folder} cannot be written: {error.strerror}; choose another output") from error
     try:
-        _take(file, folder)
+        _acquire(file, folder)
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
     finally:
-        with suppress(OSError):  # the lock is given up even so
+        with suppress(OSError):  # the lock is released even so
             file.close()
 
 
-def _take(file: IO[str], folder: Path) -> None:
+def _acquire(file: IO[str], folder: Path) -> None:
     try:
         import fcntl
-    except ImportError:  # Windows, where no process renames over a file that another has open
+    except ImportError:  # Windows, where an open file cannot be replaced by another process
         return
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A holder that finished between our opening and our taking has removed the file we now hold.
+        # A process that finished after we opened the file, and before we locked it, has removed the file.
         if os.path.samestat(os.fstat(file.fileno()), os.stat(folder / LOCK)):
             return
     except (BlockingIOError, FileNotFoundError):
         pass
     file.seek(0)
     raise InputError(
-        f"{folder} is in use by process {file.read().strip() or 'of unknown number'}, which writes the same output; "
-        "wait until it ends, or use another output"
+        f"{folder} is in use by process {file.read().strip() or '(unknown)'}, which writes to it; wait until that "
+        "process ends, or choose another output"
     )

@@ -1,7 +1,7 @@
-"""Strict JSON: one object from one file of bounded size, or an error that names the place.
+"""Strict JSON files of bounded size, with errors that name line and column.
 
-The file may come from a stranger. A document that Regard writes for itself can carry a checksum of its own content,
-so that a flipped bit in it is found when it is read.
+Files may come from an untrusted source. Documents that Regard writes for itself can contain a checksum of their own
+content, so that damage is detected when they are read.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["json_bytes", "read_checked_json", "read_json", "read_json_value", "w
 CHECKSUM = "checksum"
 SHA256 = re.compile(r"sha256:[0-9a-f]{64}")
 
-# A string that never ends is one token too: else a hostile file makes the search quadratic.
+# An unterminated string is also one token: otherwise a malicious file makes the search quadratic.
 TOKEN = re.compile(r'(?s)"(?:[^"\\]|\\.)*+"?|[^\s,:\[\]{}"]+')
 
 
 class _Refused(Exception):
-    """JSON that Python accepts and we do not; `token` is what to look for in the text."""
+    """JSON that Python accepts and Regard does not; `token` is the text to locate."""
 
     def __init__(self, message: str, *, token: str) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class _Refused(Exception):
 
 
 def read_json(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> dict[str, object]:
-    """The JSON object in a file of at most `limit` bytes; a repeated key or a number that is not finite is refused."""
+    """Read a JSON object from a file of at most `limit` bytes; repeated keys and non-finite numbers are refused."""
     value = read_json_value(path, limit=limit)
     if not isinstance(value, dict):
         raise InputError(f"{path}:1:1: expected a JSON object {{...}}, found {json.dumps(value)[:20]}")
@@ -43,47 +43,45 @@ def read_json(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> dict[
 
 
 def read_json_value(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> object:
-    """As `read_json`, for a file that may hold any JSON value."""
+    """Like `read_json`, for a file that may contain any JSON value."""
     path = Path(path)
     text = _read_text(path, limit=limit)
     try:
         value: object = json.loads(text, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
     except json.JSONDecodeError as error:
         raise InputError(
-            f"{path}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}; mend it, or download or copy it again"
+            f"{path}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}; fix it, or download or copy it again"
         ) from error
     except _Refused as error:
-        raise InputError(f"{path}{_place(text, error.token)}: {error}; mend it there") from None
+        raise InputError(f"{path}{_location(text, error.token)}: {error}; fix it there") from None
     except RecursionError:
-        raise InputError(
-            f"{path}: refused: its brackets are nested too deeply; no file of a model needs that"
-        ) from None
+        raise InputError(f"{path}: refused: its brackets are nested too deeply for a model file") from None
     except (ValueError, MemoryError) as error:
         raise InputError(f"{path}: refused: {error or 'it needs too much memory'}") from None
     return value
 
 
 def json_bytes(value: object) -> bytes:
-    """One value as JSON whose bytes depend on nothing but the value."""
+    """Serialize a value as JSON; equal values give equal bytes."""
     return (json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
 def with_checksum(document: Mapping[str, object]) -> dict[str, object]:
-    """The document with the SHA-256 of its content as one more value, for `read_checked_json`."""
+    """Return the document with the SHA-256 of its content as an additional value, for `read_checked_json`."""
     return {**document, CHECKSUM: _checksum(document)}
 
 
 def read_checked_json(path: str | os.PathLike[str], *, limit: int = 16_000_000) -> dict[str, object]:
-    """The document that `with_checksum` was given. One without a checksum, as older versions wrote it, is returned too.
+    """Read a document written with `with_checksum`, or one without a checksum, as older versions wrote it.
 
-    InputError where the content does not match the checksum.
+    Raises InputError if the content does not match the checksum.
     """
     document = read_json(path, limit=limit)
-    found = document.pop(CHECKSUM, None)
-    # Where the name of the checksum is damaged, the checksum is still there under another.
-    misnamed = found is None and any(isinstance(v, str) and SHA256.fullmatch(v) for v in document.values())
-    if misnamed or (found is not None and found != _checksum(document)):
-        raise InputError(f"{path} is damaged: its content does not match the checksum in it")
+    checksum = document.pop(CHECKSUM, None)
+    # If the key of the checksum is damaged, the checksum is still there under another key.
+    misnamed = checksum is None and any(isinstance(v, str) and SHA256.fullmatch(v) for v in document.values())
+    if misnamed or (checksum is not None and checksum != _checksum(document)):
+        raise InputError(f"{path} is damaged: its content does not match its checksum")
     return document
 
 
@@ -100,7 +98,7 @@ def _read_text(path: Path, *, limit: int) -> str:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(data) > limit:
-        raise InputError(f"{path}: refused: larger than {limit:,} bytes; no such file of a model needs that")
+        raise InputError(f"{path}: refused: larger than {limit:,} bytes, which is too large for such a file")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -112,12 +110,12 @@ def _read_text(path: Path, *, limit: int) -> str:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
+    result: dict[str, object] = {}
     for key, value in pairs:
-        if key in found:
+        if key in result:
             raise _Refused(f"the key {key!r} appears twice in one object", token=json.dumps(key, ensure_ascii=False))
-        found[key] = value
-    return found
+        result[key] = value
+    return result
 
 
 def _finite(literal: str) -> float:
@@ -127,8 +125,8 @@ def _finite(literal: str) -> float:
     return value
 
 
-def _place(text: str, token: str) -> str:
-    """`:line:column` of the last place where `token` stands: for a key that stands twice, the second."""
+def _location(text: str, token: str) -> str:
+    """Return `:line:column` of the last occurrence of `token`."""
     start = max((match.start() for match in TOKEN.finditer(text) if match.group() == token), default=None)
     if start is None:
         return ""

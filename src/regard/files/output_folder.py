@@ -1,12 +1,12 @@
-"""The manifest of an output folder: which of the files in it Regard wrote, so that no other is replaced or removed.
+"""The manifest of an output folder lists the files that Regard wrote, so that no other file is replaced or removed.
 
-The manifest is written before the first file that it lists, so it holds after a kill at any moment.
+The manifest is written before the first file that it lists, so it is complete even if the process is killed.
 
-An entry is a path relative to the folder, with / between its parts, of which each may hold * for any characters:
+An entry is a path relative to the folder, with / as separator; each part may contain * for any characters:
 
     config.toml              a file
-    seeds/best/              a folder with a list of its own files, which are meant: checksums.json
-    checkpoints/step-*/      all such folders
+    seeds/best/              the files that checksums.json in that folder lists
+    checkpoints/step-*/      the same for all matching folders
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class OutputManifest:
-    """What an output folder holds: `files` stay; `work` is what an unfinished run needs and a finished one removes."""
+    """The files of an output folder: `files` are the results, `work` files are removed when the run is finished."""
 
     kind: str
     files: tuple[str, ...]
@@ -46,27 +46,28 @@ class OutputManifest:
 
     @classmethod
     def read(cls, folder: Path, *, kind: str | None = None) -> OutputManifest | None:
-        """The manifest of a folder, None where there is none; InputError for one of another kind or maker."""
+        """Read the manifest of a folder; None if there is none. Raises InputError if it is invalid or not of `kind`."""
         path = folder / MANIFEST
         if not os.path.lexists(path):
             return None
-        choose = "move it, or choose another output folder"
         try:
-            found: Any = read_checked_json(path)
-            manifest = cls(found["kind"], tuple(found["files"]), tuple(found["work"]), finished=found["finished"])
-            if found["regard"] != FORMAT or not isinstance(manifest.kind, str) or type(manifest.finished) is not bool:
+            value: Any = read_checked_json(path)
+            manifest = cls(value["kind"], tuple(value["files"]), tuple(value["work"]), finished=value["finished"])
+            if value["regard"] != FORMAT or not isinstance(manifest.kind, str) or type(manifest.finished) is not bool:
                 raise ValueError
             if not all(map(_is_entry, (*manifest.files, *manifest.work))):
                 raise ValueError
         except (InputError, KeyError, TypeError, ValueError) as error:
             reason = f": {error}" if isinstance(error, InputError) else ""
-            raise InputError(f"{path}: not a manifest that this version of Regard wrote{reason}; {choose}") from None
+            raise InputError(
+                f"{path}: not a manifest of this version of Regard{reason}; move it, or choose another output folder"
+            ) from None
         if kind is not None and manifest.kind != kind:
             raise InputError(f"{folder} holds a {manifest.kind}, expected a {kind}; choose another output folder")
         return manifest
 
     def write(self, folder: Path) -> None:
-        """Write it, unless it is there already."""
+        """Write the manifest unless the folder already has it."""
         with suppress(InputError):
             if OutputManifest.read(folder) == self:
                 return
@@ -81,38 +82,37 @@ class OutputManifest:
 
 
 def foreign_entries(folder: Path) -> list[str]:
-    """What is in a folder, except what a killed save of Regard leaves: temporary files and a lock."""
+    """Return the names in a folder, except the temporary files and the lock that a killed process leaves."""
     names = sorted(os.listdir(folder)) if folder.is_dir() else []
     return [name for name in names if not TEMPORARY.fullmatch(name) and not (name == LOCK and _is_lock(folder / name))]
 
 
 def refuse_foreign_content(folder: Path, *, except_for: Collection[str] = ()) -> None:
-    """InputError where a folder without a manifest is not empty: the content may be somebody's work."""
-    found = [name for name in foreign_entries(folder) if name not in except_for]
-    if found:
-        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    """Raise InputError if a folder without a manifest is not empty: its files may be the user's."""
+    names = [name for name in foreign_entries(folder) if name not in except_for]
+    if names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         raise InputError(
-            f"{folder} is not empty: it holds {', '.join(map(repr, found[:3]))}{more}, which Regard did not write; "
+            f"{folder} is not empty: it holds {', '.join(map(repr, names[:3]))}{more}, which Regard did not write; "
             "choose a new or an empty output folder"
         )
 
 
 def remove_files(folder: Path, entries: Iterable[str]) -> bool:
-    """Delete the files that `entries` list, and then the folders they were in, where nothing else is in them.
+    """Delete the listed files, the temporary files next to them, and their folders if these are empty afterwards.
 
-    Links are neither followed nor deleted, since Regard makes none. What a killed save left beside a listed file goes
-    too. Returns whether all could be deleted.
+    Links are neither followed nor deleted, since Regard creates none. Returns whether everything could be deleted.
     """
     parents, complete = set[Path](), True
     for entry in entries:
         parts = PurePosixPath(entry).parts
         try:
-            for place in _matches(folder, parts):
+            for path in _matches(folder, parts):
                 if entry.endswith("/"):
-                    complete &= _remove_saved(place)
-                    parents.add(place)
-                elif _has_mode(place, stat.S_ISREG):
-                    complete &= _unlink(place)
+                    complete &= _remove_saved(path)
+                    parents.add(path)
+                elif _has_mode(path, stat.S_ISREG):
+                    complete &= _unlink(path)
             for depth in range(1, len(parts)):
                 parents |= set(_matches(folder, parts[:depth]))
         except OSError:
@@ -121,28 +121,28 @@ def remove_files(folder: Path, entries: Iterable[str]) -> bool:
         _remove_temporary(parent)
         try:
             parent.rmdir()
-        except OSError as error:  # where someone has put something there, it stays
+        except OSError as error:  # a folder with other files stays
             complete &= error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR)
     return complete
 
 
 def remove_output(folder: Path) -> None:
-    """Delete all that the manifest of a folder lists, the model that was saved in it, and the folder if it is empty.
+    """Delete the files in the manifest of a folder, the model saved in it, and the folder if it is empty.
 
-    A folder without a manifest is left as it is.
+    A folder without a manifest is left unchanged.
     """
     manifest = OutputManifest.read(folder) if _has_mode(folder, stat.S_ISDIR) else None
     if manifest is None:
         return
     saved, listed = _remove_saved(folder), remove_files(folder, [*manifest.work, *manifest.files])
     _remove_temporary(folder)
-    if saved and listed and _unlink(folder / MANIFEST):  # last: what is left must still be known
+    if saved and listed and _unlink(folder / MANIFEST):  # last, so that remaining files stay listed
         with suppress(OSError):
             folder.rmdir()
 
 
 def _remove_saved(folder: Path) -> bool:
-    """Delete what `write_folder` put into a folder, the list of it last; returns whether all could be deleted."""
+    """Delete the files listed in `checksums.json`, and that list last; return whether all could be deleted."""
     with suppress(RegardError, OSError):
         finish_save(folder)
     names, complete = written_files(folder), True
@@ -167,17 +167,17 @@ def _unlink(path: Path) -> bool:
 def _remove_temporary(folder: Path) -> None:
     with suppress(OSError):
         for name in os.listdir(folder):
-            place = folder / name
-            if TEMPORARY.fullmatch(name) and _has_mode(place, stat.S_ISDIR):
-                shutil.rmtree(place, ignore_errors=True)
-            elif TEMPORARY.fullmatch(name) and _has_mode(place, stat.S_ISREG):
-                place.unlink(missing_ok=True)
-            elif name == COMMITTED:  # empty, or it would have been moved
-                place.rmdir()
+            path = folder / name
+            if TEMPORARY.fullmatch(name) and _has_mode(path, stat.S_ISDIR):
+                shutil.rmtree(path, ignore_errors=True)
+            elif TEMPORARY.fullmatch(name) and _has_mode(path, stat.S_ISREG):
+                path.unlink(missing_ok=True)
+            elif name == COMMITTED:  # empty; otherwise `finish_save` would have moved its files
+                path.rmdir()
 
 
 def _matches(folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
-    """The paths that an entry means, without following a link on the way."""
+    """Yield the paths that match an entry, without following links to folders."""
     if not parts:
         yield folder
         return
@@ -185,11 +185,11 @@ def _matches(folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
     if "*" in parts[0]:
         names = [name for name in sorted(os.listdir(folder)) if fnmatchcase(name, parts[0])]
     for name in names:
-        place = folder / name
+        path = folder / name
         if len(parts) == 1:
-            yield place
-        elif _has_mode(place, stat.S_ISDIR):
-            yield from _matches(place, parts[1:])
+            yield path
+        elif _has_mode(path, stat.S_ISDIR):
+            yield from _matches(path, parts[1:])
 
 
 def _has_mode(path: Path, test: Callable[[int], bool]) -> bool:
@@ -200,7 +200,7 @@ def _has_mode(path: Path, test: Callable[[int], bool]) -> bool:
 
 
 def _is_lock(path: Path) -> bool:
-    """Whether it is what `locked` makes: an empty file, or one with the number of a process."""
+    """Return whether a file may be one of `lock_folder`: empty, or with a process id."""
     if not _has_mode(path, stat.S_ISREG):
         return False
     with path.open("rb") as file:
@@ -208,7 +208,7 @@ def _is_lock(path: Path) -> bool:
 
 
 def _is_entry(entry: object) -> bool:
-    """Whether it is a path that cannot lead out of the folder."""
+    """Return whether a value is a path that cannot leave the folder."""
     if not isinstance(entry, str) or re.search(r"[\\:\0\[\]?]", entry):
         return False
     parts = PurePosixPath(entry).parts

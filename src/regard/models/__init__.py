@@ -1,6 +1,6 @@
-"""Model families: what each can do (`family`, `families/`) and the networks they are built from.
+"""Model families: their capabilities (`family`, `families/`) and their networks.
 
-Names are resolved when they are first used, so that listing families does not import torch.
+Names are imported on first use, so that listing families does not import torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""BERT, and its kin DistilBERT and RoBERTa: an encoder that reads in both directions, with its pretraining heads."""
+"""BERT, DistilBERT and RoBERTa: a bidirectional Transformer encoder with its pretraining heads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Bert", "BertConfig", "MaskedLMHead", "Pooler"]
 
 @dataclass(frozen=True)
 class BertConfig:
-    """The defaults are BERT base. `family`: bert, distilbert (no segments), roberta (two unused positions)."""
+    """BERT base by default. `family` is bert, distilbert (no segments) or roberta (two unused positions)."""
 
     family: str = "bert"
     vocab_size: int = 30522
@@ -36,11 +36,11 @@ class BertConfig:
     layer_norm_eps: float = 1e-12
     dropout: float = 0.1
     attention_dropout: float = 0.1
-    pad_token_id: int = 0  # the id of [PAD], kept for the files
+    pad_token_id: int = 0  # the id of [PAD], stored in config.json
 
 
 class Pooler(nn.Module):
-    """The first token's vector, once more through a layer: the input of sentence-level heads."""
+    """A linear layer with tanh on the vector of the first token: the input of sentence-level heads."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -50,30 +50,30 @@ class Pooler(nn.Module):
         return self.vectors(first_tokens(x, layout))
 
     def vectors(self, x: Tensor) -> Tensor:
-        """Of first tokens' vectors, (B, W)."""
+        """Apply the layer to vectors of first tokens, (B, W)."""
         return torch.tanh(self.linear(x))
 
 
 class MaskedLMHead(nn.Module):
-    """Logits over the vocabulary: a layer, a norm, and the product with the (tied) embedding matrix.
+    """Logits over the vocabulary: a linear layer, a norm, and the product with the tied embedding matrix.
 
-    Position-wise, so it can be given only the rows that are wanted.
+    The head is position-wise, so it can be applied to selected positions only.
     """
 
     def __init__(self, config: BertConfig, embedding: nn.Embedding) -> None:
         super().__init__()
         self.linear = nn.Linear(config.hidden_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        # RoBERTa's head keeps gelu, whatever its layers do.
+        # RoBERTa's head always uses gelu.
         self.activation = ACTIVATIONS["gelu" if config.family == "roberta" else config.hidden_act]
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-        self.tied = [embedding]  # in a list: the matrix belongs to the embedding alone
+        self.tied = [embedding]  # in a list, so that the matrix is registered only in the embedding
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(self.vectors(x), self.weight, self.bias)
 
     def vectors(self, x: Tensor) -> Tensor:
-        """What is compared with the vector of each word."""
+        """Return the vectors that are multiplied with the embedding matrix."""
         result: Tensor = self.norm(self.activation(self.linear(x)))
         return result
 
@@ -83,10 +83,10 @@ class MaskedLMHead(nn.Module):
 
 
 class Bert(nn.Module):
-    """`model(ids, layout)` gives the last hidden state (B, T, W), or (N, W) where packed. Heads are called by name:
+    """`model(ids, layout)` returns the last hidden state (B, T, W), or (N, W) if packed.
 
-    `model.masked(hidden)` (B, T, V), `model.pooler(hidden, layout)` (B, W), `model.next(pooled)` (B, 2), whose first
-    number speaks for "B follows A".
+    The heads are modules: `model.masked(hidden)` (B, T, V), `model.pooler(hidden, layout)` (B, W) and
+    `model.next(pooled)` (B, 2), whose first logit stands for "B follows A".
     """
 
     def __init__(self, config: BertConfig, *, heads: Collection[str] | None = None) -> None:
@@ -123,7 +123,7 @@ class Bert(nn.Module):
         initial.scaled_init(self.encoder.layers)
 
     def states(self, ids: Tensor, layout: Layout | None = None, segments: Tensor | None = None) -> Iterator[Tensor]:
-        """Every hidden state as it is made, the embeddings' output first."""
+        """Yield every hidden state, the embedding output first."""
         layout = layout or Padded()
         return self.encoder.states(self.embedding(ids, layout, segments), layout)
 
@@ -135,7 +135,7 @@ class Bert(nn.Module):
         *,
         rows: Tensor | None = None,
     ) -> Tensor:
-        """`rows` (M,) are places in the flat batch: then only their hidden states are computed to the end, (M, W)."""
+        """Return the last hidden state, or (M, W) for `rows` (M,), indices into the flat batch."""
         layout = layout or Padded()
         hidden: Tensor = self.encoder(self.embedding(ids, layout, segments), Context(layout, rows=rows))
         return hidden

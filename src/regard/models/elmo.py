@@ -1,4 +1,4 @@
-"""ELMo: two language models, one reading forwards and one backwards; a word's vector is a mix of all their layers."""
+"""ELMo: a forward and a backward language model; a word vector is a weighted sum of all their layers."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ __all__ = ["BiLM", "Elmo", "ElmoConfig"]
 
 @dataclass(frozen=True)
 class ElmoConfig:
-    """`width` is each direction's, a word's vector has twice that. Words are characters, or ids where that is 0."""
+    """`hidden_size` is the width of each direction. Words are characters, or ids if `num_characters` is 0."""
 
     family: str = "elmo"
     vocab_size: int = 30000
     num_characters: int = 262
     hidden_size: int = 512
-    cell_size: int = 4096  # memory cells of each LSTM, projected down to the width
+    cell_size: int = 4096  # of each LSTM, projected down to `hidden_size`
     num_hidden_layers: int = 2
     dropout: float = 0.1
 
     @property
     def output_size(self) -> int:
-        """Of a word's vector: both directions."""
+        """The width of a word vector: both directions."""
         return 2 * self.hidden_size
 
 
 class BiLM(nn.Module):
-    """Stacked LSTMs in both directions that never see each other, so each can be trained to predict the next word.
+    """Stacked LSTMs in two independent directions, so each can be trained to predict its next word.
 
-    From the second layer on, a layer's input is added to its output.
+    From the second layer on, the input of a layer is added to its output.
     """
 
     def __init__(self, config: ElmoConfig) -> None:
@@ -52,34 +52,32 @@ class BiLM(nn.Module):
             )
 
         if config.cell_size < config.hidden_size:
-            raise ValueError(
-                f"the cell ({config.cell_size}) must be at least as wide as the output ({config.hidden_size})"
-            )
+            raise ValueError(f"cell_size ({config.cell_size}) must be at least hidden_size ({config.hidden_size})")
         self.forwards, self.backwards = direction(), direction()
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, layout: Padded) -> Iterator[Tensor]:
-        """Vectors (B, T, W) to the states (B, T, 2W) of each layer, the input itself first."""
+        """Yield the states (B, T, 2W) of each layer for vectors (B, T, W), the input first."""
         ahead, back = x, reverse_sequences(x, layout)
         yield torch.cat([x, x], dim=-1)
         for number, (forwards, backwards) in enumerate(zip(self.forwards, self.backwards, strict=True)):
-            new_ahead, new_back = _read(forwards, self.dropout(ahead)), _read(backwards, self.dropout(back))
+            new_ahead, new_back = _run(forwards, self.dropout(ahead)), _run(backwards, self.dropout(back))
             ahead = new_ahead + ahead if number else new_ahead
             back = new_back + back if number else new_back
             yield torch.cat([ahead, reverse_sequences(back, layout)], dim=-1)
 
 
-def _read(layer: nn.Module, x: Tensor) -> Tensor:
-    with warnings.catch_warnings():  # of a CPU, which reads projected LSTMs in a slower way
+def _run(layer: nn.Module, x: Tensor) -> Tensor:
+    with warnings.catch_warnings():  # on a CPU, LSTMs with projections are slower
         warnings.filterwarnings("ignore", message="LSTM with projections")
         states: Tensor = layer(x)[0]
     return states
 
 
 class Elmo(nn.Module):
-    """`model(words, layout)` gives the top layer (B, T, 2W), `model.states` all layers; `ScalarMix` makes one of them.
+    """`model(words, layout)` returns the top layer (B, T, 2W), `model.states` all layers, to combine with `ScalarMix`.
 
-    `words` are character ids (B, T, C), or word ids (B, T), or vectors (B, T, W); packed ones without B.
+    `words` are character ids (B, T, C), word ids (B, T) or vectors (B, T, W); a packed batch has no dimension B.
     """
 
     def __init__(self, config: ElmoConfig, *, heads: Collection[str] = ("output",)) -> None:
@@ -96,8 +94,8 @@ class Elmo(nn.Module):
     def _vectors(self, words: Tensor) -> Tensor:
         if isinstance(self.embedding, nn.Embedding):
             return lookup(self.embedding, words)
-        found: Tensor = self.embedding(words)
-        return found
+        vectors: Tensor = self.embedding(words)
+        return vectors
 
     def states(self, words: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
         layout = layout or Padded()
@@ -112,7 +110,7 @@ class Elmo(nn.Module):
         return last
 
     def logits(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """The scores of the word after each place, and of the word before it, (..., V) both, by one output layer."""
+        """Return the logits (..., V) of the next word and those of the previous word, from one output layer."""
         if self.output is None:
             raise TypeError("this ELMo was loaded without its output layer")
         ahead, back = hidden.chunk(2, dim=-1)

@@ -1,4 +1,4 @@
-"""What the 2017 Transformer and T5 share: a source is read once, a target is said token by token with a look at it."""
+"""The base class of encoder-decoders: the source is encoded once, and the target is decoded token by token."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["EncoderDecoder"]
 
 
 class EncoderDecoder(nn.Module):
-    """A family sets `encoder`, `decoder`, `embedding`, `begin` (the decoder's first token) and `logits`.
+    """Subclasses define `encoder`, `decoder`, `embedding`, `begin` (the first token of the decoder) and `logits`.
 
-    `model(source, target)` gives the decoder's last hidden state (B, T, W); both may be packed, each with its layout.
+    `model(source, target)` returns the last hidden state of the decoder (B, T, W); both may be packed.
     """
 
     encoder: Stack
@@ -29,11 +29,11 @@ class EncoderDecoder(nn.Module):
         return self.embedding
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """The scores of the next word (..., V)."""
+        """Return the logits of the next token (..., V)."""
         raise TypeError(f"{type(self).__name__} has no output layer")
 
     def states(self, ids: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
-        """Every hidden state of the encoder as it is made, the embeddings' output first."""
+        """Yield every hidden state of the encoder, the embedding output first."""
         layout = layout or Padded()
         return self.encoder.states(self.embedding(ids, layout), layout)
 
@@ -55,21 +55,21 @@ class EncoderDecoder(nn.Module):
         return self.decode(target, self.encode(ids, layout), target_layout, layout)
 
     def start(self, ids: Tensor, layout: Padded | None = None) -> tuple[Tensor, DecoderState]:
-        """Read the sources and say the first token: the logits (B, V) of what follows, and the state."""
+        """Encode the sources and decode the start token; return the logits (B, V) of the next token and the state."""
         layout = layout or Padded()
-        keep = torch.ones(len(ids), 0, dtype=torch.bool, device=ids.device)
-        state = DecoderState(StackCache(len(self.decoder.layers)), keep, self.encode(ids, layout), layout, is_full=True)
+        mask = torch.ones(len(ids), 0, dtype=torch.bool, device=ids.device)
+        state = DecoderState(StackCache(len(self.decoder.layers)), mask, self.encode(ids, layout), layout, is_full=True)
         return self.step(torch.full((len(ids),), self.begin, device=ids.device), state)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Say one more token in each row, tokens (B,): the logits (B, V) of what follows, and the state."""
+        """Append tokens (B,), one per row; return the logits (B, V) of the next token and the state."""
         state.expand_memory()
         x = self.embed_next(tokens, state)
         hidden = self.decoder(x, Context(Padded(), state.memory, state.memory_layout, cache=state.cache))
         return self.logits(hidden[:, -1]), state
 
     def embed_next(self, tokens: Tensor, state: DecoderState) -> Tensor:
-        """Make room for the tokens (B,) and give their vectors (B, 1, W)."""
+        """Extend the state by the tokens (B,) and return their vectors (B, 1, W)."""
         x: Tensor = self.decoder_embedding(tokens[:, None], Padded(), start=state.cache.length)
         state.extend(1)
         return x

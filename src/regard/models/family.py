@@ -1,7 +1,7 @@
-"""What a model family is: its capabilities, its checkpoints and its file format. Importing this does not import torch.
+"""Model families: capabilities, checkpoints and file formats. Importing this module does not import torch.
 
-Each module in `regard.models.families` declares one family as `FAMILY`. The rest of the code asks what a model can do,
-`can(model, "masked-lm")`, and never which class it is.
+Each module in `regard.models.families` declares one family as `FAMILY`. Other code tests the capabilities of a model,
+`can(model, "masked-lm")`, instead of its class.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ Capability = Literal[
     "masked-lm",  # predicts masked tokens
     "next-sentence",  # predicts whether two sentences follow each other
     "causal-lm",  # reads from left to right and predicts the next token
-    "encoder-decoder",  # reads a source and writes a target
-    "text-generation",  # writes text after a prompt
-    "translation",  # is trained from pairs of sentences, with one vocabulary for each language
+    "encoder-decoder",  # encodes a source and decodes a target
+    "text-generation",  # continues a prompt
+    "translation",  # trained on sentence pairs, with one vocabulary per language
     "image",  # reads pixels
     "fine-tuning",  # takes a task head
     "pooling",  # has a pooler
-    "segments",  # marks the sentences of a pair
-    "layer-mix",  # a task weighs all layers
+    "segments",  # distinguishes the sentences of a pair
+    "layer-mix",  # tasks use a weighted sum of all layers
     "recurrent",  # has no Transformer layers
 ]
 Table = Mapping[str, str | tuple[str, ...]]
@@ -58,7 +58,7 @@ class Checkpoint:
     name: str
     parameters: int
     shape: Mapping[str, object] = field(default_factory=dict)
-    heads: tuple[str, ...] | None = None  # None: the family's usual heads
+    heads: tuple[str, ...] | None = None  # None: the default heads of the family
     family: str = ""  # set by the family
 
 
@@ -66,7 +66,7 @@ class Checkpoint:
 class TensorNames:
     """Regard's parameter names and their names in transformers' files.
 
-    `prefix` precedes the names of the base model and may be missing in a file. `layers` maps the place of each stack
+    `prefix` precedes the names of the base model and may be missing in a file. `layers` maps the path of each stack
     (ours, theirs) to the names inside one layer. `heads` are optional. `copies` names tensors that a file may store
     twice, and their originals; `buffers` matches names that are not weights; `transposed` matches our names of matrices
     that the file stores transposed. `{p}` stands for weight or bias, `{base}` for the prefix.
@@ -87,9 +87,9 @@ def _unchanged(*_: Any) -> None:
 
 @dataclass(frozen=True)
 class FileFormat:
-    """How transformers writes a family: config.json keys by our field names, values it requires, and tensor names.
+    """The file format of a family in transformers: config.json keys by field name, required values and tensor names.
 
-    `read(fields, document)` completes the fields that were read; `write(document, fields)` completes a new config.json.
+    `read(fields, document)` completes the fields read from config.json; `write(document, fields)` completes a new one.
     """
 
     keys: Mapping[str, str]
@@ -114,7 +114,7 @@ class Family:
     capabilities: frozenset[Capability]
     heads: tuple[str, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
-    file_format: FileFormat | None = None  # None: Regard's own, with our names
+    file_format: FileFormat | None = None  # None: Regard's own format
     earlier_keys: Mapping[str, str] = field(default_factory=dict)  # config.json keys of earlier versions of Regard
     pretraining: str | None = None  # the recipe of `regard pretrain`
 
@@ -138,11 +138,12 @@ def _resolve(path: str) -> Any:
 
 @cache
 def families() -> dict[str, Family]:
-    """Every family by name, the oldest first."""
+    """Return all families by name, oldest first."""
     from regard.models import families as package
 
     modules = [import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__)]
-    return {one.name: one for one in sorted((m.FAMILY for m in modules), key=lambda one: (one.year, one.name))}
+    ordered = sorted((module.FAMILY for module in modules), key=lambda family: (family.year, family.name))
+    return {family.name: family for family in ordered}
 
 
 def get_family(name: str) -> Family:
@@ -151,43 +152,45 @@ def get_family(name: str) -> Family:
 
 
 def describe_family(name: str) -> str:
-    """A family in a sentence, by its name or that of its pretraining recipe: "a BERT", "an ELMo"."""
-    found = (family.title for family in families().values() if name in (family.name, family.pretraining))
-    return next(found, f"a {name}")
+    """Return a family with its article, "a BERT" or "an ELMo", by its name or that of its pretraining recipe."""
+    titles = (family.title for family in families().values() if name in (family.name, family.pretraining))
+    return next(titles, f"a {name}")
 
 
 @cache
 def known_checkpoints() -> list[Checkpoint]:
-    """The hub checkpoints of all families, with their sizes."""
-    return [replace(one, family=family.name) for family in families().values() for one in family.checkpoints]
+    """Return the hub checkpoints of all families."""
+    return [replace(entry, family=family.name) for family in families().values() for entry in family.checkpoints]
 
 
 def family_name(model: object) -> str:
-    """The family's name as in config.json; the class name for a module of no family."""
+    """Return the name of the family as in config.json, or the class name if the module belongs to no family."""
     return str(getattr(getattr(model, "config", None), "family", type(model).__name__))
 
 
 def family_of(model: object) -> Family | None:
-    """The family of a model, None for a module of no family."""
+    """Return the family of a model, or None."""
     return families().get(family_name(model))
 
 
 def describe_model(model: object) -> str:
-    """The model in a sentence: "a BERT", "an ELMo"."""
+    """Return the family of a model with its article: "a BERT", "an ELMo"."""
     return describe_family(family_name(model))
 
 
 def can(model: object, capability: Capability) -> TypeGuard[Any]:
-    """Whether a model has a capability, with the heads that it needs. A type checker then allows all attributes."""
+    """Whether a model has a capability and the heads that it requires. Type checkers then allow all attributes."""
     family = family_of(model)
     if family is None or not family.can(capability):
         return False
-    needed = {"masked-lm": ("masked",), "next-sentence": ("pooler", "next"), "pooling": ("pooler",)}.get(capability, ())
-    return all(getattr(model, head, None) is not None for head in needed)
+    required = {"masked-lm": ("masked",), "next-sentence": ("pooler", "next"), "pooling": ("pooler",)}.get(
+        capability, ()
+    )
+    return all(getattr(model, head, None) is not None for head in required)
 
 
 def build(config: Any, *, heads: Collection[str] | None = None) -> Any:
-    """The model that a config describes, with new weights; `heads` None: the family's usual heads."""
+    """Build the model of a config with new weights; `heads` defaults to those of the family."""
     family = get_family(config.family)
     options = {"heads": heads} if family.heads and heads is not None else {}
     return family.model_class(config, **options)

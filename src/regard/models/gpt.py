@@ -1,4 +1,4 @@
-"""GPT-2: a decoder that has lost its encoder; every token sees only what came before."""
+"""GPT-2: a causal Transformer decoder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Gpt", "GptConfig"]
 
 @dataclass(frozen=True)
 class GptConfig:
-    """The defaults are GPT-2 small."""
+    """GPT-2 small by default."""
 
     family: str = "gpt2"
     vocab_size: int = 50257
@@ -41,12 +41,12 @@ class GptConfig:
     layer_norm_eps: float = 1e-5
     dropout: float = 0.1
     attention_dropout: float = 0.1
-    bos_token_id: int | None = None  # the ids that open and end a text, where the vocabulary has them
+    bos_token_id: int | None = None  # the ids that begin and end a text, if the vocabulary has them
     eos_token_id: int | None = None
 
 
 class Gpt(nn.Module):
-    """`model(ids, layout)` gives the last hidden state, `model.logits(hidden)` the scores of the next token."""
+    """`model(ids, layout)` returns the last hidden state, `model.logits(hidden)` the logits of the next token."""
 
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Gpt(nn.Module):
         initial.scaled_init(self.decoder.layers)
 
     def states(self, ids: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
-        """Every hidden state as it is made, the embeddings' output first."""
+        """Yield every hidden state, the embedding output first."""
         layout = layout or Padded()
         return self.decoder.states(self.embedding(ids, layout), layout)
 
@@ -91,24 +91,24 @@ class Gpt(nn.Module):
         return self.embedding.tokens.weight
 
     def start(self, ids: Tensor, layout: Padded | None = None) -> tuple[Tensor, DecoderState]:
-        """Read the prompts (B, T), padded on the right; the logits (B, V) of what follows, and the state."""
-        keep = None if layout is None else layout.mask
-        keep = torch.ones_like(ids, dtype=torch.bool) if keep is None else keep
-        if not bool(keep[:, 0].all()):
-            raise ValueError("prompts must be padded on the right: each row begins with a token")
-        state = DecoderState(StackCache(len(self.decoder.layers)), keep, is_full=bool(keep.all()))
+        """Read prompts (B, T), padded on the right; return the logits (B, V) of the next token and the state."""
+        mask = None if layout is None else layout.mask
+        mask = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
+        if not bool(mask[:, 0].all()):
+            raise ValueError("prompts must be padded on the right: each row must begin with a token")
+        state = DecoderState(StackCache(len(self.decoder.layers)), mask, is_full=bool(mask.all()))
         hidden = self.decoder(self.embedding(ids, state.layout), Context(state.layout, cache=state.cache))
         last = hidden[torch.arange(len(ids), device=ids.device), state.lengths - 1]
         return self.logits(last), state
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Say one more token in each row, tokens (B,): the logits (B, V) of what follows, and the state."""
+        """Append tokens (B,), one per row; return the logits (B, V) of the next token and the state."""
         x = self.embed_next(tokens, state)
         hidden = self.decoder(x, Context(state.layout, cache=state.cache))
         return self.logits(hidden[:, -1]), state
 
     def embed_next(self, tokens: Tensor, state: DecoderState) -> Tensor:
-        """Make room for the tokens (B,) and give their vectors (B, 1, W)."""
+        """Extend the state by the tokens (B,) and return their vectors (B, 1, W)."""
         start = state.lengths[:, None]
         state.extend(1)
         x: Tensor = self.embedding(tokens[:, None], state.layout, start=start)

@@ -1,7 +1,7 @@
-"""Recurrent encoder-decoder: an LSTM (or GRU) reads, another one writes, with or without attention between them.
+"""Recurrent encoder-decoders (LSTM or GRU), with or without attention.
 
-The sequences are vectors of any kind, or tokens where `embedding` is set. Without attention all the decoder knows of
-the source is the encoder's last state; with it, each step looks at all of its states.
+The sequences are vectors of any kind, or tokens if `embedding_size` is set. Without attention the decoder receives only
+the last state of the encoder; with attention, each step attends to all of its states.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Recipe = Literal["luong", "deck"]
 
 @dataclass(frozen=True)
 class Seq2SeqConfig:
-    """`source` and `target` are the widths of the vectors, or the vocabularies where `embedding` is not 0.
+    """`source_size` and `target_size` are vector widths, or vocabulary sizes if `embedding_size` is not 0.
 
-    Recipe "luong": the new decoder state looks at the source, and state and context together give the word.
-    Recipe "deck": the previous state looks at the source, and the context joins the input of the cell.
-    Feedback of a vector decoder's own output: "softmax" for choices such as one-hot letters, "identity" for frames.
-    Dropout is on the vectors of tokens, between layers, and before the output.
+    Recipe "luong": the new decoder state attends to the source, and the output layer reads state and context.
+    Recipe "deck": the previous decoder state attends to the source, and the context is part of the cell's input.
+    `feedback` maps a decoder's output vector to its next input: "softmax" for one-hot vectors such as letters,
+    "identity" for frames. Dropout applies to token vectors, between layers, and before the output layer.
     """
 
     family: str = "seq2seq"
@@ -58,7 +58,7 @@ class Seq2SeqConfig:
     recipe: Recipe = "luong"
     feedback: Literal["softmax", "identity"] = "softmax"
     dropout: float = 0.0
-    decoder_start_token_id: int = 0  # the decoder's first token; a decoder of vectors begins with zeros
+    decoder_start_token_id: int = 0  # a decoder of vectors starts with zeros instead
 
     def __post_init__(self) -> None:
         check_choice("score", self.score, get_args(Score))
@@ -69,7 +69,7 @@ class Seq2SeqConfig:
 
 @dataclass(eq=False)
 class Seq2SeqState:
-    """Where a decoding stands: the cell's state, its last output, the source's states, and their keys."""
+    """The state of a decoder: cell state, last output, encoder states and their cached keys."""
 
     hidden: RecurrentState
     output: Tensor
@@ -78,7 +78,7 @@ class Seq2SeqState:
     cache: KVCache = field(default_factory=KVCache)
 
     def reorder(self, index: Tensor) -> None:
-        """Row i continues what row index[i] began."""
+        """Row i continues row index[i]."""
         self.hidden = tuple(part[:, index] for part in self.hidden)
         self.output, self.memory = self.output[index], self.memory[index]
         self.cache.reorder(index)
@@ -87,7 +87,7 @@ class Seq2SeqState:
 
 
 class RecurrentEncoder(nn.Module):
-    """Reads vectors (B, S, F): all states, and the last state of every layer."""
+    """Maps vectors (B, S, F) to all states and the last state of every layer."""
 
     def __init__(self, width: int, config: Seq2SeqConfig) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ def _attention(score: Score, units: int) -> Attention | None:
 
 
 class RecurrentDecoder(nn.Module):
-    """One step: the last word's vector and the state give the next word's scores."""
+    """One decoding step: maps the vector of the last token and the state to the logits of the next token."""
 
     def __init__(self, width: int, config: Seq2SeqConfig) -> None:
         super().__init__()
@@ -134,44 +134,44 @@ class RecurrentDecoder(nn.Module):
 
     def forward(self, x: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
         output, state = self._step(x, state)
-        return self._scores(output[:, None], state)[:, 0], state
+        return self._logits(output[:, None], state)[:, 0], state
 
     def forward_sequence(self, x: Tensor, state: Seq2SeqState) -> Tensor:
-        """The scores (B, T, target) of all steps at once, each given its input (B, T, width)."""
-        if not self.context_first:  # what is seen does not come back to the cell
+        """Return the logits (B, T, target) of all steps for their inputs (B, T, width)."""
+        if not self.context_first:  # the cell does not depend on the context
             recording.record_hidden_state(self, 0, x, Padded())
             outputs = self.cell.forward_sequence(x, state.hidden)
             recording.record_hidden_state(self, 1, outputs, Padded())
-            return self._scores(outputs, state)
+            return self._logits(outputs, state)
         steps = []
         for part in x.unbind(1):
             output, state = self._step(part, state)
             steps.append(output)
-        return self._scores(torch.stack(steps, dim=1), state)
+        return self._logits(torch.stack(steps, dim=1), state)
 
     def _step(self, x: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
         recording.record_hidden_state(self, 0, x[:, None], Padded())
         if self.context_first:
-            x = torch.cat([self._look(state.output[:, None], state)[:, 0], x], dim=-1)
+            x = torch.cat([self._attend(state.output[:, None], state)[:, 0], x], dim=-1)
         output, hidden = self.cell(x, state.hidden)
         recording.record_hidden_state(self, 1, output[:, None], Padded())
         return output, Seq2SeqState(hidden, output, state.memory, state.memory_layout, state.cache)
 
-    def _scores(self, outputs: Tensor, state: Seq2SeqState) -> Tensor:
+    def _logits(self, outputs: Tensor, state: Seq2SeqState) -> Tensor:
         if self.join is not None:
-            outputs = torch.tanh(self.join(torch.cat([outputs, self._look(outputs, state)], dim=-1)))
-        scores: Tensor = self.output(self.dropout(outputs))
-        return scores
+            outputs = torch.tanh(self.join(torch.cat([outputs, self._attend(outputs, state)], dim=-1)))
+        logits: Tensor = self.output(self.dropout(outputs))
+        return logits
 
-    def _look(self, query: Tensor, state: Seq2SeqState) -> Tensor:
-        """The context vectors (B, T, units): weighted averages of the source's states, whose keys are made once."""
+    def _attend(self, query: Tensor, state: Seq2SeqState) -> Tensor:
+        """Return the context vectors (B, T, units); the keys of the encoder states are computed once."""
         assert self.cross is not None
         context: Tensor = self.cross(query, Context(Padded(), state.memory, state.memory_layout, cache=state.cache))
         return context
 
 
 class Seq2Seq(nn.Module):
-    """`model(source, target)` reads the source and gives the scores (B, T, target) of each next item."""
+    """`model(source, target)` returns the logits (B, T, target) of each next item."""
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
@@ -191,22 +191,22 @@ class Seq2Seq(nn.Module):
         *,
         steps: int | None = None,
     ) -> Tensor:
-        """With a target each step is told the right last item; without, it hears its own, for `steps` steps."""
+        """Return the logits of all steps: with teacher forcing if there is a target, else free-running for `steps`."""
         state = self.encode(source, layout)
         if target is not None:
             first = self._first(state)[:, None]
             return self.decoder.forward_sequence(torch.cat([first, self._vector(target[:, :-1])], dim=1), state)
         if steps is None:
-            raise ValueError("give a target to be told, or a number of steps to run alone")
+            raise ValueError("expected a target for teacher forcing, or a number of steps")
         x, outputs = self._first(state), []
         for _ in range(steps):
-            scores, state = self.decoder(x, state)
-            outputs.append(scores)
-            x = self._next(scores)
+            logits, state = self.decoder(x, state)
+            outputs.append(logits)
+            x = self._next(logits)
         return torch.stack(outputs, dim=1)
 
     def encode(self, source: Tensor, layout: Layout | None = None) -> Seq2SeqState:
-        """Encode the source: vectors (B, S, F) or ids (B, S); packed ones without B."""
+        """Encode the source, vectors (B, S, F) or ids (B, S); a packed batch has no dimension B."""
         layout = layout or Padded()
         x = source if self.source_embedding is None else self.dropout(lookup(self.source_embedding, source))
         memory, last = self.encoder(x, layout)
@@ -214,15 +214,15 @@ class Seq2Seq(nn.Module):
         return Seq2SeqState(last, last[0][-1], memory, shape)
 
     def start(self, source: Tensor, layout: Layout | None = None) -> tuple[Tensor, Seq2SeqState]:
-        """Read the sources and take the first step: the scores (B, target) of what follows, and the state."""
+        """Encode the sources and decode the start token; return the logits (B, target) and the state."""
         state = self.encode(source, layout)
-        scores, state = self.decoder(self._first(state), state)
-        return scores, state
+        logits, state = self.decoder(self._first(state), state)
+        return logits, state
 
     def step(self, items: Tensor, state: Seq2SeqState) -> tuple[Tensor, Seq2SeqState]:
-        """Say one more item in each row, tokens (B,) or vectors (B, target)."""
-        scores, state = self.decoder(self._vector(items), state)
-        return scores, state
+        """Append an item to each row, tokens (B,) or vectors (B, target); return the logits and the state."""
+        logits, state = self.decoder(self._vector(items), state)
+        return logits, state
 
     def _first(self, state: Seq2SeqState) -> Tensor:
         if self.target_embedding is None:
@@ -235,7 +235,7 @@ class Seq2Seq(nn.Module):
         result: Tensor = items if self.target_embedding is None else self.dropout(lookup(self.target_embedding, items))
         return result
 
-    def _next(self, scores: Tensor) -> Tensor:
+    def _next(self, logits: Tensor) -> Tensor:
         if self.target_embedding is not None:
-            return self._vector(scores.argmax(-1))
-        return scores.softmax(-1) if self.config.feedback == "softmax" else scores
+            return self._vector(logits.argmax(-1))
+        return logits.softmax(-1) if self.config.feedback == "softmax" else logits

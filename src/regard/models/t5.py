@@ -1,4 +1,4 @@
-"""T5: an encoder and a decoder whose only sense of place is a learned bias on distances."""
+"""T5: an encoder-decoder with relative position biases."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["T5", "T5Config"]
 
 @dataclass(frozen=True)
 class T5Config:
-    """The defaults are T5 small. `scaled`: hidden states are made small before the output layer, which is then usually
-    the embedding matrix; without the head "output" it always is."""
+    """T5 small by default. `scale_decoder_outputs` scales hidden states before the output layer, as is usual if it is
+    tied to the embedding matrix. Without the head "output" it is always tied."""
 
     family: str = "t5"
     vocab_size: int = 32128
@@ -36,11 +36,11 @@ class T5Config:
     scale_decoder_outputs: bool = True
     pad_token_id: int = 0
     eos_token_id: int = 1
-    decoder_start_token_id: int = 0  # the decoder's first token
+    decoder_start_token_id: int = 0
 
 
 class T5(EncoderDecoder):
-    """Pre-norm without biases; scores are not scaled."""
+    """A pre-norm encoder-decoder without biases; attention scores are not scaled."""
 
     def __init__(self, config: T5Config, *, heads: Collection[str] = ()) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class T5(EncoderDecoder):
         self.encoder = self._stack(shape, config.num_hidden_layers)
         self.decoder = self._stack(replace(shape, causal=True, cross=True), config.num_decoder_layers)
         self.output = nn.Linear(config.hidden_size, config.vocab_size, bias=False) if "output" in heads else None
-        self._initialise()
+        self._initialize()
 
     def _stack(self, layer: LayerConfig, depth: int) -> Stack:
         config = self.config
@@ -78,8 +78,8 @@ class T5(EncoderDecoder):
         layers = (Block(layer) for _ in range(depth))
         return Stack(layers, norm=layer.new_norm(), relative=relative, dropout=config.dropout)
 
-    def _initialise(self) -> None:
-        """T5 has no scale in its scores, so its queries begin small; all else by fan-in."""
+    def _initialize(self) -> None:
+        """Initialize by fan-in, with smaller query projections in place of a scale of the attention scores."""
         config, inner = self.config, self.config.num_attention_heads * self.config.head_dim
         nn.init.normal_(self.embedding.tokens.weight)
         for stack in (self.encoder, self.decoder):

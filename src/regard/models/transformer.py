@@ -1,4 +1,4 @@
-"""The Transformer of "Attention Is All You Need" (2017): encoder and decoder, sinusoids, norms after the residuals."""
+"""The Transformer of "Attention Is All You Need" (2017): a post-norm encoder-decoder with sinusoidal positions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["Transformer", "TransformerConfig"]
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """The defaults are the paper's base model. `shared`: one embedding matrix for source, target and output."""
+    """The base model of the paper by default. `share_embeddings`: one matrix for source, target and output."""
 
     family: str = "transformer"
     vocab_size: int = 37000
-    target_vocab_size: int | None = None  # None: as the source's
+    target_vocab_size: int | None = None  # None: that of the source
     hidden_size: int = 512
     num_hidden_layers: int = 6
     num_attention_heads: int = 8
@@ -38,11 +38,13 @@ class TransformerConfig:
 
     def __post_init__(self) -> None:
         if self.share_embeddings and self.target_vocab_size not in (None, self.vocab_size):
-            raise ValueError("a shared embedding needs one vocabulary: set shared=False or drop target_vocabulary")
+            raise ValueError(
+                "a shared embedding needs one vocabulary: set share_embeddings=False or drop target_vocab_size"
+            )
 
 
 class Transformer(EncoderDecoder):
-    """Figure 1 of the paper. The top of the encoder is the memory of every layer of the decoder."""
+    """Figure 1 of the paper. Every decoder layer attends to the output of the encoder."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -68,7 +70,7 @@ class Transformer(EncoderDecoder):
             if parameter.ndim > 1:
                 nn.init.xavier_uniform_(parameter)
         for embedding in (self.embedding, self.target_embedding):
-            if embedding is not None:  # times sqrt(width) in the forward: vectors of size about one
+            if embedding is not None:  # the forward pass multiplies by sqrt(width), which gives unit variance
                 nn.init.normal_(embedding.tokens.weight, 0.0, config.hidden_size**-0.5)
 
     def _stack(self, layer: LayerConfig) -> Stack:

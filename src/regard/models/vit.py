@@ -1,4 +1,4 @@
-"""The Vision Transformer: an image is a sentence of patches."""
+"""The Vision Transformer: an encoder of image patches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Vit", "VitConfig"]
 
 @dataclass(frozen=True)
 class VitConfig:
-    """The defaults are ViT base: 16x16 words."""
+    """ViT base with 16x16 patches by default."""
 
     family: str = "vit"
     hidden_size: int = 768
@@ -34,9 +34,9 @@ class VitConfig:
 
 
 class Vit(nn.Module):
-    """`model(pixels)` gives the last hidden state (B, 1 + patches, W); `model.classifier(hidden[:, 0])` the logits.
+    """`model(pixels)` returns the last hidden state (B, 1 + patches, W), `model.classifier(hidden[:, 0])` the logits.
 
-    `model.pooler(hidden, layout)` is there where a checkpoint has it.
+    `model.pooler(hidden, layout)` exists if the checkpoint has it.
     """
 
     def __init__(self, config: VitConfig, *, heads: Collection[str] = ("classifier",)) -> None:

@@ -1,4 +1,4 @@
-"""The parts every model is made of: tensors in, tensors out; nothing of text, files or tasks.
+"""The modules that every model is built from. They work on tensors and do not depend on text, files or tasks.
 
 Shapes, here and in `models`:
 

@@ -1,8 +1,8 @@
-"""Attention: a query looks at a set of keys and takes a weighted average of their values.
+"""Attention: each query computes a weighted average of values, with weights from its scores with the keys.
 
-One class serves multi-head, cross and causal attention and the attentions of recurrent models. Luong's dot attention is
-multi-head attention with one head, no projections and scale 1; a matrix on the keys makes it "general"; Bahdanau's only
-changes the score. Knows nothing of residuals, norms or text.
+One class implements multi-head, cross and causal attention and the attention of recurrent models. Luong's dot attention
+is multi-head attention with one head, no projections and scale 1; the "general" form projects the keys, and Bahdanau's
+attention changes only the score. Residuals and norms are in `block`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HALF = (torch.bfloat16, torch.float16)
 
 
 class SeparateProjections(nn.Module):
-    """Queries from x, keys and values from the memory, by three modules."""
+    """Projects x to queries and the memory to keys and values, with three modules."""
 
     def __init__(self, query: nn.Module, key: nn.Module, value: nn.Module) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class SeparateProjections(nn.Module):
 
 
 class FusedProjection(nn.Linear):
-    """Self-attention's three projections as one matrix product, which is faster than three."""
+    """The query, key and value projections of self-attention in one matrix product, which is faster than three."""
 
     def __init__(self, width: int, inner: int, *, bias: bool = True) -> None:
         super().__init__(width, 3 * inner, bias=bias)
@@ -56,14 +56,14 @@ class FusedProjection(nn.Linear):
     ) -> tuple[Tensor, Tensor, Tensor]:
         if memory is not x:
             raise ValueError(
-                "one matrix for queries, keys and values serves self-attention only; a memory needs SeparateProjections"
+                "FusedProjection supports self-attention only; use SeparateProjections to attend to a memory"
             )
         query, key, value = super().forward(x).chunk(3, dim=-1)
         return query, key, value
 
 
 class AdditiveScore(nn.Module):
-    """Bahdanau's score v . tanh(q + k). With projected q and k this is v . tanh(W [q ; k]), W cut in two."""
+    """Bahdanau's score v . tanh(q + k). With projected q and k this is v . tanh(W [q ; k]), with W split in two."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -83,8 +83,8 @@ def attention_weights(
     bias: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The attention map softmax(scale * score(q, k) + bias), (B, H, T, S): the one place where it is a tensor."""
-    if query.dtype in HALF and score is None:  # as the fused kernels do: sums and softmax in float32
+    """Return the attention map softmax(scale * score(q, k) + bias), (B, H, T, S)."""
+    if query.dtype in HALF and score is None:  # like the fused kernels: scores and softmax in float32
         query, key = query.float(), key.float()
     scores = query @ key.transpose(-2, -1) if score is None else score(query, key)
     scores = scores * scale
@@ -92,7 +92,7 @@ def attention_weights(
         scores = scores + bias
     if mask is None:
         return scores.softmax(-1)
-    # A row with nothing to look at becomes zeros, as in the fused kernels, not NaN.
+    # Fully masked rows become zeros, as in the fused kernels, instead of NaN.
     scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     return scores.softmax(-1).masked_fill(~mask, 0.0)
 
@@ -100,12 +100,12 @@ def attention_weights(
 class Attention(nn.Module):
     """Attention of projected queries over projected keys and values; `output` projects the result.
 
-    `project` returns queries, keys and values; keys and values may have fewer heads than the queries, each shared by a
-    group. `positions` encodes positions in queries and keys, as rotary embeddings do: `positions(x, position_ids)` with
-    x (..., H, D). `scale` defaults to 1/sqrt(head width).
+    `project` returns queries, keys and values; keys and values may have fewer heads than the queries (grouped-query
+    attention). `positions(x, position_ids)`, with x (..., H, D), encodes positions in queries and keys, like rotary
+    embeddings. `scale` defaults to 1/sqrt(head width).
 
-    The batch may be padded (B, T, W) or packed (N, W). The fast path never builds the attention map; the explicit path,
-    for a score module or an edit, does. Both compute the same result.
+    The batch may be padded (B, T, W) or packed (N, W). The fast path never materializes the attention map; the
+    explicit path, for a score module or an edit, does. Both compute the same result.
     """
 
     def __init__(
@@ -127,23 +127,23 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, context: Context | Layout) -> Tensor:
         """Attend from x to itself, or to the memory of the context.
 
-        The result is that of all positions, or (M, W) for the `rows` of the context.
+        Returns the output for all positions, or (M, W) for the `rows` of the context.
         """
         context = Context.of(context)
         layout, memory, bias = context.layout, context.memory, context.bias
         if isinstance(layout, Packed):
             if context.cache is not None:
-                raise ValueError("a cache needs a padded batch: packed batches are for whole sequences")
+                raise ValueError("a cache needs a padded batch: a packed batch holds complete sequences")
             query, key, value = self._projected(x, context)
             keys = layout if memory is None else context.memory_layout
             if not isinstance(keys, Packed):
-                raise ValueError("packed queries need a packed memory, given with its layout")
+                raise ValueError("packed queries need a packed memory and its layout")
             mixed = self._packed(query, key, value, layout, keys, bias)
         else:
             query, key, value = self._cached(x, context)
             keys = layout if memory is None else (context.memory_layout or Padded())
             if not isinstance(keys, Padded):
-                raise ValueError("padded queries need a padded memory, given with its layout")
+                raise ValueError("padded queries need a padded memory and its layout")
             edit = recording.record_attention(self, query, key, None, keys, bias)
             mixed = self._attend(query, key, value, keys, bias, edit).transpose(1, 2)
         mixed = mixed.flatten(-2)
@@ -151,7 +151,7 @@ class Attention(nn.Module):
         return result
 
     def context(self, query: Tensor, values: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """One query (B, W) looks at any set of values (B, S, W): context (B, W), and weights (B, S, 1) of sum 1."""
+        """Attend from one query (B, W) to values (B, S, W); return the context (B, W) and the weights (B, S, 1)."""
         q, k, v = (self._split(p).transpose(1, 2) for p in self.project(query[:, None], values))
         keys = Padded(keep)
         edit = recording.record_attention(self, q, k, None, keys, None)
@@ -164,16 +164,16 @@ class Attention(nn.Module):
         return x.view(*x.shape[:-1], heads, x.shape[-1] // heads)
 
     def weights(self, query: Tensor, key: Tensor, keys: Padded, bias: Tensor | None = None) -> Tensor:
-        """The map (B, H, T, S) of queries and keys (B, H, T, D), which the fast path never builds."""
+        """Return the attention map (B, H, T, S) of queries and keys (B, H, T, D)."""
         mask = attention_mask(keys, query, query.shape[2], key.shape[2], causal=self.causal)
         return attention_weights(query, key, scale=self.score_scale(query), score=self.score, bias=bias, mask=mask)
 
     def score_scale(self, query: Tensor) -> float:
-        """What the scores are multiplied by."""
+        """Return the factor of the scores."""
         return 1 / math.sqrt(query.shape[-1]) if self.scale is None else self.scale
 
     def _projected(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values (..., H, D)."""
+        """Return queries, keys and values (..., H, D)."""
         query, key, value = self.project(x, x if context.memory is None else context.memory)
         key_heads = self.heads * key.shape[-1] // query.shape[-1]
         query, key, value = self._split(query), self._split(key, key_heads), self._split(value, key_heads)
@@ -183,7 +183,7 @@ class Attention(nn.Module):
         return query, key, value
 
     def _cached(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values (B, H, T, D), those of earlier steps included. A memory is projected only once."""
+        """Return queries, keys and values (B, H, T, D), cached steps included. A memory is projected only once."""
         cache: KVCache | None = context.cache
         if context.memory is not None and cache is not None and cache.key is not None and cache.value is not None:
             assert isinstance(self.project, SeparateProjections)
@@ -191,14 +191,14 @@ class Attention(nn.Module):
         query, key, value = (part.transpose(1, 2) for part in self._projected(x, context))
         if cache is not None:
             key, value = cache.extend(key, value)
-        if key.shape[1] != self.heads:  # grouped queries: a key's head serves several
+        if key.shape[1] != self.heads:  # grouped-query attention: several query heads share a key head
             key, value = (part.repeat_interleave(self.heads // part.shape[1], dim=1) for part in (key, value))
         return query, key, value
 
     def _packed(
         self, query: Tensor, key: Tensor, value: Tensor, layout: Packed, keys: Packed, bias: Tensor | None
     ) -> Tensor:
-        """Sequences of equal lengths form a rectangle without padding; a GPU takes them all in one kernel."""
+        """Attend within each sequence: in one kernel on a GPU, else one group of equal lengths at a time."""
         if key.shape[1] != self.heads:
             key, value = (part.repeat_interleave(self.heads // part.shape[1], dim=1) for part in (key, value))
         edit = recording.record_attention(self, query, key, layout, keys, bias)
@@ -214,8 +214,8 @@ class Attention(nn.Module):
         return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
 
     def _flash(self, query: Tensor, key: Tensor, value: Tensor, layout: Packed, keys: Packed) -> Tensor:
-        """All sequences of a packed batch in one kernel."""
-        if self.training and self.dropout:  # what `varlen_attn` calls, which leaves dropout out
+        """Attend within all sequences of a packed batch in one kernel."""
+        if self.training and self.dropout:  # `varlen_attn` calls this op without dropout
             mixed = torch.ops.aten._flash_attention_forward(
                 query,
                 key,
@@ -256,26 +256,26 @@ class Attention(nn.Module):
         bias: Tensor | None,
         edit: AppliedEdits | None,
     ) -> Tensor:
-        """Queries, keys and values (B, H, T, D) to the weighted averages (B, H, T, D)."""
+        """Return the weighted averages (B, H, T, D) of the values (B, H, S, D)."""
         dropout = self.dropout if self.training else 0.0
         if self.score is not None or edit is not None:
             weights = self.weights(query, key, keys, bias)
             weights = weights if edit is None else edit(weights)
             return F.dropout(weights, dropout).to(value.dtype) @ value
         T, S = query.shape[2], key.shape[2]
-        # Kernels align "causal" to the top left, so it is theirs only where it is the whole mask and T = S.
-        triangle = self.causal and T == S and keys.mask is None and bias is None
-        mask = None if triangle else attention_mask(keys, query, T, S, causal=self.causal)
+        # The kernels align the causal mask to the top left, so `is_causal` needs T = S and no other mask.
+        is_causal = self.causal and T == S and keys.mask is None and bias is None
+        mask = None if is_causal else attention_mask(keys, query, T, S, causal=self.causal)
         if bias is not None:
             bias = bias.to(query.dtype)
             mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
         return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=triangle, scale=self.score_scale(query)
+            query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=is_causal, scale=self.score_scale(query)
         )
 
 
 class LuongDotAttention(nn.Module):
-    """The deck's layer (S2): a query (B, W) and values (B, S, W) to the context (B, W) and weights (B, S, 1)."""
+    """Luong's dot attention of a query (B, W) to values (B, S, W): context (B, W) and weights (B, S, 1)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -286,7 +286,7 @@ class LuongDotAttention(nn.Module):
 
 
 def luong_dot() -> Attention:
-    """Luong's dot score s . h: no parameters at all."""
+    """Luong's dot score s . h, without parameters."""
     return Attention(SeparateProjections(nn.Identity(), nn.Identity(), nn.Identity()), nn.Identity(), scale=1.0)
 
 

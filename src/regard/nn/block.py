@@ -1,4 +1,4 @@
-"""One layer of any Transformer: attention, perhaps cross-attention, a feed-forward network, each with a residual."""
+"""A Transformer layer: self-attention, optional cross-attention and a feed-forward network, each with a residual."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class LayerConfig:
-    """The scalars in which the families' layers differ."""
+    """The settings in which the layers of the families differ."""
 
     width: int
     heads: int
@@ -36,12 +36,12 @@ class LayerConfig:
     norm: Literal["layer", "rms"] = "layer"
     eps: float = 1e-12
     activation: str = "gelu"
-    gated: bool = False  # the feed-forward network multiplies its activation with a second projection
+    gated: bool = False  # multiply the activation of the feed-forward network by a second projection
     bias: bool = True
-    scale: float | None = None  # of the attention scores; None is 1/sqrt(head width)
-    head_width: int | None = None  # None is width / heads
+    scale: float | None = None  # of the attention scores; None: 1/sqrt(head width)
+    head_width: int | None = None  # None: width / heads
     causal: bool = False
-    cross: bool = False  # looks at a memory too
+    cross: bool = False  # add cross-attention to a memory
     dropout: float = 0.0
     attention_dropout: float = 0.0
     ffn_dropout: float = 0.0  # inside the feed-forward network
@@ -77,7 +77,7 @@ class LayerConfig:
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with an activation between, the same at every position; gated: act(a x) * (b x)."""
+    """A position-wise feed-forward network: two linear layers with an activation; gated: act(a x) * (b x)."""
 
     def __init__(self, layer: LayerConfig) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
     """norm(x + branch(x)), or x + branch(norm(x)) if the norm comes first.
 
-    Under autocast, norms compute in float32 and return the dtype of the branch: half the memory traffic.
+    Under autocast, norms compute in float32 and return the dtype of the branch, which halves the memory traffic.
     """
 
     def __init__(self, layer: LayerConfig) -> None:
@@ -108,19 +108,19 @@ class Residual(nn.Module):
         self.dropout = Dropout(layer.dropout)
 
     def forward(self, x: Tensor, branch: Callable[..., Tensor], context: Context | None = None) -> Tensor:
-        """With a context, `branch(x, context)`; only its `rows` are computed if it has any."""
-        given = () if context is None else (context,)
-        more: Tensor = self.dropout(branch(self.norm(x) if self.first else x, *given))
+        """Add `branch(x)`, or `branch(x, context)` if there is a context, whose `rows` are selected if it has any."""
+        arguments = () if context is None else (context,)
+        update: Tensor = self.dropout(branch(self.norm(x) if self.first else x, *arguments))
         if context is not None and context.rows is not None:
             x = select_rows(x, context.rows)
         if self.first:
-            return x + more
-        result: Tensor = self.norm(x + more)
-        return result.to(more.dtype)
+            return x + update
+        result: Tensor = self.norm(x + update)
+        return result.to(update.dtype)
 
 
 class Block(nn.Module):
-    """The layer of the paper's figure 1, built from a `LayerConfig`; `positions` is for its self-attention."""
+    """A Transformer layer built from a `LayerConfig`; `positions` encodes positions in its self-attention."""
 
     def __init__(self, layer: LayerConfig, *, positions: nn.Module | None = None) -> None:
         super().__init__()
@@ -131,15 +131,15 @@ class Block(nn.Module):
         self.has_cross_attention = layer.cross
 
     def forward(self, x: Tensor, context: Context | Layout) -> Tensor:
-        """For the `rows` of the context, if given, what follows attention is computed for them alone, (M, W)."""
+        """Return the output for all positions, or (M, W) for the `rows` of the context."""
         context = Context.of(context)
         cache, rows = context.cache, context.rows
         if rows is not None and self.has_cross_attention:
-            raise ValueError("a layer with cross-attention computes all rows: leave `rows` out")
+            raise ValueError("a layer with cross-attention cannot select rows; leave `rows` out")
         own = Context(context.layout, None, None, context.bias, cache and cache.self_attention, rows, context.start)
         x = self.attended(x, self.attention, own)
         if self.has_cross_attention:
-            held = cache and cache.cross_attention
-            across = Context(context.layout, context.memory, context.memory_layout, cache=held)
-            x = self.crossed(x, self.cross, across)
+            cross_cache = cache and cache.cross_attention
+            cross = Context(context.layout, context.memory, context.memory_layout, cache=cross_cache)
+            x = self.crossed(x, self.cross, cross)
         return self.fed(x, self.ffn)  # type: ignore[no-any-return]

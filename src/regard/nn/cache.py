@@ -1,6 +1,6 @@
 """The keys and values that a decoder keeps between steps, for each layer.
 
-A cache belongs to a call, never to a module, so one model can decode many texts at once.
+A cache belongs to a call and not to a module, so one model can decode several texts at the same time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MIN_CAPACITY = 64  # positions
 class KVCache:
     """The keys and values (B, H, S, D) of one attention.
 
-    From the second call on, the tensors have spare capacity, so a step writes its own position and copies nothing.
+    From the second call on, the tensors have spare capacity, so a step only writes its own position.
     With gradients they are concatenated instead, since autograd needs its inputs unchanged.
     """
 
@@ -57,7 +57,7 @@ class KVCache:
                 _with_capacity(self._stored[0], before, self.length),
                 _with_capacity(self._stored[1], before, self.length),
             )
-        keys, values = self._stored  # `narrow` takes half the time of a slice
+        keys, values = self._stored  # `narrow` takes half the time of slicing
         keys.narrow(2, before, key.shape[2]).copy_(key)
         values.narrow(2, before, key.shape[2]).copy_(value)
         return keys.narrow(2, 0, self.length), values.narrow(2, 0, self.length)
@@ -66,12 +66,12 @@ class KVCache:
         """Row i becomes row index[i]; only the used positions are copied."""
         if self._stored is not None:
             self._stored = (
-                _reordered(self._stored[0], self.length, index),
-                _reordered(self._stored[1], self.length, index),
+                _reorder(self._stored[0], self.length, index),
+                _reorder(self._stored[1], self.length, index),
             )
 
 
-def _reordered(stored: Tensor, used: int, index: Tensor) -> Tensor:
+def _reorder(stored: Tensor, used: int, index: Tensor) -> Tensor:
     if stored.shape[2] == used or stored.requires_grad:
         return stored[index]
     moved = stored.new_empty(len(index), *stored.shape[1:])
@@ -80,15 +80,15 @@ def _reordered(stored: Tensor, used: int, index: Tensor) -> Tensor:
 
 
 def _with_capacity(stored: Tensor, used: int, needed: int) -> Tensor:
-    """A copy of the used positions with twice the capacity."""
+    """Copy the used positions to a tensor with twice the needed capacity."""
     batch, heads, _, width = stored.shape
-    room = stored.new_empty(batch, heads, max(2 * needed, MIN_CAPACITY), width)
-    room[:, :, :used] = stored[:, :, :used]
-    return room
+    larger = stored.new_empty(batch, heads, max(2 * needed, MIN_CAPACITY), width)
+    larger[:, :, :used] = stored[:, :, :used]
+    return larger
 
 
 class LayerCache:
-    """The caches of one layer: self-attention grows, cross-attention is filled once per source."""
+    """The caches of one layer: that of self-attention grows, that of cross-attention is filled once per source."""
 
     def __init__(self) -> None:
         self.self_attention = KVCache()
@@ -115,12 +115,12 @@ class StackCache:
 
 @dataclass(eq=False)
 class DecoderState:
-    """The state of a decoding: the cached tokens and, for an encoder-decoder, the encoded source.
+    """The state of a decoder: the cached tokens and, for an encoder-decoder, the encoded source.
 
-    `keep` (B, S) marks the cached places that hold a token and `lengths` (B,) counts them: prompts of different lengths
-    are padded on the right, and the next token of each row follows its own last one. `full`: it is known that every
-    place holds one, so nothing needs to be masked. `fan` neighbouring rows share a row of the memory and of its keys
-    and values: a beam copies no source.
+    `mask` (B, S) is True at cached positions that hold a token, and `lengths` (B,) counts them: prompts of different
+    lengths are padded on the right, and the next token of each row follows its own last token. `is_full` means that
+    every position holds a token, so no mask is needed. `rows_per_source` neighboring rows share a row of the memory and
+    its keys and values, so that beams do not copy their source.
     """
 
     cache: StackCache
@@ -150,10 +150,10 @@ class DecoderState:
         self.mask = self.mask[index]
         sources = None
         if self.memory is not None:
-            self.rows_per_source, wanted = _shared((index // self.rows_per_source).tolist())
-            if wanted != list(range(len(self.memory))):
-                sources = torch.tensor(wanted, device=index.device)
-                self._take(sources)
+            self.rows_per_source, order = _group_sources((index // self.rows_per_source).tolist())
+            if order != list(range(len(self.memory))):
+                sources = torch.tensor(order, device=index.device)
+                self._select_sources(sources)
         self.cache.reorder(index, sources)
 
     def expand_memory(self) -> None:
@@ -162,19 +162,19 @@ class DecoderState:
             assert self.memory is not None
             sources = torch.arange(len(self.memory), device=self.memory.device).repeat_interleave(self.rows_per_source)
             self.rows_per_source = 1
-            self._take(sources)
+            self._select_sources(sources)
             for layer in self.cache.layers:
                 layer.cross_attention.reorder(sources)
 
-    def _take(self, sources: Tensor) -> None:
+    def _select_sources(self, sources: Tensor) -> None:
         assert self.memory is not None
         self.memory = self.memory[sources]
         if self.memory_layout is not None and self.memory_layout.mask is not None:
             self.memory_layout = Padded(self.memory_layout.mask[sources])
 
 
-def _shared(sources: Sequence[int]) -> tuple[int, list[int]]:
-    """How many neighboring rows share a source, if that number is the same for all, and the source of each group."""
+def _group_sources(sources: Sequence[int]) -> tuple[int, list[int]]:
+    """Return how many neighboring rows share a source and the source of each group; 1 if the groups differ in size."""
     groups = [(source, sum(1 for _ in rows)) for source, rows in groupby(sources)]
     sizes = {size for _, size in groups}
     if len(sizes) != 1:

@@ -1,4 +1,4 @@
-"""A word's vector from its characters: convolutions of several widths, the strongest answer of each, highways."""
+"""Word vectors from characters: convolutions of several widths, max pooling and highway layers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["CharacterCNN", "Highway"]
 
 
 class Highway(nn.Module):
-    """g * relu(W x) + (1 - g) * x: each number is changed or carried through, as its gate g says."""
+    """A highway layer: g * relu(W x) + (1 - g) * x with a learned gate g."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.change, self.gate = nn.Linear(width, width), nn.Linear(width, width)
-        nn.init.constant_(self.gate.bias, -2.0)  # begin by carrying through
+        nn.init.constant_(self.gate.bias, -2.0)  # start close to the identity
 
     def forward(self, x: Tensor) -> Tensor:
         gate = torch.sigmoid(self.gate(x))
@@ -24,9 +24,9 @@ class Highway(nn.Module):
 
 
 class CharacterCNN(nn.Module):
-    """Character ids (..., C) of words to word vectors (..., width). Id 0 is padding and adds nothing.
+    """Maps the character ids (..., C) of words to word vectors (..., width). Id 0 is padding and is ignored.
 
-    `filters` lists (characters seen at once, number of filters).
+    `filters` lists (kernel size, number of filters).
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class CharacterCNN(nn.Module):
         self.project = nn.Linear(total, width)
 
     def forward(self, ids: Tensor) -> Tensor:
-        # Room for a window to begin at every character: a word's vector must not depend on the padding behind it.
+        # Pad so that a window starts at every character: the result must not depend on the padding of the batch.
         words = nn.functional.pad(ids.flatten(0, -2), (0, self.longest - 1))
         x = self.embedding(words).transpose(1, 2)
-        best = []
+        pooled = []
         for convolution in self.convolutions:
-            answers = torch.relu(convolution(x))
-            real = words[:, None, : answers.shape[2]] != 0
-            best.append(answers.masked_fill(~real, 0.0).amax(2))
-        result: Tensor = self.project(self.highways(torch.cat(best, dim=1)))
+            features = torch.relu(convolution(x))
+            mask = words[:, None, : features.shape[2]] != 0
+            pooled.append(features.masked_fill(~mask, 0.0).amax(2))
+        result: Tensor = self.project(self.highways(torch.cat(pooled, dim=1)))
         return result.view(*ids.shape[:-1], -1)

@@ -1,4 +1,4 @@
-"""What a Transformer layer needs besides its input: how the batch lies, and what there is to attend to."""
+"""`Context`: the arguments of a Transformer layer besides its input."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Context"]
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """The arguments that travel together through a model, its stack, its layers and their attention.
+    """The arguments that a model passes to its stack, its layers and their attention.
 
-    `memory` is what cross-attention reads, with its own layout. `bias` (1, H, T, S) is added to the attention scores.
-    `cache` holds the keys and values of earlier steps: that of the whole stack, of one layer or of one attention,
-    whichever receives the context. `rows` (M,) selects positions of the flat batch: only their results are computed.
-    `start` counts the tokens before this input, per batch or per row (B, 1), for modules that encode positions.
+    `memory` is the input of cross-attention, with its own layout. `bias` (1, H, T, S) is added to the attention scores.
+    `cache` holds the keys and values of earlier steps for the module that receives the context: a stack, a layer or an
+    attention. `rows` (M,) are indices into the flat batch: only their outputs are computed. `start` is the number of
+    tokens before this input, one for the batch or one per row (B, 1), for modules that encode positions.
     """
 
     layout: Layout
@@ -31,6 +31,6 @@ class Context:
     start: int | Tensor = 0
 
     @staticmethod
-    def of(given: Context | Layout) -> Context:
-        """A context; a layout alone is a context without memory or cache."""
-        return given if isinstance(given, Context) else Context(given)
+    def of(context: Context | Layout) -> Context:
+        """Return a context; a layout alone gives a context without memory or cache."""
+        return context if isinstance(context, Context) else Context(context)

@@ -1,4 +1,4 @@
-"""The first step into a model: tokens or image patches become vectors that know their place."""
+"""Embeddings of tokens and of image patches, with positions."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ __all__ = ["PatchEmbedding", "TextEmbedding", "lookup"]
 
 
 def lookup(table: nn.Embedding, ids: Tensor) -> Tensor:
-    """The vectors of ids; InputError names those that the table has no row for.
+    """Return the vectors of ids; raise InputError that names ids outside the table.
 
-    On a CPU the lookup itself notices them, so the good case costs nothing. A GPU must not be waited for: whoever moves
-    ids there has checked them, as a tokenizer does that is opened for a vocabulary.
+    On a CPU the lookup itself raises, so valid ids cost nothing. On a GPU ids are not checked, which would require
+    synchronization: the caller checks them, as a tokenizer that is opened for a vocabulary does.
     """
     try:
-        found: Tensor = table(ids)
+        vectors: Tensor = table(ids)
     except IndexError:
-        beyond = sorted(set(ids[(ids < 0) | (ids >= table.num_embeddings)].tolist()))
-        if not beyond:
+        invalid = sorted(set(ids[(ids < 0) | (ids >= table.num_embeddings)].tolist()))
+        if not invalid:
             raise
-        shown = ", ".join(map(str, beyond[:8])) + (f" and {len(beyond) - 8} more" if len(beyond) > 8 else "")
+        listed = ", ".join(map(str, invalid[:8])) + (f" and {len(invalid) - 8} more" if len(invalid) > 8 else "")
         raise InputError(
-            f"token ids {shown} are beyond this model's vocabulary of {table.num_embeddings:,}; expected ids from 0 to "
-            f"{table.num_embeddings - 1}, so use the tokenizer that belongs to the model"
+            f"token ids {listed} are beyond this model's vocabulary of {table.num_embeddings:,}; expected ids from 0 "
+            f"to {table.num_embeddings - 1}, so use the tokenizer that belongs to the model"
         ) from None
-    return found
+    return vectors
 
 
 class TextEmbedding(nn.Module):
-    """Token + position + segment vectors, summed; then norm and dropout where the family has them.
+    """The sum of token, position and segment embeddings, followed by the optional norm and dropout.
 
-    `positions` is a module from positions to vectors. `scaled` multiplies tokens by sqrt(width) (the 2017 Transformer).
+    `positions` maps positions to vectors. `scaled` multiplies token vectors by sqrt(width) (the 2017 Transformer).
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class TextEmbedding(nn.Module):
     def forward(
         self, ids: Tensor, layout: Layout, segments: Tensor | None = None, *, start: int | Tensor = 0
     ) -> Tensor:
-        """ids (B, T) or packed (N,); `segments` of the same shape, 0 where not given; `start` tokens came before.
+        """Embed ids (B, T) or packed (N,). `segments` has the same shape, default 0; `start` tokens precede the input.
 
-        Vectors (B, T, W) of any other kind, such as frames, may come in place of ids.
+        Vectors (B, T, W), such as image frames, are accepted in place of ids.
         """
         x: Tensor = ids if ids.is_floating_point() else lookup(self.tokens, ids)
         if self.scale != 1.0:
@@ -84,11 +84,11 @@ class TextEmbedding(nn.Module):
 
     def _check_length(self, length: int) -> None:
         if isinstance(self.positions, LearnedPositions) and length > self.positions.count:
-            raise ValueError(f"a text of {length} tokens, but this model has {self.positions.count} positions: cut it")
+            raise ValueError(f"text of {length} tokens, but this model has {self.positions.count} positions: cut it")
 
 
 class PatchEmbedding(nn.Module):
-    """An image as a sentence: square patches become words, [CLS] goes in front, each place has a learned vector."""
+    """Embeds an image as a sequence of patches after [CLS], with a learned vector per position."""
 
     def __init__(
         self, *, image: tuple[int, int], patch: tuple[int, int], channels: int, width: int, dropout: float
@@ -102,9 +102,9 @@ class PatchEmbedding(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Pixels (B, channels, height, width) to vectors (B, 1 + patches, W)."""
+        """Map pixels (B, channels, height, width) to vectors (B, 1 + patches, W)."""
         if tuple(pixels.shape[-2:]) != tuple(self.image):
-            raise ValueError(f"this model sees images of {self.image} pixels, got {tuple(pixels.shape[-2:])}")
+            raise ValueError(f"expected images of {self.image} pixels, got {tuple(pixels.shape[-2:])}")
         patches = self.project(pixels).flatten(2).transpose(1, 2)
         x = torch.cat([self.cls.expand(len(patches), -1, -1), patches], dim=1)
         result: Tensor = self.dropout(x + self.positions)

@@ -13,12 +13,12 @@ __all__ = ["evaluation_mode"]
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Disable dropout and gradients inside; afterwards each module is in its former mode."""
-    before = [(part, part.training) for part in model.modules()]
+    """Disable dropout and gradients inside the block; restore the mode of each module afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with torch.inference_mode():
             yield
     finally:
-        for part, training in before:
-            part.training = training
+        for module, training in modes:
+            module.training = training

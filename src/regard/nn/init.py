@@ -11,7 +11,7 @@ __all__ = ["normal_init", "scaled_init"]
 
 
 def normal_init(model: nn.Module, std: float = 0.02) -> None:
-    """The initialization of BERT and GPT-2: normal weights, zero biases."""
+    """Initialize as BERT and GPT-2 do: normal weights, zero biases."""
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, nn.Linear | nn.Conv2d | nn.Embedding):
@@ -21,9 +21,9 @@ def normal_init(model: nn.Module, std: float = 0.02) -> None:
 
 
 def scaled_init(layers: nn.ModuleList, std: float = 0.02) -> None:
-    """Scale the residual projections by 1/sqrt(2 * layers), as GPT-2 does, so that the residual sum keeps its size.
+    """Scale the residual projections by 1/sqrt(2 * layers), as GPT-2 does, so that the residual sum keeps its scale.
 
-    A post-norm BERT then learns from the first steps instead of stalling for hundreds.
+    A post-norm BERT then learns from the first steps instead of stalling for hundreds of steps.
     """
     with torch.no_grad():
         for name, parameter in layers.named_parameters():

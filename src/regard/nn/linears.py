@@ -1,4 +1,4 @@
-"""A block inside which linear maps are computed in another way. Knows their signature, and no way to compute one."""
+"""Base class of context managers that replace `F.linear`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["LinearOverride"]
 
 
 class LinearOverride(TorchFunctionMode):
-    """Inside, and in this thread, `F.linear` is `linear`."""
+    """Inside the block, calls of `F.linear` in this thread go to `linear`."""
 
     def __torch_function__(
         self,
@@ -29,4 +29,4 @@ class LinearOverride(TorchFunctionMode):
 
     @abstractmethod
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """This may be called outside of the block too."""
+        """Compute x @ weight.T + bias. May also be called outside the block."""

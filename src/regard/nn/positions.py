@@ -1,4 +1,4 @@
-"""Where a token stands: learned vectors, sinusoids, or T5's bias on the distance between two tokens."""
+"""Positional encodings: learned vectors, sinusoids and T5's relative position bias."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Arrangement = Literal["interleaved", "halves"]
 
 
 def sinusoids(positions: Tensor, width: int, *, arrangement: Arrangement = "interleaved") -> Tensor:
-    """p(t)[2k] = sin(w_k t), p(t)[2k+1] = cos(w_k t) with w_k = 10000^(-2k/width), k from 0.
+    """Return p(t)[2k] = sin(w_k t), p(t)[2k+1] = cos(w_k t) with w_k = 10000^(-2k/width), k from 0.
 
-    "halves" puts all sines before all cosines: the same numbers, permuted.
+    "halves" puts all sines before all cosines: the same values, permuted.
     """
     if width % 2:
-        raise ValueError(f"sinusoids come in pairs: width must be even, got {width}")
+        raise ValueError(f"expected an even width for sinusoids, got {width}")
     check_choice("arrangement", arrangement, get_args(Arrangement))
-    rates = torch.exp(torch.arange(0, width, 2, device=positions.device).double() * (-math.log(10000.0) / width))
-    angles = positions[..., None] * rates
+    frequencies = torch.exp(torch.arange(0, width, 2, device=positions.device).double() * (-math.log(10000.0) / width))
+    angles = positions[..., None] * frequencies
     if arrangement == "halves":
         return torch.cat([angles.sin(), angles.cos()], dim=-1).float()
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()
 
 
 class SinusoidalPositions(nn.Module):
-    """Sinusoids for any position: nothing is learned, no length is too long."""
+    """Sinusoids for any position, without parameters or a maximum length."""
 
     def __init__(self, width: int, *, arrangement: Arrangement = "interleaved") -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class SinusoidalPositions(nn.Module):
 
 
 class LearnedPositions(nn.Embedding):
-    """One learned vector a position. `offset` rows at the start are unused (RoBERTa keeps two)."""
+    """A learned vector per position. The first `offset` rows are unused (two in RoBERTa)."""
 
     def __init__(self, count: int, width: int, *, offset: int = 0) -> None:
         super().__init__(count + offset, width)
@@ -53,9 +53,9 @@ class LearnedPositions(nn.Embedding):
 
 
 class RelativePositionBias(nn.Module):
-    """T5: a learned number per head and bucket of distance, added to the scores of every layer.
+    """T5's relative position bias: a learned scalar per head and distance bucket, added to the scores of every layer.
 
-    Small distances have a bucket each, larger ones share buckets that grow with the logarithm up to `reach`.
+    Small distances have a bucket each; larger ones share buckets that grow logarithmically up to `max_distance`.
     """
 
     def __init__(self, heads: int, *, buckets: int = 32, max_distance: int = 128, causal: bool = False) -> None:
@@ -64,7 +64,7 @@ class RelativePositionBias(nn.Module):
         self.buckets, self.max_distance, self.causal = buckets, max_distance, causal
 
     def forward(self, queries: int, keys: int) -> Tensor:
-        """The bias (1, H, T, S) for `queries` tokens at the end of `keys` tokens."""
+        """Return the bias (1, H, T, S) of the last `queries` of `keys` tokens."""
         device = self.table.weight.device
         query = torch.arange(keys - queries, keys, device=device)
         distance = torch.arange(keys, device=device) - query[:, None]
@@ -72,7 +72,7 @@ class RelativePositionBias(nn.Module):
         return bias.permute(2, 0, 1)[None]
 
     def bucket(self, distance: Tensor) -> Tensor:
-        """The bucket of a signed distance (key minus query)."""
+        """Return the bucket of a signed distance (key minus query)."""
         if self.causal:
             buckets, side = self.buckets, torch.zeros_like(distance)
             distance = (-distance).clamp(min=0)

@@ -1,6 +1,6 @@
 """Recurrent layers over padded or packed batches: LSTM or GRU, one direction or two, and a cell for one step.
 
-The inputs are vectors of any kind: words, letters, image frames.
+The inputs are vectors of any kind, such as word vectors or image frames.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ RecurrentState = tuple[Tensor, ...]  # (h, c) for an LSTM, (h,) for a GRU; each 
 
 
 def sequence_lengths(x: Tensor, layout: Padded) -> Tensor:
-    """The number of tokens of each sequence of a right-padded batch."""
+    """Return the length of each sequence of a right-padded batch, on the CPU."""
     return torch.full((len(x),), x.shape[1]) if layout.mask is None else layout.mask.sum(1).cpu()
 
 
 def reverse_sequences(x: Tensor, layout: Padded) -> Tensor:
-    """Each sequence backwards, its padding left where it was."""
+    """Reverse each sequence; the padding stays on the right."""
     if layout.mask is None:
         return x.flip(1)
-    places = torch.arange(x.shape[1], device=x.device)
+    positions = torch.arange(x.shape[1], device=x.device)
     size = layout.mask.sum(1, keepdim=True)
-    index = torch.where(places < size, size - 1 - places, places)
+    index = torch.where(positions < size, size - 1 - positions, positions)
     return x.gather(1, index[..., None].expand_as(x))
 
 
 class Recurrent(nn.Module):
-    """Reads a whole sequence. With two directions each has half the units, so the output is `units` wide either way."""
+    """LSTM or GRU over whole sequences. With two directions each has half the units, so the output is `units` wide."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Recurrent(nn.Module):
     ) -> None:
         super().__init__()
         if bidirectional and units % 2:
-            raise ValueError(f"two directions share the units: {units} is odd")
+            raise ValueError(f"a bidirectional layer needs an even number of units, got {units}")
         check_choice("cell", cell, get_args(CellType))
         kind = nn.LSTM if cell == "lstm" else nn.GRU
         self.layers = kind(
@@ -63,7 +63,7 @@ class Recurrent(nn.Module):
         )
 
     def forward(self, x: Tensor, layout: Layout) -> tuple[Tensor, RecurrentState]:
-        """All states (B, T, units) in the layout that came, and the last state of every layer."""
+        """Return all states (B, T, units) in the layout of the input, and the last state of every layer."""
         rows, shape = to_padded(x, layout)
         if shape.mask is None:
             states, last = self.layers(rows)
@@ -78,7 +78,7 @@ class Recurrent(nn.Module):
 
 
 class StackedCell(nn.Module):
-    """One step of a recurrent decoder, any number of layers."""
+    """One step of a recurrent decoder with any number of layers."""
 
     def __init__(
         self, width: int, units: int, *, cell: CellType = "lstm", depth: int = 1, dropout: float = 0.0
@@ -89,18 +89,18 @@ class StackedCell(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        """x (B, width) and the state -> the top layer's output (B, units) and the next state."""
-        following = []
+        """Map x (B, width) and the state to the output of the top layer (B, units) and the next state."""
+        states = []
         for number, cell in enumerate(self.cells):
             x = self.dropout(x) if number else x
             new = cell(x, tuple(s[number] for s in state) if len(state) > 1 else state[0][number])
             new = new if isinstance(new, tuple) else (new,)
-            following.append(new)
+            states.append(new)
             x = new[0]
-        return x, tuple(torch.stack(parts) for parts in zip(*following, strict=True))
+        return x, tuple(torch.stack(parts) for parts in zip(*states, strict=True))
 
     def forward_sequence(self, x: Tensor, state: RecurrentState) -> Tensor:
-        """The top layer's outputs (B, T, units) of all steps of x (B, T, width), by one kernel."""
+        """Return the outputs of the top layer (B, T, units) for all steps of x (B, T, width), in one kernel."""
         weights = [
             weight for cell in self.cells for weight in (cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)
         ]

@@ -1,4 +1,4 @@
-"""A learned weighted sum of layers: ELMo's vector for a task."""
+"""ELMo's scalar mix: a learned weighted sum of layers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ScalarMix"]
 
 
 class ScalarMix(nn.Module):
-    """gamma * sum_j softmax(s)_j h_j, with one s per layer and one gamma, learned by the task."""
+    """gamma * sum_j softmax(s)_j h_j, with a learned weight s per layer and a learned scale gamma."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -20,6 +20,6 @@ class ScalarMix(nn.Module):
 
     def forward(self, states: Sequence[Tensor]) -> Tensor:
         if len(states) != len(self.s):
-            raise ValueError(f"this mix weighs {len(self.s)} layers, got {len(states)}")
+            raise ValueError(f"expected {len(self.s)} layers, got {len(states)}")
         mixed: Tensor = self.gamma * torch.tensordot(self.s.softmax(0), torch.stack(list(states)), dims=1)
         return mixed

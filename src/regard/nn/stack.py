@@ -17,9 +17,9 @@ __all__ = ["Stack"]
 
 
 class Stack(nn.Module):
-    """Layers one after the other. They may differ; each is called as `layer(x, context)`.
+    """A sequence of layers, each called as `layer(x, context)`. Layers may differ.
 
-    `norm` follows the last layer. `relative` gives a position bias that all layers share, as in T5.
+    `norm` follows the last layer. `relative` is a position bias that all layers share, as in T5.
     """
 
     def __init__(
@@ -37,16 +37,17 @@ class Stack(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, context: Context | Layout) -> Tensor:
-        """The last hidden state, of the context's `rows` alone if it has any.
+        """Return the last hidden state, or (M, W) for the `rows` of the context.
 
-        The last layer then computes little for the other rows, as in masked language modeling.
+        With `rows`, the last layer skips most of the computation for other positions, as masked language modeling
+        allows.
         """
         for state in self.states(x, context):
             x = state
         return x
 
     def states(self, x: Tensor, context: Context | Layout) -> Iterator[Tensor]:
-        """Yield each hidden state: x first, the last one after the final norm. Stop early to save the rest."""
+        """Yield each hidden state: x first, the last one after the final norm. Later layers run only if requested."""
         context = Context.of(context)
         layout, cache = context.layout, context.cache
         bias = self._bias(x, layout, cache)
@@ -55,8 +56,8 @@ class Stack(nn.Module):
         for number, layer in enumerate(self.layers, start=1):
             last = number == len(self.layers)
             rows = context.rows if last else None
-            held = cache and cache.layers[number - 1]
-            x = layer(x, Context(layout, context.memory, context.memory_layout, bias, held, rows, context.start))
+            layer_cache = cache and cache.layers[number - 1]
+            x = layer(x, Context(layout, context.memory, context.memory_layout, bias, layer_cache, rows, context.start))
             if last:
                 x = self.dropout(self.norm(x))
             if rows is None:

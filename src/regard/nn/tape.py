@@ -1,6 +1,6 @@
 """`Tape`: the recorded attention calls and hidden states of a model.
 
-A call keeps queries and keys; its attention map is rebuilt from them on request.
+A call keeps queries and keys; its attention map is recomputed from them on request.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 __all__ = ["AppliedEdits", "AttentionCall", "Edit", "Site", "Tape"]
 
-NOTHING = "nothing (a compiled function around the model is not recorded: give its module to record)"
+NOTHING = "nothing (a compiled function around the model is not recorded: pass its module to record)"
 
 
 @dataclass(frozen=True)
 class Site:
-    """An attention's address: `part` of the model (encoder, decoder), `kind` (self, cross) and `layer` from 0."""
+    """Identifies an attention: `part` of the model (encoder, decoder), `kind` (self, cross) and `layer` from 0."""
 
     part: str
     kind: str
     layer: int
 
 
-Edit = Callable[[Tensor, Site], Tensor]  # weights (B, H, T, S) and where they are -> the weights to use instead
+Edit = Callable[[Tensor, Site], Tensor]  # weights (B, H, T, S) and their site -> the weights to use instead
 
 
 class AppliedEdits:
-    """The edits of all tapes at one attention, applied in the order of their blocks; keeps what they made.
+    """The edits of all tapes at one attention, applied in the order of their `record` blocks; stores the edited maps.
 
-    Without an edit it only keeps the map: a learned score may have changed by the time the map is asked for.
+    Without an edit it only stores the map, because a learned score may change before the map is requested.
     """
 
     def __init__(self, edits: list[tuple[Edit, Site]]) -> None:
@@ -49,7 +49,9 @@ class AppliedEdits:
         for edit, site in self.edits:
             changed = edit(weights, site)
             if changed.shape != weights.shape:
-                raise ValueError(f"the edit at {site} gave shape {tuple(changed.shape)}, not {tuple(weights.shape)}")
+                raise ValueError(
+                    f"the edit at {site} returned shape {tuple(changed.shape)}, expected {tuple(weights.shape)}"
+                )
             weights = changed
         self.weights.append(weights)
         return weights
@@ -57,7 +59,7 @@ class AppliedEdits:
 
 @dataclass(frozen=True, eq=False)
 class AttentionCall:
-    """One call of one attention. Queries and keys are (B, H, T, D) where padded and (N, H, D) where packed."""
+    """One call of an attention. Queries and keys are (B, H, T, D) if padded and (N, H, D) if packed."""
 
     attention: Attention
     query: Tensor
@@ -68,7 +70,7 @@ class AttentionCall:
     edits: AppliedEdits | None
 
     def weights(self) -> Tensor:
-        """The map (B, H, T, S), after the edit if there is one; places without a token are 0 where packed."""
+        """Return the attention map (B, H, T, S) after any edit; the padding of a packed batch is 0."""
         if not isinstance(self.keys, Packed):
             return (
                 self.edits.weights[0]
@@ -85,12 +87,12 @@ class AttentionCall:
                 q, k = run.select_queries(self.query).transpose(1, 2), run.select_keys(self.key).transpose(1, 2)
                 bias = None if self.bias is None else self.bias[..., : run.queries, : run.keys]
                 piece = self.attention.weights(q, k, Padded(), bias)
-            room = (0, longest[1] - run.keys, 0, longest[0] - run.queries)
-            pieces.append(torch.nn.functional.pad(piece, room))
+            padding = (0, longest[1] - run.keys, 0, longest[0] - run.queries)
+            pieces.append(torch.nn.functional.pad(piece, padding))
         return torch.cat(pieces)
 
     def vectors(self, which: str) -> Tensor:
-        """Queries or keys as (B, H, T, D)."""
+        """Return queries or keys as (B, H, T, D)."""
         x = self.query if which == "query" else self.key
         layout = self.queries if which == "query" else self.keys
         return to_padded(x, layout)[0].transpose(1, 2) if isinstance(layout, Packed) else x
@@ -98,7 +100,7 @@ class AttentionCall:
 
 @dataclass(eq=False)
 class Tape:
-    """The recording of one run: a forward pass, or a decoding, whose steps are joined along the queries."""
+    """The recording of a forward pass, or of a generation, whose steps are concatenated along the queries."""
 
     sites: dict[Attention, Site]
     parts: dict[nn.Module, str]
@@ -107,25 +109,26 @@ class Tape:
     states: dict[str, dict[int, list[tuple[Tensor, Layout]]]] = field(default_factory=dict)
 
     def attention(self, kind: str | None = None, part: str | None = None) -> list[Tensor]:
-        """The attention maps (B, H, T, S), one a layer, before dropout and after the edit.
+        """Return the attention maps (B, H, T, S) of all layers, before dropout and after the edit.
 
-        `kind` is "self" or "cross", by default the only one there is, or self; `part` is needed where several have it.
+        `kind` is "self" or "cross"; the default is the only recorded kind, else "self". `part` is required if several
+        parts of the model have that kind.
         """
-        return [self._join([r.weights() for r in self.calls[s]]) for s in self._chosen(kind, part)]
+        return [self._join([r.weights() for r in self.calls[s]]) for s in self._select_sites(kind, part)]
 
     def queries(self, kind: str | None = None, part: str | None = None) -> list[Tensor]:
-        """The queries (B, H, T, D), one tensor a layer."""
-        return [torch.cat([r.vectors("query") for r in self.calls[s]], dim=2) for s in self._chosen(kind, part)]
+        """Return the queries (B, H, T, D) of all layers."""
+        return [torch.cat([r.vectors("query") for r in self.calls[s]], dim=2) for s in self._select_sites(kind, part)]
 
     def keys(self, kind: str | None = None, part: str | None = None) -> list[Tensor]:
-        """The keys (B, H, S, D) of the last step, one tensor a layer."""
-        return [self.calls[s][-1].vectors("key") for s in self._chosen(kind, part)]
+        """Return the keys (B, H, S, D) of the last step for all layers."""
+        return [self.calls[s][-1].vectors("key") for s in self._select_sites(kind, part)]
 
     def hidden(self, part: str | None = None) -> list[Tensor]:
-        """The hidden states (B, T, W): first the embeddings, then each layer's output, the final norm in the last."""
+        """Return the hidden states (B, T, W): the embeddings, then each layer's output, the last after the norm."""
         known = list(self.states) or NOTHING
         if part is None and len(self.states) > 1:
-            raise KeyError(f"hidden states are of several parts, name one with part=: {known}")
+            raise KeyError(f"hidden states were recorded in several parts, name one with part=: {known}")
         name = part if part is not None else next(iter(self.states), "")
         if name not in self.states:
             raise KeyError(f"no hidden states of {part or 'any part'} on the tape; it has {known}")
@@ -133,17 +136,17 @@ class Tape:
         layers = self.states[name]
         return [torch.cat([to_padded(x, layout)[0] for x, layout in layers[i]], dim=1) for i in sorted(layers)]
 
-    def _chosen(self, kind: str | None, part: str | None) -> list[Site]:
+    def _select_sites(self, kind: str | None, part: str | None) -> list[Site]:
         kinds = {s.kind for s in self.calls if part in (None, s.part)}
         kind = kind or (kinds.pop() if len(kinds) == 1 else "self")
-        found = sorted((s for s in self.calls if s.kind == kind and part in (None, s.part)), key=lambda s: s.layer)
+        sites = sorted((s for s in self.calls if s.kind == kind and part in (None, s.part)), key=lambda s: s.layer)
         known = sorted({(s.part, s.kind) for s in self.calls})
-        if not found:
+        if not sites:
             raise KeyError(f"no {kind} attention of {part or 'any part'} on the tape; it has {known or NOTHING}")
-        if len({s.part for s in found}) > 1:
+        if len({s.part for s in sites}) > 1:
             raise KeyError(f"{kind} attention is in several parts, name one with part=: {known}")
-        _check_run(self.calls[found[0]])
-        return found
+        _check_run(self.calls[sites[0]])
+        return sites
 
     @staticmethod
     def _join(maps: list[Tensor]) -> Tensor:
@@ -152,13 +155,16 @@ class Tape:
 
 
 def _check_run(calls: list[AttentionCall]) -> None:
-    """Several calls of one attention are one run if they decode: each brings one token, or as many as its keys grow."""
+    """Raise ValueError unless the calls are one forward pass or steps of one generation.
+
+    A step adds one token, or as many tokens as its keys grow by.
+    """
     for before, after in pairwise(calls):
         steps = before.queries is None and after.queries is None and len(before.query) == len(after.query)
         if steps and (new := after.query.shape[2]) > 1:
             steps = after.key.shape[2] - before.key.shape[2] == new
         if not steps:
             raise ValueError(
-                f"this tape holds {len(calls)} forwards that are not the steps of one decoding; record each in a "
-                "block of its own, or read them one by one in tape.readings"
+                f"this tape holds {len(calls)} forward passes that are not the steps of one generation; record each in "
+                "its own block, or read them one by one in tape.calls"
             )

@@ -15,6 +15,7 @@ from regard.server.arguments import Arguments, Payload, Route, text_argument
 from regard.server.streaming import Stream
 from regard.server.studio import Studio
 from regard.server.verbs import answer
+from regard.verbs import find
 
 __all__ = ["ACTIONS", "ROUTES", "STREAMS"]
 
@@ -49,7 +50,9 @@ def figure(studio: Studio, arguments: Arguments) -> Payload:
 
 def senses(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `word`, and `texts`, one per line."""
-    return answer(studio.models, "senses", _select(arguments, "model", "word", "texts")).page_data()
+    texts = text_argument(arguments, "texts", limit=find("senses").max_characters)
+    given = {"word": text_argument(arguments, "word"), "texts": texts}
+    return answer(studio.models, "senses", {**_select(arguments, "model"), **given}).page_data()
 
 
 def sentence_map(studio: Studio, arguments: Arguments) -> Payload:

@@ -20,13 +20,13 @@ EXAMPLE_WITH_BLANK = "Thank you so much, this is the _ help I ever got in New Yo
 
 
 def ablation(studio: Studio, arguments: Arguments) -> Payload:
-    """The arguments of `regard ablate`; `at` is auto unless given."""
+    """Arguments: `model`, `text`, `text_b`, `heads`, `layers`, `at` (auto unless given), `top`, `sweep`."""
     given = {**_fields("ablate", arguments), "at": text_argument(arguments, "at", "").strip() or "auto"}
     return {**answer(studio.models, "ablate", given).page_data(), **_live(studio, arguments)}
 
 
 def faithfulness(studio: Studio, arguments: Arguments) -> Payload:
-    """The arguments of `regard faithfulness`."""
+    """Arguments: `model`, `text`, `text_b`, `label`, `layer`, `head`, `seed`."""
     given = {"model": DEFAULT_MODEL, **_fields("faithfulness", arguments)}
     model = str(given["model"])
     try:

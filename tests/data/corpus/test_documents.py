@@ -90,7 +90,7 @@ def test_a_cut_archive_is_named(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.txt{suffix}"
     whole = PACK[suffix]("".join(f"Line {number * number}.\n\n" for number in range(20_000)).encode())
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match=rf"a\.txt\{suffix} breaks off or is damaged after line \d+"):
+    with pytest.raises(InputError, match=rf"a\.txt\{suffix} is truncated or damaged after line \d+"):
         paragraphs(path)
 
 
@@ -99,7 +99,7 @@ def test_a_cut_archive_is_named(suffix: str, tmp_path: Path) -> None:
     [
         ("Fine.\n\ncaf\xe9\n".encode("latin-1"), r"a\.txt line 3: byte 4 .* is not UTF-8"),
         ("Text.\n".encode("utf-16"), r"a\.txt line 1: this is UTF-16"),
-        ("Text.\n".encode("utf-16-le"), r"a\.txt line 1 holds the character 0"),
+        ("Text.\n".encode("utf-16-le"), r"a\.txt line 1 contains a NUL character"),
     ],
 )
 def test_another_encoding_is_named(content: bytes, message: str, tmp_path: Path) -> None:
@@ -125,21 +125,21 @@ def test_what_cannot_be_a_source(tmp_path: Path) -> None:
         find_sources(tmp_path / "b.txt")
     with pytest.raises(InputError, match=r"not \.csv"):
         find_sources(tmp_path / "a.csv")
-    with pytest.raises(InputError, match="holds no text"):
+    with pytest.raises(InputError, match="has no text files"):
         find_sources(tmp_path / "empty")
     with pytest.raises(InputError, match="same file"):
         find_sources([tmp_path, tmp_path / "a.txt"])
     with pytest.raises(InputError, match="not a regular file"):
         find_sources("-")
-    with pytest.raises(InputError, match="none was named"):
+    with pytest.raises(InputError, match="got none"):
         find_sources([])
 
 
 def test_a_file_without_blank_lines_is_refused_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST", 100)
+    monkeypatch.setattr(module, "MAX_CHARACTERS", 100)
     path = tmp_path / "a.txt"
     path.write_text("Short.\n\n" + "Ten chars.\n" * 11)
-    with pytest.raises(InputError, match=r"line 13: the document that begins at line 3 has more than 100"):
+    with pytest.raises(InputError, match=r"line 13: the document that starts at line 3 has more than 100"):
         paragraphs(path)
 
 

@@ -61,7 +61,7 @@ def test_byte_level_keeps_the_space(wordpiece: Tokenizer, bpe: Tokenizer) -> Non
 
 
 def test_the_memory_for_words_is_bounded(wordpiece: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WORDS", 10)
+    monkeypatch.setattr(module, "MAX_WORDS", 10)
     encoder = CorpusEncoder(wordpiece, cores=1)
     for start in range(0, 100, 5):
         encoder.encode([[f"river {number}" for number in range(start, start + 5)]])

@@ -22,11 +22,11 @@ def test_differences_in_words() -> None:
     assert BASE.differences(BASE) == []
     moved = replace(BASE, sources=tuple(replace(source, name="x/" + source.name) for source in SOURCES))
     assert BASE.differences(moved) == []
-    assert BASE.differences(replace(BASE, sources=SOURCES[:2])) == ["it was of 6 source files and now is of 2"]
+    assert BASE.differences(replace(BASE, sources=SOURCES[:2])) == ["it had 6 source files and now has 2"]
     other = (replace(SOURCES[0], sha256="z"), *SOURCES[1:])
     assert BASE.differences(replace(BASE, sources=other)) == ["the source a.txt changed"]
     turned = BASE.differences(replace(BASE, sources=SOURCES[::-1]))
-    assert turned == ["f.txt is not what a.txt was", *turned[1:3], "and 3 more sources"] and len(turned) == 4
+    assert turned == ["f.txt differs from a.txt", *turned[1:3], "and 3 more sources"] and len(turned) == 4
     assert BASE.differences(replace(BASE, tokenizer="u", settings={"key": "body"})) == [
         "the tokenizer changed",
         "key was 'text' and is 'body'",

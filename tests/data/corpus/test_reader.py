@@ -193,16 +193,16 @@ def test_every_bit_of_the_manifest_counts(folder: Path) -> None:
 
 
 def test_no_corpus(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no corpus"):
+    with pytest.raises(InputError, match="is not a corpus"):
         Corpus.open(tmp_path)
     path = folder / "manifest.json"
     good = json.loads(path.read_text())
     del good["checksum"]  # or every change would be one too many
     for broken, message in [
         ({"format": 2}, "expected format 1, got 2"),
-        ({"shards": [{}]}, "no record of a shard"),
-        ({"sources": 3}, "no record of a corpus"),
-        ({"settings": [1]}, "no record of a corpus"),
+        ({"shards": [{}]}, "not the record of a shard"),
+        ({"sources": 3}, "not the manifest of a corpus"),
+        ({"settings": [1]}, "not the manifest of a corpus"),
     ]:
         path.write_text(json.dumps(good | broken))
         with pytest.raises(InputError, match=message):

@@ -39,5 +39,5 @@ def test_counts_add_up() -> None:
 
 def test_a_record_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "shard.json").write_text('{"counts": {}, "next": [0, 1], "files": {"../../secret": [1, "x"]}}')
-    with pytest.raises(InputError, match=r"shard\.json is no record"):
+    with pytest.raises(InputError, match=r"shard\.json is not the record"):
         read_record(tmp_path)

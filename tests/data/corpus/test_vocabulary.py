@@ -105,14 +105,14 @@ def test_transformers_has_the_same_ids(kind: TokenizerType, real: list[str], tmp
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
 def test_more_than_the_text_supports(kind: TokenizerType) -> None:
-    with pytest.raises(InputError, match=r"5,000 entries was asked for, and this text supports (\d+)") as caught:
+    with pytest.raises(InputError, match=r"5,000 entries was requested, but this text supports (\d+)") as caught:
         train_tokenizer(LINES, kind=kind, size=5000)
     supported = int(str(caught.value).split("supports ")[1].split(" ")[0])
     assert train_tokenizer(LINES, kind=kind, size=supported).size == supported
 
 
 def test_fewer_than_the_letters() -> None:
-    with pytest.raises(InputError, match=r"letters of this text alone are \d+"):
+    with pytest.raises(InputError, match=r"characters of this text alone are \d+"):
         train_tokenizer(LINES, size=20)
     with pytest.raises(InputError, match="at least 257"):
         train_tokenizer(LINES, kind="bpe", size=256)

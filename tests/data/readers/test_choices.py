@@ -1,4 +1,4 @@
-"""Endings to choose from: six lines an example, HellaSwag's JSON and SWAG's CSV."""
+"""Endings to choose from: six lines per example, HellaSwag's JSON and SWAG's CSV."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SWAG = (
 
 def test_hellaswag_as_text(shared_data: Callable[[str], Path]) -> None:
     read = read_choice_examples(shared_data("hellaswag/hellaswag_val_full.txt.bz2"), labeled=True)
-    assert (len(read.examples), read.description) == (10042, "six lines an example, 4 endings")
+    assert (len(read.examples), read.description) == (10042, "six lines per example, 4 endings")
     assert read.examples[0] == ChoiceExample(
         "Roof shingle removal: A man is sitting on a roof. he",
         (
@@ -41,7 +41,7 @@ def test_hellaswag_as_text(shared_data: Callable[[str], Path]) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("text\n4\na\nb\nc\nd\n", r"a\.txt line 2: expected the number of the right ending, 0 to 3, got '4'"),
+        ("text\n4\na\nb\nc\nd\n", r"a\.txt line 2: expected the number of the correct ending, 0 to 3, got '4'"),
         ("text\n0\na\nb\nc\nd\ntext\nx\na\nb\nc\nd\n", r"a\.txt line 8: .*got 'x'"),
         ("text\n0\na\nb\nc\nd\ntext\n1\na\n\n\n", r"a\.txt line 9: the file ends inside an example"),
         ("text\n\na\nb\nc\nd\n", r"a\.txt line 2: .*got 'nothing'"),
@@ -149,9 +149,9 @@ def test_columns_that_have_no_meaning(tmp_path: Path) -> None:
         read_choice_examples(path, columns=("goal", "sols"), labeled=True)
     with pytest.raises(InputError, match="no 'gaol', which --columns names; did you mean 'goal'"):
         read_choice_examples(path, columns=("gaol", "sols", "y"), labeled=True)
-    with pytest.raises(InputError, match=r"line 1: no endings, but the keys goal, sols, y; name the text"):
+    with pytest.raises(InputError, match=r"line 1: no endings, got the keys goal, sols, y; name the text"):
         read_choice_examples(path, labeled=True)
     path = tmp_path / "six.txt"
     path.write_text("Sit\n0\na\nb\nc\nd\n", encoding="utf-8")
-    with pytest.raises(InputError, match="six lines an example have no columns to name"):
+    with pytest.raises(InputError, match="six lines per example has no columns"):
         read_choice_examples(path, columns=("0", "1"))

@@ -154,7 +154,7 @@ def test_bad_json_is_named(write: Write, row: dict[str, object], message: str) -
         ("EU O\nrejects VBZ\nGerman O\n", r"line 2: expected a tag in column 1.*got 'VBZ'"),
         ("a text that is no table\n", r"line 1: expected a tag"),
         ("word\n\nword\n", r"line 1: expected 2 columns"),
-        ("-DOCSTART- -X- O O\n\n", "holds no example"),
+        ("-DOCSTART- -X- O O\n\n", "has no examples"),
         ("\n\n", "is empty"),
     ],
 )
@@ -170,7 +170,7 @@ def test_plain_text(write: Write) -> None:
             TaggedExample("Rome, then Oslo.", ((0, 4), (4, 5), (6, 10), (11, 15), (15, 16))),
             TaggedExample("Paris", ((0, 5),)),
         ]
-        assert (read.lines, read.description) == ([1, 3], "plain text, one text a line")
+        assert (read.lines, read.description) == ([1, 3], "plain text, one text per line")
 
 
 @pytest.mark.parametrize(
@@ -237,10 +237,10 @@ def test_keys_say_where_words_and_tags_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (("0",), r"--columns for tag should be the word's and the tag's, such as 0,3; got 0"),
+        (("0",), r"--columns for tag should be word, tag, such as 0,3; got 0"),
         (("0", "4"), r"no column '4'; expected a number from 0 to 1"),
         (("word", "tag"), r"no column 'word'; expected a number from 0 to 1"),
-        (("1", "0"), r"line 1: expected a tag in column 0.*got 'EU'; mend the line, or say with --columns"),
+        (("1", "0"), r"line 1: expected a tag in column 0.*got 'EU'; fix the line"),
     ],
 )
 def test_columns_that_are_no_tags(write: Write, columns: tuple[str, ...], message: str) -> None:

@@ -14,8 +14,8 @@ from regard.data.examples import Answer, QuestionExample
 from regard.data.readers import read_question_examples
 from regard.errors import InputError
 
-MISPLACED = "answer is not where its offset says"
-UNANSWERED = "question left without an answer"
+MISPLACED = "answer does not match the context at its offset"
+UNANSWERED = "question has no answer left"
 CONTEXT = "Oslo lies in Norway. Rome lies in Italy."
 
 
@@ -78,7 +78,7 @@ def test_answers_elsewhere_are_dropped_and_counted(tmp_path: Path) -> None:
     unlabelled = read_question_examples(squad(tmp_path, given), labeled=False)
     assert [(q.id, q.answers) for q in unlabelled.examples] == [("x", ()), ("y", ())]
     assert unlabelled.dropped == {}
-    with pytest.raises(InputError, match="no answer lies at its answer_start"):
+    with pytest.raises(InputError, match="no answer matches the context"):
         read_question_examples(squad(tmp_path, given[1:]))
 
 
@@ -89,9 +89,9 @@ def test_answers_elsewhere_are_dropped_and_counted(tmp_path: Path) -> None:
         ({"question": 3}, "'question' should be a string, got a number"),
         ({"question": "a", "answers": "b"}, "answers should be a list, got a string"),
         ({"question": "a", "answers": ["b"]}, "an answer should be an object"),
-        ({"question": "a", "answers": [{"text": "Oslo", "answer_start": "0"}]}, "whole number, got '0'"),
+        ({"question": "a", "answers": [{"text": "Oslo", "answer_start": "0"}]}, "integer, got '0'"),
         ({"question": "a", "answers": [{"answer_start": 0}]}, "no 'text'"),
-        ({"question": "a"}, "no answers, and this needs them"),
+        ({"question": "a"}, "no answers; expected"),
     ],
 )
 def test_bad_documents_are_named(tmp_path: Path, question: dict[str, object], message: str) -> None:
@@ -105,7 +105,7 @@ def test_bad_documents_are_named(tmp_path: Path, question: dict[str, object], me
         ('{"data": 3}', "a list called data"),
         ('{\n"data": [\n', r"a\.json line 2: not JSON"),
         ('{"data": [{"paragraphs": {}}]}', r"data\[0\]: expected a list of objects called paragraphs, got an object"),
-        ('{"data": []}', "holds no example"),
+        ('{"data": []}', "has no examples"),
         ("", "is empty"),
         ('{"question": "a"}', "line 1: expected question and context, got the keys question"),
     ],
@@ -187,7 +187,7 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
         read_question_examples(path, columns=("ask",))
     path = tmp_path / "a.tsv"
     path.write_text("q\tc\nWhere?\tIn Rome.\nWhen?\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"line 3: expected column 1, and this row has 1 columns"):
+    with pytest.raises(InputError, match=r"line 3: expected column 1, but this row has 1 columns"):
         read_question_examples(path, columns=("q", "c"))
     with pytest.raises(InputError, match=r"no column '4'; without a header, give a number from 0 to 1"):
         read_question_examples(path, columns=("0", "4"))
@@ -195,5 +195,5 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
         read_question_examples(path, columns=("0", "0"))
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"data": [{"paragraphs": []}]}), encoding="utf-8")
-    with pytest.raises(InputError, match="SQuAD's JSON has names of its own for all it holds; leave --columns out"):
+    with pytest.raises(InputError, match="leave out --columns"):
         read_question_examples(path, columns=("question", "context"))

@@ -159,7 +159,7 @@ def test_labels_are_not_invented_from_row_numbers(write: Write) -> None:
 def test_one_text_a_line_keeps_its_commas(write: Write) -> None:
     read = read_text_examples(write("in.txt", 'one, "two"\n\nthree\n\n'), task="classify")
     assert read.examples == [TextExample('one, "two"'), TextExample("three")]
-    assert (read.lines, read.description) == ([1, 3], "one text a line")
+    assert (read.lines, read.description) == ([1, 3], "one text per line")
 
 
 def test_standard_input_and_compression(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,14 +177,14 @@ def test_quotes_may_span_lines_and_errors_count_them(write: Write) -> None:
     read = read_text_examples(write("a.csv", 'text,label\n"one\ntwo",1\nthree,0\n'), task="classify")
     assert read.examples == [TextExample("one\ntwo", None, "1"), TextExample("three", None, "0")]
     assert read.lines == [2, 4]
-    with pytest.raises(InputError, match=r"a\.csv line 4: expected column 1, and this row has 1 of 2 columns"):
+    with pytest.raises(InputError, match=r"a\.csv line 4: expected column 1, but this row has 1 of 2 columns"):
         read_text_examples(write("a.csv", 'text,label\n"one\ntwo",1\nthree\n'), task="classify")
-    with pytest.raises(InputError, match=r"a\.csv line 3: not a row with quotes"):
+    with pytest.raises(InputError, match=r"a\.csv line 3: not a valid quoted row"):
         read_text_examples(write("a.csv", 'text,label\none,1\n"never closed,0\n'), task="classify")
 
 
 def test_a_comma_without_quotes_is_named(write: Write) -> None:
-    with pytest.raises(InputError, match=r"a\.csv line 3: expected 2 columns, and this row has 3; .*quotes"):
+    with pytest.raises(InputError, match=r"a\.csv line 3: expected 2 columns, but this row has 3; .*quote"):
         read_text_examples(write("a.csv", "text,label\ngood,1\nbad, very,0\n"), task="classify")
 
 
@@ -278,7 +278,7 @@ def test_json_lines(write: Write) -> None:
         ("[1]", "line 2: expected a JSON object, got a list"),
         ('{"text": 3}', "line 2: text should be a text, got a number"),
         ('{"label": "a"}', "line 2: text should be a text, got nothing"),
-        ('{"text": "\\ud800"}', "half of a"),
+        ('{"text": "\\ud800"}', "lone surrogate"),
         ('{"text": "a", "label": {"b": 1}}', "line 2: label should be a label, got an object"),
         ('{"text": "a", "label": " "}', "line 2: label should be a label, got nothing"),
     ],
@@ -299,7 +299,7 @@ def test_parquet(tmp_path: Path) -> None:
     assert read.examples == [TextExample("one", None, "1"), TextExample("two", None, "0")]
     assert read.description == "Parquet, text = sentence, label = label"
     path.write_bytes(b"PAR1 not really")
-    with pytest.raises(InputError, match="no Parquet file, or damaged"):
+    with pytest.raises(InputError, match="not a Parquet file or is damaged"):
         read_text_examples(path, task="classify")
 
 
@@ -352,8 +352,8 @@ def test_classify_does_not_choose_between_two_texts(write: Write) -> None:
         (b"\n \r\n", "is empty"),
         (b"text\tlabel\n", "a header and no row"),
         (b"\x89PNG\r\n\x1a\n", "not UTF-8"),
-        (b"text\tlabel\nab\0c\t1\n", "line 2: a zero byte"),
-        (b"good\t1\nbad\n", r"line 2: expected column 1, and this row has 1 of 2 columns"),
+        (b"text\tlabel\nab\0c\t1\n", "line 2: contains a zero byte"),
+        (b"good\t1\nbad\n", r"line 2: expected column 1, but this row has 1 of 2 columns"),
         (b"good\t1\nbad\t\n", r"no column of labels|line 2: column 1 should be a label"),
     ],
 )
@@ -367,7 +367,7 @@ def test_bad_files(tmp_path: Path, content: bytes, message: str) -> None:
 def test_an_empty_archive_and_an_unknown_task(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv.gz"
     path.write_bytes(b"")
-    with pytest.raises(InputError, match=r"is empty, which no \.gz file is"):
+    with pytest.raises(InputError, match=r"is empty, so not a \.gz file"):
         read_text_examples(path, task="classify")
     with pytest.raises(InputError, match="unknown task 'clasify'; did you mean 'classify'"):
         read_text_examples(path, task="clasify")  # type: ignore[arg-type]

@@ -227,7 +227,7 @@ def test_a_folder_without_a_tokenizer_says_what_it_lacks(tiny_bert_folder: Path,
 def test_a_module_behind_the_pooling_is_not_left_out_in_silence(sentence_folder: Path) -> None:
     modules = [{"type": f"sentence_transformers.models.{name}"} for name in ("Transformer", "Pooling", "Dense")]
     (sentence_folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
-    with pytest.raises(InputError, match=r"modules\.json: .* does not do: Dense"):
+    with pytest.raises(InputError, match=r"modules\.json: unsupported modules: Dense"):
         Embedder(sentence_folder).fit()
     assert Embedder(sentence_folder, pooling="mean").transform(TEXTS).shape[0] == len(TEXTS)
 

@@ -97,7 +97,7 @@ def test_bytes_of_an_ending() -> None:
         ("lambada", "one two\nalone\n", r"line 2: expected a passage of two or more words.*got 'alone'"),
         ("lambada", "one two\n\nthree four\n", r"line 2: expected a passage of two or more words"),
         ("lambada", "", "is empty"),
-        ("hellaswag", "a\n7\nb\nc\nd\ne\n", "line 2: expected the number of the right ending, 0 to 3, got '7'"),
+        ("hellaswag", "a\n7\nb\nc\nd\ne\n", "line 2: expected the number of the correct ending, 0 to 3, got '7'"),
         ("hellaswag", "a\n1\nb\n\nd\ne\n", "line 1: an ending is empty"),
         ("hellaswag", SIX + "a\n1\n", "line 8: the file ends inside an example"),
         ("hellaswag", lines(PIQA), "line 1: no endings, .* name its file, or the benchmark that this is of"),

@@ -54,7 +54,7 @@ def test_first_choices_are_seen(gpt: Loaded, theirs: Reference) -> None:
 def test_models_that_do_not_read_forwards_are_refused(bert: Loaded, gpt: Loaded) -> None:
     with pytest.raises(InputError, match="a benchmark needs a model that predicts the next token, and this is a BERT"):
         CausalScorer.of(*bert, doing="a benchmark")
-    with pytest.raises(InputError, match="came without a tokenizer"):
+    with pytest.raises(InputError, match="has no tokenizer"):
         CausalScorer.of(gpt[0], None, doing="a benchmark")
 
 

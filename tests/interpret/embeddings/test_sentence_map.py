@@ -77,7 +77,7 @@ def test_large_and_long_are_told(tiny_bert_folder: Path) -> None:
     assert found == again and len(found.sentences) == 6
     assert found.notes[0] == "6 of 17 texts were sampled at random (seed 2); 11 are left out"
     whole = sentence_map(str(tiny_bert_folder), examples)
-    assert whole.notes == ["1 text had more tokens than the model reads, and the rest was cut"]
+    assert whole.notes == ["1 text had more tokens than the model reads and was truncated"]
 
 
 @pytest.mark.parametrize(

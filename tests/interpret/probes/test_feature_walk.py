@@ -136,7 +136,7 @@ def test_bad_input(tiny_bert_folder: Path) -> None:
         ([*EXAMPLES, TextExample("so so")], {}, "example 25 has the label None"),
         ([TextExample("good", "bad", "1")], {}, "example 1 has two texts"),
         (EXAMPLES, {"pooling": "max"}, "unknown pooling 'max'"),
-        (EXAMPLES, {"layer": "7"}, "layer 7 is not there"),
+        (EXAMPLES, {"layer": "7"}, "layer 7 does not exist"),
     ]
     for examples, options, message in cases:
         with pytest.raises(InputError, match=message):

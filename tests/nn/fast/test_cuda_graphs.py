@@ -1,4 +1,4 @@
-"""Tokens in bursts over a fixed store: the same as one step at a time, for any prompt, span and way to choose."""
+"""Decoding in bursts over a static cache equals single steps, for any prompt, span and token selection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from regard.errors import InputError, RegardError
 from regard.inference.generation import Sampling, greedy_search, sample
 from regard.nn import Padded, recording
-from regard.nn.fast import cuda_graphs as bursts_module
+from regard.nn.fast import cuda_graphs
 from regard.nn.fast.cuda_graphs import cuda_graph_mode
 from tests.inference.generation.models import family
 
@@ -24,13 +24,13 @@ PROMPTS = [
 
 @pytest.fixture(autouse=True)
 def short_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that thirty tokens need three spans and several bursts."""
-    monkeypatch.setattr(bursts_module, "MIN_SPAN", 8)
-    monkeypatch.setattr(bursts_module, "BURST", 5)
+    """Thirty tokens then need three spans and several bursts."""
+    monkeypatch.setattr(cuda_graphs, "MIN_SPAN", 8)
+    monkeypatch.setattr(cuda_graphs, "BURST", 5)
 
 
 def made(model: Any) -> Any:
-    return bursts_module._kept[model][1]
+    return cuda_graphs._decoders[model][1]
 
 
 @pytest.mark.parametrize(("ids", "layout"), PROMPTS)
@@ -97,10 +97,10 @@ def test_it_goes_with_its_model() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
     with cuda_graph_mode("plain"):
         greedy_search(model, ids, layout, end=None, max_new_tokens=9)
-    before = len(bursts_module._kept)
+    before = len(cuda_graphs._decoders)
     del model
     gc.collect()
-    assert len(bursts_module._kept) < before
+    assert len(cuda_graphs._decoders) < before
 
 
 def test_single_steps_where_somebody_watches_or_nothing_is_gained() -> None:
@@ -110,7 +110,7 @@ def test_single_steps_where_somebody_watches_or_nothing_is_gained() -> None:
         greedy_search(model, ids, layout, end=None, max_new_tokens=9)
     with cuda_graph_mode("plain"), recording.record(model) as tape:
         greedy_search(model, ids, layout, end=None, max_new_tokens=4)
-    assert model not in bursts_module._kept
+    assert model not in cuda_graphs._decoders
     assert len(next(iter(tape.calls.values()))) == 4
 
 
@@ -146,7 +146,7 @@ def test_two_texts_that_are_written_in_turns_do_not_disturb_each_other() -> None
 )
 def test_texts_of_several_threads_do_not_disturb_each_other(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU each of them records steps of its own."""
-    monkeypatch.setattr(bursts_module, "MIN_STEPS", 20)
+    monkeypatch.setattr(cuda_graphs, "MIN_STEPS", 20)
     device = torch.device("cpu" if mode == "plain" else "cuda")
     model, ids = family("gpt").to(device), PROMPTS[0][0].to(device)
 

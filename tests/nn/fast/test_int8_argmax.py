@@ -1,4 +1,4 @@
-"""The highest number of each row is that of the whole product, whatever the numbers are; the others may be left out."""
+"""The filtered product has the argmax of the full product for any weights; other logits may be -inf."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor
 from regard.inference.generation import sample
 from regard.inference.generation.fast_decoder import reuse_packed_weights
 from regard.models import Gpt, GptConfig
-from regard.nn.fast import int8_argmax as screening_module
+from regard.nn.fast import int8_argmax
 from regard.nn.fast.int8_argmax import Int8ArgmaxFilter
 
 WIDTH, OUTPUTS = 128, 8192
 
 pytestmark = pytest.mark.skipif(
-    not screening_module._multiplies_small_numbers(), reason="this processor has no instructions for 8-bit products"
+    not int8_argmax._has_int8_instructions(), reason="this CPU has no int8 dot product instructions"
 )
 
 
@@ -59,7 +59,7 @@ MATRICES = [gaussian, tiny, nearly_equal, some_in_the_lead, with_outliers, with_
 
 @pytest.fixture(autouse=True)
 def small_matrices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(screening_module, "LEAST", 1 << 20)
+    monkeypatch.setattr(int8_argmax, "MIN_ELEMENTS", 1 << 20)
     torch.manual_seed(0)
     with torch.no_grad():
         yield
@@ -67,12 +67,12 @@ def small_matrices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("make", MATRICES)
 @pytest.mark.parametrize("rows", [1, 2, 8, 13])
-def test_the_highest_is_that_of_the_whole_product(make: Callable[[], Tensor], rows: int) -> None:
-    weight, screening = make(), Int8ArgmaxFilter()
+def test_the_argmax_is_that_of_the_full_product(make: Callable[[], Tensor], rows: int) -> None:
+    weight, argmax_filter = make(), Int8ArgmaxFilter()
     for scale in (1.0, 1e-6, 1e6):
         x = scale * torch.randn(rows, WIDTH)
         x[:, 3] *= 20
-        whole, found = F.linear(x, weight), screening.linear(x, weight)
+        whole, found = F.linear(x, weight), argmax_filter.linear(x, weight)
         there = found > -torch.inf
         torch.testing.assert_close(found[there], whole[there], rtol=1e-4, atol=1e-5 * float(whole.abs().max()))
         exact = F.linear(x.double(), weight.double())
@@ -80,46 +80,46 @@ def test_the_highest_is_that_of_the_whole_product(make: Callable[[], Tensor], ro
         assert float((gap / exact.abs().amax(1)).max()) < 1e-6
 
 
-def test_few_are_computed_where_numbers_differ() -> None:
+def test_few_candidates_are_computed() -> None:
     found = Int8ArgmaxFilter().linear(torch.randn(8, WIDTH), gaussian())
     assert 8 <= int((found > -torch.inf).sum()) < 8 * 40
 
 
-def test_rows_that_end_leave_the_others_as_they_are() -> None:
-    weight, x, screening = gaussian(), torch.randn(8, WIDTH), Int8ArgmaxFilter()
-    whole = screening.linear(x, weight)
-    torch.testing.assert_close(screening.linear(x[:5], weight), whole[:5])
-    assert len(screening.layers) == 1
+def test_fewer_rows_reuse_the_quantized_matrix() -> None:
+    weight, x, argmax_filter = gaussian(), torch.randn(8, WIDTH), Int8ArgmaxFilter()
+    whole = argmax_filter.linear(x, weight)
+    torch.testing.assert_close(argmax_filter.linear(x[:5], weight), whole[:5])
+    assert len(argmax_filter.layers) == 1
 
 
 @pytest.mark.parametrize("value", [0.0, torch.nan, torch.inf])
-def test_vectors_without_a_scale_get_the_whole_product(value: float) -> None:
-    weight, x, screening = gaussian(), torch.randn(2, WIDTH), Int8ArgmaxFilter()
+def test_vectors_without_a_scale_get_the_full_product(value: float) -> None:
+    weight, x, argmax_filter = gaussian(), torch.randn(2, WIDTH), Int8ArgmaxFilter()
     x[1] = value
-    assert torch.equal(screening.linear(x, weight).nan_to_num(7.0), F.linear(x, weight).nan_to_num(7.0))
+    assert torch.equal(argmax_filter.linear(x, weight).nan_to_num(7.0), F.linear(x, weight).nan_to_num(7.0))
 
 
-def test_after_one_in_vain_it_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(screening_module, "PAUSE", 3)
+def test_the_filter_pauses_after_too_many_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(int8_argmax, "COOLDOWN", 3)
     weight, x, calls = torch.ones(OUTPUTS, WIDTH), torch.randn(1, WIDTH), []
-    screening = Int8ArgmaxFilter(lambda *args: calls.append(1) or F.linear(*args))  # type: ignore[func-returns-value]
-    real = screening_module._Rounded._product
-    monkeypatch.setattr(screening_module._Rounded, "_product", lambda self, x: calls.append(0) or real(self, x))  # type: ignore[func-returns-value]
+    argmax_filter = Int8ArgmaxFilter(lambda *args: calls.append(1) or F.linear(*args))  # type: ignore[func-returns-value]
+    real = int8_argmax._QuantizedMatrix._product
+    monkeypatch.setattr(int8_argmax._QuantizedMatrix, "_product", lambda self, x: calls.append(0) or real(self, x))  # type: ignore[func-returns-value]
     for _ in range(4):
-        assert torch.equal(screening.linear(x, weight), F.linear(x, weight))
+        assert torch.equal(argmax_filter.linear(x, weight), F.linear(x, weight))
     assert calls == [0, 1, 1, 1, 0, 1]
 
 
 def test_what_is_no_output_layer_is_left_alone() -> None:
-    screening, x = Int8ArgmaxFilter(), torch.randn(2, WIDTH)
+    argmax_filter, x = Int8ArgmaxFilter(), torch.randn(2, WIDTH)
     weight, bias = gaussian(), torch.randn(OUTPUTS)
-    assert torch.equal(screening.linear(x, weight, bias), F.linear(x, weight, bias))
+    assert torch.equal(argmax_filter.linear(x, weight, bias), F.linear(x, weight, bias))
     for other in (weight.double(), weight[:512], weight[:, :64]):
         vectors = x[:, : other.shape[1]].to(other.dtype)
-        assert torch.equal(screening.linear(vectors, other), F.linear(vectors, other))
+        assert torch.equal(argmax_filter.linear(vectors, other), F.linear(vectors, other))
     with torch.enable_grad():
-        assert torch.equal(screening.linear(x, weight), F.linear(x, weight))
-    assert not screening.layers
+        assert torch.equal(argmax_filter.linear(x, weight), F.linear(x, weight))
+    assert not argmax_filter.layers
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -143,14 +143,14 @@ def test_a_model_says_the_same(rows: int, monkeypatch: pytest.MonkeyPatch) -> No
 
     expected = said()
     seen: list[int] = []
-    real = screening_module._Rounded.__call__
+    real = int8_argmax._QuantizedMatrix.__call__
 
-    def counted(self: screening_module._Rounded, x: Tensor) -> Tensor | None:
+    def counted(self: int8_argmax._QuantizedMatrix, x: Tensor) -> Tensor | None:
         found = real(self, x)
         seen.append(found is not None)
         return found
 
-    monkeypatch.setattr(screening_module._Rounded, "__call__", counted)
+    monkeypatch.setattr(int8_argmax._QuantizedMatrix, "__call__", counted)
     with reuse_packed_weights():
         assert said() == expected
     assert sum(seen) > 30

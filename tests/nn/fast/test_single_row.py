@@ -1,4 +1,4 @@
-"""One token of one row in a few kernels: the numbers of `Straight`, in Triton's interpreter or on a GPU."""
+"""The single-row kernels compute the results of `FusedStep`, in Triton's interpreter or on a GPU."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard import nn as nn_module
 from regard.inference.generation import Sampling, greedy_search, sample
 from regard.models import Gpt, GptConfig
 from regard.nn import DecoderState, LayerConfig, LearnedPositions, RelativePositionBias, Stack, TextEmbedding
-from regard.nn.fast import cuda_graphs as bursts_module
-from regard.nn.fast import single_row as one_row_module
+from regard.nn import fast as fast_package
+from regard.nn.fast import cuda_graphs, single_row
 from regard.nn.fast.cuda_graphs import cuda_graph_mode
 from regard.nn.fast.fused_step import FusedStep
 from regard.nn.fast.single_row import BlockSizes, SingleRowKernels, supports_single_row
@@ -26,7 +25,7 @@ from regard.nn.fast.static_cache import StaticCache
 from tests.nn.stacks import stacked
 
 LAYER = LayerConfig(width=96, heads=6, ffn=200, norm_first=True, activation="gelu-tanh", eps=1e-5)
-ROOM = 300  # places
+ROOM = 300  # positions
 CUDA = torch.cuda.is_available()
 TOLERANCE: dict[torch.dtype, dict[str, float]] = {
     torch.float32: {"atol": 2e-5, "rtol": 2e-5},
@@ -37,23 +36,23 @@ TOLERANCE: dict[torch.dtype, dict[str, float]] = {
 
 @pytest.fixture(scope="module")
 def place() -> Any:
-    """The device that runs kernels here: a GPU, or the processor by way of the interpreter."""
+    """The device that runs the kernels: a GPU, or the CPU with Triton's interpreter."""
     if importlib.util.find_spec("triton") is None:
-        pytest.skip("Triton is not there: it comes with torch for GPUs")
+        pytest.skip("Triton is not installed: it comes with torch for GPUs")
     if CUDA:
         yield torch.device("cuda")
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
         patch.delitem(sys.modules, "regard.nn.fast.single_row_kernels", raising=False)
-        patch.delattr(nn_module, "one_row_kernels", raising=False)
-        # The interpreter runs one program after the other, and takes long for each.
-        patch.setattr(one_row_module, "Sizes", partial(BlockSizes, programs=4))
+        patch.delattr(fast_package, "single_row_kernels", raising=False)
+        # The interpreter runs programs sequentially and slowly.
+        patch.setattr(single_row, "BlockSizes", partial(BlockSizes, programs=4))
         if not _counts():
-            pytest.skip("this Triton's interpreter and this numpy do not go together: it cannot count to a tensor")
-        one_row_module._works.cache_clear()
+            pytest.skip("this version of Triton's interpreter does not work with this version of numpy")
+        single_row._works.cache_clear()
         yield torch.device("cpu")
-        one_row_module._works.cache_clear()
+        single_row._works.cache_clear()
 
 
 def _counts() -> bool:
@@ -93,7 +92,7 @@ def stored(stack: Stack, length: int, room: int = ROOM) -> StaticCache:
     for tensor in (one for pair in store.pairs for one in pair):
         tensor.copy_(torch.randn(tensor.shape, generator=generator))
         tensor[:, :, length:] = 1e4
-    store.places.fill_(length)
+    store.positions.fill_(length)
     return store
 
 
@@ -103,8 +102,8 @@ def compared(stack: Stack, length: int, span: int, sizes: BlockSizes | None = No
     width, kind = stack.norm.weight.shape[0], stack.norm.weight.dtype
     x = torch.randn(1, width, generator=torch.Generator().manual_seed(1)).to(stack.norm.weight)
     ours, theirs = stored(stack, length), stored(stack, length)
-    expected = FusedStep(stack)(x, DecoderState(theirs.cache(span), theirs.keep(span)))
-    found = SingleRowKernels(stack, sizes)(x, DecoderState(ours.cache(span), ours.keep(span)))
+    expected = FusedStep(stack)(x, DecoderState(theirs.cache(span), theirs.mask(span)))
+    found = SingleRowKernels(stack, sizes)(x, DecoderState(ours.cache(span), ours.mask(span)))
     assert found.shape == expected.shape and found.dtype == kind
     torch.testing.assert_close(found.float(), expected.float(), **TOLERANCE[kind])
     for pair, other in zip(ours.pairs, theirs.pairs, strict=True):
@@ -117,7 +116,7 @@ def compared(stack: Stack, length: int, span: int, sizes: BlockSizes | None = No
 @pytest.mark.parametrize("length", [0, 1, 63, 64, 65, 127, 128, 129, 255])
 def test_lengths_around_the_blocks(place: torch.device, made: Callable[..., Stack], length: int) -> None:
     stack = made(replace(LAYER, width=48, heads=3, ffn=64), depth=1).to(place)
-    compared(stack, length, span=256, sizes=BlockSizes(programs=4, look=64 * 16))
+    compared(stack, length, span=256, sizes=BlockSizes(programs=4, attention=64 * 16))
 
 
 @pytest.mark.parametrize("kind", TOLERANCE)
@@ -138,7 +137,7 @@ def test_shapes(place: torch.device, made: Callable[..., Stack], width: int, hea
 
 
 @pytest.mark.parametrize(
-    "sizes", [BlockSizes(rows=1), BlockSizes(programs=3), BlockSizes(programs=1, rows=4, warps=1, look=1024)]
+    "sizes", [BlockSizes(rows=1), BlockSizes(programs=3), BlockSizes(programs=1, rows=4, warps=1, attention=1024)]
 )
 def test_sizes_do_not_matter(place: torch.device, made: Callable[..., Stack], sizes: BlockSizes) -> None:
     compared(made().to(place), 70, span=128, sizes=sizes)
@@ -165,8 +164,8 @@ def test_the_vector_and_the_logits(place: torch.device, made: Callable[..., Stac
         expected = weight[token] + embedding.positions.weight[min(position, 49) + 2]
         assert torch.equal(x, expected[None])
     ours, theirs = stored(stack, 5), stored(stack, 5)
-    found = steps.logits(x, DecoderState(ours.cache(8), ours.keep(8)), weight)
-    hidden = FusedStep(stack)(x, DecoderState(theirs.cache(8), theirs.keep(8)))
+    found = steps.logits(x, DecoderState(ours.cache(8), ours.mask(8)), weight)
+    hidden = FusedStep(stack)(x, DecoderState(theirs.cache(8), theirs.mask(8)))
     torch.testing.assert_close(found, hidden @ weight.T, **TOLERANCE[torch.float32])
 
 
@@ -175,7 +174,7 @@ def test_nothing_that_is_no_number_is_hidden(place: torch.device, made: Callable
     stack = made(replace(LAYER, activation="relu")).to(place)
     store = stored(stack, 5)
     store.pairs[1][0][0, 2, 3, 4] = torch.nan
-    found = SingleRowKernels(stack)(torch.ones(1, 96, device=place), DecoderState(store.cache(8), store.keep(8)))
+    found = SingleRowKernels(stack)(torch.ones(1, 96, device=place), DecoderState(store.cache(8), store.mask(8)))
     assert found.isnan().all()
 
 
@@ -215,26 +214,26 @@ def test_without_triton_or_where_it_fails_it_is_not_used(
         raise RuntimeError("no compiler")
 
     stack = made()
-    one_row_module._works.cache_clear()
+    single_row._works.cache_clear()
     with monkeypatch.context() as patch:
-        patch.setattr(one_row_module, "_kernels", broken)
+        patch.setattr(single_row, "_kernels", broken)
         assert not supports_single_row(stack)
         patch.setattr(importlib.util, "find_spec", lambda name: None)
-        one_row_module._works.cache_clear()
+        single_row._works.cache_clear()
         assert not supports_single_row(stack)
-    one_row_module._works.cache_clear()
+    single_row._works.cache_clear()
 
 
 @pytest.mark.parametrize(("outputs", "inputs"), [(2304, 768), (768, 3072), (50257, 768), (1, 1), (7, 16384)])
 def test_programs_cover_their_work(outputs: int, inputs: int) -> None:
-    rows, block, warps = BlockSizes().of_product(outputs, inputs)
+    rows, block, warps = BlockSizes().for_product(outputs, inputs)
     assert block >= inputs and block < 2 * max(inputs, 16)
     assert {bin(number).count("1") for number in (rows, block, warps)} == {1}, "powers of two"
-    assert rows * block <= one_row_module.LONGEST
+    assert rows * block <= single_row.MAX_WIDTH
     assert rows == 1 or -(-outputs // rows) >= 264
 
 
-def speaker(place: torch.device, kind: torch.dtype = torch.float32) -> Gpt:
+def tiny_gpt(place: torch.device, kind: torch.dtype = torch.float32) -> Gpt:
     torch.manual_seed(5)
     shape: dict[str, Any] = {
         "vocab_size": 61,
@@ -251,30 +250,30 @@ def speaker(place: torch.device, kind: torch.dtype = torch.float32) -> Gpt:
     return model.to(place, kind)
 
 
-def said_by(model: Gpt, ids: Tensor, mode: Any, count: int) -> tuple[Any, ...]:
-    """Tokens by greedy search and by chance, and what took the steps."""
+def generated_by(model: Gpt, ids: Tensor, mode: Any, count: int) -> tuple[Any, ...]:
+    """Tokens by greedy search and by sampling, and the single-row kernels used."""
     settings: dict[str, Any] = {"end": None, "max_new_tokens": count}
     with cuda_graph_mode(mode):
         sure = [one.ids for one in greedy_search(model, ids, **settings)]
-        used = bursts_module._kept[model][1].alone if mode != "off" else None
+        used = cuda_graphs._decoders[model][1].single_row if mode != "off" else None
         return sure, list(sample(model, ids, sampling=Sampling(temperature=0.8), seed=2, **settings)), used
 
 
-def test_bursts_of_one_row_say_the_same(place: torch.device) -> None:
-    model, ids = speaker(place), torch.tensor([[3, 1, 4]], device=place)
-    expected = said_by(model, ids, "off", 10)
-    found = said_by(model, ids, "plain", 10)
-    assert isinstance(found[2], SingleRowKernels) and list(bursts_module._kept[model][1].steps) == [128]
+def test_bursts_of_one_row_generate_the_same_tokens(place: torch.device) -> None:
+    model, ids = tiny_gpt(place), torch.tensor([[3, 1, 4]], device=place)
+    expected = generated_by(model, ids, "off", 10)
+    found = generated_by(model, ids, "plain", 10)
+    assert isinstance(found[2], SingleRowKernels) and list(cuda_graphs._decoders[model][1].steps) == [128]
     assert found[:2] == expected[:2]
-    assert len(set(expected[0][0])) > 3, "it does not just say one token again and again"
+    assert len(set(expected[0][0])) > 3, "the tokens must differ"
 
 
-@pytest.mark.skipif(not CUDA, reason="graphs are recorded on a GPU")
+@pytest.mark.skipif(not CUDA, reason="CUDA graphs need a GPU")
 @pytest.mark.parametrize("rows", [1, 2])
-def test_recorded_bursts_say_the_same(rows: int) -> None:
+def test_captured_bursts_generate_the_same_tokens(rows: int) -> None:
     place = torch.device("cuda")
-    model, ids = speaker(place), torch.tensor([[3, 1, 4]] * rows, device=place)
-    expected = said_by(model, ids, "off", 200)
-    found = said_by(model, ids, "graphs", 200)
+    model, ids = tiny_gpt(place), torch.tensor([[3, 1, 4]] * rows, device=place)
+    expected = generated_by(model, ids, "off", 200)
+    found = generated_by(model, ids, "graphs", 200)
     assert isinstance(found[2], SingleRowKernels) == (rows == 1)
-    assert found[:2] == expected[:2] == said_by(model, ids, "graphs", 200)[:2]
+    assert found[:2] == expected[:2] == generated_by(model, ids, "graphs", 200)[:2]

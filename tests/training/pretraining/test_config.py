@@ -177,12 +177,12 @@ def test_an_option_needs_a_section_a_key_and_a_value(text: str) -> None:
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     assert "nowhere.toml: cannot be read: No such file" in refusal(path=tmp_path / "nowhere.toml")
     assert "cannot be read" in refusal(path=tmp_path)
-    assert "is no TOML: " in (found := refusal(path=written(tmp_path, "[model]\nhidden_size = = 3\n")))
+    assert "not valid TOML: " in (found := refusal(path=written(tmp_path, "[model]\nhidden_size = = 3\n")))
     assert "line 2" in found
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-    assert "is no TOML: " in refusal(path=tmp_path / "bytes.toml")
+    assert "not valid TOML: " in refusal(path=tmp_path / "bytes.toml")
     path = written(tmp_path, "model = 3\n")
-    assert refusal(path=path) == f"{path}: model is 3; expected a section [model] with keys of its own"
+    assert refusal(path=path) == f"{path}: model is 3; expected a section [model] with keys"
 
 
 def test_settings_of_another_family_are_refused(tmp_path: Path) -> None:

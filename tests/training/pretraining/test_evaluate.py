@@ -84,7 +84,7 @@ def test_words_against_rows_one_by_one(bert: Bert, monkeypatch: pytest.MonkeyPat
     masked = MASKING(ids, torch.Generator().manual_seed(3))
     assert masked.targets.tolist().count(IGNORE_INDEX) == 0
     losses, right = [], 0
-    for place, target in zip(masked.places.tolist(), masked.targets.tolist(), strict=True):
+    for place, target in zip(masked.positions.tolist(), masked.targets.tolist(), strict=True):
         hidden = bert(masked.ids[place // 12][None])[0, place % 12]
         assert bert.masked is not None
         scores = bert.masked(hidden).tolist()

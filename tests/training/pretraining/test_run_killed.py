@@ -98,7 +98,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
     code, said = launcher.run(command(source, tmp_path, "--resume", **RUN), largest=100_000)
     error = said.splitlines()[-1]
     assert code == 1 and error.startswith(f"error: {tmp_path / 'checkpoints'}"), said
-    assert "cannot be written" in error and "what was there is unchanged" in error
+    assert "cannot be written" in error and "unchanged" in error
     assert sorted(os.listdir(tmp_path / "checkpoints")) == left
     code, said = launcher.run(command(source, tmp_path, "--resume", **RUN))
     assert code == 0, said
@@ -108,10 +108,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
 def test_two_runs_in_one_folder(launcher: Launcher, source: Path, tmp_path: Path) -> None:
     process = started(launcher, command(source, tmp_path, **RUN | {"schedule_max_steps": 100_000}), tmp_path)
     code, said = launcher.run(command(source, tmp_path, "--resume", **RUN | {"schedule_max_steps": 100_000}))
-    assert code == 2 and said == (
-        f"error: {tmp_path} is in use by process {process.pid}, which writes the same output; "
-        "wait until it ends, or use another output\n"
-    )
+    assert code == 2 and f"error: {tmp_path} is in use by process {process.pid}" in said
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
 

@@ -1,6 +1,6 @@
-"""Text to pretrain on: files to documents, sentences, a vocabulary, and token shards with random access.
+"""Pretraining corpora: text files to documents, sentences, a vocabulary, and token shards with random access.
 
-Reading order: documents, sentences, vocabulary, encoder, shards, folder, build, reader.
+The modules build on each other in this order: documents, sentences, vocabulary, encoder, shards, folder, build, reader.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The build: check the sources, then read, split and encode them shard by shard.
+"""Builds a corpus: checks the sources, then reads, splits and encodes them shard by shard.
 
-Prints nothing: the caller is told of progress. A shard is on the disk whole or not at all, so a build that was killed
-goes on behind the last whole shard, and ends with the same bytes.
+Shards are written atomically, so a build that was killed resumes after the last complete shard and produces the same
+bytes.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from regard.text import Tokenizer
 __all__ = ["SHARD_BYTES", "build_corpus"]
 
 SHARD_BYTES = 1 << 24
-BATCH = 1 << 20  # bytes of text that are encoded at once
-Position = tuple[int, int]  # a source, and how many of its documents are done
-Placed = tuple[Document, Position]
+BATCH = 1 << 20  # bytes of text to encode at once
+Position = tuple[int, int]  # index of a source, and the number of its documents that are done
+PositionedDocument = tuple[Document, Position]  # with the position after it
 
 
-class _NoToken(Exception):
-    """The rest of the sources has not one token."""
+class _NoTokens(Exception):
+    """The remaining sources have no tokens."""
 
 
 def build_corpus(
@@ -68,49 +68,48 @@ def build_corpus(
     on_progress: Callable[[CorpusProgress], None] | None = None,
     on_damaged: Callable[[str], None] = lambda problem: None,
 ) -> CorpusReport:
-    """Turn text files and folders into token shards in `folder`, for `Corpus.open`; returns what is in them.
+    """Encode text files and folders as token shards in `folder`, for `Corpus.open`.
 
-    What can be wrong with the sources is found before the long work. A shard holds whole documents, about `shard_bytes`
-    bytes of text. The same call again does only what is missing or damaged, and describes damage to `on_damaged`; with
-    other sources, another tokenizer or other settings it is refused unless `restart` throws the old corpus away.
-    `verify` is that of `Corpus.open`. Ids are those of sentences, without special tokens; text that spells one is
-    encoded as text.
+    All sources are checked before encoding starts. A shard has complete documents, about `shard_bytes` bytes of text. A
+    second call builds only what is missing or damaged and reports damage to `on_damaged`; with other sources, another
+    tokenizer or other settings it is refused unless `restart` deletes the old corpus. `verify` is the same as in
+    `Corpus.open`. Sentences are encoded without special tokens; text that looks like one is encoded as text.
     """
     if shard_bytes < 1:
         raise InputError(f"shard_bytes is {shard_bytes}; expected a number of bytes, at least 1")
     folder = Path(folder)
     refuse_foreign_files(folder)
-    found = find_sources(sources)
-    states = [_state(path) for path in found.files]
+    source_files = find_sources(sources)
+    states = [_state(path) for path in source_files.files]
     encoder = CorpusEncoder(tokenizer)
     manifest = CorpusManifest(
-        sources=tuple(source_of(path) for path in found.files),
+        sources=tuple(source_of(path) for path in source_files.files),
         tokenizer=tokenizer_digest(tokenizer),
         vocabulary=tokenizer.size,
         tokenizer_files=tokenizer_files(tokenizer),
         settings={"key": key, "shard_bytes": shard_bytes, "sentence_rules": RULES, "spaces": encoder.spaces},
     )
-    with suppress(OSError):  # `locked` says what is wrong
+    with suppress(OSError):  # `lock_folder` reports the error
         folder.parent.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
         try:
-            before, complete = begin(folder, manifest, restart=restart, verify=verify, on_damaged=on_damaged)
-            resumed = sum((shard.counts for shard in before), CorpusCounts())
+            existing, complete = begin(folder, manifest, restart=restart, verify=verify, on_damaged=on_damaged)
+            resumed = sum((shard.counts for shard in existing), CorpusCounts())
             if complete:
                 if damage := find_damage(folder, tokenizer_paths(manifest), verify=verify):
-                    for name, what in damage.items():
-                        on_damaged(f"{folder / name} {what}")
+                    for name, problem in damage.items():
+                        on_damaged(f"{folder / name} {problem}")
                     tokenizer.save(folder / TOKENIZER)
-                return _report(found, before, manifest, resumed=resumed, seconds=0.0)
-            total = _count(found.files, key)
+                return _report(source_files, existing, manifest, resumed=resumed, seconds=0.0)
+            total = _count(source_files.files, key)
             tokenizer.save(folder / TOKENIZER)
             started = time.perf_counter()
-            job = _Job(folder, found.files, encoder, key, shard_bytes, total, on_progress)
-            shards = job.run(before, token_type(tokenizer.size))
-            if [_state(path) for path in found.files] != states:
+            job = _Job(folder, source_files.files, encoder, key, shard_bytes, total, on_progress)
+            shards = job.run(existing, token_type(tokenizer.size))
+            if [_state(path) for path in source_files.files] != states:
                 clear(folder)
-                raise InputError("a source was changed while it was read; nothing is kept: build the corpus again")
-            report = _report(found, shards, manifest, resumed=resumed, seconds=time.perf_counter() - started)
+                raise InputError("a source changed while it was read; the corpus was deleted: build it again")
+            report = _report(source_files, shards, manifest, resumed=resumed, seconds=time.perf_counter() - started)
             atomic_write(folder / REPORT, json_bytes(report.json()))
             replace(manifest, shards=tuple(shards)).write(folder)
             return report
@@ -120,7 +119,7 @@ def build_corpus(
 
 @dataclass(frozen=True)
 class _Job:
-    """One run through the sources."""
+    """One pass over the sources."""
 
     folder: Path
     files: tuple[Path, ...]
@@ -130,46 +129,49 @@ class _Job:
     documents: int
     on_progress: Callable[[CorpusProgress], None] | None
 
-    def run(self, before: list[ShardRecord], dtype: np.dtype[Any]) -> list[ShardRecord]:
-        """All shards: those that are there, and the missing ones, which are made."""
-        shards = list(before)
-        stream = _documents(self.files, before[-1].next if before else (0, 0), self.key)
+    def run(self, existing: list[ShardRecord], dtype: np.dtype[Any]) -> list[ShardRecord]:
+        """Write the missing shards; return the records of all shards."""
+        shards = list(existing)
+        stream = _documents(self.files, existing[-1].next if existing else (0, 0), self.key)
         while (first := next(stream, None)) is not None:
-            with suppress(_NoToken), replace_folder(shard_folder(self.folder, len(shards))) as staging:
+            with suppress(_NoTokens), replace_folder(shard_folder(self.folder, len(shards))) as staging:
                 writer = ShardWriter(staging, dtype=dtype, unknown=self.encoder.unknown)
                 try:
-                    record = self._fill(writer, chain([first], stream), before, shards)
+                    record = self._fill(writer, chain([first], stream), existing, shards)
                 finally:
                     writer.close()
                 shards.append(record)
         if not shards:
-            raise InputError("the corpus has no text for this tokenizer: not one of its sentences has a token")
+            raise InputError("the corpus has no tokens: the tokenizer encodes every sentence as nothing")
         return shards
 
     def _fill(
-        self, writer: ShardWriter, stream: Iterator[Placed], before: list[ShardRecord], shards: list[ShardRecord]
+        self,
+        writer: ShardWriter,
+        stream: Iterator[PositionedDocument],
+        existing: list[ShardRecord],
+        shards: list[ShardRecord],
     ) -> ShardRecord:
-        resumed = sum(shard.counts.documents for shard in before)
+        resumed = sum(shard.counts.documents for shard in existing)
         done = sum(shard.counts.documents for shard in shards)
-        earlier = sum(shard.counts.tokens for shard in shards)
-        group: list[list[str]] = []
+        previous_tokens = sum(shard.counts.tokens for shard in shards)
+        batch: list[list[str]] = []
         paragraphs = size = pending = documents = 0
-        behind = (0, 0)
+        position = (0, 0)
 
         def flush() -> None:
-            writer.add(self.encoder.encode(group))
-            group.clear()
+            writer.add(self.encoder.encode(batch))
+            batch.clear()
             if self.on_progress is not None:
-                tokens = earlier + writer.tokens
+                tokens = previous_tokens + writer.tokens
                 self.on_progress(CorpusProgress(min(done + documents, self.documents), self.documents, resumed, tokens))
 
-        for document, place in stream:
-            behind = place
-            group.append(self.encoder.sentences(document))
+        for document, position in stream:  # noqa: B007 (used after the loop)
+            batch.append(self.encoder.sentences(document))
             documents += 1
             paragraphs += len(document.paragraphs)
-            more = text_bytes(document)
-            size, pending = size + more, pending + more
+            document_bytes = text_bytes(document)
+            size, pending = size + document_bytes, pending + document_bytes
             if pending >= BATCH or size >= self.shard_bytes:
                 flush()
                 pending = 0
@@ -177,12 +179,12 @@ class _Job:
                 break
         flush()
         if not writer.tokens:
-            raise _NoToken
-        return writer.finish(paragraphs=paragraphs, size=size, next=behind)
+            raise _NoTokens
+        return writer.finish(paragraphs=paragraphs, size=size, next=position)
 
 
-def _documents(files: tuple[Path, ...], start: Position, key: str) -> Iterator[Placed]:
-    """The documents from a place on, each with the place behind it."""
+def _documents(files: tuple[Path, ...], start: Position, key: str) -> Iterator[PositionedDocument]:
+    """Yield the documents after `start`, each with the position after it."""
     for source in range(start[0], len(files)):
         skip = start[1] if source == start[0] else 0
         for number, document in islice(enumerate(read_file_documents(files[source], key=key), start=1), skip, None):
@@ -190,21 +192,21 @@ def _documents(files: tuple[Path, ...], start: Position, key: str) -> Iterator[P
 
 
 def _count(files: tuple[Path, ...], key: str) -> int:
-    """Read everything once, for a damaged line at the end should not be found after hours."""
+    """Count the documents. Reading all sources first finds a damaged line before hours of encoding."""
     count = sum(1 for path in files for _ in read_file_documents(path, key=key))
     if not count:
         names = ", ".join(map(str, files[:3])) + (", ..." if len(files) > 3 else "")
-        raise InputError(f"the corpus is empty: there is no text in {names}; expected paragraphs, one a line")
+        raise InputError(f"the corpus is empty: there is no text in {names}; expected paragraphs, one per line")
     return count
 
 
 def _report(
-    found: Sources, shards: list[ShardRecord], manifest: CorpusManifest, *, resumed: CorpusCounts, seconds: float
+    sources: Sources, shards: list[ShardRecord], manifest: CorpusManifest, *, resumed: CorpusCounts, seconds: float
 ) -> CorpusReport:
     return CorpusReport(
         counts=sum((shard.counts for shard in shards), CorpusCounts()),
-        sources=len(found.files),
-        skipped=tuple(map(str, found.skipped)),
+        sources=len(sources.files),
+        skipped=tuple(map(str, sources.skipped)),
         shards=len(shards),
         vocabulary=manifest.vocabulary,
         resumed=resumed,

@@ -1,8 +1,8 @@
-"""Documents to the ids of their sentences.
+"""Encodes documents as the token ids of their sentences.
 
-The `tokenizers` library encodes sentences on all cores. Where there are only one or two, WordPiece is cheaper by
-words: most were there before, so their ids are kept and the library sees only new ones. The ids are the same, for in
-BERT's pipeline nothing crosses a space or a mark.
+The `tokenizers` library encodes sentences on all cores. With one or two cores, it is faster to encode WordPiece by word
+and to cache the ids of each word. The ids are the same, because in BERT's pipeline no token crosses a space or a
+punctuation mark.
 """
 
 from __future__ import annotations
@@ -22,72 +22,70 @@ from regard.text import Tokenizer
 __all__ = ["CorpusEncoder", "text_bytes"]
 
 PROBE = "a b\nc"
-FEW = 2  # cores
-WORDS = 1 << 19  # ids of so many words are kept: some 150 MB
+MAX_CORES = 2  # encode by word up to this many cores
+MAX_WORDS = 1 << 19  # cached words, about 150 MB
 
-_BETWEEN_MARKS: Callable[[str], list[str]] = re.compile(r"[^ !-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]").findall
+_split_words: Callable[[str], list[str]] = re.compile(r"[^ !-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]").findall
 
 
 class CorpusEncoder:
-    """`sentences` cuts a document, `encode` turns the sentences of many documents into ids, without special tokens.
+    """Splits documents into sentences and encodes the sentences of many documents, without special tokens.
 
-    `spaces`: whether the tokenizer keeps them, as a byte-level one does. Then a sentence has before it the space or the
-    line end that stood there, and the ids of a document are those of its whole text. Otherwise a sentence is encoded
-    on its own.
+    `spaces` is True if the tokenizer preserves whitespace, as byte-level tokenizers do. Then a sentence includes the
+    space or line break before it, and the ids of a document are those of its complete text.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, cores: int | None = None) -> None:
         self.unknown = tokenizer.unknown
         self.spaces = tokenizer.decode(tokenizer.encode(PROBE, special=False).ids) == PROBE
-        # A copy of our own: in it text that spells a special token ("[MASK]") is only text.
+        # In this copy, text that looks like a special token ("[MASK]") is encoded as text.
         self._pipeline = tokenizers.Tokenizer.from_str(tokenizer.files()["tokenizer.json"].decode())
         self._pipeline.encode_special_tokens = True
-        self._by_words = (cores or os.cpu_count() or 1) <= FEW and _is_bert(self._pipeline)
+        self._by_words = (cores or os.cpu_count() or 1) <= MAX_CORES and _is_bert(self._pipeline)
         self._words: dict[str, list[int]] = {}
 
     def sentences(self, document: Document) -> list[str]:
-        """The sentences of a document, with the space before them where the tokenizer keeps it."""
-        found = []
+        """Return the sentences of a document, with the whitespace before them if the tokenizer preserves it."""
+        sentences = []
         for number, paragraph in enumerate(document.paragraphs):
             end = 0
             for start, stop in split_sentences(paragraph):
                 if not self.spaces:
-                    found.append(paragraph[start:stop])
+                    sentences.append(paragraph[start:stop])
                 else:
-                    found.append(("\n" if number and not start else "") + paragraph[end:stop])
+                    sentences.append(("\n" if number and not start else "") + paragraph[end:stop])
                 end = stop
-        return found
+        return sentences
 
     def encode(self, documents: Sequence[list[str]]) -> list[list[list[int]]]:
-        """Ids for each sentence of each document."""
+        """Return the ids of each sentence of each document."""
         if not self._by_words:
             ids = iter(self._ids([sentence for document in documents for sentence in document]))
             return [[next(ids) for _ in document] for document in documents]
-        cut = [[_BETWEEN_MARKS(sentence) for sentence in document] for document in documents]
-        if len(self._words) > WORDS:
+        split = [[_split_words(sentence) for sentence in document] for document in documents]
+        if len(self._words) > MAX_WORDS:
             self._words.clear()
-        words = set(chain.from_iterable(chain.from_iterable(cut)))
+        words = set(chain.from_iterable(chain.from_iterable(split)))
         new = sorted(words.difference(self._words))
         self._words.update(zip(new, self._ids(new), strict=True))
         known = self._words.__getitem__
-        return [[list(chain.from_iterable(map(known, parts))) for parts in document] for document in cut]
+        return [[list(chain.from_iterable(map(known, parts))) for parts in document] for document in split]
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
-        """By the library, on all cores."""
-        return [found.ids for found in self._pipeline.encode_batch_fast(texts, add_special_tokens=False)]
+        return [encoding.ids for encoding in self._pipeline.encode_batch_fast(texts, add_special_tokens=False)]
 
 
 def text_bytes(document: Document) -> int:
-    """The bytes of a document's paragraphs in UTF-8."""
+    """Return the number of UTF-8 bytes in the paragraphs of a document."""
     return sum(len(text) if text.isascii() else len(text.encode()) for text in document.paragraphs)
 
 
 def _is_bert(pipeline: tokenizers.Tokenizer) -> bool:
-    """Whether the parts between ASCII's spaces and marks have, one after the other, the ids of the whole text."""
+    """Return whether a text can be encoded by the parts between ASCII spaces and punctuation marks."""
     return (
         isinstance(pipeline.model, models.WordPiece)
         and isinstance(pipeline.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
         and isinstance(pipeline.normalizer, normalizers.BertNormalizer)
-        # An added token that is not special may hold a space.
+        # Added tokens that are not special may contain spaces.
         and all(token.special for token in pipeline.get_added_tokens_decoder().values())
     )

@@ -1,8 +1,8 @@
-"""The folder of a corpus: what lies in it, what of it can be kept, and what has no place there.
+"""The folder of a corpus, and what of it can be reused.
 
-manifest.json   what the corpus was built from; lists the shards once it is finished
+manifest.json   sources, tokenizer and settings; also lists the shards when the corpus is finished
 report.json     counts and speed of the build
-tokenizer/      as Tokenizer.open reads it
+tokenizer/      for Tokenizer.open
 shard-000000/   and so on; see `shards`
 """
 
@@ -62,7 +62,7 @@ REPORT = "report.json"
 
 @dataclass(frozen=True)
 class CorpusProgress:
-    """`done` of `documents` are encoded, `resumed` of them by an earlier run; `tokens` so far."""
+    """Progress of a build: `done` of `documents` are encoded, `resumed` of them by an earlier run."""
 
     done: int
     documents: int
@@ -72,7 +72,7 @@ class CorpusProgress:
 
 @dataclass(frozen=True)
 class CorpusReport:
-    """What a corpus holds, and what this run did: `resumed` is what was there already, `seconds` those of the rest."""
+    """The contents of a corpus: `resumed` counts the part from earlier runs; `seconds` is the time for the rest."""
 
     counts: CorpusCounts
     sources: int
@@ -84,7 +84,7 @@ class CorpusReport:
 
     @property
     def one_document(self) -> bool:
-        """Whether no pair of sentences from two documents can be made."""
+        """Whether there is only one document, so that sentences cannot be paired across documents."""
         return self.counts.documents == 1
 
     @property
@@ -97,21 +97,21 @@ class CorpusReport:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know, in sentences; empty where all is as it should be."""
-        found = []
+        """Warnings about the corpus, as sentences."""
+        notes = []
         if self.one_document:
-            found.append(
+            notes.append(
                 "The corpus is one document, so next-sentence pairs cannot be made: put a blank line between documents."
             )
         if self.skipped:
             names = ", ".join(self.skipped[:5]) + (" and others" if len(self.skipped) > 5 else "")
-            found.append(f"Skipped {len(self.skipped)} files that are no text by their names: {names}.")
+            notes.append(f"Skipped {len(self.skipped)} files whose names are not those of text files: {names}.")
         if self.counts.unknown > self.counts.tokens // 100:
-            share = 100 * self.counts.unknown / self.counts.tokens
-            found.append(
-                f"The tokenizer does not know {share:.1f}% of the tokens: it may be made for another language."
+            percentage = 100 * self.counts.unknown / self.counts.tokens
+            notes.append(
+                f"The tokenizer does not know {percentage:.1f}% of the tokens: it may be made for another language."
             )
-        return found
+        return notes
 
     def json(self) -> dict[str, object]:
         speeds = {
@@ -124,12 +124,12 @@ class CorpusReport:
 MANIFEST = "manifest.json"
 FORMAT = 1
 FILES = "tokenizer_files"
-LIMIT = 1 << 30  # bytes of manifest: a thousand files or shards need half a megabyte
+MAX_MANIFEST = 1 << 30  # bytes; a thousand files or shards need half a megabyte
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of text, by its name and by its content."""
+    """A text file: its name and the size and hash of its content."""
 
     name: str
     bytes: int
@@ -138,14 +138,14 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class CorpusManifest:
-    """The record of a build; `shards` is None until the corpus is finished."""
+    """Sources, tokenizer and settings of a corpus; `shards` is None until it is finished."""
 
     sources: tuple[SourceFile, ...]
     tokenizer: str
     vocabulary: int
     settings: Mapping[str, object]
     shards: tuple[ShardRecord, ...] | None = None
-    tokenizer_files: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # size and SHA-256; older have none
+    tokenizer_files: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # size, SHA-256; {} in older versions
 
     def json(self) -> dict[str, object]:
         return {
@@ -159,16 +159,16 @@ class CorpusManifest:
         }
 
     def write(self, folder: Path) -> None:
-        """Write it into a folder, with a checksum of its own."""
+        """Write the manifest with a checksum."""
         atomic_write(folder / MANIFEST, json_bytes(with_checksum(self.json())))
 
     @classmethod
     def read(cls, folder: Path) -> CorpusManifest:
         path = folder / MANIFEST
         try:
-            value: Any = read_checked_json(path, limit=LIMIT)
+            value: Any = read_checked_json(path, limit=MAX_MANIFEST)
         except InputError as error:
-            raise InputError(f"{error}; put a copy of it back, or build the corpus again") from None
+            raise InputError(f"{error}; restore a copy of it, or build the corpus again") from None
         if value.get("format") != FORMAT:
             raise InputError(f"{path}: expected format {FORMAT}, got {value.get('format')!r}; build the corpus again")
         try:
@@ -184,14 +184,14 @@ class CorpusManifest:
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             if isinstance(error, InputError):
                 raise
-            raise InputError(f"{path} is no record of a corpus ({error!r}); build the corpus again") from None
+            raise InputError(f"{path} is not the manifest of a corpus ({error!r}); build the corpus again") from None
 
     def differences(self, now: CorpusManifest) -> list[str]:
-        """What is otherwise now, in words; empty where the work of the one can be taken for the other's."""
-        found = _changed(self.sources, now.sources)
+        """Describe what changed; empty if shards of this manifest can be used for `now`."""
+        changes = _source_changes(self.sources, now.sources)
         if self.tokenizer != now.tokenizer:
-            found.append("the tokenizer changed")
-        return found + describe_changes(self.settings, now.settings)
+            changes.append("the tokenizer changed")
+        return changes + describe_changes(self.settings, now.settings)
 
 
 def source_of(path: Path) -> SourceFile:
@@ -199,7 +199,7 @@ def source_of(path: Path) -> SourceFile:
 
 
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, tuple[int, str]]:
-    """Size and SHA-256 of each file that a tokenizer is saved as."""
+    """Return the size and SHA-256 of each file of a saved tokenizer."""
     return {name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in tokenizer.files().items()}
 
 
@@ -210,30 +210,30 @@ def tokenizer_digest(tokenizer: Tokenizer) -> str:
     return digest.hexdigest()
 
 
-def _changed(before: Sequence[SourceFile], now: Sequence[SourceFile]) -> list[str]:
+def _source_changes(before: Sequence[SourceFile], now: Sequence[SourceFile]) -> list[str]:
     if len(before) != len(now):
-        return [f"it was of {len(before)} source files and now is of {len(now)}"]
-    found = [
-        f"the source {new.name} changed" if old.name == new.name else f"{new.name} is not what {old.name} was"
+        return [f"it had {len(before)} source files and now has {len(now)}"]
+    changes = [
+        f"the source {new.name} changed" if old.name == new.name else f"{new.name} differs from {old.name}"
         for old, new in zip(before, now, strict=True)
         if (old.bytes, old.sha256) != (new.bytes, new.sha256)
     ]
-    return found if len(found) < 4 else [*found[:3], f"and {len(found) - 3} more sources"]
+    return changes if len(changes) < 4 else [*changes[:3], f"and {len(changes) - 3} more sources"]
 
 
 TOKENIZER = "tokenizer"
 SHARD_FILES = (TOKENS, SENTENCES, DOCUMENTS, RECORD)
 SHARD = re.compile(r"shard-(\d{6,})")
-OURS = re.compile(rf"{MANIFEST}|{REPORT}|{LOCK}|{TOKENIZER}|{SHARD.pattern}|\..+\.partial(\.\w+)?")
+CORPUS_NAMES = re.compile(rf"{MANIFEST}|{REPORT}|{LOCK}|{TOKENIZER}|{SHARD.pattern}|\..+\.partial(\.\w+)?")
 
 
 def shard_folder(folder: Path, number: int) -> Path:
-    """Where a corpus keeps a shard."""
+    """Return the folder of a shard."""
     return folder / f"shard-{number:06d}"
 
 
 def shard_files(records: Iterable[ShardRecord]) -> dict[str, tuple[int, str]]:
-    """Size and SHA-256 of every file of the shards, by its path in the corpus."""
+    """Return the size and SHA-256 of every file of the shards, by its path in the corpus."""
     return {
         f"shard-{number:06d}/{name}": file
         for number, record in enumerate(records)
@@ -242,89 +242,92 @@ def shard_files(records: Iterable[ShardRecord]) -> dict[str, tuple[int, str]]:
 
 
 def tokenizer_paths(manifest: CorpusManifest) -> dict[str, tuple[int, str]]:
-    """Size and SHA-256 of every file of the tokenizer, by its path in the corpus; older corpora do not know them."""
+    """Return the size and SHA-256 of the tokenizer's files, by path in the corpus; older corpora do not have them."""
     return {f"{TOKENIZER}/{name}": file for name, file in manifest.tokenizer_files.items()}
 
 
 def refuse_foreign_files(folder: Path) -> None:
-    """InputError where the folder holds what is not of a corpus: it may be somebody's work.
+    """Raise InputError if the folder has files that are not part of a corpus: they may be the user's.
 
-    The manifest is the first file of a corpus, so that what lies in a folder without one is not Regard's.
+    The manifest is written first, so files in a folder without one were not written by Regard.
     """
-    present = foreign_entries(folder)
-    strange = [name for name in present if MANIFEST not in present or not OURS.fullmatch(name)]
-    if strange:
-        raise InputError(f"{folder} is in the way: it holds {strange[0]!r}; move it, or choose another folder")
-    if present and not _numbers(folder):  # then nothing but the manifest shows that it is a corpus
+    names = foreign_entries(folder)
+    foreign = [name for name in names if MANIFEST not in names or not CORPUS_NAMES.fullmatch(name)]
+    if foreign:
+        raise InputError(
+            f"{folder} is not a corpus: it holds {foreign[0]!r}, which Regard did not write; choose another folder"
+        )
+    if names and not _shard_numbers(folder):  # without shards, only the manifest shows that it is a corpus
         try:
             CorpusManifest.read(folder)
         except InputError as error:
-            raise InputError(f"{folder} is in the way: {error}. Move it, or choose another folder") from None
+            raise InputError(f"{folder} is not a corpus: {error}. Move it, or choose another folder") from None
 
 
 def begin(
     folder: Path, manifest: CorpusManifest, *, restart: bool, verify: Verify = "auto", on_damaged: Callable[[str], None]
 ) -> tuple[list[ShardRecord], bool]:
-    """The shards that are there and belong to this manifest, and whether they are all; never another's.
+    """Prepare a folder for a build; return the shards that can be reused, and whether the corpus is complete.
 
-    A shard that is damaged is described to `on_damaged`, and is no longer there, like those behind it.
+    A damaged shard is reported to `on_damaged` and deleted together with the shards after it.
     """
-    remedy = "Use another folder, or throw that corpus away: restart=True, or delete the folder"
+    remedy = "Use another folder, or delete that corpus: pass restart=True, or delete the folder"
     try:
         old = None if restart or not (folder / MANIFEST).exists() else CorpusManifest.read(folder)
     except InputError as error:
         raise InputError(f"{folder} holds a corpus, but {error}. {remedy}") from None
-    if old is None or not _numbers(folder):
+    if old is None or not _shard_numbers(folder):
         clear(folder)
         manifest.write(folder)
         return [], False
     if changed := old.differences(manifest):
         raise InputError(f"{folder} holds another corpus: {'; '.join(changed)}. {remedy}")
-    whole = _whole(folder, old, verify, on_damaged)
-    if old.shards is not None and list(old.shards) == whole:
-        return whole, True
-    # Something of it is missing or damaged: what is good up to there stays.
-    for number in range(len(whole), 1 + max(_numbers(folder))):
+    intact = _intact_shards(folder, old, verify, on_damaged)
+    if old.shards is not None and list(old.shards) == intact:
+        return intact, True
+    for number in range(len(intact), 1 + max(_shard_numbers(folder))):
         remove_files(folder, [f"{shard_folder(folder, number).name}/{name}" for name in SHARD_FILES])
     manifest.write(folder)
-    return whole, False
+    return intact, False
 
 
 def clear(folder: Path) -> None:
-    """Throw the corpus away, file by file; the lock stays, and so does what someone else has put there."""
-    shards = [f"{shard_folder(folder, number).name}/{name}" for number in _numbers(folder) for name in SHARD_FILES]
+    """Delete the files of the corpus; the lock and other files stay."""
+    shards = [
+        f"{shard_folder(folder, number).name}/{name}" for number in _shard_numbers(folder) for name in SHARD_FILES
+    ]
     tokenizer = [f"{TOKENIZER}/{name}" for name in TOKENIZER_FILES]
-    if not remove_files(folder, [*shards, *tokenizer, REPORT, MANIFEST]):  # in this order: what is left stays known
-        raise RegardError(f"{folder}: the earlier corpus cannot be deleted; check that you may write there")
+    if not remove_files(folder, [*shards, *tokenizer, REPORT, MANIFEST]):  # the manifest last
+        raise RegardError(f"{folder}: the previous corpus cannot be deleted; check the permissions")
 
 
 def leave(folder: Path) -> None:
-    """Give the folder back; where nothing is finished, nothing stays."""
-    if not _numbers(folder):
+    """Remove the lock, and the whole corpus if no shard is finished."""
+    if not _shard_numbers(folder):
         clear(folder)
     (folder / LOCK).unlink(missing_ok=True)
-    with suppress(OSError):  # it holds a corpus, or something that is not ours to remove
+    with suppress(OSError):  # not empty
         folder.rmdir()
 
 
-def _whole(
+def _intact_shards(
     folder: Path, manifest: CorpusManifest, verify: Verify, on_damaged: Callable[[str], None]
 ) -> list[ShardRecord]:
-    """The records of the shards from the first to the last before a missing or damaged one."""
-    found: list[ShardRecord] = []
+    """Return the records of the shards before the first missing or damaged one."""
+    records: list[ShardRecord] = []
     try:
-        while (place := shard_folder(folder, len(found))).is_dir():
-            record = read_record(place)
-            if manifest.shards is not None and record not in manifest.shards[len(found) : len(found) + 1]:
-                raise InputError(f"{place / RECORD} is damaged: it is not what {MANIFEST} says of this shard")
-            found.append(record)
+        while (shard := shard_folder(folder, len(records))).is_dir():
+            record = read_record(shard)
+            if manifest.shards is not None and record not in manifest.shards[len(records) : len(records) + 1]:
+                raise InputError(f"{shard / RECORD} is damaged: it does not match {MANIFEST}")
+            records.append(record)
     except InputError as error:
         on_damaged(str(error))
-    damage = find_damage(folder, shard_files(found), verify=verify)
-    for name, what in damage.items():
-        on_damaged(f"{folder / name} {what}")
-    return found[: min((int(SHARD.match(name)[1]) for name in damage), default=len(found))]  # type: ignore[index]
+    damage = find_damage(folder, shard_files(records), verify=verify)
+    for name, problem in damage.items():
+        on_damaged(f"{folder / name} {problem}")
+    return records[: min((int(SHARD.match(name)[1]) for name in damage), default=len(records))]  # type: ignore[index]
 
 
-def _numbers(folder: Path) -> list[int]:
+def _shard_numbers(folder: Path) -> list[int]:
     return [int(match[1]) for name in os.listdir(folder) if (match := SHARD.fullmatch(name))]

@@ -1,6 +1,6 @@
-"""A finished corpus: any sentence and any document at once, from memory-mapped shards.
+"""Random access to the sentences and documents of a finished corpus, from memory-mapped shards.
 
-A shard is mapped when it is first asked for, and processes that open the same corpus share its pages.
+A shard is mapped on first access; processes that open the same corpus share its memory pages.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = ["Corpus"]
 
 
 class Corpus:
-    """Documents of sentences of token ids, in the order of the sources; made by `open`. Its length is in documents.
+    """A sequence of documents, which are lists of sentences of token ids. Create it with `open`.
 
-    Arrays are read-only views of the files: copy what is to be changed. Pickling keeps the folder, not the arrays.
+    Arrays are read-only views of the files; copy them to change them. Pickling stores the folder, not the arrays.
     """
 
     def __init__(self, folder: Path, manifest: CorpusManifest) -> None:
@@ -52,25 +52,25 @@ class Corpus:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, verify: Verify = "auto") -> Corpus:
-        """Open what `build_corpus` made. InputError names a file that is missing or damaged.
+        """Open a corpus made by `build_corpus`. Raises InputError that names a missing or damaged file.
 
-        `verify` says when the SHA-256 of a file is computed: "auto" unless it was before and size and modification time
-        are still the same, "always", or "never", which compares sizes only.
+        With `verify` "auto", the SHA-256 of a file is checked unless it was checked before and its size and
+        modification time are the same; "always" checks every file, and "never" compares sizes only.
         """
         folder = Path(folder).absolute()
         if not (folder / MANIFEST).is_file():
-            raise InputError(f"{folder} is no corpus: it has no {MANIFEST}; build_corpus makes one from text files")
+            raise InputError(f"{folder} is not a corpus: it has no {MANIFEST}; build one with build_corpus")
         corpus = cls(folder, CorpusManifest.read(folder))
         files = shard_files(corpus._records) | tokenizer_paths(corpus.manifest)
-        for name, what in find_damage(folder, files, verify=verify).items():
-            raise InputError(f"{folder / name} {what}; {REMEDY}")
+        for name, problem in find_damage(folder, files, verify=verify).items():
+            raise InputError(f"{folder / name} {problem}; {REMEDY}")
         if verify != "never" and tokenizer_digest(corpus.tokenizer) != corpus.manifest.tokenizer:
             raise InputError(f"{folder / TOKENIZER} is not the tokenizer of this corpus; {REMEDY}")
         return corpus
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """What the ids are those of."""
+        """The tokenizer of the corpus."""
         return Tokenizer.open(self.folder / TOKENIZER)
 
     @property
@@ -93,43 +93,44 @@ class Corpus:
         return self.counts.documents
 
     def shard(self, number: int) -> Shard:
-        """The arrays of one shard, for who wants more than one sentence at a time."""
-        found = self._open[number]
-        if found is None:
+        """Return the arrays of one shard, to read many sentences at a time."""
+        shard = self._open[number]
+        if shard is None:
             folder = shard_folder(self.folder, number)
-            found = self._open[number] = Shard.open(folder, self._records[number], dtype=self.dtype)
-        return found
+            shard = self._open[number] = Shard.open(folder, self._records[number], dtype=self.dtype)
+        return shard
 
     def sentence(self, number: int) -> Ids:
-        """The ids of a sentence; sentences are numbered through the whole corpus."""
-        at, place = _find(self._first_sentence, number, "sentence")
-        shard = self.shard(at)
-        return shard.tokens[shard.sentences[place] : shard.sentences[place + 1]]
+        """Return the ids of a sentence; sentences are numbered over the whole corpus."""
+        shard_number, index = _locate(self._first_sentence, number, "sentence")
+        shard = self.shard(shard_number)
+        return shard.tokens[shard.sentences[index] : shard.sentences[index + 1]]
 
     def document(self, number: int) -> list[Ids]:
-        """The sentences of a document."""
-        at, place = _find(self._first_document, number, "document")
-        shard = self.shard(at)
-        starts = shard.sentences[shard.documents[place] : shard.documents[place + 1] + 1].tolist()
+        """Return the sentences of a document."""
+        shard_number, index = _locate(self._first_document, number, "document")
+        shard = self.shard(shard_number)
+        starts = shard.sentences[shard.documents[index] : shard.documents[index + 1] + 1].tolist()
         return [shard.tokens[start:stop] for start, stop in pairwise(starts)]
 
     def text(self, number: int) -> Ids:
-        """The ids of a document in one piece."""
-        at, place = _find(self._first_document, number, "document")
-        shard = self.shard(at)
-        first, last = shard.documents[place], shard.documents[place + 1]
+        """Return the ids of a document as one array."""
+        shard_number, index = _locate(self._first_document, number, "document")
+        shard = self.shard(shard_number)
+        first, last = shard.documents[index], shard.documents[index + 1]
         return shard.tokens[shard.sentences[first] : shard.sentences[last]]
 
     def sentences_of(self, number: int) -> range:
-        """The numbers of a document's sentences."""
-        at, place = _find(self._first_document, number, "document")
-        documents, before = self.shard(at).documents, self._first_sentence[at]
-        return range(before + int(documents[place]), before + int(documents[place + 1]))
+        """Return the numbers of the sentences of a document."""
+        shard_number, index = _locate(self._first_document, number, "document")
+        documents, before = self.shard(shard_number).documents, self._first_sentence[shard_number]
+        return range(before + int(documents[index]), before + int(documents[index + 1]))
 
     def document_of(self, number: int) -> int:
-        """The number of the document that a sentence is in."""
-        at, place = _find(self._first_sentence, number, "sentence")
-        return self._first_document[at] + int(np.searchsorted(self.shard(at).documents, place, side="right")) - 1
+        """Return the number of the document that contains a sentence."""
+        shard_number, index = _locate(self._first_sentence, number, "sentence")
+        document = int(np.searchsorted(self.shard(shard_number).documents, index, side="right")) - 1
+        return self._first_document[shard_number] + document
 
     def __getstate__(self) -> dict[str, Any]:
         state = {key: value for key, value in vars(self).items() if key != "tokenizer"}
@@ -142,10 +143,10 @@ class Corpus:
         )
 
 
-def _find(firsts: list[int], number: int, what: str) -> tuple[int, int]:
-    """The shard of a number and its place there."""
+def _locate(firsts: list[int], number: int, noun: str) -> tuple[int, int]:
+    """Return the number of the shard, and the index in it."""
     number = operator.index(number)
     if not 0 <= number < firsts[-1]:
-        raise IndexError(f"no {what} {number}: they are numbered from 0 to {firsts[-1] - 1}")
-    at = bisect_right(firsts, number) - 1
-    return at, number - firsts[at]
+        raise IndexError(f"no {noun} {number}: they are numbered from 0 to {firsts[-1] - 1}")
+    shard = bisect_right(firsts, number) - 1
+    return shard, number - firsts[shard]

@@ -1,11 +1,10 @@
-"""A paragraph of English to its sentences, by rules.
+"""Splits English paragraphs into sentences by rules.
 
-The same paragraph always gives the same sentences; raise `RULES` when a rule changes. A sentence that could be two
-stays one where the rules cannot tell: pretraining is hurt less by a long sentence than
-by half of one.
+Increase `RULES` when a rule changes: the same version must give the same sentences. In doubt the rules do not split,
+because long sentences do less harm in pretraining than halves of sentences.
 """
 
-# ruff: noqa: RUF001 (quotation marks and dashes that look alike are its matter)
+# ruff: noqa: RUF001 (the rules contain quotation marks and dashes)
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ RULES = 1
 
 _CLOSE = r"\"'”’»)\]}_*"
 _OPEN = r"\"'“‘«(\[{_*¿¡"
-# A run of stops, dots with spaces between them (. . .), what closes after it, footnote marks, then space, then no
-# letter or mark with which a sentence goes on (small letters beyond ASCII are left to `islower`). The looks behind keep
-# a long run of dots from being tried from each of its dots.
+# Terminal punctuation (also ". . ."), closing quotes and brackets, footnote marks, and whitespace, not followed by a
+# letter or mark that continues the sentence (`_ends` checks for non-ASCII lowercase letters). The lookbehinds prevent
+# a search from every dot in a long run of dots.
 _STOP = re.compile(
     rf"[.!?…](?<![.!?…]{{2}})(?<!\.[ \u00a0]\.)[.!?…]*+(?:[ \u00a0]\.(?![.\w]))*+[{_CLOSE}]*+(?:\[\d{{1,3}}\])*+\s++"
     rf"(?![a-z,;:.?!…)\]}}%&=+/]|[{_OPEN}]+[a-z]|[-–—]+\s*[a-z])"
@@ -35,18 +34,18 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Followed by a name, whatever the name is, or by what they introduce.
+# These never end a sentence.
 _TITLES = _words("""
     mr mrs ms messrs mm dr drs prof rev revd hon gen maj lt capt cpl sgt pvt cmdr adm fr mme mlle mgr gov sen rep pres
     supt insp atty ft mt ste pte brig lieut bp abp vs cf viz i.e e.g ie eg
 """)
-# Followed by a number, Arabic or Roman, they do not end a sentence.
+# These do not end a sentence if a number follows, Arabic or Roman.
 _NUMBERED = _words("""
     no nos nr vol vols fig figs sec sect art arts ch chap chaps p pp pt pts par para op ed bk app eq eqs ref refs ver
     v vv l ll n nn col cols pl tab lib cap act sc ser bd ca c circa approx fl b d r m est aet jan feb mar apr jun jul
     aug sep sept oct nov dec
 """)
-# These end a sentence as often as they stand within one: the next word decides.
+# These may or may not end a sentence: the next word decides.
 _EITHER = _words("""
     inc ltd co corp bros jr sr esq etc al st ave blvd rd univ dept assn assoc bldg mfg ibid seq ff col nos nr vol vols
     figs sec sect arts ch chap chaps pp pts para ed eds bk app eq eqs ref refs ca approx jan feb apr jun jul aug sep
@@ -56,7 +55,7 @@ _STATES = _words("""
     Ala Ariz Ark Calif Colo Conn Fla Ga Ill Ind Kan Ky Mass Mich Minn Miss Mo Mont Neb Nev Okla Oreg Penn Tenn Tex Va
     Vt Wash Wis Wyo
 """)
-# Words with a capital that open sentences and are rarely part of a name. "I" is not among them: "Charles I. I saw".
+# Capitalized words that start sentences and are rarely part of a name. "I" is not one of them: "Charles I. I saw".
 _OPENERS = _words("""
     The This That These Those There Then They Their It Its He His She Her We Our You Your My If In On At As An And But
     Or Nor So Yet For From By With Without When Where While Who What Which Why How After Before Since During Under
@@ -75,33 +74,33 @@ _SAYING = re.compile(
 
 
 def split_sentences(paragraph: str) -> list[tuple[int, int]]:
-    """The (start, end) of every sentence, in order, without the space around them.
+    """Return the (start, end) of every sentence, in order, without surrounding whitespace.
 
-    All that is not space is in exactly one of them; a paragraph of nothing but space has none.
+    Every other character is in exactly one sentence; a blank paragraph has no sentences.
     """
     end = len(paragraph.rstrip())
     start = len(paragraph) - len(paragraph.lstrip())
-    found = []
+    sentences = []
     for match in _STOP.finditer(paragraph, start, end):
         at, following = match.span()
         stop = at + len(match[0].rstrip())
-        if _ends(paragraph, start, at, following) and not _goes_on(paragraph, at, stop, following):
-            found.append((start, stop))
+        if _ends(paragraph, start, at, following) and not _is_dialogue(paragraph, at, stop, following):
+            sentences.append((start, stop))
             start = following
     if start < end:
-        found.append((start, end))
-    return found
+        sentences.append((start, end))
+    return sentences
 
 
 def _ends(text: str, start: int, at: int, following: int) -> bool:
-    """Whether the stop at `at` ends the sentence that began at `start`; the next word begins at `following`."""
+    """Return whether the mark at `at` ends the sentence that starts at `start`; the next word is at `following`."""
     if text[following].islower():
         return False
     if text[at] != "." or text[at + 1] in ".…!?":
         return True
-    # The word before the stop, back to the last space: a slice of bounded length keeps endless "words" cheap.
+    # The word before the mark; the slice bounds the cost of very long "words".
     before = _SPACE_BEFORE.search(text[max(start, at - 40) : at])
-    if before is None:  # a dot on its own
+    if before is None:  # a period after a space
         return True
     word = before[0]
     bare = word.lstrip("\"'“‘«([{_*¿¡-–—")
@@ -121,7 +120,7 @@ def _ends(text: str, start: int, at: int, following: int) -> bool:
     return True
 
 
-def _goes_on(text: str, at: int, stop: int, following: int) -> bool:
-    """Whether this is `"Why?" I asked`: the speech ends, the sentence does not. After a full stop it does."""
-    spoken = text[at] in "!?…" and text[stop - 1] in "\"'”’»"
-    return spoken and _SAYING.match(text, following) is not None
+def _is_dialogue(text: str, at: int, stop: int, following: int) -> bool:
+    """Return whether a quotation ends but not the sentence, as in `"Why?" I asked`. A period always ends both."""
+    quoted = text[at] in "!?…" and text[stop - 1] in "\"'”’»"
+    return quoted and _SAYING.match(text, following) is not None

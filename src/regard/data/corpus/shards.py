@@ -1,12 +1,12 @@
-"""Shards: token ids on the disk with the places where sentences and documents begin.
+"""Shards: token ids on disk with the offsets of sentences and documents.
 
-A shard is a folder that appears whole:
+A shard is a folder that is written atomically:
 
-    tokens.bin      every id of the shard, one after the other: little-endian uint16, or uint32 for large vocabularies
-    sentences.npy   int64, where each sentence begins in tokens.bin, and at the end how many tokens there are
-    documents.npy   int64, where each document begins in sentences.npy, and at the end how many sentences there are
-    shard.json      counts, the place in the sources where the next shard begins, size and SHA-256 of the others, and
-                    a checksum of its own
+    tokens.bin      all token ids: little-endian uint16, or uint32 for large vocabularies
+    sentences.npy   int64, offset of each sentence in tokens.bin, followed by the number of tokens
+    documents.npy   int64, offset of each document in sentences.npy, followed by the number of sentences
+    shard.json      counts, the position in the sources where the next shard starts, size and SHA-256 of the other
+                    files, and its own checksum
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ __all__ = [
 ]
 
 TOKENS, SENTENCES, DOCUMENTS, RECORD = "tokens.bin", "sentences.npy", "documents.npy", "shard.json"
-REMEDY = "build the corpus again from its sources: what is whole is kept, and the rest is made anew"
+REMEDY = "build the corpus again from its sources: only missing and damaged shards are rebuilt"
 Ids = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class CorpusCounts:
-    """What a stretch of corpus holds; `bytes` are those of its text, `dropped` sentences that have no token."""
+    """Counts of a corpus or a shard; `bytes` are those of the text, `dropped` counts sentences without tokens."""
 
     documents: int = 0
     paragraphs: int = 0
@@ -55,13 +55,13 @@ class CorpusCounts:
     dropped: int = 0
 
     def __add__(self, other: CorpusCounts) -> CorpusCounts:
-        both = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
-        return CorpusCounts(**both | {"longest_sentence": max(self.longest_sentence, other.longest_sentence)})
+        sums = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
+        return CorpusCounts(**sums | {"longest_sentence": max(self.longest_sentence, other.longest_sentence)})
 
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """A shard's counts, (source, document) where the next one begins, and name -> (size, SHA-256) of its files."""
+    """Counts of a shard, (source, document) where the next one starts, and name -> (size, SHA-256) of its files."""
 
     counts: CorpusCounts
     next: tuple[int, int]
@@ -76,33 +76,33 @@ class ShardRecord:
 
     @classmethod
     def of(cls, value: object, name: object) -> ShardRecord:
-        """The record in a JSON value; `name` is how an error calls its file."""
+        """Parse a record from a JSON value; `name` is the name of its file in errors."""
         try:
-            found: Any = value
-            source, document = map(as_count, found["next"])
-            files = {str(key): (as_count(size), str(digest)) for key, (size, digest) in found["files"].items()}
+            record: Any = value
+            source, document = map(as_count, record["next"])
+            files = {str(key): (as_count(size), str(digest)) for key, (size, digest) in record["files"].items()}
             if files.keys() != {TOKENS, SENTENCES, DOCUMENTS}:
                 raise ValueError(f"files {sorted(files)}")
-            counts = CorpusCounts(**{key: as_count(count) for key, count in found["counts"].items()})
+            counts = CorpusCounts(**{key: as_count(count) for key, count in record["counts"].items()})
             return cls(counts, (source, document), files)
         except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise InputError(f"{name} is no record of a shard ({error}); build the corpus again") from None
+            raise InputError(f"{name} is not the record of a shard ({error}); build the corpus again") from None
 
 
 def as_count(value: object) -> int:
-    """A value that counts something; ValueError where it is no whole number from 0."""
+    """Return the value. Raises ValueError if it is not a nonnegative integer."""
     if type(value) is not int or value < 0:
-        raise ValueError(f"{str(value)[:40]!r} is no count")
+        raise ValueError(f"{str(value)[:40]!r} is not a count")
     return value
 
 
 def token_type(vocabulary: int) -> np.dtype[Any]:
-    """The smallest type that holds every id of a vocabulary."""
+    """Return the smallest dtype for the ids of a vocabulary."""
     return np.dtype("<u2" if vocabulary <= 1 << 16 else "<u4")
 
 
 class ShardWriter:
-    """Writes one shard into a folder, batch by batch; ids go to the disk at once, only the starts are kept."""
+    """Writes one shard into a folder, batch by batch; only the offsets are held in memory."""
 
     def __init__(self, folder: Path, *, dtype: np.dtype[Any], unknown: int | None) -> None:
         self._folder, self._dtype, self._unknown = folder, dtype, unknown
@@ -115,27 +115,27 @@ class ShardWriter:
         return self._sentences[-1]
 
     def add(self, documents: Iterable[list[list[int]]]) -> None:
-        """Documents as lists of sentences; sentences without a token are left out, and documents without a sentence."""
+        """Add documents (lists of sentences); sentences without tokens and documents without sentences are dropped."""
         flat: list[int] = []
         for document in documents:
-            kept = [sentence for sentence in document if sentence]
-            self._dropped += len(document) - len(kept)
-            for sentence in kept:
+            sentences = [sentence for sentence in document if sentence]
+            self._dropped += len(document) - len(sentences)
+            for sentence in sentences:
                 flat += sentence
                 self._longest = max(self._longest, len(sentence))
                 self._sentences.append(self._sentences[-1] + len(sentence))
-            if kept:
-                self._documents.append(self._documents[-1] + len(kept))
+            if sentences:
+                self._documents.append(self._documents[-1] + len(sentences))
         ids = np.array(flat, dtype=self._dtype)
         if self._unknown is not None:
             self._unknowns += int((ids == self._unknown).sum())
         self._file.write(ids.tobytes())
 
     def finish(self, *, paragraphs: int, size: int, next: tuple[int, int]) -> ShardRecord:
-        """Write the rest; what is not counted here is told: paragraphs and bytes of text, and where to go on."""
+        """Write the offsets and the record. `size` is in bytes of text; `next` is where the next shard starts."""
         self._file.close()
-        for name, starts in ((SENTENCES, self._sentences), (DOCUMENTS, self._documents)):
-            np.save(self._folder / name, np.array(starts, dtype="<i8"))
+        for name, offsets in ((SENTENCES, self._sentences), (DOCUMENTS, self._documents)):
+            np.save(self._folder / name, np.array(offsets, dtype="<i8"))
         counts = CorpusCounts(
             documents=len(self._documents) - 1,
             paragraphs=paragraphs,
@@ -146,8 +146,8 @@ class ShardWriter:
             longest_sentence=self._longest,
             dropped=self._dropped,
         )
-        files = {name: _identity(self._folder / name) for name in (TOKENS, SENTENCES, DOCUMENTS)}
-        record = ShardRecord(counts, next, files)
+        paths = [self._folder / name for name in (TOKENS, SENTENCES, DOCUMENTS)]
+        record = ShardRecord(counts, next, {path.name: (path.stat().st_size, sha256_of(path)) for path in paths})
         (self._folder / RECORD).write_bytes(json_bytes(with_checksum(record.json())))
         return record
 
@@ -157,7 +157,7 @@ class ShardWriter:
 
 @dataclass(frozen=True)
 class Shard:
-    """The arrays of a shard, mapped from the disk and read-only."""
+    """The memory-mapped arrays of a shard, read-only."""
 
     tokens: Ids
     sentences: NDArray[np.int64]
@@ -165,30 +165,30 @@ class Shard:
 
     @classmethod
     def open(cls, folder: Path, record: ShardRecord, *, dtype: np.dtype[Any]) -> Shard:
-        """Map the files; InputError names the one that is missing or not what the record says."""
+        """Map the files. Raises InputError for a file that is missing or does not match the record."""
         check(folder, record)
         counts = record.counts
-        tokens = _mapped(folder / TOKENS, dtype)
-        sentences, documents = _mapped(folder / SENTENCES), _mapped(folder / DOCUMENTS)
-        found = [len(tokens), len(sentences) - 1, len(documents) - 1, int(sentences[-1]), int(documents[-1])]
+        tokens = _memory_map(folder / TOKENS, dtype)
+        sentences, documents = _memory_map(folder / SENTENCES), _memory_map(folder / DOCUMENTS)
+        sizes = [len(tokens), len(sentences) - 1, len(documents) - 1, int(sentences[-1]), int(documents[-1])]
         expected = [counts.tokens, counts.sentences, counts.documents, counts.tokens, counts.sentences]
-        if found != expected:
-            raise InputError(f"{folder} is damaged: it holds {found}, expected {expected}; {REMEDY}")
+        if sizes != expected:
+            raise InputError(f"{folder} is damaged: its sizes are {sizes}, expected {expected}; {REMEDY}")
         return cls(tokens, sentences, documents)
 
 
 def check(folder: Path, record: ShardRecord) -> None:
-    """InputError for a file of the shard that is missing or of another size; the content is not looked at."""
-    for name, what in find_damage(folder, record.files, verify="never").items():
-        raise InputError(f"{folder / name} {what}; {REMEDY}")
+    """Raise InputError for a file of the shard that is missing or has another size; the content is not read."""
+    for name, problem in find_damage(folder, record.files, verify="never").items():
+        raise InputError(f"{folder / name} {problem}; {REMEDY}")
 
 
 def read_record(folder: Path) -> ShardRecord:
-    """The record of a finished shard."""
+    """Read the record of a finished shard."""
     return ShardRecord.of(read_checked_json(folder / RECORD), folder / RECORD)
 
 
-def _mapped(path: Path, dtype: np.dtype[Any] | None = None) -> Ids:
+def _memory_map(path: Path, dtype: np.dtype[Any] | None = None) -> Ids:
     try:
         if dtype is not None:
             mapped: Ids = np.memmap(path, dtype=dtype, mode="r")
@@ -198,8 +198,4 @@ def _mapped(path: Path, dtype: np.dtype[Any] | None = None) -> Ids:
                 raise ValueError(f"type {mapped.dtype}, shape {mapped.shape}")
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path} is damaged ({error}); {REMEDY}") from None
-    return mapped.view(np.ndarray)  # slices of a plain array cost a fraction of a memmap's
-
-
-def _identity(path: Path) -> tuple[int, str]:
-    return path.stat().st_size, sha256_of(path)
+    return mapped.view(np.ndarray)  # slicing an ndarray is much faster than slicing a memmap

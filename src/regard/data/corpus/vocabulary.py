@@ -1,10 +1,11 @@
-"""Text to a new tokenizer: WordPiece as BERT has it, or byte-level BPE as GPT-2 has it.
+"""Trains tokenizers: WordPiece as in BERT, or byte-level BPE as in GPT-2.
 
-Memory grows with the number of different words, not with the length of the text.
+Memory grows with the number of distinct words, not with the length of the text.
 
-The same texts give the same tokenizer, byte for byte. The library alone does not see to that for WordPiece: it numbers
-the letters inside words in the order of a hash table, and ties between merges are broken by those numbers. Here letters
-are counted first and numbered by their code points, so WordPiece goes through the texts twice.
+Training is deterministic: the same texts give the same tokenizer, byte for byte. The `tokenizers` library alone does
+not guarantee this for WordPiece: it numbers the characters inside words in hash table order and breaks ties between
+merges by these numbers. Here characters are counted first and numbered by code point, so WordPiece reads the texts
+twice.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ TokenizerType = Literal["wordpiece", "bpe"]
 
 SPECIAL = {"pad": "[PAD]", "unknown": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 END = "<|endoftext|>"
-INSIDE = "##"  # opens the tokens that continue a word
+INSIDE = "##"  # prefix of tokens that continue a word
 ALPHABET = 1000
 Texts = Callable[[], Iterator[str]]
 
 
 class SizeError(InputError):
-    """A vocabulary of the size that was asked for cannot be had of the text; `size` is the nearest that can."""
+    """The text does not support the requested vocabulary size; `size` is the nearest possible one."""
 
     def __init__(self, message: str, size: int) -> None:
         super().__init__(message)
@@ -52,31 +53,34 @@ def train_tokenizer(
     alphabet: int = ALPHABET,
     max_length: int | None = None,
 ) -> Tokenizer:
-    """A tokenizer of exactly `size` entries, special tokens included, with pieces that occur at least `minimum` times.
+    """Train a tokenizer with exactly `size` entries, including special tokens, that occur at least `minimum` times.
 
-    WordPiece: [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4, text is put in small letters and loses its accents unless
-    `lowercase` is False, and the `alphabet` most frequent characters are known. BPE: <|endoftext|> is 0, every text can
-    be written, and nothing is changed unless `lowercase` is True. An iterator, which can be read only once, is copied
-    to a temporary file. SizeError where the text has not enough pieces for `size`, or too many letters.
+    WordPiece: [PAD] [UNK] [CLS] [SEP] [MASK] have the ids 0 to 4, text is lowercased and accents are removed unless
+    `lowercase` is False, and the `alphabet` most frequent characters are in the vocabulary. BPE: <|endoftext|> has the
+    id 0, every text can be encoded, and text is not normalized unless `lowercase` is True. An iterator, which can be
+    read only once, is copied to a temporary file. Raises SizeError if the text has too few pieces or too many distinct
+    characters for `size`.
     """
     if kind not in get_args(TokenizerType):
-        raise InputError(f"unknown kind of tokenizer {kind!r}; {suggest(str(kind), get_args(TokenizerType))}")
+        raise InputError(f"unknown tokenizer type {kind!r}; {suggest(str(kind), get_args(TokenizerType))}")
     if isinstance(texts, str):
-        raise InputError("expected texts one by one, got one str; put it in a list")
+        raise InputError("expected an iterable of texts, got one str; put it in a list")
     if size < 1 or minimum < 1 or alphabet < 1:
-        raise InputError(f"size, minimum and alphabet are numbers from 1, got {size}, {minimum} and {alphabet}")
+        raise InputError(f"size, minimum and alphabet must be at least 1, got {size}, {minimum} and {alphabet}")
     if kind == "bpe":
         tokenizer = _bpe(_checked(texts), size, lowercase=lowercase is True, minimum=minimum, max_length=max_length)
     else:
         with tempfile.TemporaryFile("w+", encoding="utf-8") as spool:
-            again = _again(texts, spool)
-            pipeline = _wordpiece(again, size, lowercase=lowercase is not False, minimum=minimum, alphabet=alphabet)
+            rereadable = _rereadable(texts, spool)
+            pipeline = _wordpiece(
+                rereadable, size, lowercase=lowercase is not False, minimum=minimum, alphabet=alphabet
+            )
         inputs = ("input_ids", "token_type_ids", "attention_mask")
         tokenizer = Tokenizer(pipeline, names=SPECIAL, max_length=max_length, inputs=inputs)
     if len(tokenizer.vocabulary) < size:
         raise SizeError(
-            f"a vocabulary of {size:,} entries was asked for, and this text supports {len(tokenizer.vocabulary):,} "
-            f"(pieces that occur at least {minimum} times); ask for that many or fewer, or give more text",
+            f"a vocabulary of {size:,} entries was requested, but this text supports {len(tokenizer.vocabulary):,} "
+            f"(pieces that occur at least {minimum} times); request at most that many, or give more text",
             len(tokenizer.vocabulary),
         )
     return tokenizer
@@ -87,13 +91,13 @@ def _wordpiece(texts: Texts, size: int, *, lowercase: bool, minimum: int, alphab
     letters, inside = _letters(texts(), normalizer, alphabet)
     if not letters:
         raise InputError("there is no text to train a tokenizer on: the corpus is empty")
-    # As "special" tokens the letters get their numbers before the library begins; the trained vocabulary then moves to
-    # a pipeline in which they are tokens like others.
+    # As "special" tokens, the characters get fixed ids; the trained vocabulary is then moved to a pipeline in which
+    # they are ordinary tokens.
     first = [*SPECIAL.values(), *letters, *(INSIDE + letter for letter in inside)]
     if len(first) > size:
         raise SizeError(
-            f"a vocabulary of {size:,} entries was asked for, and the special tokens and the letters of this text "
-            f"alone are {len(first):,}; ask for more, or for a smaller alphabet than {alphabet:,}",
+            f"a vocabulary of {size:,} entries was requested, but the special tokens and the characters of this text "
+            f"alone are {len(first):,}; request more, or a smaller alphabet than {alphabet:,}",
             len(first),
         )
     trained = tokenizers.Tokenizer(models.WordPiece(unk_token=SPECIAL["unknown"]))
@@ -128,7 +132,7 @@ def _bpe(texts: Iterator[str], size: int, *, lowercase: bool, minimum: int, max_
     letters = pre_tokenizers.ByteLevel.alphabet()
     if size < len(letters) + 1:
         least = len(letters) + 1
-        raise SizeError(f"a byte-level vocabulary has at least {least} entries, and {size} were asked for", least)
+        raise SizeError(f"a byte-level vocabulary has at least {least} entries, but {size} were requested", least)
     pipeline = tokenizers.Tokenizer(models.BPE())
     if lowercase:
         pipeline.normalizer = normalizers.Lowercase()
@@ -146,34 +150,34 @@ def _bpe(texts: Iterator[str], size: int, *, lowercase: bool, minimum: int, max_
     return Tokenizer(pipeline, names=dict.fromkeys(("unknown", "bos", "eos"), END), max_length=max_length)
 
 
-def _letters(texts: Iterator[str], normalizer: normalizers.BertNormalizer, most: int) -> tuple[list[str], list[str]]:
-    """The `most` frequent characters of the normalised texts, and those of them that stand inside words, both sorted.
+def _letters(texts: Iterator[str], normalizer: normalizers.BertNormalizer, limit: int) -> tuple[list[str], list[str]]:
+    """Return the `limit` most frequent characters of the normalized texts, and those that occur inside words, sorted.
 
-    A word ends at space and at punctuation, as the library's BertPreTokenizer ends it.
+    Words end at whitespace and punctuation, as in the library's BertPreTokenizer.
     """
     counts: Counter[str] = Counter()
     pairs: set[tuple[str, str]] = set()
     for text in texts:
-        if text.isascii() and text.isprintable():  # the same in a tenth of the time
-            normal = text.lower() if normalizer.lowercase else text
+        if text.isascii() and text.isprintable():  # same result, ten times faster
+            normalized = text.lower() if normalizer.lowercase else text
         else:
-            normal = normalizer.normalize_str(text)
-        counts.update(normal)
-        pairs.update(pairwise(normal))
+            normalized = normalizer.normalize_str(text)
+        counts.update(normalized)
+        pairs.update(pairwise(normalized))
     letters = [letter for letter in counts if not letter.isspace()]
     letters.sort(key=lambda letter: (-counts[letter], letter))
-    kept = set(letters[:most])
-    inside = {after for before, after in pairs if after in kept and _in_word(before) and _in_word(after)}
-    return sorted(kept), sorted(inside)
+    alphabet = set(letters[:limit])
+    inside = {after for before, after in pairs if after in alphabet and _in_word(before) and _in_word(after)}
+    return sorted(alphabet), sorted(inside)
 
 
 def _in_word(letter: str) -> bool:
-    ascii_mark = letter.isascii() and letter.isprintable() and not letter.isalnum()  # "$" and "+" too, as in BERT
-    return not (letter.isspace() or ascii_mark or unicodedata.category(letter).startswith("P"))
+    ascii_punctuation = letter.isascii() and letter.isprintable() and not letter.isalnum()  # includes "$", as in BERT
+    return not (letter.isspace() or ascii_punctuation or unicodedata.category(letter).startswith("P"))
 
 
-def _again(texts: Iterable[str], spool: IO[str]) -> Texts:
-    """How to read the texts twice."""
+def _rereadable(texts: Iterable[str], spool: IO[str]) -> Texts:
+    """Return a function that iterates over the texts any number of times."""
     if iter(texts) is not texts:
         return lambda: _checked(texts)
     for text in _checked(texts):
@@ -187,7 +191,7 @@ def _again(texts: Iterable[str], spool: IO[str]) -> Texts:
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
-    for place, text in enumerate(texts):
+    for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InputError(f"expected texts, got {type(text).__name__} at position {place}")
+            raise InputError(f"expected texts, got {type(text).__name__} at position {index}")
         yield text

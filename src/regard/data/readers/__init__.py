@@ -1,4 +1,4 @@
-"""Files to examples: what a file holds is decided from it, said in a line, and every error names its line."""
+"""Reads examples from files. Formats and columns are inferred and described; errors name file and line."""
 
 from regard.data.readers.choices import read_choice_examples
 from regard.data.readers.conll import detect_scheme, read_tagged_examples, split_words, to_iob2

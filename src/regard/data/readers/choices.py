@@ -1,6 +1,6 @@
-"""A text and the endings to choose from: HellaSwag's JSON lines, SWAG's CSV, and text of six lines an example.
+"""Reads multiple-choice examples: HellaSwag's JSON lines, SWAG's CSV, and text with six lines per example.
 
-Any number of endings from two on; the text form has four.
+Examples have two or more endings; in the six-line format four.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from regard.wording import is_count
 
 __all__ = ["read_choice_examples"]
 
-_LINES = 6  # the text, the place of the right ending, four endings
+_LINES = 6  # the text, the number of the correct ending, four endings
 REMEDY = "name the text, the endings and the label with --columns"
 
 
@@ -32,13 +32,12 @@ def read_choice_examples(
     remedy: str = REMEDY,
     max_line: int | None = None,
 ) -> ExampleSet[ChoiceExample]:
-    """Choices from JSON lines or CSV with `ctx` and `endings`, or `sent1`, `sent2`, `ending0`... (SWAG), and `label`.
+    """Read JSON lines or CSV with `ctx` and `endings`, or `sent1`, `sent2`, `ending0`... (SWAG), and `label`.
 
-    Without keys: six lines an example, the text, the number of the right ending from 0, and four endings.
-    HellaSwag's text is `ctx` alone; the six-line files put the activity before it. `columns` name others: the text,
-    the endings (one list, or each on its own), then the label, which is left out where `labeled` is False.
-    `remedy` is what a user is told to do where there are no endings. `max_line` is the most bytes of a line, 64 MiB
-    where it is not given.
+    Other files have six lines per example: the text, the number of the correct ending from 0, and four endings.
+    HellaSwag's text is `ctx` alone; the six-line files put the activity before it. `columns` names other columns: the
+    text, the endings (one list, or each on its own), then the label, which is omitted if `labeled` is False. `remedy`
+    ends the error for a file without endings. `max_line` is the maximum number of bytes in a line (default: 64 MiB).
     """
     name = display_name(path)
     if is_parquet(path):
@@ -46,8 +45,8 @@ def read_choice_examples(
     lines = read_lines(path, max_line=max_line)
     if delimiter is None and looks_like_json(path, lines):
         return _from_records(json_lines(lines, name), name, "JSON lines", "line", labeled, columns, remedy)
-    said = (header, delimiter, quoting) != (None, None, None)
-    if content_suffix(path) in (".csv", ".tsv") or "ending0" in lines[0] or said:
+    is_table = (header, delimiter, quoting) != (None, None, None)
+    if content_suffix(path) in (".csv", ".tsv") or "ending0" in lines[0] or is_table:
         table = table_of(
             lines,
             path,
@@ -55,50 +54,50 @@ def read_choice_examples(
             quoting=quoting,
             max_line=max_line,
         )
-        rows = _swag(table, remedy) if columns is None else rows_of(table, columns, header=header)
-        how = "SWAG table" if columns is None else table.description
-        return _from_records(rows, name, how, "line", labeled, columns, remedy)
+        rows = _swag_rows(table, remedy) if columns is None else rows_of(table, columns, header=header)
+        description = "SWAG table" if columns is None else table.description
+        return _from_records(rows, name, description, "line", labeled, columns, remedy)
     if columns is not None:
         raise InputError(
-            f"{name}: six lines an example have no columns to name; leave --columns out, or say with --delimiter "
-            "that it is a table"
+            f"{name}: the format with six lines per example has no columns; leave out --columns, or give --delimiter "
+            "if the file is a table"
         )
     return _six_lines(lines, name, labeled)
 
 
-def _named(record: Record, columns: Sequence[str], where: str, *, labeled: bool | None) -> Record:
-    """What `columns` name of a record, under our keys: the text, the endings (a list, or each apart), the label."""
+def _rename_columns(record: Record, columns: Sequence[str], where: str, *, labeled: bool | None) -> Record:
+    """Return the given columns under the keys text, endings and label."""
     text, *rest = columns
-    wanted = {name: column_at(record, name, where) for name in columns}
-    if rest and isinstance(wanted[rest[0]], list):
-        endings, label = wanted[rest[0]], rest[1:]
+    values = {name: column_at(record, name, where) for name in columns}
+    if rest and isinstance(values[rest[0]], list):
+        endings, label = values[rest[0]], rest[1:]
     else:
-        several, label = (rest, []) if labeled is False else (rest[:-1], rest[-1:])
-        endings = [string_at(record, name, where) for name in several]
+        ending_columns, label = (rest, []) if labeled is False else (rest[:-1], rest[-1:])
+        endings = [string_at(record, name, where) for name in ending_columns]
     if not rest or len(label) > 1 or (labeled and not label):
         expected = "text, endings (one list, or each on its own)" + ("" if labeled is False else ", label")
         raise InputError(f"--columns for choose should be {expected}; got {', '.join(columns)}")
-    return {"text": wanted[text], "endings": endings, "label": wanted[label[0]] if label else None}
+    return {"text": values[text], "endings": endings, "label": values[label[0]] if label else None}
 
 
-def _swag(table: Table, remedy: str) -> Iterator[tuple[int, Record]]:
+def _swag_rows(table: Table, remedy: str) -> Iterator[tuple[int, Record]]:
     names = [str(cell).strip() for cell in table.rows[0]]
     if "ending0" not in names:
         raise InputError(
-            f"{table.place(0)}: expected a header with sent1, sent2, ending0, ending1 and so on, "
+            f"{table.location(0)}: expected a header with sent1, sent2, ending0, ending1 and so on, "
             f"got {', '.join(names)[:80]}; {remedy}"
         )
     for row in range(1, len(table.rows)):
         cells = table.rows[row]
         if len(cells) != len(names):
-            raise InputError(f"{table.place(row)}: expected {len(names)} columns, got {len(cells)}; mend the row")
+            raise InputError(f"{table.location(row)}: expected {len(names)} columns, got {len(cells)}; fix the row")
         yield table.lines[row], dict(zip(names, cells, strict=True))
 
 
 def _from_records(
     records: Iterator[tuple[int, Record]],
     name: str,
-    how: str,
+    description: str,
     unit: str,
     labeled: bool | None,
     columns: Sequence[str] | None,
@@ -108,15 +107,16 @@ def _from_records(
     for number, record in records:
         where = f"{name} {unit} {number}"
         swag = "ending0" in record and columns is None
-        record = record if columns is None else _named(record, columns, where, labeled=labeled)
+        record = record if columns is None else _rename_columns(record, columns, where, labeled=labeled)
         endings = _endings(record, where, remedy)
         label = None if labeled is False else _label(record.get("label"), len(endings), where)
         if labeled and label is None:
-            raise InputError(f"{where}: no label, and this needs one: 0 to {len(endings) - 1}")
+            raise InputError(f"{where}: no label; expected a number from 0 to {len(endings) - 1}")
         examples.append(ChoiceExample(_text(record, where), endings, label))
         lines.append(number)
-    shown = "text = sent1 + sent2" if swag else f"text = {columns[0] if columns else 'ctx'}"
-    return ExampleSet(example_list(examples, name), name, f"{how}, {shown}, {_count(examples)}", {}, lines, unit)
+    text = "text = sent1 + sent2" if swag else f"text = {columns[0] if columns else 'ctx'}"
+    description = f"{description}, {text}, {_ending_counts(examples)}"
+    return ExampleSet(example_list(examples, name), name, description, {}, lines, unit)
 
 
 def _text(record: Record, where: str) -> str:
@@ -130,12 +130,12 @@ def _text(record: Record, where: str) -> str:
 
 def _endings(record: Record, where: str, remedy: str) -> tuple[str, ...]:
     if "ending0" in record:
-        keys = [f"ending{place}" for place in range(len(record)) if f"ending{place}" in record]
+        keys = [f"ending{index}" for index in range(len(record)) if f"ending{index}" in record]
         endings = [string_at(record, key, where) for key in keys]
     else:
         if "endings" not in record:
-            known = ", ".join(record) or "none"
-            raise InputError(f"{where}: no endings, but the keys {known}; {remedy}")
+            keys = list(record)
+            raise InputError(f"{where}: no endings, got the keys {', '.join(keys) or 'none'}; {remedy}")
         endings = strings_at(record, "endings", where)
     if len(endings) < 2:
         raise InputError(f"{where}: expected at least two endings to choose from, got {len(endings)}")
@@ -143,13 +143,13 @@ def _endings(record: Record, where: str, remedy: str) -> tuple[str, ...]:
 
 
 def _label(value: object, endings: int, where: str) -> int | None:
-    """HellaSwag writes an empty label where it keeps the answer to itself."""
+    """Return the label. HellaSwag's test set has empty labels."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if not is_count(text) or int(text) >= endings:
-        came = repr(value) if isinstance(value, str | int | float) else kind_of(value)
-        raise InputError(f"{where}: expected the number of the right ending, 0 to {endings - 1}, got {came}")
+        actual = repr(value) if isinstance(value, str | int | float) else kind_of(value)
+        raise InputError(f"{where}: expected the number of the correct ending, 0 to {endings - 1}, got {actual}")
     return int(text)
 
 
@@ -164,13 +164,14 @@ def _six_lines(lines: Sequence[str], name: str, labeled: bool | None) -> Example
         if len(block) < _LINES:
             raise InputError(
                 f"{name} line {last}: the file ends inside an example; expected {_LINES} lines for each: "
-                f"the text, the number of the right ending, {_LINES - 2} endings"
+                f"the text, the number of the correct ending, {_LINES - 2} endings"
             )
         examples.append(ChoiceExample(block[0], tuple(block[2:]), None if labeled is False else label))
     starts = list(range(1, last + 1, _LINES))
-    return ExampleSet(example_list(examples, name), name, f"six lines an example, {_count(examples)}", {}, starts)
+    description = f"six lines per example, {_ending_counts(examples)}"
+    return ExampleSet(example_list(examples, name), name, description, {}, starts)
 
 
-def _count(examples: Sequence[ChoiceExample]) -> str:
+def _ending_counts(examples: Sequence[ChoiceExample]) -> str:
     counts = sorted({len(example.endings) for example in examples})
     return f"{' or '.join(map(str, counts))} endings"

@@ -1,7 +1,7 @@
-"""Which columns of a table are the texts and the labels, and whether its first row is a header.
+"""Infers which columns of a table are texts and labels, and whether its first row is a header.
 
-Believes, in this order: what the caller names, known names in a header, the shape of the columns (`shapes`). Where none
-decides, the error shows the first row with its columns numbered. Makes no example.
+Uses, in this order: the columns that the caller names, known names in the header, the shape of the columns. If these do
+not decide, the error shows the first row with numbered columns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from regard.data.readers.tables import LABELS, PAIRS, SAMPLE, SCORES, TEXTS, Table, fold, is_known, place_of
+from regard.data.readers.tables import LABELS, PAIRS, SAMPLE, SCORES, TEXTS, Table, column_index, fold, is_known
 from regard.errors import InputError
 
 __all__ = [
@@ -31,12 +31,12 @@ __all__ = [
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _NAME = re.compile(r"(?=.{1,40}$)[^\W\d]\w*(?:[ -]\w+){0,2}")
-_FEW = 20  # below this many rows, how often a value comes back says little
+_MIN_ROWS = 20  # with fewer rows, repeated values mean little
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the sample; `length` and `words` are means."""
+    """Statistics of one column of the sample; `length` and `words` are means."""
 
     index: int
     rows: int
@@ -46,15 +46,15 @@ class Column:
     blank: bool
     numbers: bool
     fraction: bool
-    counts: bool  # integers that grow from row to row, as the number of a row does
+    counts: bool  # increasing integers, such as row numbers
 
     @property
     def like_labels(self) -> bool:
-        return self.rows >= _FEW and self.distinct <= self.rows / 10
+        return self.rows >= _MIN_ROWS and self.distinct <= self.rows / 10
 
 
 def columns_of(rows: Sequence[Sequence[object]]) -> list[Column]:
-    """The columns that most rows of the sample have; rows with fewer are not looked at."""
+    """Return the columns that most rows of the sample have; shorter rows are ignored."""
     widths = Counter(map(len, rows))
     width = max(widths, key=lambda width: (widths[width], width))
     full = [row for row in rows if len(row) >= width]
@@ -79,36 +79,36 @@ def _column(index: int, cells: list[str]) -> Column:
 
 
 def has_header(rows: Sequence[Sequence[object]]) -> bool:
-    """Whether the first row names the columns: a known name, or names over columns that hold something else."""
+    """Return whether the first row is a header: it has a known name, or names above columns of another kind."""
     first = [str(cell).strip() for cell in rows[0]]
     below = [[str(row[index]).strip() for row in rows[1:] if index < len(row)] for index in range(len(first))]
     if any(_NUMBER.fullmatch(cell) for cell in first):
         return False
     if any(is_known(cell) and cell not in column for cell, column in zip(first, below, strict=True)):
         return True
-    names = [cell for cell in first if cell]  # a column may be left without one
+    names = [cell for cell in first if cell]  # columns may be unnamed
     if len(rows) < 3 or len(set(names)) < len(names) or not all(map(_NAME.fullmatch, names)):
         return False
     return any(cell and _differs(cell, column) for cell, column in zip(first, below, strict=True))
 
 
 def _differs(cell: str, column: list[str]) -> bool:
-    """Whether the cells below are all numbers, or come back so often that this one would too."""
+    """Return whether the cells below are all numbers, or repeat so often that `cell` would be among them."""
     if not column or cell in column:
         return False
-    few = len(column) >= _FEW and len(set(column)) <= len(column) / 10
-    return few or all(_NUMBER.fullmatch(other) for other in column)
+    repeats = len(column) >= _MIN_ROWS and len(set(column)) <= len(column) / 10
+    return repeats or all(_NUMBER.fullmatch(other) for other in column)
 
 
 def texts_by_shape(columns: Sequence[Column], *, task: str) -> tuple[int, ...] | None:
-    """The longest column, or the two longest for a pair; None where that does not decide."""
-    found = sorted((column for column in columns if not column.numbers), key=lambda column: -column.length)
-    wanted = 2 if task == "pair" else 1
-    kept = [column for column in found if not column.like_labels]
-    found = kept if len(kept) >= wanted else found
-    if len(found) < wanted:
+    """Return the longest column, or the two longest for a pair; None if that is ambiguous."""
+    candidates = sorted((column for column in columns if not column.numbers), key=lambda column: -column.length)
+    needed = 2 if task == "pair" else 1
+    texts = [column for column in candidates if not column.like_labels]
+    candidates = texts if len(texts) >= needed else candidates
+    if len(candidates) < needed:
         return None
-    best, second = found[0], found[1] if len(found) > 1 else None
+    best, second = candidates[0], candidates[1] if len(candidates) > 1 else None
     if task == "pair" and second is not None:
         return min(best.index, second.index), max(best.index, second.index)
     if second is not None and second.words >= 3 and second.distinct > second.rows / 2:
@@ -120,26 +120,28 @@ def texts_by_shape(columns: Sequence[Column], *, task: str) -> tuple[int, ...] |
 
 
 def label_by_shape(columns: Sequence[Column], *, numbers: bool, needed: bool) -> list[int]:
-    """The columns that may be the label: none, the one, or several between which nothing decides.
+    """Return the columns that may be the label: none, one, or several if that is ambiguous.
 
-    A label has no blanks and comes back in other rows, with as few values as any other such column. With `numbers`, it
-    is the column of numbers with a fraction. What never comes back in many rows is no label, and what counts the rows
-    is one only where one is needed and nothing else is left.
+    A label column has no empty cells and repeats its values; the column with the fewest distinct values wins. With
+    `numbers`, it is the column of decimal numbers. With many rows, a column that never repeats a value is not a label.
+    A column of row numbers is one only if a label is needed and there is no other column.
     """
-    found = [column for column in columns if not column.blank and (column.numbers or not numbers)]
-    if numbers and any(column.fraction for column in found):
-        return [column.index for column in found if column.fraction]
+    candidates = [column for column in columns if not column.blank and (column.numbers or not numbers)]
+    if numbers and any(column.fraction for column in candidates):
+        return [column.index for column in candidates if column.fraction]
     likely = (
-        [column for column in found if 1 < column.distinct < column.rows]
-        or [column for column in found if column.distinct == 1 < column.rows]
-        or [column for column in found if column.rows <= (2 if column.counts else _FEW)]
+        [column for column in candidates if 1 < column.distinct < column.rows]
+        or [column for column in candidates if column.distinct == 1 < column.rows]
+        or [column for column in candidates if column.rows <= (2 if column.counts else _MIN_ROWS)]
     )
-    found = likely or [column for column in found if needed and len(columns) == 1 and column.rows <= _FEW]
-    fewest = min((column.distinct for column in found), default=0)
-    tied = [column for column in found if column.distinct == fewest]
-    # CoLA's first rows come from two books and have two labels: a number is rather a label than a name is.
-    coded = [column for column in tied if column.numbers and not column.counts]
-    return [column.index for column in (coded if len(coded) == 1 else tied)]
+    candidates = likely or [
+        column for column in candidates if needed and len(columns) == 1 and column.rows <= _MIN_ROWS
+    ]
+    fewest = min((column.distinct for column in candidates), default=0)
+    tied = [column for column in candidates if column.distinct == fewest]
+    # CoLA's first rows have two sources and two labels: the numeric column is the label.
+    numeric = [column for column in tied if column.numbers and not column.counts]
+    return [column.index for column in (numeric if len(numeric) == 1 else tied)]
 
 
 TextTask = Literal["classify", "pair", "regress"]
@@ -147,7 +149,7 @@ TextTask = Literal["classify", "pair", "regress"]
 
 @dataclass(frozen=True)
 class Roles:
-    """What each column is for; `first` is the first row that is no header. Several `labels` are columns of 0 and 1."""
+    """The roles of the columns; `first` is the first row after the header. Several `labels` are columns of 0 and 1."""
 
     texts: tuple[int, ...]
     labels: tuple[int, ...]
@@ -159,29 +161,29 @@ class Roles:
 def decide(
     table: Table, *, task: TextTask, columns: Sequence[str] | None, header: bool | None, labeled: bool | None
 ) -> Roles:
-    """The roles of a table's columns, or an InputError that says how to name them."""
+    """Infer the roles of the columns. Raises InputError that explains how to name them."""
     names, first = _header(table, columns, header)
     if first == len(table.rows):
-        raise InputError(f"{table.name} holds a header and no row: expected at least one example")
+        raise InputError(f"{table.name} has a header and no rows: expected at least one example")
     if columns is not None:
         texts, labels = _named(table, names, columns, task=task, labeled=labeled)
     else:
-        texts, labels = _found(table, names, first, task=task, labeled=labeled)
+        texts, labels = _inferred(table, names, first, task=task, labeled=labeled)
     if labeled and not labels:
         raise InputError(
-            f"{table.name}: no column of labels found, and this needs them; {numbered(table, names, first)}; "
+            f"{table.name}: no column of labels found, but they are needed; {numbered(table, names, first)}; "
             "name the columns with --columns, such as --columns 0,1 (text, then label)"
         )
-    return Roles(texts, labels, names, first, _say(table, names, texts, labels))
+    return Roles(texts, labels, names, first, _describe(table, names, texts, labels))
 
 
 def numbered(table: Table, names: list[str] | None, first: int) -> str:
-    """The columns of the first row, numbered, for an error."""
+    """Describe the numbered columns of a row, for an error."""
     row = table.rows[min(first, len(table.rows) - 1)]
-    shown = [(text if len(text) <= 30 else text[:29] + "…") for text in ("" if c is None else str(c) for c in row)]
-    named = [f" {names[index]}" if names and index < len(names) else "" for index in range(len(shown))]
+    texts = [(text if len(text) <= 30 else text[:29] + "…") for text in ("" if c is None else str(c) for c in row)]
+    labels = [f" {names[index]}" if names and index < len(names) else "" for index in range(len(texts))]
     return "its columns are " + ", ".join(
-        f"{index}{name} {text!r}" for index, (name, text) in enumerate(zip(named, shown, strict=True))
+        f"{index}{name} {text!r}" for index, (name, text) in enumerate(zip(labels, texts, strict=True))
     )
 
 
@@ -189,33 +191,33 @@ def _header(table: Table, columns: Sequence[str] | None, header: bool | None) ->
     if table.header is not None:
         return table.header, 0
     if header is None:
-        names_given = columns is not None and any(not column.isdecimal() for column in columns)
-        header = names_given or (table.delimiter is not None and has_header(table.rows[: SAMPLE + 1]))
+        has_names = columns is not None and any(not column.isdecimal() for column in columns)
+        header = has_names or (table.delimiter is not None and has_header(table.rows[: SAMPLE + 1]))
     return ([str(cell).strip() for cell in table.rows[0]], 1) if header else (None, 0)
 
 
 def _named(
     table: Table, names: list[str] | None, columns: Sequence[str], *, task: TextTask, labeled: bool | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    places = [place_of(table, names, column) for column in columns]
+    indices = [column_index(table, names, column) for column in columns]
     if task == "regress":
-        count = 2 if len(places) > 2 or (len(places) == 2 and labeled is False) else 1
+        count = 2 if len(indices) > 2 or (len(indices) == 2 and labeled is False) else 1
     else:
         count = 2 if task == "pair" else 1
-    texts, labels = tuple(places[:count]), tuple(places[count:])
+    texts, labels = tuple(indices[:count]), tuple(indices[count:])
     several = "text, then a label or several columns of 0 and 1"
     expected = {"classify": several, "pair": "text, second text, label", "regress": "text[, second text], number"}[task]
-    if len(texts) < count or (len(labels) > 1 and task != "classify") or len(set(places)) < len(places):
+    if len(texts) < count or (len(labels) > 1 and task != "classify") or len(set(indices)) < len(indices):
         raise InputError(f"--columns for {task} should be {expected}; got {', '.join(columns) or 'none'}")
     if len(labels) > 1 and names is None:
         raise InputError(
-            f"{table.name}: several columns of labels need a header, from which the labels get their names; "
-            "put one into the first line"
+            f"{table.name}: several columns of labels need a header with the names of the labels; put one into the "
+            "first line"
         )
     return texts, () if labeled is False else labels
 
 
-def _found(
+def _inferred(
     table: Table, names: list[str] | None, first: int, *, task: TextTask, labeled: bool | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     columns = columns_of(table.rows[first : first + SAMPLE])
@@ -227,10 +229,10 @@ def _found(
         rest = [column for column in columns if column.index != label]
         texts = texts_by_shape(rest, task=task)
     if texts is None:
-        kind = "two texts" if task == "pair" else "the text"
+        needed = "two texts" if task == "pair" else "the text"
         example = "0,1,2 (text, second text, label)" if task == "pair" else "0,1 (text, label)"
         raise InputError(
-            f"{table.name}: cannot tell which columns hold {kind}; {numbered(table, names, first)}; name them with "
+            f"{table.name}: cannot tell which columns hold {needed}; {numbered(table, names, first)}; name them with "
             f"--columns, such as --columns {example}"
         )
     if labeled is False:
@@ -249,17 +251,17 @@ def _label(
     labeled: bool | None,
     named: bool,
 ) -> int | None:
-    # A header that names the texts would have named the label: a guess among several others is for labeled data only.
+    # A header that names the texts would also name the label, so infer one among several columns only if it is needed.
     if named and not labeled and len(rest) != 1:
         return None
-    found = label_by_shape(rest, numbers=task == "regress", needed=bool(labeled))
-    if len(found) > 1:
-        several = ", ".join(str(index) for index in found)
+    candidates = label_by_shape(rest, numbers=task == "regress", needed=bool(labeled))
+    if len(candidates) > 1:
+        listed = ", ".join(str(index) for index in candidates)
         raise InputError(
-            f"{table.name}: the label may be any of the columns {several}; {numbered(table, names, first)}; "
+            f"{table.name}: the label may be any of the columns {listed}; {numbered(table, names, first)}; "
             "name the columns with --columns, such as --columns 0,1 (text, then label)"
         )
-    return found[0] if found else None
+    return candidates[0] if candidates else None
 
 
 def _texts_by_name(table: Table, folded: list[str], task: TextTask) -> tuple[int, ...] | None:
@@ -267,7 +269,7 @@ def _texts_by_name(table: Table, folded: list[str], task: TextTask) -> tuple[int
     single = next((name for name in TEXTS if name in folded), None)
     if pair and task == "classify":
         raise InputError(
-            f"{table.name} has two texts, {pair[0]} and {pair[1]}, and classify takes one: use the task pair, "
+            f"{table.name} has two texts, {pair[0]} and {pair[1]}, but classify takes one: use the task pair, "
             f"or name one with --columns, such as --columns {pair[0]},label"
         )
     if pair:
@@ -275,8 +277,8 @@ def _texts_by_name(table: Table, folded: list[str], task: TextTask) -> tuple[int
     return (folded.index(single),) if single and task != "pair" else None
 
 
-def _say(table: Table, names: list[str] | None, texts: tuple[int, ...], labels: tuple[int, ...]) -> str:
-    def called(index: int) -> str:
+def _describe(table: Table, names: list[str] | None, texts: tuple[int, ...], labels: tuple[int, ...]) -> str:
+    def column_name(index: int) -> str:
         return names[index] if names and index < len(names) else f"column {index}"
 
     if table.delimiter is None and table.header is None:
@@ -284,7 +286,7 @@ def _say(table: Table, names: list[str] | None, texts: tuple[int, ...], labels: 
     parts = [table.description]
     if table.header is None:
         parts.append("header" if names else "no header")
-    parts += [f"{role} = {called(index)}" for role, index in zip(("text", "second"), texts, strict=False)]
+    parts += [f"{role} = {column_name(index)}" for role, index in zip(("text", "second"), texts, strict=False)]
     if labels:
-        parts.append(f"{'label' if len(labels) == 1 else 'labels'} = {', '.join(map(called, labels))}")
+        parts.append(f"{'label' if len(labels) == 1 else 'labels'} = {', '.join(map(column_name, labels))}")
     return ", ".join(parts)

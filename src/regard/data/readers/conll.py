@@ -1,4 +1,4 @@
-"""Sentences with a tag for each word: CoNLL columns, JSON lines, or plain text whose words are found here."""
+"""Reads sentences with a tag for each word (CoNLL columns, JSON lines), and splits plain text into words."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from regard.wording import is_count
 __all__ = ["SCHEMES", "Scheme", "detect_scheme", "is_tag", "read_tagged_examples", "split_words", "strays", "to_iob2"]
 
 
-# The shape of a text has one sign for each of its characters: a letter, 0, a blank, a mark that may join, # for the
-# others, and c for an ending. So a letter is what Unicode calls one, with its combining marks, which \w would part.
+# The shape of a text has one symbol for each character: a for letters and combining marks (which \w would split), 0 for
+# digits, a space, the marks that may join words, # for other marks, and c for endings such as 's.
 _SHAPE = re.compile(
     r"""
-    (?<![a0_.])(?:a\.){2,}(?![a0_])       # U.S. with its last point
+    (?<![a0_.])(?:a\.){2,}(?![a0_])       # U.S. with its last period
     | [a0_]+ (?: [.&@'-][a0_]+ | (?<=0)[,:/](?=0)[a0_]+ )*
     | c+
     | (?P<mark>[^\sa0_])(?P=mark)*       # a run of one mark: ... or --
@@ -45,14 +45,14 @@ _RUN = re.compile(r"(.)\1*", re.DOTALL)
 
 
 def split_words(text: str) -> tuple[tuple[int, int], ...]:
-    """The words and marks of a text as [start, end) in characters, from left to right; only blanks lie between them."""
-    shape = list(map(_kind, text))
+    """Return the words and punctuation marks of a text as [start, end) in characters; only whitespace is left out."""
+    shape = list(map(_symbol, text))
     for ending in _ENDING.finditer(text):
         shape[ending.start() : ending.end()] = "c" * len(ending[0])
     spans = []
     for match in _SHAPE.finditer("".join(shape)):
         start, end = match.span()
-        if match["mark"] == "#":  # different marks look alike in the shape
+        if match["mark"] == "#":  # different marks have the same symbol
             spans += [(start + run.start(), start + run.end()) for run in _RUN.finditer(text[start:end])]
         else:
             spans.append((start, end))
@@ -60,7 +60,7 @@ def split_words(text: str) -> tuple[tuple[int, int], ...]:
 
 
 @lru_cache(maxsize=4096)
-def _kind(character: str) -> str:
+def _symbol(character: str) -> str:
     if character.isspace():
         return " "
     if character in "'\u2019":
@@ -80,46 +80,46 @@ _BEGINS = "BSU"
 _ENDS = "ESLU"
 
 
-@lru_cache(maxsize=1024)  # a file has few different tags and asks for each word
+@lru_cache(maxsize=1024)
 def is_tag(tag: str) -> bool:
-    """O, or a sign of a scheme before a type: B-PER."""
+    """Return whether a tag is O or a prefix and a type, such as B-PER."""
     return _TAG.fullmatch(tag) is not None
 
 
 def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
-    """The scheme that explains most tags; IOB2 where nothing tells. CoNLL-2003's IOB1 has a few B- without need."""
-    inside, outside = 0, 0  # entities that stand alone and begin with I-, with B-
+    """Return the scheme that most tags fit, IOB2 if that is undecided. CoNLL-2003's IOB1 has a few unneeded B-."""
+    i_starts, b_starts = 0, 0  # entities that start with I- and with B-, and follow no entity of the same type
     for tags in sentences:
         before = "O"
         for tag in tags:
             if tag[0] in _ENDS:
                 return "BIOES"
-            alone = tag[2:] != before[2:]
-            inside += tag[0] == "I" and alone
-            outside += tag[0] == "B" and alone
+            starts = tag[2:] != before[2:]
+            i_starts += tag[0] == "I" and starts
+            b_starts += tag[0] == "B" and starts
             before = tag
-    return "IOB1" if inside > outside else "IOB2"
+    return "IOB1" if i_starts > b_starts else "IOB2"
 
 
 def strays(sentences: Iterable[Sequence[str]]) -> int:
-    """How many entities begin with I-, which in IOB2 none should."""
+    """Count the entities that start with I-, which is invalid in IOB2."""
     pairs = (pair for tags in sentences for pair in zip(("O", *tags), tags, strict=False))
     return sum(tag[0] == "I" and tag[2:] != before[2:] for before, tag in pairs)
 
 
 def to_iob2(tags: Sequence[str], scheme: Scheme) -> list[str]:
-    """The same entities in IOB2. What continues nothing, an I- after O or after another type, begins an entity."""
+    """Convert tags to IOB2. An I- after O or after another type starts an entity."""
     check_choice("scheme", scheme, SCHEMES)
     converted: list[str] = []
-    open_type = ""  # of the entity that the next word may continue
+    open_type = ""  # type of the entity that the next word may continue
     for tag in tags:
-        sign, kind = tag[0], tag[2:]
-        if sign == "O":
+        prefix, entity_type = tag[0], tag[2:]
+        if prefix == "O":
             converted.append("O")
         else:
-            begins = sign in _BEGINS or kind != open_type
-            converted.append(f"{'B' if begins else 'I'}-{kind}")
-        open_type = "" if scheme == "BIOES" and sign in _ENDS else kind
+            begins = prefix in _BEGINS or entity_type != open_type
+            converted.append(f"{'B' if begins else 'I'}-{entity_type}")
+        open_type = "" if scheme == "BIOES" and prefix in _ENDS else entity_type
     return converted
 
 
@@ -127,7 +127,7 @@ _DOCUMENT = "-DOCSTART-"
 _SAMPLE = 1000
 _WORDS = ("words", "tokens")
 _TAGS = ("tags", "ner_tags", "labels")
-Sentence = tuple[int, list[str], list[str] | None]  # where it began, its words, their tags
+Sentence = tuple[int, list[str], list[str] | None]  # number of its first line, words, tags
 
 
 def read_tagged_examples(
@@ -137,17 +137,17 @@ def read_tagged_examples(
     labeled: bool | None = None,
     max_line: int | None = None,
 ) -> ExampleSet[TaggedExample]:
-    """Tagged sentences, their tags in IOB2 whatever scheme the file has.
+    """Read tagged sentences; tags are converted to IOB2.
 
-    CoNLL columns have the word first and the tag last; a blank line ends a sentence and -DOCSTART- lines are left out.
-    A line of JSON has `words` (or `tokens`) and `tags` (or `ner_tags`), or a `text`. Unless `labeled`, a file without
-    columns is plain text, one text a line. The text of a sentence is its words with one blank between them. `columns`
-    say where the word is and where its tag: numbers from 0, or keys of JSON; without `labeled` the word is enough.
-    `max_line` is the most bytes of a line, 64 MiB where it is not given.
+    CoNLL columns have the word first and the tag last; a blank line ends a sentence, and -DOCSTART- lines are skipped.
+    A line of JSON has `words` (or `tokens`) and `tags` (or `ner_tags`), or a `text`. Unless `labeled` is True, a file
+    without columns is plain text, one text per line. The text of a sentence is its words joined by spaces. `columns`
+    are those of the word and of the tag, numbers from 0 or JSON keys; if `labeled` is False, the tag is optional.
+    `max_line` is the maximum number of bytes in a line (default: 64 MiB).
     """
     name = display_name(path)
     if columns is not None and len(columns) not in ((1, 2) if labeled is False else (2,)):
-        raise InputError(f"--columns for tag should be the word's and the tag's, such as 0,3; got {', '.join(columns)}")
+        raise InputError(f"--columns for tag should be word, tag, such as 0,3; got {', '.join(columns)}")
     if is_parquet(path):
         return _from_records(parquet(path), name, "Parquet", "row", labeled, columns)
     lines = read_lines(path, max_line=max_line)
@@ -155,17 +155,17 @@ def read_tagged_examples(
         return _from_records(json_lines(lines, name), name, "JSON lines", "line", labeled, columns)
     if labeled or columns is not None or _has_columns(lines):
         width = _width(lines)
-        word, tag = _places(columns, width, name)
+        word, tag = _column_indices(columns, width, name)
         sentences = list(_sentences(lines, name, tagged=labeled is not False, word=word, tag=tag))
-        named = "" if columns is None else f", word = column {word}" + f", tag = column {tag}" * (labeled is not False)
-        return _tagged(sentences, name, f"{width} columns{named}")
+        roles = "" if columns is None else f", word = column {word}" + f", tag = column {tag}" * (labeled is not False)
+        return _example_set(sentences, name, f"{width} columns{roles}")
     texts = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
     examples = [TaggedExample(line, split_words(line)) for _, line in texts]
-    return ExampleSet(examples, name, "plain text, one text a line", {}, [number for number, _ in texts])
+    return ExampleSet(examples, name, "plain text, one text per line", {}, [number for number, _ in texts])
 
 
-def _places(columns: Sequence[str] | None, width: int, name: str) -> tuple[int, int]:
-    """Of the word and of its tag, of which the latter may be missing and then is the last."""
+def _column_indices(columns: Sequence[str] | None, width: int, name: str) -> tuple[int, int]:
+    """Return the columns of the word and of the tag (default: the last)."""
     if columns is None:
         return 0, width - 1
     for column in columns:
@@ -175,7 +175,7 @@ def _places(columns: Sequence[str] | None, width: int, name: str) -> tuple[int, 
 
 
 def _has_columns(lines: Sequence[str]) -> bool:
-    """Whether most lines end with a tag after a word, or a document begins."""
+    """Return whether most lines end with a tag after a word, or the first line is -DOCSTART-."""
     sample = list(islice((line for line in lines if line.strip()), _SAMPLE))
     tagged = sum(len(fields := _fields(line)) > 1 and is_tag(fields[-1]) for line in sample)
     return sample[0].startswith(_DOCUMENT) or 2 * tagged > len(sample)
@@ -187,50 +187,50 @@ def _fields(line: str) -> list[str]:
 
 
 def _width(lines: Sequence[str]) -> int:
-    """How many columns most lines have."""
+    """Return the number of columns that most lines have."""
     rows = islice((line for line in lines if line.strip() and not line.startswith(_DOCUMENT)), _SAMPLE)
     return max((widths := Counter(len(_fields(line)) for line in rows)), key=widths.__getitem__, default=0)
 
 
 def _sentences(lines: Sequence[str], name: str, *, tagged: bool, word: int, tag: int) -> Iterator[Sentence]:
-    width, words, tags, began = _width(lines), [], [], 0  # type: int, list[str], list[str], int
+    width, words, tags, start = _width(lines), [], [], 0  # type: int, list[str], list[str], int
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.startswith(_DOCUMENT):
             if words:
-                yield began, words, tags if tagged else None
+                yield start, words, tags if tagged else None
                 words, tags = [], []
             continue
         fields = _fields(line.rstrip())
         if len(fields) != width or width < 2:
             raise InputError(
                 f"{name} line {number}: expected {max(width, 2)} columns, the word in column {word} and its tag in "
-                f"column {max(tag, 1)}, got {len(fields)}: {line[:60]!r}; mend the line, and put a blank line between "
+                f"column {max(tag, 1)}, got {len(fields)}: {line[:60]!r}; fix the line, and put a blank line between "
                 "sentences"
             )
         if tagged and not is_tag(fields[tag]):
             raise InputError(
                 f"{name} line {number}: expected a tag in column {tag}, such as O, B-PER or I-PER, got "
-                f"{fields[tag][:40]!r}; mend the line, or say with --columns where word and tag are"
+                f"{fields[tag][:40]!r}; fix the line, or name the columns of word and tag with --columns"
             )
-        began = began if words else number
+        start = start if words else number
         words.append(fields[word])
         tags.append(fields[tag])
     if words:
-        yield began, words, tags if tagged else None
+        yield start, words, tags if tagged else None
 
 
-def _tagged(sentences: list[Sentence], name: str, how: str) -> ExampleSet[TaggedExample]:
-    given = [tags for _, _, tags in sentences if tags is not None]
-    scheme = detect_scheme(given)
-    examples = [_joined(words, None if tags is None else tuple(to_iob2(tags, scheme))) for _, words, tags in sentences]
-    if given:
-        mended = strays(given) if scheme == "IOB2" else 0
-        note = f" ({mended} entities begin with I-, read as B-)" if mended else ""
-        how = f"{scheme}{note}, {how}"
-    return ExampleSet(example_list(examples, name), name, how, {}, [began for began, _, _ in sentences])
+def _example_set(sentences: list[Sentence], name: str, description: str) -> ExampleSet[TaggedExample]:
+    all_tags = [tags for _, _, tags in sentences if tags is not None]
+    scheme = detect_scheme(all_tags)
+    examples = [_join(words, None if tags is None else tuple(to_iob2(tags, scheme))) for _, words, tags in sentences]
+    if all_tags:
+        converted = strays(all_tags) if scheme == "IOB2" else 0
+        note = f" ({converted} entities begin with I-, read as B-)" if converted else ""
+        description = f"{scheme}{note}, {description}"
+    return ExampleSet(example_list(examples, name), name, description, {}, [start for start, _, _ in sentences])
 
 
-def _joined(words: Sequence[str], tags: tuple[str, ...] | None) -> TaggedExample:
+def _join(words: Sequence[str], tags: tuple[str, ...] | None) -> TaggedExample:
     spans, start = [], 0
     for word in words:
         spans.append((start, start + len(word)))
@@ -241,13 +241,13 @@ def _joined(words: Sequence[str], tags: tuple[str, ...] | None) -> TaggedExample
 def _from_records(
     records: Iterator[tuple[int, Record]],
     name: str,
-    how: str,
+    description: str,
     unit: str,
     labeled: bool | None,
     columns: Sequence[str] | None,
 ) -> ExampleSet[TaggedExample]:
     sentences: list[Sentence] = []
-    plain: dict[int, TaggedExample] = {}
+    untagged: dict[int, TaggedExample] = {}  # by index
     for number, record in records:
         where = f"{name} {unit} {number}"
         if columns is not None:
@@ -257,7 +257,7 @@ def _from_records(
         key = next((key for key in _WORDS if key in record), None)
         if key is None and not labeled and "text" in record:
             text = string_at(record, "text", where)
-            plain[len(sentences)] = TaggedExample(text, split_words(text))
+            untagged[len(sentences)] = TaggedExample(text, split_words(text))
             sentences.append((number, [], None))
             continue
         if key is None:
@@ -266,9 +266,9 @@ def _from_records(
         if not words or not all(word.strip() for word in words):
             raise InputError(f"{where}: {key!r} should hold words, got {'an empty one' if words else 'none'}")
         sentences.append((number, words, None if labeled is False else _tags(record, words, where, bool(labeled))))
-    read = _tagged(sentences, name, how)
-    examples = [plain.get(place, example) for place, example in enumerate(read.examples)]
-    return ExampleSet(examples, name, read.description, {}, read.lines, unit)
+    tagged = _example_set(sentences, name, description)
+    examples = [untagged.get(index, example) for index, example in enumerate(tagged.examples)]
+    return ExampleSet(examples, name, tagged.description, {}, tagged.lines, unit)
 
 
 def _tags(record: Record, words: list[str], where: str, needed: bool) -> list[str] | None:
@@ -282,5 +282,5 @@ def _tags(record: Record, words: list[str], where: str, needed: bool) -> list[st
         raise InputError(f"{where}: {len(words)} words and {len(tags)} {key}; give each word one tag")
     wrong = next((tag for tag in tags if not is_tag(tag)), None)
     if wrong is not None:
-        raise InputError(f"{where}: expected tags such as O, B-PER or I-PER, got {wrong!r}; mend it")
+        raise InputError(f"{where}: expected tags such as O, B-PER or I-PER, got {wrong!r}; fix it")
     return tags

@@ -1,6 +1,6 @@
-"""What a reader gives back, and the lines of a file that is held whole.
+"""The result of a reader, and functions that readers share.
 
-Reads all of a file at once, because what it holds is decided before the first example is made.
+Readers load a file completely, because its format is inferred before the first example is created.
 """
 
 from __future__ import annotations
@@ -21,43 +21,41 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class ExampleSet(Generic[E]):
-    """Examples with where they came from. `how` is a line for people: what was decided about the file."""
+    """Examples and where they come from. `description` says in one line how the file was read."""
 
     examples: list[E]
     path: str
     description: str
-    dropped: dict[str, int] = field(default_factory=dict)  # reason -> how many
-    lines: list[int] = field(default_factory=list)  # where each example began, counted from 1
-    unit: str = "line"  # or what else is counted
+    dropped: dict[str, int] = field(default_factory=dict)  # reason -> count
+    lines: list[int] = field(default_factory=list)  # first line of each example, from 1
+    unit: str = "line"  # what `lines` counts
 
     def location(self, example: int) -> str:
-        """Where an example began, for an error: line 12."""
+        """Return where an example starts, for errors: "line 12"."""
         return f"{self.unit} {self.lines[example]:,}" if self.lines else f"example {example + 1:,}"
 
 
 def read_lines(path: Path, *, max_line: int | None = None) -> list[str]:
-    """Every line of a text file; InputError for one that holds no text."""
+    """Return all lines of a text file. Raises InputError if it is empty or binary."""
     name = display_name(path)
     lines = read_all_lines(path, max_line=max_line)
     for number, line in enumerate(lines, start=1):
         if "\0" in line:
-            raise InputError(
-                f"{name} line {number}: a zero byte, which no text holds; expected a text file, not a binary"
-            )
+            raise InputError(f"{name} line {number}: contains a zero byte; expected a text file, not a binary file")
     if not any(line.strip() for line in lines):
         raise InputError(f"{name} is empty: expected at least one example")
     return lines
 
 
 def example_list(examples: Sequence[E], name: str) -> list[E]:
-    """The examples, of which there must be one."""
+    """Return the examples as a list. Raises InputError if there are none."""
     if not examples:
-        raise InputError(f"{name} holds no example: expected at least one")
+        raise InputError(f"{name} has no examples: expected at least one")
     return list(examples)
 
 
 def kind_of(value: object) -> str:
-    """What JSON calls a value, for an error."""
+    """Return the JSON type of a value, for errors."""
     names: dict[type, str] = {
         list: "a list",
         dict: "an object",

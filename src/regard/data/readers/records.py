@@ -1,4 +1,4 @@
-"""Objects with keys from a file: JSON lines, a JSON list, Parquet. Each comes with its line or its number."""
+"""Reads records with keys from JSON lines, JSON lists and Parquet, each with its line or row number."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ __all__ = [
 
 Record = dict[str, object]
 
-MAX_DOCUMENT = 512 << 20  # characters of a file that is one JSON value; SQuAD has 40 million
+MAX_DOCUMENT = 512 << 20  # characters of a single JSON document; SQuAD has 40 million
 _JSON_LINES = (".jsonl", ".ndjson")
-_ROWS = 4096  # of a Parquet file at a time
-_CELL = 64  # bytes that a value needs in Python beside its content
+_ROWS = 4096  # rows of a Parquet file to read at a time
+_CELL = 64  # bytes of overhead of a value in Python
 
 
 def is_parquet(path: Path) -> bool:
-    """By its name."""
+    """Return whether a file is Parquet, judging by its suffix."""
     return content_suffix(path) in (".parquet", ".pq")
 
 
 def looks_like_json(path: Path, lines: Sequence[str]) -> bool:
-    """JSON lines by the name of the file, or an object on its first line; a JSON list by its name and first sign."""
+    """Return whether a file is JSON, judging by its suffix and first line."""
     first = next(line for line in lines if line.strip()).strip()
     if content_suffix(path) in _JSON_LINES or (content_suffix(path) == ".json" and first[0] in "[{"):
         return True
@@ -48,7 +48,7 @@ def looks_like_json(path: Path, lines: Sequence[str]) -> bool:
 
 
 def json_object(line: str) -> Record | None:
-    """The object that a line holds, or None."""
+    """Parse a line as a JSON object; None if it is not one."""
     if not (line.startswith("{") and line.endswith("}")):
         return None
     try:
@@ -59,29 +59,32 @@ def json_object(line: str) -> Record | None:
 
 
 def json_lines(lines: Sequence[str], name: str) -> Iterator[tuple[int, Record]]:
-    """The object of each line that is not blank, with the line's number; of a JSON list, with its number there."""
+    """Yield the objects of JSON lines with their line numbers, or of a JSON list with their numbers in it."""
     first = next(line for line in lines if line.strip())
     if first.lstrip().startswith("["):
-        yield from _json_list(lines, name)
+        document = json_whole(lines, name)
+        if isinstance(document, list):
+            for number, item in enumerate(document, start=1):
+                yield number, _object(item, f"{name} record {number}")
         return
     for number, line in enumerate(lines, start=1):
         if line.strip():
             where = f"{name} line {number}"
-            yield number, _object(_parse(line, where, "one object a line"), where)
+            yield number, _object(_parse(line, where, "one object per line"), where)
 
 
 def json_whole(lines: Sequence[str], name: str, *, limit: int = MAX_DOCUMENT) -> object:
-    """The file as one JSON value, of at most `limit` characters: all of it is in memory several times over."""
+    """Parse the lines as one JSON value of at most `limit` characters, which needs several times that much memory."""
     if sum(len(line) + 1 for line in lines) > limit:
         raise InputError(
-            f"{name} is one JSON document of more than {format_size(limit)}; expected JSON lines for so much, one "
-            "object a line in a .jsonl file, so convert it or split it"
+            f"{name} is one JSON document of more than {format_size(limit)}; convert it to JSON lines (.jsonl, one "
+            "object per line), or split it"
         )
     return _parse("\n".join(lines), name, "one JSON document")
 
 
 def parquet(path: Path) -> Iterator[tuple[int, Record]]:
-    """The rows of a Parquet file, counted from 1."""
+    """Yield the rows of a Parquet file, numbered from 1."""
     name = display_name(path)
     try:
         import pyarrow
@@ -91,23 +94,23 @@ def parquet(path: Path) -> Iterator[tuple[int, Record]]:
     try:
         file = reader.ParquetFile(io.BytesIO(read_all_bytes(path)))
         rows: list[Record] = []
-        room = MAX_HELD_BYTES + MAX_EXPANSION * (os.path.getsize(path) if os.path.isfile(path) else 0)
+        budget = MAX_HELD_BYTES + MAX_EXPANSION * (os.path.getsize(path) if os.path.isfile(path) else 0)
         for batch in file.iter_batches(batch_size=_ROWS):
-            room -= batch.nbytes + _CELL * batch.num_rows * batch.num_columns
-            if room < 0:
+            budget -= batch.nbytes + _CELL * batch.num_rows * batch.num_columns
+            if budget < 0:
                 raise InputError(
-                    f"{name} unpacks to far more than its size lets one expect; if it is meant to, convert it to JSON "
-                    "lines and name that"
+                    f"{name} unpacks to far more than its size suggests; if that is intended, convert it to JSON lines "
+                    "and name that file"
                 )
             rows += batch.to_pylist()
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{name} is no Parquet file, or damaged ({reason}): copy or download it again") from None
+        raise InputError(f"{name} is not a Parquet file or is damaged ({reason}): copy or download it again") from None
     yield from enumerate(rows, start=1)
 
 
 def string_at(record: Record, key: str, where: str) -> str:
-    """The text at a key; InputError where there is none."""
+    """Return the string at a key. Raises InputError if there is none."""
     if key not in record:
         raise InputError(f"{where}: no {key!r}; {suggest(key, record)}")
     value = record[key]
@@ -118,7 +121,7 @@ def string_at(record: Record, key: str, where: str) -> str:
 
 
 def strings_at(record: Record, key: str, where: str) -> list[str]:
-    """The list of texts at a key."""
+    """Return the list of strings at a key. Raises InputError if there is none."""
     if key not in record:
         raise InputError(f"{where}: no {key!r}; {suggest(key, record)}")
     value = record[key]
@@ -132,16 +135,9 @@ def strings_at(record: Record, key: str, where: str) -> list[str]:
 
 
 def refuse_halves(text: str, key: str, where: str) -> None:
-    """JSON can spell half of a surrogate pair, which is no character and cannot be written again."""
+    """Raise InputError for lone surrogates, which JSON can contain but UTF-8 cannot encode."""
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise InputError(f"{where}: {key!r} holds half of a \\uD800 pair, which is no character; mend it")
-
-
-def _json_list(lines: Sequence[str], name: str) -> Iterator[tuple[int, Record]]:
-    whole = json_whole(lines, name)
-    if isinstance(whole, list):
-        for number, item in enumerate(whole, start=1):
-            yield number, _object(item, f"{name} record {number}")
+        raise InputError(f"{where}: {key!r} contains a lone surrogate (\\uD800), which is not a character; fix it")
 
 
 def _object(value: object, where: str) -> Record:
@@ -154,9 +150,9 @@ def _parse(text: str, where: str, expected: str) -> object:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        place = f" line {error.lineno}" if "\n" in text else ""
+        line = f" line {error.lineno}" if "\n" in text else ""
         raise InputError(
-            f"{where}{place}: not JSON ({error.msg}, character {error.colno}); expected {expected}"
+            f"{where}{line}: not JSON ({error.msg}, character {error.colno}); expected {expected}"
         ) from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not JSON ({error}); expected {expected}") from None

@@ -1,6 +1,6 @@
-"""Questions about a context, with answers that lie in it: SQuAD's JSON, v1.1 and v2, and rows of questions to answer.
+"""Reads questions with a context and extractive answers: SQuAD JSON v1.1 and v2, JSON lines, Parquet and tables.
 
-An answer is kept only where the context really holds it at its offset.
+Answers that the context does not have at their offset are dropped.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from regard.errors import InputError
 
 __all__ = ["read_question_examples"]
 
-MISPLACED = "answer is not where its offset says"
-UNANSWERED = "question left without an answer"
+MISPLACED = "answer does not match the context at its offset"
+UNANSWERED = "question has no answer left"
 COLUMNS = ("question", "context", "answers")
 
 
@@ -43,14 +43,14 @@ def read_question_examples(
     max_line: int | None = None,
     max_document: int = MAX_DOCUMENT,
 ) -> ExampleSet[QuestionExample]:
-    """Questions from SQuAD JSON, or from JSON lines, Parquet or TSV with `question`, `context` and perhaps `id`.
+    """Read SQuAD JSON, or JSON lines, Parquet or TSV with `question`, `context` and optionally `id`.
 
-    An answer whose text does not lie at its offset is dropped and counted, once for each person who gave it; a question
-    that loses all its answers so is dropped and counted apart. SQuAD v2's `is_impossible` makes `answerable` False, and
-    so does an empty list of `answers` in JSON lines and Parquet. `labeled=False` reads no answers, True needs them.
-    A question without an id gets its line number, in SQuAD JSON its number in the file. `columns` name other keys or
-    columns of rows: question, context, and perhaps answers. `max_line` is the most bytes of a line, 64 MiB where it is
-    not given, and `max_document` the most characters of SQuAD's JSON.
+    Answers that the context does not have at their offset are dropped and counted; questions that lose all answers
+    this way are dropped and counted separately. SQuAD v2's `is_impossible` makes `answerable` False, and so does an
+    empty list of `answers` in JSON lines and Parquet. `labeled`: False ignores answers, True requires them. A question
+    without an id gets its line number, or in SQuAD JSON its number in the file. `columns` names other keys or columns:
+    question, context and optionally answers. `max_line` is the maximum number of bytes in a line (default: 64 MiB),
+    `max_document` the maximum number of characters of SQuAD JSON.
     """
     name = display_name(path)
     if columns is not None and not 2 <= len(columns) <= len(COLUMNS):
@@ -62,7 +62,7 @@ def read_question_examples(
     document = None if delimiter is not None else _document(path, lines, name, max_document)
     if document is not None:
         if columns is not None:
-            raise InputError(f"{name}: SQuAD's JSON has names of its own for all it holds; leave --columns out")
+            raise InputError(f"{name}: the keys of SQuAD JSON are fixed; leave out --columns")
         return reader.from_squad(document)
     if delimiter is None and looks_like_json(path, lines):
         return reader.from_records(json_lines(lines, name), "JSON lines", "line")
@@ -72,19 +72,19 @@ def read_question_examples(
 
 
 def _document(path: Path, lines: Sequence[str], name: str, limit: int) -> Record | None:
-    """SQuAD's one object, or None: the file holds rows. A broken document must not pass for a table."""
+    """Return the SQuAD document, or None if the file has rows. An invalid document is an error, not a table."""
     first = next(line for line in lines if line.strip()).strip()
     if not first.startswith("{") or content_suffix(path) in (".jsonl", ".ndjson"):
         return None
     document = json_object(first)
     if document is not None and "data" not in document:
         return None
-    whole = json_whole(lines, name, limit=limit) if document is None or len(lines) > 1 else document
-    if not isinstance(whole, dict) or not isinstance(whole.get("data"), list):
+    value = json_whole(lines, name, limit=limit) if document is None or len(lines) > 1 else document
+    if not isinstance(value, dict) or not isinstance(value.get("data"), list):
         raise InputError(
-            f"{name}: expected SQuAD's object with a list called data, or one object a line in a .jsonl file"
+            f"{name}: expected a SQuAD object with a list called data, or a .jsonl file with one object per line"
         )
-    return whole
+    return value
 
 
 def _rows(table: Table, *, header: bool | None) -> Iterator[tuple[int, Record]]:
@@ -95,32 +95,32 @@ def _rows(table: Table, *, header: bool | None) -> Iterator[tuple[int, Record]]:
         cells = table.rows[row]
         if len(cells) < 2:
             raise InputError(
-                f"{table.place(row)}: expected columns question, context and perhaps id, "
-                f"got one: {str(cells[0])[:60]!r}; part them with a tab"
+                f"{table.location(row)}: expected columns question, context and optionally id, "
+                f"got one: {str(cells[0])[:60]!r}; separate them with a tab"
             )
         yield table.lines[row], dict(zip(keys, cells, strict=False))
 
 
 @dataclass
 class _Questions:
-    """Questions as they are read, and what was dropped of them."""
+    """Collects questions and counts what is dropped."""
 
     name: str
     labeled: bool | None
     columns: Sequence[str] | None = None
     questions: list[QuestionExample] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
     misplaced: int = 0
     unanswered: int = 0
 
-    def read(self, how: str, unit: str) -> ExampleSet[QuestionExample]:
+    def example_set(self, description: str, unit: str) -> ExampleSet[QuestionExample]:
         counts = {MISPLACED: self.misplaced, UNANSWERED: self.unanswered}
         dropped = {reason: count for reason, count in counts.items() if count}
         if self.unanswered and not self.questions:
             raise InputError(
-                f"{self.name}: no answer lies at its answer_start, which counts characters from 0; mend them"
+                f"{self.name}: no answer matches the context at its answer_start (in characters from 0); fix them"
             )
-        return ExampleSet(example_list(self.questions, self.name), self.name, how, dropped, self.places, unit)
+        return ExampleSet(example_list(self.questions, self.name), self.name, description, dropped, self.numbers, unit)
 
     def from_squad(self, document: Record) -> ExampleSet[QuestionExample]:
         impossible = False
@@ -129,9 +129,11 @@ class _Questions:
             answerable = not record.get("is_impossible", False)
             self.add(record, context, number, where, answerable=answerable)
         version = str(document.get("version", "")).lstrip("v") or ("2.0" if impossible else "1.1")
-        return self.read(f"SQuAD v{version}", "question")
+        return self.example_set(f"SQuAD v{version}", "question")
 
-    def from_records(self, records: Iterator[tuple[int, Record]], how: str, unit: str) -> ExampleSet[QuestionExample]:
+    def from_records(
+        self, records: Iterator[tuple[int, Record]], source: str, unit: str
+    ) -> ExampleSet[QuestionExample]:
         for number, record in records:
             where = f"{self.name} {unit} {number}"
             if self.columns is not None:
@@ -144,7 +146,7 @@ class _Questions:
                     f"{where}: expected question and context, got the keys {keys}; name them with --columns"
                 )
             answers = record.get("answers")
-            if isinstance(answers, dict):  # as the Hugging Face hub stores SQuAD: two lists
+            if isinstance(answers, dict):  # two lists, as on the Hugging Face hub
                 columns = [answers.get("text"), answers.get("answer_start")]
                 if not all(isinstance(column, list) for column in columns):
                     raise InputError(f"{where}: answers should have two lists, text and answer_start")
@@ -153,7 +155,7 @@ class _Questions:
                 record = {**record, "answers": [{"text": text, "answer_start": start} for text, start in pairs]}
             answerable = record.get("answers") != [] and not record.get("is_impossible", False)
             self.add(record, string_at(record, key, where), number, where, answerable=answerable)
-        return self.read(f"{how} of questions and contexts", unit)
+        return self.example_set(f"{source} of questions and contexts", unit)
 
     def add(self, record: Record, context: str, number: int, where: str, *, answerable: bool) -> None:
         identity = record.get("id")
@@ -162,23 +164,24 @@ class _Questions:
         if self.labeled is False:
             answerable = True
         elif answerable:
-            given = [_answer(answer, where) for answer in _listed(record.get("answers"), where)]
-            if self.labeled and not given:
-                raise InputError(f"{where}: no answers, and this needs them: text and answer_start")
-            answers = tuple(a for a in given if a.start >= 0 and a.text and context.startswith(a.text, a.start))
-            self.misplaced += len(given) - len(answers)
-            if given and not answers:
+            all_answers = [_answer(answer, where) for answer in _answer_list(record.get("answers"), where)]
+            if self.labeled and not all_answers:
+                raise InputError(f"{where}: no answers; expected a list of objects with text and answer_start")
+            answers = tuple(a for a in all_answers if a.start >= 0 and a.text and context.startswith(a.text, a.start))
+            self.misplaced += len(all_answers) - len(answers)
+            if all_answers and not answers:
                 self.unanswered += 1
                 return
         name = str(number) if identity is None or identity == "" else str(identity)
         self.questions.append(QuestionExample(name, text, context, answers, answerable))
-        self.places.append(number)
+        self.numbers.append(number)
 
 
 def _entries(document: Record, name: str) -> Iterator[tuple[str, str, Record]]:
     for article, entry in enumerate(_objects(document, "data", name)):
-        for place, paragraph in enumerate(_objects(entry, "paragraphs", at := f"{name}: data[{article}]")):
-            where = f"{at}.paragraphs[{place}]"
+        article_name = f"{name}: data[{article}]"
+        for index, paragraph in enumerate(_objects(entry, "paragraphs", article_name)):
+            where = f"{article_name}.paragraphs[{index}]"
             context = string_at(paragraph, "context", where)
             for question, record in enumerate(_objects(paragraph, "qas", where)):
                 yield f"{where}.qas[{question}]", context, record
@@ -191,7 +194,7 @@ def _objects(record: Record, key: str, where: str) -> list[Record]:
     return value
 
 
-def _listed(answers: object, where: str) -> list[object]:
+def _answer_list(answers: object, where: str) -> list[object]:
     if answers is None:
         return []
     if not isinstance(answers, list):
@@ -204,5 +207,5 @@ def _answer(answer: object, where: str) -> Answer:
         raise InputError(f"{where}: an answer should be an object with text and answer_start, got {kind_of(answer)}")
     start = answer.get("answer_start")
     if not isinstance(start, int) or isinstance(start, bool):
-        raise InputError(f"{where}: answer_start should be a whole number, got {start!r}")
+        raise InputError(f"{where}: answer_start should be an integer, got {start!r}")
     return Answer(string_at(answer, "text", where), start)

@@ -1,6 +1,6 @@
-"""Rows and columns of a file: which sign parts the columns, and whether there are quotes.
+"""Reads rows and columns; infers the delimiter and whether fields are quoted.
 
-Does not know what a column means, nor whether the first row is a header: `columns` decides that.
+`columns` infers the header and the roles of the columns.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = [
     "Table",
     "TableOptions",
     "column_at",
+    "column_index",
     "fold",
     "is_known",
     "open_table",
-    "place_of",
     "rows_of",
     "table_of",
 ]
@@ -47,7 +47,7 @@ PAIRS = (
     ("text", "second"), ("question", "sentence"), ("question", "context"), ("query", "passage"), ("query", "document"),
     ("s1", "s2"), ("#1_string", "#2_string"),
 )  # fmt: skip
-# `gold_label` stands beside single annotators' label1 to label5 in MNLI and SNLI.
+# MNLI and SNLI have `gold_label` and the labels of single annotators, label1 to label5.
 LABELS = (
     "gold_label", "label", "labels", "is_duplicate", "target", "class", "category", "categories", "sentiment",
     "polarity", "intent", "topic", "quality", "judgment", "entailment_judgment", "score", "rating", "stars", "y",
@@ -68,18 +68,18 @@ _KNOWN = {*TEXTS, *LABELS, *SCORES, *(name for pair in PAIRS for name in pair)}
 
 
 def fold(name: str) -> str:
-    """A name without what people vary: capitals, blanks for underscores, hyphens."""
+    """Normalize a column name: case, spaces, hyphens and underscores."""
     return re.sub(r"[\s-]+", "_", name.strip().strip('"').casefold())
 
 
 def is_known(name: str) -> bool:
-    """Whether this is one of the names, so that a row which holds it may be a header."""
+    """Return whether this is a known column name, so that its row may be a header."""
     return fold(name) in _KNOWN
 
 
-SAMPLE = 1000  # rows that are looked at before something is decided
-_NAMED = {"\t": "tab-separated", ",": "comma-separated", ";": "semicolon-separated"}
-_WORDS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
+SAMPLE = 1000  # rows used for inference
+_DESCRIPTIONS = {"\t": "tab-separated", ",": "comma-separated", ";": "semicolon-separated"}
+_DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,14 @@ class TableOptions:
         delimiter: str | None = None,
         quoting: bool | None = None,
     ) -> TableOptions:
-        """From options of the command line: columns separated by commas, and \\t for a tab."""
+        """Parse command-line options: columns are separated by commas, and \\t is a tab."""
         names = tuple(name.strip() for name in columns.split(",")) if columns else None
         return cls(names, header, "\t" if delimiter == "\\t" else delimiter, quoting)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows that are not blank, each with its place in the file. `header` is None where the first row may be one."""
+    """The nonblank rows of a file with their line numbers. `header` is None if the first row may be a header."""
 
     name: str
     description: str
@@ -117,22 +117,22 @@ class Table:
     delimiter: str | None = None
     unit: str = "line"
 
-    def place(self, row: int) -> str:
-        """How an error calls a row."""
+    def location(self, row: int) -> str:
+        """Return file and line of a row, for errors."""
         return f"{self.name} {self.unit} {self.lines[row]}"
 
 
 def open_table(
     path: Path, *, delimiter: str | None = None, quoting: bool | None = None, max_line: int | None = None
 ) -> Table:
-    """The table of a file. What is not given is decided from the name and the first rows."""
+    """Read a table. Options that are not given are inferred from the suffix and the first rows."""
     name = display_name(path)
     if is_parquet(path):
         return _from_records(parquet(path), name, description="Parquet", unit="row")
     lines = read_lines(path, max_line=max_line)
     if delimiter is None and looks_like_json(path, lines):
-        whole = next(line for line in lines if line.strip()).lstrip().startswith("[")
-        description, unit = ("JSON list", "record") if whole else ("JSON lines", "line")
+        is_list = next(line for line in lines if line.strip()).lstrip().startswith("[")
+        description, unit = ("JSON list", "record") if is_list else ("JSON lines", "line")
         return _from_records(json_lines(lines, name), name, description=description, unit=unit)
     return table_of(lines, path, delimiter=delimiter, quoting=quoting, max_line=max_line)
 
@@ -145,32 +145,32 @@ def table_of(
     quoting: bool | None = None,
     max_line: int | None = None,
 ) -> Table:
-    """The table of lines that were read from `path`, which may be standard input and so is not read twice."""
+    """Parse lines that were read from `path` (which may be standard input, and is not read again)."""
     name = display_name(path)
-    sign = _delimiter(path, lines) if delimiter is None else _WORDS.get(delimiter, delimiter)
+    sign = _delimiter(path, lines) if delimiter is None else _DELIMITERS.get(delimiter, delimiter)
     if sign is None:
         numbered: Iterator[tuple[int, list[str]]] = ((number, [line]) for number, line in enumerate(lines, start=1))
-        return _from_rows(numbered, name, description="one text a line", delimiter=None)
+        return _from_rows(numbered, name, description="one text per line", delimiter=None)
     if len(sign) != 1:
         raise InputError(f"the delimiter should be one character, tab, comma or semicolon, got {sign!r}")
     quoted = (sign != "\t" or _is_quoted(lines)) if quoting is None else quoting
-    description = f"{_NAMED.get(sign, f'separated by {sign!r}')}{', quoted' if quoted else ''}"
+    description = f"{_DESCRIPTIONS.get(sign, f'separated by {sign!r}')}{', quoted' if quoted else ''}"
     rows = _quoted(lines, sign, name, max_line) if quoted else _plain(lines, sign)
     return _from_rows(rows, name, description=description, delimiter=sign)
 
 
 def _delimiter(path: Path, lines: Sequence[str]) -> str | None:
-    """The name of the file is believed only where its rows do not say otherwise: STS-B's .csv has tabs."""
+    """Infer the delimiter from the rows and the suffix; the rows take precedence, since STS-B's .csv has tabs."""
     sample = list(islice((line for line in lines if line.strip()), SAMPLE))
     suffix = content_suffix(path)
     if suffix in (".tsv", ".tab") or 2 * sum("\t" in line for line in sample) > len(sample):
         return "\t"
     if suffix == ".csv":
-        return next((sign for sign in ",;" if _parts_evenly(sample, sign)), ",")
+        return next((sign for sign in ",;" if _has_equal_widths(sample, sign)), ",")
     return "," if sum(map(is_known, sample[0].split(","))) > 0 and "," in sample[0] else None
 
 
-def _parts_evenly(sample: Iterable[str], sign: str) -> bool:
+def _has_equal_widths(sample: Iterable[str], sign: str) -> bool:
     widen_fields()
     try:
         widths = {len(row) for row in csv.reader((line + "\n" for line in sample), delimiter=sign) if row}
@@ -179,27 +179,27 @@ def _parts_evenly(sample: Iterable[str], sign: str) -> bool:
     return len(widths) == 1 and widths.pop() > 1
 
 
-# A field in quotes between tabs or line ends; inside, quotes are doubled.
+# A quoted field between tabs or line breaks; quotes inside are doubled.
 _FIELD = re.compile(r'(?:(?<=\t)|^)"([^"]*+(?:""[^"]*+)*+)"(?=\t|$)', re.MULTILINE)
 
 
 def _is_quoted(lines: Sequence[str]) -> bool:
-    """Whether a file with tabs was written with quotes.
+    """Return whether the fields of a tab-separated file are quoted.
 
-    Then every field that holds a quote is in quotes, and some hold a doubled one, a tab or a line end, or at least half
-    of the lines have such a field. A text that merely begins and ends with a quotation mark keeps it.
+    In such a file every field with a quote is quoted, and either some fields contain doubled quotes, tabs or line
+    breaks, or at least half of the lines have a quoted field. In other files, quotes are part of the text.
     """
-    places = list(islice((place for place, line in enumerate(lines, start=1) if '"' in line), SAMPLE))
-    if not places:
+    quoted = list(islice((number for number, line in enumerate(lines, start=1) if '"' in line), SAMPLE))
+    if not quoted:
         return False
-    length = places[-1] if len(places) == SAMPLE else len(lines)
+    length = quoted[-1] if len(quoted) == SAMPLE else len(lines)
     sample = "\n".join(lines[:length])
     if length < len(lines):  # the sample may end inside a field
         sample = re.sub(r'(?:(?<=\t)|^)"[^"]*+(?:""[^"]*+)*+\Z', "", sample, flags=re.MULTILINE)
     fields = _FIELD.findall(sample)
     if not fields or '"' in _FIELD.sub("", sample):
         return False
-    return any('""' in field or "\t" in field or "\n" in field for field in fields) or 2 * len(places) >= length
+    return any('""' in field or "\t" in field or "\n" in field for field in fields) or 2 * len(quoted) >= length
 
 
 def _plain(lines: Iterable[str], sign: str) -> Iterator[tuple[int, list[str]]]:
@@ -208,58 +208,58 @@ def _plain(lines: Iterable[str], sign: str) -> Iterator[tuple[int, list[str]]]:
 
 def _quoted(lines: Iterable[str], sign: str, name: str, max_line: int | None = None) -> Iterator[tuple[int, list[str]]]:
     remedy = (
-        "not a row with quotes ({error}); double the quotes inside a quoted field, or say that the file has no quoting"
+        "not a valid quoted row ({error}); double the quotes inside a quoted field, or turn off quoting (--unquoted)"
     )
     return csv_rows(lines, name, delimiter=sign, remedy=remedy, max_line=max_line)
 
 
 def _from_rows(rows: Iterable[tuple[int, list[str]]], name: str, *, description: str, delimiter: str | None) -> Table:
-    kept = [(number, row) for number, row in rows if any(map(str.strip, row))]
-    if not kept:
+    nonblank = [(number, row) for number, row in rows if any(map(str.strip, row))]
+    if not nonblank:
         raise InputError(f"{name} is empty: expected at least one row")
-    cells: list[list[object]] = [list(row) for _, row in kept]
-    return Table(name, description, cells, [number for number, _ in kept], header=None, delimiter=delimiter)
+    cells: list[list[object]] = [list(row) for _, row in nonblank]
+    return Table(name, description, cells, [number for number, _ in nonblank], header=None, delimiter=delimiter)
 
 
 def _from_records(records: Iterable[tuple[int, Record]], name: str, *, description: str, unit: str) -> Table:
-    kept = list(records)
-    if not kept:
+    numbered = list(records)
+    if not numbered:
         raise InputError(f"{name} is empty: expected at least one object")
-    keys = list(dict.fromkeys(key for _, record in kept for key in record))
-    rows = [[record.get(key) for key in keys] for _, record in kept]
-    return Table(name, description, rows, [number for number, _ in kept], header=keys, unit=unit)
+    keys = list(dict.fromkeys(key for _, record in numbered for key in record))
+    rows = [[record.get(key) for key in keys] for _, record in numbered]
+    return Table(name, description, rows, [number for number, _ in numbered], header=keys, unit=unit)
 
 
 def column_at(record: Record, column: str, where: str) -> object:
-    """What a record has under the name of a column; InputError with the names that there are."""
+    """Return the value of a column. Raises InputError with the existing names if there is none."""
     if column not in record:
         raise InputError(f"{where}: no {column!r}, which --columns names; {suggest(column, record)}")
     return record[column]
 
 
 def rows_of(table: Table, columns: Sequence[str], *, header: bool | None) -> Iterator[tuple[int, Record]]:
-    """The rows of a table with the columns that a user names, by name or by number from 0, under those names.
+    """Yield the rows as records with the given columns (names or numbers from 0) as additional keys.
 
-    Unless it is said, there is a header where a column is named and not numbered.
+    Unless `header` is given, there is a header if a column is named and not numbered.
     """
-    named = any(not column.isdecimal() for column in columns) if header is None else header
-    names = [str(cell).strip() for cell in table.rows[0]] if named else None
-    places = [place_of(table, names, column) for column in columns]
-    if len(set(places)) < len(places):
+    has_header = any(not column.isdecimal() for column in columns) if header is None else header
+    names = [str(cell).strip() for cell in table.rows[0]] if has_header else None
+    indices = [column_index(table, names, column) for column in columns]
+    if len(set(indices)) < len(indices):
         raise InputError(f"--columns should name each column once, got {', '.join(columns)}")
-    for row in range(int(named), len(table.rows)):
+    for row in range(int(has_header), len(table.rows)):
         cells = table.rows[row]
-        if len(cells) <= max(places):
+        if len(cells) <= max(indices):
             raise InputError(
-                f"{table.place(row)}: expected column {max(places)}, and this row has {len(cells)} columns "
-                f"({table.description}); mend the row or choose other --columns"
+                f"{table.location(row)}: expected column {max(indices)}, but this row has {len(cells)} columns "
+                f"({table.description}); fix the row or choose other --columns"
             )
-        rest = {} if names is None else dict(zip(names, cells, strict=False))
-        yield table.lines[row], rest | {column: cells[place] for column, place in zip(columns, places, strict=True)}
+        record = {} if names is None else dict(zip(names, cells, strict=False))
+        yield table.lines[row], record | {column: cells[i] for column, i in zip(columns, indices, strict=True)}
 
 
-def place_of(table: Table, names: Sequence[str] | None, column: str) -> int:
-    """The place of a column that a user names, or an InputError with the names that there are."""
+def column_index(table: Table, names: Sequence[str] | None, column: str) -> int:
+    """Return the index of a column. Raises InputError with the existing names if there is none."""
     if names is not None and column in names:
         return names.index(column)
     width = len(names) if names is not None else len(table.rows[0])

@@ -1,4 +1,4 @@
-"""Texts and pairs of texts with labels or scores, from TSV, CSV, JSON lines, Parquet or lines of text."""
+"""Reads texts and text pairs with labels or scores from TSV, CSV, JSON lines, Parquet or plain lines."""
 
 from __future__ import annotations
 
@@ -29,67 +29,67 @@ def read_text_examples(
     labeled: bool | None = None,
     max_line: int | None = None,
 ) -> ExampleSet[TextExample]:
-    """The examples of a file; `columns` are names or numbers from 0: text, second text for a pair, label.
+    """Read the examples of a file; `columns` are names or numbers from 0: text, second text for a pair, label.
 
-    `labeled`: True makes a file without labels an error, False leaves labels alone, None takes them if they are there.
-    Labels are strings as written, numbers for regress, and tuples where a JSON line has a list or `columns` names
-    several columns of 0 and 1. `max_line` is the most bytes of a line, 64 MiB where it is not given.
+    `labeled`: True raises an error if there are no labels, False ignores labels, None reads them if there are any.
+    Labels are strings, numbers for regress, and tuples if a JSON line has a list or `columns` names several columns of
+    0 and 1. `max_line` is the maximum number of bytes in a line (default: 64 MiB).
     """
     check_choice("task", task, ("classify", "pair", "regress"))
     table = open_table(path, delimiter=delimiter, quoting=quoting, max_line=max_line)
     roles = decide(table, task=task, columns=columns, header=header, labeled=labeled)
     reader = _Rows(table, roles, numbers=task == "regress", needed=bool(labeled))
-    examples, lines, unsettled = [], [], 0
+    examples, lines, disputed = [], [], 0
     for row in range(roles.first, len(table.rows)):
-        if reader.unsettled(row):
-            unsettled += 1
+        if reader.is_disputed(row):
+            disputed += 1
             continue
         examples.append(reader.example(row))
         lines.append(table.lines[row])
-    dropped = {"gold_label is -: the annotators did not agree": unsettled} if unsettled else {}
+    dropped = {"gold_label is -: the annotators did not agree": disputed} if disputed else {}
     return ExampleSet(example_list(examples, table.name), table.name, roles.description, dropped, lines, table.unit)
 
 
 class _Rows:
-    """Rows to examples, with the errors of a row."""
+    """Converts rows to examples."""
 
     def __init__(self, table: Table, roles: Roles, *, numbers: bool, needed: bool) -> None:
         self.table, self.roles, self.numbers, self.needed = table, roles, numbers, needed
         self.last = max(*roles.texts, *roles.labels, 0)
         self.width = len(roles.header) if roles.header is not None else len(table.rows[0])
-        # Without a header, tabs part no text from its rest by accident: STS-B has more columns in some rows.
+        # Tab-separated files without a header may have rows of different widths, as in STS-B.
         self.exact = table.delimiter is not None and (table.delimiter != "\t" or roles.header is not None)
         self.gold = next((index for index in roles.labels if fold(self._name(index)) == "gold_label"), None)
 
-    def unsettled(self, row: int) -> bool:
+    def is_disputed(self, row: int) -> bool:
         cells = self.table.rows[row]
         return self.gold is not None and self.gold < len(cells) and cells[self.gold] == _NO_AGREEMENT
 
     def example(self, row: int) -> TextExample:
-        self._refuse_width(row)
+        self._check_width(row)
         texts = [self._text(row, index) for index in self.roles.texts]
         return TextExample(texts[0], texts[1] if len(texts) > 1 else None, self._label(row))
 
-    def _refuse_width(self, row: int) -> None:
-        cells, where = self.table.rows[row], self.table.place(row)
+    def _check_width(self, row: int) -> None:
+        cells, where = self.table.rows[row], self.table.location(row)
         if len(cells) <= self.last:
             raise InputError(
-                f"{where}: expected column {self.last}, and this row has {len(cells)} of {self.width} columns "
-                f"({self.roles.description}); mend the row or choose other --columns"
+                f"{where}: expected column {self.last}, but this row has {len(cells)} of {self.width} columns "
+                f"({self.roles.description}); fix the row or choose other --columns"
             )
         if self.exact and any(cell for cell in cells[self.width :]):
-            quotes = "" if self.table.delimiter == "\t" else ", or put the field that holds a delimiter in quotes"
+            quotes = "" if self.table.delimiter == "\t" else ", or quote the field that contains the delimiter"
             raise InputError(
-                f"{where}: expected {self.width} columns, and this row has {len(cells)}; mend the row{quotes}"
+                f"{where}: expected {self.width} columns, but this row has {len(cells)}; fix the row{quotes}"
             )
 
     def _text(self, row: int, index: int) -> str:
-        cell, where = self.table.rows[row][index], self.table.place(row)
+        cell, where = self.table.rows[row][index], self.table.location(row)
         key = self._name(index)
         if not isinstance(cell, str):
-            came = "nothing" if cell is None else kind_of(cell)
+            actual = "nothing" if cell is None else kind_of(cell)
             raise InputError(
-                f"{where}: {key} should be a text, got {came}; {numbered(self.table, self.roles.header, row)}"
+                f"{where}: {key} should be a text, got {actual}; {numbered(self.table, self.roles.header, row)}"
             )
         refuse_halves(cell, key, where)
         return cell
@@ -107,9 +107,9 @@ class _Rows:
             return tuple(str(item) for item in cell)
         text = "" if cell is None else str(cell).strip()
         if not text or isinstance(cell, list | dict):
-            came = kind_of(cell) if isinstance(cell, list | dict) else "nothing"
-            where, name = self.table.place(row), self._name(labels[0])
-            raise InputError(f"{where}: {name} should be a label, got {came}; give every row its label")
+            actual = kind_of(cell) if isinstance(cell, list | dict) else "nothing"
+            where, name = self.table.location(row), self._name(labels[0])
+            raise InputError(f"{where}: {name} should be a label, got {actual}; give every row a label")
         return self._number(row, text) if self.numbers else text
 
     def _number(self, row: int, text: str) -> float:
@@ -118,20 +118,16 @@ class _Rows:
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            where, name = self.table.place(row), self._name(self.roles.labels[0])
-            raise InputError(
-                f"{where}: {name} should be a number, got {text!r}; mend the row or choose other --columns"
-            )
+            where, name = self.table.location(row), self._name(self.roles.labels[0])
+            raise InputError(f"{where}: {name} should be a number, got {text!r}; fix the row or choose other --columns")
         return number
 
     def _flag(self, row: int, index: int) -> bool:
         cell = self.table.rows[row][index]
         text = str(cell).strip()
         if text not in _FLAGS:
-            where = self.table.place(row)
-            raise InputError(
-                f"{where}: {self._name(index)} should be 0 or 1, got {text!r}; mend the row or the --columns"
-            )
+            where = self.table.location(row)
+            raise InputError(f"{where}: {self._name(index)} should be 0 or 1, got {text!r}; fix the row or --columns")
         return _FLAGS[text]
 
     def _name(self, index: int) -> str:

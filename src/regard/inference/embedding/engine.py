@@ -89,6 +89,8 @@ class EmbeddingEngine:
         if tokenizer is None or not hasattr(model, "states") or not hasattr(model, "embedding"):
             lacking = "layers" if tokenizer else "tokenizer"
             raise InputError(f"this {family} model cannot embed text: it has no {lacking} for it")
+        if not isinstance(tokenizer, Tokenizer):  # the subwords of a translator
+            raise InputError(f"this {family} model translates; expected a model that reads one text")
         if getattr(model.config, "num_characters", 0):
             raise InputError(f"this {family} model reads characters; expected one that reads a tokenizer's pieces")
         check_choice("pooling", pooling, POOLINGS)

@@ -78,22 +78,22 @@ class AttentionView(BaseModel):
 
 def attention_view(record: AttentionRecord) -> AttentionView:
     """The view's data; of a text that is too long for a page, the record of its first tokens."""
-    shown = record.for_page or record
-    form = _form(shown.maps)
+    page = record.for_page or record
+    form = _form(page.maps)
     if form is None:
-        raise InputError(f"{_describe(shown.maps)} are too many for a page; expected a shorter text or a smaller model")
-    spare = dict(FORMS)[form] - _size(shown.maps, form)
-    with_rollout = form == "whole" or spare >= _rollout_size(shown.maps)
-    views = [_map_view(maps, form, with_rollout=with_rollout) for maps in shown.maps]
-    first = shown.maps[0]
+        raise InputError(f"{_describe(page.maps)} are too many for a page; expected a shorter text or a smaller model")
+    spare = dict(FORMS)[form] - _size(page.maps, form)
+    with_rollout = form == "whole" or spare >= _rollout_size(page.maps)
+    views = [_map_view(maps, form, with_rollout=with_rollout) for maps in page.maps]
+    first = page.maps[0]
     return AttentionView(
-        model=ViewedModel(name=record.model, family=shown.family, depth=first.num_layers, heads=first.num_heads),
-        texts=shown.texts,
+        model=ViewedModel(name=record.model, family=page.family, depth=first.num_layers, heads=first.num_heads),
+        texts=page.texts,
         maps=views,
-        image=None if shown.image is None else data_uri(shown.image),
-        grid=shown.grid,
-        truncated=shown.truncated,
-        notes=_notes(shown, views, shortened=shown is not record),
+        image=None if page.image is None else data_uri(page.image),
+        grid=page.grid,
+        truncated=page.truncated,
+        notes=_notes(page, views, shortened=page is not record),
         place=_place(record),
     )
 

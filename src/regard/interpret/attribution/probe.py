@@ -329,7 +329,7 @@ def _next_token(model: Gpt, tokenizer: Tokenizer | None, text: str, at: str) -> 
     )
 
 
-def task_probe(solved: FineTunedModel, text: str, second: str | None = None, *, at: str = "blanks") -> Probe:
+def task_probe(fine_tuned: FineTunedModel, text: str, second: str | None = None, *, at: str = "blanks") -> Probe:
     """Probe a fine-tuned model.
 
     classify and tag take one text, regress one or two, pair two, answer a question and its context.
@@ -337,7 +337,7 @@ def task_probe(solved: FineTunedModel, text: str, second: str | None = None, *, 
     check_choice("--at", at, MODES)
     if at not in ("auto", "blanks"):
         raise InputError(f"a fine-tuned model predicts its labels, not every token; leave out 'at', which is {at}")
-    task, model, name = solved.task, solved.model, solved.task.name
+    task, model, name = fine_tuned.task, fine_tuned.model, fine_tuned.task.name
     if (
         not isinstance(model, EncoderWithHead)
         or not (can(model.encoder, "text-encoder") or can(model.encoder, "causal-lm"))
@@ -348,11 +348,11 @@ def task_probe(solved: FineTunedModel, text: str, second: str | None = None, *, 
             f"expected a fine-tuned BERT or GPT that does one of {names}; this is "
             f"{describe_model(model.encoder)} model for {name}"
         )
-    rows, encoder, tokenizer = solved.input_builder, model.encoder, solved.tokenizer
+    rows, encoder, tokenizer = fine_tuned.input_builder, model.encoder, fine_tuned.tokenizer
     assert isinstance(rows, InputBuilder)
     assert tokenizer is not None
     example = task.example(text, second)
-    item = _item(solved, rows, example)
+    item = _item(fine_tuned, rows, example)
     row = item.sequences[0]
     # Counted from the end, so that it is still the last token when tokens are removed.
     read_at = [-1] if task.pooled and rows.causal else row.positions
@@ -379,15 +379,17 @@ def task_probe(solved: FineTunedModel, text: str, second: str | None = None, *, 
     )
 
 
-def _item(solved: FineTunedModel, rows: InputBuilder, example: Example) -> TaskInput:
+def _item(fine_tuned: FineTunedModel, rows: InputBuilder, example: Example) -> TaskInput:
     """The model input of a text; InputError if it takes more than one row or is truncated."""
-    items: list[TaskInput] = solved.task.preprocess([example], rows)
+    items: list[TaskInput] = fine_tuned.task.preprocess([example], rows)
     count = sum(len(item.sequences) for item in items)
     if count != 1:
         why = f"this one takes {count}; shorten it" if count else "this one has no words"
         raise InputError(f"expected a text that fits into one row of the model, and {why}")
     if cut := items[0].sequences[0].num_truncated:
-        raise InputError(f"the text is {cut} tokens longer than the {solved.length} that this model reads; shorten it")
+        raise InputError(
+            f"the text is {cut} tokens longer than the {fine_tuned.length} that this model reads; shorten it"
+        )
     return items[0]
 
 

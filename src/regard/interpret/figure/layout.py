@@ -131,9 +131,11 @@ class _Half:
         """A circle with a plus on the line, and the box beside it."""
         middle = self.y + SPACE + RING
         self._to(middle - RING)
-        turns = [math.tau * corner / 16 for corner in range(17)]
+        angles = [math.tau * corner / 16 for corner in range(17)]
         ring = [
-            value for turn in turns for value in (self.middle + RING * math.cos(turn), middle + RING * math.sin(turn))
+            value
+            for angle in angles
+            for value in (self.middle + RING * math.cos(angle), middle + RING * math.sin(angle))
         ]
         self.layout.lines.append(Connector(tuple(ring), arrow=False))
         self.layout.marks.append(TextLabel(self.middle, middle, "+"))

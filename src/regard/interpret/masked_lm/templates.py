@@ -71,9 +71,9 @@ def _slot(written: str, inside: str) -> Slot:
     if "|" not in inside:
         ends = [number.strip() for number in inside.split("..")]
         if (digits := max(map(len, ends))) > MAX_DIGITS:
-            shown = written if len(written) <= 60 else f"{written[:30]}..."
+            excerpt = written if len(written) <= 60 else f"{written[:30]}..."
             raise InputError(
-                f"{shown} is a range with a number of {digits:,} digits; expected at most {MAX_DIGITS}, "
+                f"{excerpt} is a range with a number of {digits:,} digits; expected at most {MAX_DIGITS}, "
                 "such as [1860..2018]"
             )
         first, last = map(int, ends)

@@ -1,1 +1,1 @@
-"""The model families, one file each: capabilities, checkpoints, file format. Importing them does not import torch."""
+"""The model families, one module each: capabilities, checkpoints, file format. Importing them does not import torch."""

@@ -28,12 +28,12 @@ FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_
 
 
 def qkv(before: str, names: tuple[str, str, str], after: str = ".{p}") -> tuple[str, ...]:
-    """The names of three projections that Regard keeps as one matrix."""
+    """Return the names of the three projections that Regard stores as one matrix."""
     return tuple(f"{before}{name}{after}" for name in names)
 
 
 def architectures(name: str) -> Callable[[Collection[str]], str]:
-    """transformers' class for a model with some heads."""
+    """Return a function from heads to the class name in transformers."""
 
     def architecture(heads: Collection[str]) -> str:
         if "next" in heads:
@@ -86,7 +86,7 @@ FAMILY = Family(
     name="bert",
     title="a BERT",
     year=2018,
-    description="encoder that reads both ways; heads: pooler, masked words, next sentence",
+    description="bidirectional encoder; heads: pooler, masked language model, next sentence",
     model="regard.models.bert:Bert",
     config="regard.models.bert:BertConfig",
     capabilities=frozenset({"text-encoder", "masked-lm", "next-sentence", "pooling", "segments", "fine-tuning"}),

@@ -1,4 +1,4 @@
-"""ELMo. Its files have Regard's own names."""
+"""ELMo, stored in Regard's own file format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FAMILY = Family(
     name="elmo",
     title="an ELMo",
     year=2018,
-    description="forward and backward LSTM language models over pieces of words or characters; layers are mixed",
+    description="forward and backward LSTM language models over subwords or characters; layers are mixed",
     model="regard.models.elmo:Elmo",
     config="regard.models.elmo:ElmoConfig",
     capabilities=frozenset({"fine-tuning", "layer-mix", "recurrent"}),

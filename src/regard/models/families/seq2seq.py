@@ -1,4 +1,4 @@
-"""Recurrent encoder-decoders. Their files have Regard's own names."""
+"""Recurrent encoder-decoders, stored in Regard's own file format."""
 
 from __future__ import annotations
 

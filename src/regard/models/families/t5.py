@@ -1,4 +1,4 @@
-"""T5, also v1.1 and Flan."""
+"""T5, including v1.1 and Flan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Transformer of 2017. Its files have Regard's own names."""
+"""The Transformer of 2017, stored in Regard's own file format."""
 
 from __future__ import annotations
 

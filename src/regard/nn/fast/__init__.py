@@ -1,1 +1,1 @@
-"""Kernels and shortcuts that only save time. Without this folder every model computes the same results, more slowly."""
+"""Optional accelerations of decoding. Without this package every model computes the same results, more slowly."""

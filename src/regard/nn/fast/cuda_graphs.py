@@ -1,10 +1,10 @@
-"""Generation of many tokens on a GPU from recorded CUDA graphs, over a cache of fixed size.
+"""Generation of many tokens on a GPU with CUDA graphs and a cache of fixed size.
 
-A decoding step, with the choice of its token, is captured once as a CUDA graph and replayed; the CPU reads the tokens
-one burst at a time. A step attends to the used part of the cache, rounded up, so there is one graph for each of a few
-spans. A single row uses kernels of its own. The model needs an embedding, a causal stack and tied output weights.
+A decoding step, including the selection of its token, is captured once as a CUDA graph and replayed; the CPU reads the
+tokens in bursts. A step attends to the used part of the cache, rounded up, so there is one graph for each of a few
+spans. A single row uses its own kernels. The model needs an embedding, a causal stack and tied output weights.
 
-Buys 63,027 instead of 8,950 tokens/s (single steps of transformers) for 64 rows of GPT-2 small in bf16 on an H200
+GPT-2 small in bf16 with 64 rows on an H200: 63,027 tokens/s; single steps of transformers reach 8,950
 (benchmarks/results/generate-cuda.json).
 """
 
@@ -34,10 +34,10 @@ Mode = Literal["off", "graphs", "plain"]
 SelectTokens = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 BURST = 16  # steps
-MIN_STEPS = 64  # capturing a graph does not pay for fewer
+MIN_STEPS = 64  # for fewer, capturing a graph costs more than it saves
 MIN_SPAN = 128  # positions
 
-_lock = Lock()  # only one thread may capture at a time; threads alternate by bursts
+_lock = Lock()  # only one thread may capture at a time; threads alternate after each burst
 _mode: ContextVar[Mode] = ContextVar("mode", default="graphs")
 
 
@@ -49,35 +49,35 @@ def cuda_graph_mode(mode: Mode) -> Iterator[None]:
     capturing, on any device, for tests.
     """
     check_choice("mode", mode, get_args(Mode))
-    before = _mode.set(mode)
+    token = _mode.set(mode)
     try:
         yield
     finally:
-        _mode.reset(before)
+        _mode.reset(token)
 
 
 class CudaGraphDecoder:
-    """Decoding steps for `rows` rows of one model, up to `room` tokens each, prompts included."""
+    """Runs decoding steps for `rows` rows of one model, up to `room` tokens per row including the prompt."""
 
     def __init__(self, model: Any, *, rows: int, room: int, choose: SelectTokens, mode: Mode) -> None:
         # No reference to the model: this object lives in a weak dictionary keyed by it.
         weight, config = model.embedding.tokens.weight, model.config
         self.embedding, self.choose, self.mode = model.embedding, choose, mode
-        alone = rows == 1 and supports_single_row(model.decoder, model.embedding)
-        self.alone = SingleRowKernels(model.decoder) if alone else None
-        self.fused_step, self.last = FusedStep(model.decoder), config.max_position_embeddings - 1
+        single_row = rows == 1 and supports_single_row(model.decoder, model.embedding)
+        self.single_row = SingleRowKernels(model.decoder) if single_row else None
+        self.fused_step, self.last_position = FusedStep(model.decoder), config.max_position_embeddings - 1
         self.weights = _weight_addresses(model)
         device, heads = weight.device, config.num_attention_heads
         shape = {"rows": rows, "heads": heads, "room": room, "width": config.hidden_size // heads}
         self.store = StaticCache(config.num_hidden_layers, **shape, dtype=weight.dtype, device=device)
         self.tokens = torch.zeros(rows, dtype=torch.long, device=device)
-        self.number = torch.zeros(1, dtype=torch.long, device=device)  # of the step in the burst
+        self.number = torch.zeros(1, dtype=torch.long, device=device)  # index of the step in the burst
         self.uniforms = torch.zeros(BURST, rows, dtype=torch.double, device=device)
         self.generated = torch.zeros(BURST, rows, dtype=torch.long, device=device)
         self.scores = torch.zeros(BURST, rows, dtype=torch.float, device=device)
-        self.samples = False  # whether the selection needs random numbers
+        self.samples = False  # whether the token selection needs random numbers
         self.steps: dict[int, Callable[[], None]] = {}
-        self.busy = False  # in use by a generation that has not ended
+        self.busy = False  # in use by an unfinished generation
 
     def generate(
         self,
@@ -87,21 +87,21 @@ class CudaGraphDecoder:
         count: int,
         chances: Callable[[int], Sequence[float]] | None = None,
     ) -> Iterator[tuple[list[int], list[float]]]:
-        """Append the tokens (B,) to `state`, then the selected ones; yield `count` tokens and scores of each row.
+        """Decode from `state` and the tokens (B,); yield the tokens and scores of all rows, `count` times.
 
-        `chances(i)` gives the uniform random numbers (B,) for the i-th token, from 0.
+        `chances(i)` returns the uniform random numbers (B,) for token i, counted from 0.
         """
         try:
-            yield from self._bursts(state, tokens, count, chances)
+            yield from self._run_bursts(state, tokens, count, chances)
         finally:
             self.busy = False
 
-    def _bursts(
+    def _run_bursts(
         self, state: DecoderState, tokens: Tensor, count: int, chances: Callable[[int], Sequence[float]] | None
     ) -> Iterator[tuple[list[int], list[float]]]:
-        held, draws = state.cache.length, chances is not None
-        if draws != self.samples:
-            self.samples = draws
+        cached, samples = state.cache.length, chances is not None
+        if samples != self.samples:
+            self.samples = samples
             self.steps.clear()
         with _static():
             self.store.load(state.cache, state.lengths)
@@ -110,17 +110,17 @@ class CudaGraphDecoder:
             steps = range(first, min(first + BURST, count))
             with _lock, _static():
                 if chances is not None:
-                    numbers = torch.tensor([chances(step) for step in steps], dtype=torch.double)
-                    self.uniforms[: len(steps)].copy_(numbers)
+                    uniforms = torch.tensor([chances(step) for step in steps], dtype=torch.double)
+                    self.uniforms[: len(steps)].copy_(uniforms)
                 self.number.zero_()
                 for step in steps:
-                    self._step(held + step + 1)()
-                tokens_now, scores = self.generated[: len(steps)].tolist(), self.scores[: len(steps)].tolist()
-            yield from zip(tokens_now, scores, strict=True)
+                    self._step(cached + step + 1)()
+                new_tokens, scores = self.generated[: len(steps)].tolist(), self.scores[: len(steps)].tolist()
+            yield from zip(new_tokens, scores, strict=True)
 
     def _step(self, length: int) -> Callable[[], None]:
-        """A step that attends to at least `length` positions."""
-        span = MIN_SPAN if self.alone is None else self.store.room
+        """Return a step that attends to at least `length` positions."""
+        span = MIN_SPAN if self.single_row is None else self.store.room
         while span < length:
             span *= 2
         span = min(span, self.store.room)
@@ -129,38 +129,39 @@ class CudaGraphDecoder:
         return self.steps[span]
 
     def _new_step(self, span: int) -> Callable[[], None]:
-        state = DecoderState(self.store.cache(span), self.store.keep(span))
+        state = DecoderState(self.store.cache(span), self.store.mask(span))
 
         def step() -> None:
             chances = self.uniforms.index_select(0, self.number) if self.samples else self.uniforms
-            tokens, numbers = self.choose(self._logits(state, span), chances[0])
+            tokens, scores = self.choose(self._logits(state, span), chances[0])
             self.generated.index_copy_(0, self.number, tokens[None])
-            self.scores.index_copy_(0, self.number, numbers.float()[None])
+            self.scores.index_copy_(0, self.number, scores.float()[None])
             self.tokens.copy_(tokens)
-            self.store.places.add_(1)
+            self.store.positions.add_(1)
             self.number.add_(1)
 
-        return step if self.mode == "plain" else self._captured(step)
+        return step if self.mode == "plain" else self._capture(step)
 
     def _logits(self, state: DecoderState, span: int) -> Tensor:
-        """Warm-up steps write behind the last position, so positions are clamped."""
+        """Return the logits of the next tokens. Positions are clamped, since warm-up steps write past the last one."""
         weight = self.embedding.tokens.weight
-        if self.alone is not None:
-            return self.alone.logits(self.alone.embed(self.embedding, self.tokens, self.store.places), state, weight)
-        state.mask = self.store.keep(span)
-        places = self.store.places.clamp(max=self.last)
-        x = self.embedding(self.tokens[:, None], Padded(), start=places[:, None])[:, 0]
+        if self.single_row is not None:
+            x = self.single_row.embed(self.embedding, self.tokens, self.store.positions)
+            return self.single_row.logits(x, state, weight)
+        state.mask = self.store.mask(span)
+        positions = self.store.positions.clamp(max=self.last_position)
+        x = self.embedding(self.tokens[:, None], Padded(), start=positions[:, None])[:, 0]
         return F.linear(self.fused_step(x, state), weight)
 
-    def _captured(self, step: Callable[[], None]) -> Callable[[], None]:
-        """The step as a CUDA graph, after the warm-up steps that capturing needs."""
-        changed = self.tokens, self.number, self.generated, self.scores, self.store.places
+    def _capture(self, step: Callable[[], None]) -> Callable[[], None]:
+        """Capture the step as a CUDA graph, after the required warm-up steps."""
+        changed = self.tokens, self.number, self.generated, self.scores, self.store.positions
         before = [tensor.clone() for tensor in changed]
         stream = torch.cuda.Stream(self.tokens.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.tokens.device))
         with torch.cuda.stream(stream):
             for _ in range(3):
-                self.store.places.fill_(self.store.room)
+                self.store.positions.fill_(self.store.room)
                 self.number.zero_()
                 step()
         torch.cuda.current_stream(self.tokens.device).wait_stream(stream)
@@ -173,13 +174,17 @@ class CudaGraphDecoder:
         return graph.replay
 
 
-_kept: WeakKeyDictionary[Any, tuple[object, CudaGraphDecoder]] = WeakKeyDictionary()  # the latest of each model
+# The latest decoder of each model.
+_decoders: WeakKeyDictionary[Any, tuple[object, CudaGraphDecoder]] = WeakKeyDictionary()
 
 
 def cuda_graph_decoder(
     model: Any, state: object, *, max_tokens: int, choose: SelectTokens, kind: object
 ) -> CudaGraphDecoder | None:
-    """A decoder that continues `state`, or None if single steps serve. Equal `kind`s select tokens alike."""
+    """Return a decoder that continues `state`, or None if single steps should be used.
+
+    Decoders are reused for equal `kind`, which identifies the token selection `choose`.
+    """
     mode = _mode.get()
     if mode == "off" or not isinstance(state, DecoderState) or not _is_supported(model):
         return None
@@ -193,14 +198,14 @@ def cuda_graph_decoder(
     rows, needed = len(state.mask), state.cache.length + max_tokens
     room = -(-needed // MIN_SPAN) * MIN_SPAN
     key = rows, room, kind, mode
-    old, found = _kept.get(model, (None, None))
-    if found is None or old != key or found.busy or found.weights != _weight_addresses(model):
-        _kept.pop(model, None)
+    old_key, decoder = _decoders.get(model, (None, None))
+    if decoder is None or old_key != key or decoder.busy or decoder.weights != _weight_addresses(model):
+        _decoders.pop(model, None)
         with _static():
-            found = CudaGraphDecoder(model, rows=rows, room=room, choose=choose, mode=mode)
-        _kept[model] = key, found
-    found.busy = True
-    return found
+            decoder = CudaGraphDecoder(model, rows=rows, room=room, choose=choose, mode=mode)
+        _decoders[model] = key, decoder
+    decoder.busy = True
+    return decoder
 
 
 def _is_supported(model: Any) -> bool:
@@ -212,12 +217,12 @@ def _is_supported(model: Any) -> bool:
 
 
 def _weight_addresses(model: Any) -> list[tuple[int, torch.dtype]]:
-    """The addresses of the weights: captured steps read them there."""
+    """Return the addresses of the weights, which captured steps read."""
     return [(parameter.data_ptr(), parameter.dtype) for parameter in model.parameters()]
 
 
 @contextmanager
 def _static() -> Iterator[None]:
-    """No gradients, and no inference mode, whose tensors cannot be written outside of it."""
+    """Disable gradients without inference mode, whose tensors cannot be written outside of it."""
     with torch.inference_mode(False), torch.no_grad():
         yield

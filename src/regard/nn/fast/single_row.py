@@ -1,8 +1,8 @@
-"""A decoding step for a single row on a GPU, in five Triton kernels per layer: launching kernels dominates such a step.
+"""A decoding step for a single row on a GPU in five Triton kernels per layer, since kernel launches dominate it.
 
-Buys, with CUDA graphs, 3,531 tokens/s of GPT-2 small in bf16 on an H200, where single steps of transformers reach 149
-(benchmarks/results/generate-cuda.json). For pre-norm stacks and a static cache. `supports_single_row` checks that
-Triton is installed and works.
+GPT-2 small in bf16 on an H200, with CUDA graphs: 3,531 tokens/s; single steps of transformers reach 149
+(benchmarks/results/generate-cuda.json). Requires a pre-norm stack and a static cache. `supports_single_row` also checks
+that Triton is installed and works.
 """
 
 from __future__ import annotations
@@ -28,46 +28,50 @@ from regard.nn.stack import Stack
 
 __all__ = ["BlockSizes", "SingleRowKernels", "supports_single_row"]
 
-LONGEST = 16384  # numbers of a vector that a program holds as a whole
+MAX_WIDTH = 16384  # of a vector that one program loads completely
 HEAD_WIDTHS = (16, 32, 64, 128)
-KINDS = (torch.float32, *HALF)
+DTYPES = (torch.float32, *HALF)
 
-_names: dict[Callable[[Tensor], Tensor], str] = {ACTIVATIONS[name]: name for name in ("relu", "gelu", "gelu-tanh")}
+_activation_names: dict[Callable[[Tensor], Tensor], str] = {
+    ACTIVATIONS[name]: name for name in ("relu", "gelu", "gelu-tanh")
+}
 
 
 @dataclass(frozen=True)
 class BlockSizes:
-    """How work is cut into programs; all are powers of two but the first. The results do not depend on it."""
+    """How work is divided among Triton programs, without effect on the results. All but the first are powers of two."""
 
-    programs: int = 264  # of a product, at least, where it has so many outputs: two a multiprocessor of an H200
-    rows: int = 16  # outputs of a program, at most
-    warps: int = 4  # of a product's program, at least
-    each: int = 64  # weights of a thread
-    look: int = 8192  # numbers of the keys that a head reads at once
-    look_warps: int = 8
+    programs: int = 264  # minimum per product if it has enough outputs: two per multiprocessor of an H200
+    rows: int = 16  # maximum outputs per program
+    warps: int = 4  # minimum per program of a product
+    weights_per_thread: int = 64
+    attention: int = 8192  # elements of the keys that a head loads at once
+    attention_warps: int = 8
 
-    def of_product(self, outputs: int, inputs: int) -> tuple[int, int, int]:
-        """The outputs of a program, the inputs filled up to a power of two, and the warps."""
-        block = max(_power(inputs), 16)
-        rows = min(_power(outputs // self.programs + 1) // 2, self.rows, LONGEST // block)
+    def for_product(self, outputs: int, inputs: int) -> tuple[int, int, int]:
+        """Return the outputs per program, the inputs rounded up to a power of two, and the warps."""
+        block = max(_next_power_of_two(inputs), 16)
+        rows = min(_next_power_of_two(outputs // self.programs + 1) // 2, self.rows, MAX_WIDTH // block)
         rows = max(rows, 1)
-        return rows, block, min(max(rows * block // (32 * self.each), self.warps), 8)
+        return rows, block, min(max(rows * block // (32 * self.weights_per_thread), self.warps), 8)
 
 
 def supports_single_row(stack: Stack, embedding: TextEmbedding | None = None) -> bool:
-    """Whether the kernels serve this stack, and this embedding, beyond what `can_go_straight` asks for."""
+    """Whether the kernels support this stack and embedding, for which `supports_fused_step` must hold too."""
     parts: list[nn.Module] = [stack] if embedding is None else [stack, embedding]
     first, *others = [parameter for part in parts for parameter in part.parameters()]
-    alike = first.dtype in KINDS and all((one.dtype, one.device) == (first.dtype, first.device) for one in others)
-    if not (alike and all(one.is_contiguous() for one in (first, *others))):
+    alike = first.dtype in DTYPES and all(
+        (other.dtype, other.device) == (first.dtype, first.device) for other in others
+    )
+    if not (alike and all(parameter.is_contiguous() for parameter in (first, *others))):
         return False
-    known = stack.relative is None and _is_norm(stack.norm) and all(_is_known(block) for block in stack.layers)
-    known = known and (embedding is None or _is_plain(embedding))
-    return known and _works(first.device, first.dtype)
+    supported = stack.relative is None and _is_norm(stack.norm) and all(_is_supported(block) for block in stack.layers)
+    supported = supported and (embedding is None or _is_plain(embedding))
+    return supported and _works(first.device, first.dtype)
 
 
 class SingleRowKernels:
-    """A stack's step for one row. Weights are looked up once: do not replace them."""
+    """A decoding step of a stack for one row. Weights are looked up once: do not replace them."""
 
     def __init__(self, stack: Stack, sizes: BlockSizes | None = None) -> None:
         self.sizes = sizes or BlockSizes()
@@ -75,36 +79,36 @@ class SingleRowKernels:
         self.norm = stack.norm
 
     def __call__(self, x: Tensor, state: DecoderState) -> Tensor:
-        """The vector (1, W) of the token that `state` has room for, to the last hidden state (1, W)."""
+        """Map the vector (1, W) of the token that `state` was extended by to the last hidden state (1, W)."""
         assert isinstance(self.norm, nn.LayerNorm)
         norm = self.norm
-        return F.layer_norm(self._through(x, state), norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+        return F.layer_norm(self._run_layers(x, state), norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 
     def logits(self, x: Tensor, state: DecoderState, weight: Tensor) -> Tensor:
-        """The same, and the last hidden state's product with `weight` (V, W) in the kernel of the norm: (1, V)."""
+        """Return the product (1, V) of the last hidden state and `weight` (V, W), fused with the final norm."""
         last = _Product(weight, None, norm=self.norm, sizes=self.sizes)
-        x = self._through(x, state)
+        x = self._run_layers(x, state)
         with _at(x.device):
             return last(x)
 
-    def embed(self, embedding: TextEmbedding, tokens: Tensor, places: Tensor) -> Tensor:
-        """The vector (1, W) of the token (1,) at its place (1,), or at the last one where it stands behind that."""
-        words, positions = embedding.tokens.weight, embedding.positions
+    def embed(self, embedding: TextEmbedding, tokens: Tensor, position: Tensor) -> Tensor:
+        """Return the vector (1, W) of the token (1,) at its position (1,), which is clamped to the last one."""
+        table, positions = embedding.tokens.weight, embedding.positions
         assert isinstance(positions, LearnedPositions)
-        width = words.shape[1]
-        out = words.new_empty(1, width)
-        with _at(words.device):
+        width = table.shape[1]
+        out = table.new_empty(1, width)
+        with _at(table.device):
             _kernels().embed[(1,)](
-                *(tokens, places, words, positions.weight, out, positions.count - 1, positions.offset),
+                *(tokens, position, table, positions.weight, out, positions.count - 1, positions.offset),
                 WIDTH=width,
-                BLOCK=_power(width),
+                BLOCK=_next_power_of_two(width),
             )
         return out
 
-    def _through(self, x: Tensor, state: DecoderState) -> Tensor:
+    def _run_layers(self, x: Tensor, state: DecoderState) -> Tensor:
         with _at(x.device):
-            for layer, held in zip(self.layers, state.cache.layers, strict=True):
-                x = layer(x, held.self_attention)
+            for layer, layer_cache in zip(self.layers, state.cache.layers, strict=True):
+                x = layer(x, layer_cache.self_attention)
         return x
 
 
@@ -115,31 +119,31 @@ class _LayerKernels:
         self.project = _Product(project.weight, project.bias, norm=block.attended.norm, sizes=sizes)
         self.output = _Product(output.weight, output.bias, sizes=sizes)
         self.inner = _Product(
-            inner.weight, inner.bias, norm=block.fed.norm, activation=_names[ffn.activation], sizes=sizes
+            inner.weight, inner.bias, norm=block.fed.norm, activation=_activation_names[ffn.activation], sizes=sizes
         )
         self.outer = _Product(outer.weight, outer.bias, sizes=sizes)
         self.heads, self.sizes, self.width = own.heads, sizes, output.in_features // own.heads
         self.scale = self.width**-0.5 if own.scale is None else own.scale
 
     def __call__(self, x: Tensor, pairs: KVCache) -> Tensor:
-        x = self.output(self._look(self.project(x), pairs), before=x)
+        x = self.output(self._attend(self.project(x), pairs), before=x)
         return self.outer(self.inner(x), before=x)
 
-    def _look(self, projected: Tensor, pairs: KVCache) -> Tensor:
-        assert isinstance(pairs, StaticKVCache), "a store of a fixed size holds the row's keys and values"
+    def _attend(self, projected: Tensor, pairs: KVCache) -> Tensor:
+        assert isinstance(pairs, StaticKVCache), "single-row kernels need a static cache"
         out = projected.new_empty(1, self.heads * self.width)
-        _kernels().look[(self.heads,)](
-            *(projected, pairs.keys, pairs.values, pairs.places, out, self.scale, pairs.keys.stride(1), pairs.span),
+        _kernels().attend[(self.heads,)](
+            *(projected, pairs.keys, pairs.values, pairs.positions, out, self.scale, pairs.keys.stride(1), pairs.span),
             HEADS=self.heads,
             WIDTH=self.width,
-            BLOCK=self.sizes.look // self.width,
-            num_warps=self.sizes.look_warps,
+            BLOCK=self.sizes.attention // self.width,
+            num_warps=self.sizes.attention_warps,
         )
         return out
 
 
 class _Product:
-    """before + activation(weight norm(x) + bias), in one kernel; what is None is left out."""
+    """before + activation(weight norm(x) + bias) in one kernel; parts that are None are skipped."""
 
     def __init__(
         self,
@@ -156,7 +160,7 @@ class _Product:
         if norm is not None:
             assert isinstance(norm, nn.LayerNorm)
             self.gain, self.shift, self.epsilon = norm.weight, norm.bias, norm.eps
-        self.rows, self.block, self.warps = sizes.of_product(*weight.shape)
+        self.rows, self.block, self.warps = sizes.for_product(*weight.shape)
 
     def __call__(self, x: Tensor, before: Tensor | None = None) -> Tensor:
         outputs, inputs = self.weight.shape
@@ -173,7 +177,7 @@ class _Product:
         return out
 
 
-def _is_known(block: nn.Module) -> bool:
+def _is_supported(block: nn.Module) -> bool:
     if not isinstance(block, Block) or block.has_cross_attention or block.ffn.gate is not None:
         return False
     own, ffn, linear = block.attention, block.ffn, (nn.Linear, FusedProjection)
@@ -187,8 +191,8 @@ def _is_known(block: nn.Module) -> bool:
         and _is_norm(block.fed.norm)
         and inner % own.heads == 0
         and inner // own.heads in HEAD_WIDTHS
-        and max(own.project.in_features, inner, ffn.outer.in_features) <= LONGEST
-        and ffn.activation in _names
+        and max(own.project.in_features, inner, ffn.outer.in_features) <= MAX_WIDTH
+        and ffn.activation in _activation_names
     )
 
 
@@ -197,7 +201,7 @@ def _is_norm(module: nn.Module) -> bool:
 
 
 def _is_plain(embedding: TextEmbedding) -> bool:
-    """Whether a token's vector and its place's are all there is."""
+    """Whether the embedding is only the sum of a token vector and a position vector."""
     more = embedding.segments is not None or embedding.norm is not None or embedding.scale != 1.0
     return not more and not embedding.training and type(embedding.positions) is LearnedPositions
 
@@ -208,33 +212,33 @@ def _linear(module: nn.Module) -> nn.Linear:
 
 
 @cache
-def _works(device: torch.device, kind: torch.dtype) -> bool:
-    """Whether a small kernel does what it should: Triton may be absent, lack a compiler, or not know the device."""
+def _works(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether a small kernel works: Triton may be missing, lack a compiler, or not support the device."""
     if importlib.util.find_spec("triton") is None:
         return False
-    number = torch.ones(1, dtype=torch.long, device=device)
-    words = torch.arange(48, device=device).view(3, 16).to(kind)
-    out = torch.zeros(16, dtype=kind, device=device)
+    index = torch.ones(1, dtype=torch.long, device=device)
+    table = torch.arange(48, device=device).view(3, 16).to(dtype)
+    out = torch.zeros(16, dtype=dtype, device=device)
     try:
         with _at(device):
-            _kernels().embed[(1,)](number, number, words, words, out, 1, 1, WIDTH=16, BLOCK=16)
-        return torch.equal(out, words[1] + words[2])
-    except Exception:  # of whatever kind: the other way always works
+            _kernels().embed[(1,)](index, index, table, table, out, 1, 1, WIDTH=16, BLOCK=16)
+        return torch.equal(out, table[1] + table[2])
+    except Exception:  # Triton raises errors of many types; the caller has a fallback
         return False
 
 
 def _kernels() -> Any:
-    """Imported when first used: without Triton it cannot be."""
-    from regard.nn.fast import single_row_kernels as one_row_kernels
+    """Import the kernels at first use, since Triton may be missing."""
+    from regard.nn.fast import single_row_kernels
 
-    return one_row_kernels
+    return single_row_kernels
 
 
 def _at(device: torch.device) -> AbstractContextManager[object]:
-    """Kernels start on the current device, so it must be the tensors' one."""
+    """Select the device of the tensors, since kernels run on the current device."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
-def _power(number: int) -> int:
-    """The least power of two that is not below `number`."""
+def _next_power_of_two(number: int) -> int:
+    """Return the smallest power of two that is at least `number`."""
     return 1 << max(number - 1, 0).bit_length()

@@ -1,4 +1,4 @@
-"""Keys and values in tensors of a fixed size and address, as captured CUDA graphs need them."""
+"""Keys and values in tensors of fixed size and address, as CUDA graphs require."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ __all__ = ["StaticCache", "StaticKVCache"]
 
 
 class StaticKVCache(KVCache):
-    """One attention's share: a row's next pair goes to the row's own place, and the first `span` places are seen."""
+    """The cache of one attention: each row writes to its own position and attends to the first `span` positions."""
 
-    def __init__(self, stored: tuple[Tensor, Tensor], rows: Tensor, places: Tensor, span: int) -> None:
+    def __init__(self, stored: tuple[Tensor, Tensor], rows: Tensor, positions: Tensor, span: int) -> None:
         super().__init__()
         self.keys, self.values = stored
-        self.rows, self.places, self.span = rows, places, span
+        self.rows, self.positions, self.span = rows, positions, span
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Write the pair (B, H, 1, D) of each row and return the first places of all, what is not used yet included."""
-        self.keys[self.rows, :, self.places] = key[:, :, 0]
-        self.values[self.rows, :, self.places] = value[:, :, 0]
+        """Write the key and value (B, H, 1, D) of each row; return the first `span` positions, unused ones included."""
+        self.keys[self.rows, :, self.positions] = key[:, :, 0]
+        self.values[self.rows, :, self.positions] = value[:, :, 0]
         return self.keys[:, :, : self.span], self.values[:, :, : self.span]
 
 
 class StaticCache:
-    """The keys and values (B, H, S, D) of all layers, and `places` (B,), where the next pair of each row belongs.
+    """The keys and values (B, H, S, D) of all layers, and `positions` (B,), where each row writes next.
 
-    There is one place more than `room`, which no span reaches: what is written there is never seen.
+    There is one position more than `room`; no span includes it, so values written there are never read.
     """
 
     def __init__(
@@ -41,24 +41,24 @@ class StaticCache:
             for _ in range(depth)
         ]
         self.rows = torch.arange(rows, device=device)
-        self.places = torch.zeros(rows, dtype=torch.long, device=device)
+        self.positions = torch.zeros(rows, dtype=torch.long, device=device)
         self.order = torch.arange(room, device=device)
 
     def load(self, cache: StackCache, lengths: Tensor) -> None:
-        """Take over what a cache holds of prompts that are padded on the right; row i has lengths[i] tokens."""
+        """Copy the cache of prompts that are padded on the right; row i has lengths[i] tokens."""
         for (keys, values), layer in zip(self.pairs, cache.layers, strict=True):
             assert layer.self_attention.key is not None and layer.self_attention.value is not None
             keys[:, :, : cache.length].copy_(layer.self_attention.key)
             values[:, :, : cache.length].copy_(layer.self_attention.value)
-        self.places.copy_(lengths)
+        self.positions.copy_(lengths)
 
     def cache(self, span: int) -> StackCache:
-        """A cache over the first `span` places."""
-        found = StackCache(len(self.pairs))
-        for layer, pair in zip(found.layers, self.pairs, strict=True):
-            layer.self_attention = StaticKVCache(pair, self.rows, self.places, span)
-        return found
+        """Return a cache of the first `span` positions."""
+        cache = StackCache(len(self.pairs))
+        for layer, pair in zip(cache.layers, self.pairs, strict=True):
+            layer.self_attention = StaticKVCache(pair, self.rows, self.positions, span)
+        return cache
 
-    def keep(self, span: int) -> Tensor:
-        """Which of the first `span` places (B, S) may be seen by the token that goes to each row's place."""
-        return self.order[:span] <= self.places[:, None]
+    def mask(self, span: int) -> Tensor:
+        """Return the mask (B, S) over the first `span` positions for the token at each row's position."""
+        return self.order[:span] <= self.positions[:, None]

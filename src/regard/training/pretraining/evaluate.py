@@ -85,7 +85,7 @@ def masked_lm_score(
     single = Masking(masking.special.cpu(), mask=masking.mask, rate=masking.rate, replace=masking.replace)
     masked = single(ids, torch.Generator().manual_seed(seed))
     labels = torch.full((ids.numel(),), IGNORE_INDEX)
-    labels[masked.places] = masked.targets
+    labels[masked.positions] = masked.targets
     device = next(model.parameters()).device
     total, right, count = 0.0, 0, 0
     size = max(TOKENS // length, 1)

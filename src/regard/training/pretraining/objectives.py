@@ -55,10 +55,10 @@ class MaskedLanguageModeling(PretrainingObjective):
         self.model, self.masking, self.length = model, masking, length
 
     def prepare(self, batch: MicroBatch, generator: torch.Generator) -> dict[str, Tensor]:
-        masked = self.masking(batch.ids, generator, holes=round(batch.ids.numel() * self.masking.rate))
+        masked = self.masking(batch.ids, generator, num_positions=round(batch.ids.numel() * self.masking.rate))
         given = {
             "ids": masked.ids,
-            "masked_positions": masked.places,
+            "masked_positions": masked.positions,
             "targets": masked.targets,
             "segments": batch.segments,
             "labels": batch.labels,
