@@ -168,7 +168,7 @@ def test_a_text_in_the_middle_is_as_it_is(gpt: TextGenerator) -> None:
 def test_bad_input_is_refused(gpt: TextGenerator, tiny_bert_folder: Path) -> None:
     with pytest.raises(InputError, match="cannot generate text"):
         TextGenerator(*regard.load(tiny_bert_folder))
-    with pytest.raises(InputError, match="without a tokenizer"):
+    with pytest.raises(InputError, match="has no tokenizer"):
         TextGenerator(gpt.model, None)
     prompt = gpt.encode_prompt("the", max_new_tokens=3)
     with pytest.raises(InputError, match="0 texts"):
