@@ -78,11 +78,11 @@ def read_items(task: str, data: Path, *, labels: Path | None = None, limit: int 
         raise InputError(f"{task} needs no labels: the last word of each line is to be predicted; leave them out")
     found = list(kind.read(data))
     if labels is None:
-        places = [item.label for item in found]
+        indices = [item.label for item in found]
     else:
-        places = list(_labels(labels, [len(item.candidates) for item in found], kind.first, display_name(data)))
+        indices = list(_labels(labels, [len(item.candidates) for item in found], kind.first, display_name(data)))
     items = []
-    for item, place in list(zip(found, places, strict=True))[:limit]:
+    for item, place in list(zip(found, indices, strict=True))[:limit]:
         if place is None:
             raise InputError(f"{item.where}: no label, so nothing can be scored; name the file that has them (labels)")
         items.append(BenchmarkItem(item.candidates, place, item.where))

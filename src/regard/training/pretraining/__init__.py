@@ -1,1 +1,1 @@
-"""Pretraining: running text to a BERT that tells hidden words, or a GPT that tells the next one."""
+"""Pretraining: objectives, data, the plan, the run and evaluation for BERT, GPT, T5 and ELMo."""
