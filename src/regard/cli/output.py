@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from regard.errors import RegardError
 from regard.escaping import escape_controls, escape_json, raw_stream
 from regard.wording import count_of
 
@@ -55,16 +54,9 @@ def json_line(document: object) -> str:
 
 def print_json(document: object) -> None:
     """Print the result of a command with --json: one indented document."""
-    try:
-        text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2)
-    except ValueError as error:
-        if "JSON compliant" not in str(error):
-            raise
-        raise RegardError(
-            "the result contains NaN or infinity, which JSON cannot represent; check for a damaged checkpoint or an "
-            "overflow"
-        ) from None
-    sys.stdout.write(escape_json(text) + "\n")
+    from regard.files.json_files import json_text
+
+    sys.stdout.write(escape_json(json_text(document, indent=2)) + "\n")
 
 
 def note(message: str) -> None:

@@ -14,10 +14,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from regard.errors import InputError
+from regard.errors import InputError, RegardError
 from regard.files.file_input import open_file, read_up_to
 
-__all__ = ["json_bytes", "read_checked_json", "read_json", "read_json_value", "with_checksum"]
+__all__ = ["json_bytes", "json_text", "read_checked_json", "read_json", "read_json_value", "with_checksum"]
 
 CHECKSUM = "checksum"
 SHA256 = re.compile(r"sha256:[0-9a-f]{64}")
@@ -64,6 +64,20 @@ def read_json_value(path: str | os.PathLike[str], *, limit: int = 16_000_000) ->
 def json_bytes(value: object) -> bytes:
     """Serialize a value as JSON; equal values give equal bytes."""
     return (json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def json_text(document: object, *, indent: int | None = None) -> str:
+    """Serialize a result for users, compact unless `indent` is given; RegardError if it contains NaN or infinity."""
+    separators = (",", ":") if indent is None else None
+    try:
+        return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=indent, separators=separators)
+    except ValueError as error:
+        if "JSON compliant" not in str(error):
+            raise
+        raise RegardError(
+            "the result contains NaN or infinity, which JSON cannot represent; check for a damaged checkpoint or an "
+            "overflow"
+        ) from None
 
 
 def with_checksum(document: Mapping[str, object]) -> dict[str, object]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from regard.errors import RegardError
+from regard.files.json_files import json_text
 
 __all__ = ["check_built", "is_built", "page"]
 
@@ -60,14 +60,7 @@ def page(payload: Mapping[str, object], *, title: str = "Regard", online: bool =
 
 def _script_json(payload: Mapping[str, object]) -> str:
     """JSON that contains no tag; a lone surrogate becomes a JSON escape."""
-    try:
-        text = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except ValueError:
-        raise RegardError(
-            "the result contains NaN or infinity, which a page cannot represent; check for a damaged checkpoint or "
-            "an overflow"
-        ) from None
-    text = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    text = json_text(payload).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return _writable(text)
 
 

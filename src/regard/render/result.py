@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import html
 import io
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
-from regard.errors import InputError, RegardError
+from regard.errors import InputError
 from regard.files.disk import atomic_write
+from regard.files.json_files import json_text
 
 if TYPE_CHECKING:
     from regard.render.drawing import Drawing
@@ -51,15 +51,7 @@ class Result(BaseModel):
 
     def to_json(self) -> str:
         """The result as one indented JSON document."""
-        try:
-            return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=2)
-        except ValueError as error:
-            if "JSON compliant" not in str(error):
-                raise
-            raise RegardError(
-                "the result contains NaN or infinity, which JSON cannot represent; check for a damaged checkpoint or "
-                "an overflow"
-            ) from None
+        return json_text(self.to_dict(), indent=2)
 
     def to_text(self) -> str:
         """The result as the command line prints it."""

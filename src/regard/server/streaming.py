@@ -7,7 +7,6 @@ ends with the reader.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response, StreamingResponse
 
 from regard.errors import InputError, RegardError, suggest
+from regard.files.json_files import json_text
 from regard.server.arguments import Arguments, Payload
 from regard.server.request_queue import ClientDisconnected, RequestQueue, check_connected
 from regard.server.studio import Studio
@@ -108,10 +108,4 @@ def internal_error(error: Exception) -> RegardError:
 
 def to_json(document: Mapping[str, object]) -> bytes:
     """UTF-8, with lone surrogates escaped as JSON does it."""
-    try:
-        text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except ValueError:
-        raise RegardError(
-            "the result holds NaN or infinity, which JSON cannot carry; look for a damaged checkpoint or an overflow"
-        ) from None
-    return text.encode("utf-8", "backslashreplace")
+    return json_text(document).encode("utf-8", "backslashreplace")

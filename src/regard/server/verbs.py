@@ -7,11 +7,13 @@ the page's view. A blank string means that an optional field is not given, as fo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import models_json_schema
 
 from regard.errors import InputError, suggest
+from regard.events import drain
 from regard.server.model_registry import ModelRegistry
 from regard.server.request_queue import check_connected
 from regard.verbs import VERBS, find
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["answer", "http_verbs", "openapi"]
 
 
+@cache
 def http_verbs() -> dict[str, Verb]:
     """The verbs that clients may call, by name."""
     found = (find(name) for name in VERBS)
@@ -46,16 +49,10 @@ def answer(registry: ModelRegistry, name: str, arguments: Mapping[str, object]) 
         for key, value in arguments.items()
         if not (isinstance(value, str) and not value.strip() and key in fields and not fields[key].is_required())
     }
-    events = verb.run(verb.parse(given, files=False), registry)
-    while True:
-        try:
-            next(events)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-        check_connected()
+    return drain(verb.run(verb.parse(given, files=False), registry), lambda event: check_connected())
 
 
+@cache
 def openapi() -> dict[str, Any]:
     """The OpenAPI 3.1 description of every verb's route."""
     verbs = http_verbs()
