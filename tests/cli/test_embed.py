@@ -154,7 +154,7 @@ def test_a_line_of_a_megabyte_is_cut(call: Callable[..., int], tmp_path: Path, c
         (lines("a"), ["--layers", "last"], "unknown layer expression 'last'"),
         (lines("a"), ["--layers", "7"], "layers 0 to 2"),
         (lines("a"), ["--pooling", "avg"], "'avg' is not one of"),
-        (lines("a"), ["--column", "x"], "--column"),
+        (lines("a"), ["--column", "x"], "leave out --column"),
         (lines("a"), ["--model", "no/such/folder"], "no such folder"),
         (lines("a"), ["--model", "regard-brt"], "no built-in model 'regard-brt': did you mean 'regard-bert'"),
         (lines("a"), ["--output", "absent/out.npy"], "there is no folder absent; create it first"),
@@ -275,7 +275,7 @@ def test_two_runs_cannot_write_one_output(call: Callable[..., int], tmp_path: Pa
     (tmp_path / "in.txt").write_bytes(lines(*TEXTS))
     with locked_shard_folder(tmp_path / "out.npy.partial", record):
         assert call("in.txt") == 2
-    assert f"out.npy.partial is in use by process {os.getpid()}" in capsys.readouterr().err
+    assert f"out.npy.partial is in use by process {os.getpid()}, which writes to it" in capsys.readouterr().err
 
 
 def test_a_real_model_equals_sentence_transformers(

@@ -231,7 +231,7 @@ def test_it_is_accessible_and_fits(
         ({"texts": "x" * (300_001)}, "at most 300,000"),
         ({"texts": "a\nb", "neighbors": "many"}, "neighbors is 'many'"),
         ({"texts": 3}, "texts is 3"),
-        ({"texts": " "}, "texts|empty"),
+        ({"texts": " "}, "there are no sentences; give one per line"),
     ],
 )
 def test_bad_arguments(arguments: dict[str, object], said: str) -> None:

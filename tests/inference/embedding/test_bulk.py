@@ -176,7 +176,7 @@ def test_a_long_text_is_an_error_with_its_line_before_any_work(
         ("out.npy", {"device": "tpu"}, "unknown device 'tpu'"),
         ("out.npy", {"shard_size": 0}, "at least 1"),
         ("out.npy", {"blank": "drop"}, "unknown way with blank"),
-        ("out.npy", {"column": "x"}, "--column"),
+        ("out.npy", {"column": "x"}, "leave out --column"),
         ("out.txt", {}, "choices: .npy, .npz, .parquet"),
         ("absent/out.npy", {}, "create it first"),
     ],
