@@ -6,8 +6,6 @@ import torch
 
 from regard.errors import InputError, suggest
 
-__all__ = ["autocast_dtype", "choose_device", "synchronize"]
-
 
 def choose_device(name: str = "auto") -> torch.device:
     """Return the device for `auto` (a CUDA GPU if available), `cpu`, `cuda` or `cuda:N`."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["InputError", "InputErrors", "RegardError", "check_choice", "suggest"]
-
 
 class RegardError(Exception):
     """A failure that is not a bug in Regard; its message is written for the user."""

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable
 from typing import Any, TextIO, cast
 
-__all__ = ["EscapingStream", "escape_controls", "escape_json", "escape_stream", "raw_stream"]
-
 # C0 except "\n" and "\t", DEL, C1; line and paragraph separators; bidirectional embeddings, overrides and isolates; and
 # lone surrogates, which cannot be encoded.
 _CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"

@@ -7,8 +7,6 @@ from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Event", "Note", "Progress", "TextPiece", "drain"]
-
 E = TypeVar("E")
 R = TypeVar("R")
 

@@ -6,8 +6,6 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["GenerationConfig"]
-
 SAMPLING = ("repetition_penalty", "temperature", "top_k", "top_p", "min_p")
 BEAM_SEARCH = ("length_penalty", "early_stopping")
 

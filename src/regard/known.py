@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["DEFAULT_CAUSAL_LM", "DEFAULT_MODEL", "builtin_folder", "builtin_names", "is_builtin"]
-
 DEFAULT_MODEL = "regard-bert"  # for verbs that are given no model
 DEFAULT_CAUSAL_LM = "regard-gpt"  # for verbs that need a causal language model
 

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from regard.errors import InputError
 
-__all__ = ["LayerSelection"]
-
 FORMS = "a number such as -1, or sum, mean or concat of a slice such as concat(-4:); 0 is the embedding output"
 OPERATIONS = ("sum", "mean", "concat")
 

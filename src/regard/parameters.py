@@ -7,8 +7,6 @@ from typing import Any, Self
 
 from regard.errors import InputError, suggest
 
-__all__ = ["EstimatorParameters"]
-
 
 class EstimatorParameters:
     """Base of classes whose constructor stores each argument in an attribute of the same name."""

@@ -16,8 +16,6 @@ from regard.errors import InputError, InputErrors, suggest
 from regard.files.file_input import read_file
 from regard.files.folder_lock import describe_changes
 
-__all__ = ["Precision", "SettingsFile", "SettingsSection", "SettingsTables", "check_saved_settings"]
-
 Precision = Literal["auto", "bf16", "fp32"]
 
 SettingsTables = dict[str, dict[str, object]]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["count_of", "duration", "is_count", "truncation_note"]
-
 
 def count_of(count: int, noun: str) -> str:
     """Format a count with its noun: "1 text", "1,200 texts"."""

@@ -6,7 +6,8 @@ import json
 import time
 from pathlib import Path
 
-from regard.training.events import EventLog, Finished, Note, StepFinished
+from regard.events import Note
+from regard.training.events import EventLog, Finished, StepFinished
 
 
 def test_an_event_is_a_line_at_once(tmp_path: Path) -> None:

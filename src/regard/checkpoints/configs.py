@@ -17,8 +17,6 @@ from pydantic import TypeAdapter, ValidationError
 from regard.errors import InputError, suggest
 from regard.models.family import Family, FileFormat, families, get_family
 
-__all__ = ["parse_config", "write_config"]
-
 CODE = ("auto_map", "custom_pipelines", "custom_generate", "trust_remote_code", "code_revision")
 KERNELS = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
 SIZES = (

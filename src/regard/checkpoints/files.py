@@ -23,8 +23,6 @@ from regard.files.disk import finish_save, replace_folder
 from regard.files.file_input import check_regular
 from regard.files.json_files import json_bytes, read_json
 
-__all__ = ["checksums", "read_json", "read_tensors", "refuse_foreign_files", "verify", "write_folder"]
-
 OUR_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 DAMAGED = "damaged or cut short; download or copy it again"
 

@@ -22,8 +22,6 @@ from regard.models.family import Checkpoint, known_checkpoints
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
 
-__all__ = ["fetch"]
-
 SMALL_FILES = (
     "config.json",
     "preprocessor_config.json",

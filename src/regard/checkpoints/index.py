@@ -10,8 +10,6 @@ from pathlib import Path
 from regard.errors import InputError
 from regard.files.json_files import read_json
 
-__all__ = ["INDEX", "SAFETENSORS", "WEIGHTS", "preferred_weights", "read_index"]
-
 INDEX = ".index.json"
 SAFETENSORS = "model.safetensors"
 PICKLE = "pytorch_model.bin"

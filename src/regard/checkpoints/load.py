@@ -13,13 +13,11 @@ from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
 from regard.checkpoints.configs import parse_config, write_config
-from regard.checkpoints.files import read_json, read_tensors, write_folder
+from regard.checkpoints.files import read_tensors, write_folder
 from regard.checkpoints.renames import entries, fitted, from_theirs, heads_in, names_of, tidied, to_theirs
 from regard.errors import InputError
-from regard.files.json_files import json_bytes
+from regard.files.json_files import json_bytes, read_json
 from regard.models.family import TensorNames, build, describe_family, families, get_family
-
-__all__ = ["read_model", "read_parts", "write_model"]
 
 ALIGNMENT = 64  # bytes, that of torch's CPU allocator
 

@@ -12,8 +12,6 @@ from regard.errors import InputError
 from regard.models.family import family_name
 from regard.text import Tokenizer
 
-__all__ = ["LoadedModel", "require_tokenizer"]
-
 CACHE_SIZE = 4  # results per model
 
 T = TypeVar("T")

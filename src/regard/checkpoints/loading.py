@@ -14,8 +14,6 @@ from regard.files.disk import finish_save
 from regard.known import builtin_folder, builtin_names
 from regard.text import Tokenizer
 
-__all__ = ["find_folder", "load", "save"]
-
 
 def load(
     name_or_path: str | os.PathLike[str],

@@ -15,8 +15,6 @@ import torch
 
 from regard.errors import InputError, RegardError
 
-__all__ = ["read_pickle"]
-
 CONVERT = (
     "If you trust its source, open the file with torch.load, and save its tensors as model.safetensors with "
     "safetensors.torch.save_file"

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from regard.models.family import Table, TensorNames, get_family
 
-__all__ = ["entries", "fitted", "from_theirs", "heads_in", "names_of", "tidied", "to_theirs"]
-
 
 def names_of(config: Any) -> TensorNames:
     """Return the tensor names in the files of a family; `base` is empty for Regard's own format."""

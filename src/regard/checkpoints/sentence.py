@@ -8,8 +8,6 @@ from pathlib import Path
 from regard.errors import InputError
 from regard.files.json_files import read_json, read_json_value
 
-__all__ = ["SentenceSettings", "read_sentence_settings"]
-
 POOLINGS = ("cls", "mean", "max")
 MODULES = ("Transformer", "Pooling", "Normalize")
 # Older files have a boolean per pooling, newer ones a name or a list of names.

@@ -24,8 +24,6 @@ from regard.cli.signals import Terminated, handling
 from regard.errors import InputError, InputErrors, RegardError
 from regard.escaping import escape_controls, escape_stream
 
-__all__ = ["Register", "build", "run", "verbs"]
-
 Register = Callable[[typer.Typer], None]
 
 FAILED, BAD_INPUT, INTERRUPTED, TERMINATED, CLOSED_PIPE = 1, 2, 130, 143, 141

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from regard.render.result import Result
 
-__all__ = ["command", "register", "render_events"]
-
 INTERRUPTED = 130  # exit code
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from regard.lessons.reverse import ReverseEpoch
     from regard.lessons.reverse_comparison import ReverseRun, ReverseTask
 
-__all__ = ["register"]
-
 STATUS_INTERVAL = 15.0  # seconds between lines of progress without a terminal
 LESSONS = {
     "reverse": "Reverse a sequence without attention and with six kinds of it, which remove the bottleneck.",

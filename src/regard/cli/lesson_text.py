@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from regard.lessons.reverse_comparison import ReverseComparison, ReverseRun
     from regard.lessons.six_words import SixWordsLesson
 
-__all__ = ["print_reverse", "print_six_words", "reverse_document"]
-
 LINE = 96
 MAX_NUMBERED_COLUMNS = 12  # of a matrix that is printed with numbers
 

@@ -13,26 +13,6 @@ import typer
 from regard.data.line_limit import allow_lines, parse_size
 from regard.errors import InputError
 
-__all__ = [
-    "MAX_LINE",
-    "ColumnsOption",
-    "DelimiterOption",
-    "Device",
-    "DeviceOption",
-    "HeaderOption",
-    "JsonOption",
-    "LayerOption",
-    "MaxLineOption",
-    "ModelOption",
-    "QuotedOption",
-    "ResumeOption",
-    "SeedOption",
-    "ShownOption",
-    "ThresholdOption",
-    "check_page",
-]
-
-
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 MAX_LINE = "64MiB"
 

@@ -19,17 +19,6 @@ from regard.wording import count_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "console",
-    "json_line",
-    "note",
-    "print_json",
-    "progress",
-    "stages",
-    "status_line",
-    "write_data",
-]
-
 
 def console(*, stderr: bool = False) -> Console:
     """A rich console. Texts from files, models or users must be escaped before they are printed to it."""

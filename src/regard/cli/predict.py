@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from regard.tasks.task import Prediction
     from regard.tasks.task_folder import FineTunedModel
 
-__all__ = ["register"]
-
 PAGE_EXAMPLES = 50
 
 

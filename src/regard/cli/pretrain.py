@@ -14,8 +14,6 @@ from regard.cli.output import print_json
 from regard.cli.training_display import training_display
 from regard.wording import duration
 
-__all__ = ["register"]
-
 STATUS_EVERY = 30.0  # seconds, without a terminal
 
 

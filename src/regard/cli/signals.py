@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-__all__ = ["Terminated", "exiting", "handling"]
-
 INTERVAL = 0.02  # seconds between checks whether an import has ended
 PATIENCE = 3.0  # seconds that an import may go on before another signal ends the process
 

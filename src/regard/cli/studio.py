@@ -9,8 +9,6 @@ import typer
 
 from regard.known import builtin_names
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     app.command("studio")(studio)

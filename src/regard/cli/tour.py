@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from regard.lessons.tour import TourRun, TourStory
     from regard.models.seq2seq import Score
 
-__all__ = ["register"]
-
 EXAMPLE = (2, 8, 1, 6)  # the deck's example; not in the training set
 LINE = 96
 

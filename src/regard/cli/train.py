@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from regard.training.finetuning.config import FineTuningConfig
     from regard.training.finetuning.report import FineTuningReport
 
-__all__ = ["register"]
-
 STATUS_EVERY = 15.0  # seconds, without a terminal
 # ULM-FiT's layer-wise decay; all layers are unfrozen after half of the run.
 ULMFIT = [f"training.layerwise_lr_decay={1 / 2.6:.4f}", "training.unfreeze=0.5"]

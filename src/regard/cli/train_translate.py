@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from regard.training.translation.config import TranslationConfig
     from regard.training.translation.trainer import TranslationReport
 
-__all__ = ["register"]
-
 STATUS_EVERY = 15.0  # seconds, without a terminal
 PAIRS = ("--train", "--dev")  # options with one file or two
 

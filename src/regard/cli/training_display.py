@@ -12,8 +12,6 @@ from regard.events import Event, Progress
 if TYPE_CHECKING:
     from regard.training.events import OnEvent
 
-__all__ = ["training_display"]
-
 
 @contextmanager
 def training_display(every: float) -> Iterator[OnEvent]:

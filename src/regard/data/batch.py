@@ -12,8 +12,6 @@ from torch import Tensor
 
 from regard.nn.masks import Layout, Packed, Padded
 
-__all__ = ["Batch", "collate", "group_by_token_budget", "in_groups"]
-
 Item = TypeVar("Item")
 
 

@@ -9,8 +9,6 @@ from regard.data.line_limit import current_max_line
 from regard.errors import InputError
 from regard.files.file_input import format_size
 
-__all__ = ["csv_rows", "widen_fields"]
-
 # The csv module limits fields to 131,072 characters by default; the setting is global.
 _MAX_FIELD = 2**31 - 1
 

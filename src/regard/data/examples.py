@@ -11,21 +11,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "Answer",
-    "ChoiceExample",
-    "Example",
-    "ImageExample",
-    "QuestionExample",
-    "TaggedExample",
-    "TextExample",
-    "example_key",
-    "is_labeled",
-    "leakage_key",
-    "normalize_text",
-    "without_label",
-]
-
 
 @dataclass(frozen=True)
 class TextExample:

@@ -27,18 +27,6 @@ from regard.data.zstd import open_zstandard
 from regard.errors import InputError
 from regard.files.file_input import format_size, is_descriptor, open_file, read_up_to
 
-__all__ = [
-    "COMPRESSED_SUFFIXES",
-    "STANDARD_INPUT",
-    "content_suffix",
-    "display_name",
-    "open_bytes",
-    "open_text",
-    "read_all_bytes",
-    "read_all_lines",
-    "taken_for_file",
-]
-
 STANDARD_INPUT = "-"
 
 # Memory limit for a compressed file that is read completely: this much, plus this many times its size on disk.

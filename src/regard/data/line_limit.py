@@ -12,8 +12,6 @@ from contextvars import ContextVar
 
 from regard.errors import InputError
 
-__all__ = ["MAX_LINE", "allow_lines", "current_max_line", "line_limit", "parse_size"]
-
 MAX_LINE = 64 << 20  # bytes
 MAX_SIZE = 1 << 40
 

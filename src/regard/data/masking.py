@@ -11,8 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["IGNORE_INDEX", "MaskedBatch", "Masking"]
-
 IGNORE_INDEX = -100  # targets that the loss ignores
 NEVER = 2.0  # sorts after every score, which is below 1
 

@@ -9,8 +9,6 @@ from collections.abc import Hashable, Sequence
 from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample, leakage_key
 from regard.errors import InputError
 
-__all__ = ["split_examples"]
-
 _BINS = 10  # quantile bins for scores
 
 

@@ -16,8 +16,6 @@ from regard.data.files import content_suffix, display_name, open_text
 from regard.errors import InputError, suggest
 from regard.wording import is_count
 
-__all__ = ["open_text", "read_text_column"]
-
 _FORMATS = {".tsv": "TSV", ".tab": "TSV", ".csv": "CSV", ".jsonl": "JSON", ".ndjson": "JSON"}
 
 

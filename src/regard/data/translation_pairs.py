@@ -15,8 +15,6 @@ from regard.data.readers import ExampleSet
 from regard.errors import InputError, suggest
 from regard.wording import is_count
 
-__all__ = ["TranslationPair", "hold_out", "pairs_digest", "read_translation_pairs", "split_held_out"]
-
 Path = str | os.PathLike[str]
 
 

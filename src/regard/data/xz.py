@@ -11,8 +11,6 @@ from regard.errors import InputError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["open_xz"]
-
 CHUNK = 1 << 16  # compressed bytes at a time
 MEMORY = 512 << 20  # `xz -9` needs 65 MiB
 

@@ -14,8 +14,6 @@ from regard.files.file_input import read_up_to
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["open_zip"]
-
 IGNORED_PREFIXES = ("_", ".", "readme", "licen", "source")  # names of notes besides the text
 STREAMED = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}  # methods that `zipfile` decompresses in chunks
 MAX_PIPED = 256 << 20  # bytes of an archive from a pipe, which must be held in memory

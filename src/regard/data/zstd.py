@@ -13,8 +13,6 @@ from regard.errors import InputError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["open_zstandard"]
-
 # Compressed bytes at a time. They can decompress to 16 MiB, which are held in memory; larger chunks are not faster.
 CHUNK = 1 << 9
 

@@ -22,17 +22,6 @@ from regard.files.disk import atomic_write
 from regard.files.file_input import open_file
 from regard.files.json_files import read_json
 
-__all__ = [
-    "CHECKSUMS",
-    "Verify",
-    "cache_folder",
-    "find_damage",
-    "sha256_of",
-    "sha256_of_all",
-    "stays_inside",
-    "written_files",
-]
-
 CHECKSUMS = "checksums.json"  # lists the files of a model folder
 
 Verify = Literal["auto", "always", "never"]

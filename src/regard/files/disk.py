@@ -20,8 +20,6 @@ from pathlib import Path
 
 from regard.errors import InputError, RegardError
 
-__all__ = ["atomic_write", "finish_save", "replace_file", "replace_folder"]
-
 COMMITTED = ".regard-saved"
 REMOVALS = ".remove"
 # Files of an uncommitted save, or left by a deletion: .NAME.PROCESS-RANDOM.partial.SUFFIX

@@ -15,8 +15,6 @@ from typing import IO
 
 from regard.errors import InputError
 
-__all__ = ["check_regular", "format_size", "is_descriptor", "open_file", "read_file", "read_up_to"]
-
 KINDS = {
     stat.S_IFIFO: "a FIFO (named pipe)",
     stat.S_IFCHR: "a device",

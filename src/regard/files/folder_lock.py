@@ -10,8 +10,6 @@ from typing import IO
 
 from regard.errors import InputError, RegardError
 
-__all__ = ["LOCK", "describe_changes", "lock_folder"]
-
 LOCK = "lock"
 
 

@@ -17,8 +17,6 @@ from pathlib import Path
 from regard.errors import InputError, RegardError
 from regard.files.file_input import open_file, read_up_to
 
-__all__ = ["json_bytes", "json_text", "read_checked_json", "read_json", "read_json_value", "with_checksum"]
-
 CHECKSUM = "checksum"
 SHA256 = re.compile(r"sha256:[0-9a-f]{64}")
 

@@ -29,8 +29,6 @@ from regard.files.disk import COMMITTED, TEMPORARY, atomic_write, finish_save
 from regard.files.folder_lock import LOCK
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 
-__all__ = ["MANIFEST", "OutputManifest", "foreign_entries", "refuse_foreign_content", "remove_files", "remove_output"]
-
 MANIFEST = "regard.json"
 FORMAT = 1
 

@@ -19,8 +19,6 @@ from regard.tasks.metrics import mean_interval
 from regard.text import Tokenizer
 from regard.wording import count_of
 
-__all__ = ["BenchmarkResult", "benchmark_events", "run_benchmark"]
-
 AT_ONCE = 64  # items whose endings are batched together
 
 

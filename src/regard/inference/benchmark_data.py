@@ -20,8 +20,6 @@ from regard.data.readers.records import Record, is_parquet, json_lines, looks_li
 from regard.errors import InputError, check_choice
 from regard.wording import is_count
 
-__all__ = ["PUBLISHED", "TASKS", "BenchmarkItem", "BenchmarkTask", "Ending", "published", "read_items"]
-
 BLANK = "_"
 
 

@@ -22,8 +22,6 @@ from regard.models.family import can, describe_model
 from regard.nn import Packed
 from regard.text import Tokenizer
 
-__all__ = ["CausalScorer", "ScoredIds", "SequenceScore", "begin_token"]
-
 ROWS = 512  # rows of logits at a time: 100 MB for GPT-2's vocabulary
 
 

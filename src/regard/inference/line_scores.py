@@ -28,8 +28,6 @@ from regard.render.result import Result, Table
 from regard.text import Tokenizer
 from regard.wording import count_of
 
-__all__ = ["LineScore", "LineScores", "read_lines_to_score", "score_lines", "scoring_events"]
-
 AT_ONCE = 256  # lines read before any is scored: enough to batch lines of similar length
 
 

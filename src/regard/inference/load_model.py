@@ -11,8 +11,6 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.inference.translation.folder import TRANSLATE, load_translator
 from regard.tasks.task_folder import is_fine_tuned, load_fine_tuned
 
-__all__ = ["load_model"]
-
 
 def load_model(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> LoadedModel:
     """A folder, a built-in name or a Hugging Face hub name. For a fine-tuned model, `model` is the encoder."""

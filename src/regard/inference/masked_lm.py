@@ -28,20 +28,6 @@ from regard.render.result import Result, Table
 from regard.render.terminal import probability_table
 from regard.text import Tokenizer
 
-__all__ = [
-    "BATCH_TOKENS",
-    "BLANK_PATTERN",
-    "Assignment",
-    "Candidate",
-    "FillResult",
-    "MaskedLM",
-    "TextWithBlanks",
-    "fill_blanks",
-    "find_blanks",
-    "pseudo_nll",
-    "target_ids",
-]
-
 # An underscore that touches a letter, a digit or a further underscore belongs to a word: snake_case, __init__.
 BLANK_PATTERN = r"(?<!\w)_+(?!\w)|\[MASK\]"
 ENUMERATED = 256  # maximum number of partial assignments that are all extended

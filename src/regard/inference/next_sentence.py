@@ -14,8 +14,6 @@ from regard.nn.evaluation import evaluation_mode
 from regard.render.result import Result
 from regard.text import Tokenizer
 
-__all__ = ["NextSentence", "predict_next_sentence"]
-
 
 class NextSentence(Result):
     """`is_next` is the probability that the second text follows the first; `cut` tokens of the two did not fit."""

@@ -27,8 +27,6 @@ from regard.nn.evaluation import evaluation_mode
 from regard.render.result import Result
 from regard.text import Tokenizer
 
-__all__ = ["Perplexity", "measure_perplexity", "perplexity_events", "read_text_file"]
-
 
 class Perplexity(Result):
     """`nll` is the sum over the `tokens` scored, in nats; `perplexity` is exp(nll / tokens).

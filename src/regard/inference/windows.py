@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from regard.text.encoding import Encoding
 
-__all__ = ["Window", "split_special_tokens", "windows"]
-
 
 class Window(NamedTuple):
     """A causal model reads ids [start, end) and is scored on the ids that follow positions [scored, end)."""

@@ -31,21 +31,6 @@ from regard.render.drawing import Drawing
 from regard.render.result import Result, Table, round_floats
 from regard.wording import is_count
 
-__all__ = [
-    "AblationEffect",
-    "AblationResult",
-    "HeadEffect",
-    "HeadSweep",
-    "OutputChange",
-    "ablate",
-    "kl_divergence",
-    "output_distance",
-    "parse_heads",
-    "parse_layers",
-    "skip_layers",
-    "sweep_heads",
-]
-
 HEAD = re.compile(r"(\d+|\*)\.(\d+|\*)")
 MAX_VIEW_OUTPUTS = 6  # outputs of a target that the page lists
 

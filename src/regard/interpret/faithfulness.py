@@ -27,8 +27,6 @@ from regard.render.drawing import Drawing
 from regard.render.result import Result, Table, round_floats
 from regard.tasks.metrics import value_scores
 
-__all__ = ["FaithfulnessCheck", "FaithfulnessResult", "Verdict", "kendall_tau_b", "measure_faithfulness"]
-
 # Fixed before any model was measured, with reasons in docs/faithfulness.md. Do not tune them to a result.
 REQUIRED_PASSES = 4  # tests of six, the permuted map among them
 MIN_WORDS = 5  # with fewer, chance decides

@@ -14,8 +14,6 @@ from regard.data.examples import ImageExample
 from regard.data.readers.images import read_image_examples
 from regard.errors import InputError
 
-__all__ = ["IMAGE_SUFFIXES", "MAX_PIXELS", "check_image", "decode_image", "read_image"]
-
 IMAGE_SUFFIXES = {"PNG": ".png", "JPEG": ".jpg"}  # formats that can be uploaded
 MAX_PIXELS = 50_000_000  # a model reads a few thousand of them
 

@@ -10,19 +10,6 @@ from regard.lessons.tour import DECK, RECIPES
 from regard.render.page import Block, check_weights, figures, heat_map, line_chart, page, paragraph, section, table
 from regard.render.terminal import shade
 
-__all__ = [
-    "LOSS_NOTE",
-    "config_text",
-    "decoding_rows",
-    "length_rows",
-    "probability_rows",
-    "reverse_page",
-    "reverse_rows",
-    "reverse_task",
-    "shaded",
-    "six_words_page",
-]
-
 Rows = list[tuple[str, ...]]
 ALIGNMENT_NOTE = (
     '"Aligned" is the percentage of test steps whose largest attention weight is on the digit to write, the '

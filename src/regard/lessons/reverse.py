@@ -26,19 +26,6 @@ from regard.lessons.threads import single_thread
 from regard.models.seq2seq import Recipe, Score, Seq2Seq, Seq2SeqConfig
 from regard.nn import record
 
-__all__ = [
-    "Accuracy",
-    "ReverseDataset",
-    "ReverseEpoch",
-    "ReverseEvaluation",
-    "count_sequences",
-    "create_dataset",
-    "evaluate",
-    "new_model",
-    "one_hot_decode",
-    "train_reverse",
-]
-
 # The deck's configuration. It does not give the epochs: after 24 the model without attention is as good.
 TRAIN_SIZE, TEST_SIZE, TIMESTEPS, FEATURES = 2000, 200, 4, 10
 UNITS, BATCH_SIZE, LEARNING_RATE = 16, 10, 1e-3

@@ -15,18 +15,6 @@ from regard.lessons import reverse
 from regard.lessons.reverse import Accuracy, ReverseDataset, ReverseEpoch, ReverseEvaluation
 from regard.models.seq2seq import Recipe, Score
 
-__all__ = [
-    "ReverseComparison",
-    "ReverseConfig",
-    "ReverseRun",
-    "ReverseTask",
-    "collect_runs",
-    "default_lengths",
-    "plan_tasks",
-    "reverse_config",
-    "train_task",
-]
-
 MODELS: tuple[tuple[Score, Recipe], ...] = (
     ("none", "luong"),
     ("dot", "luong"),

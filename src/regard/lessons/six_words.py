@@ -20,18 +20,6 @@ from regard.lessons.threads import single_thread
 from regard.models import Transformer, TransformerConfig
 from regard.nn import Padded
 
-__all__ = [
-    "PAIRS",
-    "SOURCE_WORDS",
-    "TARGET_WORDS",
-    "SixWordsLesson",
-    "SixWordsPair",
-    "SixWordsStep",
-    "decode",
-    "new_translator",
-    "train_six_words",
-]
-
 TARGET_WORDS = ("a", "am", "I", "thanks", "student", "<eos>")  # the deck's order: ids 0 to 5
 SOURCE_WORDS = ("je", "suis", "étudiant", "merci")
 PAIRS = (("je suis étudiant", "I am a student <eos>"), ("merci", "thanks <eos>"))

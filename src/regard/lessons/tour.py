@@ -10,8 +10,6 @@ from regard.lessons.reverse import ReverseDataset, ReverseEvaluation
 from regard.models.seq2seq import Recipe, Score
 from regard.render.page import figures, heat_map, page, paragraph, section, table
 
-__all__ = ["DECK", "TourExample", "TourRun", "TourStory", "tour_page", "tour_story"]
-
 DECK = {"train_token_accuracy": 99.55, "test_token_accuracy": 98.125}  # without attention; it prints none with it
 RECIPES = {
     "luong": "Luong's recipe: the new decoder state is the query, and state and context together predict the digit",

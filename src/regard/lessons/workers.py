@@ -16,8 +16,6 @@ from regard.lessons.reverse import ReverseEpoch
 from regard.lessons.reverse_comparison import ReverseRun, ReverseTask, train_task
 from regard.training.stopping import stopping
 
-__all__ = ["train_all"]
-
 OnEpoch = Callable[[ReverseTask, ReverseEpoch], None]
 OnRun = Callable[[ReverseRun], None]
 

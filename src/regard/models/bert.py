@@ -16,8 +16,6 @@ from regard.nn import init as initial
 from regard.nn.block import ACTIVATIONS
 from regard.nn.masks import first_tokens
 
-__all__ = ["Bert", "BertConfig", "MaskedLMHead", "Pooler"]
-
 
 @dataclass(frozen=True)
 class BertConfig:

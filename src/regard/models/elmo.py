@@ -14,8 +14,6 @@ from regard.nn.embedding import lookup
 from regard.nn.masks import Padded, from_padded, to_padded
 from regard.nn.recurrent import reverse_sequences
 
-__all__ = ["BiLM", "Elmo", "ElmoConfig"]
-
 
 @dataclass(frozen=True)
 class ElmoConfig:

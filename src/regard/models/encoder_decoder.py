@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from regard.nn import Context, DecoderState, Layout, Padded, Stack, StackCache, TextEmbedding
 
-__all__ = ["EncoderDecoder"]
-
 
 class EncoderDecoder(nn.Module):
     """Subclasses define `encoder`, `decoder`, `embedding`, `begin` (the first token of the decoder) and `logits`.

@@ -15,23 +15,6 @@ from typing import Any, Literal, TypeGuard, get_args
 
 from regard.errors import check_choice
 
-__all__ = [
-    "Capability",
-    "Checkpoint",
-    "Family",
-    "FileFormat",
-    "TensorNames",
-    "build",
-    "can",
-    "describe_family",
-    "describe_model",
-    "families",
-    "family_name",
-    "family_of",
-    "get_family",
-    "known_checkpoints",
-]
-
 Capability = Literal[
     "text-encoder",  # a Transformer that reads text in both directions
     "masked-lm",  # predicts masked tokens

@@ -23,8 +23,6 @@ from regard.nn import (
 )
 from regard.nn import init as initial
 
-__all__ = ["Gpt", "GptConfig"]
-
 
 @dataclass(frozen=True)
 class GptConfig:

@@ -30,8 +30,6 @@ from regard.nn.embedding import lookup
 from regard.nn.masks import to_padded
 from regard.nn.recurrent import CellType, RecurrentState
 
-__all__ = ["Seq2Seq", "Seq2SeqConfig", "Seq2SeqState"]
-
 Score = Literal["none", "dot", "general", "additive"]
 Recipe = Literal["luong", "deck"]
 

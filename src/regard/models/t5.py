@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn import Block, LayerConfig, RelativePositionBias, Stack, TextEmbedding
 
-__all__ = ["T5", "T5Config"]
-
 
 @dataclass(frozen=True)
 class T5Config:

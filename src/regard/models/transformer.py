@@ -11,8 +11,6 @@ from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn import Block, LayerConfig, SinusoidalPositions, Stack, TextEmbedding
 from regard.nn.positions import Arrangement
 
-__all__ = ["Transformer", "TransformerConfig"]
-
 
 @dataclass(frozen=True)
 class TransformerConfig:

@@ -11,8 +11,6 @@ from regard.models.bert import Pooler
 from regard.nn import Block, LayerConfig, Padded, PatchEmbedding, Stack
 from regard.nn import init as initial
 
-__all__ = ["Vit", "VitConfig"]
-
 
 @dataclass(frozen=True)
 class VitConfig:

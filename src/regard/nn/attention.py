@@ -19,18 +19,6 @@ from regard.nn.context import Context
 from regard.nn.masks import Layout, Packed, Padded, attention_mask, length_groups, select_rows
 from regard.nn.tape import AppliedEdits
 
-__all__ = [
-    "AdditiveScore",
-    "Attention",
-    "FusedProjection",
-    "LuongDotAttention",
-    "SeparateProjections",
-    "attention_weights",
-    "bahdanau",
-    "luong_dot",
-    "luong_general",
-]
-
 HALF = (torch.bfloat16, torch.float16)
 
 

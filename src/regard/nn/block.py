@@ -16,8 +16,6 @@ from regard.nn.context import Context
 from regard.nn.dropout import Dropout
 from regard.nn.masks import Layout, select_rows
 
-__all__ = ["ACTIVATIONS", "Block", "FeedForward", "LayerConfig", "Residual"]
-
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,

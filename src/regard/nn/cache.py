@@ -14,8 +14,6 @@ from torch import Tensor
 
 from regard.nn.masks import Padded
 
-__all__ = ["DecoderState", "KVCache", "LayerCache", "StackCache"]
-
 MIN_CAPACITY = 64  # positions
 
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-__all__ = ["CharacterCNN", "Highway"]
-
 
 class Highway(nn.Module):
     """A highway layer: g * relu(W x) + (1 - g) * x with a learned gate g."""

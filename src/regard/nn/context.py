@@ -9,8 +9,6 @@ from torch import Tensor
 
 from regard.nn.masks import Layout
 
-__all__ = ["Context"]
-
 
 @dataclass(frozen=True, eq=False)
 class Context:

@@ -12,8 +12,6 @@ from regard.nn.dropout import Dropout
 from regard.nn.masks import Layout
 from regard.nn.positions import LearnedPositions
 
-__all__ = ["PatchEmbedding", "TextEmbedding", "lookup"]
-
 
 def lookup(table: nn.Embedding, ids: Tensor) -> Tensor:
     """Return the vectors of ids; raise InputError that names ids outside the table.

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-__all__ = ["evaluation_mode"]
-
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:

@@ -7,8 +7,6 @@ import math
 import torch
 from torch import nn
 
-__all__ = ["normal_init", "scaled_init"]
-
 
 def normal_init(model: nn.Module, std: float = 0.02) -> None:
     """Initialize as BERT and GPT-2 do: normal weights, zero biases."""

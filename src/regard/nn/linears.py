@@ -10,8 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["LinearOverride"]
-
 
 class LinearOverride(TorchFunctionMode):
     """Inside the block, calls of `F.linear` in this thread go to `linear`."""

@@ -13,20 +13,6 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-__all__ = [
-    "Layout",
-    "LengthGroup",
-    "Packed",
-    "Padded",
-    "attention_mask",
-    "first_token_indices",
-    "first_tokens",
-    "from_padded",
-    "length_groups",
-    "select_rows",
-    "to_padded",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class Padded:

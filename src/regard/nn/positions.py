@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from regard.errors import check_choice
 
-__all__ = ["LearnedPositions", "RelativePositionBias", "SinusoidalPositions", "sinusoids"]
-
 Arrangement = Literal["interleaved", "halves"]
 
 

@@ -22,8 +22,6 @@ from regard.nn.tape import NOTHING, AppliedEdits, AttentionCall, Edit, Site, Tap
 if TYPE_CHECKING:
     from regard.nn.attention import Attention
 
-__all__ = ["ablate_heads", "is_recording", "record", "record_attention", "record_hidden_state"]
-
 
 class _ThreadTapes(threading.local):
     tapes: tuple[Tape, ...] = ()

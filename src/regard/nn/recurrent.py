@@ -14,8 +14,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.errors import check_choice
 from regard.nn.masks import Layout, Padded, from_padded, to_padded
 
-__all__ = ["CellType", "Recurrent", "RecurrentState", "StackedCell", "reverse_sequences", "sequence_lengths"]
-
 CellType = Literal["lstm", "gru"]
 RecurrentState = tuple[Tensor, ...]  # (h, c) for an LSTM, (h,) for a GRU; each (layers, B, units)
 

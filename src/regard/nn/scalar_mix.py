@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-__all__ = ["ScalarMix"]
-
 
 class ScalarMix(nn.Module):
     """gamma * sum_j softmax(s)_j h_j, with a learned weight s per layer and a learned scale gamma."""

@@ -13,8 +13,6 @@ from regard.nn.dropout import Dropout
 from regard.nn.masks import Layout
 from regard.nn.positions import RelativePositionBias
 
-__all__ = ["Stack"]
-
 
 class Stack(nn.Module):
     """A sequence of layers, each called as `layer(x, context)`. Layers may differ.

@@ -18,8 +18,6 @@ from regard.nn.masks import Layout, Packed, Padded, length_groups, to_padded
 if TYPE_CHECKING:
     from regard.nn.attention import Attention
 
-__all__ = ["AppliedEdits", "AttentionCall", "Edit", "Site", "Tape"]
-
 NOTHING = "nothing (a compiled function around the model is not recorded: pass its module to record)"
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from regard.errors import RegardError
 from regard.files.json_files import json_text
 
-__all__ = ["check_built", "is_built", "page"]
-
 STATIC = Path(__file__).resolve().parents[1] / "server" / "static"
 SCRIPT, STYLE = "bundle.js", "bundle.css"
 

@@ -24,26 +24,6 @@ from regard.render.png import data_uri
 if TYPE_CHECKING:
     from PIL import ImageFont
 
-__all__ = [
-    "ACCENT",
-    "COLORS",
-    "DASHES",
-    "OTHER",
-    "QUIET",
-    "TEXT",
-    "Drawing",
-    "Label",
-    "Pixels",
-    "Stroke",
-    "Tile",
-    "blend",
-    "channels",
-    "line_color",
-    "line_dash",
-    "png",
-    "svg",
-]
-
 Pixels = NDArray[np.uint8]
 
 # The light theme of web/src/theme.tsx.

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 from regard.render import bundle
 
-__all__ = ["Block", "figures", "heat_map", "line_chart", "page", "paragraph", "section", "table"]
-
 Block = dict[str, object]
 
 LINES = 4  # of a chart that differ in more than color

@@ -7,8 +7,6 @@ import base64
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["base64_size", "encode_array", "encode_float16", "encode_float32"]
-
 MAX_FLOAT16 = 65504.0
 
 

@@ -9,8 +9,6 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["data_uri", "png_bytes"]
-
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 COLORS = {1: 0, 3: 2, 4: 6}  # channels -> color type: gray, RGB, RGBA
 

@@ -19,8 +19,6 @@ from regard.files.json_files import json_text
 if TYPE_CHECKING:
     from regard.render.drawing import Drawing
 
-__all__ = ["Result", "Table", "round_floats"]
-
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]  # headers and rows
 
 

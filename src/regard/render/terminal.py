@@ -10,8 +10,6 @@ from rich.text import Text
 from regard.escaping import escape_controls
 from regard.render.page import check_weights
 
-__all__ = ["probability_table", "shade", "terminal_heat_map"]
-
 BAR = 20  # characters for 100%
 EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 

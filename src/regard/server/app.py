@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-__all__ = ["MAX_BODY_BYTES", "TAB_HEADER", "create_app"]
-
 HOSTS = ["127.0.0.1", "localhost"]
 MAX_BODY_BYTES = 1_000_000
 MAX_UPLOAD_BYTES = {"picture": 12_000_000}  # of addresses that accept a file; base64 makes four bytes of three

@@ -8,8 +8,6 @@ from typing import TypeVar
 from regard.errors import InputError
 from regard.server.studio import Studio
 
-__all__ = ["MAX_CHARACTERS", "MAX_INTEGER", "Arguments", "Payload", "Route", "integer_argument", "text_argument"]
-
 Arguments = Mapping[str, object]
 Payload = Mapping[str, object]
 Route = Callable[[Studio, Arguments], Payload]

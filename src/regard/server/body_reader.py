@@ -12,8 +12,6 @@ from regard.server.request_queue import ClientDisconnected, ServerBusy
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-__all__ = ["RETRY_AFTER", "BodyReader", "BodyTimeout", "BodyTooLarge"]
-
 RETRY_AFTER = 2  # seconds
 TIMEOUT = 5.0  # seconds for a body; a longer one must arrive at MIN_BYTES_PER_SECOND
 MIN_BYTES_PER_SECOND = 100_000

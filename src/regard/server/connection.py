@@ -19,8 +19,6 @@ from regard.server.body_reader import RETRY_AFTER
 if TYPE_CHECKING:
     from asyncio import TimerHandle
 
-__all__ = ["MAX_CONNECTIONS", "Connection"]
-
 MAX_CONNECTIONS = 128
 HEADER_SECONDS = 5.0  # from a connection, or the first byte of its next request, to the end of the headers
 WRITE_SECONDS = 30.0  # that a client may take to read the rest of an answer

@@ -11,8 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 
-__all__ = ["MemoryTrimmer"]
-
 INTERVAL_SECONDS = 0.25  # trimming takes up to a millisecond
 
 

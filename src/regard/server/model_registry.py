@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
     from regard.tasks.task_folder import FineTunedModel
 
-__all__ = ["LOADER_NAME", "ModelEntry", "ModelKind", "ModelRegistry", "infer_kind"]
-
 LOADER_NAME = "regard-models"  # name of the loading thread
 
 ModelKind = Literal["reader", "writer", "translator", "tuned", "unknown"]

@@ -23,16 +23,6 @@ from regard.server.memory import MemoryTrimmer
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = [
-    "WORKER_NAME",
-    "ClientDisconnected",
-    "RequestQueue",
-    "ServerBusy",
-    "acquire",
-    "check_connected",
-    "interruptible",
-]
-
 Answer = TypeVar("Answer")
 WORKER_NAME = "regard-request"  # name of the worker threads
 POLL_SECONDS = 0.1  # between two checks whether a client that waits for a model has gone

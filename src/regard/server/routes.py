@@ -17,8 +17,6 @@ from regard.server.studio import Studio
 from regard.server.verbs import answer
 from regard.verbs import find
 
-__all__ = ["ACTIONS", "ROUTES", "STREAMS"]
-
 MAX_ROWS = 300_000  # all lines that a client can send
 MAX_FEATURES = 500  # texts: each is embedded with and without a mask
 

@@ -9,8 +9,6 @@ from regard.server.studio import Studio
 from regard.server.verbs import answer
 from regard.verbs.look import look
 
-__all__ = ["attention", "picture"]
-
 
 def attention(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, and `text`, with `text_b` for a pair; for a model that reads images only `image`, the key

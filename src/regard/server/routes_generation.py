@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from regard.generation_config import GenerationConfig
     from regard.interpret.generation.generation import Generation
 
-__all__ = ["branch", "generation", "write"]
-
 TOKENS = 400  # maximum length of a text in the studio
 BEAM = 16
 CAN = ("writer", "unknown")  # kinds of models that may generate text

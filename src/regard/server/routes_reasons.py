@@ -13,8 +13,6 @@ from regard.server.studio import Studio
 from regard.server.verbs import answer
 from regard.verbs import find
 
-__all__ = ["ablation", "faithfulness"]
-
 # A text that a pretrained BERT can be probed with.
 EXAMPLE_WITH_BLANK = "Thank you so much, this is the _ help I ever got in New York."
 

@@ -9,8 +9,6 @@ from regard.server.arguments import Arguments, Payload, text_argument
 from regard.server.routes_training import training_options
 from regard.server.studio import Studio
 
-__all__ = ["tasks"]
-
 
 def tasks(studio: Studio, arguments: Arguments) -> Payload:
     """Arguments: `model`, `text`, and `text_b` when the task reads two."""

@@ -16,8 +16,6 @@ from regard.server.model_registry import ModelEntry
 from regard.server.studio import Studio
 from regard.server.training_jobs import MAX_EPOCHS, TrainingRequest, safe_file_name
 
-__all__ = ["cancel", "train", "training", "training_options"]
-
 MAX_CHARACTERS = 900_000  # of an uploaded file
 STARTING_KINDS = ("reader", "writer", "unknown")  # kinds of models that can be fine-tuned
 EXAMPLES = Path(__file__).with_name("messages.tsv")  # labeled messages that come with Regard

@@ -6,8 +6,6 @@ from regard.known import DEFAULT_MODEL
 from regard.server.arguments import Arguments, Payload, integer_argument, text_argument
 from regard.server.studio import Studio
 
-__all__ = ["MAX_BEAMS", "translation"]
-
 MAX_BEAMS = 10  # a user waits for the answer
 
 

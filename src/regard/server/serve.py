@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.applications import Starlette
 
-__all__ = ["HOST", "create_server", "listen", "serve"]
-
 HOST = "127.0.0.1"
 PORTS_TO_TRY = 20
 GRACEFUL_SHUTDOWN_SECONDS = 2

@@ -22,8 +22,6 @@ from regard.server.studio import Studio
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-__all__ = ["Stream", "internal_error", "stream_endpoint", "to_json"]
-
 Stream = Callable[[Studio, Arguments, Callable[[Payload], None]], None]
 MEDIA_TYPE = "application/x-ndjson"
 

@@ -13,8 +13,6 @@ from regard.server.model_registry import ModelRegistry
 from regard.server.training_jobs import TrainingJobs
 from regard.server.workspace import Workspace
 
-__all__ = ["MAX_IMAGES", "MAX_IMAGE_BYTES", "Studio", "UploadedImages"]
-
 MAX_IMAGE_BYTES = 8_000_000
 MAX_IMAGES = 8
 MAX_TOTAL_BYTES = 16_000_000  # of all images, so that fewer large ones are kept

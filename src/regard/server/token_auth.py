@@ -16,8 +16,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["HEADERS", "TokenMiddleware", "cookie_name", "generate_token"]
-
 TOKEN_BYTES = 32
 HEADERS = {
     "Cache-Control": "no-store",

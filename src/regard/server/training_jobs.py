@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from regard.data.readers import ExampleSet
     from regard.training.events import OnEvent
 
-__all__ = ["MAX_EPOCHS", "TrainingJob", "TrainingJobs", "TrainingRequest", "run_in_thread", "safe_file_name", "train"]
-
 MAX_EPOCHS = 20
 MAX_MESSAGES = 20
 STOP_SECONDS = 20.0  # that a job may take to stop

@@ -27,8 +27,6 @@ from regard.errors import RegardError
 if TYPE_CHECKING:
     from regard.server.training_jobs import TrainingJob
 
-__all__ = ["run_in_process"]
-
 GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
 TERMINATED = 143  # exit code after SIGTERM
 

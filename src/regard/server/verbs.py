@@ -22,8 +22,6 @@ from regard.verbs.base import Verb
 if TYPE_CHECKING:
     from regard.render.result import Result
 
-__all__ = ["answer", "http_verbs", "openapi"]
-
 
 @cache
 def http_verbs() -> dict[str, Verb]:

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from regard.errors import InputError
 
-__all__ = ["FOLDER", "Workspace"]
-
 FOLDER = "trained"  # in the current folder
 MAX_FILES = 100  # uploads, directly in the folder
 MAX_BYTES = 100_000_000  # of all uploads

@@ -22,8 +22,6 @@ from regard.nn.masks import length_groups
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.task import Task, TaskInput
 
-__all__ = ["EncoderWithHead", "TaskBatch", "TaskHead", "collate_inputs", "compute_logits"]
-
 Encoder = Bert | Gpt | Elmo
 BUDGET = {"cpu": 2048, "cuda": 65536}  # tokens per forward pass
 

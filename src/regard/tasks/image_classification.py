@@ -21,8 +21,6 @@ from regard.models import Vit
 from regard.tasks.task import TaskInput
 from regard.tasks.text_classification import TextClassification
 
-__all__ = ["ImageBatch", "ImageClassifier", "ImageTask", "ImageTransform"]
-
 NUM_PATCHES = 256  # approximate maximum for a new model: the cost of attention is quadratic in it
 
 

@@ -9,8 +9,6 @@ from regard.errors import InputError
 from regard.text import Encoding, Tokenizer
 from regard.text.encoding import longest_first
 
-__all__ = ["MIN_LENGTH", "InputBuilder", "InputSequence", "max_context_windows", "split_windows"]
-
 MIN_LENGTH = 8  # tokens per sequence; up to four of them are special
 
 

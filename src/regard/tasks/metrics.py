@@ -18,24 +18,6 @@ from numpy.typing import NDArray
 
 from regard.errors import InputError, suggest
 
-__all__ = [
-    "Entity",
-    "EntityScores",
-    "answer_scores",
-    "best_threshold",
-    "choose_positive_label",
-    "entities",
-    "entity_counts",
-    "entity_scores",
-    "interval",
-    "label_scores",
-    "mean_interval",
-    "multilabel_scores",
-    "normalize_answer",
-    "scores_of_counts",
-    "value_scores",
-]
-
 POSITIVE = ("1", "true", "yes", "spam", "positive")  # usual names of the positive class, in any case
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 NO_PUNCTUATION = str.maketrans("", "", string.punctuation)

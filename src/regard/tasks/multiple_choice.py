@@ -17,8 +17,6 @@ from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import label_scores
 from regard.tasks.task import Prediction, Task, TaskInput, kl_divergence
 
-__all__ = ["MultipleChoice"]
-
 
 class MultipleChoice(Task[ChoiceExample]):
     """Each ending with the text before it is one sequence, with one logit."""

@@ -14,8 +14,6 @@ from regard.tasks.encoder_with_head import compute_logits
 from regard.tasks.task import Prediction
 from regard.tasks.task_folder import FineTunedModel
 
-__all__ = ["CHUNK_SIZE", "calibrate", "predict", "predict_stream", "score"]
-
 CHUNK_SIZE = 512  # examples
 
 

@@ -20,8 +20,6 @@ from regard.tasks.inputs import InputBuilder, max_context_windows, split_windows
 from regard.tasks.metrics import answer_scores, best_threshold
 from regard.tasks.task import Prediction, Task, TaskInput, kl_divergence
 
-__all__ = ["QuestionAnswering"]
-
 MAX_QUESTION_LENGTH = 64  # tokens
 MAX_ANSWER_LENGTH = 30
 OVERLAP = 128

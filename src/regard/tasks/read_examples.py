@@ -14,8 +14,6 @@ from regard.errors import InputError
 from regard.tasks.registry import get_task
 from regard.tasks.task import Task
 
-__all__ = ["check_labels", "new_examples", "read_examples", "task_for"]
-
 
 def task_for(name: str, path: str | os.PathLike[str]) -> type[Task[Any]]:
     """The task with this name for the contents of a path, texts or images."""

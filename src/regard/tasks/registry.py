@@ -13,8 +13,6 @@ from regard.tasks.task import Task
 from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
 
-__all__ = ["TASKS", "get_task"]
-
 _ALL: tuple[type[Task[Any]], ...] = (
     TextClassification,
     PairClassification,

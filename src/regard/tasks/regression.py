@@ -19,8 +19,6 @@ from regard.tasks.metrics import value_scores
 from regard.tasks.task import Prediction, Task, TaskInput
 from regard.tasks.text_classification import shown_texts
 
-__all__ = ["Regression"]
-
 
 class Regression(Task[TextExample]):
     """`mean` and `deviation` are those of the training labels; the loss is measured in deviations."""

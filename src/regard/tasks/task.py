@@ -19,8 +19,6 @@ from regard.data.readers import ExampleSet, TableOptions
 from regard.errors import InputError
 from regard.tasks.inputs import InputSequence
 
-__all__ = ["LabelTask", "Prediction", "Task", "TaskInput", "kl_divergence", "read_labels", "unknown_label"]
-
 Example = TypeVar("Example")
 Prediction = dict[str, Any]  # JSON: what `regard predict` prints
 

@@ -27,17 +27,6 @@ from regard.tasks.registry import get_task
 from regard.tasks.task import Task
 from regard.text import Tokenizer
 
-__all__ = [
-    "MAX_LENGTH",
-    "TASK_FILE",
-    "FineTunedModel",
-    "describe_compute",
-    "is_fine_tuned",
-    "load_fine_tuned",
-    "require_fine_tuned",
-    "save_fine_tuned",
-]
-
 TASK_FILE = "task.json"
 MIX = "mix."
 MAX_LENGTH = 1 << 16  # maximum tokens per sequence of a model without position embeddings

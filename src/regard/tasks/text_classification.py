@@ -18,8 +18,6 @@ from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import choose_positive_label, label_scores, multilabel_scores
 from regard.tasks.task import LabelTask, Prediction, TaskInput, read_labels
 
-__all__ = ["PairClassification", "TextClassification", "shown_texts"]
-
 
 class TextClassification(LabelTask[TextExample]):
     """One class per text, or any number of them (`multi_label`). F1 of two classes is that of `positive_label`."""

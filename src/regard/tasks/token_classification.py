@@ -24,8 +24,6 @@ from regard.tasks.metrics import entities, entity_scores
 from regard.tasks.task import LabelTask, Prediction, TaskInput, read_labels
 from regard.text import Encoding
 
-__all__ = ["TokenClassification"]
-
 OUTSIDE = "O"
 OVERLAP = 64  # tokens shared with the previous window
 

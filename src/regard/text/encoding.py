@@ -9,8 +9,6 @@ import tokenizers
 
 from regard.errors import InputError
 
-__all__ = ["Encoding", "cuts", "encoding", "without"]
-
 Item = TypeVar("Item")
 
 

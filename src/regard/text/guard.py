@@ -17,8 +17,6 @@ from pathlib import Path
 from regard.errors import InputError, RegardError
 from regard.known import is_builtin
 
-__all__ = ["check_tokenizer_file", "trust_tokenizer_file"]
-
 MEMORY = 1 << 30  # bytes of address space for the process, in addition to
 MEMORY_RATIO = 50  # times the size of the file
 SECONDS = 10  # CPU time limit, plus one second per megabyte

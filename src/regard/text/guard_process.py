@@ -11,8 +11,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["check_document", "check_regex"]
-
 LONGEST = 1 << 20  # maximum padded length in tokens, and maximum of any other number in a pipeline step
 TEXT = 1000  # maximum number of characters that a step inserts
 REGEX = 20_000  # characters

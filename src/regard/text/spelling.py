@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from functools import cache
 
-__all__ = ["readable_token"]
-
 NUMBERED = re.compile("<0x([0-9A-Fa-f]{2})>")
 LONE = re.compile("[\udc80-\udcff]")  # how `surrogateescape` represents an undecodable byte
 PRINTED = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))  # bytes that represent themselves

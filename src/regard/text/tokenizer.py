@@ -25,8 +25,6 @@ from regard.text.encoding import Encoding, cuts, encoding, without
 from regard.text.tokenizer_config import ROLES
 from regard.text.vocabulary import exists, read, refusing
 
-__all__ = ["TOKENIZER_FILES", "Encoding", "Tokenizer"]
-
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")  # that `Tokenizer.files` may contain
 
 SURROGATE = re.compile("[\ud800-\udfff]")

@@ -16,8 +16,6 @@ from regard.errors import InputError
 from regard.files.file_input import read_file
 from regard.files.json_files import read_json
 
-__all__ = ["BERT", "ROLES", "TokenizerConfig", "read_object", "read_text"]
-
 LIMIT = 256 << 20  # bytes of a vocabulary or tokenizer.json; the largest published ones have about 40 MB
 
 # Roles of special tokens -> their keys in Hugging Face's files.

@@ -16,8 +16,6 @@ from regard.errors import InputError
 from regard.text import guard
 from regard.text.tokenizer_config import BERT, ROLES, TokenizerConfig, read_object, read_text
 
-__all__ = ["TokenizerParts", "exists", "read", "refusing"]
-
 EXPECTED = "tokenizer.json, vocab.txt, or vocab.json and merges.txt"
 SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 LIKE_ROBERTA = {"roberta", "bart", "longformer"}

@@ -24,8 +24,6 @@ from regard.files.checksums import CHECKSUMS
 from regard.files.disk import COMMITTED, TEMPORARY, finish_save
 from regard.files.json_files import json_bytes, read_json
 
-__all__ = ["Checkpoints", "TrainingCheckpoint"]
-
 STATE = "state.json"
 STATE_BYTES = 64_000_000
 STEP = re.compile(r"step-(\d{9,18})", re.ASCII)

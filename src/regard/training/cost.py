@@ -14,8 +14,6 @@ from regard.known import builtin_folder, builtin_names
 from regard.models.family import Checkpoint, build, get_family, known_checkpoints
 from regard.render.result import Result
 
-__all__ = ["GPUS", "CostEstimate", "ModelShape", "estimate_cost", "find_shape", "parse_count", "shape_of_settings"]
-
 # Peak FLOPS of dense half-precision matrix products with float32 accumulation, as stated by the maker.
 GPUS = {"v100": 125e12, "a100": 312e12, "h100": 989e12, "h200": 989e12}
 UTILIZATION = 0.3  # of the peak: an assumption, to be replaced by a measurement
@@ -181,7 +179,7 @@ def parse_count(text: str) -> int:
 
 def _of_folder(folder: Path, name: str, length: int | None) -> ModelShape:
     from regard.checkpoints.configs import parse_config
-    from regard.checkpoints.files import read_json
+    from regard.files.json_files import read_json
 
     path = folder / "config.json"
     if not path.is_file():

@@ -28,8 +28,6 @@ from regard.training.finetuning.model_factory import ModelFactory
 from regard.training.finetuning.trainer import FineTuner
 from regard.training.stopping import Stop
 
-__all__ = ["Tagger", "TextClassifier"]
-
 
 class _FineTunedEstimator(EstimatorParameters):
     """The common parameters and the training of both estimators."""

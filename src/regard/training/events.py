@@ -14,29 +14,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from regard.events import Event, Note
+from regard.events import Event
 from regard.wording import duration
-
-__all__ = [
-    "OBJECTIVES",
-    "AverageEvaluated",
-    "CheckpointSaved",
-    "Evaluated",
-    "EvaluationProgress",
-    "EventLog",
-    "Finished",
-    "Interrupted",
-    "LayersScheduled",
-    "Note",
-    "OnEvent",
-    "PretrainingPlan",
-    "Resumed",
-    "StepFinished",
-    "ThresholdChosen",
-    "TrainingEvent",
-    "TrainingStarted",
-    "ignore_event",
-]
 
 OnEvent = Callable[[Event], None]
 OBJECTIVES = {  # how the scores of a pretrained model are shown

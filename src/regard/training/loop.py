@@ -22,17 +22,6 @@ from torch.utils.checkpoint import checkpoint
 from regard.nn.block import Block
 from regard.training.optimizer import set_learning_rate
 
-__all__ = [
-    "AdversarialPerturbation",
-    "Step",
-    "StepProgress",
-    "Stopwatch",
-    "TimeProgress",
-    "derive_seed",
-    "enable_gradient_checkpointing",
-    "train",
-]
-
 Inputs = Mapping[str, Tensor]
 RunProgress = Callable[[int], float]  # the progress of a run, 0 to 1, before a step
 

@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from regard.errors import InputError, check_choice
 from regard.nn import FusedProjection, Stack
 
-__all__ = ["Muon", "OptimizerName", "build_optimizers", "orthogonalize", "parameter_groups", "set_learning_rate"]
-
 OptimizerName = Literal["adamw", "muon"]
 
 STEPS = 5

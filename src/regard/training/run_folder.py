@@ -27,8 +27,6 @@ from regard.files.output_folder import OutputManifest, foreign_entries, refuse_f
 from regard.settings import SettingsFile, check_saved_settings
 from regard.training.events import EventLog, OnEvent
 
-__all__ = ["CONFIG", "EVENTS", "MODEL", "REPORT", "RUN", "RunFolder", "create_folder", "model_saved", "saved_config"]
-
 CONFIG, RUN, EVENTS, REPORT = "config.toml", "run.json", "events.jsonl", "report.json"
 MODEL = "config.json"
 # The files of a finished run beside its weights. A folder that holds one of them is refused.

@@ -14,8 +14,6 @@ from pydantic import AfterValidator
 
 from regard.errors import InputError, check_choice
 
-__all__ = ["Interval", "IntervalSetting", "SchedulerType", "learning_rate_factor", "parse_budget", "parse_interval"]
-
 SchedulerType = Literal["linear", "cosine", "constant", "noam"]
 
 WARMUP_START = 0.01  # the factor of the first step: at 0 it would learn nothing

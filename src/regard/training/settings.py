@@ -7,8 +7,6 @@ from pydantic import Field
 from regard.settings import Precision, SettingsSection
 from regard.training.schedule import IntervalSetting
 
-__all__ = ["RENAMED_SETTINGS", "RunSection"]
-
 
 class RunSection(SettingsSection):
     seed: int = Field(default=0, ge=0, lt=1 << 62, description="Seed of initial weights, data order and dropout.")

@@ -16,8 +16,6 @@ from torch.optim import Optimizer
 
 from regard.errors import InputError
 
-__all__ = ["capture", "restore"]
-
 RANDOM = "random.cpu"
 RANDOM_CUDA = re.compile(r"random\.cuda\.(\d+)", re.ASCII)
 

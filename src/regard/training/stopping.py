@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Stop", "stopping"]
-
 
 class Stop:
     """Whether a stop was requested, and by which signal."""

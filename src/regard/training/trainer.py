@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 
 from regard.device import autocast_dtype, synchronize
 from regard.errors import RegardError
+from regard.events import Note
 from regard.settings import Precision
 from regard.training.checkpoint import Checkpoints, TrainingCheckpoint
 from regard.training.events import (
@@ -26,7 +27,6 @@ from regard.training.events import (
     Evaluated,
     EvaluationProgress,
     Interrupted,
-    Note,
     OnEvent,
     Resumed,
     StepFinished,
@@ -44,8 +44,6 @@ from regard.training.schedule import parse_interval
 from regard.training.state import capture, restore
 from regard.training.stopping import Stop, stopping
 from regard.training.world import World
-
-__all__ = ["EpochTrainer", "Trainer", "run_interruptible"]
 
 LOG_EVERY = 1.0  # seconds
 BEST = "best."

@@ -12,8 +12,6 @@ from datetime import timedelta
 import torch
 import torch.distributed as distributed
 
-__all__ = ["World", "join_world"]
-
 TIMEOUT = timedelta(days=1)  # the main process may prepare text for hours while the others wait
 SHUTDOWN_DELAY = 0.1  # seconds
 

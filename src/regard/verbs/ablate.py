@@ -11,8 +11,6 @@ from regard.verbs.base import ModelName, Models, Request, argument, model_option
 if TYPE_CHECKING:
     from regard.interpret.ablation import AblationResult
 
-__all__ = ["MAX_SWEEP_TARGETS", "AblateRequest", "ablate"]
-
 MAX_SWEEP_TARGETS = 8  # masked tokens in a sweep over all heads: each is a text of its own to read
 
 

@@ -42,21 +42,6 @@ if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
     from regard.render.result import Result
 
-__all__ = [
-    "Device",
-    "ModelName",
-    "Models",
-    "Request",
-    "Texts",
-    "Verb",
-    "argument",
-    "layer_option",
-    "model_option",
-    "option",
-    "seed_option",
-    "verb",
-]
-
 Device = Literal["auto", "cpu", "cuda"]
 MAX_PASTED_LINES = 12  # of texts in a command that reproduces a result
 

@@ -13,8 +13,6 @@ from regard.verbs.base import ModelName, Models, Request, argument, model_option
 if TYPE_CHECKING:
     from regard.inference.benchmark import BenchmarkResult
 
-__all__ = ["BenchmarkRequest", "benchmark"]
-
 
 class BenchmarkRequest(Request):
     task: Literal["lambada", "hellaswag", "piqa", "winogrande"] = argument(help="The benchmark.", metavar="TASK")

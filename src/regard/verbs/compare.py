@@ -16,8 +16,6 @@ from regard.verbs.base import ModelName, Models, Request, argument, model_option
 if TYPE_CHECKING:
     from regard.interpret.masked_lm.comparison import CompareResult
 
-__all__ = ["CompareRequest", "compare"]
-
 
 class CompareRequest(Request):
     text: str | None = argument(None, help="A sentence with a blank, _, or with slots: [he|she].")

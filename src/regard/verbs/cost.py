@@ -9,8 +9,6 @@ from regard.verbs.base import Models, Request, argument, option, verb
 if TYPE_CHECKING:
     from regard.training.cost import CostEstimate
 
-__all__ = ["CostRequest", "cost"]
-
 
 class CostRequest(Request):
     model: str = argument(

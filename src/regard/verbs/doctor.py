@@ -14,8 +14,6 @@ from regard.wording import count_of
 if TYPE_CHECKING:
     from regard.training.doctor import DoctorResult
 
-__all__ = ["DoctorRequest", "doctor"]
-
 
 class DoctorRequest(TableRequest):
     model: ModelName = argument(help="A folder that `regard train` wrote, or a model to fine-tune.", metavar="MODEL")

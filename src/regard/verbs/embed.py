@@ -12,8 +12,6 @@ from regard.verbs.base import ModelName, Models, Request, Texts, argument, model
 if TYPE_CHECKING:
     from regard.inference.embedding import EmbedResult
 
-__all__ = ["EmbedRequest", "embed"]
-
 
 class EmbedRequest(Request):
     source: Texts = argument(

@@ -13,8 +13,6 @@ from regard.verbs.labeled_texts import TableRequest, table_options
 if TYPE_CHECKING:
     from regard.training.finetuning.evaluate import EvaluationResult
 
-__all__ = ["EvaluateRequest", "evaluate"]
-
 
 class EvaluateRequest(TableRequest):
     model: ModelName = argument(help="A folder that `regard train` wrote.", metavar="DIR")

@@ -11,8 +11,6 @@ from regard.verbs.base import ModelName, Models, Request, argument, option, seed
 if TYPE_CHECKING:
     from regard.interpret.faithfulness import FaithfulnessResult
 
-__all__ = ["FaithfulnessRequest", "faithfulness"]
-
 
 class FaithfulnessRequest(Request):
     model: ModelName = argument(help="A classifier that `regard train` wrote; or another model.")

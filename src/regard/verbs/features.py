@@ -12,8 +12,6 @@ from regard.verbs.labeled_texts import LabeledTexts, TableRequest, read_labeled_
 if TYPE_CHECKING:
     from regard.interpret.probes.feature_walk import FeatureWalk
 
-__all__ = ["FeaturesRequest", "features"]
-
 
 class FeaturesRequest(TableRequest):
     data: LabeledTexts = option(help="Texts with labels: TSV, CSV, JSONL; - is standard input.", metavar="FILE")

@@ -12,8 +12,6 @@ from regard.verbs.base import ModelName, Models, Request, argument, option, verb
 if TYPE_CHECKING:
     from regard.interpret.figure.figure import Figure
 
-__all__ = ["FigureRequest", "figure"]
-
 
 def default_model() -> str:
     """A built-in translator, which has both halves of the figure, if there is one."""

@@ -11,8 +11,6 @@ from regard.verbs.base import ModelName, Models, Request, argument, model_option
 if TYPE_CHECKING:
     from regard.inference.masked_lm import FillResult
 
-__all__ = ["FillRequest", "fill"]
-
 
 class FillRequest(Request):
     text: str = argument(help="A text in which _ or [MASK] marks each blank.")

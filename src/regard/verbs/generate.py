@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from regard.inference.generation.text_generator import EncodedPrompt
     from regard.interpret.generation.generation import GenerateResult
 
-__all__ = ["GenerateRequest", "generate"]
-
 EXCERPT = 40  # characters of the truncated beginning of a prompt that a note shows
 
 

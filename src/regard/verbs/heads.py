@@ -13,8 +13,6 @@ from regard.verbs.base import ModelName, Models, Request, Texts, model_option, o
 if TYPE_CHECKING:
     from regard.interpret.heads.census import HeadCensus
 
-__all__ = ["HeadsRequest", "heads"]
-
 
 class HeadsRequest(Request):
     text: Texts = option(..., "-t", help="Texts, one per line, or pairs with a tab; - is stdin.", metavar="FILE")

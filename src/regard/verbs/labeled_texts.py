@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from regard.data.examples import TextExample
     from regard.data.readers import TableOptions
 
-__all__ = ["LabeledTexts", "TableRequest", "parse_lines", "read_labeled_texts", "read_table", "table_options"]
-
 
 def _parse(value: object, info: ValidationInfo) -> object:
     files = (info.context or {}).get("files", True)

@@ -13,8 +13,6 @@ from regard.verbs.labeled_texts import TableRequest, read_table
 if TYPE_CHECKING:
     from regard.interpret.probes.layers import LayersResult
 
-__all__ = ["LayersRequest", "layers"]
-
 
 class LayersRequest(TableRequest):
     train: Path = option(help="Examples to train the heads on.", metavar="FILE")

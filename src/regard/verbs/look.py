@@ -12,8 +12,6 @@ from regard.verbs.base import ModelName, Models, Request, argument, model_option
 if TYPE_CHECKING:
     from regard.interpret.attention.maps import AttentionRecord
 
-__all__ = ["LookRequest", "look"]
-
 
 class LookRequest(Request):
     text: str = argument("", help="What the model reads.")

@@ -12,8 +12,6 @@ from regard.verbs.labeled_texts import LabeledTexts, TableRequest, read_labeled_
 if TYPE_CHECKING:
     from regard.interpret.embeddings.sentence_map import SentenceMap
 
-__all__ = ["MapRequest", "map"]
-
 
 class MapRequest(TableRequest):
     texts: LabeledTexts = argument(

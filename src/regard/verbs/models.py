@@ -9,8 +9,6 @@ from regard.models.family import families, known_checkpoints
 from regard.render.result import Result, Table
 from regard.verbs.base import Models, Request, verb
 
-__all__ = ["ModelList", "ModelsRequest", "models"]
-
 
 class FamilyEntry(BaseModel):
     name: str

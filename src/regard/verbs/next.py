@@ -11,8 +11,6 @@ from regard.verbs.base import ModelName, Models, Request, argument, model_option
 if TYPE_CHECKING:
     from regard.inference.next_sentence import NextSentence
 
-__all__ = ["NextRequest", "next"]
-
 
 class NextRequest(Request):
     first: str = argument(help="A text.")

@@ -13,8 +13,6 @@ from regard.verbs.base import ModelName, Models, Request, Texts, argument, model
 if TYPE_CHECKING:
     from regard.inference.perplexity import Perplexity
 
-__all__ = ["PerplexityRequest", "perplexity"]
-
 
 class PerplexityRequest(Request):
     source: Texts = argument(

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
     from regard.render.result import Result
 
-__all__ = ["LocalModels", "drain", "python_function", "signature"]
-
 
 class LocalModels:
     """Models that are loaded when a verb needs them, onto one device; `given` are loaded ones by their labels."""

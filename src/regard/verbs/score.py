@@ -15,8 +15,6 @@ from regard.verbs.base import ModelName, Models, Request, Texts, argument, model
 if TYPE_CHECKING:
     from regard.inference.line_scores import LineScores
 
-__all__ = ["ScoreRequest", "score"]
-
 
 class ScoreRequest(Request):
     source: Texts = argument(

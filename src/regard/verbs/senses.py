@@ -13,8 +13,6 @@ from regard.verbs.base import ModelName, Models, Request, argument, option, seed
 if TYPE_CHECKING:
     from regard.interpret.embeddings.senses import SensesResult
 
-__all__ = ["SensesRequest", "senses"]
-
 
 class SensesRequest(Request):
     word: str = argument(help="A word that occurs in all texts.")

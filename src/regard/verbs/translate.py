@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from regard.inference.generation.trace import Trace
     from regard.inference.translation.translator import TranslatedText, TranslationResult, Translator
 
-__all__ = ["TranslateRequest", "translate"]
-
 AT_ONCE = 512  # texts
 TRACED = 50  # maximum number of texts with a trace, which keeps every step
 

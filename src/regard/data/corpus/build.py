@@ -44,8 +44,6 @@ from regard.files.folder_lock import lock_folder
 from regard.files.json_files import json_bytes
 from regard.text import Tokenizer
 
-__all__ = ["SHARD_BYTES", "build_corpus"]
-
 SHARD_BYTES = 1 << 24
 BATCH = 1 << 20  # bytes of text to encode at once
 Position = tuple[int, int]  # index of a source, and the number of its documents that are done

@@ -15,8 +15,6 @@ from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, content_suffi
 from regard.data.text_column import read_text_column
 from regard.errors import InputError
 
-__all__ = ["Document", "Sources", "find_sources", "read_documents", "read_file_documents"]
-
 JSON_LINES = (".jsonl", ".ndjson")
 PLAIN = (".txt", ".text")
 TABLES = (".csv", ".tsv", ".tab", ".json", ".parquet", ".zip", ".tar", ".html", ".xml", ".pdf")

@@ -19,8 +19,6 @@ from regard.data.corpus.documents import Document
 from regard.data.corpus.sentences import split_sentences
 from regard.text import Tokenizer
 
-__all__ = ["CorpusEncoder", "text_bytes"]
-
 PROBE = "a b\nc"
 MAX_CORES = 2  # encode by word up to this many cores
 MAX_WORDS = 1 << 19  # cached words, about 150 MB

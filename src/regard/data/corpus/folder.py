@@ -36,27 +36,6 @@ from regard.files.output_folder import foreign_entries, remove_files
 from regard.text import Tokenizer
 from regard.text.tokenizer import TOKENIZER_FILES
 
-__all__ = [
-    "MANIFEST",
-    "REPORT",
-    "TOKENIZER",
-    "CorpusManifest",
-    "CorpusProgress",
-    "CorpusReport",
-    "SourceFile",
-    "begin",
-    "clear",
-    "leave",
-    "refuse_foreign_files",
-    "shard_files",
-    "shard_folder",
-    "source_of",
-    "tokenizer_digest",
-    "tokenizer_files",
-    "tokenizer_paths",
-]
-
-
 REPORT = "report.json"
 
 

@@ -29,8 +29,6 @@ from regard.errors import InputError
 from regard.files.checksums import Verify, find_damage
 from regard.text import Tokenizer
 
-__all__ = ["Corpus"]
-
 
 class Corpus:
     """A sequence of documents, which are lists of sentences of token ids. Create it with `open`.

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["RULES", "split_sentences"]
-
 RULES = 1
 
 _CLOSE = r"\"'”’»)\]}_*"

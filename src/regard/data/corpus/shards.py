@@ -24,18 +24,6 @@ from regard.errors import InputError
 from regard.files.checksums import find_damage, sha256_of
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 
-__all__ = [
-    "REMEDY",
-    "CorpusCounts",
-    "Shard",
-    "ShardRecord",
-    "ShardWriter",
-    "as_count",
-    "check",
-    "read_record",
-    "token_type",
-]
-
 TOKENS, SENTENCES, DOCUMENTS, RECORD = "tokens.bin", "sentences.npy", "documents.npy", "shard.json"
 REMEDY = "build the corpus again from its sources: only missing and damaged shards are rebuilt"
 Ids = NDArray[Any]

@@ -24,8 +24,6 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from regard.errors import InputError, suggest
 from regard.text import Tokenizer
 
-__all__ = ["SizeError", "TokenizerType", "train_tokenizer"]
-
 TokenizerType = Literal["wordpiece", "bpe"]
 
 SPECIAL = {"pad": "[PAD]", "unknown": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}

@@ -15,8 +15,6 @@ from regard.data.readers.tables import Table, column_at, rows_of, table_of
 from regard.errors import InputError
 from regard.wording import is_count
 
-__all__ = ["read_choice_examples"]
-
 _LINES = 6  # the text, the number of the correct ending, four endings
 REMEDY = "name the text, the endings and the label with --columns"
 

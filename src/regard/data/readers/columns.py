@@ -16,19 +16,6 @@ from typing import Literal
 from regard.data.readers.tables import LABELS, PAIRS, SAMPLE, SCORES, TEXTS, Table, column_index, fold, is_known
 from regard.errors import InputError
 
-__all__ = [
-    "Column",
-    "Roles",
-    "TextTask",
-    "columns_of",
-    "decide",
-    "has_header",
-    "label_by_shape",
-    "numbered",
-    "texts_by_shape",
-]
-
-
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _NAME = re.compile(r"(?=.{1,40}$)[^\W\d]\w*(?:[ -]\w+){0,2}")
 _MIN_ROWS = 20  # with fewer rows, repeated values mean little

@@ -26,9 +26,6 @@ from regard.data.readers.tables import column_at
 from regard.errors import InputError, check_choice
 from regard.wording import is_count
 
-__all__ = ["SCHEMES", "Scheme", "detect_scheme", "is_tag", "read_tagged_examples", "split_words", "strays", "to_iob2"]
-
-
 # The shape of a text has one symbol for each character: a for letters and combining marks (which \w would split), 0 for
 # digits, a space, the marks that may join words, # for other marks, and c for endings such as 's.
 _SHAPE = re.compile(

@@ -23,8 +23,6 @@ from regard.files.file_input import open_file
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["holds_images", "read_image_examples"]
-
 Pixels = npt.NDArray[np.uint8]
 
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}

@@ -13,8 +13,6 @@ from typing import Generic, TypeVar
 from regard.data.files import display_name, read_all_lines
 from regard.errors import InputError
 
-__all__ = ["ExampleSet", "Path", "example_list", "kind_of", "read_lines"]
-
 E = TypeVar("E")
 Path = str | os.PathLike[str]
 

@@ -12,20 +12,6 @@ from regard.data.readers.read import Path, kind_of
 from regard.errors import InputError, suggest
 from regard.files.file_input import format_size
 
-__all__ = [
-    "MAX_DOCUMENT",
-    "Record",
-    "is_parquet",
-    "json_lines",
-    "json_object",
-    "json_whole",
-    "looks_like_json",
-    "parquet",
-    "refuse_halves",
-    "string_at",
-    "strings_at",
-]
-
 Record = dict[str, object]
 
 MAX_DOCUMENT = 512 << 20  # characters of a single JSON document; SQuAD has 40 million

@@ -25,8 +25,6 @@ from regard.data.readers.records import (
 from regard.data.readers.tables import Table, column_at, fold, rows_of, table_of
 from regard.errors import InputError
 
-__all__ = ["read_question_examples"]
-
 MISPLACED = "answer does not match the context at its offset"
 UNANSWERED = "question has no answer left"
 COLUMNS = ("question", "context", "answers")

@@ -18,24 +18,6 @@ from regard.data.readers.records import Record, is_parquet, json_lines, looks_li
 from regard.errors import InputError, suggest
 from regard.wording import is_count
 
-__all__ = [
-    "LABELS",
-    "PAIRS",
-    "SAMPLE",
-    "SCORES",
-    "TEXTS",
-    "Table",
-    "TableOptions",
-    "column_at",
-    "column_index",
-    "fold",
-    "is_known",
-    "open_table",
-    "rows_of",
-    "table_of",
-]
-
-
 TEXTS = (
     "text", "sentence", "comment_text", "comment", "review", "review_text", "tweet", "message", "sms", "content",
     "body", "document", "article", "utterance", "phrase", "query", "question", "description",

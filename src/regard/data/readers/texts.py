@@ -12,8 +12,6 @@ from regard.data.readers.records import refuse_halves
 from regard.data.readers.tables import Table, fold, open_table
 from regard.errors import InputError, check_choice
 
-__all__ = ["read_text_examples"]
-
 _NO_AGREEMENT = "-"  # MNLI's and SNLI's gold_label where the annotators did not agree
 _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "True": True}
 

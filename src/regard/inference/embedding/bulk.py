@@ -32,8 +32,6 @@ from regard.known import DEFAULT_MODEL
 from regard.render.result import Result
 from regard.wording import count_of
 
-__all__ = ["SHARD_SIZE", "EmbedProgress", "EmbedResult", "embed_events", "embed_file", "partial_folder"]
-
 SHARD_SIZE = 4096
 # In memory at once: characters of text, or floats of token vectors if every character were a token.
 CHARACTERS = 1 << 22

@@ -16,12 +16,10 @@ from regard.checkpoints.loading import find_folder, load
 from regard.checkpoints.sentence import SentenceSettings, read_sentence_settings
 from regard.device import choose_device
 from regard.errors import InputError
-from regard.inference.embedding.engine import EmbeddingEngine, TokenVectors
+from regard.inference.embedding.engine import EmbeddingEngine
 from regard.known import DEFAULT_MODEL
 from regard.parameters import EstimatorParameters
 from regard.text import Tokenizer
-
-__all__ = ["Embedder", "TokenVectors", "load_engine"]
 
 
 def load_engine(

@@ -23,8 +23,6 @@ from regard.layers import LayerSelection
 from regard.nn.masks import Packed, first_tokens, length_groups
 from regard.text import Tokenizer
 
-__all__ = ["POOLINGS", "EmbeddingEngine", "LongTexts", "Pooling", "TextError", "TokenVectors"]
-
 Pooling = Literal["cls", "mean", "max", "none"]
 LongTexts = Literal["cut", "error", "windows"]
 POOLINGS = ("cls", "mean", "max", "none")

@@ -16,8 +16,6 @@ from regard.files.disk import atomic_write
 from regard.files.folder_lock import describe_changes
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 
-__all__ = ["Manifest", "differences", "fingerprint", "manifest", "read_finished", "record_path", "write_finished"]
-
 Manifest = Mapping[str, object]
 
 FORMAT = 2  # format 1 identified large files by samples

@@ -14,8 +14,6 @@ from regard.errors import InputError, RegardError, suggest
 from regard.files.disk import replace_file
 from regard.inference.embedding.shards import Block, Column, unpack_tokens
 
-__all__ = ["check", "check_pooling", "write"]
-
 Reader = Callable[..., Iterator[Block]]  # of the columns that are wanted
 
 

@@ -28,18 +28,6 @@ from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.files.output_folder import foreign_entries
 from regard.inference.embedding.manifest import Manifest, differences
 
-__all__ = [
-    "Block",
-    "Column",
-    "ShardFolder",
-    "check_blocks",
-    "locked_shard_folder",
-    "pack_tokens",
-    "read_blocks",
-    "unpack_tokens",
-    "write_blocks",
-]
-
 Column = NDArray[Any]
 Block = dict[str, Column]
 Event = TypeVar("Event")

@@ -18,8 +18,6 @@ from regard.data.files import display_name
 from regard.data.text_column import read_text_column
 from regard.errors import InputError, check_choice
 
-__all__ = ["BlankLines", "InputChanged", "InputTexts", "NumberedText", "is_blank", "scan_texts"]
-
 BlankLines = Literal["error", "zero", "skip"]
 NumberedText = tuple[int, str]  # line number from 1, and the text
 

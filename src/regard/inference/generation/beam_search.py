@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from regard.inference.generation.trace import Trace
     from regard.nn.fast.cuda_graphs import CudaGraphDecoder
 
-__all__ = ["Beam", "Continuation", "Hypothesis", "beam_search", "check_finite", "check_max_new_tokens", "greedy_search"]
-
 PENALTIES = 10.0  # beyond, length**penalty leaves the range of a float
 
 

@@ -16,8 +16,6 @@ from regard.errors import InputError
 from regard.models.family import family_name
 from regard.nn import Padded
 
-__all__ = ["Decoder", "ReorderableState", "StateT", "as_decoder", "eval_mode", "inference_mode"]
-
 
 class ReorderableState(Protocol):
     """The state of decoding a batch."""

@@ -32,8 +32,6 @@ except ImportError:
 else:
     AVAILABLE = True
 
-__all__ = ["cuda_graph_decoder", "fast_decoder", "reuse_packed_weights"]
-
 PACK_STEPS = 16  # from this number of steps on, weights are packed at once
 ROUND_STEPS = 160  # from this number of steps on, an output layer is rounded to int8
 

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from regard.errors import InputError
 
-__all__ = ["Sampling", "min_p", "repetition_penalty", "temperature", "top_k", "top_p"]
-
 
 @dataclass(frozen=True)
 class Sampling:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from regard.inference.generation.trace import Trace
     from regard.nn.fast.cuda_graphs import CudaGraphDecoder, SelectTokens
 
-__all__ = ["choose_tokens", "sample", "uniform_number"]
-
 
 def sample(
     model: Decoder[StateT],

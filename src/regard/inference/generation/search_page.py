@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from regard.inference.generation.trace import TraceDocument
 from regard.render.bundle import page
 
-__all__ = ["search_page", "search_payload"]
-
 TITLES = {"beam": "A beam search, step by step", "sample": "Sampling, token by token"}
 
 

@@ -24,8 +24,6 @@ from regard.models import T5, Gpt
 from regard.models.family import describe_model
 from regard.text import Tokenizer
 
-__all__ = ["EncodedPrompt", "FinishReason", "GeneratedText", "GenerationStream", "TextGenerator"]
-
 BATCH = 16  # texts generated together
 
 FinishReason = Literal["end", "stop", "length", "interrupted"]

@@ -8,8 +8,6 @@ from regard.errors import InputError
 from regard.text import Tokenizer
 from regard.text.spelling import readable_token
 
-__all__ = ["TextStream", "check_stop_strings", "token_text"]
-
 REPLACEMENT = "\ufffd"  # what decoding returns for an incomplete character
 
 

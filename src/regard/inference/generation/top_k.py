@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["top_k"]
-
 CHUNK = 256  # entries of a row whose maximum is computed together
 
 

@@ -17,17 +17,6 @@ from torch import Tensor
 
 from regard.inference.generation.beam_search import Continuation, Hypothesis
 
-__all__ = [
-    "FilterCut",
-    "Trace",
-    "TraceCandidate",
-    "TraceChoice",
-    "TraceDocument",
-    "TraceResult",
-    "TraceRow",
-    "TraceStep",
-]
-
 Fate = Literal["kept", "ended", "cut", "passed"]
 CUT = 3  # of what filters cut, so many of the likeliest are listed at least
 

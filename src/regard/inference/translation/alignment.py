@@ -20,8 +20,6 @@ from regard.nn import Padded
 from regard.nn.evaluation import evaluation_mode
 from regard.nn.recording import record
 
-__all__ = ["Alignment", "AlignmentHeads", "align", "check_has_attention", "default_alignment_heads"]
-
 
 @dataclass(frozen=True)
 class AlignmentHeads:

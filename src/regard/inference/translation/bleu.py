@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 
 from regard.errors import InputError
 
-__all__ = ["Bleu", "bleu"]
-
 
 @dataclass(frozen=True)
 class Bleu:

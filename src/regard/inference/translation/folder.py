@@ -17,8 +17,6 @@ from regard.inference.translation.model import as_translation_model, vocab_sizes
 from regard.inference.translation.subwords import Subwords
 from regard.inference.translation.translator import Translator
 
-__all__ = ["TRANSLATE", "load_translator", "save_translator"]
-
 TRANSLATE = "translate.json"
 
 

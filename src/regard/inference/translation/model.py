@@ -10,8 +10,6 @@ from regard.models import Seq2Seq, Transformer
 from regard.models.family import describe_model
 from regard.nn import Padded
 
-__all__ = ["TranslationModel", "as_translation_model", "teacher_forced_logits", "vocab_sizes"]
-
 TranslationModel = Transformer | Seq2Seq
 
 

@@ -17,8 +17,6 @@ from regard.data.translation_pairs import TranslationPair
 from regard.errors import InputError
 from regard.text import Tokenizer
 
-__all__ = ["SIDES", "Subwords", "train_subwords", "word_indices"]
-
 BEGIN, PAD = "<|begin|>", "<|pad|>"
 SIDES = ("source", "target")
 

@@ -21,8 +21,6 @@ from regard.render.result import Result
 if TYPE_CHECKING:
     from regard.inference.generation.trace import Trace
 
-__all__ = ["TranslatedText", "Translation", "TranslationResult", "Translator"]
-
 BUDGET = 8192  # tokens per batch, times the number of beams
 
 

@@ -22,8 +22,6 @@ from regard.render.drawing import (
     line_dash,
 )
 
-__all__ = ["attention_drawing"]
-
 LETTER, SMALL_LETTER, LINE, MARGIN, ACROSS, GAP = 8.5, 7.4, 20, 16, 260, 8  # pixels
 FAINT = 0.01  # weights below this are not drawn as lines
 NAME = 24  # characters of a token at most

@@ -23,8 +23,6 @@ from regard.render.result import Result, Table
 if TYPE_CHECKING:
     from regard.render.drawing import Drawing
 
-__all__ = ["AttentionMaps", "AttentionRecord", "Floats", "MapKind", "maps_from_tape"]
-
 Floats = NDArray[np.float32]
 MapKind = Literal["encoder", "decoder", "cross", "lstm", "vit"]
 

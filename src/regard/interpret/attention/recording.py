@@ -28,8 +28,6 @@ from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.image_classification import ImageClassifier, ImageTransform
 from regard.text import Tokenizer
 
-__all__ = ["MAX_TOKENS", "TextTokenizer", "attention_result", "record_attention"]
-
 MAX_TOKENS = 1024  # a map grows with the square of the number of tokens
 TextTokenizer: TypeAlias = Tokenizer | Subwords | None  # Subwords of a translator; None for a Vision Transformer
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MAX_FLOW_TOKENS", "flow", "residual_attention", "rollout"]
-
 Doubles = NDArray[np.float64]
 MAX_FLOW_TOKENS = 24  # one maximum-flow problem for each pair of tokens
 MIN_CAPACITY = 1e-9  # narrower paths do not count

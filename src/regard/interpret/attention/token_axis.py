@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from regard.inference.generation.text_stream import token_text
 from regard.text import Encoding, Tokenizer
 
-__all__ = ["TokenAxis", "axis_of_encoding", "axis_of_ids", "axis_of_patches", "display_token", "shift_right"]
-
 SPACE = "␣"
 SENTENCEPIECE_SPACE = "▁"  # as a token by itself it decodes to nothing
 WHITESPACE_SIGNS = {"\n": "⏎", "\t": "⇥", "\r": "␍"}

@@ -26,8 +26,6 @@ from regard.interpret.attention.rollout import MAX_FLOW_TOKENS, flow, rollout
 from regard.render.page_arrays import MAX_FLOAT16, base64_size, encode_array, encode_float16
 from regard.render.png import data_uri
 
-__all__ = ["MIN_TOKENS", "AttentionView", "MapView", "attention_view", "max_tokens_on_page"]
-
 PREFERRED_SIZE = 9_000_000  # characters of base64, of the 10 MB that a page should have
 MAX_SIZE = 15_000_000  # of the 16 MB
 MIN_TOKENS = 8  # a page of fewer is not worth it

@@ -17,8 +17,6 @@ from regard.interpret.attribution.probe import Probe
 from regard.models.family import can
 from regard.nn import Site, record
 
-__all__ = ["AttentionMap", "attention_map"]
-
 Change = Callable[[Tensor, slice], Tensor]  # maps (B, H, T, T) of some copies, and which copies -> the new maps
 
 

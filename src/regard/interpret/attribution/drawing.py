@@ -13,8 +13,6 @@ import numpy as np
 
 from regard.render.drawing import ACCENT, OTHER, QUIET, TEXT, Drawing, Label, Stroke, Tile, blend
 
-__all__ = ["draw_ablation", "draw_faithfulness"]
-
 MARGIN, LINE, WIDE = 16, 22, 940
 LETTER, SMALL = 8.5, 7.4  # pixels of a letter of size 14 and of size 12
 CELL = 58

@@ -23,8 +23,6 @@ from regard.nn.recording import record
 from regard.tasks.task import Prediction, TaskInput
 from regard.tasks.task_folder import FineTunedModel
 
-__all__ = ["Evidence", "gather_evidence"]
-
 MAX_OUTPUTS = 4  # outputs of one example that are explained
 
 

@@ -19,8 +19,6 @@ from regard.errors import InputError, check_choice
 from regard.inference.masked_lm import BATCH_TOKENS
 from regard.interpret.attribution.probe import Probe
 
-__all__ = ["Attribution", "Baseline", "gradient_times_input", "integrated_gradients"]
-
 Baseline = Literal["mask", "pad", "zero"]
 BASELINES = ("mask", "pad", "zero")
 STEPS = 32

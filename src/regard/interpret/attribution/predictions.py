@@ -20,8 +20,6 @@ from regard.tasks.predict import predict
 from regard.tasks.task import Prediction
 from regard.tasks.task_folder import FineTunedModel
 
-__all__ = ["parse_example", "predict_texts", "predictions_payload"]
-
 
 def predict_texts(fine_tuned: FineTunedModel, *texts: str) -> Prediction:
     """The prediction for one text, or for two if the task reads two."""

@@ -38,19 +38,6 @@ from regard.tasks.task import TaskInput
 from regard.tasks.task_folder import FineTunedModel
 from regard.text import Tokenizer
 
-__all__ = [
-    "MAX_MASKED_TOKENS",
-    "OutputKind",
-    "Probe",
-    "ProbedModel",
-    "open_probe",
-    "pretrained_probe",
-    "probe_model",
-    "probe_modes",
-    "subsample_targets",
-    "task_probe",
-]
-
 OutputKind = Literal["one", "several", "value"]  # single label, multi-label, regression
 OUTPUT_KINDS: dict[str | None, OutputKind] = {"regression": "value", "multi_label_classification": "several"}
 MODES = ("auto", "blanks", "masked", "plain")

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Neighbors", "cosine_similarity", "nearest_neighbors", "normalize"]
-
 BLOCK_SIZE = 512  # vectors compared at a time
 
 

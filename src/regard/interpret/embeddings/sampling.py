@@ -6,8 +6,6 @@ import random
 
 from regard.errors import InputError
 
-__all__ = ["sample_indices", "sampling_note"]
-
 
 def sample_indices(count: int, limit: int, seed: int = 0) -> list[int]:
     """At most `limit` of the indices below `count`, sorted; the same seed gives the same ones."""

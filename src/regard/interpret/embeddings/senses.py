@@ -30,8 +30,6 @@ from regard.render.result import Result
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
 
-__all__ = ["MAX_TEXTS", "SensesResult", "WordContexts", "compare_senses", "find_word", "word_vectors"]
-
 MAX_TEXTS = 60  # their similarity matrix has 60 x 60 cells
 COLUMN_WIDTH = 10
 

@@ -21,8 +21,6 @@ from regard.wording import truncation_note
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
 
-__all__ = ["Neighbor", "Sentence", "SentenceMap", "sentence_map"]
-
 MAX_SENTENCES = 2000  # that a page can show
 CHUNK_SIZE = 512  # texts between two progress events
 PRINTED = 10  # sentences in the terminal

@@ -16,8 +16,6 @@ from regard.data.files import display_name, open_text
 from regard.errors import InputError
 from regard.wording import is_count
 
-__all__ = ["read_static_vectors"]
-
 FORMAT = "expected a word and its numbers with spaces between them, as word2vec and GloVe write them"
 
 

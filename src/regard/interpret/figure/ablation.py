@@ -23,19 +23,6 @@ from regard.nn.attention import attention_weights
 from regard.nn.context import Context
 from regard.nn.masks import attention_mask, select_rows
 
-__all__ = [
-    "COMPONENTS",
-    "AblationOutcome",
-    "ComponentAblation",
-    "LossCache",
-    "TokenPrediction",
-    "ablate_components",
-    "built_in_sentences",
-    "check_components",
-    "missing_components",
-    "without_components",
-]
-
 COMPONENTS = ("mask", "positions", "scaling", "residual")
 NUM_BEST = 3  # likeliest tokens of each prediction
 

@@ -17,8 +17,6 @@ from regard.nn import Attention, Block, FusedProjection, Residual, SeparateProje
 from regard.nn.block import ACTIVATIONS
 from regard.nn.positions import LearnedPositions, SinusoidalPositions
 
-__all__ = ["Box", "BoxPass", "NamedTensor", "capture_calls", "model_boxes", "run_box"]
-
 BoxKind = Literal["embedding", "positions", "norm", "attention", "add", "ffn", "linear", "softmax"]
 BoxGroup = Literal["in", "layer", "out"]
 

@@ -11,8 +11,6 @@ from regard.interpret.figure.figure import Figure, format_loss, outcome_name
 from regard.interpret.figure.layout import BoxShape, Connector, FigureLayout
 from regard.render.drawing import ACCENT, COLORS, QUIET, TEXT, Drawing, Label, Pixels, Stroke, Tile, blend
 
-__all__ = ["figure_drawing"]
-
 # As in web/src/views/figure/draw.tsx: the index of the color of each kind of box; others are gray.
 KINDS = {"attention": 4, "ffn": 5, "embedding": 3, "linear": 0, "softmax": 2}
 FRAME, BOX, REMOVED = 0.07, 0.28, 0.06  # opacity of the background of a stack, of a box and of a removed one

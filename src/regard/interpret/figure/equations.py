@@ -12,19 +12,6 @@ from collections.abc import Mapping
 import torch
 import torch.nn.functional as F
 
-__all__ = [
-    "add",
-    "attention",
-    "embedding",
-    "feed_forward",
-    "linear",
-    "norm",
-    "positions",
-    "run",
-    "softmax",
-    "transform",
-]
-
 NORM = """mean = {x}.mean(-1, keepdim=True)
 variance = {x}.var(-1, keepdim=True, correction=0)
 out = ({x} - mean) / torch.sqrt(variance + {eps:g}) * gain + bias"""

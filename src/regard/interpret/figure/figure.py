@@ -35,17 +35,6 @@ from regard.render.result import Result
 if TYPE_CHECKING:
     from regard.render.drawing import Drawing
 
-__all__ = [
-    "MAX_TOKENS",
-    "BoxSummary",
-    "Component",
-    "Figure",
-    "TensorSummary",
-    "draw_figure",
-    "figure_of",
-    "max_tokens_of",
-]
-
 MAX_TOKENS = 32  # of a text
 MAX_NUMBERS = 3_300_000  # of all boxes and layers together: as float16 in a page, about 9 MB
 NUM_FIRST = 4  # numbers and rows of each tensor in the JSON document

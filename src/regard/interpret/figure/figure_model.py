@@ -25,8 +25,6 @@ from regard.models.family import can, describe_model, family_name
 from regard.nn import Padded
 from regard.text import Tokenizer
 
-__all__ = ["MIN_TOKENS", "FigureInput", "FigureModel", "figure_model_of"]
-
 NUM_CONTINUED = 8  # tokens that a decoder appends to a text
 MIN_TOKENS = 2  # of a text
 

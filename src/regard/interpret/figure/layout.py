@@ -12,8 +12,6 @@ from typing import Literal
 
 from regard.interpret.figure.boxes import Box
 
-__all__ = ["BoxShape", "Connector", "FigureLayout", "StackFrame", "TextLabel", "lay_out"]
-
 WIDE, SIDE, GAP, MARGIN = 128, 78, 40, 8  # widths: of a box, beside it, between the halves, around all
 HIGH = {"attention": 44, "add": 24, "norm": 24, "ffn": 32}
 PLAIN, SPACE, FORK = 28, 14, 26  # heights: of other boxes, between boxes, below an attention

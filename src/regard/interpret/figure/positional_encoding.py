@@ -13,8 +13,6 @@ from regard.errors import InputError
 from regard.nn import TextEmbedding, sinusoids
 from regard.nn.positions import Arrangement, LearnedPositions, SinusoidalPositions
 
-__all__ = ["PositionalEncoding", "model_positional_encoding", "positional_encoding"]
-
 MAX_POSITIONS, MAX_WIDTH = 512, 1024
 
 

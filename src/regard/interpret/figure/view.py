@@ -15,8 +15,6 @@ from regard.interpret.figure.figure import Component, Figure
 from regard.interpret.figure.layout import FigureLayout
 from regard.render.page_arrays import encode_float16
 
-__all__ = ["FigureView", "figure_view"]
-
 NUM_WORDS = 10  # likeliest tokens of each row of the logits
 
 

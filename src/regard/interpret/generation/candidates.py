@@ -16,15 +16,6 @@ from regard.inference.generation.text_stream import token_text
 from regard.inference.generation.trace import Trace
 from regard.text import Tokenizer
 
-__all__ = [
-    "BeamSearchProgress",
-    "CandidateRecorder",
-    "CandidateToken",
-    "CandidateTokens",
-    "GeneratedToken",
-    "candidate_tokens",
-]
-
 TOP = 15  # candidates at a position
 RESCALING = ("repetition", "temperature")  # filters that move probability and, above temperature 0, remove none
 Stages = Sequence[tuple[str, Tensor]]

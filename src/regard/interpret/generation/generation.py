@@ -33,8 +33,6 @@ from regard.models.family import family_name
 from regard.render.result import Result
 from regard.text import Tokenizer
 
-__all__ = ["GenerateResult", "Generation", "generate", "generate_side_by_side", "next_tokens"]
-
 OnEvent = Callable[[Mapping[str, object]], None]
 
 

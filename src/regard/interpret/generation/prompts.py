@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CAVEAT", "PROMPTS"]
-
 PROMPTS = {
     "A story": "This is a story about me and my brothers",
     "The first law of robotics": "Recite the first law of robotics",

@@ -26,8 +26,6 @@ from regard.render.result import Result, Table
 from regard.text import Encoding, Tokenizer
 from regard.wording import count_of
 
-__all__ = ["HeadCensus", "HeadExample", "HeadPatterns", "PatternScore", "TextPairs", "head_census", "read_text_pairs"]
-
 MAX_TOKENS = 128  # of a text; the rest is truncated
 LEVEL = 0.05  # a corrected p-value below this is significant
 MIN_EXCESS = 0.1  # a pattern names a head if its score exceeds chance by so much as well

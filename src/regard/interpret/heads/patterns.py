@@ -11,8 +11,6 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ABOUT", "BROAD", "PATTERNS", "POINTING", "TokenizedText", "predictive_pairs", "related_pairs", "targets"]
-
 BROAD = "broad"
 ABOUT = {
     "next word": "attends to the next token",

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from regard.interpret.heads.patterns import PATTERNS, POINTING, TokenizedText
 
-__all__ = ["SHUFFLES", "PatternSums", "evenness", "holm", "p_value", "random_evenness", "shuffle_targets"]
-
 SHUFFLES = 200
 MAX_SHUFFLED = 40_000_000  # numbers of shuffled targets in memory at a time
 MIN_VISIBLE = 4  # a row that sees fewer tokens is even whatever its weights are

@@ -35,19 +35,6 @@ from regard.interpret.masked_lm.templates import WARNING, Slot, caption, contras
 from regard.render.page_arrays import encode_float32
 from regard.render.result import Result
 
-__all__ = [
-    "Chart",
-    "CompareResult",
-    "CompletionsResult",
-    "GridResult",
-    "PairComparison",
-    "PairResult",
-    "SweepResult",
-    "compare_models",
-    "compare_stored",
-    "second_differences",
-]
-
 Chart: TypeAlias = Literal["likelihoods", "differences"]
 PairKind: TypeAlias = Literal["sentences", "models", "cells"]
 Indices: TypeAlias = NDArray[np.int64]

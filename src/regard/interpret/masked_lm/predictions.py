@@ -25,16 +25,6 @@ from regard.models.family import family_name
 from regard.nn.evaluation import evaluation_mode
 from regard.text import Encoding
 
-__all__ = [
-    "MaskedPrediction",
-    "MaskedPredictions",
-    "MaskedWord",
-    "complete_words",
-    "predict_blanks",
-    "read_predictions",
-    "short_name",
-]
-
 Logits = NDArray[np.float32]
 
 FAMILY_NAMES = {"bert": "BERT", "distilbert": "DistilBERT", "roberta": "RoBERTa"}

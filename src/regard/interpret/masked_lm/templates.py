@@ -9,8 +9,6 @@ from itertools import product
 
 from regard.errors import InputError
 
-__all__ = ["ONE_AND_TWO", "WARNING", "Slot", "Template", "caption", "contrast_labels", "parse_template", "sentence_of"]
-
 WARNING = (
     "Some of the text that language models learn from contains harmful stereotypes. This tool uncovers such "
     "associations; it does not endorse them."

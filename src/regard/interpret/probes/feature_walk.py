@@ -30,8 +30,6 @@ from regard.wording import truncation_note
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
 
-__all__ = ["FeatureWalk", "RegressionScore", "feature_walk", "score_regression"]
-
 ROWS = 5  # of each table
 CHUNK_SIZE = 512  # texts between two progress events
 FOLDS = 5

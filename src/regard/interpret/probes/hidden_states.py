@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from regard.data.examples import TaggedExample
 from regard.inference.embedding.engine import EmbeddingEngine, TextError, TokenVectors
 
-__all__ = ["HiddenStates", "split_long_sentences", "text_states", "token_states", "word_states"]
-
 MAX_BYTES_IN_MEMORY = 2**31
 CHUNK_BYTES = 2**28  # of vectors in full precision at a time
 MAX_VALUE = float(np.finfo(np.float16).max)

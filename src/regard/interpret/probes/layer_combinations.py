@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["DECK", "DECK_NOTE", "LayerCombination", "deck_combinations", "scalar_mix", "single_layers"]
-
 Operation = Literal["only", "sum", "concat", "mix"]
 
 # CoNLL-2003 dev F1 in the lecture's table, in its order.

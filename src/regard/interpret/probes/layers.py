@@ -34,8 +34,6 @@ from regard.wording import truncation_note
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
 
-__all__ = ["HeadKind", "LayerScore", "LayersResult", "score_layers"]
-
 HeadKind = Literal["linear", "bilstm"]
 METRICS = {"f1": "Entity F1", "accuracy": "Accuracy"}
 

@@ -16,8 +16,6 @@ from regard.nn.masks import Packed
 from regard.nn.recurrent import Recurrent
 from regard.nn.scalar_mix import ScalarMix
 
-__all__ = ["BiLstmHeads", "LayerFeatures", "LinearHeads"]
-
 
 class LayerFeatures(nn.Module):
     """HiddenStates (L, N, W) to what each combination gives a head; every feature has mean 0 and deviation 1 in

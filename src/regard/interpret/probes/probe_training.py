@@ -19,8 +19,6 @@ from regard.interpret.probes.hidden_states import HiddenStates
 from regard.interpret.probes.probe_heads import LayerFeatures, LinearHeads
 from regard.nn.masks import Packed
 
-__all__ = ["BILSTM", "LINEAR", "ProbeRecipe", "fit", "predict", "standardize"]
-
 PREDICTION_BATCH = 1024  # examples
 
 Classes = NDArray[np.int64]

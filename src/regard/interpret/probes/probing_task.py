@@ -21,8 +21,6 @@ from regard.interpret.probes.hidden_states import (
 )
 from regard.tasks.metrics import entity_counts, interval, mean_interval, scores_of_counts
 
-__all__ = ["ProbingTask", "classification_task", "tagging_task"]
-
 Classes = NDArray[np.int64]
 Score = Callable[[Classes], tuple[float, float, float]]
 

@@ -17,8 +17,6 @@ from regard.nn import Attention
 from regard.nn.attention import SeparateProjections
 from regard.nn.tape import Tape
 
-__all__ = ["CrossAttention", "CrossAttentionRecord", "Floats", "cross_attention_of"]
-
 Floats = NDArray[np.float32]
 
 

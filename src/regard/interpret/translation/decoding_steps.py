@@ -32,20 +32,6 @@ from regard.render.page_arrays import base64_size, encode_float32
 from regard.render.result import Result
 from regard.text import Tokenizer
 
-__all__ = [
-    "MAX_SOURCE_TOKENS",
-    "NUM_LIKELIEST",
-    "DecodedHypothesis",
-    "DecodingStep",
-    "SubwordTokens",
-    "TranslationSteps",
-    "TranslationView",
-    "replay_translations",
-    "reproduction",
-    "source_ids",
-    "translate_in_steps",
-]
-
 NUM_LIKELIEST = 5  # tokens listed for each step
 MAX_SOURCE_TOKENS = 200
 MAX_PAGE_SIZE = 9_000_000  # characters of base64

@@ -7,8 +7,6 @@ from typing import Any
 
 from regard.models.family import Checkpoint, Family, FileFormat, Table, TensorNames
 
-__all__ = ["BASE", "FAMILY", "KEYS", "LARGE", "LAYER", "POOLER", "SEGMENTS", "TOKENS", "architectures", "qkv"]
-
 LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
 KEYS = {
     "vocab_size": "vocab_size",

@@ -8,8 +8,6 @@ from typing import Any
 from regard.models.families import bert
 from regard.models.family import Checkpoint, Family, FileFormat, TensorNames
 
-__all__ = ["FAMILY"]
-
 SMALL = {"num_hidden_layers": 6, "type_vocab_size": 0}
 NAMES = TensorNames(
     "distilbert.",

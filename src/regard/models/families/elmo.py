@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from regard.models.family import Family
 
-__all__ = ["FAMILY"]
-
 FAMILY = Family(
     name="elmo",
     title="an ELMo",

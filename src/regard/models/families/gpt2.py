@@ -8,8 +8,6 @@ from typing import Any
 from regard.models.families.bert import LARGE
 from regard.models.family import Checkpoint, Family, FileFormat, TensorNames
 
-__all__ = ["FAMILY"]
-
 NAMES = TensorNames(
     "transformer.",
     {

@@ -8,8 +8,6 @@ from typing import Any
 from regard.models.families import bert
 from regard.models.family import Checkpoint, Family, FileFormat, TensorNames
 
-__all__ = ["FAMILY"]
-
 SHAPE = {
     "vocab_size": 50265,
     "max_position_embeddings": 512,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from regard.models.family import Family
 
-__all__ = ["FAMILY"]
-
 FAMILY = Family(
     name="seq2seq",
     title="a Seq2Seq",

@@ -8,8 +8,6 @@ from typing import Any
 from regard.models.families.bert import qkv
 from regard.models.family import Checkpoint, Family, FileFormat, Table, TensorNames
 
-__all__ = ["FAMILY"]
-
 GATED = {"hidden_act": "gelu-tanh", "is_gated_act": True, "scale_decoder_outputs": False}
 PROJECTIONS = ("q", "k", "v")
 

@@ -27,8 +27,6 @@ from regard.nn.fast.fused_step import FusedStep, supports_fused_step
 from regard.nn.fast.single_row import SingleRowKernels, supports_single_row
 from regard.nn.fast.static_cache import StaticCache
 
-__all__ = ["CudaGraphDecoder", "SelectTokens", "cuda_graph_decoder", "cuda_graph_mode"]
-
 Mode = Literal["off", "graphs", "plain"]
 # logits (B, V) and uniform random numbers (B,) -> tokens (B,) and their scores (B,)
 SelectTokens = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -20,8 +20,6 @@ from regard.nn.dropout import Dropout
 from regard.nn.positions import RelativePositionBias
 from regard.nn.stack import Stack
 
-__all__ = ["FusedStep", "supports_fused_step"]
-
 Linear = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 Function = Callable[[Tensor], Tensor]
 

@@ -14,8 +14,6 @@ from torch import Tensor
 
 from regard.nn.linears import LinearOverride
 
-__all__ = ["Int8ArgmaxFilter"]
-
 MIN_ELEMENTS = 1 << 24  # smaller matrices stay in the processor's cache and gain nothing
 MIN_RATIO = 4  # of outputs to inputs: only output layers are this tall
 BATCH_SIZES = 1, 8, 16, 32, 64  # a quantized copy serves one of these numbers of rows

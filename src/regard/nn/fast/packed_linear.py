@@ -12,8 +12,6 @@ from torch import Tensor
 
 from regard.nn.linears import LinearOverride
 
-__all__ = ["PackedLinear"]
-
 ROWS = range(3, 65)  # one or two rows are limited by memory bandwidth, and many rows are fast without packing
 MIN_ELEMENTS = 1 << 16  # of a matrix
 

@@ -26,8 +26,6 @@ from regard.nn.fast.static_cache import StaticKVCache
 from regard.nn.positions import LearnedPositions
 from regard.nn.stack import Stack
 
-__all__ = ["BlockSizes", "SingleRowKernels", "supports_single_row"]
-
 MAX_WIDTH = 16384  # of a vector that one program loads completely
 HEAD_WIDTHS = (16, 32, 64, 128)
 DTYPES = (torch.float32, *HALF)

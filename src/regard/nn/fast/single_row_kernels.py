@@ -14,8 +14,6 @@ import math
 import triton
 import triton.language as tl
 
-__all__ = ["attend", "embed", "product"]
-
 HALF_ROOT = tl.constexpr(0.5**0.5)
 # The tanh approximation of GELU is x times the logistic function of SLOPE * (x + CUBIC x^3).
 GELU_SLOPE, GELU_CUBIC = tl.constexpr(2 * math.sqrt(2 / math.pi)), tl.constexpr(0.044715)

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from regard.nn.cache import KVCache, StackCache
 
-__all__ = ["StaticCache", "StaticKVCache"]
-
 
 class StaticKVCache(KVCache):
     """The cache of one attention: each row writes to its own position and attends to the first `span` positions."""

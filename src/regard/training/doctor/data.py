@@ -22,9 +22,6 @@ from regard.data.examples import (
 from regard.data.readers import ExampleSet
 from regard.training.doctor.findings import DoctorFinding, skipped
 
-__all__ = ["class_imbalance", "classes", "label_noise", "leakage", "shape_of", "shortened", "spaced", "wrong_columns"]
-
-
 LEAK, LEAK_ERROR = 0.01, 0.1  # share of the evaluation texts: 1% can change a score by a point, 10% make it useless
 RARE = 0.1  # relative to the share of a class if all were equally frequent: 5% of two classes
 NOISE = 0.01  # share of the examples: a few equal texts with different labels are normal in annotated data

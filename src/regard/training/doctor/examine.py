@@ -31,8 +31,6 @@ from regard.training.doctor.model import constant_predictions, dropout_on, missi
 from regard.training.doctor.pictures import look, quick_look
 from regard.training.doctor.reading import casing, texts_of, truncation
 
-__all__ = ["ExaminedModel", "examine", "examine_data", "examined_model"]
-
 SAMPLE = 200  # examples to predict: enough to notice that nearly all predictions are equal
 PAIRS = 16
 LONG = 64  # texts that are joined to a sequence of maximum length

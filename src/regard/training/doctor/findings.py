@@ -8,8 +8,6 @@ from typing import Literal
 
 from regard.render.result import Result, Table
 
-__all__ = ["CHECKS", "SIZES", "DoctorFinding", "DoctorResult", "Status", "problems", "skipped", "worst_first"]
-
 Status = Literal["ok", "warning", "error", "skipped"]
 
 CHECKS = (

@@ -30,17 +30,6 @@ from regard.tasks.inputs import InputSequence
 from regard.tasks.task import Prediction
 from regard.training.doctor.findings import DoctorFinding, skipped
 
-__all__ = [
-    "Ask",
-    "constant_predictions",
-    "dropout_between",
-    "dropout_on",
-    "missing_mask",
-    "packed",
-    "padded",
-    "wrong_segments",
-]
-
 # Encodes sequences as one batch and returns the hidden states (tokens, width) of each.
 Ask = Callable[[Sequence[InputSequence]], list[Tensor]]
 

@@ -16,8 +16,6 @@ from regard.training.doctor.data import class_imbalance, label_noise, leakage, s
 from regard.training.doctor.findings import CHECKS, SIZES, DoctorFinding, skipped
 from regard.training.doctor.model import constant_predictions, dropout_between
 
-__all__ = ["look", "quick_look", "wrong_sizes"]
-
 SAMPLE = 200  # images to predict
 STRETCHED = 1.1  # change of the aspect ratio; less is not visible
 MANY = 0.1  # share of the images

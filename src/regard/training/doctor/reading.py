@@ -15,8 +15,6 @@ from regard.text import Tokenizer
 from regard.training.doctor.data import spaced
 from regard.training.doctor.findings import DoctorFinding, Status, skipped
 
-__all__ = ["casing", "texts_of", "truncation"]
-
 SAMPLE = 500  # examples: enough to notice a share of a tenth, without delaying a run
 WORDS = 1000  # different capitalized words
 HURT = 0.5  # share of the capitalized words; a cased vocabulary contains most of those that occur

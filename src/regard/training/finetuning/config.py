@@ -10,8 +10,6 @@ from pydantic import Field, model_validator
 from regard.settings import SettingsFile, SettingsSection
 from regard.training.settings import RENAMED_SETTINGS, RunSection
 
-__all__ = ["DEFAULTS", "FineTuningConfig", "FineTuningRunSection", "FineTuningSection", "VisionSection"]
-
 # Defaults of tasks that differ from those below.
 DEFAULTS: dict[str, dict[str, dict[str, object]]] = {
     "classify": {},

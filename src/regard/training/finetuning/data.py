@@ -13,8 +13,6 @@ from regard.data.split import split_examples
 from regard.errors import InputError
 from regard.tasks.read_examples import read_examples
 
-__all__ = ["DataSource", "digest", "read_splits"]
-
 DEFAULT_SPLIT = "90/10"
 DataSource = str | os.PathLike[str] | ExampleSet[Any]  # a file, or examples that were already read
 

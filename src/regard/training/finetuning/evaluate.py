@@ -17,8 +17,6 @@ from regard.tasks.task_folder import FineTunedModel, describe_compute, load_fine
 from regard.training.finetuning.data import DataSource
 from regard.wording import count_of
 
-__all__ = ["EvaluationResult", "evaluate", "evaluate_model"]
-
 
 class EvaluationResult(Result):
     """Metrics in percent on `n` examples."""

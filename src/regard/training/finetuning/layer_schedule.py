@@ -14,8 +14,6 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["LayerStart", "apply_layerwise_lr_decay", "layer_starts", "parameter_levels", "unfreeze_layers"]
-
 LAYER = re.compile(r"encoder\.(?:encoder|decoder)\.(?:layers|forwards|backwards)\.(\d+)\.")
 EMBEDDING = "encoder.embedding."
 

@@ -25,8 +25,6 @@ from regard.tasks.task_folder import MAX_LENGTH, FineTunedModel
 from regard.text import Tokenizer
 from regard.training.finetuning.config import VisionSection
 
-__all__ = ["DistillationObjective", "ImageModelFactory", "ModelFactory", "StudentFactory", "TaskObjective"]
-
 TEMPERATURE = 2.0
 SOFT_WEIGHT, HIDDEN_WEIGHT = 5.0, 1.0  # of the teacher's logits and hidden states, as in DistilBERT; labels have 1
 

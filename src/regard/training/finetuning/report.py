@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["FineTuningReport", "SeedResult"]
-
 
 @dataclass(frozen=True)
 class SeedResult:

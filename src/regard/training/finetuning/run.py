@@ -23,6 +23,7 @@ from regard.data.examples import ImageExample
 from regard.data.readers import ExampleSet, TableOptions
 from regard.device import choose_device
 from regard.errors import InputError
+from regard.events import Note
 from regard.files.disk import atomic_write
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.files.output_folder import remove_files
@@ -35,7 +36,7 @@ from regard.tasks.read_examples import check_labels
 from regard.tasks.registry import get_task
 from regard.tasks.task_folder import FineTunedModel, load_fine_tuned, save_fine_tuned
 from regard.training.doctor import examine_data, problems
-from regard.training.events import Finished, Note, OnEvent, ThresholdChosen, ignore_event
+from regard.training.events import Finished, OnEvent, ThresholdChosen, ignore_event
 from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
 from regard.training.finetuning.data import DataSource, digest, read_splits
 from regard.training.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory
@@ -43,8 +44,6 @@ from regard.training.finetuning.report import FineTuningReport, SeedResult
 from regard.training.finetuning.trainer import FineTuner
 from regard.training.run_folder import REPORT, RUN, RunFolder, model_saved
 from regard.training.trainer import run_interruptible
-
-__all__ = ["distill", "fit"]
 
 SEEDS, FROZEN = "seeds", "frozen"
 BEST, SEED = "best", "seed.json"

@@ -33,8 +33,6 @@ from regard.training.schedule import learning_rate_factor
 from regard.training.stopping import Stop
 from regard.training.trainer import EpochTrainer
 
-__all__ = ["FineTuner", "default_learning_rate"]
-
 
 def default_learning_rate(width: int) -> float:
     """The peak learning rate for a hidden size: 1e-4 for 384, 5e-5 for 768, 3.75e-5 for 1,024."""

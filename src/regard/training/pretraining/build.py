@@ -29,16 +29,6 @@ from regard.training.pretraining.objectives import (
 from regard.training.pretraining.row_sampler import RowSampler, SentencePairs, TextChunks
 from regard.training.pretraining.span_corruption import SpanCorruption, SpanSizes, sentinels_of
 
-__all__ = [
-    "SHAPE",
-    "PretrainableModel",
-    "corruption_for",
-    "micro_batches_for",
-    "new_model",
-    "objective_for",
-    "pretrained_model",
-]
-
 PretrainableModel = Bert | Gpt | T5 | Elmo
 FAMILIES = {"bert": "bert", "gpt": "gpt2", "t5": "t5", "elmo": "elmo"}  # the names that models have
 DROPOUTS = ("dropout", "attention_dropout")

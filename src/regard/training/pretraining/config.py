@@ -15,8 +15,6 @@ from regard.settings import SettingsFile, SettingsSection, SettingsTables
 from regard.training.schedule import IntervalSetting, parse_budget
 from regard.training.settings import RENAMED_SETTINGS, RunSection
 
-__all__ = ["Family", "ModelSection", "PretrainingConfig"]
-
 Family = Literal["bert", "gpt", "t5", "elmo"]
 
 Probability = Annotated[float, Field(ge=0, le=1)]

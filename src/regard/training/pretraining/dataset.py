@@ -17,17 +17,16 @@ from regard.data.corpus.documents import find_sources
 from regard.data.corpus.folder import MANIFEST
 from regard.data.corpus.vocabulary import SizeError
 from regard.errors import InputError
+from regard.events import Note
 from regard.files.checksums import Verify
 from regard.files.disk import replace_folder
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.models.family import describe_family
 from regard.text import Tokenizer
-from regard.training.events import Note, OnEvent
+from regard.training.events import OnEvent
 from regard.training.pretraining.config import Family, PretrainingConfig
 from regard.training.pretraining.span_corruption import sentinels_of, train_with_sentinels
 from regard.training.pretraining.token_stream import TokenStream
-
-__all__ = ["PretrainingDataset", "open_dataset", "prepare"]
 
 CORPUS, HELD_OUT, VOCABULARY = "corpus", "heldout", "vocabulary"
 ORIGIN = "origin.json"  # how and on what a vocabulary was trained

@@ -30,19 +30,6 @@ from regard.training.pretraining.row_sampler import FOLLOWS
 from regard.training.pretraining.span_corruption import SpanCorruption
 from regard.training.pretraining.token_stream import TokenStream
 
-__all__ = [
-    "AccuracyScore",
-    "PerplexityScore",
-    "bidirectional_scores",
-    "check_held_out",
-    "held_out_scores",
-    "masked_lm_score",
-    "next_sentence_pairs",
-    "next_sentence_score",
-    "next_token_score",
-    "span_score",
-]
-
 TOKENS = 1 << 15  # tokens of a forward pass
 TRIES = 1000  # consecutive failures after which no more pairs are sampled
 

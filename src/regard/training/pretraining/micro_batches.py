@@ -20,8 +20,6 @@ from regard.errors import InputError
 from regard.text import Tokenizer
 from regard.training.pretraining.row_sampler import RowSampler
 
-__all__ = ["MicroBatch", "MicroBatches", "PositionShift", "prefetch"]
-
 PREFETCHED = 4  # micro-batches
 SAMPLE = 1024  # rows whose mean length gives the expected rows per micro-batch
 SPARE = 1.25  # times as many rows are considered, because some are shorter

@@ -24,16 +24,6 @@ from regard.text import Tokenizer
 from regard.training.pretraining.micro_batches import MicroBatch
 from regard.training.pretraining.span_corruption import SpanCorruption
 
-__all__ = [
-    "BidirectionalLanguageModeling",
-    "CausalLanguageModeling",
-    "MaskedLanguageModeling",
-    "PretrainingObjective",
-    "SpanDenoising",
-    "masking_for",
-    "token_loss",
-]
-
 ALIGNED = 64  # GPUs multiply matrices faster if their sides are multiples of this
 MAX_ELEMENTS = 2**31 - 1  # of a tensor: kernels index with 32 bits
 

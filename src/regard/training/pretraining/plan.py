@@ -12,8 +12,6 @@ from regard.training.pretraining.config import ModelSection, PretrainingConfig
 from regard.training.pretraining.span_corruption import SpanSizes
 from regard.training.world import World
 
-__all__ = ["expected_loss", "flops_per_token", "peak_flops", "seconds_per_step"]
-
 # The runs behind the curve: parameters of the layers, vocabulary size, and tokens read.
 MEASURED_LAYERS, MEASURED_VOCABULARY, MEASURED_TOKENS = 10_616_832, 30_522, (5e7, 5e9)
 CURVE = (2.05, 1.62, 0.42)  # irreducible loss, reducible loss at 100 million tokens, exponent

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from regard.errors import InputError
 from regard.training.pretraining.token_stream import Positions, TokenStream
 
-__all__ = ["FOLLOWS", "OTHER", "RowSampler", "RowSpans", "SentencePairs", "TextChunks"]
-
 FOLLOWS, OTHER = 0, 1  # the labels of a pair, as BERT numbers them
 DRAWS = 4  # random numbers per row: as many as the generator makes per counter value
 ROWS = 1 << 63  # the random stream for rows; epochs use the streams from 0 on

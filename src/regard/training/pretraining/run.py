@@ -22,14 +22,14 @@ from regard.checkpoints.files import refuse_foreign_files
 from regard.checkpoints.files import verify as verify_folder
 from regard.data.corpus.folder import MANIFEST as CORPUS_MANIFEST
 from regard.errors import InputError
-from regard.events import Event
+from regard.events import Event, Note
 from regard.files.checksums import Verify, written_files
 from regard.files.disk import atomic_write, finish_save
 from regard.files.folder_lock import LOCK, lock_folder
 from regard.files.output_folder import OutputManifest, foreign_entries, refuse_foreign_content
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.checkpoint import Checkpoints
-from regard.training.events import EventLog, Note, OnEvent, ignore_event
+from regard.training.events import EventLog, OnEvent, ignore_event
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.dataset import (
     CORPUS,
@@ -44,8 +44,6 @@ from regard.training.pretraining.evaluate import check_held_out
 from regard.training.pretraining.trainer import CHECKPOINTS, Pretrainer, PretrainingResult
 from regard.training.run_folder import CONFIG, EVENTS, MODEL, create_folder, model_saved, saved_config
 from regard.training.world import join_world
-
-__all__ = ["PretrainingResult", "pretrain"]
 
 FILES = OutputManifest(
     "pretraining run",

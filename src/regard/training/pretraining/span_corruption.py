@@ -25,8 +25,6 @@ from regard.data.corpus.vocabulary import SizeError
 from regard.errors import InputError
 from regard.text import Tokenizer
 
-__all__ = ["CorruptedRows", "SpanCorruption", "SpanSizes", "sentinels_of", "train_with_sentinels"]
-
 SENTINELS = 100  # as in T5
 PAD = "<pad>"
 

@@ -17,8 +17,6 @@ from regard.data.corpus import Corpus
 from regard.data.corpus.shards import Ids
 from regard.errors import InputError
 
-__all__ = ["HELD_OUT", "Positions", "TokenStream"]
-
 Positions = NDArray[np.int64]
 HELD_OUT = 0.01  # the share of a corpus that is held out if no other text is given
 

@@ -30,8 +30,6 @@ from regard.training.stopping import Stop
 from regard.training.trainer import Trainer, run_interruptible
 from regard.training.world import World
 
-__all__ = ["CHECKPOINTS", "Pretrainer", "PretrainingResult"]
-
 CHECKPOINTS = "checkpoints"
 
 

@@ -15,8 +15,6 @@ from torch import Tensor
 from regard.data.batch import collate
 from regard.nn import Padded
 
-__all__ = ["EncodedPair", "TranslationBatch", "collate_pairs", "group_by_length"]
-
 
 @dataclass(frozen=True)
 class EncodedPair:

@@ -12,8 +12,6 @@ from regard.errors import check_choice
 from regard.settings import SettingsFile, SettingsSection, SettingsTables
 from regard.training.settings import RENAMED_SETTINGS, RunSection
 
-__all__ = ["SubwordSection", "TranslationConfig", "TranslationTrainingSection", "TranslatorSection"]
-
 # Defaults of families that differ from those below. On a GPU, PyTorch's LSTM kernel computes in float16 under autocast,
 # whatever type is requested, and small gradients underflow.
 FAMILY_DEFAULTS: dict[str, dict[str, dict[str, object]]] = {

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from regard.errors import RegardError
 from regard.training.checkpoint import Checkpoints
 
-__all__ = ["EpochWeights", "weight_files"]
-
 
 def weight_files(*, recent: int) -> list[str]:
     """The manifest's entries for the folder of `EpochWeights`."""

@@ -22,6 +22,7 @@ from regard.data.readers import ExampleSet
 from regard.data.translation_pairs import TranslationPair, pairs_digest
 from regard.device import choose_device
 from regard.errors import InputError
+from regard.events import Note
 from regard.files.disk import replace_folder
 from regard.files.json_files import json_bytes
 from regard.inference.generation.beam_search import Beam
@@ -31,7 +32,7 @@ from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import SIDES, Subwords, train_subwords
 from regard.inference.translation.translator import Translator
 from regard.text.tokenizer import TOKENIZER_FILES
-from regard.training.events import Finished, Note, OnEvent, TrainingStarted, ignore_event
+from regard.training.events import Finished, OnEvent, TrainingStarted, ignore_event
 from regard.training.run_folder import REPORT, RunFolder, model_saved
 from regard.training.trainer import run_interruptible
 from regard.training.translation.batches import EncodedPair
@@ -39,8 +40,6 @@ from regard.training.translation.config import TranslationConfig
 from regard.training.translation.epoch_weights import weight_files
 from regard.training.translation.trainer import OnProgress, TranslationReport, TranslationTrainer, new_model
 from regard.wording import count_of
-
-__all__ = ["fit"]
 
 WORK, SUBWORDS, TEST = "work", "subwords", "test.tsv"
 

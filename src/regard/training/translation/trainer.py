@@ -23,8 +23,6 @@ from regard.training.translation.batches import EncodedPair, TranslationBatch, c
 from regard.training.translation.config import TranslationConfig, TranslatorSection
 from regard.training.translation.epoch_weights import EpochWeights
 
-__all__ = ["TranslationObjective", "TranslationOutcome", "TranslationReport", "TranslationTrainer", "new_model"]
-
 MAIN_SCORE = "bleu"
 OnProgress = Callable[[int, int], None]  # done, total
 
