@@ -36,13 +36,11 @@ def verbs() -> list[Register]:
         predict,
         pretrain,
         studio,
-        tour,
         train,
     )
 
     return [
         studio.register,
-        tour.register,
         lesson.register,
         *verb_commands(),
         pretrain.register,
