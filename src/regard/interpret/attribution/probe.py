@@ -30,7 +30,7 @@ from regard.interpret.attention.token_axis import display_token
 from regard.models import Bert, Gpt
 from regard.models.family import can, describe_model, family_name
 from regard.nn import Padded
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.registry import TASKS

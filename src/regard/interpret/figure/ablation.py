@@ -27,12 +27,8 @@ from regard.models import Bert, Gpt, Transformer
 from regard.models.family import can, describe_model, family_name
 from regard.nn import Attention, Padded, Residual, TextEmbedding
 from regard.nn.attention import attention_weights
-from regard.nn.context import Context
-from regard.nn.masks import attention_mask, select_rows
+from regard.nn.masks import Context, attention_mask, select_rows
 from regard.text import Tokenizer
-
-__all__ = []
-
 
 NUM_CONTINUED = 8  # tokens that a decoder appends to a text
 MIN_TOKENS = 2  # of a text

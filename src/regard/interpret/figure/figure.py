@@ -35,14 +35,12 @@ from regard.interpret.figure.layout import FigureLayout, lay_out
 from regard.models import Bert, Gpt, Transformer
 from regard.models.family import can
 from regard.nn import TextEmbedding, sinusoids
-from regard.nn.evaluation import evaluation_mode
-from regard.nn.positions import Arrangement, LearnedPositions, SinusoidalPositions
+from regard.nn.embedding import Arrangement, LearnedPositions, SinusoidalPositions
+from regard.nn.training import evaluation_mode
 from regard.render.result import Result
 
 if TYPE_CHECKING:
     from regard.render.drawing import Drawing
-
-__all__ = []
 
 
 MAX_POSITIONS, MAX_WIDTH = 512, 1024
