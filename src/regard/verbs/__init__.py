@@ -34,6 +34,7 @@ VERBS = (
     "ablate",
     "map",
     "models",
+    "predict",
 )
 
 # `regard.NAME` for each verb; a name that Python or a package of Regard has already gets another.
