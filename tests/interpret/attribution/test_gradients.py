@@ -73,7 +73,7 @@ def test_of_a_linear_model_both_are_the_products(linear: tuple[Probe, Tensor]) -
 def test_of_a_linear_model_with_masks_before(linear: tuple[Probe, Tensor]) -> None:
     trial, factors = linear
     vectors = trial.token_embeddings().detach()
-    mask = trial.encoder.embedding.tokens.weight[trial.tokenizer.mask].detach()
+    mask = trial.encoder.embedding.tokens.weight[trial.tokenizer.mask_token_id].detach()
     found = integrated_gradients(trial, output="b", steps=1)
     assert found.baseline == "mask"
     wanted = ((vectors - mask) * factors[:, :, 1]).sum(-1).tolist()

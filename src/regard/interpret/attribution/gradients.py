@@ -105,7 +105,7 @@ def _output(probe: Probe, target: int, output: str | None) -> tuple[int, str]:
 
 def _baseline(probe: Probe, baseline: Baseline | None) -> tuple[Baseline, Tensor]:
     """The name and the embeddings (T, W) of the baseline."""
-    ids = {"mask": probe.tokenizer.mask, "pad": probe.tokenizer.pad}
+    ids = {"mask": probe.tokenizer.mask_token_id, "pad": probe.tokenizer.pad_token_id}
     if baseline is None:
         baseline = "mask" if ids["mask"] is not None else "pad" if ids["pad"] is not None else "zero"
     check_choice("baseline", baseline, BASELINES)

@@ -381,7 +381,13 @@ def _item(fine_tuned: FineTunedModel, rows: InputBuilder, example: Example) -> T
 
 
 def _special_ids(tokenizer: Tokenizer) -> set[int | None]:
-    return {tokenizer.cls, tokenizer.sep, tokenizer.bos, tokenizer.eos, tokenizer.pad}
+    return {
+        tokenizer.cls_token_id,
+        tokenizer.sep_token_id,
+        tokenizer.bos_token_id,
+        tokenizer.eos_token_id,
+        tokenizer.pad_token_id,
+    }
 
 
 def _output_names(tokenizer: Tokenizer, count: int) -> tuple[str, ...]:
