@@ -30,7 +30,7 @@ from regard.interpret.embeddings.senses import SensesResult
 from regard.interpret.embeddings.sentence_map import SentenceMap
 from regard.interpret.faithfulness import FaithfulnessResult
 from regard.interpret.figure.figure import Figure
-from regard.interpret.generation.generation import GenerateResult
+from regard.interpret.generation import GenerateResult
 from regard.interpret.heads.census import HeadCensus
 from regard.interpret.masked_lm.comparison import CompareResult
 from regard.interpret.probes.feature_walk import FeatureWalk
