@@ -15,7 +15,7 @@ import pytest
 from starlette.applications import Starlette
 
 import regard
-from regard.interpret.generation.prompts import PROMPTS
+from regard.interpret.generation import PROMPTS
 from regard.server.model_registry import ModelRegistry
 from tests.inference.generation.folders import gpt_folder, t5_folder
 

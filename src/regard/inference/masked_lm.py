@@ -237,12 +237,16 @@ def _next_scores(masked_lm: MaskedLM, marked: TextWithBlanks, chosen: list[list[
 
 @dataclass(frozen=True)
 class TextWithBlanks:
-    """A text, the characters [start, end) of each blank, its ids with a mask at each blank, and the mask positions."""
+    """A text, the characters [start, end) of each blank, its ids with a mask at each blank, and the mask positions.
+
+    `offsets` are the characters of each token in the text as it was given; special tokens have (0, 0).
+    """
 
     text: str
     spans: list[tuple[int, int]]
     ids: list[int]
     positions: list[int]
+    offsets: list[tuple[int, int]]
 
     def after_space(self, blank: int) -> bool:
         """Whether white space precedes a blank; byte-level tokens include that space."""
@@ -273,14 +277,21 @@ def find_blanks(text: str, tokenizer: Tokenizer, mask: int) -> TextWithBlanks:
             f"expected a text with a blank, got {text[:60]!r}; mark it with _ or [MASK], as in "
             "'In winter the fields are _ with snow.'"
         )
-    ids = tokenizer.encode(marks.sub(lambda _: token, text)).ids
-    positions = [position for position, number in enumerate(ids) if number == mask]
+    encoding = tokenizer.encode(marks.sub(lambda _: token, text))
+    positions = [position for position, number in enumerate(encoding.ids) if number == mask]
     if len(positions) != len(spans):
         raise InputError(
             f"this tokenizer reads {len(spans)} blanks as {len(positions)} mask tokens; "
             f"its files should list {token!r} among the special tokens"
         )
-    return TextWithBlanks(text, spans, ids, positions)
+    offsets, blanks, added = [], iter(spans), 0  # characters that the masks before a token have added
+    for (start, end), number, special in zip(encoding.offsets, encoding.ids, encoding.special, strict=True):
+        if number == mask:
+            offsets.append(next(blanks))
+            added += len(token) - (offsets[-1][1] - offsets[-1][0])
+        else:
+            offsets.append((0, 0) if special else (start - added, end - added))
+    return TextWithBlanks(text, spans, encoding.ids, positions, offsets)
 
 
 def target_ids(targets: Sequence[str], tokenizer: Tokenizer, *, after_space: bool) -> list[int]:

@@ -13,8 +13,7 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.generation_config import GenerationConfig
 from regard.inference.generation import Beam, Sampling, TextGenerator
-from regard.interpret.generation.generation import Generation, generate, generate_side_by_side, next_tokens
-from regard.interpret.generation.prompts import PROMPTS
+from regard.interpret.generation import PROMPTS, Generation, generate, generate_side_by_side, next_tokens
 from regard.models import Gpt
 from tests.inference.generation.folders import gpt_folder, t5_folder
 

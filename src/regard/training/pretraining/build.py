@@ -12,7 +12,7 @@ from regard.errors import InputError
 from regard.files.folder_lock import describe_changes
 from regard.models.bert import Bert, BertConfig
 from regard.models.elmo import Elmo, ElmoConfig
-from regard.models.gpt import Gpt, GptConfig
+from regard.models.gpt2 import Gpt, GptConfig
 from regard.models.t5 import T5, T5Config
 from regard.text import Tokenizer
 from regard.training.pretraining.config import PretrainingConfig

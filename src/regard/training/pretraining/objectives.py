@@ -16,7 +16,7 @@ from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
 from regard.models.bert import Bert
 from regard.models.elmo import Elmo
-from regard.models.gpt import Gpt
+from regard.models.gpt2 import Gpt
 from regard.models.t5 import T5
 from regard.nn import Layout, Packed, Padded
 from regard.nn.masks import first_token_indices
