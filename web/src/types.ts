@@ -39,11 +39,31 @@ export interface AttentionView {
   readonly grid: readonly [number, number] | null; readonly truncated: number; readonly notes: readonly string[]; readonly place: string;
 }
 
+export interface AttributeRequest {
+  readonly text: string; readonly text_b?: string | null; readonly model?: string;
+  readonly method?: "integrated-gradients" | "gradient-x-input" | "occlusion" | "attention" | "rollout"; readonly label?: string | null;
+  readonly target?: number; readonly steps?: number; readonly baseline?: "mask" | "pad" | "zero" | null;
+}
+
+/** A token with its score, and its characters [start, end) in the text of this index */
+export interface AttributedToken {
+  readonly token: string; readonly score: number; readonly special: boolean; readonly text: number | null; readonly start: number | null;
+  readonly end: number | null;
+}
+
 /** A score for each token, for (above 0) or against `output` of `target`, whose logit is `value`. */
 export interface Attribution {
   readonly method: string; readonly target: string; readonly output: string; readonly tokens: readonly string[]; readonly scores: readonly number[];
   readonly value: number; readonly baseline: "mask" | "pad" | "zero" | null; readonly baseline_value: number | null; readonly steps: number | null;
   readonly completeness_error: number | null;
+}
+
+/** The contribution of each token to `label`, which has `probability` (for a regression, its value) and `value`. */
+export interface AttributionResult {
+  readonly model: ProbedModel; readonly texts: readonly string[];
+  readonly method: "integrated-gradients" | "gradient-x-input" | "occlusion" | "attention" | "rollout"; readonly target: string; readonly label: string;
+  readonly probability: number; readonly value: number; readonly baseline: "mask" | "pad" | "zero" | null; readonly baseline_value: number | null;
+  readonly steps: number | null; readonly completeness_error: number | null; readonly tokens: readonly AttributedToken[];
 }
 
 export interface BoxPassView {
@@ -427,6 +447,7 @@ export interface Verbs {
   readonly perplexity: { readonly request: PerplexityRequest; readonly result: Perplexity };
   readonly generate: { readonly request: GenerateRequest; readonly result: GenerateResult };
   readonly score: { readonly request: ScoreRequest; readonly result: LineScores };
+  readonly attribute: { readonly request: AttributeRequest; readonly result: AttributionResult };
   readonly faithfulness: { readonly request: FaithfulnessRequest; readonly result: FaithfulnessResult };
   readonly features: { readonly request: FeaturesRequest; readonly result: FeatureWalk };
   readonly look: { readonly request: LookRequest; readonly result: AttentionView };

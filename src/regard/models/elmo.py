@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from regard.models.family import Family, PretrainingRecipe
 from regard.nn import CharacterCNN, Layout, recording
 from regard.nn.embedding import lookup
 from regard.nn.masks import Padded, from_padded, to_padded
@@ -113,3 +115,42 @@ class Elmo(nn.Module):
             raise TypeError("this ELMo was loaded without its output layer")
         ahead, back = hidden.chunk(2, dim=-1)
         return self.output(ahead), self.output(back)
+
+
+def config_fields(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the section [model] of pretraining settings."""
+    same = ("hidden_size", "num_hidden_layers", "dropout")
+    fields = {name: settings[name] for name in same}
+    return fields | {"cell_size": settings["intermediate_size"], "num_characters": 0}
+
+
+FAMILY = Family(
+    name="elmo",
+    title="an ELMo",
+    year=2018,
+    description="forward and backward LSTM language models over subwords or characters; layers are mixed",
+    model_class=Elmo,
+    config_class=ElmoConfig,
+    capabilities=frozenset({"fine-tuning", "layer-mix", "recurrent"}),
+    heads=("output",),
+    earlier_keys={
+        "vocabulary": "vocab_size",
+        "characters": "num_characters",
+        "width": "hidden_size",
+        "cell": "cell_size",
+        "depth": "num_hidden_layers",
+    },
+    pretraining=PretrainingRecipe(
+        name="elmo",
+        objective="bidirectional-lm",
+        config_fields=config_fields,
+        defaults={"model": {"num_attention_heads": 1}, "objective": {"sentence_pairs": "none"}},
+        unused=(
+            "model.num_attention_heads",
+            "model.attention_dropout",
+            "model.activation",
+            "data.position_shift_probability",
+            "run.gradient_checkpointing",
+        ),
+    ),
+)

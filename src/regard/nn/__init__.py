@@ -21,6 +21,7 @@ from regard.nn.cache import DecoderState, KVCache, LayerCache, StackCache
 from regard.nn.character_cnn import CharacterCNN, Highway
 from regard.nn.context import Context
 from regard.nn.embedding import PatchEmbedding, TextEmbedding
+from regard.nn.encoder_decoder import EncoderDecoder
 from regard.nn.masks import Layout, Packed, Padded
 from regard.nn.positions import LearnedPositions, RelativePositionBias, SinusoidalPositions, sinusoids
 from regard.nn.recording import ablate_heads, record
@@ -37,6 +38,7 @@ __all__ = [
     "Context",
     "DecoderState",
     "Edit",
+    "EncoderDecoder",
     "FeedForward",
     "FusedProjection",
     "Highway",

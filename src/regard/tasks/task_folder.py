@@ -103,9 +103,9 @@ def save_fine_tuned(
         about |= {"id2label": {"0": "fits"}, "label2id": {"fits": 0}}
     if task.problem_type is not None:
         about["problem_type"] = task.problem_type
-    if family == "gpt2" and fine_tuned.tokenizer.pad not in (None, fine_tuned.tokenizer.eos):
+    if family == "gpt2" and fine_tuned.tokenizer.pad_token_id not in (None, fine_tuned.tokenizer.eos_token_id):
         # transformers predicts from the last token that is not padding, which must not be our end token.
-        about["pad_token_id"] = fine_tuned.tokenizer.pad
+        about["pad_token_id"] = fine_tuned.tokenizer.pad_token_id
     write_model(model.encoder, folder, files=contents, rest=rest, about=about, overwrite=overwrite)
 
 

@@ -24,6 +24,7 @@ VERBS = (
     "translate",
     "evaluate",
     "doctor",
+    "attribute",
     "faithfulness",
     "features",
     "layers",

@@ -17,7 +17,7 @@ from regard.verbs.base import ModelName, Models, Request, argument, model_option
 
 if TYPE_CHECKING:
     from regard.inference.generation.text_generator import EncodedPrompt
-    from regard.interpret.generation.generation import GenerateResult
+    from regard.interpret.generation import GenerateResult
 
 EXCERPT = 40  # characters of the truncated beginning of a prompt that a note shows
 
@@ -53,7 +53,7 @@ class GenerateRequest(Request, GenerationConfig):
 
 @verb(
     GenerateRequest,
-    result="regard.interpret.generation.generation:GenerateResult",
+    result="regard.interpret.generation:GenerateResult",
     formats=(".html", ".json"),
 )
 def generate(request: GenerateRequest, models: Models) -> Generator[Event, None, GenerateResult]:
@@ -64,7 +64,7 @@ def generate(request: GenerateRequest, models: Models) -> Generator[Event, None,
     writes a page that shows what the model could have written instead at every token.
     """
     from regard.files.disk import replace_file
-    from regard.interpret.generation.generation import Generation
+    from regard.interpret.generation import Generation
 
     if request.candidates and request.trace is not None:
         raise InputError("--trace does not go with --candidates, which records one text; leave out one of the two")
