@@ -124,8 +124,8 @@ def benchmark_events(
 
 def _score(scorer: CausalScorer, items: Sequence[BenchmarkItem], tally: _Tally) -> None:
     endings = [(item.where, ending) for item in items for ending in item.candidates]
-    contexts, _ = scorer.tokenizer.ids_batch([ending.context for _, ending in endings], special=False)
-    targets, _ = scorer.tokenizer.ids_batch([ending.ending for _, ending in endings], special=False)
+    contexts, _ = scorer.tokenizer.ids_batch([ending.context for _, ending in endings], add_special_tokens=False)
+    targets, _ = scorer.tokenizer.ids_batch([ending.ending for _, ending in endings], add_special_tokens=False)
     rows = [
         _rows(scorer, context, target, where)
         for context, target, (where, _) in zip(contexts, targets, endings, strict=True)

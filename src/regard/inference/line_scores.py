@@ -147,7 +147,7 @@ def _score_causal(scorer: CausalScorer, lines: Sequence[str]) -> list[Score]:
     rows: list[ScoredIds] = []
     owners: list[int] = []
     counts: list[tuple[int, int]] = []
-    for index, body in enumerate(scorer.tokenizer.ids_batch(lines, special=False)[0]):
+    for index, body in enumerate(scorer.tokenizer.ids_batch(lines, add_special_tokens=False)[0]):
         ids = [*scorer.opening, *body]
         count = max(0, len(ids) - 1)
         counts.append((count, len(body) - count))

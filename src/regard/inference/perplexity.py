@@ -140,7 +140,7 @@ def _causal(
     length = _window_length(max_length, scorer.max_length)
     if stride is not None and not 1 <= stride <= length:
         raise InputError(f"stride is {stride}; expected 1 to {length}, the tokens of a window")
-    body = scorer.tokenizer.encode(text, special=False).ids
+    body = scorer.tokenizer.encode(text, add_special_tokens=False).ids
     ids = [*scorer.opening, *body]
     total = len(ids) - 1
     if total < 1:
@@ -178,7 +178,7 @@ def _pseudo(
             nll += pseudo_nll(masked_lm, (before, body, after), group, length=length)
         done += len(group)
         yield Progress(stage="scoring", done=done, total=total, unit="tokens")
-    unknown = sum(token == masked_lm.tokenizer.unknown for token in body)
+    unknown = sum(token == masked_lm.tokenizer.unk_token_id for token in body)
     return _result(name, "pseudo-perplexity", nll, total, text, len(body), unknown=unknown)
 
 
