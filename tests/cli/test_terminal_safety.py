@@ -99,6 +99,7 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
     "evaluate": [(0, [SOLVED, "--data", ROWS]), (2, [SOLVED, "--data", "unknown.tsv"])],
     "predict": [(0, [SOLVED, TEXTS]), (2, [EVIL, TEXTS])],
     "doctor": [(1, [SOLVED, "--data", ROWS, "--train", ROWS]), (2, [SOLVED, "--data", EVIL])],
+    "attribute": [(0, [f"good {WORD}", "--model", SOLVED]), (2, ["the _", "--model", BERT, "--label", EVIL])],
     "faithfulness": [(0, [SOLVED, f"it is a good {WORD} day"]), (2, [SOLVED, "it is", "--label", EVIL])],
     "features": [(0, ["--data", ROWS, "--model", BERT]), (2, ["--data", EVIL])],
     "layers": [
