@@ -194,7 +194,7 @@ def test_a_page(
     list(generation.steps())
     assert run == json.loads(json.dumps(generation.run_data()))
     assert "stochastic parrots" in data["caveat"] and "--candidates" in data["cli"]
-    assert len(run["tokens"]) and all(token["bars"] for token in run["tokens"])
+    assert len(run["tokens"]) and all(token["candidates"] for token in run["tokens"])
     assert (run["trace"] is not None) == ("beams" in options)
     assert plain["texts"][0]["text"] == "".join(token["text"] for token in run["tokens"])
 
