@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from regard.data.examples import Example
     from regard.data.readers import TableOptions
+    from regard.tasks.fine_tuned_model import FineTunedModel
     from regard.tasks.task import Prediction
-    from regard.tasks.task_folder import FineTunedModel
 
 PAGE_EXAMPLES = 50
 
@@ -69,9 +69,8 @@ def predict(
     from regard.data.readers import TableOptions
     from regard.device import choose_device
     from regard.files.disk import replace_file
-    from regard.tasks.predict import CHUNK_SIZE, predict_stream
-    from regard.tasks.read_examples import new_examples
-    from regard.tasks.task_folder import describe_compute, load_fine_tuned
+    from regard.tasks.fine_tuned_model import CHUNK_SIZE, describe_compute, load_fine_tuned, predict_stream
+    from regard.tasks.registry import new_examples
 
     if page is not None:
         _check_page(page)

@@ -21,7 +21,7 @@ from regard.server.request_queue import acquire, interruptible
 
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
-    from regard.tasks.task_folder import FineTunedModel
+    from regard.tasks.fine_tuned_model import FineTunedModel
 
 LOADER_NAME = "regard-models"  # name of the loading thread
 

@@ -16,9 +16,8 @@ from regard.interpret.attribution.evidence import gather_evidence
 from regard.models.family import family_name
 from regard.render.png import data_uri
 from regard.render.result import round_floats
-from regard.tasks.predict import predict
+from regard.tasks.fine_tuned_model import FineTunedModel, predict
 from regard.tasks.task import Prediction
-from regard.tasks.task_folder import FineTunedModel
 
 
 def predict_texts(fine_tuned: FineTunedModel, *texts: str) -> Prediction:
@@ -149,7 +148,7 @@ def _python(
     name: str, examples: Sequence[Example], source: str | None, table: TableOptions, threshold: float | None
 ) -> str:
     loading = f"load_fine_tuned({name!r})" + ("" if threshold is None else f".with_threshold({threshold!r})")
-    opening = "from regard.tasks.task_folder import load_fine_tuned\n"
+    opening = "from regard.tasks.fine_tuned_model import load_fine_tuned\n"
     if len(examples) == 1:
         first, *rest = _texts(examples[0])
         texts = ", ".join(map(repr, [first, *(["\n".join(rest)] if rest else [])]))
@@ -165,8 +164,8 @@ def _python(
             f"[predict_texts(fine_tuned, *texts) for texts in {texts}]"
         )
     return (
-        "from regard.data.readers import TableOptions\nfrom regard.tasks.read_examples import new_examples\n"
-        f"{opening}from regard.tasks.predict import predict_stream\n"
+        "from regard.data.readers import TableOptions\nfrom regard.tasks.registry import new_examples\n"
+        f"{opening}from regard.tasks.fine_tuned_model import predict_stream\n"
         f"fine_tuned = {loading}\n"
         f"examples = new_examples(fine_tuned.task.name, {source!r}, table={table!r})\n"
         "list(predict_stream(fine_tuned, examples, device=next(fine_tuned.model.parameters()).device))"
