@@ -31,9 +31,6 @@ from regard.render.page_arrays import base64_size, encode_float32
 from regard.render.result import Result
 from regard.text import Tokenizer
 
-__all__ = []
-
-
 Floats = NDArray[np.float32]
 
 
