@@ -308,12 +308,8 @@ def test_the_same_seed_gives_the_same_census(tokenizer: Tokenizer) -> None:
 
 
 def test_lines_become_pairs() -> None:
-    expected = [
-        ("a", "b"),
-        ("c", "d"),
-        ("e", "f"),
-        ("g", None),
-    ]
+    expected = [("a", "b"), ("c", "d"), ("e", "f"), ("g", None)]
+    assert read_text_pairs(["a", "b", "", "c\td", "e", "f", "g"])[0] == expected
     assert read_text_pairs(["a", "b", "c"], limit=1)[0] == [("a", "b")]
     assert read_text_pairs(["a\t", "\tb"])[0] == [("a", "b")]
     with pytest.raises(InputError, match="no text"):

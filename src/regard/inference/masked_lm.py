@@ -23,7 +23,7 @@ from regard.errors import InputError
 from regard.known import DEFAULT_MODEL
 from regard.models.family import can, family_name, family_of
 from regard.nn import Packed
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from regard.render.result import Result, Table
 from regard.render.terminal import probability_table
 from regard.text import Tokenizer
@@ -66,9 +66,9 @@ class MaskedLM:
             raise InputError(
                 f"{purpose} needs a masked-word head, and this {family_name(model)} model has none{remedy}"
             )
-        if tokenizer.mask is None:
+        if tokenizer.mask_token_id is None:
             raise InputError(f"{purpose} needs a mask token, and this {family_name(model)} model's tokenizer has none")
-        return cls(model, model.masked, tokenizer, tokenizer.mask)
+        return cls(model, model.masked, tokenizer, tokenizer.mask_token_id)
 
     @property
     def max_length(self) -> int:
@@ -299,8 +299,8 @@ def target_ids(targets: Sequence[str], tokenizer: Tokenizer, *, after_space: boo
     found: dict[int, None] = {}
     refused = []
     for target in targets:
-        pieces = tokenizer.encode(" " + target if after_space else target, special=False)
-        if len(pieces) == 1 and pieces.ids[0] != tokenizer.unknown:
+        pieces = tokenizer.encode(" " + target if after_space else target, add_special_tokens=False)
+        if len(pieces) == 1 and pieces.ids[0] != tokenizer.unk_token_id:
             found[pieces.ids[0]] = None
         elif (number := tokenizer.vocabulary.get(target)) is not None and _spelled(tokenizer, number)[0] != target:
             found[number] = None  # a spelling that only the vocabulary has: ##ing
@@ -316,9 +316,9 @@ def target_ids(targets: Sequence[str], tokenizer: Tokenizer, *, after_space: boo
 
 def _spelled(tokenizer: Tokenizer, number: int) -> tuple[str, bool]:
     """A token as text, and whether it joins the preceding word, found by decoding it after another word."""
-    before = tokenizer.encode("a", special=False).ids
-    both = tokenizer.decode([*before, number], special=True)
-    rest = both.removeprefix(tokenizer.decode(before, special=True))
+    before = tokenizer.encode("a", add_special_tokens=False).ids
+    both = tokenizer.decode([*before, number], skip_special_tokens=False)
+    rest = both.removeprefix(tokenizer.decode(before, skip_special_tokens=False))
     return rest.strip(), not rest[:1].isspace()
 
 

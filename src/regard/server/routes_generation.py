@@ -88,7 +88,7 @@ def branch(studio: Studio, arguments: Arguments) -> Payload:
         raise InputError(f"{model} answers its prompt and does not continue it, so there is no prompt for a branch")
     if not all(one.isdecimal() and len(one) < 10 and int(one) < tokenizer.size for one in ids.split()):
         raise InputError(f"'ids' should be numbers of tokens below {tokenizer.size:,}, got {ids[:40]!r}")
-    before = tokenizer.encode(text, special=False).ids
+    before = tokenizer.encode(text, add_special_tokens=False).ids
     known = tokenizer.decode(before)
     new = tokenizer.decode([*before, *map(int, ids.split())])[len(known) :]
     if new.endswith(REPLACEMENT):

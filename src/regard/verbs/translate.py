@@ -123,7 +123,9 @@ def _trace(translator: Translator) -> Trace:
     from regard.inference.generation.trace import Trace
 
     subwords = translator.subwords
-    return Trace(token_text=lambda token: subwords.target.decode([token], special=True), decode=subwords.decode)
+    return Trace(
+        token_text=lambda token: subwords.target.decode([token], skip_special_tokens=False), decode=subwords.decode
+    )
 
 
 def _write_alignments(path: Path, translator: Translator, done: Sequence[TranslatedText]) -> None:

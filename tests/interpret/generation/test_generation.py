@@ -61,7 +61,7 @@ def test_bars_are_the_models_probabilities(gpt: Path) -> None:
         "the film",
         config=GenerationConfig(temperature=0.7, top_p=0.8, seed=1, max_new_tokens=8),
     )
-    ids = tokenizer.encode("the film", special=False).ids
+    ids = tokenizer.encode("the film", add_special_tokens=False).ids
     for number, token in enumerate(said.tokens):
         before = torch.tensor([[*ids, *(one.id for one in said.tokens[:number])]])
         with torch.inference_mode():

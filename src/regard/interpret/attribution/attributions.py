@@ -230,7 +230,7 @@ def _output(probe: Probe, target: int, output: str | int | None) -> tuple[int, s
 
 def _baseline(probe: Probe, baseline: Baseline | None) -> tuple[Baseline, Tensor]:
     """The name and the embeddings (T, W) of the baseline."""
-    ids = {"mask": probe.tokenizer.mask, "pad": probe.tokenizer.pad}
+    ids = {"mask": probe.tokenizer.mask_token_id, "pad": probe.tokenizer.pad_token_id}
     if baseline is None:
         baseline = "mask" if ids["mask"] is not None else "pad" if ids["pad"] is not None else "zero"
     check_choice("baseline", baseline, BASELINES)
@@ -267,12 +267,12 @@ def _character_spans(probe: Probe) -> list[tuple[int, int, int] | tuple[None, No
     """For each token the index of its text and the characters [start, end) there."""
     ids = probe.ids.tolist()
     spans: list[tuple[int, int, int] | tuple[None, None, None]] = [(None, None, None)] * len(ids)
-    mask = probe.tokenizer.mask
+    mask = probe.tokenizer.mask_token_id
     if probe.task == "fill" and mask is not None and mask in ids:
         offsets = find_blanks(probe.texts[0], probe.tokenizer, mask).offsets
         return [span if end == 0 else (0, start, end) for span, (start, end) in zip(spans, offsets, strict=True)]
     first = 0
-    for text, encoding in enumerate(probe.tokenizer.encode_batch(list(probe.texts), special=False)):
+    for text, encoding in enumerate(probe.tokenizer.encode_batch(list(probe.texts), add_special_tokens=False)):
         for start in range(first, len(ids) - len(encoding) + 1):
             first = start + len(encoding)
             if ids[start:first] == encoding.ids:

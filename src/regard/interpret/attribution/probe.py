@@ -32,7 +32,7 @@ from regard.interpret.attention.maps import display_token
 from regard.models import Bert, Gpt
 from regard.models.family import can, describe_model, family_name
 from regard.nn import Padded, record
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.registry import TASKS
@@ -397,7 +397,13 @@ def _item(fine_tuned: FineTunedModel, rows: InputBuilder, example: Example) -> T
 
 
 def _special_ids(tokenizer: Tokenizer) -> set[int | None]:
-    return {tokenizer.cls, tokenizer.sep, tokenizer.bos, tokenizer.eos, tokenizer.pad}
+    return {
+        tokenizer.cls_token_id,
+        tokenizer.sep_token_id,
+        tokenizer.bos_token_id,
+        tokenizer.eos_token_id,
+        tokenizer.pad_token_id,
+    }
 
 
 def _output_names(tokenizer: Tokenizer, count: int) -> tuple[str, ...]:

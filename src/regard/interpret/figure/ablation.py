@@ -27,8 +27,7 @@ from regard.models import Bert, Gpt, Transformer
 from regard.models.family import can, describe_model, family_name
 from regard.nn import Attention, Padded, Residual, TextEmbedding
 from regard.nn.attention import attention_weights
-from regard.nn.context import Context
-from regard.nn.masks import attention_mask, select_rows
+from regard.nn.masks import Context, attention_mask, select_rows
 from regard.text import Tokenizer
 
 NUM_CONTINUED = 8  # tokens that a decoder appends to a text
@@ -129,7 +128,13 @@ class EncoderFigureModel(FigureModel):
 
     def _positions(self, inputs: FigureInput) -> list[int]:
         tokenizer = self.masked_lm.tokenizer
-        special = {tokenizer.cls, tokenizer.sep, tokenizer.bos, tokenizer.eos, tokenizer.pad} - {None}
+        special = {
+            tokenizer.cls_token_id,
+            tokenizer.sep_token_id,
+            tokenizer.bos_token_id,
+            tokenizer.eos_token_id,
+            tokenizer.pad_token_id,
+        } - {None}
         positions = [position for position, token_id in enumerate(inputs.source_ids) if token_id not in special]
         if not positions:
             raise InputError("the text has no token that could be predicted; expected at least a word")
@@ -145,13 +150,13 @@ class DecoderFigureModel(FigureModel):
     def __init__(self, model: Gpt, tokenizer: Tokenizer | None) -> None:
         self.model, self.tokenizer = model, require_tokenizer(model, tokenizer)
         self.gpt = model
-        known = (model.config.bos_token_id, self.tokenizer.bos)
+        known = (model.config.bos_token_id, self.tokenizer.bos_token_id)
         self.begin = [one for one in known if one is not None and one < model.config.vocab_size][:1]
 
     def read(self, text: str, target: str | None = None, *, max_tokens: int) -> FigureInput:
         if target is not None:
             raise InputError("this model continues one text and has no target; leave the target out")
-        all_ids = [*self.begin, *self.tokenizer.encode(text, special=False).ids]
+        all_ids = [*self.begin, *self.tokenizer.encode(text, add_special_tokens=False).ids]
         ids = tuple(all_ids[:max_tokens])
         if len(ids) < MIN_TOKENS:
             raise InputError(f"the text is {len(ids)} token; expected at least {MIN_TOKENS}, so that one is predicted")
