@@ -82,7 +82,7 @@ def test_scores_of_a_linear_model_are_products(linear: tuple[Probe, Tensor]) -> 
 def test_scores_of_a_linear_model_with_the_mask_baseline(linear: tuple[Probe, Tensor]) -> None:
     probe, factors = linear
     vectors = probe.token_embeddings().detach()
-    mask = probe.encoder.embedding.tokens.weight[probe.tokenizer.mask].detach()
+    mask = probe.encoder.embedding.tokens.weight[probe.tokenizer.mask_token_id].detach()
     found = integrated_gradients(probe, output="b", steps=1)
     assert found.baseline == "mask"
     expected = ((vectors - mask) * factors[:, :, 1]).sum(-1).tolist()
