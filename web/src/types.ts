@@ -130,6 +130,12 @@ export interface DecodingStep {
   readonly token: string; readonly probability: number; readonly likeliest: readonly TokenProbability[];
 }
 
+/** The evidence for one output: `about` names it, `token` is the position it is read from. */
+export interface Evidence {
+  readonly about: string; readonly token: number; readonly tokens: readonly string[]; readonly special: readonly boolean[];
+  readonly attention: readonly (readonly number[])[]; readonly rollout: readonly number[]; readonly integrated: Attribution; readonly gradient: Attribution;
+}
+
 /** One test: passed if `value` is at least `threshold`. */
 export interface FaithfulnessCheck {
   readonly name: string; readonly value: number | null; readonly threshold: number; readonly numbers: Readonly<Record<string, number | null>>;
@@ -356,6 +362,23 @@ export interface PositionsView {
   readonly arrangement: string | null; readonly shape: readonly [number, number]; readonly data: string | null;
 }
 
+export interface PredictRequest {
+  readonly columns?: readonly string[] | null; readonly header?: boolean | null; readonly delimiter?: string | null; readonly quoted?: boolean | null;
+  readonly model: string; readonly source: readonly (string | readonly [string, string])[] | string; readonly threshold?: number | null;
+  readonly page?: string | null; readonly evidence?: boolean;
+}
+
+/** An example, its prediction and the evidence for it */
+export interface PredictedExample {
+  readonly texts: readonly string[]; readonly image: string | null; readonly prediction: Readonly<Record<string, unknown>>;
+  readonly evidence: readonly Evidence[]; readonly why: string;
+}
+
+/** What the page's view "tasks" shows. */
+export interface PredictionsView {
+  readonly model: TaskModelView; readonly predictions: readonly PredictedExample[]; readonly notes: readonly string[];
+}
+
 /** The model of a probe, as results name it */
 export interface ProbedModel {
   readonly name: string; readonly family: string; readonly task: string; readonly kind: "one" | "several" | "value"; readonly num_layers: number;
@@ -400,6 +423,11 @@ export interface StackFrame {
 /** The `tokens` of a text, with the end token if there is one, and the word of each token, without the end. */
 export interface SubwordTokens {
   readonly tokens: readonly string[]; readonly words: readonly string[]; readonly word_indices: readonly number[];
+}
+
+/** The fine-tuned model */
+export interface TaskModelView {
+  readonly name: string; readonly family: string; readonly task: string; readonly labels: readonly string[]; readonly several: boolean;
 }
 
 /** `data` is float16 in base64 */
@@ -452,4 +480,5 @@ export interface Verbs {
   readonly ablate: { readonly request: AblateRequest; readonly result: AblationResult };
   readonly map: { readonly request: MapRequest; readonly result: SentenceMap };
   readonly models: { readonly request: ModelsRequest; readonly result: ModelList };
+  readonly predict: { readonly request: PredictRequest; readonly result: PredictionsView };
 }
