@@ -27,12 +27,13 @@ from regard.inference.translation.translator import TranslationResult
 from regard.interpret.ablation import AblationResult
 from regard.interpret.attention.maps import AttentionRecord
 from regard.interpret.attribution.attributions import AttributionResult
-from regard.interpret.embeddings.senses import SensesResult
-from regard.interpret.embeddings.sentence_map import SentenceMap
+from regard.interpret.attribution.predictions import PredictResult
+from regard.interpret.embeddings import SensesResult
+from regard.interpret.embeddings import SentenceMap
 from regard.interpret.faithfulness import FaithfulnessResult
 from regard.interpret.figure.figure import Figure
 from regard.interpret.generation import GenerateResult
-from regard.interpret.heads.census import HeadCensus
+from regard.interpret.heads import HeadCensus
 from regard.interpret.masked_lm.comparison import CompareResult
 from regard.interpret.probes.feature_walk import FeatureWalk
 from regard.interpret.probes.layers import LayersResult
@@ -369,3 +370,19 @@ def list_models(
     on_event: Callable[[Event], object] | None = None,
 ) -> ModelList:
     """List the model families and known checkpoints, with their sizes."""
+
+def predict(
+    model: _Model,
+    source: list[str | tuple[str, str]] | str,
+    *,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    threshold: float | None = None,
+    page: str | PathLike[str] | None = None,
+    evidence: bool = False,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> PredictResult:
+    """Predict labels, entities or answers with a fine-tuned model; prints one JSON object per line."""

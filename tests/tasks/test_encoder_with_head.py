@@ -144,7 +144,7 @@ def test_a_new_head(encoder_of: Encoders) -> None:
 
 
 def test_what_cannot_be_tuned() -> None:
-    with pytest.raises(InputError, match="choose needs a BERT, a GPT or another .* got a Linear"):
+    with pytest.raises(InputError, match=r"choose needs a BERT, a GPT or another .* got a Linear"):
         EncoderWithHead.from_encoder(nn.Linear(2, 2), MultipleChoice())
 
 

@@ -122,4 +122,9 @@ EXAMPLES: dict[str, Example] = {
         "two sentences or more",
     ),
     "models": Example({}, None, ""),
+    "predict": Example(
+        {"model": "CLASSIFIER", "source": ["the film was good", "a day"]},
+        {"model": "CLASSIFIER", "source": ["the film"], "threshold": 0.5},
+        "only the task answer has a threshold",
+    ),
 }

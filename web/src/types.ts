@@ -130,6 +130,12 @@ export interface DecodingStep {
   readonly token: string; readonly probability: number; readonly likeliest: readonly TokenProbability[];
 }
 
+/** The evidence for one output: `about` names it, `token` is the position it is read from. */
+export interface Evidence {
+  readonly about: string; readonly token: number; readonly tokens: readonly string[]; readonly special: readonly boolean[];
+  readonly attention: readonly (readonly number[])[]; readonly rollout: readonly number[]; readonly integrated: Attribution; readonly gradient: Attribution;
+}
+
 /** One test: passed if `value` is at least `threshold`. */
 export interface FaithfulnessCheck {
   readonly name: string; readonly value: number | null; readonly threshold: number; readonly numbers: Readonly<Record<string, number | null>>;
@@ -356,6 +362,23 @@ export interface PositionsView {
   readonly arrangement: string | null; readonly shape: readonly [number, number]; readonly data: string | null;
 }
 
+export interface PredictRequest {
+  readonly columns?: readonly string[] | null; readonly header?: boolean | null; readonly delimiter?: string | null; readonly quoted?: boolean | null;
+  readonly model: string; readonly source: readonly (string | readonly [string, string])[] | string; readonly threshold?: number | null;
+  readonly page?: string | null; readonly evidence?: boolean;
+}
+
+/** An example, its prediction and the evidence for it */
+export interface PredictedExample {
+  readonly texts: readonly string[]; readonly image: string | null; readonly prediction: Readonly<Record<string, unknown>>;
+  readonly evidence: readonly Evidence[]; readonly why: string;
+}
+
+/** What the page's view "tasks" shows. */
+export interface PredictionsView {
+  readonly model: TaskModelView; readonly predictions: readonly PredictedExample[]; readonly notes: readonly string[];
+}
+
 /** The model of a probe, as results name it */
 export interface ProbedModel {
   readonly name: string; readonly family: string; readonly task: string; readonly kind: "one" | "several" | "value"; readonly num_layers: number;
@@ -376,11 +399,11 @@ export interface SensesRequest {
   readonly seed?: number;
 }
 
-/** `similarity[model][layer][i][j]` is the cosine of the word's vectors in texts i and j */
-export interface SensesResult {
-  readonly word: string; readonly texts: readonly string[]; readonly similarity: Readonly<Record<string, readonly (readonly (readonly number[])[])[]>>;
-  readonly spans: readonly (readonly [number, number])[]; readonly contexts: Readonly<Record<string, WordContexts>>; readonly total: number;
-  readonly seed: number;
+/** The page's data of one model: its planes and similarities by layer. */
+export interface SensesView {
+  readonly pieces: readonly (readonly string[])[]; readonly planes: readonly Plane[]; readonly model: string; readonly word: string;
+  readonly texts: readonly string[]; readonly spans: readonly (readonly [number, number])[]; readonly similarity: readonly (readonly (readonly number[])[])[];
+  readonly notes: readonly string[];
 }
 
 export interface Sentence {
@@ -390,7 +413,7 @@ export interface Sentence {
 /** `label` is None for all sentences if no text has one. */
 export interface SentenceMap {
   readonly model: string; readonly layer: number | string; readonly pooling: string; readonly width: number; readonly total: number; readonly seed: number;
-  readonly cut: number; readonly explained: readonly number[]; readonly sentences: readonly Sentence[];
+  readonly cut: number; readonly explained: readonly number[]; readonly sentences: readonly Sentence[]; readonly notes: readonly string[];
 }
 
 export interface StackFrame {
@@ -400,6 +423,11 @@ export interface StackFrame {
 /** The `tokens` of a text, with the end token if there is one, and the word of each token, without the end. */
 export interface SubwordTokens {
   readonly tokens: readonly string[]; readonly words: readonly string[]; readonly word_indices: readonly number[];
+}
+
+/** The fine-tuned model */
+export interface TaskModelView {
+  readonly name: string; readonly family: string; readonly task: string; readonly labels: readonly string[]; readonly several: boolean;
 }
 
 /** `data` is float16 in base64 */
@@ -435,11 +463,6 @@ export interface ViewedModel {
   readonly name: string; readonly family: string; readonly depth: number; readonly heads: number;
 }
 
-/** `pieces` are the tokens of the word in each text */
-export interface WordContexts {
-  readonly pieces: readonly (readonly string[])[]; readonly planes: readonly Plane[];
-}
-
 export interface Verbs {
   readonly fill: { readonly request: FillRequest; readonly result: FillResult };
   readonly compare: { readonly request: CompareRequest; readonly result: CompareResult };
@@ -452,9 +475,10 @@ export interface Verbs {
   readonly features: { readonly request: FeaturesRequest; readonly result: FeatureWalk };
   readonly look: { readonly request: LookRequest; readonly result: AttentionView };
   readonly figure: { readonly request: FigureRequest; readonly result: FigureView };
-  readonly senses: { readonly request: SensesRequest; readonly result: SensesResult };
+  readonly senses: { readonly request: SensesRequest; readonly result: SensesView };
   readonly heads: { readonly request: HeadsRequest; readonly result: HeadCensus };
   readonly ablate: { readonly request: AblateRequest; readonly result: AblationResult };
   readonly map: { readonly request: MapRequest; readonly result: SentenceMap };
   readonly models: { readonly request: ModelsRequest; readonly result: ModelList };
+  readonly predict: { readonly request: PredictRequest; readonly result: PredictionsView };
 }

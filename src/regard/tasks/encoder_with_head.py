@@ -15,9 +15,8 @@ from regard.device import autocast_dtype
 from regard.errors import InputError
 from regard.models.family import can, describe_model, family_of
 from regard.nn import Layout, Packed, ScalarMix
-from regard.nn import init as initial
-from regard.nn.evaluation import evaluation_mode
 from regard.nn.masks import length_groups
+from regard.nn.training import evaluation_mode, normal_init
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.task import Task, TaskInput
 
@@ -32,7 +31,7 @@ class TaskHead(nn.Module):
         self.pool = pool
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(width, outputs, bias=bias)
-        initial.normal_init(self.output)
+        normal_init(self.output)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x if self.pool is None else self.pool(x)
@@ -84,7 +83,7 @@ class EncoderWithHead(nn.Module):
         if can(encoder, "text-encoder"):
             if task.pooled:
                 linear = nn.Linear(config.hidden_size, config.hidden_size)
-                initial.normal_init(linear)
+                normal_init(linear)
                 if encoder.pooler is not None:
                     linear.load_state_dict(encoder.pooler.linear.state_dict())
                 pool = nn.Sequential(linear, nn.ReLU() if family.pooler_activation == "relu" else nn.Tanh())

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard.checkpoints import loading
 from regard.checkpoints.load import read_parts, write_model
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.examples import Example, without_label
 from regard.device import autocast_dtype
 from regard.errors import InputError, check_choice
@@ -147,6 +148,14 @@ def require_fine_tuned(name_or_path: str | os.PathLike[str]) -> Path:
     if not is_fine_tuned(folder):
         raise InputError(f"{folder}: no {TASK_FILE}; expected a folder that `regard train` wrote")
     return folder
+
+
+def fine_tuned_of(loaded: LoadedModel) -> FineTunedModel:
+    """The task and its head; InputError if the model is not fine-tuned."""
+    if loaded.fine_tuned is None:
+        raise InputError(f"{loaded.name} is not fine-tuned for a task; expected a folder that `regard train` wrote")
+    found: FineTunedModel = loaded.fine_tuned
+    return found
 
 
 def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> FineTunedModel:

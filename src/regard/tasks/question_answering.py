@@ -195,7 +195,7 @@ class QuestionAnswering(Task[QuestionExample]):
             if start < prediction["end"] and end > prediction["start"]
         ] or [0]
         ends = ((0, "start", inside[0]), (1, "end", inside[-1]))
-        return [ExplainedOutput(f"{name} at {tokens[token]}", index, str(token), token) for index, name, token in ends]
+        return [ExplainedOutput(f"{name} at {tokens[token]}", index, token) for index, name, token in ends]
 
     @property
     def has_calibration(self) -> bool:

@@ -120,7 +120,7 @@ class Regression(Task[TextExample]):
     def explained_outputs(
         self, example: TextExample, prediction: Prediction, inputs: TaskInput, tokens: Sequence[str]
     ) -> list[ExplainedOutput]:
-        return [ExplainedOutput("value", 0, self.labels[0], inputs.first_position)]
+        return [ExplainedOutput("value", 0, 0)]
 
     def compute_metrics(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         truth = [_number(example.label) for example in examples]

@@ -35,20 +35,13 @@ class TaskInput:
     def __len__(self) -> int:
         return sum(map(len, self.sequences))
 
-    @property
-    def first_position(self) -> int:
-        """The first position that the task predicts from; its vector represents the text in pooled tasks."""
-        positions = self.sequences[0].positions
-        return 0 if positions is None else positions[0]
-
 
 class ExplainedOutput(NamedTuple):
-    """An output of a prediction to explain: its name, the target and output it belongs to, and its position."""
+    """An output of a prediction to explain: its description, and the indices of the target and the output."""
 
     about: str
     target: int
-    output: str
-    position: int
+    output: int
 
 
 class Task(ABC, Generic[Example]):

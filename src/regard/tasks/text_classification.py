@@ -137,9 +137,7 @@ class TextClassification(LabelTask[TextExample]):
         predicted, probabilities = prediction["label"], prediction["probabilities"]
         order = probabilities.__getitem__
         names = [predicted] if isinstance(predicted, str) else sorted(predicted, key=order, reverse=True)
-        return [
-            ExplainedOutput(name, 0, name, inputs.first_position) for name in names or [max(probabilities, key=order)]
-        ]
+        return [ExplainedOutput(name, 0, self._label_id(name)) for name in names or [max(probabilities, key=order)]]
 
     def compute_metrics(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         truth = [example.label for example in examples]

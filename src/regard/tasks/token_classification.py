@@ -124,15 +124,14 @@ class TokenClassification(LabelTask[TaggedExample]):
         self, example: TaggedExample, prediction: Prediction, inputs: TaskInput, tokens: Sequence[str]
     ) -> list[ExplainedOutput]:
         """The first word of each entity."""
-        positions = inputs.sequences[0].positions or []
         starts = {start: word for word, (start, _) in enumerate(example.words)}
         outputs = []
         for entity in prediction["entities"]:
             word = starts[entity["start"]]
             if word in inputs.extra:
-                index, tag = inputs.extra.index(word), prediction["tags"][word]
+                tag = prediction["tags"][word]
                 about = f"{tag} at {example.text[slice(*example.words[word])]}"
-                outputs.append(ExplainedOutput(about, index, tag, positions[index]))
+                outputs.append(ExplainedOutput(about, inputs.extra.index(word), self._label_id(tag)))
         return outputs
 
     def compute_metrics(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> dict[str, float]:

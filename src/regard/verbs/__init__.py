@@ -35,6 +35,7 @@ VERBS = (
     "ablate",
     "map",
     "models",
+    "predict",
 )
 
 # `regard.NAME` for each verb; a name that Python or a package of Regard has already gets another.

@@ -13,7 +13,7 @@ from regard.errors import InputError
 from regard.events import Event, Note, TextPiece
 from regard.generation_config import GenerationConfig
 from regard.known import DEFAULT_CAUSAL_LM
-from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
+from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, reads_files, verb
 
 if TYPE_CHECKING:
     from regard.inference.generation.text_generator import EncodedPrompt
@@ -33,7 +33,7 @@ class GenerateRequest(Request, GenerationConfig):
     @field_validator("trace")
     @classmethod
     def _check_trace(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if value is not None and not (info.context or {}).get("files", True):
+        if value is not None and not reads_files(info):
             raise ValueError("a server does not write files; use the command line or Python")
         if value is not None and value.suffix.lower() not in (".json", ".html"):
             raise ValueError("expected a file name that ends in .json or .html")
@@ -44,8 +44,8 @@ class GenerateRequest(Request, GenerationConfig):
     def _read_prompt(cls, value: str, info: ValidationInfo) -> str:
         from regard.data.files import STANDARD_INPUT, read_all_lines
 
-        files = (info.context or {}).get("files", True)
-        return "\n".join(read_all_lines(STANDARD_INPUT)) if value == STANDARD_INPUT and files else value
+        stdin = value == STANDARD_INPUT and reads_files(info)
+        return "\n".join(read_all_lines(STANDARD_INPUT)) if stdin else value
 
     def config(self) -> GenerationConfig:
         return GenerationConfig(**{name: getattr(self, name) for name in GenerationConfig.model_fields})

@@ -5,17 +5,12 @@ L layers, T tokens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
-import numpy as np
-import torch
+from dataclasses import dataclass
 
 from regard.data.examples import Example
-from regard.interpret.attention.maps import Floats
 from regard.interpret.attention.rollout import rollout
 from regard.interpret.attribution.attributions import Attribution, gradient_times_input, integrated_gradients
-from regard.interpret.attribution.probe import Probe, task_probe
-from regard.nn.recording import record
+from regard.interpret.attribution.probe import task_probe
 from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.task import Prediction
 
@@ -48,32 +43,25 @@ def gather_evidence(fine_tuned: FineTunedModel, example: Example, prediction: Pr
     task = fine_tuned.task
     probe = task_probe(fine_tuned, *task.texts(example))
     inputs = task.preprocess([example], fine_tuned.input_builder)[0]
-    if task.softmax_over_tokens:  # a token may occur twice, its index cannot
-        probe = replace(probe, outputs=tuple(map(str, range(len(probe.ids)))))
     tokens = tuple(map(probe.token_text, probe.ids.tolist()))
-    outputs = task.explained_outputs(example, prediction, inputs, tokens)[:MAX_OUTPUTS]
-    if not outputs:
+    explained = task.explained_outputs(example, prediction, inputs, tokens)[:MAX_OUTPUTS]
+    if not explained:
         return []
-    maps = _maps(probe)
+    maps = probe.attention()
     rolled_out = rollout(maps)[-1]
-    return [
-        Evidence(
-            about=one.about,
-            token=one.position,
-            tokens=tokens,
-            special=probe.special,
-            attention=tuple(tuple(layer) for layer in maps[:, :, one.position].mean(1).tolist()),
-            rollout=tuple(rolled_out[one.position].tolist()),
-            integrated=integrated_gradients(probe, target=one.target, output=one.output),
-            gradient=gradient_times_input(probe, target=one.target, output=one.output),
+    evidence = []
+    for about, target, output in explained:
+        position = probe.position_of(target, output)
+        evidence.append(
+            Evidence(
+                about=about,
+                token=position,
+                tokens=tokens,
+                special=probe.special,
+                attention=tuple(tuple(layer) for layer in maps[:, :, position].mean(1).tolist()),
+                rollout=tuple(rolled_out[position].tolist()),
+                integrated=integrated_gradients(probe, target=target, output=output),
+                gradient=gradient_times_input(probe, target=target, output=output),
+            )
         )
-        for one in outputs
-    ]
-
-
-def _maps(probe: Probe) -> Floats:
-    """(L, H, T, T)."""
-    with probe.evaluation_mode(), record(probe.encoder) as tape:
-        probe.logits()
-        maps = torch.stack([layer[0] for layer in tape.attention("self")])
-    return maps.float().cpu().numpy().astype(np.float32)
+    return evidence
