@@ -26,9 +26,6 @@ from regard.models.family import family_name
 from regard.render.result import Result
 from regard.text import Tokenizer
 
-__all__ = []
-
-
 PROMPTS = {
     "A story": "This is a story about me and my brothers",
     "The first law of robotics": "Recite the first law of robotics",

@@ -26,8 +26,6 @@ from regard.errors import InputError
 from regard.models.seq2seq import Recipe, Score, Seq2Seq, Seq2SeqConfig
 from regard.nn import record
 
-__all__ = []
-
 
 @contextmanager
 def single_thread() -> Iterator[None]:

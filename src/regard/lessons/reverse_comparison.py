@@ -22,9 +22,6 @@ from regard.lessons.reverse import Accuracy, ReverseDataset, ReverseEpoch, Rever
 from regard.models.seq2seq import Recipe, Score
 from regard.training.stopping import stopping
 
-__all__ = []
-
-
 MODELS: tuple[tuple[Score, Recipe], ...] = (
     ("none", "luong"),
     ("dot", "luong"),

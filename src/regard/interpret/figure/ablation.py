@@ -31,9 +31,6 @@ from regard.nn.context import Context
 from regard.nn.masks import attention_mask, select_rows
 from regard.text import Tokenizer
 
-__all__ = []
-
-
 NUM_CONTINUED = 8  # tokens that a decoder appends to a text
 MIN_TOKENS = 2  # of a text
 Predictions: TypeAlias = tuple[Tensor, list[int | None]]  # logits (N, V), and the right tokens where they are known

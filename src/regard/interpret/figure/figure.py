@@ -42,8 +42,6 @@ from regard.render.result import Result
 if TYPE_CHECKING:
     from regard.render.drawing import Drawing
 
-__all__ = []
-
 
 MAX_POSITIONS, MAX_WIDTH = 512, 1024
 

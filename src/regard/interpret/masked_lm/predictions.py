@@ -26,9 +26,6 @@ from regard.models.family import family_name
 from regard.nn.evaluation import evaluation_mode
 from regard.text import Encoding
 
-__all__ = []
-
-
 WARNING = (
     "Some of the text that language models learn from contains harmful stereotypes. This tool uncovers such "
     "associations; it does not endorse them."

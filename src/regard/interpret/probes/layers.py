@@ -50,8 +50,6 @@ from regard.wording import truncation_note
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
 
-__all__ = []
-
 
 Classes = NDArray[np.int64]
 Score = Callable[[Classes], tuple[float, float, float]]

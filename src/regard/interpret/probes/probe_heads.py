@@ -24,9 +24,6 @@ from regard.nn.masks import Packed
 from regard.nn.recurrent import Recurrent
 from regard.nn.scalar_mix import ScalarMix
 
-__all__ = []
-
-
 MAX_BYTES_IN_MEMORY = 2**31
 CHUNK_BYTES = 2**28  # of vectors in full precision at a time
 MAX_VALUE = float(np.finfo(np.float16).max)
