@@ -19,7 +19,7 @@ def translation(studio: Studio, arguments: Arguments) -> Payload:
         from regard.inference.translation.alignment import default_alignment_heads
         from regard.inference.translation.model import as_translation_model
         from regard.inference.translation.subwords import Subwords
-        from regard.interpret.translation.decoding_steps import reproduction, translate_in_steps
+        from regard.interpret.translation import reproduction, translate_in_steps
 
         translators = [entry.name for entry in studio.models.entries.values() if entry.kind == "translator"]
         # An exported page has no other models.

@@ -123,7 +123,9 @@ def _trace(translator: Translator) -> Trace:
     from regard.inference.generation.trace import Trace
 
     subwords = translator.subwords
-    return Trace(token_text=lambda token: subwords.target.decode([token], special=True), decode=subwords.decode)
+    return Trace(
+        token_text=lambda token: subwords.target.decode([token], skip_special_tokens=False), decode=subwords.decode
+    )
 
 
 def _write_alignments(path: Path, translator: Translator, done: Sequence[TranslatedText]) -> None:
@@ -151,7 +153,7 @@ def _write_trace(path: Path, trace: Trace, model: str, beam: Beam | None, texts:
 
 
 def _write_page(path: Path, translator: Translator, model: str, beam: Beam | None, text: TranslatedText) -> None:
-    from regard.interpret.translation.decoding_steps import replay_translations, reproduction
+    from regard.interpret.translation import replay_translations, reproduction
 
     result = replay_translations(translator, text.source, text.translations, name=model)
     result.with_reproduction(*reproduction(model, text.source, beam))
@@ -181,7 +183,7 @@ def _read_texts(source: str | Sequence[str], model: str) -> Iterator[str]:
 
 def _single_text(texts: Iterator[str], translator: Translator) -> str:
     """The text of a page; a text that cannot be shown is refused before the work."""
-    from regard.interpret.translation.decoding_steps import source_ids
+    from regard.interpret.translation import source_ids
     from regard.render.bundle import check_built
 
     check_built()
