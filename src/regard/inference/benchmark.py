@@ -13,7 +13,7 @@ from regard.errors import InputError, check_choice
 from regard.events import Progress, drain
 from regard.inference.benchmark_data import TASKS, BenchmarkItem, published
 from regard.inference.causal_lm import CausalScorer, ScoredIds, SequenceScore
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from regard.render.result import Result
 from regard.tasks.metrics import mean_interval
 from regard.text import Tokenizer

@@ -24,7 +24,7 @@ from regard.inference.causal_lm import CausalScorer, ScoredIds
 from regard.inference.masked_lm import MaskedLM, pseudo_nll
 from regard.inference.windows import split_special_tokens
 from regard.models.family import can
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from regard.render.result import Result, Table
 from regard.text import Tokenizer
 from regard.wording import count_of

@@ -23,7 +23,7 @@ from regard.inference.causal_lm import CausalScorer
 from regard.inference.masked_lm import BATCH_TOKENS, MaskedLM, pseudo_nll
 from regard.inference.windows import split_special_tokens
 from regard.models.family import can, describe_model
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from regard.render.result import Result
 from regard.text import Tokenizer
 

@@ -22,9 +22,8 @@ from regard.inference.translation.subwords import word_indices
 from regard.models.family import can
 from regard.nn import Attention
 from regard.nn.attention import SeparateProjections
-from regard.nn.evaluation import evaluation_mode
-from regard.nn.recording import record
-from regard.nn.tape import Tape
+from regard.nn.recording import Tape, record
+from regard.nn.training import evaluation_mode
 from regard.render.page_arrays import base64_size, encode_float32
 from regard.render.result import Result
 from regard.text import Tokenizer

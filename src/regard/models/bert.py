@@ -23,9 +23,9 @@ from regard.models.family import (
     shape,
 )
 from regard.nn import Block, Context, LayerConfig, Layout, LearnedPositions, Padded, Stack, TextEmbedding
-from regard.nn import init as initial
 from regard.nn.block import ACTIVATIONS
 from regard.nn.masks import first_tokens
+from regard.nn.training import normal_init, scaled_init
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,8 @@ class Bert(nn.Module):
         self.pooler = Pooler(config.hidden_size) if "pooler" in heads else None
         self.masked = MaskedLMHead(config, self.embedding.tokens) if "masked" in heads else None
         self.next = nn.Linear(config.hidden_size, 2) if "next" in heads else None
-        initial.normal_init(self)
-        initial.scaled_init(self.encoder.layers)
+        normal_init(self)
+        scaled_init(self.encoder.layers)
 
     def states(self, ids: Tensor, layout: Layout | None = None, segments: Tensor | None = None) -> Iterator[Tensor]:
         """Yield every hidden state, the embedding output first."""

@@ -24,7 +24,7 @@ from regard.nn import (
     StackCache,
     TextEmbedding,
 )
-from regard.nn import init as initial
+from regard.nn.training import normal_init, scaled_init
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Gpt(nn.Module):
             dropout=config.dropout,
         )
         self.decoder = Stack((Block(layer) for _ in range(config.num_hidden_layers)), norm=layer.new_norm())
-        initial.normal_init(self)
-        initial.scaled_init(self.decoder.layers)
+        normal_init(self)
+        scaled_init(self.decoder.layers)
 
     def states(self, ids: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
         """Yield every hidden state, the embedding output first."""

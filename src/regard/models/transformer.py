@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.models.family import Family
 from regard.nn import Block, EncoderDecoder, LayerConfig, SinusoidalPositions, Stack, TextEmbedding
-from regard.nn.positions import Arrangement
+from regard.nn.embedding import Arrangement
 
 
 @dataclass(frozen=True)

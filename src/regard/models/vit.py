@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard.models.bert import POOLER, Pooler
 from regard.models.family import Checkpoint, Family, FileFormat, TensorNames, qkv, shape
 from regard.nn import Block, LayerConfig, Padded, PatchEmbedding, Stack
-from regard.nn import init as initial
+from regard.nn.training import normal_init
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Vit(nn.Module):
         self.encoder = Stack((Block(layer) for _ in range(config.num_hidden_layers)), norm=layer.new_norm())
         self.pooler = Pooler(config.hidden_size) if "pooler" in heads else None
         self.classifier = nn.Linear(config.hidden_size, config.num_labels) if "classifier" in heads else None
-        initial.normal_init(self)
+        normal_init(self)
 
     def forward(self, pixels: Tensor) -> Tensor:
         hidden: Tensor = self.encoder(self.embedding(pixels), Padded())

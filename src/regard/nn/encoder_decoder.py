@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn.cache import DecoderState, StackCache
-from regard.nn.context import Context
 from regard.nn.embedding import TextEmbedding
-from regard.nn.masks import Layout, Padded
+from regard.nn.masks import Context, Layout, Padded
 from regard.nn.stack import Stack
 
 

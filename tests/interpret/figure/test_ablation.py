@@ -23,7 +23,7 @@ from regard.interpret.figure.ablation import (
 from regard.interpret.figure.figure import draw_figure
 from regard.models import Gpt
 from regard.nn import Padded
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from tests.interpret.conftest import translator
 from tests.interpret.figure.conftest import Drawn
 

@@ -17,7 +17,7 @@ from regard.interpret.figure.ablation import (
     without_components,
 )
 from regard.nn import Attention, LayerConfig, Padded, Residual, TextEmbedding
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from tests.interpret.figure.conftest import Drawn
 
 

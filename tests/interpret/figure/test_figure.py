@@ -15,8 +15,8 @@ from regard.interpret.figure.equations import run
 from regard.interpret.figure.figure import Figure, draw_figure, max_tokens_of
 from regard.models import Seq2Seq
 from regard.nn import Padded
-from regard.nn.evaluation import evaluation_mode
 from regard.nn.recording import record
+from regard.nn.training import evaluation_mode
 from tests.interpret.conftest import Both, translator
 from tests.interpret.figure.conftest import Drawn
 

@@ -35,8 +35,8 @@ from regard.interpret.figure.layout import FigureLayout, lay_out
 from regard.models import Bert, Gpt, Transformer
 from regard.models.family import can
 from regard.nn import TextEmbedding, sinusoids
-from regard.nn.evaluation import evaluation_mode
-from regard.nn.positions import Arrangement, LearnedPositions, SinusoidalPositions
+from regard.nn.embedding import Arrangement, LearnedPositions, SinusoidalPositions
+from regard.nn.training import evaluation_mode
 from regard.render.result import Result
 
 if TYPE_CHECKING:

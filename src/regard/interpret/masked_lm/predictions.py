@@ -23,7 +23,7 @@ from regard.data.files import display_name, read_all_bytes, read_all_lines
 from regard.errors import InputError
 from regard.inference.masked_lm import BLANK_PATTERN, Candidate, MaskedLM, find_blanks
 from regard.models.family import family_name
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from regard.text import Encoding
 
 WARNING = (

@@ -22,7 +22,7 @@ from regard.data.examples import TaggedExample
 from regard.inference.embedding.engine import EmbeddingEngine, TextError, TokenVectors
 from regard.nn.masks import Packed
 from regard.nn.recurrent import Recurrent
-from regard.nn.scalar_mix import ScalarMix
+from regard.nn.stack import ScalarMix
 
 MAX_BYTES_IN_MEMORY = 2**31
 CHUNK_BYTES = 2**28  # of vectors in full precision at a time

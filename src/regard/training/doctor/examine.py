@@ -16,7 +16,7 @@ from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionE
 from regard.data.readers import ExampleSet
 from regard.errors import InputError
 from regard.models import Bert, Gpt, Vit
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from regard.tasks.image_classification import ImageTransform
 from regard.tasks.inputs import InputBuilder, InputSequence
 from regard.tasks.predict import predict_stream

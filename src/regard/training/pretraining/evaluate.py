@@ -20,7 +20,7 @@ from regard.models.bert import Bert
 from regard.models.elmo import Elmo
 from regard.models.gpt2 import Gpt
 from regard.models.t5 import T5
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from regard.text import Tokenizer
 from regard.training.pretraining.build import PretrainableModel, corruption_for
 from regard.training.pretraining.config import PretrainingConfig
