@@ -24,11 +24,11 @@ from regard.cli.options import (
 from regard.cli.output import print_json
 from regard.cli.training_display import training_display
 from regard.errors import InputError
+from regard.events import drain
 from regard.known import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from regard.training.finetuning.config import FineTuningConfig
-    from regard.training.finetuning.report import FineTuningReport
 
 STATUS_EVERY = 15.0  # seconds, without a terminal
 # ULM-FiT's layer-wise decay; all layers are unfrozen after half of the run.
@@ -107,7 +107,7 @@ def _command(task: str) -> Callable[..., None]:
     ) -> None:
         from regard.data.readers import TableOptions
         from regard.tasks.registry import task_for
-        from regard.training.finetuning.run import fit
+        from regard.training.finetuning.run import fine_tune
 
         if frozen and both:
             raise InputError("--both includes --frozen; use one of them")
@@ -116,7 +116,7 @@ def _command(task: str) -> Callable[..., None]:
         overrides = [*(["training.frozen=true"] if frozen else []), *(ULMFIT if ulmfit else []), *(settings or [])]
         defaults = {"training": task_for(task, data).training_defaults}
         with training_display(STATUS_EVERY) as on_event:
-            report = fit(
+            events = fine_tune(
                 task,
                 data,
                 dev,
@@ -128,9 +128,12 @@ def _command(task: str) -> Callable[..., None]:
                 resume=resume,
                 both=both,
                 device=device,
-                on_event=on_event,
             )
-        _print(report, output, as_json=as_json)
+            report = drain(events, on_event)
+        if as_json:
+            print_json(report.to_dict())
+        else:
+            print(report)
 
     return train
 
@@ -164,7 +167,7 @@ def distill(
     from regard.training.finetuning.run import distill
 
     with training_display(STATUS_EVERY) as on_event:
-        report = distill(
+        events = distill(
             teacher,
             data,
             dev,
@@ -175,9 +178,12 @@ def distill(
             split=split,
             resume=resume,
             device=device,
-            on_event=on_event,
         )
-    _print(report, output, as_json=as_json)
+        report = drain(events, on_event)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        print(report)
 
 
 def _config(
@@ -196,10 +202,3 @@ def _config(
     saved = saved_config(output, resume=resume) if path is None else None
     overrides = [*([] if seeds is None else [f"run.num_seeds={seeds}"]), *overrides]
     return FineTuningConfig.load(path or saved, overrides=overrides, defaults=defaults, saved=saved is not None)
-
-
-def _print(report: FineTuningReport, output: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"output": output, **report.document()})
-    else:
-        print("\n".join(report.lines(output)))
