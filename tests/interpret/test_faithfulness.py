@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from regard.errors import InputError
-from regard.interpret.attribution.attention_map import attention_map
 from regard.interpret.attribution.probe import Probe, task_probe
 from regard.interpret.faithfulness import (
     MIN_CHANGE,
@@ -22,12 +21,13 @@ from regard.interpret.faithfulness import (
     MIN_KENDALL,
     FaithfulnessCheck,
     FaithfulnessResult,
+    attention_map,
     kendall_tau_b,
     measure_faithfulness,
 )
 from regard.models import Gpt, GptConfig
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from tests.inference.folders import byte_level, randomised

@@ -28,16 +28,16 @@ from regard.errors import InputError, check_choice
 from regard.inference.generation.text_generator import TextGenerator
 from regard.inference.load_model import load_model
 from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM, find_blanks
-from regard.interpret.attention.token_axis import display_token
+from regard.interpret.attention.maps import display_token
 from regard.models import Bert, Gpt
 from regard.models.family import can, describe_model, family_name
 from regard.nn import Padded, record
 from regard.nn.training import evaluation_mode
 from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.registry import TASKS
 from regard.tasks.task import TaskInput
-from regard.tasks.task_folder import FineTunedModel
 from regard.text import Tokenizer
 
 OutputKind = Literal["one", "several", "value"]  # single label, multi-label, regression
