@@ -75,7 +75,7 @@ def shown(page: Page, column: int = 0) -> list[list[str | None]]:
     return [[cell.get_attribute("title") for cell in row.locator("td").all()] for row in rows]
 
 
-def test_the_view_finds_a_model_that_writes(page: Page, writers: str, gpt: str) -> None:
+def test_the_view_selects_a_model_that_generates(page: Page, writers: str, gpt: str) -> None:
     page.goto(f"{writers}/#generation")
     expect(page.locator(".generation-column h2")).to_have_text(gpt)
     expect(field(page, "Prompt")).to_have_value(PROMPTS["A story"])
@@ -85,7 +85,7 @@ def test_the_view_finds_a_model_that_writes(page: Page, writers: str, gpt: str) 
     expect(field(page, "Temperature")).to_have_value("0.8")
 
 
-def test_no_model_that_writes(
+def test_no_model_that_generates(
     page: Page, page_built: None, tiny_bert_folder: Path, run_app: Callable[[Starlette], str]
 ) -> None:
     registry = ModelRegistry([str(tiny_bert_folder)])
@@ -95,7 +95,7 @@ def test_no_model_that_writes(
     expect(page.locator(".generation")).to_contain_text("does not generate text")
 
 
-def test_a_text_and_its_bars(page: Page, writers: str, gpt: str) -> None:
+def test_a_text_and_its_candidates(page: Page, writers: str, gpt: str) -> None:
     open_at(page, writers, model=gpt, prompt="x", tokens="4")
     field(page, "Prompt").fill(PROMPT)
     field(page, "Tokens").fill("12")
@@ -223,7 +223,7 @@ def test_a_beams_tree_and_its_branches(page: Page, writers: str, gpt: str) -> No
     expect(field(page, "Prompt")).to_have_value("the film")
 
 
-def test_one_box_of_a_tree_is_tabbed_to(page: Page, writers: str, gpt: str) -> None:
+def test_one_box_of_a_tree_is_reached_with_tab(page: Page, writers: str, gpt: str) -> None:
     open_at(page, writers, model=gpt, prompt="the film", beam="3", tokens="5")
     boxes = page.locator(".tree g[role=button]")
     assert boxes.count() > 30 and page.locator(".tree [tabindex='0'], .tree[tabindex='0']").count() == 1
@@ -257,7 +257,7 @@ def test_one_box_of_a_tree_is_tabbed_to(page: Page, writers: str, gpt: str) -> N
     assert place() == (x + 176 * 4, y)
 
 
-def test_the_form_says_what_its_keys_and_buttons_do(page: Page, writers: str, gpt: str) -> None:
+def test_the_form_describes_its_keys_and_buttons(page: Page, writers: str, gpt: str) -> None:
     open_at(page, writers, model=gpt, prompt="the film", tokens="3")
     another = page.get_by_role("button", name="Another text")
     expect(another).to_be_enabled()
@@ -287,7 +287,7 @@ def test_bytes_of_half_a_character_are_in_hex(page: Page, writers: str, gpt: str
     assert page.locator(".generation-bars tbody th").all_inner_texts() == [visible(text) for text in texts]
 
 
-def test_a_bar_is_a_branch_too(page: Page, writers: str, gpt: str) -> None:
+def test_a_candidate_starts_a_branch(page: Page, writers: str, gpt: str) -> None:
     open_at(page, writers, model=gpt, prompt="the film", tokens="6", temperature="0", lock="0")
     generation = generated(gpt, "the film", tokens=6, temperature=0.0)
     bar = next(bar for bar in generation.tokens[0].candidates if bar.text.isascii() and bar.text.isalpha())
@@ -316,11 +316,11 @@ def test_files(page: Page, browser: Browser, writers: str, gpt: str, tmp_path: P
             page.get_by_role("button", name=name, exact=True).click()
         files[name] = tmp_path / waiting.value.suggested_filename
         waiting.value.save_as(files[name])
-    rows = [one for one in csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))) if one["what"] == "bar"]
+    rows = [one for one in csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))) if one["kind"] == "candidate"]
     for text, generation in (("1", first), ("2", second)):
         found = [float(row["scaled_probability"]) for row in rows if row["text"] == text]
         assert found == [bar.scaled_probability for token in generation.tokens for bar in token.candidates]
-    assert {one["what"] for one in json.loads(files["JSON"].read_text("utf-8"))} == {"bar", "search"}
+    assert {one["kind"] for one in json.loads(files["JSON"].read_text("utf-8"))} == {"candidate", "search"}
     svg = files["SVG"].read_text("utf-8")
     assert "the &lt;b&gt;film" in svg
     heads = re.findall(">(Token|Probability|Sum|Filtered)<", svg)
@@ -337,7 +337,7 @@ def test_files(page: Page, browser: Browser, writers: str, gpt: str, tmp_path: P
     alone.context.close()
 
 
-def test_a_bad_link_can_be_mended(browser: Browser, writers: str, gpt: str) -> None:
+def test_a_bad_link_can_be_corrected(browser: Browser, writers: str, gpt: str) -> None:
     page = browser.new_page()
     page.goto(f"{writers}/#generation?{urlencode({'model': gpt, 'prompt': 'the film', 'top_p': '7', 'tokens': '3'})}")
     expect(page.get_by_role("alert")).to_contain_text("'top_p' is '7'")
