@@ -381,8 +381,9 @@ export interface PredictionsView {
 
 /** The model of a probe, as results name it */
 export interface ProbedModel {
-  readonly name: string; readonly family: string; readonly task: string; readonly kind: "one" | "several" | "value"; readonly num_layers: number;
-  readonly num_heads: number; readonly labels: readonly string[];
+  readonly name: string; readonly family: string; readonly task: string;
+  readonly problem_type: "single_label_classification" | "multi_label_classification" | "regression"; readonly num_layers: number; readonly num_heads: number;
+  readonly labels: readonly string[];
 }
 
 /** In percent: `accuracy` on the test quarter, `guess` the accuracy of the most frequent label there, `mean` and `deviation` of the accuracy over the folds. */

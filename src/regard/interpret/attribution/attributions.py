@@ -89,7 +89,7 @@ class AttributionResult(Result):
         names = [escape_controls(one.token) for one in self.tokens]
         width = max(map(cell_len, names))
         largest = max(abs(one.score) for one in self.tokens) or 1.0
-        form = "z.3f" if self.model.kind == "value" else ".1%"
+        form = "z.3f" if self.model.problem_type == "regression" else ".1%"
         lines = [f"{self.target}: {self.label} {self.probability:{form}}; {self.method.replace('-', ' ')}", ""]
         for name, one in zip(names, self.tokens, strict=True):
             bar = ("-" if one.score < 0 else "█") * round(abs(one.score) / largest * BAR)

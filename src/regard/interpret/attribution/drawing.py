@@ -84,7 +84,7 @@ def _probability(effect: ViewData, outputs: list[ViewData], when: str) -> str:
 def draw_faithfulness(data: ViewData) -> Drawing:
     """The verdict with its six values, and three measures of the importance of each word on one scale."""
     evidence, verdict = data["evidence"], data["verdict"]
-    value = data["model"]["kind"] == "value"
+    value = data["model"]["problem_type"] == "regression"
     prediction = f"{evidence['label']} {evidence['probability']:{'z.3f' if value else '.1%'}}"
     passed = sum(check["passed"] for check in verdict["checks"]) if verdict else 0
     title = (
