@@ -12,7 +12,7 @@ from regard.cli.app import run
 from regard.inference.load_model import load_model
 from regard.interpret.attribution.probe import probe_model
 from regard.interpret.faithfulness import FaithfulnessCheck, measure_faithfulness
-from regard.tasks.task_folder import save_fine_tuned
+from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
 

@@ -17,7 +17,7 @@ import regard
 from regard.inference.load_model import load_model
 from regard.interpret.ablation import ablate, sweep_heads
 from regard.interpret.attribution.probe import MAX_MASKED_TOKENS, pretrained_probe, probe_model, subsample_targets
-from regard.tasks.task_folder import save_fine_tuned
+from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from regard.verbs.ablate import MAX_SWEEP_TARGETS
 from tests.inference.folders import tiny_gpt

@@ -14,13 +14,14 @@ import regard
 from regard.cli.app import run
 from regard.data.translation_pairs import TranslationPair
 from regard.errors import InputError
+from regard.inference.load_model import load_model
 from regard.inference.translation import Translator
 from regard.inference.translation.alignment import default_alignment_heads
 from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
 from regard.render.result import Result
 from regard.server.model_registry import ModelRegistry
-from regard.tasks.task_folder import save_fine_tuned
+from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from regard.training.translation.config import TranslatorSection
 from regard.training.translation.trainer import new_model
@@ -186,6 +187,18 @@ def test_a_client_cannot_name_a_file(name: str, field: str, places: dict[str, st
     except InputError:
         return
     assert isinstance(getattr(request, field), list)  # the string itself is the text
+
+
+def test_loaded_models_give_the_same_answer(places: dict[str, str]) -> None:
+    for name in ("embed", "score", "predict", "translate"):
+        arguments = filled(EXAMPLES[name].good, places)
+        loaded = load_model(arguments["model"])
+        by_name = getattr(regard, name)(**arguments).to_dict()
+        assert without_times(getattr(regard, name)(**{**arguments, "model": loaded}).to_dict()) == without_times(
+            by_name
+        )
+    model, subwords = load_model(places["TRANSLATOR"])
+    assert regard.translate((model, subwords), "the dog sees").texts[0].source == "the dog sees"
 
 
 def test_the_description_covers_every_route(client: TestClient) -> None:
