@@ -27,7 +27,6 @@ from regard.models import Bert, Gpt
 from regard.nn import Site, ablate_heads, record
 from regard.nn.context import Context
 from regard.nn.masks import select_rows
-from regard.render.drawing import Drawing
 from regard.render.result import Result, Table, round_floats
 from regard.wording import is_count
 
@@ -192,11 +191,6 @@ class AblationResult(Result):
                 "heads": sorted(heads, key=lambda one: (one["layer"], one["head"])),
             },
         }
-
-    def to_drawing(self) -> Drawing:
-        from regard.interpret.attribution.drawing import draw_ablation
-
-        return draw_ablation(self.view_data())
 
 
 def ablate(

@@ -23,7 +23,6 @@ from regard.interpret.ablation import output_distance
 from regard.interpret.attribution.attention_map import AttentionMap, attention_map
 from regard.interpret.attribution.gradients import Attribution, gradient_times_input, integrated_gradients
 from regard.interpret.attribution.probe import Probe, ProbedModel
-from regard.render.drawing import Drawing
 from regard.render.result import Result, Table, round_floats
 from regard.tasks.metrics import value_scores
 
@@ -229,11 +228,6 @@ class FaithfulnessResult(Result):
                 for meaning in [by_name[one["name"]]]
             ],
         }
-
-    def to_drawing(self) -> Drawing:
-        from regard.interpret.attribution.drawing import draw_faithfulness
-
-        return draw_faithfulness(self.view_data())
 
 
 def no_verdict_reason(task: str) -> str:

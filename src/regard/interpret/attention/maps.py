@@ -20,9 +20,6 @@ from regard.interpret.attention.token_axis import TokenAxis
 from regard.nn.tape import Tape
 from regard.render.result import Result, Table
 
-if TYPE_CHECKING:
-    from regard.render.drawing import Drawing
-
 Floats = NDArray[np.float32]
 MapKind = Literal["encoder", "decoder", "cross", "lstm", "vit"]
 
@@ -174,10 +171,14 @@ class AttentionRecord(Result):
 
         return attention_view(self).model_dump(mode="json")
 
-    def to_drawing(self) -> Drawing:
-        from regard.interpret.attention.drawing import attention_drawing
+    def drawing_data(self) -> dict[str, object]:
+        """Without a layer, and for an image, a map of every head; else lines between tokens."""
+        from regard.interpret.attention.view import attention_view
 
-        return attention_drawing(self)
+        view = attention_view(self, weights_only=True)
+        mode = "image" if self.image is not None else "grid" if self.layer is None else "lines"
+        place = view.place + ("&" if "?" in view.place else "?") + f"mode={mode}"
+        return {"view": "attention", **view.model_dump(mode="json"), "place": place}
 
 
 def maps_from_tape(

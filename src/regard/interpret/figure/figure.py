@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -31,9 +31,6 @@ from regard.models import Bert, Gpt, Transformer
 from regard.models.family import can
 from regard.nn.evaluation import evaluation_mode
 from regard.render.result import Result
-
-if TYPE_CHECKING:
-    from regard.render.drawing import Drawing
 
 MAX_TOKENS = 32  # of a text
 MAX_NUMBERS = 3_300_000  # of all boxes and layers together: as float16 in a page, about 9 MB
@@ -124,11 +121,6 @@ class Figure(Result):
         from regard.interpret.figure.view import figure_view
 
         return figure_view(self).model_dump(mode="json")
-
-    def to_drawing(self) -> Drawing:
-        from regard.interpret.figure.drawing import figure_drawing
-
-        return figure_drawing(self)
 
     def to_text(self) -> str:
         return "\n".join(self._lines())
