@@ -17,8 +17,7 @@ from PIL import Image
 import regard
 from regard.errors import InputError, RegardError
 from regard.interpret.ablation import ablate, sweep_heads
-from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, MapKind
-from regard.interpret.attention.token_axis import TokenAxis
+from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, MapKind, TokenAxis
 from regard.interpret.attribution.probe import pretrained_probe, task_probe
 from regard.interpret.faithfulness import measure_faithfulness
 from regard.interpret.figure.figure import draw_figure

@@ -39,11 +39,31 @@ export interface AttentionView {
   readonly grid: readonly [number, number] | null; readonly truncated: number; readonly notes: readonly string[]; readonly place: string;
 }
 
+export interface AttributeRequest {
+  readonly text: string; readonly text_b?: string | null; readonly model?: string;
+  readonly method?: "integrated-gradients" | "gradient-x-input" | "occlusion" | "attention" | "rollout"; readonly label?: string | null;
+  readonly target?: number; readonly steps?: number; readonly baseline?: "mask" | "pad" | "zero" | null;
+}
+
+/** A token with its score, and its characters [start, end) in the text of this index */
+export interface AttributedToken {
+  readonly token: string; readonly score: number; readonly special: boolean; readonly text: number | null; readonly start: number | null;
+  readonly end: number | null;
+}
+
 /** A score for each token, for (above 0) or against `output` of `target`, whose logit is `value`. */
 export interface Attribution {
   readonly method: string; readonly target: string; readonly output: string; readonly tokens: readonly string[]; readonly scores: readonly number[];
   readonly value: number; readonly baseline: "mask" | "pad" | "zero" | null; readonly baseline_value: number | null; readonly steps: number | null;
   readonly completeness_error: number | null;
+}
+
+/** The contribution of each token to `label`, which has `probability` (for a regression, its value) and `value`. */
+export interface AttributionResult {
+  readonly model: ProbedModel; readonly texts: readonly string[];
+  readonly method: "integrated-gradients" | "gradient-x-input" | "occlusion" | "attention" | "rollout"; readonly target: string; readonly label: string;
+  readonly probability: number; readonly value: number; readonly baseline: "mask" | "pad" | "zero" | null; readonly baseline_value: number | null;
+  readonly steps: number | null; readonly completeness_error: number | null; readonly tokens: readonly AttributedToken[];
 }
 
 export interface BoxPassView {
@@ -108,6 +128,12 @@ export interface Connector {
 /** The token of a step, its probability, and the likeliest tokens, best first. */
 export interface DecodingStep {
   readonly token: string; readonly probability: number; readonly likeliest: readonly TokenProbability[];
+}
+
+/** The evidence for one output: `about` names it, `token` is the position it is read from. */
+export interface Evidence {
+  readonly about: string; readonly token: number; readonly tokens: readonly string[]; readonly special: readonly boolean[];
+  readonly attention: readonly (readonly number[])[]; readonly rollout: readonly number[]; readonly integrated: Attribution; readonly gradient: Attribution;
 }
 
 /** One test: passed if `value` is at least `threshold`. */
@@ -336,6 +362,23 @@ export interface PositionsView {
   readonly arrangement: string | null; readonly shape: readonly [number, number]; readonly data: string | null;
 }
 
+export interface PredictRequest {
+  readonly columns?: readonly string[] | null; readonly header?: boolean | null; readonly delimiter?: string | null; readonly quoted?: boolean | null;
+  readonly model: string; readonly source: readonly (string | readonly [string, string])[] | string; readonly threshold?: number | null;
+  readonly page?: string | null; readonly evidence?: boolean;
+}
+
+/** An example, its prediction and the evidence for it */
+export interface PredictedExample {
+  readonly texts: readonly string[]; readonly image: string | null; readonly prediction: Readonly<Record<string, unknown>>;
+  readonly evidence: readonly Evidence[]; readonly why: string;
+}
+
+/** What the page's view "tasks" shows. */
+export interface PredictionsView {
+  readonly model: TaskModelView; readonly predictions: readonly PredictedExample[]; readonly notes: readonly string[];
+}
+
 /** The model of a probe, as results name it */
 export interface ProbedModel {
   readonly name: string; readonly family: string; readonly task: string; readonly kind: "one" | "several" | "value"; readonly num_layers: number;
@@ -356,11 +399,11 @@ export interface SensesRequest {
   readonly seed?: number;
 }
 
-/** `similarity[model][layer][i][j]` is the cosine of the word's vectors in texts i and j */
-export interface SensesResult {
-  readonly word: string; readonly texts: readonly string[]; readonly similarity: Readonly<Record<string, readonly (readonly (readonly number[])[])[]>>;
-  readonly spans: readonly (readonly [number, number])[]; readonly contexts: Readonly<Record<string, WordContexts>>; readonly total: number;
-  readonly seed: number;
+/** The page's data of one model: its planes and similarities by layer. */
+export interface SensesView {
+  readonly pieces: readonly (readonly string[])[]; readonly planes: readonly Plane[]; readonly model: string; readonly word: string;
+  readonly texts: readonly string[]; readonly spans: readonly (readonly [number, number])[]; readonly similarity: readonly (readonly (readonly number[])[])[];
+  readonly notes: readonly string[];
 }
 
 export interface Sentence {
@@ -370,7 +413,7 @@ export interface Sentence {
 /** `label` is None for all sentences if no text has one. */
 export interface SentenceMap {
   readonly model: string; readonly layer: number | string; readonly pooling: string; readonly width: number; readonly total: number; readonly seed: number;
-  readonly cut: number; readonly explained: readonly number[]; readonly sentences: readonly Sentence[];
+  readonly cut: number; readonly explained: readonly number[]; readonly sentences: readonly Sentence[]; readonly notes: readonly string[];
 }
 
 export interface StackFrame {
@@ -380,6 +423,11 @@ export interface StackFrame {
 /** The `tokens` of a text, with the end token if there is one, and the word of each token, without the end. */
 export interface SubwordTokens {
   readonly tokens: readonly string[]; readonly words: readonly string[]; readonly word_indices: readonly number[];
+}
+
+/** The fine-tuned model */
+export interface TaskModelView {
+  readonly name: string; readonly family: string; readonly task: string; readonly labels: readonly string[]; readonly several: boolean;
 }
 
 /** `data` is float16 in base64 */
@@ -401,6 +449,27 @@ export interface TokenProbability {
   readonly token: string; readonly probability: number;
 }
 
+export interface TranslateRequest {
+  readonly model: string; readonly source: readonly string[] | string; readonly num_beams?: number; readonly num_return_sequences?: number;
+  readonly length_penalty?: number; readonly alignments?: string | null; readonly trace?: string | null; readonly page?: string | null;
+  readonly reference?: string | null;
+}
+
+/** A text and its translations, best first. */
+export interface TranslatedText {
+  readonly source: string; readonly translations: readonly Translation[];
+}
+
+/** A translation. */
+export interface Translation {
+  readonly text: string; readonly ids: readonly number[]; readonly log_probability: number; readonly score: number; readonly finished: boolean;
+}
+
+/** The translations of all texts and, if there were references, their BLEU scores. */
+export interface TranslationResult {
+  readonly model: string; readonly texts: readonly TranslatedText[]; readonly bleu: Readonly<Record<string, number | string>> | null;
+}
+
 export interface TranslationView {
   readonly model: TranslatorView; readonly text: string; readonly source: SubwordTokens; readonly hypotheses: readonly HypothesisView[];
   readonly alignment_heads: AlignmentHeadsView | null; readonly states: string | null; readonly values: string | null; readonly notes: readonly string[];
@@ -415,11 +484,6 @@ export interface ViewedModel {
   readonly name: string; readonly family: string; readonly depth: number; readonly heads: number;
 }
 
-/** `pieces` are the tokens of the word in each text */
-export interface WordContexts {
-  readonly pieces: readonly (readonly string[])[]; readonly planes: readonly Plane[];
-}
-
 export interface Verbs {
   readonly fill: { readonly request: FillRequest; readonly result: FillResult };
   readonly compare: { readonly request: CompareRequest; readonly result: CompareResult };
@@ -427,13 +491,16 @@ export interface Verbs {
   readonly perplexity: { readonly request: PerplexityRequest; readonly result: Perplexity };
   readonly generate: { readonly request: GenerateRequest; readonly result: GenerateResult };
   readonly score: { readonly request: ScoreRequest; readonly result: LineScores };
+  readonly translate: { readonly request: TranslateRequest; readonly result: TranslationResult };
+  readonly attribute: { readonly request: AttributeRequest; readonly result: AttributionResult };
   readonly faithfulness: { readonly request: FaithfulnessRequest; readonly result: FaithfulnessResult };
   readonly features: { readonly request: FeaturesRequest; readonly result: FeatureWalk };
   readonly look: { readonly request: LookRequest; readonly result: AttentionView };
   readonly figure: { readonly request: FigureRequest; readonly result: FigureView };
-  readonly senses: { readonly request: SensesRequest; readonly result: SensesResult };
+  readonly senses: { readonly request: SensesRequest; readonly result: SensesView };
   readonly heads: { readonly request: HeadsRequest; readonly result: HeadCensus };
   readonly ablate: { readonly request: AblateRequest; readonly result: AblationResult };
   readonly map: { readonly request: MapRequest; readonly result: SentenceMap };
   readonly models: { readonly request: ModelsRequest; readonly result: ModelList };
+  readonly predict: { readonly request: PredictRequest; readonly result: PredictionsView };
 }

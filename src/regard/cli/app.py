@@ -33,21 +33,17 @@ def verbs() -> list[Register]:
     """The commands of `regard`, in the order of the help page. Their files import torch inside functions only."""
     from regard.cli import (
         lesson,
-        predict,
         pretrain,
         studio,
-        tour,
         train,
     )
 
     return [
         studio.register,
-        tour.register,
         lesson.register,
         *verb_commands(),
         pretrain.register,
         train.register,
-        predict.register,
     ]
 
 

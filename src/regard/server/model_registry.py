@@ -91,7 +91,7 @@ class ModelRegistry:
         return [entry.to_dict() for entry in self.entries.values()]
 
     @contextmanager
-    def use(self, name: str) -> Iterator[LoadedModel]:
+    def use(self, name: str, check: Callable[[str], object] | None = None) -> Iterator[LoadedModel]:
         """Give exclusive use of a model. Raises InputError when it is unknown or not loaded yet, and ClientDisconnected
         when the client goes while it waits for the model or during a forward pass."""
         entry = self.entry(name)
@@ -116,11 +116,11 @@ class ModelRegistry:
 
     def fine_tuned(self, name: str) -> FineTunedModel:
         """A fine-tuned model with its task. It shares its encoder with `use`: call this inside `use`."""
+        from regard.tasks.task_folder import fine_tuned_of
+
         loaded = self.entry(name).loaded
-        if loaded is None or loaded.fine_tuned is None:
-            raise InputError(f"{name} is not tuned for a task; expected a folder that `regard train` wrote")
-        model: FineTunedModel = loaded.fine_tuned
-        return model
+        assert loaded is not None
+        return fine_tuned_of(loaded)
 
     def add(self, name: str) -> None:
         """Load one more model now."""

@@ -14,7 +14,7 @@ from regard.verbs import find
 
 if TYPE_CHECKING:
     from regard.generation_config import GenerationConfig
-    from regard.interpret.generation.generation import Generation
+    from regard.interpret.generation import Generation
 
 TOKENS = 400  # maximum length of a text in the studio
 BEAM = 16
@@ -29,8 +29,7 @@ def generation(studio: Studio, arguments: Arguments) -> Payload:
     `tokens`, `beam`. `second` adds a second column: `b_model` and the other settings with the prefix `b_`; what is
     blank is as in the first column.
     """
-    from regard.interpret.generation.generation import generate_side_by_side
-    from regard.interpret.generation.prompts import CAVEAT
+    from regard.interpret.generation import CAVEAT, generate_side_by_side
 
     file = "place" in arguments
     model = text_argument(arguments, "model", DEFAULT_CAUSAL_LM)
@@ -53,7 +52,7 @@ def generation(studio: Studio, arguments: Arguments) -> Payload:
 
 def write(studio: Studio, arguments: Arguments, on_event: Callable[[Payload], None]) -> None:
     """Generate the texts and report the events of `generate_side_by_side`."""
-    from regard.interpret.generation.generation import generate_side_by_side
+    from regard.interpret.generation import generate_side_by_side
 
     with _generations(studio, arguments) as generations:
         on_event({"begun": len(generations)})
@@ -89,7 +88,7 @@ def branch(studio: Studio, arguments: Arguments) -> Payload:
         raise InputError(f"{model} answers its prompt and does not continue it, so there is no prompt for a branch")
     if not all(one.isdecimal() and len(one) < 10 and int(one) < tokenizer.size for one in ids.split()):
         raise InputError(f"'ids' should be numbers of tokens below {tokenizer.size:,}, got {ids[:40]!r}")
-    before = tokenizer.encode(text, special=False).ids
+    before = tokenizer.encode(text, add_special_tokens=False).ids
     known = tokenizer.decode(before)
     new = tokenizer.decode([*before, *map(int, ids.split())])[len(known) :]
     if new.endswith(REPLACEMENT):
@@ -110,7 +109,7 @@ def _generations(studio: Studio, arguments: Arguments) -> Iterator[list[Generati
     with ExitStack() as stack:
         # In one order for all requests, or two could wait for each other's model forever.
         models = {name: stack.enter_context(studio.models.use_text_model(name)) for name in sorted(set(names))}
-        from regard.interpret.generation.generation import Generation
+        from regard.interpret.generation import Generation
 
         yield [Generation(models[name], text, config) for name, config in zip(names, configs, strict=True)]
 
@@ -150,7 +149,7 @@ def _config(own: Arguments, others: Arguments) -> GenerationConfig:
 
 def _none(model: str, studio: Payload) -> Payload:
     """The view for a model that generates no text."""
-    from regard.interpret.generation.prompts import CAVEAT
+    from regard.interpret.generation import CAVEAT
 
     note = f"{model} does not generate text: it cannot continue a prompt."
     again = {
@@ -162,7 +161,7 @@ def _none(model: str, studio: Payload) -> Payload:
 
 def _studio(studio: Studio) -> Payload:
     """Data that only a running studio has."""
-    from regard.interpret.generation.prompts import PROMPTS
+    from regard.interpret.generation import PROMPTS
 
     writers = [name for name, entry in studio.models.entries.items() if entry.kind in CAN]
     return {"studio": {"writers": writers, "prompts": PROMPTS, "most_tokens": TOKENS, "most_beam": BEAM}}

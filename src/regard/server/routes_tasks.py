@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 
+from regard.events import drain
 from regard.known import DEFAULT_MODEL
 from regard.server.arguments import Arguments, Payload, text_argument
 from regard.server.routes_training import training_options
 from regard.server.studio import Studio
+from regard.verbs import find
 
 
 def tasks(studio: Studio, arguments: Arguments) -> Payload:
@@ -20,16 +22,17 @@ def tasks(studio: Studio, arguments: Arguments) -> Payload:
     if entry is not None and entry.state != "failed" and entry.kind != "tuned":
         return {**_not_fine_tuned(model), **options}
     with studio.models.use(model):
-        from regard.interpret.attribution.predictions import parse_example, predictions_payload
-
         fine_tuned = studio.models.fine_tuned(model)
-        images = fine_tuned.tokenizer is None
-        wanted = fine_tuned.task.input_hint
-        if images:
-            text = str(studio.workspace.readable(text.strip()))
-        if wanted and not (os.path.isfile(text) if images else second.strip()):
-            return {**predictions_payload(model, fine_tuned, [], notes=[wanted]), **options}
-        return {**predictions_payload(model, fine_tuned, [parse_example(fine_tuned, text, second)]), **options}
+    images, wanted = fine_tuned.tokenizer is None, fine_tuned.task.input_hint
+    if images:
+        text = str(studio.workspace.readable(text.strip()))
+    if wanted and not (os.path.isfile(text) if images else second.strip()):
+        from regard.interpret.attribution.predictions import predict_result
+
+        return {**predict_result(model, fine_tuned, notes=[wanted]).page_data(), **options}
+    source = text if images else [(text, second) if second.strip() else text]
+    request = find("predict").parse({"model": model, "source": source, "evidence": True})
+    return {**drain(find("predict").run(request, studio.models)).page_data(), **options}
 
 
 def _not_fine_tuned(model: str) -> Payload:

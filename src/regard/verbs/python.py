@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import InputError
@@ -26,8 +27,10 @@ class LocalModels:
         self._loaded = dict(given or {})
 
     @contextmanager
-    def use(self, name: str) -> Iterator[LoadedModel]:
+    def use(self, name: str, check: Callable[[str], object] | None = None) -> Iterator[LoadedModel]:
         if name not in self._loaded:
+            if check is not None:
+                check(name)
             from regard.device import choose_device
             from regard.inference.load_model import load_model
 
@@ -86,7 +89,7 @@ def _label(value: Any, loaded: dict[str, LoadedModel]) -> Any:
         value = LoadedModel("model" if "model" not in loaded else f"model {len(loaded) + 1}", *value)
     if not isinstance(value, LoadedModel):
         raise InputError(f"model is {type(value).__name__}; expected a name, a folder, or what regard.load returns")
-    loaded[value.name] = value
+    loaded[value.name] = replace(value, changeable=True)
     return value.name
 
 

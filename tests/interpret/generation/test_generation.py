@@ -13,8 +13,7 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.generation_config import GenerationConfig
 from regard.inference.generation import Beam, Sampling, TextGenerator
-from regard.interpret.generation.generation import Generation, generate, generate_side_by_side, next_tokens
-from regard.interpret.generation.prompts import PROMPTS
+from regard.interpret.generation import PROMPTS, Generation, generate, generate_side_by_side, next_tokens
 from regard.models import Gpt
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
@@ -62,7 +61,7 @@ def test_bars_are_the_models_probabilities(gpt: Path) -> None:
         "the film",
         config=GenerationConfig(temperature=0.7, top_p=0.8, seed=1, max_new_tokens=8),
     )
-    ids = tokenizer.encode("the film", special=False).ids
+    ids = tokenizer.encode("the film", add_special_tokens=False).ids
     for number, token in enumerate(said.tokens):
         before = torch.tensor([[*ids, *(one.id for one in said.tokens[:number])]])
         with torch.inference_mode():

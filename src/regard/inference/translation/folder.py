@@ -10,9 +10,10 @@ import torch
 
 from regard.checkpoints import loading
 from regard.checkpoints.load import read_model, write_model
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.files.json_files import json_bytes, read_json
-from regard.inference.translation.alignment import AlignmentHeads
+from regard.inference.translation.alignment import AlignmentHeads, default_alignment_heads
 from regard.inference.translation.model import as_translation_model, vocab_sizes
 from regard.inference.translation.subwords import Subwords
 from regard.inference.translation.translator import Translator
@@ -31,11 +32,28 @@ def save_translator(translator: Translator, folder: Path, *, files: Mapping[str,
     write_model(translator.model, folder, files=contents)
 
 
-def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Translator:
-    """Load a folder written by `regard train translate`, or a built-in translator."""
+def require_translator(name_or_path: str | os.PathLike[str]) -> Path:
+    """The folder of a translator; raises InputError for other models."""
     folder = loading.find_folder(name_or_path)
     if not (folder / TRANSLATE).is_file():
         raise InputError(f"{folder}: no {TRANSLATE}; expected a folder that `regard train translate` wrote")
+    return folder
+
+
+def translator_of(loaded: LoadedModel) -> Translator:
+    """The translator of a loaded model; of a model and its subwords, one with the default alignment heads."""
+    if loaded.translator is not None:
+        found: Translator = loaded.translator
+        return found
+    if not isinstance(loaded.tokenizer, Subwords):
+        raise InputError(f"{loaded.name} does not translate; expected a folder that `regard train translate` wrote")
+    model = as_translation_model(loaded.model)
+    return Translator(model, loaded.tokenizer, default_alignment_heads(model))
+
+
+def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Translator:
+    """Load a folder written by `regard train translate`, or a built-in translator."""
+    folder = require_translator(name_or_path)
     alignment_heads = _read_alignment_heads(folder / TRANSLATE)
     model, subwords = as_translation_model(read_model(folder)), Subwords.open(folder)
     for side, rows, size in zip(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from regard.data.batch import collate, group_by_token_budget
+from regard.events import drain
 from regard.inference.generation.beam_search import Beam, Hypothesis, beam_search, greedy_search
 from regard.inference.generation.decoder import as_decoder
 from regard.inference.generation.fast_decoder import reuse_packed_weights
@@ -87,21 +88,21 @@ class Translator:
         return next(self.model.parameters()).device
 
     def translate(
-        self,
-        texts: Sequence[str],
-        *,
-        beam: Beam | None = None,
-        trace: Trace | None = None,
-        on_progress: Callable[[int], None] = lambda count: None,
+        self, texts: Sequence[str], *, beam: Beam | None = None, trace: Trace | None = None
     ) -> list[list[Translation]]:
         """The translations of each text, best first; without a beam, the greedy one. A blank text gives "".
 
-        `on_progress` is called with the number of newly finished texts. A trace records non-blank texts, all in one
-        batch, and numbers its rows by their index in `texts`.
+        A trace records non-blank texts, all in one batch, and numbers its rows by their index in `texts`.
         """
+        return drain(self.translate_steps(texts, beam=beam, trace=trace))
+
+    def translate_steps(
+        self, texts: Sequence[str], *, beam: Beam | None = None, trace: Trace | None = None
+    ) -> Generator[int, None, list[list[Translation]]]:
+        """Translate; yields the number of newly finished texts."""
         translations: list[list[Translation]] = [[Translation("", (), 0.0, 0.0, True)] for _ in texts]
         indices = [index for index, text in enumerate(texts) if text.strip()]
-        on_progress(len(texts) - len(indices))
+        yield len(texts) - len(indices)
         sources = self.subwords.encode_sources([texts[index] for index in indices])
         groups = group_by_token_budget([len(ids) for ids in sources], BUDGET // (beam.num_beams if beam else 1))
         if trace is not None:
@@ -112,7 +113,7 @@ class Translator:
                 results = self._search([sources[row] for row in group], beam, trace)
                 for row, hypotheses in zip(group, results, strict=True):
                     translations[indices[row]] = [self._translation(hypothesis) for hypothesis in hypotheses]
-                on_progress(len(group))
+                yield len(group)
         return translations
 
     def align(self, text: str, ids: Sequence[int]) -> Alignment:

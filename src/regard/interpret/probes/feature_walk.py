@@ -22,7 +22,7 @@ from regard.escaping import escape_controls
 from regard.events import Progress
 from regard.inference.embedding.embedder import load_engine
 from regard.inference.embedding.engine import BUDGET, EmbeddingEngine
-from regard.interpret.embeddings.sampling import sample_indices, sampling_note
+from regard.interpret.embeddings import sample_indices, sampling_note
 from regard.nn.masks import Padded
 from regard.render.result import Result
 from regard.wording import truncation_note
@@ -148,7 +148,7 @@ def feature_walk(
     engine = load_engine((loaded.model, loaded.tokenizer), layers=layer, pooling=pooling, device=device)
     ids, _ = engine.tokenizer.ids_batch(texts, max_length=engine.max_length)
     longest = max(map(len, ids))
-    pad = engine.tokenizer.pad or 0
+    pad = engine.tokenizer.pad_token_id or 0
     total = len(texts) * (2 if as_in_deck else 1)
     chunks = []
     for start in range(0, len(texts), CHUNK_SIZE):

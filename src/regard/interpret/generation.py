@@ -1,0 +1,496 @@
+"""Generates texts after a prompt, and records the candidates at every token if requested."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from pydantic import PrivateAttr
+from torch import Tensor, nn
+
+from regard.checkpoints.loaded_model import LoadedModel
+from regard.errors import InputError
+from regard.generation_config import SAMPLING, GenerationConfig
+from regard.inference.generation.beam_search import Beam, Continuation
+from regard.inference.generation.decoder import inference_mode
+from regard.inference.generation.logits_filters import Sampling
+from regard.inference.generation.text_generator import FinishReason, GeneratedText, TextGenerator
+from regard.inference.generation.text_stream import TextStream, token_text
+from regard.inference.generation.trace import Trace, TraceDocument
+from regard.models.family import family_name
+from regard.render.result import Result
+from regard.text import Tokenizer
+
+PROMPTS = {
+    "A story": "This is a story about me and my brothers",
+    "The first law of robotics": "Recite the first law of robotics",
+    "Questions and answers": (
+        "Q: What is your favorite animal?\n\nA: My favorite animal is a dog.\n\nQ: Why?\n\n"
+        "A: Because dogs are loyal and friendly.\n\nQ: How many eyes does a giraffe have?\n\nA:"
+    ),
+    "Animals with three legs": (
+        "Q: How many legs does a frog have?\n\nA: A frog has four legs.\n\n"
+        "Q: Are there any animals with three legs?\n\nA:"
+    ),
+    "An essay for a newspaper": (
+        "Please write a short op-ed around 500 words. Keep the language simple and concise. "
+        "Focus on why humans have nothing to fear from AI."
+    ),
+    "The essay, begun": "I am not a human. I am a robot. A thinking robot. I use only 0.12% of my cognitive capacity.",
+    "A cloud below the window": (
+        "Input: Jennifer looked out her window and sees a really cool cloud below her. She unbuckles her seatbelt and "
+        "heads to the bathroom. Is Jennifer probably traveling more than 300 miles per hour relative to the earth?\n\n"
+        "Model Output:"
+    ),
+}
+CAVEAT = (
+    "Read with care. A language model writes what is likely after your prompt, judged by the texts it was trained on; "
+    "nothing in it checks whether that is true, fair or meant. Critics call such models stochastic parrots: they put "
+    "forms together by chance and frequency, without regard to what the forms mean. And as in Searle's Chinese room, "
+    "answers that look right do not show that anything behind them understands; what would show it is disputed."
+)
+TOP = 15  # candidates at a position
+RESCALING = ("repetition", "temperature")  # filters that move probability and, above temperature 0, remove none
+Stages = Sequence[tuple[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class CandidateToken:
+    """One candidate for the next token.
+
+    `probability` is the model's own, `tempered` that after repetition penalty and temperature, `chance` that after all
+    filters: 0 if one of them, `by`, removed the token. `reached` is the cumulative probability of this token and the
+    likelier ones among those that top-p chooses from; None if another filter had removed the token before.
+    """
+
+    token: int
+    text: str
+    probability: float
+    tempered: float
+    reached: float | None
+    chance: float
+    by: str | None
+
+
+@dataclass(frozen=True)
+class CandidateTokens:
+    """The likeliest tokens at one position, likeliest first, then the chosen one if it is not among them.
+
+    `kept` tokens of the whole vocabulary pass the filters; they have `share` of the tempered probability.
+    """
+
+    bars: tuple[CandidateToken, ...]
+    chosen: int | None
+    kept: int
+    share: float
+    vocabulary: int
+
+
+@dataclass(frozen=True)
+class GeneratedToken:
+    """One generated token: `text` is what it adds to the text, `name` the token by itself."""
+
+    id: int
+    text: str
+    name: str
+    candidates: CandidateTokens
+
+    def view_data(self) -> dict[str, object]:
+        return {"id": self.id, "text": self.text, "name": self.name, **asdict(self.candidates)}
+
+
+def candidate_tokens(
+    logits: Tensor, stages: Stages, *, spell: Callable[[int], str], chosen: int | None = None, top: int = TOP
+) -> CandidateTokens:
+    """The candidates for logits (V,), given the logits after each filter (`Sampling.stages`)."""
+    logits = logits.double()
+    after = {"": logits, **dict(stages)}
+    penalized = after.get("repetition", logits)
+    tempered = _last(after, RESCALING).softmax(-1)
+    # Temperature keeps the order, and at 0 leaves nothing to order by.
+    order = penalized.sort(descending=True, stable=True).indices
+    nucleus_input = _last(after, (*RESCALING, "top_k"))
+    cumulative = nucleus_input[order].softmax(-1).cumsum(-1)
+    filtered = stages[-1][1] if stages else logits
+    probabilities, chances, kept = logits.softmax(-1), filtered.softmax(-1), filtered > -math.inf
+    listed = list(enumerate(order[:top].tolist()))
+    if chosen is not None and chosen not in (token for _, token in listed):
+        listed.append((int((order == chosen).nonzero()), chosen))
+    candidates = tuple(
+        CandidateToken(
+            token=token,
+            text=spell(token),
+            probability=float(probabilities[token]),
+            tempered=float(tempered[token]),
+            reached=float(cumulative[rank]) if float(nucleus_input[token]) > -math.inf else None,
+            chance=float(chances[token]),
+            by=next((name for name, one in stages if float(one[token]) == -math.inf), None),
+        )
+        for rank, token in listed
+    )
+    return CandidateTokens(candidates, chosen, int(kept.sum()), float(tempered[kept].sum()), len(logits))
+
+
+def _last(after: dict[str, Tensor], names: Sequence[str]) -> Tensor:
+    return next((after[name] for name in reversed(names) if name in after), after[""])
+
+
+class CandidateRecorder(Trace):
+    """Records the candidates of every sampled token, until the text of the tokens is known."""
+
+    def __init__(self, spell: Callable[[int], str]) -> None:
+        super().__init__(token_text=spell)
+        self.spell = spell
+        self.pending: list[tuple[int, CandidateTokens]] = []
+
+    def sample(
+        self, row: int, logits: Tensor, stages: Sequence[tuple[str, Tensor]], token: int, *, end: int | None
+    ) -> None:
+        self.pending.append((token, candidate_tokens(logits, stages, spell=self.spell, chosen=token)))
+
+    def take(self, piece: str) -> list[GeneratedToken]:
+        """The tokens since the last piece of text; the piece belongs to the last of them."""
+        last = len(self.pending) - 1
+        tokens = [
+            GeneratedToken(token, piece if number == last else "", self.spell(token), candidates)
+            for number, (token, candidates) in enumerate(self.pending)
+        ]
+        self.pending = []
+        return tokens
+
+
+class BeamSearchProgress(Trace):
+    """The trace of a beam search that also reports progress: step, number of steps, and the best text so far."""
+
+    def __init__(self, tokenizer: Tokenizer, *, total: int, on_progress: Callable[[dict[str, object]], None]) -> None:
+        super().__init__(token_text=lambda token: token_text(tokenizer, token), decode=tokenizer.decode)
+        self._tokenizer, self._total, self._on_progress = tokenizer, total, on_progress
+        self._paths: list[list[int]] = [[]]
+        self._step = 0
+
+    def beam(
+        self,
+        row: int,
+        table: Tensor,
+        going: Sequence[Continuation],
+        ended: Sequence[Continuation],
+        *,
+        end: int | None,
+    ) -> None:
+        super().beam(row, table, going, ended, end=end)
+        self._step += 1
+        self._paths = [[*self._paths[one.slot], one.token] for one in going] or [[]]
+        best = self._tokenizer.decode(self._paths[0])
+        self._on_progress({"step": self._step, "of": self._total, "text": best})
+
+
+OnEvent = Callable[[Mapping[str, object]], None]
+
+
+class GenerateResult(Result):
+    """Generated texts, without the prompt; of a beam search the best first.
+
+    `truncated` tokens of the beginning of the prompt, `truncated_text`, did not fit into the context of the model,
+    which has room for `max_new_tokens`. `continues`: the model continues the prompt; a T5 answers it. `tokens` are the
+    tokens of the first text with their candidates, if these were recorded.
+    """
+
+    page_view: ClassVar[str | None] = "generation"
+
+    model: str
+    family: str
+    prompt: str
+    truncated: int
+    truncated_text: str
+    max_new_tokens: int
+    continues: bool
+    method: str
+    settings: GenerationConfig
+    texts: list[GeneratedText]
+    tokens: list[GeneratedToken] | None
+    _run: dict[str, object] = PrivateAttr(default_factory=dict)  # the data of the page's column
+
+    def to_text(self) -> str:
+        return "\n".join(text for text in _displayed(self.texts, self.method == "beam"))
+
+    def view_data(self) -> dict[str, object]:
+        if self.tokens is None:
+            raise InputError("the page shows the candidates at every token; generate with --candidates")
+        return {"prompt": self.prompt, "caveat": CAVEAT, "runs": [self._run]}
+
+
+class Generation:
+    """Texts being generated after a prompt. `steps` or `pieces` run it to the end; `result` is what there is so far."""
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        prompt: str,
+        config: GenerationConfig,
+        *,
+        candidates: bool = True,
+        record_trace: bool = False,
+    ) -> None:
+        if candidates and config.num_beams == 1 and config.num_return_sequences > 1:
+            raise InputError("candidates are recorded for one sampled text; leave out num_return_sequences")
+        self.generator = TextGenerator(loaded.model, loaded.tokenizer)
+        self.name, self.prompt_text, self.config = loaded.name, prompt, config
+        self.prompt = self.generator.encode_prompt(prompt, max_new_tokens=config.max_new_tokens)
+        self.texts: list[GeneratedText] = []
+        self.tokens: list[GeneratedToken] | None = [] if candidates else None
+        self.trace: TraceDocument | None = None
+        self._recorder = self.generator.trace() if record_trace else None
+
+    @property
+    def text(self) -> str:
+        return "".join(token.text for token in self.tokens or ())
+
+    @property
+    def reason(self) -> FinishReason:
+        return self.texts[0].reason if self.texts else "interrupted"
+
+    def pieces(self) -> Iterator[str]:
+        """Run to the end: the text as it is displayed, with a heading for each of several texts."""
+        if self.config.num_beams > 1:
+            if self.tokens is None:
+                self.texts += self._search(self._recorder)
+            else:
+                list(self.steps())
+            yield "".join(f"{text}\n" for text in _displayed(self.texts, beam=True))
+        elif self.tokens is not None:
+            for tokens in self.steps():
+                yield "".join(token.text for token in tokens)
+            yield "\n"
+        else:
+            yield from self._stream()
+
+    def _stream(self) -> Iterator[str]:
+        """Several texts are generated at once and displayed one after the other."""
+        config = self.config
+        stream = self.generator.stream(
+            self.prompt,
+            sampling=_sampling(config),
+            num_return_sequences=config.num_return_sequences,
+            seed=config.seed,
+            stop_strings=config.stop,
+            trace=self._recorder,
+        )
+        self.texts = stream.texts
+        count, current, pending = len(stream.texts), 0, [""] * len(stream.texts)
+        if count > 1:
+            yield "=== 1\n"
+        for number, piece in _with_end(stream):
+            pending[number] += piece
+            while current < count:
+                yield pending[current]
+                pending[current] = ""
+                if stream.texts[current].reason == "interrupted":
+                    break
+                current += 1
+                yield "\n" if current == count else f"\n=== {current + 1}\n"
+
+    def steps(self, on_progress: Callable[[dict[str, object]], None] = lambda event: None) -> Iterator[list[Any]]:
+        """Run to the end: the tokens with their candidates as they are generated; of a beam search all at the end."""
+        assert self.tokens is not None
+        steps = self._sampled() if self.config.num_beams == 1 else self._searched(on_progress)
+        for tokens in steps:
+            self.tokens += tokens
+            yield tokens
+
+    def _sampled(self) -> Iterator[list[GeneratedToken]]:
+        recorder, config = CandidateRecorder(self._spell), self.config
+        stream = self.generator.stream(
+            self.prompt, sampling=_sampling(config), seed=config.seed, stop_strings=config.stop, trace=recorder
+        )
+        self.texts = stream.texts
+        for _, piece in stream:
+            yield recorder.take(piece)
+        if recorder.pending:  # an end token, which adds no text
+            yield recorder.take("")
+
+    def _search(self, trace: Trace | None) -> list[GeneratedText]:
+        config = self.config
+        beam = Beam(config.num_beams, config.length_penalty, config.num_return_sequences, config.early_stopping)
+        return self.generator.beam_search(self.prompt, beam=beam, stop_strings=config.stop, trace=trace)
+
+    def _searched(self, on_progress: Callable[[dict[str, object]], None]) -> Iterator[list[GeneratedToken]]:
+        total = self.prompt.max_new_tokens
+        progress = BeamSearchProgress(self.generator.tokenizer, total=total, on_progress=on_progress)
+        self.texts += self._search(progress)
+        self.trace = progress.document()
+        if not self.texts:
+            return
+        best = self.texts[0]
+        pieces = self._pieces(best)
+        tokens = best.tokens[: len(pieces)]
+        candidates = _candidates_along(self.generator, self.prompt.ids, tokens)
+        yield [
+            GeneratedToken(token, piece, self._spell(token), one)
+            for token, piece, one in zip(tokens, pieces, candidates, strict=True)
+        ]
+
+    def _pieces(self, best: GeneratedText) -> list[str]:
+        """What each token adds to the text, up to a stop string."""
+        ids = self.prompt.ids if self.generator.continues else []
+        stream = TextStream(self.generator.tokenizer, prompt_ids=ids, stop_strings=self.config.stop)
+        pieces: list[str] = []
+        for token in best.tokens:
+            pieces.append(stream.push(token))
+            if stream.stopped:
+                return pieces
+        if pieces:
+            pieces[-1] += stream.end()
+        return pieces
+
+    def _spell(self, token: int) -> str:
+        return token_text(self.generator.tokenizer, token)
+
+    def run_data(self) -> dict[str, object]:
+        """The data of one column of the page's view."""
+        config = self.config
+        searching = config.num_beams > 1
+        return {
+            "model": {"name": self.name, "family": family_name(self.generator.model)},
+            "settings": {
+                "method": config.method,
+                "seed": config.seed,
+                "max_tokens": config.max_new_tokens,
+                "stops": list(config.stop),
+                "beam": config.num_beams if searching else 0,
+                "length_penalty": config.length_penalty,
+                "early": config.early_stopping,
+                **{name: getattr(Sampling() if searching else config, name) for name in SAMPLING},
+            },
+            "continues": self.generator.continues,
+            "cut": self.prompt.truncated,
+            "lost": self.prompt.truncated_text,
+            "max_tokens": self.prompt.max_new_tokens,
+            "tokens": [token.view_data() for token in self.tokens or ()],
+            "reason": self.reason,
+            "trace": self.trace,
+        }
+
+    def write_trace(self, path: Path) -> None:
+        """Write the recorded steps as JSON or, by the extension, as a page."""
+        assert self._recorder is not None
+        result = self.result().to_dict()
+        about = {
+            name: result[name] for name in ("model", "prompt", "truncated", "method", "settings", "max_new_tokens")
+        }
+        document = self._recorder.document(about)
+        if path.suffix.lower() == ".html":
+            from regard.inference.generation.search_page import search_page
+
+            path.write_text(search_page(document), encoding="utf-8")
+        else:
+            path.write_text(json.dumps(document, allow_nan=False, indent=1) + "\n", encoding="utf-8")
+
+    def result(self) -> GenerateResult:
+        result = GenerateResult(
+            model=self.name,
+            family=family_name(self.generator.model),
+            prompt=self.prompt_text,
+            truncated=self.prompt.truncated,
+            truncated_text=self.prompt.truncated_text,
+            max_new_tokens=self.prompt.max_new_tokens,
+            continues=self.generator.continues,
+            method=self.config.method,
+            settings=self.config,
+            texts=self.texts,
+            tokens=self.tokens,
+        )
+        result._run = self.run_data()
+        return result
+
+
+def _sampling(config: GenerationConfig) -> Sampling:
+    return Sampling(**{name: getattr(config, name) for name in SAMPLING})
+
+
+def _with_end(stream: Any) -> Iterator[tuple[int, str]]:
+    """The pieces of a stream and an empty one: the end of a text may come without a piece."""
+    yield from stream
+    yield 0, ""
+
+
+def _displayed(texts: Sequence[GeneratedText], beam: bool) -> list[str]:
+    """The texts, with a heading for each of several."""
+    if len(texts) == 1:
+        return [texts[0].text]
+    scores = [f"  score {one.score:.4f}" if beam else "" for one in texts]
+    return [f"=== {n}{score}\n{one.text}" for n, (one, score) in enumerate(zip(texts, scores, strict=True), 1)]
+
+
+def generate(
+    model: nn.Module, tokenizer: Tokenizer | None, prompt: str, *, config: GenerationConfig | None = None
+) -> Generation:
+    """Generate to the end: the text, its tokens with their candidates, and the trace of a beam search."""
+    generation = Generation(LoadedModel("", model, tokenizer), prompt, config or GenerationConfig())
+    for _ in generation.steps():
+        pass
+    return generation
+
+
+def generate_side_by_side(generations: Sequence[Generation], on_event: OnEvent) -> None:
+    """Run all to the end: those that sample side by side, then the beam searches.
+
+    `on_event` gets {"tokens": {number of the generation: tokens}} for each round, {"searched": {number: progress}} for
+    a beam search, and {"over": {number: how it ended}}. If it raises an exception, everything stops.
+    """
+    sampled = [number for number, one in enumerate(generations) if one.config.num_beams == 1]
+    searched = [number for number in range(len(generations)) if number not in sampled]
+    for group in (sampled, *([number] for number in searched)):
+        running = {number: generations[number].steps(_numbered(on_event, number)) for number in group}
+        while running:
+            tokens: dict[str, object] = {}
+            for number, steps in list(running.items()):
+                step = next(steps, None)
+                if step is None:
+                    del running[number]
+                    one = generations[number]
+                    on_event({"over": {str(number): {"reason": one.reason, "trace": one.trace}}})
+                else:
+                    tokens[str(number)] = [token.view_data() for token in step]
+            if tokens:
+                on_event({"tokens": tokens})
+
+
+def _numbered(on_event: OnEvent, number: int) -> Callable[[dict[str, object]], None]:
+    return lambda progress: on_event({"searched": {str(number): progress}})
+
+
+def next_tokens(
+    model: nn.Module, tokenizer: Tokenizer | None, text: str, *, sampling: Sampling | None = None, top: int = TOP
+) -> CandidateTokens:
+    """The candidates after a text; without `sampling`, with the model's own probabilities."""
+    generator = TextGenerator(model, tokenizer)
+    sampling, ids = sampling or Sampling(), generator.encode_prompt(text, max_new_tokens=1).ids
+    with inference_mode(generator.decoder):
+        logits, _ = generator.decoder.start(torch.tensor([ids], device=generator.device))
+        occurred = _occurred(logits, ids) if generator.continues else None
+        stages = [(name, values[0]) for name, values in sampling.stages(logits, occurred)]
+        return candidate_tokens(logits[0], stages, spell=lambda token: token_text(generator.tokenizer, token), top=top)
+
+
+def _candidates_along(generator: TextGenerator, prompt: Sequence[int], tokens: Sequence[int]) -> list[CandidateTokens]:
+    """The candidates before each of the given tokens, without filters."""
+    candidates = []
+    with inference_mode(generator.decoder):
+        logits, state = generator.decoder.start(torch.tensor([list(prompt)], device=generator.device))
+        for number, token in enumerate(tokens):
+            spell = lambda one: token_text(generator.tokenizer, one)  # noqa: E731
+            candidates.append(candidate_tokens(logits[0], [], spell=spell, chosen=token))
+            if number + 1 < len(tokens):
+                logits, state = generator.decoder.step(torch.tensor([token], device=generator.device), state)
+    return candidates
+
+
+def _occurred(logits: Tensor, ids: Sequence[int]) -> Tensor:
+    occurred = torch.zeros_like(logits, dtype=torch.bool)
+    occurred[:, list(ids)] = True
+    return occurred

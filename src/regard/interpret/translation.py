@@ -1,0 +1,350 @@
+"""A translation step by step: the token of every step, the likeliest alternatives, and the cross-attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.inference.generation.beam_search import Beam
+from regard.inference.generation.decoder import as_decoder
+from regard.inference.generation.text_stream import token_text
+from regard.inference.translation import Translation, Translator
+from regard.inference.translation.model import TranslationModel
+from regard.inference.translation.subwords import word_indices
+from regard.models.family import can
+from regard.nn import Attention
+from regard.nn.attention import SeparateProjections
+from regard.nn.recording import Tape, record
+from regard.nn.training import evaluation_mode
+from regard.render.page_arrays import base64_size, encode_float32
+from regard.render.result import Result
+from regard.text import Tokenizer
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class CrossAttention:
+    """The attention of one hypothesis, for each layer L, head H and step T, over the S states.
+
+    `scores` (L, H, T, S) are those of `query` (L, H, T, D) with each state's key, `weights` (L, H, T, S) their softmax,
+    and `context` (L, H, T, E) is the sum of the weighted values.
+    """
+
+    query: Floats
+    scores: Floats
+    weights: Floats
+    context: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class CrossAttentionRecord:
+    """The encoder's `states` (S, W), the same at every step, and the attention of each hypothesis.
+
+    `values` (L, H, S, E) are None if the heads take the states themselves, as in recurrent models. `scale` multiplies
+    the products of queries and keys.
+    """
+
+    states: Floats
+    values: Floats | None
+    scale: float
+    hypotheses: tuple[CrossAttention, ...]
+
+
+def cross_attention_of(tape: Tape, *, steps: list[int]) -> CrossAttentionRecord:
+    """From the tape of a decoding of several hypotheses of one source; `steps` are their lengths."""
+    sites = sorted((site for site in tape.calls if site.kind == "cross"), key=lambda site: site.layer)
+    modules = [tape.calls[site][0].attention for site in sites]
+    queries, weights = tape.queries("cross", "decoder"), tape.attention("cross", "decoder")
+    keys, memory = tape.keys("cross", "decoder"), tape.hidden("encoder")[-1]
+    scores = [_scores(*three) for three in zip(modules, queries, keys, strict=True)]
+    values = [_values(module, memory) for module in modules]
+    contexts = [one.to(value.dtype) @ value for one, value in zip(weights, values, strict=True)]
+    hypotheses = [
+        CrossAttention(
+            *(_floats([layer[row, :, :count] for layer in part]) for part in (queries, scores, weights, contexts))
+        )
+        for row, count in enumerate(steps)
+    ]
+    uses_states = all(_uses_states(module) for module in modules)
+    return CrossAttentionRecord(
+        states=_floats([memory[0]])[0],
+        values=None if uses_states else _floats([value[0] for value in values]),
+        scale=modules[0].score_scale(queries[0]),
+        hypotheses=tuple(hypotheses),
+    )
+
+
+def _scores(module: Attention, query: Tensor, key: Tensor) -> Tensor:
+    scores: Tensor = query @ key.transpose(-2, -1) if module.score is None else module.score(query, key)
+    return scores * module.score_scale(query)
+
+
+def _values(module: Attention, memory: Tensor) -> Tensor:
+    """(B, H, S, E)."""
+    assert isinstance(module.project, SeparateProjections)
+    value: Tensor = module.project.value(memory)
+    return value.view(*value.shape[:-1], module.heads, -1).transpose(1, 2)
+
+
+def _uses_states(module: Attention) -> bool:
+    return isinstance(module.project, SeparateProjections) and isinstance(module.project.value, torch.nn.Identity)
+
+
+def _floats(layers: list[Tensor]) -> Floats:
+    array: Floats = torch.stack(layers).float().cpu().numpy()
+    return array
+
+
+NUM_LIKELIEST = 5  # tokens listed for each step
+MAX_SOURCE_TOKENS = 200
+MAX_PAGE_SIZE = 9_000_000  # characters of base64
+
+
+@dataclass(frozen=True)
+class SubwordTokens:
+    """The `tokens` of a text, with the end token if there is one, and the word of each token, without the end."""
+
+    tokens: list[str]
+    words: list[str]
+    word_indices: list[int]
+
+
+@dataclass(frozen=True)
+class TokenProbability:
+    token: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class DecodingStep:
+    """The token of a step, its probability, and the likeliest tokens, best first."""
+
+    token: str
+    probability: float
+    likeliest: list[TokenProbability]
+
+
+class DecodedHypothesis(BaseModel):
+    """One hypothesis of the beam, step by step; `attention` is None if the model has none."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    text: str
+    score: float
+    log_probability: float
+    finished: bool
+    pieces: SubwordTokens
+    steps: list[DecodingStep]
+    translation: Translation = Field(exclude=True)
+    attention: CrossAttention | None = Field(exclude=True)
+
+
+class TranslationSteps(Result):
+    """A text and its hypotheses, best first; `cross_attention` is None if the model has none."""
+
+    page_view: ClassVar[str | None] = "translation"
+
+    model: str
+    text: str
+    source: SubwordTokens
+    hypotheses: list[DecodedHypothesis]
+    translator: Translator = Field(exclude=True)
+    cross_attention: CrossAttentionRecord | None = Field(exclude=True)
+
+    def view_data(self) -> dict[str, object]:
+        """The view's data; hypotheses that do not fit on a page are left out, the worst first."""
+        heads, attention = self.translator.alignment_heads, self.cross_attention
+        hypotheses = self._fitting()
+        left_out = len(self.hypotheses) - len(hypotheses)
+        note = f"the last {left_out} of {len(self.hypotheses)} translations are left out: they do not fit on a page"
+        view = TranslationView(
+            model=self._model_view(),
+            text=self.text,
+            source=self.source,
+            hypotheses=[
+                HypothesisView(
+                    **{name: getattr(one, name) for name in HypothesisView.model_fields if name != "attention"},
+                    attention=None
+                    if one.attention is None
+                    else {name: encode_float32(array) for name, array in vars(one.attention).items()},
+                )
+                for one in hypotheses
+            ],
+            alignment_heads=None
+            if attention is None
+            else AlignmentHeadsView(layer=heads.layer, heads=list(heads.heads), description=str(heads)),
+            states=None if attention is None else encode_float32(attention.states),
+            values=None if attention is None or attention.values is None else encode_float32(attention.values),
+            notes=[note] if left_out else [],
+        )
+        return view.model_dump(mode="json")
+
+    def _model_view(self) -> TranslatorView:
+        model, attention = self.translator.model, self.cross_attention
+        layers, heads = (0, 0) if attention is None else attention.hypotheses[0].weights.shape[:2]
+        recurrent = model.config if can(model, "recurrent") else None
+        return TranslatorView(
+            name=self.model,
+            kind="transformer" if recurrent is None else recurrent.cell,
+            score="scaled dot" if recurrent is None else recurrent.score,
+            recipe=None if recurrent is None else recurrent.recipe,
+            width=model.config.hidden_size,
+            layers=layers,
+            heads=heads,
+            scale=None if attention is None or recurrent is not None else attention.scale,
+        )
+
+    def _fitting(self) -> list[DecodedHypothesis]:
+        attention = self.cross_attention
+        if attention is None:
+            return self.hypotheses
+        room = MAX_PAGE_SIZE - sum(
+            base64_size(4 * array.size) for array in (attention.states, attention.values) if array is not None
+        )
+        fitting: list[DecodedHypothesis] = []
+        for hypothesis in self.hypotheses:
+            room -= sum(base64_size(4 * array.size) for array in vars(hypothesis.attention).values())
+            if room < 0:
+                break
+            fitting.append(hypothesis)
+        if not fitting:
+            rows, columns = len(self.hypotheses[0].steps), len(self.source.tokens)
+            raise InputError(f"{rows} steps over {columns} tokens are too many for a page; give a shorter text")
+        return fitting
+
+
+class TranslatorView(BaseModel):
+    name: str
+    kind: str
+    score: str
+    recipe: str | None
+    width: int
+    layers: int
+    heads: int
+    scale: float | None
+
+
+class HypothesisView(BaseModel):
+    text: str
+    score: float
+    log_probability: float
+    finished: bool
+    pieces: SubwordTokens
+    steps: list[DecodingStep]
+    attention: dict[str, str] | None  # float32 in base64: query [L,H,T,D], scores, weights [L,H,T,S], context [L,H,T,E]
+
+
+class AlignmentHeadsView(BaseModel):
+    layer: int
+    heads: list[int]
+    description: str
+
+
+class TranslationView(BaseModel):
+    model: TranslatorView
+    text: str
+    source: SubwordTokens
+    hypotheses: list[HypothesisView]
+    alignment_heads: AlignmentHeadsView | None
+    states: str | None  # float32 in base64
+    values: str | None  # null if the heads take the states themselves
+    notes: list[str]
+
+
+def translate_in_steps(
+    translator: Translator, text: str, *, beam: Beam | None = None, name: str = ""
+) -> TranslationSteps:
+    """Translate a text and record every step of its best hypotheses, or of the greedy one."""
+    source_ids(translator, text)
+    return replay_translations(translator, text, translator.translate([text], beam=beam)[0], name=name)
+
+
+def replay_translations(
+    translator: Translator, text: str, translations: Sequence[Translation], *, name: str = ""
+) -> TranslationSteps:
+    """Decode translations of the text once more and record every step."""
+    model, subwords = translator.model, translator.subwords
+    source = source_ids(translator, text)
+    targets = [[*one.ids, *([subwords.end] if one.finished else [])] for one in translations]
+    logits, tape = _decode(model, source, targets)
+    has_attention = not can(model, "recurrent") or model.decoder.cross is not None
+    with torch.inference_mode():
+        attention = cross_attention_of(tape, steps=[len(ids) for ids in targets]) if has_attention else None
+    hypotheses = [
+        DecodedHypothesis(
+            text=one.text,
+            score=one.score,
+            log_probability=one.log_probability,
+            finished=one.finished,
+            pieces=_pieces(subwords.target, ids, ended=one.finished),
+            steps=_steps(subwords.target, ids, logits[row]),
+            translation=one,
+            attention=attention.hypotheses[row] if attention else None,
+        )
+        for row, (one, ids) in enumerate(zip(translations, targets, strict=True))
+    ]
+    return TranslationSteps(
+        model=name,
+        text=text,
+        source=_pieces(subwords.source, source, ended=True),
+        hypotheses=hypotheses,
+        translator=translator,
+        cross_attention=attention,
+    )
+
+
+def source_ids(translator: Translator, text: str) -> list[int]:
+    """The ids of a source text; InputError if there are none or too many."""
+    if not text.strip():
+        raise InputError("the text is empty; expected a sentence to translate")
+    ids = translator.subwords.encode_sources([text])[0]
+    if len(ids) > MAX_SOURCE_TOKENS:
+        raise InputError(
+            f"the text has {len(ids):,} tokens, and every step attends to each; expected at most {MAX_SOURCE_TOKENS}: "
+            "give one sentence, or translate the text with `regard translate`"
+        )
+    return ids
+
+
+def _decode(model: TranslationModel, source: list[int], targets: list[list[int]]) -> tuple[Tensor, Tape]:
+    """Decode all hypotheses side by side, one token per step as in beam search: the logits (B, T, V) and the tape.
+
+    A finished hypothesis repeats its last token until all are finished; rows do not affect each other.
+    """
+    decoder, device = as_decoder(model), next(model.parameters()).device
+    with evaluation_mode(model), record(model) as tape:
+        logits, state = decoder.start(torch.tensor([source] * len(targets), device=device))
+        steps = [logits]
+        for step in range(max(map(len, targets)) - 1):
+            tokens = torch.tensor([ids[min(step, len(ids) - 1)] for ids in targets], device=device)
+            logits, state = decoder.step(tokens, state)
+            steps.append(logits)
+    return torch.stack(steps, dim=1).float().cpu(), tape
+
+
+def _steps(tokenizer: Tokenizer, ids: Sequence[int], logits: Tensor) -> list[DecodingStep]:
+    steps = []
+    for token_id, row in zip(ids, logits, strict=False):  # rows after the end of a short hypothesis mean nothing
+        probabilities = row.double().softmax(-1)
+        best = probabilities.topk(min(NUM_LIKELIEST, len(probabilities)))
+        likeliest = [
+            TokenProbability(token_text(tokenizer, one), probability)
+            for one, probability in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+        steps.append(DecodingStep(token_text(tokenizer, token_id), float(probabilities[token_id]), likeliest))
+    return steps
+
+
+def _pieces(tokenizer: Tokenizer, ids: Sequence[int], *, ended: bool) -> SubwordTokens:
+    text_ids = ids[:-1] if ended else ids
+    tokens = [token_text(tokenizer, token_id) for token_id in ids]
+    return SubwordTokens(tokens, tokenizer.decode(text_ids).split(), list(word_indices(tokenizer, text_ids)))

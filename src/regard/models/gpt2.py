@@ -1,0 +1,207 @@
+"""GPT-2: a causal Transformer decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.models.bert import config_fields
+from regard.models.family import Checkpoint, Family, FileFormat, PretrainingRecipe, TensorNames, shape
+from regard.nn import (
+    Block,
+    Context,
+    DecoderState,
+    LayerConfig,
+    Layout,
+    LearnedPositions,
+    Padded,
+    Stack,
+    StackCache,
+    TextEmbedding,
+)
+from regard.nn.training import normal_init, scaled_init
+
+
+@dataclass(frozen=True)
+class GptConfig:
+    """GPT-2 small by default."""
+
+    family: str = "gpt2"
+    vocab_size: int = 50257
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    max_position_embeddings: int = 1024
+    hidden_act: str = "gelu-tanh"
+    layer_norm_eps: float = 1e-5
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    bos_token_id: int | None = None  # the ids that begin and end a text, if the vocabulary has them
+    eos_token_id: int | None = None
+
+
+class Gpt(nn.Module):
+    """`model(ids, layout)` returns the last hidden state, `model.logits(hidden)` the logits of the next token."""
+
+    def __init__(self, config: GptConfig) -> None:
+        super().__init__()
+        self.config = config
+        layer = LayerConfig(
+            width=config.hidden_size,
+            heads=config.num_attention_heads,
+            ffn=config.intermediate_size,
+            norm_first=True,
+            eps=config.layer_norm_eps,
+            activation=config.hidden_act,
+            causal=True,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+        )
+        self.embedding = TextEmbedding(
+            config.vocab_size,
+            config.hidden_size,
+            positions=LearnedPositions(config.max_position_embeddings, config.hidden_size),
+            dropout=config.dropout,
+        )
+        self.decoder = Stack((Block(layer) for _ in range(config.num_hidden_layers)), norm=layer.new_norm())
+        normal_init(self)
+        scaled_init(self.decoder.layers)
+
+    def states(self, ids: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
+        """Yield every hidden state, the embedding output first."""
+        layout = layout or Padded()
+        return self.decoder.states(self.embedding(ids, layout), layout)
+
+    def forward(self, ids: Tensor, layout: Layout | None = None) -> Tensor:
+        layout = layout or Padded()
+        hidden: Tensor = self.decoder(self.embedding(ids, layout), layout)
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, self.output_weight)
+
+    @property
+    def output_weight(self) -> Tensor:
+        """The matrix (V, W) of the output layer, tied to the embedding."""
+        return self.embedding.tokens.weight
+
+    def start(self, ids: Tensor, layout: Padded | None = None) -> tuple[Tensor, DecoderState]:
+        """Read prompts (B, T), padded on the right; return the logits (B, V) of the next token and the state."""
+        mask = None if layout is None else layout.mask
+        mask = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
+        if not bool(mask[:, 0].all()):
+            raise ValueError("prompts must be padded on the right: each row must begin with a token")
+        state = DecoderState(StackCache(len(self.decoder.layers)), mask, is_full=bool(mask.all()))
+        hidden = self.decoder(self.embedding(ids, state.layout), Context(state.layout, cache=state.cache))
+        last = hidden[torch.arange(len(ids), device=ids.device), state.lengths - 1]
+        return self.logits(last), state
+
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Append tokens (B,), one per row; return the logits (B, V) of the next token and the state."""
+        x = self.embed_next(tokens, state)
+        hidden = self.decoder(x, Context(state.layout, cache=state.cache))
+        return self.logits(hidden[:, -1]), state
+
+    def embed_next(self, tokens: Tensor, state: DecoderState) -> Tensor:
+        """Extend the state by the tokens (B,) and return their vectors (B, 1, W)."""
+        start = state.lengths[:, None]
+        state.extend(1)
+        x: Tensor = self.embedding(tokens[:, None], state.layout, start=start)
+        return x
+
+
+NAMES = TensorNames(
+    "transformer.",
+    {
+        "embedding.tokens.weight": "wte.weight",
+        "embedding.positions.weight": "wpe.weight",
+        "decoder.norm.{p}": "ln_f.{p}",
+    },
+    {
+        ("decoder.layers", "h"): {
+            "attention.project.{p}": "attn.c_attn.{p}",
+            "attention.output.{p}": "attn.c_proj.{p}",
+            "attended.norm.{p}": "ln_1.{p}",
+            "ffn.inner.{p}": "mlp.c_fc.{p}",
+            "ffn.outer.{p}": "mlp.c_proj.{p}",
+            "fed.norm.{p}": "ln_2.{p}",
+        }
+    },
+    copies={"lm_head.weight": "{base}wte.weight"},
+    buffers=r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias",
+    transposed=r"decoder\.layers\.\d+\.(attention|ffn)\..*weight",
+)
+
+
+def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
+    width = fields.get("hidden_size")
+    fields.setdefault("intermediate_size", 4 * width if isinstance(width, int) else 0)
+
+
+def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
+    document["embd_pdrop"] = fields["dropout"]
+
+
+FAMILY = Family(
+    name="gpt2",
+    title="a GPT-2",
+    year=2019,
+    description="decoder that predicts the next token",
+    model_class=Gpt,
+    config_class=GptConfig,
+    capabilities=frozenset({"causal-lm", "text-generation", "fine-tuning"}),
+    stacks=("decoder",),
+    checkpoints=(
+        Checkpoint("openai-community/gpt2", 124_439_808),
+        Checkpoint("openai-community/gpt2-medium", 354_823_168, shape(1024, 24, 16)),
+        Checkpoint("openai-community/gpt2-large", 774_030_080, shape(1280, 36, 20)),
+        Checkpoint("openai-community/gpt2-xl", 1_557_611_200, shape(1600, 48, 25)),
+        Checkpoint("distilbert/distilgpt2", 81_912_576, {"num_hidden_layers": 6}),
+    ),
+    file_format=FileFormat(
+        {
+            "vocab_size": "vocab_size",
+            "hidden_size": "n_embd",
+            "num_hidden_layers": "n_layer",
+            "num_attention_heads": "n_head",
+            "intermediate_size": "n_inner",
+            "max_position_embeddings": "n_positions",
+            "hidden_act": "activation_function",
+            "layer_norm_eps": "layer_norm_epsilon",
+            "dropout": "resid_pdrop",
+            "attention_dropout": "attn_pdrop",
+            "bos_token_id": "bos_token_id",
+            "eos_token_id": "eos_token_id",
+        },
+        lambda heads: "GPT2LMHeadModel",
+        lambda config: NAMES,
+        {
+            "scale_attn_weights": True,
+            "scale_attn_by_inverse_layer_idx": False,
+            "tie_word_embeddings": True,
+            "add_cross_attention": False,
+        },
+        optional=("intermediate_size",),
+        read=read,
+        write=write,
+        class_prefix="GPT2",
+        task_heads={"SequenceClassification": {"output": "score"}},
+    ),
+    pretraining=PretrainingRecipe(
+        name="gpt",
+        objective="causal-lm",
+        config_fields=config_fields,
+        token_ids={"bos_token_id": "bos", "eos_token_id": "eos"},
+        defaults={
+            "model": {"activation": "gelu-tanh"},
+            "vocabulary": {"kind": "bpe", "lowercase": False},
+            "objective": {"sentence_pairs": "none"},
+        },
+    ),
+)

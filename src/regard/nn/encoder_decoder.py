@@ -1,0 +1,76 @@
+"""The base class of encoder-decoders: the source is encoded once, and the target is decoded token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from regard.nn.cache import DecoderState, StackCache
+from regard.nn.embedding import TextEmbedding
+from regard.nn.masks import Context, Layout, Padded
+from regard.nn.stack import Stack
+
+
+class EncoderDecoder(nn.Module):
+    """Subclasses define `encoder`, `decoder`, `embedding`, `begin` (the first token of the decoder) and `logits`.
+
+    `model(source, target)` returns the last hidden state of the decoder (B, T, W); both may be packed.
+    """
+
+    encoder: Stack
+    decoder: Stack
+    embedding: TextEmbedding
+    begin: int
+
+    @property
+    def decoder_embedding(self) -> TextEmbedding:
+        """The embedding of the target."""
+        return self.embedding
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits of the next token (..., V)."""
+        raise TypeError(f"{type(self).__name__} has no output layer")
+
+    def states(self, ids: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
+        """Yield every hidden state of the encoder, the embedding output first."""
+        layout = layout or Padded()
+        return self.encoder.states(self.embedding(ids, layout), layout)
+
+    def encode(self, ids: Tensor, layout: Layout | None = None) -> Tensor:
+        layout = layout or Padded()
+        memory: Tensor = self.encoder(self.embedding(ids, layout), layout)
+        return memory
+
+    def decode(
+        self, ids: Tensor, memory: Tensor, layout: Layout | None = None, memory_layout: Layout | None = None
+    ) -> Tensor:
+        layout = layout or Padded()
+        hidden: Tensor = self.decoder(self.decoder_embedding(ids, layout), Context(layout, memory, memory_layout))
+        return hidden
+
+    def forward(
+        self, ids: Tensor, target: Tensor, layout: Layout | None = None, target_layout: Layout | None = None
+    ) -> Tensor:
+        return self.decode(target, self.encode(ids, layout), target_layout, layout)
+
+    def start(self, ids: Tensor, layout: Padded | None = None) -> tuple[Tensor, DecoderState]:
+        """Encode the sources and decode the start token; return the logits (B, V) of the next token and the state."""
+        layout = layout or Padded()
+        mask = torch.ones(len(ids), 0, dtype=torch.bool, device=ids.device)
+        state = DecoderState(StackCache(len(self.decoder.layers)), mask, self.encode(ids, layout), layout, is_full=True)
+        return self.step(torch.full((len(ids),), self.begin, device=ids.device), state)
+
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Append tokens (B,), one per row; return the logits (B, V) of the next token and the state."""
+        state.expand_memory()
+        x = self.embed_next(tokens, state)
+        hidden = self.decoder(x, Context(Padded(), state.memory, state.memory_layout, cache=state.cache))
+        return self.logits(hidden[:, -1]), state
+
+    def embed_next(self, tokens: Tensor, state: DecoderState) -> Tensor:
+        """Extend the state by the tokens (B,) and return their vectors (B, 1, W)."""
+        x: Tensor = self.decoder_embedding(tokens[:, None], Padded(), start=state.cache.length)
+        state.extend(1)
+        return x
