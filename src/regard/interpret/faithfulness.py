@@ -25,7 +25,6 @@ from regard.interpret.attribution.attributions import Attribution, gradient_time
 from regard.interpret.attribution.probe import Probe, ProbedModel
 from regard.models.family import can
 from regard.nn import Site, record
-from regard.render.drawing import Drawing
 from regard.render.result import Result, Table, round_floats
 from regard.tasks.metrics import value_scores
 from regard.tasks.registry import TASKS
@@ -340,11 +339,6 @@ class FaithfulnessResult(Result):
                 for meaning in [by_name[one["name"]]]
             ],
         }
-
-    def to_drawing(self) -> Drawing:
-        from regard.interpret.attribution.drawing import draw_faithfulness
-
-        return draw_faithfulness(self.view_data())
 
 
 def no_verdict_reason(task: str) -> str:
