@@ -16,9 +16,8 @@ def translation(studio: Studio, arguments: Arguments) -> Payload:
     with studio.models.use(model) as (network, reader):
         from regard.inference.generation.beam_search import Beam
         from regard.inference.translation import Translator
-        from regard.inference.translation.alignment import default_alignment_heads
-        from regard.inference.translation.model import as_translation_model
         from regard.inference.translation.subwords import Subwords
+        from regard.inference.translation.translator import as_translation_model, default_alignment_heads
         from regard.interpret.translation import reproduction, translate_in_steps
 
         translators = [entry.name for entry in studio.models.entries.values() if entry.kind == "translator"]

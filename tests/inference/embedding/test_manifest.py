@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.inference.embedding.manifest import Manifest, differences, fingerprint, manifest
+from regard.inference.embedding.shards import Manifest, differences, fingerprint, manifest
 
 
 def record(folder: Path, **changes: object) -> Manifest:

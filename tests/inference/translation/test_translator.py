@@ -12,7 +12,6 @@ import torch
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.trace import Trace
 from regard.inference.translation import Translator, load_translator
-from regard.inference.translation.model import teacher_forced_logits
 from regard.nn import Padded
 from tests.inference.translation.conftest import sentences
 
@@ -54,9 +53,7 @@ def test_a_log_probability_is_that_of_the_words(translator: Translator) -> None:
         target = [*one.ids, *([translator.subwords.end] if one.finished else [])]
         source = torch.tensor(translator.subwords.encode_sources(["the small dog runs"]))
         with torch.no_grad():
-            scores = teacher_forced_logits(translator.model, source, Padded(), torch.tensor([target]))[0].log_softmax(
-                -1
-            )
+            scores = translator.model.teacher_forced_logits(source, Padded(), torch.tensor([target]))[0].log_softmax(-1)
         total = sum(float(row[token]) for row, token in zip(scores, target, strict=True))
         assert one.log_probability == pytest.approx(total, abs=1e-3)
         assert one.score == pytest.approx(total / len(target), abs=1e-4)

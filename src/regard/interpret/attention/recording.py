@@ -13,9 +13,8 @@ from regard.data.examples import ImageExample
 from regard.errors import InputError
 from regard.inference.generation.beam_search import greedy_search
 from regard.inference.generation.decoder import as_decoder
-from regard.inference.translation.alignment import check_has_attention
-from regard.inference.translation.model import as_translation_model, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords
+from regard.inference.translation.translator import as_translation_model, check_has_attention
 from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, MapKind, maps_from_tape
 from regard.interpret.attention.token_axis import axis_of_encoding, axis_of_ids, axis_of_patches, shift_right
 from regard.interpret.attention.view import MIN_TOKENS, max_tokens_on_page
@@ -142,7 +141,7 @@ def _encoder_decoder(
         if isinstance(model, T5):
             model(_tensor(model, source_ids), _tensor(model, [model.begin, *target_ids[:-1]]))
         else:
-            teacher_forced_logits(model, _tensor(model, source_ids), Padded(), _tensor(model, target_ids))
+            model.teacher_forced_logits(_tensor(model, source_ids), Padded(), _tensor(model, target_ids))
     texts = [text, target.decode(target_ids).strip() if text_b is None else text_b]
     columns, rows = axis_of_ids(source, source_ids, special=1), axis_of_ids(target, target_ids, special=1)
     if isinstance(model, Seq2Seq):

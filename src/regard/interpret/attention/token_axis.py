@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from regard.inference.generation.text_stream import token_text
+from regard.inference.generation.text_generator import token_text
 from regard.text import Encoding, Tokenizer
 
 SPACE = "␣"

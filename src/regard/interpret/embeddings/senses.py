@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from regard.errors import InputError
-from regard.inference.embedding.embedder import load_engine
-from regard.inference.embedding.engine import EmbeddingEngine
+from regard.inference.embedding.embedder import EmbeddingEngine, load_engine
 from regard.interpret.embeddings.neighbors import cosine_similarity
 from regard.interpret.embeddings.projection import Projection, project
 from regard.interpret.embeddings.sampling import sample_indices, sampling_note

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.inference.translation.model import TranslationModel, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords
+from regard.inference.translation.translator import TranslationModel
 from regard.models import Seq2Seq, Seq2SeqConfig, Transformer, TransformerConfig
 from regard.training.events import AverageEvaluated, OnEvent, ignore_event
 from regard.training.optimizer import build_optimizers
@@ -80,7 +80,7 @@ class TranslationObjective(nn.Module):
     def forward(self, batch: TranslationBatch) -> dict[str, Tensor]:
         if self.rdrop_weight:
             batch = batch.twice()
-        logits = teacher_forced_logits(self.model, batch.source, batch.layout, batch.target).float()
+        logits = self.model.teacher_forced_logits(batch.source, batch.layout, batch.target).float()
         loss = F.cross_entropy(
             logits.flatten(0, 1),
             batch.target.flatten(),

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from regard.checkpoints.files import read_tensors
-from regard.checkpoints.load import read_model
+from regard.checkpoints.loading import read_model
 from regard.errors import InputError
 from tests.checkpoints.test_load import BERT, GPT2, T5, assert_same, rewritten, saved
 
