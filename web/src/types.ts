@@ -399,11 +399,11 @@ export interface SensesRequest {
   readonly seed?: number;
 }
 
-/** `similarity[model][layer][i][j]` is the cosine of the word's vectors in texts i and j */
-export interface SensesResult {
-  readonly word: string; readonly texts: readonly string[]; readonly similarity: Readonly<Record<string, readonly (readonly (readonly number[])[])[]>>;
-  readonly spans: readonly (readonly [number, number])[]; readonly contexts: Readonly<Record<string, WordContexts>>; readonly total: number;
-  readonly seed: number;
+/** The page's data of one model: its planes and similarities by layer. */
+export interface SensesView {
+  readonly pieces: readonly (readonly string[])[]; readonly planes: readonly Plane[]; readonly model: string; readonly word: string;
+  readonly texts: readonly string[]; readonly spans: readonly (readonly [number, number])[]; readonly similarity: readonly (readonly (readonly number[])[])[];
+  readonly notes: readonly string[];
 }
 
 export interface Sentence {
@@ -413,7 +413,7 @@ export interface Sentence {
 /** `label` is None for all sentences if no text has one. */
 export interface SentenceMap {
   readonly model: string; readonly layer: number | string; readonly pooling: string; readonly width: number; readonly total: number; readonly seed: number;
-  readonly cut: number; readonly explained: readonly number[]; readonly sentences: readonly Sentence[];
+  readonly cut: number; readonly explained: readonly number[]; readonly sentences: readonly Sentence[]; readonly notes: readonly string[];
 }
 
 export interface StackFrame {
@@ -463,11 +463,6 @@ export interface ViewedModel {
   readonly name: string; readonly family: string; readonly depth: number; readonly heads: number;
 }
 
-/** `pieces` are the tokens of the word in each text */
-export interface WordContexts {
-  readonly pieces: readonly (readonly string[])[]; readonly planes: readonly Plane[];
-}
-
 export interface Verbs {
   readonly fill: { readonly request: FillRequest; readonly result: FillResult };
   readonly compare: { readonly request: CompareRequest; readonly result: CompareResult };
@@ -480,7 +475,7 @@ export interface Verbs {
   readonly features: { readonly request: FeaturesRequest; readonly result: FeatureWalk };
   readonly look: { readonly request: LookRequest; readonly result: AttentionView };
   readonly figure: { readonly request: FigureRequest; readonly result: FigureView };
-  readonly senses: { readonly request: SensesRequest; readonly result: SensesResult };
+  readonly senses: { readonly request: SensesRequest; readonly result: SensesView };
   readonly heads: { readonly request: HeadsRequest; readonly result: HeadCensus };
   readonly ablate: { readonly request: AblateRequest; readonly result: AblationResult };
   readonly map: { readonly request: MapRequest; readonly result: SentenceMap };

@@ -21,7 +21,7 @@ from regard.errors import InputError, check_choice
 from regard.escaping import escape_controls
 from regard.events import Progress
 from regard.inference.embedding.embedder import BUDGET, EmbeddingEngine, load_engine
-from regard.interpret.embeddings.sampling import sample_indices, sampling_note
+from regard.interpret.embeddings import sample_indices, sampling_note
 from regard.nn.masks import Padded
 from regard.render.result import Result
 from regard.wording import truncation_note
