@@ -71,7 +71,7 @@ def accuracies(
     config = FineTuningConfig.load(RECIPE, overrides=overrides, defaults=DEFAULTS["classify"])
     with tempfile.TemporaryDirectory() as scratch:
         report = fit("classify", train, dev, model=os.fspath(model), output=scratch, config=config, device=device)
-    return [round(one.scores["accuracy"] / 100, 4) for one in report.outcomes]
+    return [round(one.scores["accuracy"] / 100, 4) for one in report.seeds]
 
 
 if __name__ == "__main__":

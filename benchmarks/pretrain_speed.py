@@ -29,7 +29,6 @@ from torch import Tensor, nn
 from benchmarks.race import keep, machine, race
 from regard.data.masking import IGNORE_INDEX
 from regard.device import autocast_dtype, choose_device
-from regard.training.events import ignore_event
 from regard.training.pretraining.config import Family, PretrainingConfig
 from regard.training.pretraining.dataset import PretrainingDataset, open_dataset
 from regard.training.pretraining.plan import flops_per_token, peak_flops
@@ -151,7 +150,7 @@ def material(config: PretrainingConfig, corpus: str) -> PretrainingDataset:
 
 def begun(config: PretrainingConfig, text: PretrainingDataset, device: torch.device) -> Pretrainer:
     """The real pretraining run, so that measurements match real use. It writes nothing."""
-    return Pretrainer(config, text, NOWHERE, world=World(), device=device, start="", on_event=ignore_event)
+    return Pretrainer(config, text, NOWHERE, world=World(), device=device, start="")
 
 
 def ours(run: Pretrainer) -> Work:

@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.race import RESULTS, keep
 from regard.data.readers import ExampleSet
+from regard.events import drain
 from regard.tasks.read_examples import read_examples
 from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
 from regard.training.finetuning.data import read_splits
@@ -96,15 +97,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             report = fit(
                 figure.task, train, dev, model=options.model, output=scratch, config=config, device=options.device
             )
-        scores = [one.scores[figure.score] for one in report.outcomes]
-        seconds = statistics.fmean(one.seconds for one in report.outcomes)
+        scores = [one.scores[figure.score] for one in report.seeds]
+        seconds = statistics.fmean(one.seconds for one in report.seeds)
         told = f"{report.mean[figure.score]:.2f} ± {report.deviation[figure.score]:.2f}"
         print(
             f"{name} {called} {' '.join(options.settings)}: {figure.score} {told} {scores} {seconds:.0f} s", flush=True
         )
         if not options.choose:
-            document = report.document()
-            del document["model"]
+            document = report.to_dict()
+            del document["output"], document["model"]
             keep(f"tasks/{name}-{called}", {"model": called, "examples": len(train.examples), **document})
 
 
@@ -123,15 +124,8 @@ def student(options: argparse.Namespace, called: str) -> dict[str, Any]:
             begun = fit(
                 "classify", train, dev, model=options.model, output=teacher, config=config, device=options.device
             )
-            learned = distill(
-                teacher,
-                train,
-                dev,
-                layers=LAYERS,
-                output=Path(scratch, "student"),
-                config=lessons,
-                device=options.device,
-            )
+            output, device = Path(scratch, "student"), options.device
+            learned = drain(distill(teacher, train, dev, layers=LAYERS, output=output, config=lessons, device=device))
         teachers.append(begun.mean["accuracy"])
         students.append(learned.mean["accuracy"])
     kept = 100 * statistics.fmean(students) / statistics.fmean(teachers)

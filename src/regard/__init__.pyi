@@ -172,7 +172,7 @@ def cost(
 
 def translate(
     model: _Model,
-    source: str | Sequence[str],
+    source: list[str] | str,
     *,
     num_beams: int = 5,
     num_return_sequences: int = 1,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import closing
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 E = TypeVar("E")
+F = TypeVar("F")
 R = TypeVar("R")
 
 
@@ -59,12 +61,23 @@ class ResultItem(TextPiece):
 
 
 def drain(events: Generator[E, None, R], on_event: Callable[[E], object] | None = None) -> R:
-    """Exhaust a generator of events and return its result."""
+    """Exhaust a generator of events and return its result. If `on_event` raises, the generator is closed first."""
+    mapped = map_events(events, on_event or (lambda event: event))
     while True:
         try:
-            event = next(events)
+            next(mapped)
         except StopIteration as end:
             result: R = end.value
             return result
-        if on_event is not None:
-            on_event(event)
+
+
+def map_events(events: Generator[E, None, R], function: Callable[[E], F]) -> Generator[F, None, R]:
+    """Yield `function(event)` for each event and return the result of the generator, which is closed at the end."""
+    with closing(events):
+        while True:
+            try:
+                event = next(events)
+            except StopIteration as end:
+                result: R = end.value
+                return result
+            yield function(event)

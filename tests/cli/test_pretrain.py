@@ -224,13 +224,13 @@ def test_a_bar_is_put_away_when_the_build_fails(monkeypatch: pytest.MonkeyPatch,
             seen.append("away")
             raise
 
-    def build(*_: Any, on_progress: Callable[[CorpusProgress], None], **__: Any) -> None:
-        on_progress(CorpusProgress(5, 20, 2, 100))
-        on_progress(CorpusProgress(9, 20, 2, 200))
+    def build(*_: Any, **__: Any) -> Iterator[CorpusProgress]:
+        yield CorpusProgress(5, 20, 2, 100)
+        yield CorpusProgress(9, 20, 2, 200)
         raise InputError("a bad line")
 
     monkeypatch.setattr("regard.cli.output.progress", progress)
-    monkeypatch.setattr("regard.training.pretraining.dataset.build_corpus", build)
+    monkeypatch.setattr("regard.training.pretraining.dataset.corpus_events", build)
     assert call() == 2
     assert seen == ["3 more", "4 more", "away"]
 

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import load_translator
-from regard.interpret.translation import MAX_SOURCE_TOKENS, reproduction, translate_in_steps
+from regard.interpret.translation import MAX_SOURCE_TOKENS, translate_in_steps
 from tests.server.translators import MODELS, TEXT, write_translators
 
 
@@ -24,8 +24,9 @@ def test_it_is_the_librarys_document(client: TestClient, folders: dict[str, str]
     assert answer.pop("studio") == {"translators": [folders[one] for one in MODELS]}
     beam = Beam(num_beams=4, num_return_sequences=4)
     result = translate_in_steps(load_translator(folders[name]), TEXT, beam=beam, name=folders[name])
-    result.with_reproduction(*reproduction(folders[name], TEXT, beam))
-    assert answer == result.page_data()
+    assert answer == {**result.page_data(), "cli": answer["cli"], "python": answer["python"]}
+    options = "--num-beams 4 --num-return-sequences 4 --page page.html"
+    assert answer["cli"].endswith(f" | regard translate {options} {folders[name]} -")
 
 
 def test_what_does_not_translate(client: TestClient, folders: dict[str, str]) -> None:

@@ -14,6 +14,7 @@ import regard
 from regard.cli.app import run
 from regard.data.translation_pairs import TranslationPair
 from regard.errors import InputError
+from regard.inference.load_model import load_model
 from regard.inference.translation import Translator
 from regard.inference.translation.subwords import train_subwords
 from regard.inference.translation.translator import default_alignment_heads, save_translator
@@ -185,6 +186,18 @@ def test_a_client_cannot_name_a_file(name: str, field: str, places: dict[str, st
     except InputError:
         return
     assert isinstance(getattr(request, field), list)  # the string itself is the text
+
+
+def test_loaded_models_give_the_same_answer(places: dict[str, str]) -> None:
+    for name in ("embed", "score", "predict", "translate"):
+        arguments = filled(EXAMPLES[name].good, places)
+        loaded = load_model(arguments["model"])
+        by_name = getattr(regard, name)(**arguments).to_dict()
+        assert without_times(getattr(regard, name)(**{**arguments, "model": loaded}).to_dict()) == without_times(
+            by_name
+        )
+    model, subwords = load_model(places["TRANSLATOR"])
+    assert regard.translate((model, subwords), "the dog sees").texts[0].source == "the dog sees"
 
 
 def test_the_description_covers_every_route(client: TestClient) -> None:

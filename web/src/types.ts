@@ -449,6 +449,27 @@ export interface TokenProbability {
   readonly token: string; readonly probability: number;
 }
 
+export interface TranslateRequest {
+  readonly model: string; readonly source: readonly string[] | string; readonly num_beams?: number; readonly num_return_sequences?: number;
+  readonly length_penalty?: number; readonly alignments?: string | null; readonly trace?: string | null; readonly page?: string | null;
+  readonly reference?: string | null;
+}
+
+/** A text and its translations, best first. */
+export interface TranslatedText {
+  readonly source: string; readonly translations: readonly Translation[];
+}
+
+/** A translation. */
+export interface Translation {
+  readonly text: string; readonly ids: readonly number[]; readonly log_probability: number; readonly score: number; readonly finished: boolean;
+}
+
+/** The translations of all texts and, if there were references, their BLEU scores. */
+export interface TranslationResult {
+  readonly model: string; readonly texts: readonly TranslatedText[]; readonly bleu: Readonly<Record<string, number | string>> | null;
+}
+
 export interface TranslationView {
   readonly model: TranslatorView; readonly text: string; readonly source: SubwordTokens; readonly hypotheses: readonly HypothesisView[];
   readonly alignment_heads: AlignmentHeadsView | null; readonly states: string | null; readonly values: string | null; readonly notes: readonly string[];
@@ -470,6 +491,7 @@ export interface Verbs {
   readonly perplexity: { readonly request: PerplexityRequest; readonly result: Perplexity };
   readonly generate: { readonly request: GenerateRequest; readonly result: GenerateResult };
   readonly score: { readonly request: ScoreRequest; readonly result: LineScores };
+  readonly translate: { readonly request: TranslateRequest; readonly result: TranslationResult };
   readonly attribute: { readonly request: AttributeRequest; readonly result: AttributionResult };
   readonly faithfulness: { readonly request: FaithfulnessRequest; readonly result: FaithfulnessResult };
   readonly features: { readonly request: FeaturesRequest; readonly result: FeatureWalk };

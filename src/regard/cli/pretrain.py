@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,7 +11,7 @@ import typer
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption, ResumeOption
 from regard.cli.output import print_json
 from regard.cli.training_display import training_display
-from regard.wording import duration
+from regard.events import drain
 
 STATUS_EVERY = 30.0  # seconds, without a terminal
 
@@ -64,7 +63,6 @@ def pretrain(
     --nproc-per-node N -m regard pretrain ...
     """
     from regard.device import choose_device
-    from regard.training.events import OBJECTIVES
     from regard.training.pretraining.config import PretrainingConfig
     from regard.training.pretraining.run import pretrain
     from regard.training.run_folder import saved_config
@@ -75,7 +73,7 @@ def pretrain(
     saved = saved_config(output, resume=resume) if config is None else None
     chosen = PretrainingConfig.read(config or saved, family=family, overrides=overrides, saved=saved is not None)
     with training_display(STATUS_EVERY) as on_event:
-        result = pretrain(
+        events = pretrain(
             chosen,
             corpus,
             Path(output),
@@ -84,16 +82,10 @@ def pretrain(
             resume=resume,
             verify=verify,
             device=choose_device(device),
-            on_event=on_event,
         )
-    if int(os.environ.get("RANK", "0")):  # only the main process prints
-        return
-    if as_json:
-        speed = result.tokens / max(result.seconds, 1e-9)
-        print_json({**asdict(result), "output": str(result.output), "tokens_per_second": speed})
-    else:
-        print(f"{result.output}: {result.steps:,} steps, {result.tokens:,} tokens in {duration(result.seconds)}")
-        for name, score in result.scores.items():
-            accuracy, perplexity = score.get("accuracy"), score.get("perplexity")
-            quality = f"perplexity {perplexity:.2f}" if accuracy is None else f"accuracy {100 * accuracy:.1f}%"
-            print(f"{OBJECTIVES[name]}: loss {score['loss']:.3f}, {quality}")
+        result = drain(events, on_event)
+    if not int(os.environ.get("RANK", "0")):  # only the main process prints
+        if as_json:
+            print_json(result.to_dict())
+        else:
+            print(result)

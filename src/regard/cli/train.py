@@ -23,11 +23,11 @@ from regard.cli.options import (
 from regard.cli.output import print_json
 from regard.cli.training_display import training_display
 from regard.errors import InputError
+from regard.events import drain
 from regard.known import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from regard.training.finetuning.config import FineTuningConfig
-    from regard.training.finetuning.report import FineTuningReport
 
 STATUS_EVERY = 15.0  # seconds, without a terminal
 # ULM-FiT's layer-wise decay; all layers are unfrozen after half of the run.
@@ -111,7 +111,7 @@ def _command(task: str) -> Callable[..., None]:
     ) -> None:
         from regard.data.readers import TableOptions
         from regard.tasks.read_examples import task_for
-        from regard.training.finetuning.run import fit
+        from regard.training.finetuning.run import fine_tune
 
         if frozen and both:
             raise InputError("--both includes --frozen; use one of them")
@@ -120,7 +120,7 @@ def _command(task: str) -> Callable[..., None]:
         overrides = [*(["training.frozen=true"] if frozen else []), *(ULMFIT if ulmfit else []), *(settings or [])]
         kind = "pictures" if task_for(task, data).reads_images else task
         with training_display(STATUS_EVERY) as on_event:
-            report = fit(
+            events = fine_tune(
                 task,
                 data,
                 dev,
@@ -132,9 +132,12 @@ def _command(task: str) -> Callable[..., None]:
                 resume=resume,
                 both=both,
                 device=device,
-                on_event=on_event,
             )
-        _print(report, output, as_json=as_json)
+            report = drain(events, on_event)
+        if as_json:
+            print_json(report.to_dict())
+        else:
+            print(report)
 
     return train
 
@@ -167,7 +170,7 @@ def distill(
     from regard.training.finetuning.run import distill
 
     with training_display(STATUS_EVERY) as on_event:
-        report = distill(
+        events = distill(
             teacher,
             data,
             dev,
@@ -178,9 +181,12 @@ def distill(
             split=split,
             resume=resume,
             device=device,
-            on_event=on_event,
         )
-    _print(report, output, as_json=as_json)
+        report = drain(events, on_event)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        print(report)
 
 
 def _config(
@@ -193,10 +199,3 @@ def _config(
     saved = saved_config(output, resume=resume) if path is None else None
     overrides = [*([] if seeds is None else [f"run.num_seeds={seeds}"]), *overrides]
     return FineTuningConfig.load(path or saved, overrides=overrides, defaults=DEFAULTS[task], saved=saved is not None)
-
-
-def _print(report: FineTuningReport, output: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"output": output, **report.document()})
-    else:
-        print("\n".join(report.lines(output)))

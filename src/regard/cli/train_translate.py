@@ -12,11 +12,10 @@ from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption
 from regard.cli.output import print_json
 from regard.cli.training_display import training_display
 from regard.errors import InputError
-from regard.wording import count_of, duration
+from regard.events import drain
 
 if TYPE_CHECKING:
     from regard.training.translation.config import TranslationConfig
-    from regard.training.translation.trainer import TranslationReport
 
 STATUS_EVERY = 15.0  # seconds, without a terminal
 PAIRS = ("--train", "--dev")  # options with one file or two
@@ -90,7 +89,7 @@ def translate(
     remain in the training data.
     """
     from regard.data.translation_pairs import read_translation_pairs, split_held_out
-    from regard.training.translation.run import fit
+    from regard.training.translation.run import train_translator
 
     chosen = _config(config, output, _overrides(model, score, recipe, settings or []), resume=resume)
     _check_family(chosen.model.family, {"--score": score, "--recipe": recipe})
@@ -100,7 +99,7 @@ def translate(
     learned, *judged = (read_translation_pairs(*some, columns=columns if len(some) == 1 else None) for some in files)
     parts = split_held_out(learned, judged[0] if judged else None, out=hold_out, seed=chosen.run.seed)
     with training_display(STATUS_EVERY) as on_event:
-        report = fit(
+        events = train_translator(
             parts[0],
             parts[1],
             test=parts[2],
@@ -108,13 +107,12 @@ def translate(
             config=chosen,
             resume=resume,
             device=device,
-            on_event=on_event,
         )
+        report = drain(events, on_event)
     if as_json:
-        print_json({"output": output, **report.document()})
+        print_json(report.to_dict())
     else:
-        for line in _lines(output, report):
-            print(line)
+        print(report)
 
 
 def _overrides(model: str | None, score: str | None, recipe: str | None, settings: list[str]) -> list[str]:
@@ -139,18 +137,3 @@ def _config(path: str | None, output: str, overrides: list[str], *, resume: bool
 
     saved = saved_config(output, resume=resume) if path is None else None
     return TranslationConfig.read(path or saved, overrides=overrides, saved=saved is not None)
-
-
-def _lines(output: str, report: TranslationReport) -> list[str]:
-    outcome = report.outcome
-    epochs = outcome.epochs
-    what = f"epoch {epochs[0]}" if len(epochs) == 1 else f"the average of epochs {epochs[0]} to {epochs[-1]}"
-    lines = [
-        f"{output}: {what}, {report.parameters:,} parameters, {outcome.steps:,} steps in {duration(outcome.seconds)}",
-        f"dev BLEU             {outcome.scores['bleu']:6.2f}  {report.signature['bleu']}",
-        f"dev BLEU, lower case {outcome.scores['bleu_lowercase']:6.2f}  {report.signature['bleu_lowercase']}",
-    ]
-    if report.test:
-        lines.append(f"{'test BLEU':<21}{report.test['bleu']:6.2f}  {count_of(report.test['pairs'], 'pair')} set aside")
-        lines.append(f"{'test BLEU, lower case':<21}{report.test['bleu_lowercase']:6.2f}  beam {report.test['beam']}")
-    return lines

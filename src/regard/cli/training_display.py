@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
 from regard.cli.output import note, stages, status_line
 from regard.events import Event, Progress
 
-if TYPE_CHECKING:
-    from regard.training.events import OnEvent
-
 
 @contextmanager
-def training_display(every: float) -> Iterator[OnEvent]:
+def training_display(every: float) -> Iterator[Callable[[Event], None]]:
     """Yields the consumer of events. Without a terminal, progress is printed every `every` seconds."""
     from regard.training.events import LayersScheduled, TrainingEvent
 

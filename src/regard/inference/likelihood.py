@@ -16,13 +16,13 @@ from functools import partial
 from itertools import islice
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from torch import nn
 
 from regard.data.batch import in_groups
 from regard.data.files import display_name, open_text, read_all_lines
 from regard.errors import InputError
-from regard.events import Progress, TextPiece, drain
+from regard.events import Event, Progress, ResultItem, drain
 from regard.inference.causal_lm import CausalScorer, ScoredIds, split_special_tokens
 from regard.inference.masked_lm import BATCH_TOKENS, MaskedLM, pseudo_nll
 from regard.models.family import can, describe_model
@@ -248,6 +248,8 @@ class LineScores(Result):
     log_probability: float
     tokens: int
     lines: list[LineScore]
+    _long: int = PrivateAttr(0)
+    _unscored: int = PrivateAttr(0)
 
     def notes(self) -> list[str]:
         """What a reader of the numbers should know."""
@@ -257,11 +259,13 @@ class LineScores(Result):
                 f"{self.kind}: each token was masked in turn and predicted from both sides; "
                 "not comparable with the scores of a GPT"
             )
-        if long := sum(line.long for line in self.lines):
-            notes.append(f"scored in windows, for more tokens than the model reads at once: {count_of(long, 'line')}")
-        if unscored := sum(line.unscored for line in self.lines):
+        if self._long:
             notes.append(
-                f"the first tokens of {count_of(unscored, 'line')} were not scored: this model has no begin token"
+                f"scored in windows, for more tokens than the model reads at once: {count_of(self._long, 'line')}"
+            )
+        if self._unscored:
+            notes.append(
+                f"the first tokens of {count_of(self._unscored, 'line')} were not scored: this model has no begin token"
             )
         return notes
 
@@ -286,8 +290,11 @@ def read_lines_to_score(path: str | os.PathLike[str]) -> Iterator[str]:
 
 def scoring_events(
     model: nn.Module, tokenizer: Tokenizer | None, lines: Iterable[str], *, name: str = ""
-) -> Generator[Progress | TextPiece, None, LineScores]:
-    """Score lines and yield a row of text for each: log-probability, tokens, mean and the line, separated by tabs."""
+) -> Generator[Event, None, LineScores]:
+    """Score lines and yield each score as a `ResultItem`: log-probability, tokens, mean and line, separated by tabs.
+
+    The result has the sums; whoever needs the scores collects the items.
+    """
     pending: deque[str] = deque()
 
     def remember() -> Iterator[str]:
@@ -295,18 +302,20 @@ def scoring_events(
             pending.append(line)
             yield line
 
-    scores: list[LineScore] = []
+    log_probability, tokens, long, unscored = 0.0, 0, 0, 0
     for score in score_lines(model, tokenizer, remember()):
-        scores.append(score)
-        yield TextPiece(text=score.to_text(pending.popleft()))
-        yield Progress(stage="scoring", done=len(scores), unit="lines")
-    return LineScores(
-        model=name,
-        kind="pseudo-log-likelihood" if can(model, "text-encoder") else "log-probability",
-        log_probability=sum(score.log_probability for score in scores),
-        tokens=sum(score.tokens for score in scores),
-        lines=scores,
-    )
+        log_probability += score.log_probability
+        tokens += score.tokens
+        long += score.long
+        unscored += score.unscored
+        yield ResultItem(text=score.to_text(pending.popleft()), item=score)
+        yield Progress(stage="scoring", done=score.line, unit="lines")
+    kind: Literal["log-probability", "pseudo-log-likelihood"] = "log-probability"
+    if can(model, "text-encoder"):
+        kind = "pseudo-log-likelihood"
+    result = LineScores(model=name, kind=kind, log_probability=log_probability, tokens=tokens, lines=[])
+    result._long, result._unscored = long, unscored
+    return result
 
 
 def score_lines(

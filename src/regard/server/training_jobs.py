@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from regard.errors import InputError, RegardError
-from regard.events import Note
+from regard.events import Event, Note
 from regard.server.training_process import run_in_process
 
 if TYPE_CHECKING:
     from regard.data.readers import ExampleSet
-    from regard.training.events import OnEvent
 
 MAX_EPOCHS = 20
 MAX_MESSAGES = 20
@@ -224,7 +223,7 @@ def run_in_thread(job: TrainingJob) -> Mapping[str, float]:
     return train(job.request, on_event=lambda event: job.on_event(event.model_dump()))
 
 
-def train(request: TrainingRequest, *, on_event: OnEvent) -> dict[str, float]:
+def train(request: TrainingRequest, *, on_event: Callable[[Event], None]) -> dict[str, float]:
     """Train as requested and return the scores of the best epoch."""
     from regard.data.readers import TableOptions
     from regard.tasks.read_examples import read_examples, task_for

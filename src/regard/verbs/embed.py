@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -54,10 +55,12 @@ def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, Embed
     """
     from regard.inference.embedding import embed_events
 
-    # The job loads the model itself: it also needs the model's folder, for its settings and its fingerprint.
-    options = request.model_dump(exclude={"source", "output"}) | {"device": getattr(models, "device", "auto")}
+    options = request.model_dump(exclude={"source", "output", "model"})
     try:
-        result = yield from embed_events(request.source, request.output, **options)
+        with ExitStack() as stack:
+            result = yield from embed_events(
+                request.source, request.output, lambda: stack.enter_context(models.use(request.model)), **options
+            )
     except (Exception, GeneratorExit):
         raise
     except BaseException:  # Ctrl-C, or a signal that ends the process

@@ -23,7 +23,7 @@ class ScoreRequest(Request):
     model: ModelName = model_option(DEFAULT_CAUSAL_LM)
 
 
-@verb(ScoreRequest, result="regard.inference.likelihood:LineScores", formats=(".csv", ".json"))
+@verb(ScoreRequest, result="regard.inference.likelihood:LineScores", formats=(".csv", ".json"), items="lines")
 def score(request: ScoreRequest, models: Models) -> Generator[Event, None, LineScores]:
     """Print the log-probability of each line in nats, its number of tokens and the mean per token.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from regard.data.files import STANDARD_INPUT
 from regard.errors import InputError
-from regard.events import Event, Note, Progress, TextPiece
-from regard.verbs.base import ModelName, Models, Request, argument, option, verb
+from regard.events import Event, Note, Progress, ResultItem, TextPiece
+from regard.verbs.base import ModelName, Models, Request, TextOrFile, argument, option, verb
 
 if TYPE_CHECKING:
     from regard.inference.generation.beam_search import Beam
@@ -31,7 +30,7 @@ class TranslateRequest(Request):
     model: ModelName = argument(
         help="A folder written by `regard train translate`, or the name of a built-in translator.", metavar="DIR"
     )
-    source: str | Sequence[str] = argument(
+    source: TextOrFile = argument(
         help="A file with one text per line, - for standard input, or a text of several words.", metavar="INPUT"
     )
     num_beams: int = option(5, help="Number of beams; 1 is greedy search.", metavar="N", ge=1)
@@ -47,18 +46,22 @@ class TranslateRequest(Request):
     reference: Path | None = option(None, help="Reference translations, one per line; reports BLEU.", metavar="FILE")
 
 
-@verb(TranslateRequest, result="regard.inference.translation.translator:TranslationResult", http=False)
+@verb(TranslateRequest, result="regard.inference.translation.translator:TranslationResult", items="texts")
 def translate(request: TranslateRequest, models: Models) -> Generator[Event, None, TranslationResult]:
     """Translate texts, one per line. Empty lines stay empty, so line numbers are kept.
 
     With --num-return-sequences each line holds the number of the text from 0, the score and the translation, separated
     by tabs. Words of an alignment are separated by spaces.
     """
-    from regard.device import choose_device
     from regard.files.disk import replace_file
     from regard.inference.generation.beam_search import Beam
-    from regard.inference.translation import load_translator
-    from regard.inference.translation.translator import TranslatedText, TranslationResult, check_has_attention
+    from regard.inference.translation.translator import (
+        TranslatedText,
+        TranslationResult,
+        check_has_attention,
+        require_translator,
+        translator_of,
+    )
 
     for name, known in (("alignments", (".json", ".txt")), ("trace", (".json", ".html")), ("page", (".html",))):
         _check_suffix(name, getattr(request, name), known)
@@ -68,37 +71,39 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
         if request.num_beams == several == 1
         else Beam(num_beams=request.num_beams, num_return_sequences=several, length_penalty=request.length_penalty)
     )
-    translator = load_translator(request.model, device=choose_device(getattr(models, "device", "auto")))
-    if request.alignments is not None:
-        check_has_attention(translator.model)
-    texts, references = _read_texts(request.source, request.model), _read_references(request.reference)
-    if references is not None and request.source != STANDARD_INPUT:
-        read = list(texts)
-        _check_count(references, str(request.reference), len(read))
-        texts = iter(read)
-    if request.page is not None:
-        texts = iter([_single_text(texts, translator)])
-    trace = _trace(translator) if request.trace else None
-    at_once = 1 if request.source == STANDARD_INPUT else AT_ONCE  # a sender may wait for each answer
-    if trace is not None:
-        traced = list(islice(texts, TRACED + 1))
-        if len(traced) > TRACED:
-            raise InputError(f"--trace keeps every step, of at most {TRACED} texts; use a shorter file")
-        texts, at_once = iter(traced), TRACED
-    done: list[TranslatedText] = []
-    with ExitStack() as files:
+    with ExitStack() as stack:
+        translator = translator_of(stack.enter_context(models.use(request.model, require_translator)))
+        if request.alignments is not None:
+            check_has_attention(translator.model)
+        texts, references = _read_texts(request.source, request.model), _read_references(request.reference)
+        if references is not None and request.source != STANDARD_INPUT:
+            read = list(texts)
+            _check_count(references, str(request.reference), len(read))
+            texts = iter(read)
+        if request.page is not None:
+            texts = iter([_single_text(texts, translator)])
+        trace = _trace(translator) if request.trace else None
+        at_once = 1 if request.source == STANDARD_INPUT else AT_ONCE  # a sender may wait for each answer
+        if trace is not None:
+            traced = list(islice(texts, TRACED + 1))
+            if len(traced) > TRACED:
+                raise InputError(f"--trace keeps every step, of at most {TRACED} texts; use a shorter file")
+            texts, at_once = iter(traced), TRACED
         # Outputs that cannot be written are refused before the work.
-        alignments_file, trace_file, page_file = (
-            path and files.enter_context(replace_file(path))
-            for path in (request.alignments, request.trace, request.page)
-        )
+        outputs = (request.alignments, request.trace, request.page)
+        alignments_file, trace_file, page_file = (path and stack.enter_context(replace_file(path)) for path in outputs)
+        keep = references is not None or any(outputs)  # else memory does not grow with the number of texts
+        done: list[TranslatedText] = []
+        count = 0
         yield TextPiece(text="")  # translations are printed as they come
         while batch := list(islice(texts, at_once)):
             for text, found in zip(batch, translator.translate(batch, beam=beam, trace=trace), strict=True):
-                done.append(TranslatedText(text, found))
-                yield TextPiece(text=done[-1].lines(len(done) - 1, several=several > 1))
-                if not sys.stdout.isatty():
-                    yield Progress(stage="translating", done=len(done))
+                translated = TranslatedText(text, found)
+                if keep:
+                    done.append(translated)
+                yield ResultItem(text=translated.lines(count, several=several > 1), item=translated)
+                count += 1
+                yield Progress(stage="translating", done=count)
         bleu = None
         if references is not None:
             from regard.inference.translation.translator import bleu as corpus_bleu
@@ -114,8 +119,8 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
         if trace_file and trace is not None:
             _write_trace(trace_file, trace, request.model, beam, [one.source for one in done])
         if page_file:
-            _write_page(page_file, translator, request.model, beam, done[0])
-    return TranslationResult(model=request.model, texts=done, bleu=bleu)
+            _write_page(page_file, translator, request, done[0])
+    return TranslationResult(model=request.model, texts=[], bleu=bleu)
 
 
 def _trace(translator: Translator) -> Trace:
@@ -151,11 +156,13 @@ def _write_trace(path: Path, trace: Trace, model: str, beam: Beam | None, texts:
     path.write_text(content, encoding="utf-8", errors="backslashreplace")
 
 
-def _write_page(path: Path, translator: Translator, model: str, beam: Beam | None, text: TranslatedText) -> None:
-    from regard.interpret.translation import replay_translations, reproduction
+def _write_page(path: Path, translator: Translator, request: TranslateRequest, text: TranslatedText) -> None:
+    from regard.interpret.translation import replay_translations
 
-    result = replay_translations(translator, text.source, text.translations, name=model)
-    result.with_reproduction(*reproduction(model, text.source, beam))
+    result = replay_translations(translator, text.source, text.translations, name=request.model)
+    if request.source == STANDARD_INPUT:
+        request = request.model_copy(update={"source": [text.source]})
+    result.with_reproduction(translate.command_line(request), translate.python_code(request))
     path.write_text(result.to_html(), encoding="utf-8")
 
 

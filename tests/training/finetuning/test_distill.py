@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from regard.data.examples import ChoiceExample, QuestionExample, TextExample
 from regard.errors import InputError
+from regard.events import drain
 from regard.tasks.encoder_with_head import EncoderWithHead, collate_inputs
 from regard.tasks.multiple_choice import MultipleChoice
 from regard.tasks.question_answering import QuestionAnswering
@@ -94,7 +95,7 @@ def test_endings_and_tokens_are_compared_within_their_row(
 
 
 def test_a_student_is_taught_and_is_a_folder_like_any_other(teacher: Path, files: Path, tmp_path: Path) -> None:
-    report = distill(
+    events = distill(
         teacher,
         str(files / "train.tsv"),
         str(files / "dev.tsv"),
@@ -103,6 +104,7 @@ def test_a_student_is_taught_and_is_a_folder_like_any_other(teacher: Path, files
         config=FineTuningConfig.load(overrides=list(SMALL)),
         device="cpu",
     )
+    report = drain(events)
     assert report.task == "classify" and report.model == f"{teacher}, 1 of 2 layers"
     student = load_fine_tuned(tmp_path / "student")
     assert student.model.encoder.config.num_hidden_layers == 1 and student.task.labels == ("neg", "pos")

@@ -11,6 +11,7 @@ import torch
 import regard
 from regard.device import autocast_dtype
 from regard.errors import InputError
+from regard.events import drain
 from regard.models import T5, Bert, Elmo, Gpt
 from regard.text import Tokenizer
 from regard.training.pretraining.build import micro_batches_for, new_model, objective_for, pretrained_model
@@ -76,7 +77,7 @@ def test_a_gpt(tokenizer: Tokenizer) -> None:
 def with_sentinels(source: Path, tmp_path_factory: pytest.TempPathFactory) -> PretrainingDataset:
     """What a T5 reads."""
     output = tmp_path_factory.mktemp("sentinels")
-    prepare(config("t5"), [str(source)], output, on_event=lambda event: None)
+    drain(prepare(config("t5"), [str(source)], output))
     return open_dataset(config("t5"), [str(source)], output, held_out=False)
 
 

@@ -5,7 +5,7 @@ The modules build on each other in this order: documents, sentences, vocabulary,
 
 from __future__ import annotations
 
-from regard.data.corpus.build import build_corpus
+from regard.data.corpus.build import build_corpus, corpus_events
 from regard.data.corpus.documents import Document, read_documents
 from regard.data.corpus.folder import CorpusProgress, CorpusReport
 from regard.data.corpus.reader import Corpus
@@ -20,6 +20,7 @@ __all__ = [
     "Document",
     "Shard",
     "build_corpus",
+    "corpus_events",
     "read_documents",
     "train_tokenizer",
 ]

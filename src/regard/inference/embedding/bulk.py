@@ -23,9 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, computed_field
 
-from regard.checkpoints.loading import find_folder
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.files import display_name
 from regard.data.text_column import read_text_column
+from regard.device import choose_device
 from regard.errors import InputError, check_choice
 from regard.events import Event, Note, Progress, drain
 from regard.inference.embedding import outputs
@@ -40,6 +41,7 @@ from regard.inference.embedding.shards import (
     record_path,
     write_finished,
 )
+from regard.inference.load_model import load_model
 from regard.known import DEFAULT_MODEL
 from regard.render.result import Result
 from regard.wording import count_of
@@ -119,11 +121,16 @@ def embed_file(
     source: Source,
     output: str | os.PathLike[str] | None,
     *,
+    model: str | os.PathLike[str] = DEFAULT_MODEL,
+    device: str = "auto",
     on_progress: Callable[[EmbedProgress], None] = lambda progress: None,
     on_damaged: Callable[[str], None] = lambda problem: None,
     **options: Any,
 ) -> EmbedResult:
     """`embed_events` run to its end, with the same options; damage that is found is reported to `on_damaged`."""
+
+    def load() -> LoadedModel:
+        return load_model(model, device=choose_device(device))
 
     def on_event(event: Event) -> None:
         if isinstance(event, EmbedProgress):
@@ -131,7 +138,7 @@ def embed_file(
         elif isinstance(event, DamageNote):
             on_damaged(event.message)
 
-    return drain(embed_events(source, output, **options), on_event)
+    return drain(embed_events(source, output, load, **options), on_event)
 
 
 class DamageNote(Note):
@@ -141,8 +148,8 @@ class DamageNote(Note):
 def embed_events(
     source: Source,
     output: str | os.PathLike[str] | None,
+    load: Callable[[], LoadedModel],
     *,
-    model: str | os.PathLike[str] = DEFAULT_MODEL,
     layers: int | str = -1,
     pooling: str | None = None,
     normalize: bool = False,
@@ -150,13 +157,12 @@ def embed_events(
     column: str | int | None = None,
     long: LongTexts = "cut",
     blank: BlankLines = "error",
-    device: str = "auto",
     shard_size: int = SHARD_SIZE,
     restart: bool = False,
 ) -> Generator[Event, None, EmbedResult]:
     """Embed the texts of a list, of a file (one per line) or of one of its columns into a .npy, .npz or .parquet file.
 
-    Errors in the input or the settings are found before the long work. Finished shards of `shard_size` texts are kept
+    `load` is called after the input was checked. Finished shards of `shard_size` texts are kept
     in `output` + ".partial" until the end: after a crash the same call continues, and a call with other settings is
     refused unless `restart` discards them. Standard input (`-`) cannot be continued.
 
@@ -170,15 +176,9 @@ def embed_events(
         outputs.check(target)
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=None if target is None else target.parent) as spool:
         texts = scan_texts(source, column=column, blank=blank, spool=spool)
-        folder = find_folder(model)
+        model = load()
         engine = load_engine(
-            folder,
-            layers=layers,
-            pooling=pooling,
-            normalize=normalize,
-            max_length=max_length,
-            long=long,
-            device=device,
+            model, layers=layers, pooling=pooling, normalize=normalize, max_length=max_length, long=long
         )
         if target is not None:
             outputs.check_pooling(target, engine.pooling)
@@ -201,7 +201,7 @@ def embed_events(
                 "blank": blank,
                 "shard_size": shard_size,
             }
-            record = manifest(texts=texts.digest, model=folder, continuable=texts.rereadable, settings=settings)
+            record = manifest(texts=texts.digest, model=model, continuable=texts.rereadable, settings=settings)
             with locked_shard_folder(partial_folder(target), record, restart=restart) as shards:
                 started = time.perf_counter()
                 damage: list[str] = []
@@ -222,7 +222,7 @@ def embed_events(
         output=target,
         rows=texts.rows,
         width=engine.width,
-        model=os.fspath(model),
+        model=model.name,
         layers=str(layers),
         pooling=engine.pooling,
         max_length=engine.max_length,

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import find_folder, load
 from regard.data.batch import collate, group_by_token_budget
 from regard.device import choose_device
@@ -122,22 +123,27 @@ def _texts(X: Iterable[str]) -> list[str]:
 
 
 def load_engine(
-    model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None] = DEFAULT_MODEL,
+    model: str | os.PathLike[str] | LoadedModel | tuple[nn.Module, Tokenizer | None] = DEFAULT_MODEL,
     *,
     pooling: str | None = None,
     max_length: int | None = None,
     device: str = "auto",
     **options: Any,
 ) -> EmbeddingEngine:
-    """Load a model for embedding. Pooling None: what a sentence-transformers folder states, or mean."""
-    place = choose_device(device)
-    if isinstance(model, tuple):
-        settings, loaded = SentenceSettings(), model
+    """Load a model for embedding; a `LoadedModel` stays on its device.
+
+    Pooling None: what a sentence-transformers folder states, or mean.
+    """
+    if isinstance(model, LoadedModel):
+        folder, loaded, place = model.folder, model, next(model.model.parameters()).device
+    elif isinstance(model, tuple):
+        folder, loaded, place = None, LoadedModel("", *model), choose_device(device)
     else:
-        folder = find_folder(model)
-        settings, loaded = read_sentence_settings(folder, pooling=pooling is None), load(folder)
-        if loaded[1] is None and hasattr(loaded[0], "states"):
-            Tokenizer.open(folder)  # says what the folder lacks
+        folder, place = find_folder(model), choose_device(device)
+        loaded = LoadedModel("", *load(folder))
+    settings = SentenceSettings() if folder is None else read_sentence_settings(folder, pooling=pooling is None)
+    if folder is not None and loaded.tokenizer is None and hasattr(loaded.model, "states"):
+        Tokenizer.open(folder)  # says what the folder lacks
     pooling = pooling or settings.pooling or "mean"
     return EmbeddingEngine(
         *loaded, pooling=pooling, max_length=max_length, stated=settings.max_length, device=place, **options

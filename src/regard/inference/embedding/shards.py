@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError, RegardError
 from regard.files.checksums import CHECKSUMS, sha256_of, sha256_of_all
 from regard.files.disk import atomic_write, replace_file
@@ -46,13 +48,17 @@ AGAIN = "delete this file and run the same command again"
 DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile)
 
 
-def manifest(*, texts: str, model: Path, continuable: bool, settings: Mapping[str, object]) -> Manifest:
-    """The record of a job. The model must have been loaded, which verifies its files (see `fingerprint`)."""
+def manifest(*, texts: str, model: LoadedModel, continuable: bool, settings: Mapping[str, object]) -> Manifest:
+    """The record of a job. A model is identified by its files, or by its weights if these may differ from the files."""
+    if model.folder is None or model.changeable:
+        identity = _weights_digest(model)
+    else:
+        identity = fingerprint(model.folder, verified=True)
     return {
         "format": FORMAT,
         "continuable": continuable,
         "input": texts,
-        "model": fingerprint(model, verified=True),
+        "model": identity,
         "settings": dict(settings),
     }
 
@@ -81,6 +87,16 @@ def fingerprint(folder: Path, *, verified: bool = False) -> str:
     digest = hashlib.sha256()
     for path in paths:
         digest.update(f"{path.relative_to(folder).as_posix()}:{hashes[path]}\n".encode())
+    return digest.hexdigest()
+
+
+def _weights_digest(loaded: LoadedModel) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in loaded.model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    for name, content in sorted(loaded.tokenizer.files().items()):
+        digest.update(name.encode() + content)
     return digest.hexdigest()
 
 

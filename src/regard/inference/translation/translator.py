@@ -7,7 +7,7 @@ translation (teacher forcing), so any translation can be aligned.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.checkpoints import loading
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import read_model, write_model
 from regard.data.batch import collate, group_by_token_budget
 from regard.errors import InputError
+from regard.events import drain
 from regard.files.json_files import json_bytes, read_json
 from regard.inference.generation.beam_search import Beam, Hypothesis, beam_search, greedy_search
 from regard.inference.generation.decoder import as_decoder, reuse_packed_weights
@@ -100,21 +102,21 @@ class Translator:
         return next(self.model.parameters()).device  # type: ignore[no-any-return]
 
     def translate(
-        self,
-        texts: Sequence[str],
-        *,
-        beam: Beam | None = None,
-        trace: Trace | None = None,
-        on_progress: Callable[[int], None] = lambda count: None,
+        self, texts: Sequence[str], *, beam: Beam | None = None, trace: Trace | None = None
     ) -> list[list[Translation]]:
         """The translations of each text, best first; without a beam, the greedy one. A blank text gives "".
 
-        `on_progress` is called with the number of newly finished texts. A trace records non-blank texts, all in one
-        batch, and numbers its rows by their index in `texts`.
+        A trace records non-blank texts, all in one batch, and numbers its rows by their index in `texts`.
         """
+        return drain(self.translate_steps(texts, beam=beam, trace=trace))
+
+    def translate_steps(
+        self, texts: Sequence[str], *, beam: Beam | None = None, trace: Trace | None = None
+    ) -> Generator[int, None, list[list[Translation]]]:
+        """Translate; yields the number of newly finished texts."""
         translations: list[list[Translation]] = [[Translation("", (), 0.0, 0.0, True)] for _ in texts]
         indices = [index for index, text in enumerate(texts) if text.strip()]
-        on_progress(len(texts) - len(indices))
+        yield len(texts) - len(indices)
         sources = self.subwords.encode_sources([texts[index] for index in indices])
         groups = group_by_token_budget([len(ids) for ids in sources], BUDGET // (beam.num_beams if beam else 1))
         if trace is not None:
@@ -125,7 +127,7 @@ class Translator:
                 results = self._search([sources[row] for row in group], beam, trace)
                 for row, hypotheses in zip(group, results, strict=True):
                     translations[indices[row]] = [self._translation(hypothesis) for hypothesis in hypotheses]
-                on_progress(len(group))
+                yield len(group)
         return translations
 
     def align(self, text: str, ids: Sequence[int]) -> Alignment:
@@ -164,11 +166,28 @@ def save_translator(translator: Translator, folder: Path, *, files: Mapping[str,
     write_model(translator.model, folder, files=contents)
 
 
-def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Translator:
-    """Load a folder written by `regard train translate`, or a built-in translator."""
+def require_translator(name_or_path: str | os.PathLike[str]) -> Path:
+    """The folder of a translator; raises InputError for other models."""
     folder = loading.find_folder(name_or_path)
     if not (folder / TRANSLATE).is_file():
         raise InputError(f"{folder}: no {TRANSLATE}; expected a folder that `regard train translate` wrote")
+    return folder
+
+
+def translator_of(loaded: LoadedModel) -> Translator:
+    """The translator of a loaded model; of a model and its subwords, one with the default alignment heads."""
+    if loaded.translator is not None:
+        found: Translator = loaded.translator
+        return found
+    if not isinstance(loaded.tokenizer, Subwords):
+        raise InputError(f"{loaded.name} does not translate; expected a folder that `regard train translate` wrote")
+    model = as_translation_model(loaded.model)
+    return Translator(model, loaded.tokenizer, default_alignment_heads(model))
+
+
+def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Translator:
+    """Load a folder written by `regard train translate`, or a built-in translator."""
+    folder = require_translator(name_or_path)
     alignment_heads = _read_alignment_heads(folder / TRANSLATE)
     model, subwords = as_translation_model(read_model(folder)), Subwords.open(folder)
     for side, rows, size in zip(

@@ -17,7 +17,7 @@ from regard.nn.block import FeedForward
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.task import Task, TaskInput
-from regard.training.events import LayersScheduled, OnEvent, ignore_event
+from regard.training.events import Events, LayersScheduled
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.layer_schedule import (
     apply_layerwise_lr_decay,
@@ -56,7 +56,6 @@ class FineTuner(EpochTrainer):
         folder: Path | None = None,
         evaluate: Callable[[EncoderWithHead | ImageClassifier], dict[str, float]] | None = None,
         objective: Callable[[EncoderWithHead | ImageClassifier], nn.Module] | None = None,
-        on_event: OnEvent = ignore_event,
     ) -> None:
         self.items, self.config, self.evaluate = items, config, evaluate
         self.model = configure_model(model, config).to(device)
@@ -91,15 +90,16 @@ class FineTuner(EpochTrainer):
             seed=seed,
             device=device,
             folder=folder,
-            on_event=lambda event: on_event(event.model_copy(update={"seed": seed})),
         )
         self.perturbation = self._adversarial_perturbation()
 
-    def run(self, stop: Stop) -> SeedResult | None:
+    def run(self, stop: Stop) -> Events[SeedResult | None]:
         """Train to the end, from the newest checkpoint if there is one. None: interrupted, with everything saved."""
-        self._report_layers()
-        self._resume()
-        if not self._train(stop):
+        settings = self.config.training
+        if not settings.frozen and (settings.layerwise_lr_decay < 1 or settings.unfreeze):
+            yield self._layers_scheduled()
+        yield from self._resume()
+        if not (yield from self._train(stop)):
             return None
         with torch.no_grad():
             for name, parameter in self._trained_parameters().items() if self.best_weights else ():
@@ -107,19 +107,16 @@ class FineTuner(EpochTrainer):
         scores = self.history[self.best_epoch - 1]
         return SeedResult(self.seed, scores, self.best_epoch, self.stopwatch.elapsed, self.step, self.history)
 
-    def _report_layers(self) -> None:
-        settings = self.config.training
-        if settings.frozen or (settings.layerwise_lr_decay == 1 and not settings.unfreeze):
-            return
+    def _layers_scheduled(self) -> LayersScheduled:
         starts = layer_starts(
             self.optimizers,
             self.levels,
             depth=self.model.encoder.config.num_hidden_layers,
             learning_rate=self.peak_learning_rate,
-            unfreeze=settings.unfreeze,
+            unfreeze=self.config.training.unfreeze,
             steps=self.steps,
         )
-        self.on_event(LayersScheduled(steps=self.steps, layers=[asdict(start) for start in starts]))
+        return LayersScheduled(steps=self.steps, layers=[asdict(start) for start in starts])
 
     def _adversarial_perturbation(self) -> AdversarialPerturbation | None:
         """None without token embeddings, or if they are not trained."""
@@ -141,11 +138,11 @@ class FineTuner(EpochTrainer):
             unfreeze_layers(self.levels, step / self.steps, unfreeze)
         return {"inputs": self.model.collate(chosen).to(self.device), "items": chosen}
 
-    def _scores(self, epoch: int) -> dict[str, float]:
+    def _scores(self, epoch: int) -> Events[dict[str, float]]:
         """Empty if the scores would decide nothing."""
         if self.evaluate is None or (self.main_score is None and epoch < self.config.training.num_epochs):
             return {}
-        self.report_evaluation(0, 0)
+        yield from self._evaluation_progress(0, 0)
         return self.evaluate(self.model)
 
     def _keep_weights(self, epoch: int) -> None:

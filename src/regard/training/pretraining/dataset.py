@@ -9,21 +9,20 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from regard import events
 from regard.checkpoints.files import checksums
 from regard.checkpoints.files import verify as verify_folder
-from regard.data.corpus import Corpus, CorpusProgress, CorpusReport, build_corpus, read_documents, train_tokenizer
+from regard.data.corpus import Corpus, CorpusProgress, CorpusReport, corpus_events, read_documents, train_tokenizer
 from regard.data.corpus.documents import find_sources
 from regard.data.corpus.folder import MANIFEST
 from regard.data.corpus.vocabulary import SizeError
 from regard.errors import InputError
-from regard.events import Note
+from regard.events import Event, Note, Progress, map_events
 from regard.files.checksums import Verify
 from regard.files.disk import replace_folder
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.models.family import describe_family
 from regard.text import Tokenizer
-from regard.training.events import OnEvent
+from regard.training.events import Events
 from regard.training.pretraining.config import Family, PretrainingConfig
 from regard.training.pretraining.span_corruption import sentinels_of, train_with_sentinels
 from regard.training.pretraining.token_stream import TokenStream
@@ -57,21 +56,11 @@ def prepare(
     *,
     held_out: Sequence[str] = (),
     verify: Verify = "auto",
-    on_event: OnEvent,
-) -> None:
+) -> Events[None]:
     """Prepare the files for `open_dataset`. `sources` are text files and folders, or folders of finished corpora.
 
     Finished corpora must match their checksums. Damaged parts of a corpus that this run made are made again.
     """
-
-    def on_damaged(problem: str) -> None:
-        on_event(Note(message=f"{problem}; it is made again from the text"))
-
-    def on_progress(report: CorpusProgress) -> None:
-        if report.resumed < report.documents:
-            done, total = report.done - report.resumed, report.documents - report.resumed
-            on_event(events.Progress(stage="encoding", done=done, total=total, unit="documents"))
-
     if _are_corpora(sources):
         first, *others = (Corpus.open(source, verify=verify) for source in sources)
         for corpus in others:
@@ -80,19 +69,22 @@ def prepare(
         tokenizer = first.tokenizer
         _check_special_tokens(tokenizer, config)
     else:
-        tokenizer = _tokenizer(config, sources, output / VOCABULARY, on_event)
+        tokenizer = yield from _tokenizer(config, sources, output / VOCABULARY)
         _check_special_tokens(tokenizer, config)
-        report = build_corpus(
-            sources,
-            output / CORPUS,
-            tokenizer=tokenizer,
-            verify=verify,
-            on_progress=on_progress,
-            on_damaged=on_damaged,
-        )
-        _describe(report, on_event)
+        report = yield from _encode(sources, output / CORPUS, tokenizer, verify)
+        yield from _describe(report)
     if held_out:
-        build_corpus(held_out, output / HELD_OUT, tokenizer=tokenizer, verify=verify, on_damaged=on_damaged)
+        yield from _encode(held_out, output / HELD_OUT, tokenizer, verify)
+
+
+def _encode(sources: Sequence[str], folder: Path, tokenizer: Tokenizer, verify: Verify) -> Events[CorpusReport]:
+    def event(found: CorpusProgress | Note) -> Event:
+        if isinstance(found, Note):
+            return Note(message=f"{found.message}; it is made again from the text")
+        done, total = found.done - found.resumed, found.documents - found.resumed
+        return Progress(stage="encoding", done=done, total=total, unit="documents")
+
+    return map_events(corpus_events(sources, folder, tokenizer=tokenizer, verify=verify), event)
 
 
 def open_dataset(
@@ -118,7 +110,7 @@ def _are_corpora(sources: Sequence[str]) -> bool:
     return bool(sources) and all((Path(source) / MANIFEST).is_file() for source in sources)
 
 
-def _tokenizer(config: PretrainingConfig, sources: Sequence[str], folder: Path, on_event: OnEvent) -> Tokenizer:
+def _tokenizer(config: PretrainingConfig, sources: Sequence[str], folder: Path) -> Events[Tokenizer]:
     settings = config.vocabulary
     if settings.path:
         path = Path(settings.path)
@@ -131,12 +123,12 @@ def _tokenizer(config: PretrainingConfig, sources: Sequence[str], folder: Path, 
             if before | {"settings": config.with_new_keys(VOCABULARY, before["settings"])} == origin:
                 return Tokenizer.open(folder)
         except InputError as error:
-            on_event(Note(message=f"{error}; the vocabulary is trained again"))
+            yield Note(message=f"{error}; the vocabulary is trained again")
     texts = (paragraph for document in read_documents(sources) for paragraph in document.paragraphs)
     first = next(texts, None)
     if first is None:
         raise InputError(f"the corpus is empty: there is no text in {', '.join(sources)}")
-    on_event(Note(message=f"training a {settings.kind} vocabulary of {settings.vocab_size:,} entries"))
+    yield Note(message=f"training a {settings.kind} vocabulary of {settings.vocab_size:,} entries")
     try:
         tokenizer = _trained(chain([first], texts), config)
     except SizeError as error:
@@ -197,11 +189,11 @@ def _check_special_tokens(tokenizer: Tokenizer, config: PretrainingConfig) -> No
         )
 
 
-def _describe(report: CorpusReport, on_event: OnEvent) -> None:
+def _describe(report: CorpusReport) -> Iterator[Note]:
     counts = report.counts
     message = (
         f"corpus: {counts.documents:,} documents, {counts.sentences:,} sentences, {counts.tokens:,} tokens "
         f"({counts.bytes / 1e6:,.1f} MB of text)"
     )
     for line in (message, *report.notes):
-        on_event(Note(message=line))
+        yield Note(message=line)

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from regard.inference.translation.subwords import Subwords
 from regard.inference.translation.translator import TranslationModel
 from regard.models import Seq2Seq, Seq2SeqConfig, Transformer, TransformerConfig
-from regard.training.events import AverageEvaluated, OnEvent, ignore_event
+from regard.render.result import Table
+from regard.training.events import AverageEvaluated, Events
 from regard.training.optimizer import build_optimizers
+from regard.training.run_folder import RunReport
 from regard.training.schedule import learning_rate_factor
 from regard.training.stopping import Stop
 from regard.training.trainer import EpochTrainer
 from regard.training.translation.batches import EncodedPair, TranslationBatch, collate_pairs, group_by_length
 from regard.training.translation.config import TranslationConfig, TranslatorSection
 from regard.training.translation.epoch_weights import EpochWeights
+from regard.wording import count_of, duration
 
 MAIN_SCORE = "bleu"
-OnProgress = Callable[[int, int], None]  # done, total
+Evaluation = Callable[[], Generator[int, None, dict[str, float]]]  # yields the number of newly translated texts
 
 
 @dataclass(frozen=True)
@@ -40,10 +44,10 @@ class TranslationOutcome:
     average: dict[str, float] = field(default_factory=dict)  # scores of the average of the last epochs
 
 
-@dataclass(frozen=True)
-class TranslationReport:
+class TranslationReport(RunReport):
     """The result of a run. `signature` describes how BLEU is computed; `test` are the scores of held-out pairs."""
 
+    task: Literal["translate"] = "translate"
     model: str
     parameters: int
     device: str
@@ -51,16 +55,26 @@ class TranslationReport:
     settings: dict[str, dict[str, Any]]
     signature: dict[str, str]
     outcome: TranslationOutcome
-    test: dict[str, Any] = field(default_factory=dict)
+    test: dict[str, Any] = Field(default_factory=dict)
 
-    def document(self) -> dict[str, Any]:
-        return {"task": "translate", **asdict(self)}
+    def to_text(self) -> str:
+        outcome, test = self.outcome, self.test
+        epochs, cost = outcome.epochs, f"{outcome.steps:,} steps in {duration(outcome.seconds)}"
+        what = f"epoch {epochs[0]}" if len(epochs) == 1 else f"the average of epochs {epochs[0]} to {epochs[-1]}"
+        lines = [
+            f"{self.output}: {what}, {self.parameters:,} parameters, {cost}",
+            f"dev BLEU             {outcome.scores['bleu']:6.2f}  {self.signature['bleu']}",
+            f"dev BLEU, lower case {outcome.scores['bleu_lowercase']:6.2f}  {self.signature['bleu_lowercase']}",
+        ]
+        if test:
+            lines.append(f"{'test BLEU':<21}{test['bleu']:6.2f}  {count_of(test['pairs'], 'pair')} set aside")
+            lines.append(f"{'test BLEU, lower case':<21}{test['bleu_lowercase']:6.2f}  beam {test['beam']}")
+        return "\n".join(lines)
 
-    @classmethod
-    def restore(cls, document: Mapping[str, Any]) -> TranslationReport:
-        """The report that `document()` returned the JSON of."""
-        fields = {name: value for name, value in document.items() if name not in ("task", "outcome")}
-        return cls(**fields, outcome=TranslationOutcome(**document["outcome"]))
+    def to_table(self) -> Table:
+        names = list(self.outcome.scores)
+        rows = [[epoch, *(scores[name] for name in names)] for epoch, scores in enumerate(self.outcome.history, 1)]
+        return ["epoch", *names], rows
 
 
 class TranslationObjective(nn.Module):
@@ -97,7 +111,7 @@ class TranslationObjective(nn.Module):
 
 
 class TranslationTrainer(EpochTrainer):
-    """Checkpoints go to `folder`. `evaluate` translates dev and scores it; it gets a callback for its progress."""
+    """Checkpoints go to `folder`. `evaluate` translates the `num_dev` sentences of dev and scores the translations."""
 
     model: TranslationModel
 
@@ -110,11 +124,11 @@ class TranslationTrainer(EpochTrainer):
         padding: int,
         device: torch.device,
         folder: Path,
-        evaluate: Callable[[OnProgress], dict[str, float]],
-        on_event: OnEvent = ignore_event,
+        evaluate: Evaluation,
+        num_dev: int,
     ) -> None:
         self.model, self.pairs, self.config, self.padding = model.to(device), pairs, config, padding
-        self.evaluate = evaluate
+        self.evaluate, self.num_dev = evaluate, num_dev
         settings = config.training
         steps_per_epoch = len(self._epoch_batches(0))
         warmup = settings.warmup_steps / (settings.num_epochs * steps_per_epoch)
@@ -143,18 +157,17 @@ class TranslationTrainer(EpochTrainer):
             seed=config.run.seed,
             device=device,
             folder=folder / "checkpoints",
-            on_event=on_event,
         )
         self.weights = EpochWeights(folder, recent=settings.average_epochs)
         self.tokens_per_epoch = sum(len(pair.target) for pair in pairs)
 
-    def run(self, stop: Stop) -> TranslationOutcome | None:
+    def run(self, stop: Stop) -> Events[TranslationOutcome | None]:
         """Train to the end, from the newest checkpoint if there is one, and give the model the weights that are kept.
 
         None: interrupted, with everything saved.
         """
-        self._resume()
-        return self._finish() if self._train(stop) else None
+        yield from self._resume()
+        return (yield from self._finish()) if (yield from self._train(stop)) else None
 
     def _epoch_batches(self, epoch: int) -> list[list[int]]:
         tokens, seed = self.config.training.tokens_per_batch, self.config.run.seed
@@ -163,21 +176,28 @@ class TranslationTrainer(EpochTrainer):
     def _inputs(self, indices: Sequence[int], step: int) -> dict[str, Any]:
         return {"batch": collate_pairs([self.pairs[index] for index in indices], padding=self.padding).to(self.device)}
 
-    def _scores(self, epoch: int) -> dict[str, float]:
-        return self.evaluate(self.report_evaluation)
+    def _scores(self, epoch: int) -> Events[dict[str, float]]:
+        done, steps = 0, self.evaluate()
+        while True:
+            try:
+                done += next(steps)
+            except StopIteration as end:
+                scores: dict[str, float] = end.value
+                return scores
+            yield from self._evaluation_progress(done, self.num_dev)
 
     def _keep_weights(self, epoch: int) -> None:
         if self.best_epoch == epoch:
             self.weights.save_best(epoch, self.model)
         self.weights.save_recent(epoch, self.model)
 
-    def _finish(self) -> TranslationOutcome:
+    def _finish(self) -> Events[TranslationOutcome]:
         settings = self.config.training
         last = list(range(max(self.epoch - settings.average_epochs, 0) + 1, self.epoch + 1))
         best = self.history[self.best_epoch - 1]
         self.weights.load_average(last, self.model)
-        average = self.evaluate(self.report_evaluation)
-        self.on_event(AverageEvaluated(epochs=last, scores=average))
+        average = yield from self._scores(self.epoch)
+        yield AverageEvaluated(epochs=last, scores=average)
         epochs, scores = last, average
         if settings.select == "best" and best[MAIN_SCORE] > average[MAIN_SCORE]:
             self.weights.load_best(self.best_epoch, self.model)
