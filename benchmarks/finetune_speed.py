@@ -24,7 +24,7 @@ from benchmarks.race import keep, machine, race
 from regard.data.readers import read_text_examples
 from regard.events import drain
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.text_classification import TextClassification
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.trainer import FineTuner

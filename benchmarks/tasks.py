@@ -23,8 +23,8 @@ from typing import Any
 from benchmarks.race import RESULTS, keep
 from regard.data.readers import ExampleSet
 from regard.events import drain
-from regard.tasks.read_examples import read_examples
-from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
+from regard.tasks.registry import get_task, read_examples
+from regard.training.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
 from regard.training.finetuning.data import read_splits
 from regard.training.finetuning.run import distill, fit
 
@@ -92,7 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         figure = FIGURES[name]
         train, dev = data(figure, options.data, tenth=options.choose)
         chosen = [f"run.num_seeds={options.seeds}", "training.select=last", *options.settings]
-        config = FineTuningConfig.load(recipe(name, called), overrides=chosen, defaults=DEFAULTS[figure.task])
+        defaults = {"training": get_task(figure.task).training_defaults}
+        config = FineTuningConfig.load(recipe(name, called), overrides=chosen, defaults=defaults)
         with tempfile.TemporaryDirectory() as scratch:
             report = fit(
                 figure.task, train, dev, model=options.model, output=scratch, config=config, device=options.device
@@ -115,9 +116,9 @@ def student(options: argparse.Namespace, called: str) -> dict[str, Any]:
     teachers, students = [], []
     for seed in range(options.seeds):
         chosen = [f"run.seed={seed}", "training.select=last"]
-        config = FineTuningConfig.load(recipe("sst2", called), overrides=chosen, defaults=DEFAULTS["classify"])
+        config = FineTuningConfig.load(recipe("sst2", called), overrides=chosen)
         lessons = FineTuningConfig.load(
-            recipe(STUDENT, called), overrides=[*chosen, *options.settings], defaults=DEFAULTS["distill"]
+            recipe(STUDENT, called), overrides=[*chosen, *options.settings], defaults=DISTILLATION_DEFAULTS
         )
         with tempfile.TemporaryDirectory() as scratch:
             teacher = Path(scratch, "teacher")

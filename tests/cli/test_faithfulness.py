@@ -11,7 +11,7 @@ import pytest
 from regard.cli.app import run
 from regard.interpret.attribution.probe import open_probe
 from regard.interpret.faithfulness import FaithfulnessCheck, measure_faithfulness
-from regard.tasks.task_folder import save_fine_tuned
+from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
 

@@ -10,7 +10,7 @@ import pytest
 
 import regard
 from regard.cli.app import run
-from regard.tasks.task_folder import save_fine_tuned
+from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
 

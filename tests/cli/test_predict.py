@@ -16,7 +16,7 @@ import regard
 from regard.cli.app import run, verb_commands
 from regard.render.bundle import is_built
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 
 Captured = pytest.CaptureFixture[str]

@@ -27,7 +27,7 @@ from regard.inference.translation.subwords import train_subwords
 from regard.inference.translation.translator import default_alignment_heads, save_translator
 from regard.interpret.probes import layers as lab
 from regard.interpret.probes.probe_heads import ProbeRecipe
-from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from regard.training.translation.config import TranslatorSection

@@ -197,7 +197,7 @@ def test_other_mistakes(
     assert call("evaluate", tiny_bert_folder, "--data", reviews) == 2
     assert "no task.json; expected a folder that `regard train` wrote" in capsys.readouterr().err
     assert call("evaluate", tuned, "--data", reviews, "--threshold", "1") == 2
-    assert "only the task answer has a threshold" in capsys.readouterr().err
+    assert "only models that answer questions have a threshold" in capsys.readouterr().err
     assert call("predict", tuned, "nowhere.tsv") == 2
     assert "nowhere.tsv: no such file" in capsys.readouterr().err
     assert call("evaluate", "out/nowhere", "--data", reviews) == 2

@@ -25,8 +25,8 @@ from regard.interpret.ablation import (
 from regard.interpret.attribution.probe import Probe, pretrained_probe, task_probe
 from regard.nn import Padded, ablate_heads, record
 from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.regression import Regression
-from regard.tasks.task_folder import FineTunedModel
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt

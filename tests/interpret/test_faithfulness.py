@@ -27,7 +27,7 @@ from regard.interpret.faithfulness import (
 )
 from regard.models import Gpt, GptConfig
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from tests.inference.folders import byte_level, randomised

@@ -16,7 +16,7 @@ from regard.interpret.attribution.probe import Probe, pretrained_probe, task_pro
 from regard.interpret.faithfulness import VERDICTS, meanings, measure_faithfulness
 from regard.nn import record
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.text_classification import TextClassification
 from regard.tasks.token_classification import TokenClassification
 from regard.text import Tokenizer

@@ -22,7 +22,7 @@ from regard.interpret.attention.recording import record_attention
 from regard.interpret.images import decode_image, read_image
 from regard.models import Bert, Transformer
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from tests.interpret.conftest import translator

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 import regard
 from regard.interpret.ablation import ablate, sweep_heads
 from regard.interpret.attribution.probe import MAX_MASKED_TOKENS, open_probe, pretrained_probe, subsample_targets
-from regard.tasks.task_folder import save_fine_tuned
+from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from regard.verbs.ablate import MAX_SWEEP_TARGETS
 from tests.inference.folders import tiny_gpt

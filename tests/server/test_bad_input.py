@@ -26,7 +26,7 @@ from regard.models import Vit, VitConfig
 from regard.server.model_registry import ModelRegistry
 from regard.server.routes import ACTIONS, ROUTES, STREAMS
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.training.translation.config import TranslatorSection
 from regard.training.translation.trainer import new_model

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from regard.interpret.attribution.probe import open_probe
 from regard.interpret.faithfulness import FaithfulnessResult, measure_faithfulness
 from regard.server.routes_reasons import EXAMPLE_WITH_BLANK as BLANKED
-from regard.tasks.task_folder import save_fine_tuned
+from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
 

@@ -20,7 +20,7 @@ from regard.inference.translation.subwords import train_subwords
 from regard.inference.translation.translator import default_alignment_heads, save_translator
 from regard.render.result import Result
 from regard.server.model_registry import ModelRegistry
-from regard.tasks.task_folder import save_fine_tuned
+from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from regard.training.translation.config import TranslatorSection
 from regard.training.translation.trainer import new_model

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from regard.cli import train_translate
 from regard.cli.options import (
@@ -32,36 +33,31 @@ if TYPE_CHECKING:
 STATUS_EVERY = 15.0  # seconds, without a terminal
 # ULM-FiT's layer-wise decay; all layers are unfrozen after half of the run.
 ULMFIT = [f"training.layerwise_lr_decay={1 / 2.6:.4f}", "training.unfreeze=0.5"]
-TASKS = {
-    "classify": """One class per text, or several: sentiment, spam, topics. Or one class per image.
 
-    Reads TSV, CSV, JSONL and Parquet: a text and its label, or several columns of 0 and 1. Images are a folder
-    with one folder per class, or IDX files as of MNIST; a new Vision Transformer is trained on them.""",
-    "pair": """One class per pair of texts: entailment, paraphrase.
 
-    Reads TSV, CSV, JSONL and Parquet: two texts and their label.""",
-    "regress": """A number for a text or pair: similarity.
+class TaskGroup(TyperGroup):
+    """Adds one command per task when a command or the help is needed, because the tasks import torch."""
 
-    Reads TSV, CSV, JSONL and Parquet: one or two texts and a number.""",
-    "choose": """The best of several endings of a text.
+    def list_commands(self, ctx: Any) -> list[str]:
+        self._add_tasks()
+        return super().list_commands(ctx)
 
-    Reads JSONL and Parquet with ctx, endings and label, SWAG's CSV, and text with six lines per example. --columns
-    names other keys or columns: the text, the endings (a list, or one column each), the label.""",
-    "tag": """Entities in a text: persons, places, organisations.
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        self._add_tasks()
+        return super().get_command(ctx, cmd_name)
 
-    Reads CoNLL's columns, the word first and its tag last, in IOB1, IOB2 or BIOES, with a blank line between sentences;
-    and JSONL and Parquet with words and tags. --columns 0,2 names the columns of word and tag.""",
-    "answer": """The span of a context that answers a question.
+    def _add_tasks(self) -> None:
+        from regard.tasks.registry import TASKS
 
-    Reads SQuAD's JSON, v1.1 and v2, and JSONL and Parquet with question, context and answers, or the names that
-    --columns gives. If some questions have no answer, the threshold for no answer is chosen on dev.""",
-}
+        if not TASKS.keys() <= self.commands.keys():
+            app = typer.Typer(rich_markup_mode=self.rich_markup_mode)
+            for name, task in TASKS.items():
+                app.command(name, help=task.description)(_command(name))
+            self.commands = {**typer.main.get_group(app).commands, **self.commands}
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Fine-tune a model for a task on your own files.", no_args_is_help=True)
-    for name, about in TASKS.items():
-        group.command(name, help=about)(_command(name))
+    group = typer.Typer(cls=TaskGroup, help="Fine-tune a model for a task on your own files.", no_args_is_help=True)
     group.command("distill")(distill)
     train_translate.register(group)
     app.add_typer(group, name="train")
@@ -110,7 +106,7 @@ def _command(task: str) -> Callable[..., None]:
         as_json: JsonOption = False,
     ) -> None:
         from regard.data.readers import TableOptions
-        from regard.tasks.read_examples import task_for
+        from regard.tasks.registry import task_for
         from regard.training.finetuning.run import fine_tune
 
         if frozen and both:
@@ -118,7 +114,7 @@ def _command(task: str) -> Callable[..., None]:
         if frozen and ulmfit:
             raise InputError("--ulmfit trains all layers in the end, --frozen none of them; use one of them")
         overrides = [*(["training.frozen=true"] if frozen else []), *(ULMFIT if ulmfit else []), *(settings or [])]
-        kind = "pictures" if task_for(task, data).reads_images else task
+        defaults = {"training": task_for(task, data).training_defaults}
         with training_display(STATUS_EVERY) as on_event:
             events = fine_tune(
                 task,
@@ -126,7 +122,7 @@ def _command(task: str) -> Callable[..., None]:
                 dev,
                 model=model,
                 output=output,
-                config=_config(kind, config, output, overrides, seeds=seeds, resume=resume),
+                config=_config(defaults, config, output, overrides, seeds=seeds, resume=resume),
                 table=TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted),
                 split=split,
                 resume=resume,
@@ -167,6 +163,7 @@ def distill(
     temperature 2, and the direction of the teacher's hidden states.
     """
     from regard.data.readers import TableOptions
+    from regard.training.finetuning.config import DISTILLATION_DEFAULTS
     from regard.training.finetuning.run import distill
 
     with training_display(STATUS_EVERY) as on_event:
@@ -176,7 +173,7 @@ def distill(
             dev,
             layers=layers,
             output=output,
-            config=_config("distill", config, output, settings or [], seeds=seeds, resume=resume),
+            config=_config(DISTILLATION_DEFAULTS, config, output, settings or [], seeds=seeds, resume=resume),
             table=TableOptions.parse(columns, header=header, delimiter=delimiter, quoting=quoted),
             split=split,
             resume=resume,
@@ -190,12 +187,18 @@ def distill(
 
 
 def _config(
-    task: str, path: str | None, output: str, overrides: list[str], *, seeds: int | None, resume: bool
+    defaults: Mapping[str, Mapping[str, object]],
+    path: str | None,
+    output: str,
+    overrides: list[str],
+    *,
+    seeds: int | None,
+    resume: bool,
 ) -> FineTuningConfig:
     """The settings of a run; a resumed run has its own."""
-    from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
+    from regard.training.finetuning.config import FineTuningConfig
     from regard.training.run_folder import saved_config
 
     saved = saved_config(output, resume=resume) if path is None else None
     overrides = [*([] if seeds is None else [f"run.num_seeds={seeds}"]), *overrides]
-    return FineTuningConfig.load(path or saved, overrides=overrides, defaults=DEFAULTS[task], saved=saved is not None)
+    return FineTuningConfig.load(path or saved, overrides=overrides, defaults=defaults, saved=saved is not None)

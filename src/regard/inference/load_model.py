@@ -9,7 +9,7 @@ import torch
 from regard.checkpoints import loading
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.inference.translation.translator import TRANSLATE, load_translator
-from regard.tasks.task_folder import is_fine_tuned, load_fine_tuned
+from regard.tasks.fine_tuned_model import is_fine_tuned, load_fine_tuned
 
 
 def load_model(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> LoadedModel:

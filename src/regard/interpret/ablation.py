@@ -26,7 +26,6 @@ from regard.interpret.attribution.probe import Probe, ProbedModel, probe_modes
 from regard.models import Bert, Gpt
 from regard.nn import Site, ablate_heads, record
 from regard.nn.masks import Context, select_rows
-from regard.render.drawing import Drawing
 from regard.render.result import Result, Table, round_floats
 from regard.wording import is_count
 
@@ -191,11 +190,6 @@ class AblationResult(Result):
                 "heads": sorted(heads, key=lambda one: (one["layer"], one["head"])),
             },
         }
-
-    def to_drawing(self) -> Drawing:
-        from regard.interpret.attribution.drawing import draw_ablation
-
-        return draw_ablation(self.view_data())
 
 
 def ablate(

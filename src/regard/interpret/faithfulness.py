@@ -25,9 +25,9 @@ from regard.interpret.attribution.attributions import Attribution, gradient_time
 from regard.interpret.attribution.probe import Probe, ProbedModel
 from regard.models.family import can
 from regard.nn import Site, record
-from regard.render.drawing import Drawing
 from regard.render.result import Result, Table, round_floats
 from regard.tasks.metrics import value_scores
+from regard.tasks.registry import TASKS
 
 Change = Callable[[Tensor, slice], Tensor]  # maps (B, H, T, T) of some copies, and which copies -> the new maps
 
@@ -340,11 +340,6 @@ class FaithfulnessResult(Result):
             ],
         }
 
-    def to_drawing(self) -> Drawing:
-        from regard.interpret.attribution.drawing import draw_faithfulness
-
-        return draw_faithfulness(self.view_data())
-
 
 def no_verdict_reason(task: str) -> str:
     """Why a model for this task gets no verdict."""
@@ -362,12 +357,13 @@ def measure_faithfulness(
 
     Models that are not classifiers get the map and the attributions of their first target, without a verdict.
     """
-    if probe.task in ("tag", "answer"):
+    task = TASKS.get(probe.task)
+    if task is not None and not task.pooled:
         raise InputError(
             f"a model for {probe.task} makes many predictions for one text; `regard predict DIR INPUT --page FILE` "
             "shows the evidence for each of them"
         )
-    classifies = probe.task in ("classify", "pair") and len(probe.outputs) > 1
+    classifies = task is not None and task.is_classification and len(probe.outputs) > 1
     index = None if label is None else probe.output_index(label)
     with probe.evaluation_mode():
         attention = attention_map(probe, layer=layer, head=head)

@@ -21,7 +21,7 @@ from regard.server.request_queue import acquire, interruptible
 
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
-    from regard.tasks.task_folder import FineTunedModel
+    from regard.tasks.fine_tuned_model import FineTunedModel
 
 LOADER_NAME = "regard-models"  # name of the loading thread
 
@@ -116,7 +116,7 @@ class ModelRegistry:
 
     def fine_tuned(self, name: str) -> FineTunedModel:
         """A fine-tuned model with its task. It shares its encoder with `use`: call this inside `use`."""
-        from regard.tasks.task_folder import fine_tuned_of
+        from regard.tasks.fine_tuned_model import fine_tuned_of
 
         loaded = self.entry(name).loaded
         assert loaded is not None

@@ -226,8 +226,8 @@ def run_in_thread(job: TrainingJob) -> Mapping[str, float]:
 def train(request: TrainingRequest, *, on_event: Callable[[Event], None]) -> dict[str, float]:
     """Train as requested and return the scores of the best epoch."""
     from regard.data.readers import TableOptions
-    from regard.tasks.read_examples import read_examples, task_for
-    from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
+    from regard.tasks.registry import read_examples, task_for
+    from regard.training.finetuning.config import FineTuningConfig
     from regard.training.finetuning.run import fit
 
     table = TableOptions.parse(request.columns or None)
@@ -236,13 +236,13 @@ def train(request: TrainingRequest, *, on_event: Callable[[Event], None]) -> dic
     if 0 < request.limit < len(read.examples):
         on_event(Note(message=f"{request.limit:,} of {len(read.examples):,} examples were sampled"))
         read = sample_examples(read, request.limit)
-    kind = "pictures" if task_for(request.task, request.data).reads_images else request.task
+    defaults = {"training": task_for(request.task, request.data).training_defaults}
     report = fit(
         request.task,
         read,
         model=request.model,
         output=request.output,
-        config=FineTuningConfig.load(overrides=request.settings, defaults=DEFAULTS[kind]),
+        config=FineTuningConfig.load(overrides=request.settings, defaults=defaults),
         on_event=on_event,
     )
     return dict(report.best.scores)

@@ -19,8 +19,8 @@ from regard.errors import InputError
 from regard.events import drain
 from regard.known import DEFAULT_MODEL
 from regard.parameters import EstimatorParameters
+from regard.tasks.fine_tuned_model import predict
 from regard.tasks.metrics import entity_scores
-from regard.tasks.predict import predict
 from regard.tasks.task import Task
 from regard.tasks.text_classification import TextClassification
 from regard.tasks.token_classification import TokenClassification

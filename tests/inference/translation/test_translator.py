@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from regard.events import drain
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.trace import Trace
 from regard.inference.translation import Translator, load_translator
@@ -37,9 +38,9 @@ def test_one_by_one_and_together(translator: Translator, beam: Beam | None) -> N
         assert [one.score for one in alone] == pytest.approx([one.score for one in found], abs=1e-4)
 
 
-def test_nothing_stays_nothing(translator: Translator) -> None:
+def test_blank_texts(translator: Translator) -> None:
     done: list[int] = []
-    found = translator.translate(["", " \t", "the dog"], on_progress=done.append)
+    found = drain(translator.translate_steps(["", " \t", "the dog"]), done.append)
     assert [len(several) for several in found] == [1, 1, 1]
     assert found[0][0].text == found[1][0].text == "" and found[0][0].finished
     assert sum(done) == 3

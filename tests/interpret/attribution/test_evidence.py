@@ -18,12 +18,11 @@ from regard.interpret.attention.rollout import rollout
 from regard.interpret.attribution.evidence import Evidence, gather_evidence
 from regard.models import Bert
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
+from regard.tasks.fine_tuned_model import FineTunedModel, predict
 from regard.tasks.multiple_choice import MultipleChoice
-from regard.tasks.predict import predict
 from regard.tasks.question_answering import QuestionAnswering
 from regard.tasks.regression import Regression
 from regard.tasks.task import Task
-from regard.tasks.task_folder import FineTunedModel
 from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
 
@@ -135,7 +134,7 @@ def test_no_answer_is_the_first_token(solved: Any) -> None:
 
 def test_what_cannot_be_looked_into(solved: Any) -> None:
     assert isinstance(solved(MultipleChoice()).model.encoder, Bert)
-    with pytest.raises(InputError, match="not for a choice"):
+    with pytest.raises(InputError, match="the input of choose"):
         looked(solved(MultipleChoice()), ChoiceExample("the film", ("is good", "is bad")))
     odd = TaggedExample("the film", ((0, 2), (2, 8)))
     with pytest.raises(InputError, match="its own words"):

@@ -16,11 +16,10 @@ from regard.inference import fill_blanks
 from regard.interpret.attribution.probe import Probe, open_probe, pretrained_probe, task_probe
 from regard.models import Bert, BertConfig, Gpt, GptConfig, Vit, VitConfig
 from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import FineTunedModel, predict, save_fine_tuned
 from regard.tasks.multiple_choice import MultipleChoice
-from regard.tasks.predict import predict
 from regard.tasks.question_answering import QuestionAnswering
 from regard.tasks.regression import Regression
-from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
 from regard.text import Tokenizer

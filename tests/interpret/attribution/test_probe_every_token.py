@@ -20,7 +20,7 @@ from regard.interpret.attribution.probe import (
     subsample_targets,
 )
 from regard.nn import Padded
-from regard.tasks.task_folder import save_fine_tuned
+from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding

@@ -15,8 +15,8 @@ from regard.data.readers import ExampleSet
 from regard.errors import InputError
 from regard.inference.load_model import load_model
 from regard.models import Vit, VitConfig
+from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.image_classification import ImageClassifier, ImageTask, ImageTransform
-from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
 from regard.training.doctor import CHECKS, DoctorFinding, examine, examine_data, examined_model, problems
 from regard.training.doctor.examine import ExaminedModel
 

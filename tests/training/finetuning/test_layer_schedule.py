@@ -15,9 +15,8 @@ from regard.errors import InputError
 from regard.events import drain
 from regard.models import Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig
 from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import load_fine_tuned, predict
 from regard.tasks.inputs import InputBuilder
-from regard.tasks.predict import predict
-from regard.tasks.task_folder import load_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from regard.training.finetuning.config import FineTuningConfig

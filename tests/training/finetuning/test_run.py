@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from regard.errors import InputError
-from regard.tasks.predict import predict
-from regard.tasks.task_folder import load_fine_tuned
+from regard.tasks.fine_tuned_model import load_fine_tuned, predict
 from regard.training.finetuning.evaluate import evaluate
 from regard.training.finetuning.report import FineTuningReport
 

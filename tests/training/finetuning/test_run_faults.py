@@ -13,7 +13,7 @@ import pytest
 from regard.cli import train
 from regard.cli.app import run
 from regard.files.disk import finish_save
-from regard.tasks.task_folder import load_fine_tuned, save_fine_tuned
+from regard.tasks.fine_tuned_model import load_fine_tuned, save_fine_tuned
 from tests.faults import CODES, DiskFaults
 
 STRIDE = 7  # every seventh operation, to spare time; tests/test_disk_faults.py goes through all of a save

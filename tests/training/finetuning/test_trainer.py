@@ -15,7 +15,7 @@ from regard.data.examples import TextExample
 from regard.events import drain
 from regard.nn import Attention
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.text_classification import TextClassification
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.trainer import FineTuner, default_learning_rate

@@ -18,9 +18,8 @@ from regard.interpret.attribution.evidence import Evidence, gather_evidence
 from regard.models.family import family_name
 from regard.render.png import data_uri
 from regard.render.result import Result, Table, round_floats
-from regard.tasks.predict import CHUNK_SIZE, predict
+from regard.tasks.fine_tuned_model import CHUNK_SIZE, FineTunedModel, predict
 from regard.tasks.task import Prediction
-from regard.tasks.task_folder import FineTunedModel
 
 PAGE_EXAMPLES = 50  # examples that a page shows
 

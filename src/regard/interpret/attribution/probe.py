@@ -34,10 +34,10 @@ from regard.models.family import can, describe_model, family_name
 from regard.nn import Padded, record
 from regard.nn.training import evaluation_mode
 from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.registry import TASKS
 from regard.tasks.task import TaskInput
-from regard.tasks.task_folder import FineTunedModel
 from regard.text import Tokenizer
 
 OutputKind = Literal["one", "several", "value"]  # single label, multi-label, regression

@@ -17,12 +17,11 @@ from regard.data.readers import ExampleSet
 from regard.errors import InputError
 from regard.models import Bert, Gpt, Vit
 from regard.nn.training import evaluation_mode
+from regard.tasks.fine_tuned_model import FineTunedModel, predict_stream
 from regard.tasks.image_classification import ImageTransform
 from regard.tasks.inputs import InputBuilder, InputSequence
-from regard.tasks.predict import predict_stream
 from regard.tasks.registry import get_task
 from regard.tasks.task import Task
-from regard.tasks.task_folder import FineTunedModel
 from regard.text import Tokenizer
 from regard.text.tokenizer_folder import TokenizerConfig
 from regard.training.doctor.data import class_imbalance, label_noise, leakage, spaced, wrong_columns

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from regard.data.readers import ExampleSet
+from regard.tasks.fine_tuned_model import FineTunedModel, predict_stream
 from regard.tasks.image_classification import ImageTransform
-from regard.tasks.predict import predict_stream
-from regard.tasks.task_folder import FineTunedModel
 from regard.training.doctor.data import class_imbalance, label_noise, leakage, shape_of, spaced
 from regard.training.doctor.findings import CHECKS, SIZES, DoctorFinding, skipped
 from regard.training.doctor.model import constant_predictions, dropout_between

@@ -11,7 +11,7 @@ from regard.data.examples import ImageExample
 from regard.data.readers import ExampleSet, TableOptions
 from regard.data.split import split_examples
 from regard.errors import InputError
-from regard.tasks.read_examples import read_examples
+from regard.tasks.registry import read_examples
 
 DEFAULT_SPLIT = "90/10"
 DataSource = str | os.PathLike[str] | ExampleSet[Any]  # a file, or examples that were already read

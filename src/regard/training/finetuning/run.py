@@ -31,14 +31,12 @@ from regard.files.output_folder import remove_files
 from regard.known import DEFAULT_MODEL
 from regard.models import Vit
 from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import FineTunedModel, calibrate, load_fine_tuned, save_fine_tuned, score
 from regard.tasks.image_classification import ImageClassifier, ImageTask, ImageTransform
-from regard.tasks.predict import calibrate, score
-from regard.tasks.read_examples import check_labels
-from regard.tasks.registry import get_task
-from regard.tasks.task_folder import FineTunedModel, load_fine_tuned, save_fine_tuned
+from regard.tasks.registry import check_labels, get_task
 from regard.training.doctor import examine_data, problems
 from regard.training.events import Events, Finished, ThresholdChosen, TrainingEvent
-from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
+from regard.training.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
 from regard.training.finetuning.data import DataSource, digest, read_splits
 from regard.training.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory
 from regard.training.finetuning.report import FineTuningReport, SeedResult, summarize
@@ -86,7 +84,7 @@ def fine_tune(
     output = Path(output)
     data = yield from _read(task, train, dev, table, split)
     images = isinstance(data["train"].examples[0], ImageExample)
-    config = config or FineTuningConfig.load(defaults=DEFAULTS["pictures" if images else task])
+    config = config or FineTuningConfig.load(defaults={"training": get_task(task, images=images).training_defaults})
     factory = yield from (_image_factory if images else _text_factory)(task, data, model, config)
     name = "a new ViT" if isinstance(factory, ImageModelFactory) and factory.pretrained is None else model
 
@@ -124,7 +122,7 @@ def distill(
 ) -> Events[FineTuningReport]:
     """Train a student with fewer `layers` on labeled examples and the predictions of a fine-tuned teacher."""
     fine_tuned = load_fine_tuned(teacher)
-    config = config or FineTuningConfig.load(defaults=DEFAULTS["distill"])
+    config = config or FineTuningConfig.load(defaults=DISTILLATION_DEFAULTS)
     data = yield from _read(fine_tuned.task.name, train, dev, table, split)
     student = StudentFactory(fine_tuned, layers=layers, length=config.training.max_length)
     yield from _diagnose(student, data)

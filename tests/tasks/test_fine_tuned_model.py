@@ -18,13 +18,19 @@ from regard.data.examples import ChoiceExample, QuestionExample, TaggedExample, 
 from regard.data.readers import split_words
 from regard.errors import InputError
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
+from regard.tasks.fine_tuned_model import (
+    FineTunedModel,
+    is_fine_tuned,
+    load_fine_tuned,
+    predict,
+    predict_stream,
+    save_fine_tuned,
+)
 from regard.tasks.inputs import InputBuilder, InputSequence
 from regard.tasks.multiple_choice import MultipleChoice
-from regard.tasks.predict import predict, predict_stream
 from regard.tasks.question_answering import QuestionAnswering
 from regard.tasks.regression import Regression
 from regard.tasks.task import Task
-from regard.tasks.task_folder import FineTunedModel, is_fine_tuned, load_fine_tuned, save_fine_tuned
 from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
 from regard.text import Tokenizer

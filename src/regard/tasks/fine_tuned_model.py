@@ -1,10 +1,14 @@
-"""A fine-tuned model and its folder: the layout that transformers reads, and task.json with the task."""
+"""A fine-tuned model: its predictions and metrics, and its folder, which transformers reads too.
+
+The folder has the layout of transformers, and task.json with the task.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,24 +18,24 @@ from torch import Tensor
 from regard.checkpoints import loading
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import read_parts, write_model
+from regard.data.examples import Example, without_label
 from regard.device import autocast_dtype
 from regard.errors import InputError, check_choice
 from regard.files.json_files import json_bytes, read_json
 from regard.known import builtin_names
-from regard.models import Bert, Elmo, Gpt, Vit, VitConfig
+from regard.models.family import can, describe_model, get_family
 from regard.settings import Precision
-from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
 from regard.tasks.image_classification import ImageClassifier, ImageTransform
 from regard.tasks.inputs import MIN_LENGTH, InputBuilder
-from regard.tasks.question_answering import QuestionAnswering
 from regard.tasks.registry import get_task
-from regard.tasks.task import Task
+from regard.tasks.task import Prediction, Task
 from regard.text import Tokenizer
 
 TASK_FILE = "task.json"
 MIX = "mix."
 MAX_LENGTH = 1 << 16  # maximum tokens per sequence of a model without position embeddings
-MODELS = {"bert": "Bert", "distilbert": "DistilBert", "roberta": "Roberta", "gpt2": "GPT2"}
+CHUNK_SIZE = 512  # examples
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,22 +53,51 @@ class FineTunedModel:
 
     def with_threshold(self, threshold: float | None) -> FineTunedModel:
         """The model with another margin by which an answer must exceed "no answer"; None keeps the trained one."""
-        if threshold is None:
-            return self
-        if not isinstance(self.task, QuestionAnswering):
-            raise InputError(
-                f"only the task answer has a threshold for no answer, and the task of this model is {self.task.name}"
-            )
-        return replace(self, task=QuestionAnswering(threshold))
+        return self if threshold is None else replace(self, task=self.task.with_threshold(threshold))
 
     @property
     def input_builder(self) -> InputBuilder | ImageTransform:
         """Converts examples to model inputs."""
-        config = self.model.encoder.config
-        if isinstance(config, VitConfig):
-            return ImageTransform(*config.image_size, config.num_channels)
+        config: Any = self.model.encoder.config
+        if can(self.model.encoder, "image"):
+            height, width = config.image_size
+            return ImageTransform(height, width, config.num_channels)
         assert self.tokenizer is not None
         return InputBuilder(self.tokenizer, family=config.family, max_length=self.length)
+
+
+def predict(model: FineTunedModel, examples: Sequence[Example], *, device: torch.device) -> list[Prediction]:
+    """One prediction per example; labels of the examples are ignored."""
+    inputs = model.task.preprocess([without_label(example) for example in examples], model.input_builder)
+    logits: list[Tensor] = [torch.empty(0)] * len(inputs)
+    for index, part in compute_logits(model.model, inputs, device, precision=model.precision):
+        logits[index] = part
+    return model.task.postprocess(examples, inputs, logits)
+
+
+def predict_stream(
+    model: FineTunedModel, examples: Iterable[Example], *, device: torch.device, chunk_size: int = CHUNK_SIZE
+) -> Iterator[Prediction]:
+    """Predictions for any number of examples, with `chunk_size` of them in memory at a time."""
+    source = iter(examples)
+    while chunk := list(islice(source, chunk_size)):
+        yield from predict(model, chunk, device=device)
+
+
+def score(model: FineTunedModel, examples: Sequence[Example], *, device: torch.device) -> dict[str, float]:
+    """The metrics on labeled examples, in percent."""
+    return model.task.compute_metrics(examples, list(predict_stream(model, examples, device=device)))
+
+
+def calibrate(
+    model: FineTunedModel, examples: Sequence[Example], *, device: torch.device
+) -> tuple[FineTunedModel, dict[str, float]]:
+    """Choose the parameters of the task, such as the no-answer threshold, on labeled examples, and return its metrics.
+
+    These metrics are slightly optimistic, as SQuAD's "best F1" is.
+    """
+    task, predictions = model.task.calibrate(examples, list(predict_stream(model, examples, device=device)))
+    return replace(model, task=task), task.compute_metrics(examples, predictions)
 
 
 def describe_compute(model: FineTunedModel, device: torch.device) -> str:
@@ -82,30 +115,27 @@ def save_fine_tuned(
 ) -> None:
     """Write a folder, all or nothing, with additional `files`. `overwrite` as for `write_folder`."""
     task, model = fine_tuned.task, fine_tuned.model
+    document = {"task": task.name, "length": fine_tuned.length, "precision": fine_tuned.precision} | task.to_dict()
+    contents = {**(files or {}), TASK_FILE: json_bytes(document)}
     if isinstance(model, ImageClassifier):
-        contents = {**(files or {}), TASK_FILE: json_bytes(_document(fine_tuned))}
         contents["preprocessor_config.json"] = json_bytes(_processor(model.encoder.config))
         write_model(model.encoder, folder, files=contents, about=_classes(task.labels), overwrite=overwrite)
         return
     assert fine_tuned.tokenizer is not None
-    family = model.encoder.config.family
-    names = _names(family, task)
-    state = _state(model)
-    rest = {names[name.rpartition(".")[0]] + "." + name.rpartition(".")[2]: tensor for name, tensor in state.items()}
-    contents = {**fine_tuned.tokenizer.files(), **(files or {}), TASK_FILE: json_bytes(_document(fine_tuned))}
-    if family not in MODELS:  # a family that transformers does not have; task.json is enough
-        write_model(model.encoder, folder, files=contents, rest=rest, overwrite=overwrite)
-        return
-    about: dict[str, object] = {"architectures": [f"{MODELS[family]}For{_kind(family, task)}"]}
-    if task.labels:
-        about |= _classes(task.labels)
-    elif task.transformers_head == "MultipleChoice":
-        about |= {"id2label": {"0": "fits"}, "label2id": {"fits": 0}}
-    if task.problem_type is not None:
-        about["problem_type"] = task.problem_type
-    if family == "gpt2" and fine_tuned.tokenizer.pad_token_id not in (None, fine_tuned.tokenizer.eos_token_id):
-        # transformers predicts from the last token that is not padding, which must not be our end token.
-        about["pad_token_id"] = fine_tuned.tokenizer.pad_token_id
+    architecture, names = _transformers_names(model.encoder.config.family, task)
+    rest = {_renamed(name, names): tensor for name, tensor in _state(model).items()}
+    about: dict[str, object] = {}
+    if architecture:  # for other families, task.json is enough
+        about["architectures"] = [architecture]
+        if task.transformers_labels:
+            about |= _classes(task.transformers_labels)
+        if task.problem_type is not None:
+            about["problem_type"] = task.problem_type
+        pad = fine_tuned.tokenizer.pad_token_id
+        if can(model.encoder, "causal-lm") and pad not in (None, fine_tuned.tokenizer.eos_token_id):
+            # transformers predicts from the last token that is not padding, which must not be our end token.
+            about["pad_token_id"] = pad
+    contents = {**fine_tuned.tokenizer.files(), **contents}
     write_model(model.encoder, folder, files=contents, rest=rest, about=about, overwrite=overwrite)
 
 
@@ -133,24 +163,27 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
     folder = require_fine_tuned(name_or_path)
     task, length, precision = _read(folder / TASK_FILE)
     encoder, rest = read_parts(folder)
-    if isinstance(encoder, Vit) and task.reads_images:
+    if can(encoder, "image") and task.reads_images:
         return FineTunedModel(task, ImageClassifier(encoder).to(device).eval(), None, 0, precision)
-    if not isinstance(encoder, Bert | Gpt | Elmo):
-        raise InputError(f"{folder}: expected a BERT, a GPT or an ELMo, found a {type(encoder).__name__}")
-    longest = MAX_LENGTH if isinstance(encoder, Elmo) else encoder.config.max_position_embeddings
+    if not can(encoder, "fine-tuning") or can(encoder, "image"):
+        raise InputError(f"{folder}: expected a text model that takes a task head, found {describe_model(encoder)}")
+    longest = getattr(encoder.config, "max_position_embeddings", MAX_LENGTH)
     if not MIN_LENGTH <= length <= longest:
         raise InputError(
             f"{folder / TASK_FILE}: length is {length}, and this model reads from {MIN_LENGTH} to {longest} "
             "tokens; correct it there"
         )
-    pooled = isinstance(encoder, Bert) and encoder.pooler is not None  # it becomes part of the head
+    pooled = can(encoder, "pooling")  # the pooler becomes part of the head
     model = EncoderWithHead.from_encoder(encoder, task)
-    names = _names(encoder.config.family, task)
+    _, names = _transformers_names(encoder.config.family, task)
     state = _state(model)
-    wanted = {name: names[name.rpartition(".")[0]] + "." + name.rpartition(".")[2] for name in state}
-    for ours, theirs in wanted.items():
+    for ours, expected in list(state.items()):
+        theirs = _renamed(ours, names)
         if theirs in rest:
-            state[ours] = _check_shape(rest[theirs], state[ours], theirs, folder)
+            state[ours] = rest[theirs]
+            if state[ours].shape != expected.shape:
+                shapes = f"{tuple(state[ours].shape)}, expected {tuple(expected.shape)}"
+                raise InputError(f"{folder}: {theirs} has shape {shapes}")
         elif not (pooled and ".pooler." in theirs):
             raise InputError(f"{folder}: the weights lack {theirs}, which {task.name} needs; copy the folder again")
     model.head.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith(MIX)})
@@ -164,11 +197,6 @@ def _state(model: EncoderWithHead) -> dict[str, Tensor]:
     """The weights of the head and of the layer mix."""
     mix = {} if model.mix is None else model.mix.state_dict()
     return {**model.head.state_dict(), **{MIX + name: tensor for name, tensor in mix.items()}}
-
-
-def _document(fine_tuned: FineTunedModel) -> dict[str, Any]:
-    about = {"task": fine_tuned.task.name, "length": fine_tuned.length, "precision": fine_tuned.precision}
-    return about | fine_tuned.task.to_dict()
 
 
 def _read(path: Path) -> tuple[Task[Any], int, Precision]:
@@ -194,7 +222,7 @@ def _classes(labels: Sequence[str]) -> dict[str, object]:
     }
 
 
-def _processor(config: VitConfig) -> dict[str, object]:
+def _processor(config: Any) -> dict[str, object]:
     """The image processor of transformers that prepares images as this model expects them."""
     half = [0.5] * config.num_channels
     return {
@@ -208,29 +236,20 @@ def _processor(config: VitConfig) -> dict[str, object]:
     }
 
 
-def _check_shape(tensor: Tensor, expected: Tensor, name: str, folder: Path) -> Tensor:
-    if tensor.shape != expected.shape:
-        raise InputError(f"{folder}: {name} has shape {tuple(tensor.shape)}, expected {tuple(expected.shape)}")
-    return tensor
+def _transformers_names(name: str, task: Task[Any]) -> tuple[str, dict[str, str]]:
+    """The class of transformers for a family and a task, and our names of the head's layers -> theirs.
 
-
-def _kind(family: str, task: Task[Any]) -> str:
-    """The suffix of the transformers class; GPT-2 has none for multiple choice, which is a class with one logit."""
-    return "SequenceClassification" if family == "gpt2" and task.pooled else task.transformers_head
-
-
-def _names(family: str, task: Task[Any]) -> dict[str, str]:
-    """Our names of the head's layers -> those of transformers, or similar ones for ELMo, which it does not have."""
-    if family == "elmo":
-        return {"output": "classifier", MIX.removesuffix("."): "mix"}
-    if task.transformers_head == "QuestionAnswering":
-        return {"output": "qa_outputs"}
+    A family that transformers does not have has no class, and similar names.
+    """
+    family_format = get_family(name).file_format
+    if family_format is None:
+        return "", {"output": "classifier", "mix": "mix"}
     if not task.pooled:
-        return {"output": "classifier"}
-    if family == "gpt2":
-        return {"output": "score"}
-    if family == "distilbert":
-        return {"pool.0": "pre_classifier", "output": "classifier"}
-    if family == "roberta" and task.transformers_head == "SequenceClassification":
-        return {"pool.0": "classifier.dense", "output": "classifier.out_proj"}
-    return {"pool.0": f"{family}.pooler.dense", "output": "classifier"}
+        return f"{family_format.class_prefix}For{task.transformers_head}", {"output": task.output_layer}
+    head = task.transformers_head if task.transformers_head in family_format.task_heads else "SequenceClassification"
+    return f"{family_format.class_prefix}For{head}", dict(family_format.task_heads[head])
+
+
+def _renamed(name: str, layers: Mapping[str, str]) -> str:
+    layer, _, parameter = name.rpartition(".")
+    return f"{layers[layer]}.{parameter}"
