@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from regard.checkpoints.files import read_tensors
-from regard.checkpoints.load import read_model
+from regard.checkpoints.loading import read_model
 from regard.errors import InputError
 from regard.models.elmo import ElmoConfig
 from regard.models.seq2seq import Seq2SeqConfig

@@ -13,9 +13,8 @@ from regard.data.examples import ImageExample
 from regard.errors import InputError
 from regard.inference.generation.beam_search import greedy_search
 from regard.inference.generation.decoder import as_decoder
-from regard.inference.translation.alignment import check_has_attention
-from regard.inference.translation.model import as_translation_model
 from regard.inference.translation.subwords import Subwords
+from regard.inference.translation.translator import as_translation_model, check_has_attention
 from regard.interpret.attention.maps import (
     AttentionRecord,
     MapKind,
