@@ -21,13 +21,12 @@ from typing import Any
 import regard
 from benchmarks.builtin_bert import run
 from benchmarks.race import RESULTS, keep
-from regard.checkpoints.load import write_model
+from regard.checkpoints.loading import write_model
 from regard.device import choose_device
-from regard.inference.benchmark import run_benchmark
-from regard.inference.benchmark_data import read_items
-from regard.inference.generation.logits_filters import Sampling
+from regard.inference.benchmark import read_items, run_benchmark
+from regard.inference.generation.sampling import Sampling
 from regard.inference.generation.text_generator import TextGenerator
-from regard.inference.perplexity import measure_perplexity, read_text_file
+from regard.inference.likelihood import measure_perplexity, read_text_file
 from regard.models import Gpt
 from regard.text import Tokenizer
 

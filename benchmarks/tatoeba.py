@@ -26,8 +26,7 @@ from regard.device import choose_device
 from regard.events import drain
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import Translator, load_translator
-from regard.inference.translation.bleu import bleu
-from regard.inference.translation.folder import save_translator
+from regard.inference.translation.translator import bleu, save_translator
 from regard.training.translation.config import TranslationConfig
 from regard.training.translation.run import train_translator
 from regard.training.translation.trainer import TranslationReport

@@ -11,8 +11,7 @@ import pytest
 
 import regard
 from regard.cli.app import run
-from regard.inference.benchmark import run_benchmark
-from regard.inference.benchmark_data import TASKS, published, read_items
+from regard.inference.benchmark import TASKS, published, read_items, run_benchmark
 from regard.verbs.benchmark import BenchmarkRequest
 from regard.wording import count_of
 from tests.inference.folders import tiny_gpt

@@ -225,7 +225,7 @@ def shown(place: Path) -> dict[str, Any]:
         (["--early-stopping"], "early_stopping is for beam search"),
         (["--stop", ""], "a stop string is empty"),
         (["--trace", "trace.txt"], "ends in .json or .html"),
-        (["--output", "page.txt"], "ends in .html, .json"),
+        (["--output", "page.txt"], "ends in .html, .svg, .png, .json"),
         (["--candidates", "--trace", "trace.json"], "--trace does not go with --candidates"),
         (["--candidates", "-n", "2"], "candidates are recorded for one sampled text"),
         (["--output", "/nowhere/page.html"], "there is no folder"),

@@ -16,17 +16,16 @@ import torch
 import torch.nn.functional as F
 from pydantic import PrivateAttr
 from rich.cells import cell_len
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.data.batch import in_groups
 from regard.errors import InputError
 from regard.escaping import escape_controls
 from regard.inference.masked_lm import BATCH_TOKENS
 from regard.interpret.attribution.probe import Probe, ProbedModel, probe_modes
-from regard.models import Bert, Gpt
+from regard.models.family import family_of
 from regard.nn import Site, ablate_heads, record
 from regard.nn.masks import Context, select_rows
-from regard.render.drawing import Drawing
 from regard.render.result import Result, Table, round_floats
 from regard.wording import is_count
 
@@ -192,11 +191,6 @@ class AblationResult(Result):
             },
         }
 
-    def to_drawing(self) -> Drawing:
-        from regard.interpret.attribution.drawing import draw_ablation
-
-        return draw_ablation(self.view_data())
-
 
 def ablate(
     probe: Probe,
@@ -256,7 +250,7 @@ def sweep_heads(probe: Probe) -> HeadSweep:
                 after = probe.logits(probe.ids.expand(len(group), -1))
             effects += [_head_effect(probe, head, before, row) for head, row in zip(group, after, strict=True)]
     effects.sort(key=lambda one: (-one.strength, one.layer, one.head))
-    return HeadSweep("change" if probe.kind == "value" else "divergence", probe.targets, tuple(effects))
+    return HeadSweep("change" if probe.problem_type == "regression" else "divergence", probe.targets, tuple(effects))
 
 
 def _head_effect(probe: Probe, head: tuple[int, int], before: Tensor, after: Tensor) -> HeadEffect:
@@ -264,7 +258,7 @@ def _head_effect(probe: Probe, head: tuple[int, int], before: Tensor, after: Ten
     strengths = distances if divergences is None else divergences
     changed: tuple[str, ...] = ()
     best = tuple("" for _ in probe.targets)
-    if probe.kind != "value":
+    if probe.problem_type != "regression":
         same = (before.argmax(-1) == after.argmax(-1)).tolist()
         changed = tuple(target for target, equal in zip(probe.targets, same, strict=True) if not equal)
         best = tuple(probe.outputs[index] for index in after.argmax(-1).tolist())
@@ -279,7 +273,7 @@ def _effect(probe: Probe, target: str, before: Tensor, after: Tensor, top: int) 
     def changes(order: Tensor) -> tuple[OutputChange, ...]:
         return tuple(OutputChange(probe.outputs[i], old[i].item(), new[i].item()) for i in order.tolist())
 
-    best = ["" if probe.kind == "value" else probe.outputs[int(one.argmax())] for one in (old, new)]
+    best = ["" if probe.problem_type == "regression" else probe.outputs[int(one.argmax())] for one in (old, new)]
     divergences, distance = kl_divergence(probe, before, after), output_distance(probe, before, after).item()
     divergence = None if divergences is None else divergences.item()
     return AblationEffect(
@@ -306,9 +300,9 @@ def _table(changes: Sequence[OutputChange], form: str) -> Iterator[str]:
 def kl_divergence(probe: Probe, before: Tensor, after: Tensor) -> Tensor | None:
     """The Kullback-Leibler divergence over the last dimension, None for values; clamped at 0 against rounding."""
     old, new = before.double(), after.double()
-    if probe.kind == "value":
+    if probe.problem_type == "regression":
         return None
-    if probe.kind == "one":
+    if probe.problem_type == "single_label_classification":
         return F.kl_div(new.log_softmax(-1), old.log_softmax(-1), reduction="none", log_target=True).sum(-1).clamp(0)
     yes = F.kl_div(F.logsigmoid(new), F.logsigmoid(old), reduction="none", log_target=True)
     no = F.kl_div(F.logsigmoid(-new), F.logsigmoid(-old), reduction="none", log_target=True)
@@ -318,7 +312,7 @@ def kl_divergence(probe: Probe, before: Tensor, after: Tensor) -> Tensor | None:
 def output_distance(probe: Probe, before: Tensor, after: Tensor) -> Tensor:
     """Over the last dimension: the total variation distance, the largest change of a label, or a value's change."""
     change = (probe.probabilities(after) - probe.probabilities(before)).abs()
-    return change.sum(-1) / 2 if probe.kind == "one" else change.amax(-1)
+    return change.sum(-1) / 2 if probe.problem_type == "single_label_classification" else change.amax(-1)
 
 
 def parse_heads(names: str, *, num_layers: int, num_heads: int) -> tuple[tuple[int, int], ...]:
@@ -370,9 +364,11 @@ class _KnockOutOnePerCopy:
 
 
 @contextmanager
-def skip_layers(encoder: Bert | Gpt, layers: Collection[int]) -> Iterator[None]:
+def skip_layers(encoder: nn.Module, layers: Collection[int]) -> Iterator[None]:
     """Make layers return their input. Threads share hooks, so a hook acts in the thread that set it only."""
-    stack = encoder.decoder if isinstance(encoder, Gpt) else encoder.encoder
+    family = family_of(encoder)
+    assert family is not None
+    stack: Any = getattr(encoder, family.stacks[0])
     thread = threading.get_ident()
 
     def return_input(module: object, inputs: tuple[Any, ...], options: dict[str, Any], output: Tensor) -> Tensor:

@@ -25,7 +25,6 @@ from regard.interpret.attribution.attributions import Attribution, gradient_time
 from regard.interpret.attribution.probe import Probe, ProbedModel
 from regard.models.family import can
 from regard.nn import Site, record
-from regard.render.drawing import Drawing
 from regard.render.result import Result, Table, round_floats
 from regard.tasks.metrics import value_scores
 from regard.tasks.registry import TASKS
@@ -281,7 +280,7 @@ class FaithfulnessResult(Result):
 
     def _lines(self) -> Iterator[str]:
         heads = "mean of all heads" if self.head is None else f"head {self.head}"
-        form = "z.3f" if self.model.kind == "value" else ".1%"
+        form = "z.3f" if self.model.problem_type == "regression" else ".1%"
         yield f"{self.label} {self.probability:{form}}; the map of layer {self.layer}, {heads}"
         yield ""
         tokens = [escape_controls(token) for token in self.tokens]
@@ -324,7 +323,7 @@ class FaithfulnessResult(Result):
     def _verdict_data(self, checks: list[dict[str, Any]]) -> dict[str, object] | None:
         if self.verdict is None:
             return None
-        by_name = meanings(len(self.model.labels), several=self.model.kind == "several")
+        by_name = meanings(len(self.model.labels), several=self.model.problem_type == "multi_label_classification")
         return {
             "verdict": self.verdict,
             "flagged": self.flagged,
@@ -340,11 +339,6 @@ class FaithfulnessResult(Result):
                 for meaning in [by_name[one["name"]]]
             ],
         }
-
-    def to_drawing(self) -> Drawing:
-        from regard.interpret.attribution.drawing import draw_faithfulness
-
-        return draw_faithfulness(self.view_data())
 
 
 def no_verdict_reason(task: str) -> str:
@@ -510,7 +504,7 @@ class _FaithfulnessTests:
     def _log_odds(self, logits: Tensor) -> Tensor:
         """The log-odds of each label against all others; for multi-label outputs these are the logits."""
         logits = logits.double()
-        if self.attention.probe.kind == "several":
+        if self.attention.probe.problem_type == "multi_label_classification":
             return logits
         same = torch.eye(logits.shape[-1], dtype=torch.bool, device=logits.device)
         rest = logits[:, None, :].expand(-1, len(same), -1).masked_fill(same, -torch.inf)

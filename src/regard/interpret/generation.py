@@ -19,9 +19,14 @@ from regard.events import Event
 from regard.generation_config import SAMPLING, GenerationConfig
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.decoder import inference_mode
-from regard.inference.generation.logits_filters import Sampling
-from regard.inference.generation.text_generator import FinishReason, GeneratedText, TextGenerator
-from regard.inference.generation.text_stream import TextStream, token_text
+from regard.inference.generation.sampling import Sampling
+from regard.inference.generation.text_generator import (
+    FinishReason,
+    GeneratedText,
+    TextGenerator,
+    TextStream,
+    token_text,
+)
 from regard.inference.generation.trace import Trace, TraceDocument
 from regard.models.family import family_name
 from regard.render.result import Result
@@ -414,7 +419,7 @@ class Generation:
         }
         document = self._recorder.document(about)
         if path.suffix.lower() == ".html":
-            from regard.inference.generation.search_page import search_page
+            from regard.inference.generation.trace import search_page
 
             path.write_text(search_page(document), encoding="utf-8")
         else:

@@ -77,8 +77,7 @@ def branch(studio: Studio, arguments: Arguments) -> Payload:
     entry = studio.models.entries.get(model)
     if entry is None or entry.loaded is None:
         raise InputError(f"the studio has no model {model!r} ready")
-    from regard.inference.generation.text_generator import TextGenerator
-    from regard.inference.generation.text_stream import REPLACEMENT
+    from regard.inference.generation.text_generator import REPLACEMENT, TextGenerator
     from regard.text import Tokenizer
 
     network, tokenizer = entry.loaded

@@ -54,7 +54,7 @@ class GenerateRequest(Request, GenerationConfig):
 @verb(
     GenerateRequest,
     result="regard.interpret.generation:GenerateResult",
-    formats=(".html", ".json"),
+    formats=(".html", ".svg", ".png", ".json"),
 )
 def generate(request: GenerateRequest, models: Models) -> Generator[Event, None, GenerateResult]:
     """Generate text: a GPT continues the prompt, a T5 answers it. The text appears as it is generated.

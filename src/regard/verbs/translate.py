@@ -55,9 +55,13 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
     """
     from regard.files.disk import replace_file
     from regard.inference.generation.beam_search import Beam
-    from regard.inference.translation.alignment import check_has_attention
-    from regard.inference.translation.folder import require_translator, translator_of
-    from regard.inference.translation.translator import TranslatedText, TranslationResult
+    from regard.inference.translation.translator import (
+        TranslatedText,
+        TranslationResult,
+        check_has_attention,
+        require_translator,
+        translator_of,
+    )
 
     for name, known in (("alignments", (".json", ".txt")), ("trace", (".json", ".html")), ("page", (".html",))):
         _check_suffix(name, getattr(request, name), known)
@@ -102,7 +106,7 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
                 yield Progress(stage="translating", done=count)
         bleu = None
         if references is not None:
-            from regard.inference.translation.bleu import bleu as corpus_bleu
+            from regard.inference.translation.translator import bleu as corpus_bleu
 
             _check_count(references, str(request.reference), len(done))
             scores = corpus_bleu([one.translations[0].text for one in done], references)
@@ -144,7 +148,7 @@ def _write_trace(path: Path, trace: Trace, model: str, beam: Beam | None, texts:
     settings = {} if beam is None else {k: v for k, v in asdict(beam).items() if k not in ("early_stopping", "wide")}
     document = trace.document({"model": model, "texts": texts, "settings": settings})
     if path.suffix.lower() == ".html":
-        from regard.inference.generation.search_page import search_page
+        from regard.inference.generation.trace import search_page
 
         content = search_page(document)
     else:

@@ -14,7 +14,7 @@ import pytest
 from regard import Embedder
 from regard.errors import InputError
 from regard.inference.embedding import EmbedProgress, bulk, embed_file
-from regard.inference.embedding.engine import EmbeddingEngine
+from regard.inference.embedding.embedder import EmbeddingEngine
 from regard.inference.embedding.shards import ShardFolder
 
 TEXTS = [f"the {word} film was {'so ' * (number % 7)}long" for number, word in enumerate(["good", "dull", "hot"] * 10)]

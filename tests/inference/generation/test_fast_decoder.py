@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.inference.generation import greedy_search
-from regard.inference.generation.fast_decoder import reuse_packed_weights
+from regard.inference.generation.decoder import reuse_packed_weights
 from regard.models import Gpt, GptConfig
 
 ROWS, TOKENS = 4, 20

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from regard.inference.generation import Beam, Sampling, Trace, beam_search, sample
-from regard.inference.generation.search_page import search_page, search_payload
-from regard.inference.generation.trace import TraceDocument
+from regard.inference.generation.trace import TraceDocument, search_page, search_payload
 from tests.inference.generation.models import Chain
 from tests.render.page_data import payload_of
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.inference.benchmark import run_benchmark
-from regard.inference.benchmark_data import PUBLISHED, TASKS, BenchmarkItem, Ending, published
+from regard.inference.benchmark import PUBLISHED, TASKS, BenchmarkItem, Ending, published, run_benchmark
 from tests.inference.conftest import Loaded
 from tests.inference.likelihood.conftest import Reference
 

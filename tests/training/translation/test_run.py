@@ -16,7 +16,7 @@ from regard.data.translation_pairs import TranslationPair, read_translation_pair
 from regard.errors import InputError, RegardError
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import load_translator
-from regard.inference.translation.bleu import bleu
+from regard.inference.translation.translator import bleu
 from regard.training.translation.trainer import TranslationReport
 from tests.inference.translation.conftest import sentences
 

@@ -1,6 +1,6 @@
 """Embedding: the engine (texts to vectors), the scikit-learn transformer `Embedder`, and bulk jobs from file to file.
 
-Reading order: engine, embedder, bulk, texts, manifest, shards, outputs.
+Reading order: embedder, bulk, shards, outputs.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def test_one_window_is_the_loss_of_transformers(gpt: Loaded, their_gpt: Any) -> 
 def test_windows_token_by_token(
     length: int | None, stride: int | None, budget: int, gpt: Loaded, their_gpt: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.inference.perplexity.BATCH_TOKENS", {"cpu": budget})
+    monkeypatch.setattr("regard.inference.likelihood.BATCH_TOKENS", {"cpu": budget})
     monkeypatch.setattr("regard.inference.causal_lm.BATCH_TOKENS", {"cpu": budget})
     monkeypatch.setattr("regard.inference.causal_lm.ROWS", 5)
     ids = [0, *gpt[1].encode(LONG * 2).ids]
