@@ -381,8 +381,9 @@ export interface PredictionsView {
 
 /** The model of a probe, as results name it */
 export interface ProbedModel {
-  readonly name: string; readonly family: string; readonly task: string; readonly kind: "one" | "several" | "value"; readonly num_layers: number;
-  readonly num_heads: number; readonly labels: readonly string[];
+  readonly name: string; readonly family: string; readonly task: string;
+  readonly problem_type: "single_label_classification" | "multi_label_classification" | "regression"; readonly num_layers: number; readonly num_heads: number;
+  readonly labels: readonly string[];
 }
 
 /** In percent: `accuracy` on the test quarter, `guess` the accuracy of the most frequent label there, `mean` and `deviation` of the accuracy over the folds. */
@@ -414,11 +415,11 @@ export interface SensesRequest {
   readonly seed?: number;
 }
 
-/** `similarity[model][layer][i][j]` is the cosine of the word's vectors in texts i and j */
-export interface SensesResult {
-  readonly word: string; readonly texts: readonly string[]; readonly similarity: Readonly<Record<string, readonly (readonly (readonly number[])[])[]>>;
-  readonly spans: readonly (readonly [number, number])[]; readonly contexts: Readonly<Record<string, WordContexts>>; readonly total: number;
-  readonly seed: number;
+/** The page's data of one model: its planes and similarities by layer. */
+export interface SensesView {
+  readonly pieces: readonly (readonly string[])[]; readonly planes: readonly Plane[]; readonly model: string; readonly word: string;
+  readonly texts: readonly string[]; readonly spans: readonly (readonly [number, number])[]; readonly similarity: readonly (readonly (readonly number[])[])[];
+  readonly notes: readonly string[];
 }
 
 export interface Sentence {
@@ -428,7 +429,7 @@ export interface Sentence {
 /** `label` is None for all sentences if no text has one. */
 export interface SentenceMap {
   readonly model: string; readonly layer: number | string; readonly pooling: string; readonly width: number; readonly total: number; readonly seed: number;
-  readonly cut: number; readonly explained: readonly number[]; readonly sentences: readonly Sentence[];
+  readonly cut: number; readonly explained: readonly number[]; readonly sentences: readonly Sentence[]; readonly notes: readonly string[];
 }
 
 export interface StackFrame {
@@ -497,6 +498,27 @@ export interface TraceStep {
   readonly step: number; readonly choices: readonly TraceChoice[]; readonly died: readonly number[];
 }
 
+export interface TranslateRequest {
+  readonly model: string; readonly source: readonly string[] | string; readonly num_beams?: number; readonly num_return_sequences?: number;
+  readonly length_penalty?: number; readonly alignments?: string | null; readonly trace?: string | null; readonly page?: string | null;
+  readonly reference?: string | null;
+}
+
+/** A text and its translations, best first. */
+export interface TranslatedText {
+  readonly source: string; readonly translations: readonly Translation[];
+}
+
+/** A translation. */
+export interface Translation {
+  readonly text: string; readonly ids: readonly number[]; readonly log_probability: number; readonly score: number; readonly finished: boolean;
+}
+
+/** The translations of all texts and, if there were references, their BLEU scores. */
+export interface TranslationResult {
+  readonly model: string; readonly texts: readonly TranslatedText[]; readonly bleu: Readonly<Record<string, number | string>> | null;
+}
+
 export interface TranslationView {
   readonly model: TranslatorView; readonly text: string; readonly source: SubwordTokens; readonly hypotheses: readonly HypothesisView[];
   readonly alignment_heads: AlignmentHeadsView | null; readonly states: string | null; readonly values: string | null; readonly notes: readonly string[];
@@ -511,11 +533,6 @@ export interface ViewedModel {
   readonly name: string; readonly family: string; readonly depth: number; readonly heads: number;
 }
 
-/** `pieces` are the tokens of the word in each text */
-export interface WordContexts {
-  readonly pieces: readonly (readonly string[])[]; readonly planes: readonly Plane[];
-}
-
 export interface Verbs {
   readonly fill: { readonly request: FillRequest; readonly result: FillResult };
   readonly compare: { readonly request: CompareRequest; readonly result: CompareResult };
@@ -523,12 +540,13 @@ export interface Verbs {
   readonly perplexity: { readonly request: PerplexityRequest; readonly result: Perplexity };
   readonly generate: { readonly request: GenerateRequest; readonly result: GenerationView };
   readonly score: { readonly request: ScoreRequest; readonly result: LineScores };
+  readonly translate: { readonly request: TranslateRequest; readonly result: TranslationResult };
   readonly attribute: { readonly request: AttributeRequest; readonly result: AttributionResult };
   readonly faithfulness: { readonly request: FaithfulnessRequest; readonly result: FaithfulnessResult };
   readonly features: { readonly request: FeaturesRequest; readonly result: FeatureWalk };
   readonly look: { readonly request: LookRequest; readonly result: AttentionView };
   readonly figure: { readonly request: FigureRequest; readonly result: FigureView };
-  readonly senses: { readonly request: SensesRequest; readonly result: SensesResult };
+  readonly senses: { readonly request: SensesRequest; readonly result: SensesView };
   readonly heads: { readonly request: HeadsRequest; readonly result: HeadCensus };
   readonly ablate: { readonly request: AblateRequest; readonly result: AblationResult };
   readonly map: { readonly request: MapRequest; readonly result: SentenceMap };
