@@ -12,7 +12,9 @@ import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.generation_config import GenerationConfig
-from regard.inference.generation import Beam, Sampling, TextGenerator
+from regard.inference.generation.beam_search import Beam
+from regard.inference.generation.sampling import Sampling
+from regard.inference.generation.text_generator import TextGenerator
 from regard.interpret.generation import PROMPTS, Generation, generate, generate_side_by_side, next_tokens
 from regard.models import Gpt
 from tests.inference.generation.folders import gpt_folder, t5_folder
