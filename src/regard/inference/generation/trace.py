@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired
 
 from torch import Tensor
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from regard.inference.generation.beam_search import Continuation, Hypothesis
 from regard.render.bundle import page
