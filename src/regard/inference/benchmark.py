@@ -22,7 +22,7 @@ from regard.data.readers import read_choice_examples
 from regard.data.readers.read import Path, kind_of, read_lines
 from regard.data.readers.records import Record, is_parquet, json_lines, looks_like_json, parquet, string_at
 from regard.errors import InputError, check_choice
-from regard.events import Progress, drain
+from regard.events import Progress
 from regard.inference.causal_lm import CausalScorer, ScoredIds, SequenceScore
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result
@@ -284,18 +284,6 @@ class _Tally:
         self.nll -= values[item.label]
         self.chance += 100 / len(values)
         self.cut += cut
-
-
-def run_benchmark(
-    model: nn.Module,
-    tokenizer: Tokenizer | None,
-    task: str,
-    items: Sequence[BenchmarkItem],
-    *,
-    on_progress: Callable[[int], None] = lambda done: None,
-) -> BenchmarkResult:
-    """`benchmark_events` run to its end; `on_progress` is called with the number of scored examples."""
-    return drain(benchmark_events(model, tokenizer, task, items), lambda event: on_progress(event.done))
 
 
 def benchmark_events(

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -245,8 +246,8 @@ def sweep_heads(probe: Probe) -> HeadSweep:
     with probe.evaluation_mode():
         before = probe.logits()[0]
         for group in in_groups(every, BATCH_TOKENS[probe.ids.device.type] // (probe.rows_per_copy * len(probe.ids))):
-            edit = _KnockOutOnePerCopy([head for head in group for _ in range(probe.rows_per_copy)])
-            with record(probe.encoder, edit=edit):
+            heads = [head for head in group for _ in range(probe.rows_per_copy)]
+            with record(probe.encoder, edit=partial(_remove_one_per_row, heads=heads)):
                 after = probe.logits(probe.ids.expand(len(group), -1))
             effects += [_head_effect(probe, head, before, row) for head, row in zip(group, after, strict=True)]
     effects.sort(key=lambda one: (-one.strength, one.layer, one.head))
@@ -349,18 +350,13 @@ def _check_index(what: str, index: str, count: int) -> None:
         raise InputError(f"{what} is {index}, and this model has {count}: 0 to {count - 1}")
 
 
-@dataclass(frozen=True)
-class _KnockOutOnePerCopy:
-    """An edit of attention weights that removes a different head in every copy of the text."""
-
-    heads: Sequence[tuple[int, int]]
-
-    def __call__(self, weights: Tensor, site: Site) -> Tensor:
-        keep = torch.ones(weights.shape[:2], device=weights.device, dtype=weights.dtype)
-        for copy, (layer, head) in enumerate(self.heads):
-            if layer == site.layer:
-                keep[copy, head] = 0
-        return weights * keep[:, :, None, None]
+def _remove_one_per_row(weights: Tensor, site: Site, *, heads: Sequence[tuple[int, int]]) -> Tensor:
+    """An edit of attention weights that removes a different head in every row of the batch."""
+    keep = torch.ones(weights.shape[:2], device=weights.device, dtype=weights.dtype)
+    for row, (layer, head) in enumerate(heads):
+        if layer == site.layer:
+            keep[row, head] = 0
+    return weights * keep[:, :, None, None]
 
 
 @contextmanager

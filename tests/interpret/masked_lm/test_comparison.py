@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
-from regard.inference import fill_blanks
+from regard.inference.masked_lm import fill_blanks
 from regard.interpret.masked_lm.comparison import (
     Chart,
     ChartAxes,
