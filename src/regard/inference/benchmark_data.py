@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from regard.data.files import STANDARD_INPUT, display_name
 from regard.data.readers import read_choice_examples
-from regard.data.readers.read import Path, kind_of, read_lines
-from regard.data.readers.records import Record, is_parquet, json_lines, looks_like_json, parquet, string_at
+from regard.data.readers.records import Path, Record, kind_of, open_records, read_lines, string_at
 from regard.errors import InputError, check_choice
 from regard.wording import is_count
 
@@ -110,9 +109,10 @@ def _place(value: object, size: int, first: int, where: str) -> int:
 
 def _lambada(path: Path) -> Iterator[_Unlabelled]:
     """One passage per line, or JSON lines with `text`; the last word is to be predicted."""
-    name, lines = display_name(path), read_lines(path)
-    if looks_like_json(path, lines):
-        texts = [(number, string_at(record, "text", f"{name} line {number}")) for number, record in _records(path)]
+    name = display_name(path)
+    records, lines = open_records(path)
+    if records is not None:
+        texts = [(number, string_at(record, "text", f"{name} line {number}")) for number, record in records.numbered]
     else:
         last = max(number for number, line in enumerate(lines, start=1) if line.strip())
         texts = list(enumerate(lines[:last], start=1))
@@ -131,7 +131,8 @@ def _hellaswag(path: Path) -> Iterator[_Unlabelled]:
     read = read_choice_examples(
         path, remedy="expected HellaSwag's examples; name its file, or the benchmark that this is of"
     )
-    records = [record for _, record in _records(path)]
+    opened, _ = open_records(path)
+    records = [] if opened is None else [record for _, record in opened.numbered]
     for place, (example, line) in enumerate(zip(read.examples, read.lines, strict=True)):
         where = f"{read.path} line {line}"
         context, endings = example.text, example.endings
@@ -182,18 +183,9 @@ def _endings(context: str, endings: tuple[str, ...] | list[str], where: str) -> 
     return tuple(Ending(context.rstrip(), f" {ending.strip()}") for ending in endings)
 
 
-def _records(path: Path) -> Iterator[tuple[int, Record]]:
-    """The objects of JSON lines or Parquet; nothing of another file."""
-    if is_parquet(path):
-        yield from parquet(path)
-        return
-    lines = read_lines(path)
-    if looks_like_json(path, lines):
-        yield from json_lines(lines, display_name(path))
-
-
 def _expected_records(path: Path, keys: str) -> list[tuple[int, Record]]:
-    found = list(_records(path))
+    records, _ = open_records(path)
+    found = [] if records is None else list(records.numbered)
     if not found:
         raise InputError(f"{display_name(path)} line 1: expected JSON lines with {keys}; this is another kind of file")
     return found

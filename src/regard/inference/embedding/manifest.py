@@ -16,8 +16,8 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.files.checksums import CHECKSUMS, sha256_of, sha256_of_all
 from regard.files.disk import atomic_write
-from regard.files.folder_lock import describe_changes
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
+from regard.files.output_folder import describe_changes
 
 Manifest = Mapping[str, object]
 

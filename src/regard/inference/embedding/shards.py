@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 
 from regard.errors import InputError, RegardError
 from regard.files.disk import atomic_write, replace_file
-from regard.files.folder_lock import LOCK, lock_folder
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
-from regard.files.output_folder import foreign_entries
+from regard.files.output_folder import LOCK, foreign_entries, lock_folder
 from regard.inference.embedding.manifest import Manifest, differences
 
 Column = NDArray[Any]
