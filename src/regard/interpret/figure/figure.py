@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -38,10 +38,6 @@ from regard.nn import TextEmbedding, sinusoids
 from regard.nn.embedding import Arrangement, LearnedPositions, SinusoidalPositions
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result
-
-if TYPE_CHECKING:
-    from regard.render.drawing import Drawing
-
 
 MAX_POSITIONS, MAX_WIDTH = 512, 1024
 
@@ -169,11 +165,6 @@ class Figure(Result):
         from regard.interpret.figure.view import figure_view
 
         return figure_view(self).model_dump(mode="json")
-
-    def to_drawing(self) -> Drawing:
-        from regard.interpret.figure.drawing import figure_drawing
-
-        return figure_drawing(self)
 
     def to_text(self) -> str:
         return "\n".join(self._lines())

@@ -8,11 +8,11 @@ const MAX_CHARACTERS = 300_000; // as on the server
 const MAX_BYTES = 200_000_000;
 
 /** Only the studio can make another request. */
-const inStudio = document.getElementById("regard")?.textContent?.startsWith('{"view":"studio"') ?? false;
+const inStudio = () => document.getElementById("regard")?.textContent?.startsWith('{"view":"studio"') ?? false;
 
 export function OpenFile({ view }: { view: string }) {
   const [status, setStatus] = useState("");
-  if (!inStudio) return null;
+  if (!inStudio()) return null;
   const read = async (file: File | undefined) => {
     if (!file) return;
     if (file.size > MAX_BYTES) return setStatus(`${file.name} is larger than 200 MB; use the command line for it.`);

@@ -7,8 +7,7 @@ import type { FigureLayout } from "../../types";
 import { type FigurePayload, formatNumber, type Matrix, visibleToken } from "./payload";
 
 const ARROW = 4;
-// As in src/regard/render/figure_picture.py: colors of the kinds of boxes (others are grey), and opacities of the
-// background of a stack, a box, and a removed box.
+// Colors of the kinds of boxes (others are gray), and opacities of the background of a stack, a box, and a removed box.
 const KINDS: Readonly<Record<string, number>> = { attention: 4, ffn: 5, embedding: 3, linear: 0, softmax: 2 };
 const [FRAME, BOX, REMOVED] = [0.07, 0.28, 0.06];
 
