@@ -23,7 +23,7 @@ import regard
 from benchmarks import features_sst2, finetune_sst2
 from benchmarks.blanks import BLANKS, TOP, answers, read_blanks
 from benchmarks.race import RESULTS, keep
-from regard.checkpoints.load import write_model
+from regard.checkpoints.loading import write_model
 from regard.data.corpus import Corpus, build_corpus
 from regard.device import choose_device
 from regard.models import Bert

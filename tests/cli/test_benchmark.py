@@ -11,11 +11,11 @@ import pytest
 
 import regard
 from regard.cli.app import run
-from regard.inference.benchmark import run_benchmark
-from regard.inference.benchmark_data import TASKS, published, read_items
+from regard.inference.benchmark import TASKS, published, read_items
 from regard.verbs.benchmark import BenchmarkRequest
 from regard.wording import count_of
 from tests.inference.folders import tiny_gpt
+from tests.inference.measure import run_benchmark
 
 SIX = "Roof: the film\n1\nwas good.\nwas dull\nday\nthe day\nof it\n3\nday\nfilm\ngood the\ndull\n"
 PIQA = '{"goal": "the day", "sol1": "good", "sol2": "the film"}\n' * 2

@@ -11,11 +11,13 @@ from PIL import Image
 
 from regard.errors import InputError
 from regard.inference.load_model import load_model
-from regard.inference.translation.alignment import default_alignment_heads
-from regard.inference.translation.folder import save_translator
-from regard.inference.translation.model import as_translation_model
 from regard.inference.translation.subwords import Subwords
-from regard.inference.translation.translator import Translator
+from regard.inference.translation.translator import (
+    Translator,
+    as_translation_model,
+    default_alignment_heads,
+    save_translator,
+)
 from regard.interpret.attention.recording import record_attention
 from regard.interpret.images import decode_image, read_image
 from regard.models import Bert, Transformer

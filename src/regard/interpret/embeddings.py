@@ -26,8 +26,7 @@ from regard.data.examples import TextExample
 from regard.data.files import display_name, open_text
 from regard.errors import InputError
 from regard.events import Progress
-from regard.inference.embedding.embedder import load_engine
-from regard.inference.embedding.engine import EmbeddingEngine
+from regard.inference.embedding.embedder import EmbeddingEngine, load_engine
 from regard.known import DEFAULT_MODEL
 from regard.render.result import Result, Table
 from regard.wording import is_count, truncation_note

@@ -109,7 +109,7 @@ class FileFormat:
 class PretrainingRecipe:
     """How `regard pretrain NAME` trains a family: settings are those of the TOML file, fields those of the config.
 
-    `config_fields(settings)` converts the section [model]; `token_ids` maps fields to roles of special tokens.
+    `config_fields(settings)` converts the section [model]; `token_ids` maps fields to attributes of the tokenizer.
     """
 
     name: str

@@ -204,6 +204,14 @@ class Seq2Seq(nn.Module):
             x = self._next(logits)
         return torch.stack(outputs, dim=1)
 
+    def teacher_forced_logits(self, source: Tensor, layout: Layout, target: Tensor) -> Tensor:
+        return self(source, target, layout)  # type: ignore[no-any-return]
+
+    @property
+    def vocab_sizes(self) -> tuple[int, int]:
+        """The vocabulary sizes of source and target."""
+        return self.config.source_size, self.config.target_size
+
     def encode(self, source: Tensor, layout: Layout | None = None) -> Seq2SeqState:
         """Encode the source, vectors (B, S, F) or ids (B, S); a packed batch has no dimension B."""
         layout = layout or Padded()

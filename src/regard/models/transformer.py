@@ -84,6 +84,11 @@ class Transformer(EncoderDecoder):
     def decoder_embedding(self) -> TextEmbedding:
         return self.target_embedding or self.embedding
 
+    @property
+    def vocab_sizes(self) -> tuple[int, int]:
+        """The vocabulary sizes of source and target."""
+        return self.config.vocab_size, self.config.target_vocab_size or self.config.vocab_size
+
     def logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.decoder_embedding.tokens.weight)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.inference.generation.logits_filters import Sampling, min_p, repetition_penalty, temperature, top_k, top_p
+from regard.inference.generation.sampling import Sampling, min_p, repetition_penalty, temperature, top_k, top_p
 
 # Few different numbers, so that many are equal.
 ROWS = st.lists(st.integers(-6, 6).map(lambda n: n / 2), min_size=1, max_size=12)

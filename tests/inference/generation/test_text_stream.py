@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.inference.generation.text_stream import TextStream, token_text
+from regard.inference.generation.text_generator import TextStream, token_text
 from regard.text import Tokenizer
 from tests.inference.folders import byte_level
 from tests.inference.generation.folders import unigram

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import InputError
-from regard.inference.benchmark_data import Ending, read_items
+from regard.inference.benchmark import Ending, read_items
 
 SIX = "Roof: A man sits. he\n1\nsleeps.\nworks.\nruns.\neats.\n"
 PIQA = {"goal": "Open a tin. ", "sol1": "Use a key ", "sol2": "Use a song"}

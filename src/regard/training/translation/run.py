@@ -24,11 +24,8 @@ from regard.errors import InputError
 from regard.events import Note
 from regard.files.disk import replace_folder
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation.alignment import default_alignment_heads
-from regard.inference.translation.bleu import bleu
-from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import SIDES, Subwords, train_subwords
-from regard.inference.translation.translator import Translator
+from regard.inference.translation.translator import Translator, bleu, default_alignment_heads, save_translator
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.events import Events, Finished, TrainingStarted
 from regard.training.run_folder import REPORT, RunFolder, log_events

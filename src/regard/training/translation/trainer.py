@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from regard.inference.translation.model import TranslationModel, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords
+from regard.inference.translation.translator import TranslationModel
 from regard.models import Seq2Seq, Seq2SeqConfig, Transformer, TransformerConfig
 from regard.render.result import Table
 from regard.training.events import AverageEvaluated, Events
@@ -94,7 +94,7 @@ class TranslationObjective(nn.Module):
     def forward(self, batch: TranslationBatch) -> dict[str, Tensor]:
         if self.rdrop_weight:
             batch = batch.twice()
-        logits = teacher_forced_logits(self.model, batch.source, batch.layout, batch.target).float()
+        logits = self.model.teacher_forced_logits(batch.source, batch.layout, batch.target).float()
         loss = F.cross_entropy(
             logits.flatten(0, 1),
             batch.target.flatten(),
