@@ -17,7 +17,9 @@ import pytest
 import regard
 from regard.cli.app import run
 from regard.generation_config import GenerationConfig
-from regard.inference.generation import Beam, Sampling, TextGenerator, TextStream
+from regard.inference.generation.beam_search import Beam
+from regard.inference.generation.sampling import Sampling
+from regard.inference.generation.text_generator import TextGenerator, TextStream
 from regard.inference.load_model import load_model
 from regard.interpret.generation import Generation
 from tests.inference.generation.folders import gpt_folder, t5_folder

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation import load_translator
+from regard.inference.translation.translator import load_translator
 from regard.interpret.translation import CrossAttention, Floats, TranslationSteps, translate_in_steps
 
 pytest.importorskip("playwright")

@@ -410,8 +410,8 @@ class Generation:
     def _spell(self, token: int) -> str:
         return token_text(self.generator.tokenizer, token)
 
-    def write_trace(self, path: Path) -> None:
-        """Write the recorded steps as JSON or, by the extension, as a page."""
+    def write_trace(self, path: Path, *, cli: str, python: str) -> None:
+        """Write the recorded steps as JSON or, by the extension, as a page with the lines that reproduce it."""
         assert self._recorder is not None
         result = self.result().to_dict()
         about = {
@@ -421,7 +421,7 @@ class Generation:
         if path.suffix.lower() == ".html":
             from regard.inference.generation.trace import search_page
 
-            path.write_text(search_page(document), encoding="utf-8")
+            path.write_text(search_page(document, cli=cli, python=python), encoding="utf-8")
         else:
             path.write_text(json.dumps(document, allow_nan=False, indent=1) + "\n", encoding="utf-8")
 

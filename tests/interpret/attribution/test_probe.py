@@ -12,8 +12,8 @@ import regard
 from regard.data.examples import QuestionExample, TaggedExample, TextExample
 from regard.data.readers import split_words
 from regard.errors import InputError
-from regard.inference import fill_blanks
 from regard.inference.load_model import load_model
+from regard.inference.masked_lm import fill_blanks
 from regard.interpret.attribution.probe import Probe, pretrained_probe, probe_model, task_probe
 from regard.models import Bert, BertConfig, Gpt, GptConfig, Vit, VitConfig
 from regard.tasks.encoder_with_head import EncoderWithHead

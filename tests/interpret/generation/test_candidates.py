@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.inference.generation import Sampling
+from regard.inference.generation.sampling import Sampling
 from regard.interpret.generation import CandidateTokens, candidate_tokens
 
 LOGITS = torch.tensor([math.log(p) for p in (0.1, 0.5, 0.05, 0.3, 0.05)])

@@ -13,7 +13,9 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.events import Event
 from regard.generation_config import GenerationConfig
-from regard.inference.generation import Beam, Sampling, TextGenerator
+from regard.inference.generation.beam_search import Beam
+from regard.inference.generation.sampling import Sampling
+from regard.inference.generation.text_generator import TextGenerator
 from regard.interpret.generation import (
     PROMPTS,
     Generation,

@@ -9,7 +9,7 @@ import torch
 
 from regard.checkpoints import loading
 from regard.errors import InputError
-from regard.files.folder_lock import describe_changes
+from regard.files.output_folder import describe_changes
 from regard.models.bert import Bert, BertConfig
 from regard.models.elmo import Elmo, ElmoConfig
 from regard.models.gpt2 import Gpt, GptConfig
