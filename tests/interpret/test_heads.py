@@ -138,8 +138,8 @@ def test_random_attention_has_no_pattern(causal: bool) -> None:
     assert 0.35 < np.mean(plain) < 0.65
 
 
-# A model made by hand: a token's vector is one-hot in its name, its group, its position and its segment, so that a head's
-# queries and keys can be any table of these. Every vector has the same sum and length: the norms only scale.
+# A planted model: a token's vector is one-hot in its name, group, position and segment, so that a head's queries and
+# keys can be any table of these. Every vector has the same sum and length: the norms only scale.
 
 WORDS = [f"w{number}" for number in range(18)]
 KIN = [("king", "queen"), ("cat", "kitten"), ("red", "scarlet")]

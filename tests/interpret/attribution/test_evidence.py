@@ -85,9 +85,8 @@ def test_several_labels(fine_tuned: Any) -> None:
 
 
 def test_pair_and_value(fine_tuned: Any) -> None:
-    prediction, (found,), logits = explain(
-        fine_tuned(PairClassification(["no", "yes"])), TextExample("the film", "so long")
-    )
+    pair = TextExample("the film", "so long")
+    prediction, (found,), logits = explain(fine_tuned(PairClassification(["no", "yes"])), pair)
     assert found.about == prediction["label"]
     assert found.integrated.value == pytest.approx(logits[0].max().item(), abs=1e-5)
     assert found.tokens.count("[SEP]") == 2
