@@ -12,7 +12,9 @@ import torch
 import regard
 from benchmarks.blanks import BLANKS, answers, read_blanks
 from regard.inference import translation as translate
-from regard.inference.generation import Beam, Sampling, TextGenerator
+from regard.inference.generation.beam_search import Beam
+from regard.inference.generation.sampling import Sampling
+from regard.inference.generation.text_generator import TextGenerator
 from regard.known import DEFAULT_CAUSAL_LM, DEFAULT_MODEL, builtin_folder, builtin_names
 from regard.models import Bert, Gpt
 from regard.text import Tokenizer

@@ -18,7 +18,7 @@ from regard.checkpoints.loading import load as load
 from regard.nn.recording import record as record
 from regard.checkpoints.loading import save as save
 from regard.inference.benchmark import BenchmarkResult
-from regard.inference.embedding import EmbedResult
+from regard.inference.embedding.bulk import EmbedResult
 from regard.inference.likelihood import LineScores
 from regard.inference.likelihood import Perplexity
 from regard.inference.masked_lm import FillResult

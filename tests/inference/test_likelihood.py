@@ -13,11 +13,12 @@ import torch
 
 import regard
 from regard.errors import InputError
-from regard.inference import measure_perplexity, read_text_file
+from regard.inference.likelihood import read_text_file
 from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, T5Config
 from regard.text import Tokenizer
 from tests.inference.conftest import Loaded, load
 from tests.inference.folders import byte_level, tiny_gpt
+from tests.inference.measure import measure_perplexity
 
 SHORT = "the film, é"
 LONG = "the film was a good day\nand naïve "

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from regard.data.translation_pairs import TranslationPair
-from regard.inference.translation import Translator
 from regard.inference.translation.subwords import Subwords, train_subwords
 from regard.inference.translation.translator import (
     TranslationModel,
+    Translator,
     default_alignment_heads,
     save_translator,
 )

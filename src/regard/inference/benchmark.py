@@ -19,10 +19,9 @@ from torch import nn
 from regard.data.batch import in_groups
 from regard.data.files import STANDARD_INPUT, display_name
 from regard.data.readers import read_choice_examples
-from regard.data.readers.read import Path, kind_of, read_lines
-from regard.data.readers.records import Record, is_parquet, json_lines, looks_like_json, parquet, string_at
+from regard.data.readers.records import Path, Record, kind_of, open_records, read_lines, string_at
 from regard.errors import InputError, check_choice
-from regard.events import Progress, drain
+from regard.events import Progress
 from regard.inference.causal_lm import CausalScorer, ScoredIds, SequenceScore
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result
@@ -134,9 +133,10 @@ def _place(value: object, size: int, first: int, where: str) -> int:
 
 def _lambada(path: Path) -> Iterator[_Unlabelled]:
     """One passage per line, or JSON lines with `text`; the last word is to be predicted."""
-    name, lines = display_name(path), read_lines(path)
-    if looks_like_json(path, lines):
-        texts = [(number, string_at(record, "text", f"{name} line {number}")) for number, record in _records(path)]
+    name = display_name(path)
+    records, lines = open_records(path)
+    if records is not None:
+        texts = [(number, string_at(record, "text", f"{name} line {number}")) for number, record in records.numbered]
     else:
         last = max(number for number, line in enumerate(lines, start=1) if line.strip())
         texts = list(enumerate(lines[:last], start=1))
@@ -208,12 +208,8 @@ def _endings(context: str, endings: tuple[str, ...] | list[str], where: str) -> 
 
 def _records(path: Path) -> Iterator[tuple[int, Record]]:
     """The objects of JSON lines or Parquet; nothing of another file."""
-    if is_parquet(path):
-        yield from parquet(path)
-        return
-    lines = read_lines(path)
-    if looks_like_json(path, lines):
-        yield from json_lines(lines, display_name(path))
+    records, _ = open_records(path)
+    return iter(()) if records is None else records.numbered
 
 
 def _expected_records(path: Path, keys: str) -> list[tuple[int, Record]]:
@@ -284,18 +280,6 @@ class _Tally:
         self.nll -= values[item.label]
         self.chance += 100 / len(values)
         self.cut += cut
-
-
-def run_benchmark(
-    model: nn.Module,
-    tokenizer: Tokenizer | None,
-    task: str,
-    items: Sequence[BenchmarkItem],
-    *,
-    on_progress: Callable[[int], None] = lambda done: None,
-) -> BenchmarkResult:
-    """`benchmark_events` run to its end; `on_progress` is called with the number of scored examples."""
-    return drain(benchmark_events(model, tokenizer, task, items), lambda event: on_progress(event.done))
 
 
 def benchmark_events(

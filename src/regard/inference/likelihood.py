@@ -22,7 +22,7 @@ from torch import nn
 from regard.data.batch import in_groups
 from regard.data.files import display_name, open_text, read_all_lines
 from regard.errors import InputError
-from regard.events import Event, Progress, ResultItem, drain
+from regard.events import Event, Progress, ResultItem
 from regard.inference.causal_lm import CausalScorer, ScoredIds, split_special_tokens
 from regard.inference.masked_lm import BATCH_TOKENS, MaskedLM, pseudo_nll
 from regard.models.family import can, describe_model
@@ -90,22 +90,6 @@ def read_text_file(path: str | os.PathLike[str]) -> str:
     if not text.strip():
         raise InputError(f"{display_name(path)} is empty; expected a text to score")
     return text
-
-
-def measure_perplexity(
-    model: nn.Module,
-    tokenizer: Tokenizer | None,
-    text: str,
-    *,
-    stride: int | None = None,
-    max_length: int | None = None,
-    sample: int | None = None,
-    seed: int = 0,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Perplexity:
-    """`perplexity_events` run to its end; `on_progress` is called with the number of scored tokens and the total."""
-    events = perplexity_events(model, tokenizer, text, stride=stride, max_length=max_length, sample=sample, seed=seed)
-    return drain(events, lambda event: on_progress(event.done, event.total or 0))
 
 
 def perplexity_events(

@@ -117,7 +117,7 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
             _write_alignments(alignments_file, translator, done)
             yield Note(message=f"{request.alignments}: alignments by {translator.alignment_heads}")
         if trace_file and trace is not None:
-            _write_trace(trace_file, trace, request.model, beam, [one.source for one in done])
+            _write_trace(trace_file, trace, request, beam, [one.source for one in done])
         if page_file:
             _write_page(page_file, translator, request, done[0])
     return TranslationResult(model=request.model, texts=[], bleu=bleu)
@@ -144,13 +144,16 @@ def _write_alignments(path: Path, translator: Translator, done: Sequence[Transla
     path.write_text(content, encoding="utf-8", errors="backslashreplace")
 
 
-def _write_trace(path: Path, trace: Trace, model: str, beam: Beam | None, texts: list[str]) -> None:
+def _write_trace(path: Path, trace: Trace, request: TranslateRequest, beam: Beam | None, texts: list[str]) -> None:
     settings = {} if beam is None else {k: v for k, v in asdict(beam).items() if k not in ("early_stopping", "wide")}
-    document = trace.document({"model": model, "texts": texts, "settings": settings})
+    document = trace.document({"model": request.model, "texts": texts, "settings": settings})
     if path.suffix.lower() == ".html":
         from regard.inference.generation.trace import search_page
 
-        content = search_page(document)
+        if request.source == STANDARD_INPUT:
+            request = request.model_copy(update={"source": texts})
+        cli, python = translate.command_line(request), translate.python_code(request)
+        content = search_page(document, cli=cli, python=python)
     else:
         content = json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
     path.write_text(content, encoding="utf-8", errors="backslashreplace")

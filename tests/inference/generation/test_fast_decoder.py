@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard.inference.generation import greedy_search
+from regard.inference.generation.beam_search import greedy_search
 from regard.inference.generation.decoder import reuse_packed_weights
 from regard.models import Gpt, GptConfig
 

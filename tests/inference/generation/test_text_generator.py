@@ -9,7 +9,9 @@ import torch
 
 import regard
 from regard.errors import InputError
-from regard.inference.generation import Beam, Sampling, TextGenerator, beam_search, greedy_search
+from regard.inference.generation.beam_search import Beam, beam_search, greedy_search
+from regard.inference.generation.sampling import Sampling
+from regard.inference.generation.text_generator import TextGenerator
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
 WARM = Sampling(temperature=1.2)

@@ -12,7 +12,7 @@ import torch
 from regard.events import drain
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.trace import Trace
-from regard.inference.translation import Translator, load_translator
+from regard.inference.translation.translator import Translator, load_translator
 from regard.nn import Padded
 from tests.inference.translation.conftest import sentences
 

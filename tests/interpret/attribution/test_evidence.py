@@ -15,7 +15,7 @@ from regard.data.readers import split_words
 from regard.errors import InputError
 from regard.interpret.attention.recording import record_attention
 from regard.interpret.attention.rollout import rollout
-from regard.interpret.attribution.evidence import Evidence, gather_evidence
+from regard.interpret.attribution.attributions import Evidence, gather_evidence
 from regard.models import Bert
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
 from regard.tasks.fine_tuned_model import FineTunedModel, predict

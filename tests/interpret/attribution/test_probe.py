@@ -12,8 +12,9 @@ import regard
 from regard.data.examples import QuestionExample, TaggedExample, TextExample
 from regard.data.readers import split_words
 from regard.errors import InputError
-from regard.inference import fill_blanks
-from regard.interpret.attribution.probe import Probe, open_probe, pretrained_probe, task_probe
+from regard.inference.load_model import load_model
+from regard.inference.masked_lm import fill_blanks
+from regard.interpret.attribution.probe import Probe, pretrained_probe, probe_model, task_probe
 from regard.models import Bert, BertConfig, Gpt, GptConfig, Vit, VitConfig
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, predict, save_fine_tuned
@@ -85,7 +86,7 @@ def test_classes_are_those_of_predict(bert_tokens: Tokenizer, gpt_tokens: Tokeni
             solved = tuned(task, tokens, causal=causal)
             said = predict(solved, [TextExample("the good film")], device=CPU)[0]["probabilities"]
             trial = task_probe(solved, "the good film")
-            assert trial.kind == ("several" if task.multi_label else "one")
+            assert trial.problem_type == task.problem_type
             assert dict(zip(trial.outputs, shares(trial)[0].tolist(), strict=True)) == pytest.approx(said, abs=1e-6)
 
 
@@ -136,8 +137,8 @@ def test_parts_are_shorter_texts(bert_tokens: Tokenizer) -> None:
 
 def test_a_folder_of_a_task_opens_as_one(tmp_path: Path, bert_tokens: Tokenizer, tiny_bert_folder: Path) -> None:
     save_fine_tuned(tuned(TextClassification(["a", "b"]), bert_tokens), tmp_path / "task")
-    assert open_probe(tmp_path / "task", "the film").task == "classify"
-    assert open_probe(tiny_bert_folder, "the _").task == "fill"
+    assert probe_model(load_model(tmp_path / "task"), "the film").task == "classify"
+    assert probe_model(load_model(tiny_bert_folder), "the _").task == "fill"
 
 
 def test_what_cannot_be_asked(tmp_path: Path, bert_tokens: Tokenizer, tiny_bert_folder: Path) -> None:

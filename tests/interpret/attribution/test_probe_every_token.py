@@ -10,12 +10,13 @@ from torch import nn
 
 import regard
 from regard.errors import InputError
+from regard.inference.load_model import load_model
 from regard.interpret.ablation import ablate, sweep_heads
 from regard.interpret.attribution.attributions import gradient_times_input
 from regard.interpret.attribution.probe import (
     MAX_MASKED_TOKENS,
-    open_probe,
     pretrained_probe,
+    probe_model,
     probe_modes,
     subsample_targets,
 )
@@ -116,12 +117,12 @@ def test_fewer_places_are_evenly_spread(bert: Pair) -> None:
 
 
 def test_by_name(tiny_bert_folder: Path, tmp_path: Path) -> None:
-    assert open_probe(tiny_bert_folder, TEXT).targets == ("blank",)
-    assert len(open_probe(tiny_bert_folder, TEXT, at="masked").targets) == 9
+    assert probe_model(load_model(tiny_bert_folder), TEXT).targets == ("blank",)
+    assert len(probe_model(load_model(tiny_bert_folder), TEXT, at="masked").targets) == 9
     save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 1), tmp_path / "task")
-    assert open_probe(tmp_path / "task", "a good day").outputs == ("negative", "positive")
+    assert probe_model(load_model(tmp_path / "task"), "a good day").outputs == ("negative", "positive")
     with pytest.raises(InputError, match="predicts its labels, not every token"):
-        open_probe(tmp_path / "task", "a good day", at="plain")
+        probe_model(load_model(tmp_path / "task"), "a good day", at="plain")
 
 
 def test_what_cannot_be_asked(bert: Pair, gpt: Pair) -> None:

@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.inference.likelihood import measure_perplexity
 from regard.inference.translation.subwords import Subwords
 from regard.inference.translation.translator import as_translation_model
 from regard.interpret.figure import ablation
@@ -24,6 +23,7 @@ from regard.interpret.figure.figure import draw_figure
 from regard.models import Gpt
 from regard.nn import Padded
 from regard.nn.training import evaluation_mode
+from tests.inference.measure import measure_perplexity
 from tests.interpret.conftest import translator
 from tests.interpret.figure.conftest import Drawn
 

@@ -12,7 +12,7 @@ import torch
 
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation import Translator
+from regard.inference.translation.translator import Translator
 from regard.interpret.translation import (
     MAX_SOURCE_TOKENS,
     NUM_LIKELIEST,

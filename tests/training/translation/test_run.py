@@ -15,8 +15,7 @@ from regard.data.readers import ExampleSet
 from regard.data.translation_pairs import TranslationPair, read_translation_pairs
 from regard.errors import InputError, RegardError
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation import load_translator
-from regard.inference.translation.translator import bleu
+from regard.inference.translation.translator import bleu, load_translator
 from regard.training.translation.trainer import TranslationReport
 from tests.inference.translation.conftest import sentences
 

@@ -26,9 +26,8 @@ from pydantic import Field, computed_field
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.files import display_name
 from regard.data.text_column import read_text_column
-from regard.device import choose_device
 from regard.errors import InputError, check_choice
-from regard.events import Event, Note, Progress, drain
+from regard.events import Event, Note, Progress
 from regard.inference.embedding import outputs
 from regard.inference.embedding.embedder import EmbeddingEngine, LongTexts, TextError, load_engine
 from regard.inference.embedding.shards import (
@@ -41,8 +40,6 @@ from regard.inference.embedding.shards import (
     record_path,
     write_finished,
 )
-from regard.inference.load_model import load_model
-from regard.known import DEFAULT_MODEL
 from regard.render.result import Result
 from regard.wording import count_of
 
@@ -115,30 +112,6 @@ class EmbedResult(Result):
         if self.blank:
             notes.append(f"{self.blank:,} blank lines {'were skipped' if blank == 'skip' else 'are rows of zeros'}")
         return notes
-
-
-def embed_file(
-    source: Source,
-    output: str | os.PathLike[str] | None,
-    *,
-    model: str | os.PathLike[str] = DEFAULT_MODEL,
-    device: str = "auto",
-    on_progress: Callable[[EmbedProgress], None] = lambda progress: None,
-    on_damaged: Callable[[str], None] = lambda problem: None,
-    **options: Any,
-) -> EmbedResult:
-    """`embed_events` run to its end, with the same options; damage that is found is reported to `on_damaged`."""
-
-    def load() -> LoadedModel:
-        return load_model(model, device=choose_device(device))
-
-    def on_event(event: Event) -> None:
-        if isinstance(event, EmbedProgress):
-            on_progress(event)
-        elif isinstance(event, DamageNote):
-            on_damaged(event.message)
-
-    return drain(embed_events(source, output, load, **options), on_event)
 
 
 class DamageNote(Note):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.corpus import Corpus
-from regard.data.corpus.shards import Ids
+from regard.data.corpus.folder import Ids
 from regard.errors import InputError
 
 Positions = NDArray[np.int64]

@@ -25,8 +25,7 @@ from regard.errors import InputError
 from regard.events import Note, drain
 from regard.files.checksums import Verify, written_files
 from regard.files.disk import atomic_write, finish_save
-from regard.files.folder_lock import LOCK, lock_folder
-from regard.files.output_folder import OutputManifest, foreign_entries, refuse_foreign_content
+from regard.files.output_folder import LOCK, OutputManifest, foreign_entries, lock_folder, refuse_foreign_content
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.checkpoint import Checkpoints
 from regard.training.events import Events
