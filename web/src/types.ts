@@ -91,6 +91,18 @@ export interface CandidateToken {
   readonly cumulative_probability: number | null; readonly sampling_probability: number; readonly removed_by: string | null;
 }
 
+/** The labels at the ends of the axes */
+export interface ChartAxes {
+  readonly right: string; readonly up: string; readonly left: string; readonly down: string;
+}
+
+/** A pair or a grid: the tokens that any chart may show, the logits of every sentence for them, and all pairs. */
+export interface ChartsView {
+  readonly kind: "pair" | "grid"; readonly warning: string; readonly number: number; readonly chart: "likelihoods" | "differences";
+  readonly numbers: readonly number[]; readonly palette: number; readonly tokens: readonly string[]; readonly sentences: readonly SentenceView[];
+  readonly pairs: readonly PairView[]; readonly rows: readonly string[]; readonly columns: readonly string[]; readonly squares: readonly SquareView[];
+}
+
 export interface CheckpointEntry {
   readonly name: string; readonly family: string; readonly parameters: number;
 }
@@ -100,8 +112,11 @@ export interface CompareRequest {
   readonly model?: string; readonly other?: string | null; readonly logits?: readonly string[] | null; readonly vocab?: string | null;
 }
 
-/** A comparison */
-export interface CompareResult {
+/** The page's view. */
+export type CompareView = ChartsView | SweepView | CompletionsView;
+
+export interface CompletionsView {
+  readonly kind: "sentence"; readonly warning: string; readonly text: string; readonly model: string; readonly words: readonly MaskedWord[];
 }
 
 /** A part of the model that can be removed */
@@ -309,6 +324,11 @@ export interface MapView {
   readonly causal: boolean; readonly rollout: string | null; readonly flow: string | null;
 }
 
+/** A word of the text ("_" for a blank), whether a space precedes it, and the likeliest tokens in its place. */
+export interface MaskedWord {
+  readonly word: string; readonly spaced: boolean; readonly completions: readonly Candidate[];
+}
+
 /** Families, built-in models and known checkpoints of the Hugging Face hub. */
 export interface ModelList {
   readonly families: readonly FamilyEntry[]; readonly built_in: readonly string[]; readonly checkpoints: readonly CheckpointEntry[];
@@ -334,6 +354,12 @@ export interface NextSentence {
 /** The probability (or the value) of one output before and after. */
 export interface OutputChange {
   readonly output: string; readonly before: number; readonly after: number;
+}
+
+/** Two sentences by their indices. */
+export interface PairView {
+  readonly a: number; readonly b: number; readonly labels: readonly [string, string]; readonly axes: Readonly<Record<string, ChartAxes>>;
+  readonly extents: Readonly<Record<string, readonly [number, number]>>; readonly captions: Readonly<Record<string, Readonly<Record<string, string>>>>;
 }
 
 /** One pattern of one head. */
@@ -432,6 +458,15 @@ export interface SentenceMap {
   readonly cut: number; readonly explained: readonly number[]; readonly sentences: readonly Sentence[]; readonly notes: readonly string[];
 }
 
+export interface SentenceView {
+  readonly text: string; readonly model: string; readonly total: number; readonly logits: string;
+}
+
+/** The differences of two pairs, by their indices, against each other. */
+export interface SquareView {
+  readonly across: number; readonly up: number; readonly axes: ChartAxes;
+}
+
 export interface StackFrame {
   readonly part: string; readonly x: number; readonly y: number; readonly width: number; readonly height: number;
 }
@@ -439,6 +474,11 @@ export interface StackFrame {
 /** The `tokens` of a text, with the end token if there is one, and the word of each token, without the end. */
 export interface SubwordTokens {
   readonly tokens: readonly string[]; readonly words: readonly string[]; readonly word_indices: readonly number[];
+}
+
+export interface SweepView {
+  readonly kind: "sweep"; readonly warning: string; readonly values: readonly number[]; readonly labels: readonly string[]; readonly caption: string;
+  readonly tokens: readonly string[]; readonly series: string;
 }
 
 /** The fine-tuned model */
@@ -535,7 +575,7 @@ export interface ViewedModel {
 
 export interface Verbs {
   readonly fill: { readonly request: FillRequest; readonly result: FillResult };
-  readonly compare: { readonly request: CompareRequest; readonly result: CompareResult };
+  readonly compare: { readonly request: CompareRequest; readonly result: CompareView };
   readonly next: { readonly request: NextRequest; readonly result: NextSentence };
   readonly perplexity: { readonly request: PerplexityRequest; readonly result: Perplexity };
   readonly generate: { readonly request: GenerateRequest; readonly result: GenerationView };

@@ -19,8 +19,7 @@ from torch import nn
 from regard.data.batch import in_groups
 from regard.data.files import STANDARD_INPUT, display_name
 from regard.data.readers import read_choice_examples
-from regard.data.readers.read import Path, kind_of, read_lines
-from regard.data.readers.records import Record, is_parquet, json_lines, looks_like_json, parquet, string_at
+from regard.data.readers.records import Path, Record, kind_of, open_records, read_lines, string_at
 from regard.errors import InputError, check_choice
 from regard.events import Progress
 from regard.inference.causal_lm import CausalScorer, ScoredIds, SequenceScore
@@ -128,9 +127,10 @@ def _place(value: object, size: int, first: int, where: str) -> int:
 
 def _lambada(path: Path) -> Iterator[BenchmarkItem]:
     """One passage per line, or JSON lines with `text`; the last word is to be predicted."""
-    name, lines = display_name(path), read_lines(path)
-    if looks_like_json(path, lines):
-        texts = [(number, string_at(record, "text", f"{name} line {number}")) for number, record in _records(path)]
+    name = display_name(path)
+    records, lines = open_records(path)
+    if records is not None:
+        texts = [(number, string_at(record, "text", f"{name} line {number}")) for number, record in records.numbered]
     else:
         last = max(number for number, line in enumerate(lines, start=1) if line.strip())
         texts = list(enumerate(lines[:last], start=1))
@@ -202,12 +202,8 @@ def _endings(context: str, endings: tuple[str, ...] | list[str], where: str) -> 
 
 def _records(path: Path) -> Iterator[tuple[int, Record]]:
     """The objects of JSON lines or Parquet; nothing of another file."""
-    if is_parquet(path):
-        yield from parquet(path)
-        return
-    lines = read_lines(path)
-    if looks_like_json(path, lines):
-        yield from json_lines(lines, display_name(path))
+    records, _ = open_records(path)
+    return iter(()) if records is None else records.numbered
 
 
 def _expected_records(path: Path, keys: str) -> list[tuple[int, Record]]:

@@ -31,10 +31,15 @@ from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.events import Events, Finished, TrainingStarted
 from regard.training.run_folder import REPORT, RunFolder, log_events
 from regard.training.trainer import run_interruptible
-from regard.training.translation.batches import EncodedPair
 from regard.training.translation.config import TranslationConfig
-from regard.training.translation.epoch_weights import weight_files
-from regard.training.translation.trainer import TranslationOutcome, TranslationReport, TranslationTrainer, new_model
+from regard.training.translation.trainer import (
+    EncodedPair,
+    TranslationOutcome,
+    TranslationReport,
+    TranslationTrainer,
+    new_model,
+    weight_files,
+)
 from regard.wording import count_of
 
 WORK, SUBWORDS, TEST = "work", "subwords", "test.tsv"
