@@ -109,7 +109,7 @@ def test_ctrl_c(call: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsy
     [
         (["piqa", "--data", "piqa.jsonl"], "piqa.jsonl line 1: no label"),
         (["piqa", "--data", "piqa.jsonl", "--labels", "lambada.txt"], "lambada.txt line 1: expected the number"),
-        (["piqa", "--data", "winogrande.jsonl", "--labels", "labels.lst"], "winogrande.jsonl line 1: no 'goal'"),
+        (["piqa", "--data", "winogrande.jsonl", "--labels", "labels.lst"], "winogrande.jsonl line 1: no key 'goal'"),
         (["hellaswag", "--data", "lambada.txt"], "lambada.txt line 2: expected the number of the correct ending"),
         (["hellaswag", "--data", "piqa.jsonl"], "no endings, got the keys goal, sol1, sol2; expected HellaSwag's"),
         (["lambada", "--data", "nothing.txt"], "there is no file nothing.txt"),

@@ -30,9 +30,8 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError, RegardError
 from regard.files.checksums import CHECKSUMS, sha256_of, sha256_of_all
 from regard.files.disk import atomic_write, replace_file
-from regard.files.folder_lock import LOCK, describe_changes, lock_folder
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
-from regard.files.output_folder import foreign_entries
+from regard.files.output_folder import LOCK, describe_changes, foreign_entries, lock_folder
 
 Manifest = Mapping[str, object]
 FORMAT = 2  # format 1 identified large files by samples
