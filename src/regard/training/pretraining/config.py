@@ -10,19 +10,18 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, Strict, field_validator, model_validator
 
 from regard.errors import InputError
+from regard.known import PretrainingFamily
 from regard.models.family import describe_family
 from regard.settings import SettingsFile, SettingsSection, SettingsTables
 from regard.training.schedule import IntervalSetting, parse_budget
 from regard.training.settings import RENAMED_SETTINGS, RunSection
-
-Family = Literal["bert", "gpt", "t5", "elmo"]
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 LAX = Strict(False)  # TOML has lists where Python has tuples
 
 # Defaults of families that differ from those of BERT.
-DEFAULTS: dict[Family, dict[str, dict[str, object]]] = {
+DEFAULTS: dict[PretrainingFamily, dict[str, dict[str, object]]] = {
     "bert": {},
     "gpt": {
         "model": {"activation": "gelu-tanh"},
@@ -44,7 +43,7 @@ FIXED_OBJECTIVE = {
 }
 
 # Other settings that have no effect for a family. Saved configurations contain them, so their defaults are accepted.
-UNUSED: dict[Family, tuple[str, ...]] = {
+UNUSED: dict[PretrainingFamily, tuple[str, ...]] = {
     "bert": ("objective.mean_noise_span_length",),
     "gpt": (),
     "t5": (
@@ -65,7 +64,7 @@ UNUSED: dict[Family, tuple[str, ...]] = {
 }
 
 # Tokenizers that lack special tokens a family needs: the kind, the tokens, and the kind to use.
-UNFIT_TOKENIZERS: dict[Family, tuple[str, str, str]] = {
+UNFIT_TOKENIZERS: dict[PretrainingFamily, tuple[str, str, str]] = {
     "bert": ("bpe", "[MASK] for a BERT", "wordpiece"),
     "elmo": ("bpe", "[CLS] and [SEP] for an ELMo", "wordpiece"),
     "t5": ("wordpiece", "sentinels for a T5", "bpe"),
@@ -73,7 +72,7 @@ UNFIT_TOKENIZERS: dict[Family, tuple[str, str, str]] = {
 
 
 class ModelSection(SettingsSection):
-    family: Family = Field(default="bert", description="bert, gpt, t5 or elmo.")
+    family: PretrainingFamily = Field(default="bert", description="bert, gpt, t5 or elmo.")
     hidden_size: int = Field(
         default=384, ge=1, le=1 << 16, description="Size of the hidden states; ELMo: per direction."
     )
@@ -205,7 +204,7 @@ class PretrainingConfig(SettingsFile):
         cls,
         path: str | os.PathLike[str] | None = None,
         *,
-        family: Family,
+        family: PretrainingFamily,
         overrides: Sequence[str] = (),
         saved: bool = False,
     ) -> PretrainingConfig:

@@ -20,10 +20,11 @@ from regard.events import Event, Note, Progress, map_events
 from regard.files.checksums import Verify
 from regard.files.disk import replace_folder
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
+from regard.known import PretrainingFamily
 from regard.models.family import describe_family
 from regard.text import Tokenizer
 from regard.training.events import Events
-from regard.training.pretraining.config import Family, PretrainingConfig
+from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.span_corruption import sentinels_of, train_with_sentinels
 from regard.training.pretraining.token_stream import TokenStream
 
@@ -31,7 +32,7 @@ CORPUS, HELD_OUT, VOCABULARY = "corpus", "heldout", "vocabulary"
 ORIGIN = "origin.json"  # how and on what a vocabulary was trained
 
 # The special tokens that a family requires.
-ROLES: dict[Family, tuple[str, ...]] = {
+ROLES: dict[PretrainingFamily, tuple[str, ...]] = {
     "bert": ("cls", "sep", "mask", "pad"),
     "gpt": ("eos",),
     "t5": ("pad", "eos"),
