@@ -25,9 +25,7 @@ from regard.data.translation_pairs import TranslationPair, read_translation_pair
 from regard.device import choose_device
 from regard.events import drain
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation import Translator, load_translator
-from regard.inference.translation.bleu import bleu
-from regard.inference.translation.folder import save_translator
+from regard.inference.translation.translator import Translator, bleu, load_translator, save_translator
 from regard.training.translation.config import TranslationConfig
 from regard.training.translation.run import train_translator
 from regard.training.translation.trainer import TranslationReport

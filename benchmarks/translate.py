@@ -25,8 +25,7 @@ from regard.data.translation_pairs import read_translation_pairs
 from regard.device import choose_device
 from regard.events import Event, drain
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation import load_translator
-from regard.inference.translation.bleu import bleu
+from regard.inference.translation.translator import bleu, load_translator
 from regard.training.events import AverageEvaluated, Evaluated
 from regard.training.translation.config import TranslationConfig
 from regard.training.translation.run import train_translator

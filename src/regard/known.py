@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
-PretrainingFamily = Literal["bert", "gpt", "t5", "elmo"]  # families that can be pretrained
 DEFAULT_MODEL = "regard-bert"  # for verbs that are given no model
 DEFAULT_CAUSAL_LM = "regard-gpt"  # for verbs that need a causal language model
 

@@ -144,7 +144,7 @@ def tokenizer(folder: Path) -> Parser:
 
 
 def index(folder: Path) -> Parser:
-    from regard.checkpoints.index import read_index
+    from regard.checkpoints.files import read_index
 
     good = {"metadata": {"total_size": 8}, "weight_map": {"a.weight": "model-00001-of-00002.safetensors", "b": "x"}}
     best = {"weight_map": {"a": "model-00001-of-00001.safetensors"}}

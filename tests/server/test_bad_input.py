@@ -19,10 +19,8 @@ from starlette.applications import Starlette
 
 import regard
 from regard.data.translation_pairs import TranslationPair
-from regard.inference.translation import Translator
-from regard.inference.translation.alignment import default_alignment_heads
-from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
+from regard.inference.translation.translator import Translator, default_alignment_heads, save_translator
 from regard.models import Vit, VitConfig
 from regard.server.model_registry import ModelRegistry
 from regard.server.routes import ACTIONS, ROUTES, STREAMS

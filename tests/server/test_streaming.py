@@ -1,4 +1,4 @@
-"""Texts in pieces over HTTP: what comes is the library's, and it ends with whoever reads it, or with the studio."""
+"""Streamed texts over HTTP: they equal those of the library, and end with the client or the studio."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,7 +22,7 @@ from regard.interpret.generation import PROMPTS, CandidateRecorder
 from regard.server.model_registry import ModelRegistry
 from tests.inference.generation.folders import gpt_folder, t5_folder
 from tests.server.conftest import BEARER, create_app
-from tests.server.speeches import PROMPT, Gate, spoken
+from tests.server.generations import PROMPT, Gate, generated
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def client(app: Starlette) -> TestClient:
     return TestClient(app, base_url="http://127.0.0.1", headers=BEARER)
 
 
-def test_the_api_gives_what_the_library_gives(client: TestClient, gpt: str) -> None:
+def test_a_stream_equals_the_library(client: TestClient, gpt: str) -> None:
     arguments = {
         "model": gpt,
         "prompt": PROMPT,
@@ -66,13 +67,13 @@ def test_the_api_gives_what_the_library_gives(client: TestClient, gpt: str) -> N
     assert plan["studio"]["prompts"] == PROMPTS
     answer = client.post("/api/generation/stream", json=arguments)
     assert answer.headers["content-type"].startswith("application/x-ndjson")
-    begun, *news = [json.loads(line) for line in answer.text.splitlines()]
-    assert begun == {"begun": 2}
-    expected = [spoken(gpt, tokens=9, seed=3), spoken(gpt, tokens=9, seed=1, top_k=4)]
-    for key, speech in zip("01", expected, strict=True):
-        told = [token for one in news for token in one.get("tokens", {}).get(key, [])]
-        assert told == json.loads(json.dumps([token.view_data() for token in speech.tokens]))
-        assert {"over": {key: {"reason": speech.reason, "trace": None}}} in news
+    start, *events = [json.loads(line) for line in answer.text.splitlines()]
+    assert start == {"type": "start", "runs": 2}
+    expected = [generated(gpt, tokens=9, seed=3), generated(gpt, tokens=9, seed=1, top_k=4)]
+    for run, generation in enumerate(expected):
+        tokens = [token for one in events if one["run"] == run for token in one.get("tokens", ())]
+        assert tokens == json.loads(json.dumps([asdict(token) for token in generation.tokens or ()]))
+        assert {"type": "end", "run": run, "reason": generation.reason, "trace": None} in events
     whole = client.post("/api/generation", json={**arguments, "place": "#generation"}).json()
     assert whole["cli"] == plan["cli"] and "studio" not in whole
     assert ["".join(token["text"] for token in run["tokens"]) for run in whole["runs"]] == [
@@ -94,7 +95,7 @@ def test_the_api_gives_what_the_library_gives(client: TestClient, gpt: str) -> N
         ({"second": "on", "b_model": "nothing"}, "the studio has no model 'nothing'"),
     ],
 )
-def test_bad_settings_are_refused(client: TestClient, gpt: str, arguments: dict[str, str], error: str) -> None:
+def test_bad_settings_are_errors(client: TestClient, gpt: str, arguments: dict[str, str], error: str) -> None:
     for address in ("/api/generation", "/api/generation/stream"):
         answer = client.post(address, json={"model": gpt, "prompt": "the film", **arguments})
         assert answer.status_code == 400 and error in answer.json()["error"], address
@@ -107,12 +108,12 @@ def test_a_failure_in_mid_stream_is_the_last_line(
 ) -> None:
     sample, count = CandidateRecorder.sample, 0
 
-    def broken(heard: CandidateRecorder, *arguments: Any, **named: Any) -> None:
+    def broken(recorder: CandidateRecorder, *arguments: Any, **named: Any) -> None:
         nonlocal count
         count += 1
         if count == 3:
             raise ValueError("broken\npipe")
-        sample(heard, *arguments, **named)
+        sample(recorder, *arguments, **named)
 
     monkeypatch.setattr(CandidateRecorder, "sample", broken)
     answer = client.post("/api/generation/stream", json={"model": gpt, "prompt": "the film", "temperature": "0"})
@@ -120,9 +121,9 @@ def test_a_failure_in_mid_stream_is_the_last_line(
     assert answer.status_code == 200 and last == {"error": "internal error: ValueError: broken pipe"}
 
 
-def test_a_branch_is_a_prompt(client: TestClient, gpt: str, t5: str) -> None:
-    speech = spoken(gpt, "the film", beam=3, tokens=6)
-    for result in speech.trace["rows"][0]["results"] if speech.trace else []:
+def test_a_branch_becomes_a_prompt(client: TestClient, gpt: str, t5: str) -> None:
+    generation = generated(gpt, "the film", beam=3, tokens=6)
+    for result in generation.trace["rows"][0]["results"] if generation.trace else []:
         ids = " ".join(map(str, result["tokens"]))
         answer = client.post("/api/branch", json={"model": gpt, "prompt": "the film", "ids": ids}).json()
         if result["text"].endswith("\ufffd"):
@@ -134,21 +135,21 @@ def test_a_branch_is_a_prompt(client: TestClient, gpt: str, t5: str) -> None:
     assert "no model 'x'" in client.post("/api/branch", json={"model": "x", "ids": "1"}).json()["error"]
 
 
-def test_who_leaves_stops_the_writing(writers: str, gpt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generation_stops_when_the_client_disconnects(writers: str, gpt: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch, 4)
     connection = http.client.HTTPConnection(urlsplit(writers).netloc, timeout=30)
     body = json.dumps({"model": gpt, "prompt": "the film", "temperature": "1.5", "tokens": "100"})
     connection.request("POST", "/api/generation/stream", body, {**BEARER, "Content-Type": "application/json"})
     answer = connection.getresponse()
-    assert json.loads(answer.readline()) == {"begun": 1}
+    assert json.loads(answer.readline()) == {"type": "start", "runs": 1}
     assert gate.reached.wait(30) and not gate.left.is_set()
     answer.close()
     connection.close()
     assert gate.left.wait(30)
     count = gate.tokens
     gate.opened.set()
-    # The model is free for the next question, and nothing more was written for the first.
-    assert spoken(gpt, "the film", tokens=3).tokens
+    # The model is free for the next request, and no more tokens were generated for the first.
+    assert generated(gpt, "the film", tokens=3).tokens
     connection.request("POST", "/api/generation", body, {**BEARER, "Content-Type": "application/json"})
     assert connection.getresponse().status == 200
     assert gate.tokens <= count + 3
@@ -169,7 +170,7 @@ sys.exit(run(["studio", "--model", sys.argv[1], "--port", "0"]))
 
 
 @pytest.mark.usefixtures("default_sigint")
-def test_ctrl_c_ends_the_studio_while_it_writes(page_built: None, gpt: str) -> None:
+def test_ctrl_c_ends_the_studio_during_generation(page_built: None, gpt: str) -> None:
     command = [sys.executable, "-c", SLOW, gpt]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -184,7 +185,7 @@ def test_ctrl_c_ends_the_studio_while_it_writes(page_built: None, gpt: str) -> N
             if answer.status == 200:
                 break
             assert b"still being loaded" in answer.read()
-        assert json.loads(answer.readline()) == {"begun": 1}
+        assert json.loads(answer.readline()) == {"type": "start", "runs": 1}
         assert "tokens" in json.loads(answer.readline())
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 0

@@ -15,10 +15,8 @@ from regard.cli.app import run
 from regard.data.translation_pairs import TranslationPair
 from regard.errors import InputError
 from regard.inference.load_model import load_model
-from regard.inference.translation import Translator
-from regard.inference.translation.alignment import default_alignment_heads
-from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
+from regard.inference.translation.translator import Translator, default_alignment_heads, save_translator
 from regard.render.result import Result
 from regard.server.model_registry import ModelRegistry
 from regard.tasks.encoder_with_head import EncoderWithHead

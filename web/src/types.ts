@@ -87,13 +87,20 @@ export interface Candidate {
 
 /** One candidate for the next token. */
 export interface CandidateToken {
-  readonly token: number; readonly text: string; readonly probability: number; readonly tempered: number; readonly reached: number | null;
-  readonly chance: number; readonly by: string | null;
+  readonly token: number; readonly text: string; readonly probability: number; readonly scaled_probability: number;
+  readonly cumulative_probability: number | null; readonly sampling_probability: number; readonly removed_by: string | null;
 }
 
-/** The likeliest tokens at one position, likeliest first, then the chosen one if it is not among them. */
-export interface CandidateTokens {
-  readonly bars: readonly CandidateToken[]; readonly chosen: number | null; readonly kept: number; readonly share: number; readonly vocabulary: number;
+/** The labels at the ends of the axes */
+export interface ChartAxes {
+  readonly right: string; readonly up: string; readonly left: string; readonly down: string;
+}
+
+/** A pair or a grid: the tokens that any chart may show, the logits of every sentence for them, and all pairs. */
+export interface ChartsView {
+  readonly kind: "pair" | "grid"; readonly warning: string; readonly number: number; readonly chart: "likelihoods" | "differences";
+  readonly numbers: readonly number[]; readonly palette: number; readonly tokens: readonly string[]; readonly sentences: readonly SentenceView[];
+  readonly pairs: readonly PairView[]; readonly rows: readonly string[]; readonly columns: readonly string[]; readonly squares: readonly SquareView[];
 }
 
 export interface CheckpointEntry {
@@ -105,8 +112,11 @@ export interface CompareRequest {
   readonly model?: string; readonly other?: string | null; readonly logits?: readonly string[] | null; readonly vocab?: string | null;
 }
 
-/** A comparison */
-export interface CompareResult {
+/** The page's view. */
+export type CompareView = ChartsView | SweepView | CompletionsView;
+
+export interface CompletionsView {
+  readonly kind: "sentence"; readonly warning: string; readonly text: string; readonly model: string; readonly words: readonly MaskedWord[];
 }
 
 /** A part of the model that can be removed */
@@ -206,6 +216,11 @@ export interface FillResult {
   readonly text: string; readonly masks: readonly (readonly Candidate[])[]; readonly joint: readonly Assignment[]; readonly exact: boolean;
 }
 
+/** What one filter took from the whole vocabulary: how many tokens, and their share of the model's probability. */
+export interface FilterCut {
+  readonly by: string; readonly count: number; readonly share: number;
+}
+
 export interface GenerateRequest {
   readonly max_new_tokens?: number; readonly temperature?: number; readonly top_p?: number; readonly top_k?: number | null; readonly min_p?: number;
   readonly repetition_penalty?: number; readonly seed?: number; readonly num_return_sequences?: number; readonly num_beams?: number;
@@ -213,22 +228,10 @@ export interface GenerateRequest {
   readonly candidates?: boolean; readonly trace?: string | null;
 }
 
-/** Generated texts, without the prompt */
-export interface GenerateResult {
-  readonly model: string; readonly family: string; readonly prompt: string; readonly truncated: number; readonly truncated_text: string;
-  readonly max_new_tokens: number; readonly continues: boolean; readonly method: string; readonly settings: GenerationConfig;
-  readonly texts: readonly GeneratedText[]; readonly tokens: readonly GeneratedToken[] | null;
-}
-
-/** A text so far, without the prompt */
-export interface GeneratedText {
-  readonly text: string; readonly tokens: readonly number[]; readonly reason: "end" | "stop" | "length" | "interrupted";
-  readonly log_probability: number | null; readonly score: number | null;
-}
-
 /** One generated token: `text` is what it adds to the text, `name` the token by itself. */
 export interface GeneratedToken {
-  readonly id: number; readonly text: string; readonly name: string; readonly candidates: CandidateTokens;
+  readonly candidates: readonly CandidateToken[]; readonly nucleus_size: number; readonly nucleus_probability: number; readonly vocab_size: number;
+  readonly id: number; readonly text: string; readonly name: string;
 }
 
 /** Sampling, or beam search if `num_beams` is above 1 */
@@ -236,6 +239,18 @@ export interface GenerationConfig {
   readonly max_new_tokens: number; readonly temperature: number; readonly top_p: number; readonly top_k: number | null; readonly min_p: number;
   readonly repetition_penalty: number; readonly seed: number; readonly num_return_sequences: number; readonly num_beams: number;
   readonly length_penalty: number; readonly early_stopping: boolean; readonly stop: readonly string[];
+}
+
+/** One text of the page, or of a stream before it starts, with its tokens so far. */
+export interface GenerationRun {
+  readonly model: string; readonly family: string; readonly method: "beam" | "greedy" | "sample"; readonly settings: GenerationConfig;
+  readonly continues: boolean; readonly truncated: number; readonly truncated_text: string; readonly max_new_tokens: number;
+  readonly tokens: readonly GeneratedToken[]; readonly reason: "end" | "stop" | "length" | "interrupted"; readonly trace: TraceDocument | null;
+}
+
+/** The page's view: texts side by side. */
+export interface GenerationView {
+  readonly prompt: string; readonly caveat: string; readonly runs: readonly GenerationRun[];
 }
 
 /** Heads by layer, then by number, both from 0. */
@@ -309,6 +324,11 @@ export interface MapView {
   readonly causal: boolean; readonly rollout: string | null; readonly flow: string | null;
 }
 
+/** A word of the text ("_" for a blank), whether a space precedes it, and the likeliest tokens in its place. */
+export interface MaskedWord {
+  readonly word: string; readonly spaced: boolean; readonly completions: readonly Candidate[];
+}
+
 /** Families, built-in models and known checkpoints of the Hugging Face hub. */
 export interface ModelList {
   readonly families: readonly FamilyEntry[]; readonly built_in: readonly string[]; readonly checkpoints: readonly CheckpointEntry[];
@@ -334,6 +354,12 @@ export interface NextSentence {
 /** The probability (or the value) of one output before and after. */
 export interface OutputChange {
   readonly output: string; readonly before: number; readonly after: number;
+}
+
+/** Two sentences by their indices. */
+export interface PairView {
+  readonly a: number; readonly b: number; readonly labels: readonly [string, string]; readonly axes: Readonly<Record<string, ChartAxes>>;
+  readonly extents: Readonly<Record<string, readonly [number, number]>>; readonly captions: Readonly<Record<string, Readonly<Record<string, string>>>>;
 }
 
 /** One pattern of one head. */
@@ -381,13 +407,29 @@ export interface PredictionsView {
 
 /** The model of a probe, as results name it */
 export interface ProbedModel {
-  readonly name: string; readonly family: string; readonly task: string; readonly kind: "one" | "several" | "value"; readonly num_layers: number;
-  readonly num_heads: number; readonly labels: readonly string[];
+  readonly name: string; readonly family: string; readonly task: string;
+  readonly problem_type: "single_label_classification" | "multi_label_classification" | "regression"; readonly num_layers: number; readonly num_heads: number;
+  readonly labels: readonly string[];
 }
 
 /** In percent: `accuracy` on the test quarter, `guess` the accuracy of the most frequent label there, `mean` and `deviation` of the accuracy over the folds. */
 export interface RegressionScore {
   readonly train: number; readonly test: number; readonly accuracy: number; readonly guess: number; readonly mean: number; readonly deviation: number;
+}
+
+/** The end of a run. */
+export interface RunEnd {
+  readonly type: "end"; readonly run: number; readonly reason: "end" | "stop" | "length" | "interrupted"; readonly trace: TraceDocument | null;
+}
+
+/** A step of a run's beam search, and the best text so far. */
+export interface RunSearch {
+  readonly type: "search"; readonly run: number; readonly step: number; readonly total: number; readonly text: string;
+}
+
+/** New tokens of a run */
+export interface RunTokens {
+  readonly type: "tokens"; readonly run: number; readonly tokens: readonly GeneratedToken[];
 }
 
 export interface ScoreRequest {
@@ -416,6 +458,15 @@ export interface SentenceMap {
   readonly cut: number; readonly explained: readonly number[]; readonly sentences: readonly Sentence[]; readonly notes: readonly string[];
 }
 
+export interface SentenceView {
+  readonly text: string; readonly model: string; readonly total: number; readonly logits: string;
+}
+
+/** The differences of two pairs, by their indices, against each other. */
+export interface SquareView {
+  readonly across: number; readonly up: number; readonly axes: ChartAxes;
+}
+
 export interface StackFrame {
   readonly part: string; readonly x: number; readonly y: number; readonly width: number; readonly height: number;
 }
@@ -423,6 +474,11 @@ export interface StackFrame {
 /** The `tokens` of a text, with the end token if there is one, and the word of each token, without the end. */
 export interface SubwordTokens {
   readonly tokens: readonly string[]; readonly words: readonly string[]; readonly word_indices: readonly number[];
+}
+
+export interface SweepView {
+  readonly kind: "sweep"; readonly warning: string; readonly values: readonly number[]; readonly labels: readonly string[]; readonly caption: string;
+  readonly tokens: readonly string[]; readonly series: string;
 }
 
 /** The fine-tuned model */
@@ -447,6 +503,39 @@ export interface TokenPrediction {
 
 export interface TokenProbability {
   readonly token: string; readonly probability: number;
+}
+
+/** A candidate for the next token of a prefix. */
+export interface TraceCandidate {
+  readonly token: number; readonly text: string; readonly log_probability: number | null; readonly total: number | null;
+  readonly fate: "kept" | "ended" | "cut" | "passed"; readonly by?: string; readonly child?: number; readonly chance?: number;
+}
+
+/** The continuations of a prefix: the likeliest `top` tokens, the first removed by filters, and the choice. */
+export interface TraceChoice {
+  readonly node: number; readonly candidates: readonly TraceCandidate[]; readonly cut: readonly FilterCut[];
+}
+
+/** `about` is what the caller knows: the prompt, the model, the settings. */
+export interface TraceDocument {
+  readonly format: "regard trace"; readonly version: number; readonly method: "beam" | "sample"; readonly top: number;
+  readonly about: Readonly<Record<string, unknown>>; readonly rows: readonly TraceRow[];
+}
+
+/** A text that was found: the node it ends in, and its tokens without the end token. */
+export interface TraceResult {
+  readonly node: number; readonly tokens: readonly number[]; readonly text: string; readonly log_probability: number | null; readonly score: number | null;
+  readonly finished: boolean;
+}
+
+/** `row`: from 0, or as given to `Trace.set_row_numbers`. */
+export interface TraceRow {
+  readonly row: number; readonly steps: readonly TraceStep[]; readonly left: readonly number[]; readonly results: readonly TraceResult[];
+}
+
+/** `died`: prefixes without a continuation. */
+export interface TraceStep {
+  readonly step: number; readonly choices: readonly TraceChoice[]; readonly died: readonly number[];
 }
 
 export interface TranslateRequest {
@@ -486,10 +575,10 @@ export interface ViewedModel {
 
 export interface Verbs {
   readonly fill: { readonly request: FillRequest; readonly result: FillResult };
-  readonly compare: { readonly request: CompareRequest; readonly result: CompareResult };
+  readonly compare: { readonly request: CompareRequest; readonly result: CompareView };
   readonly next: { readonly request: NextRequest; readonly result: NextSentence };
   readonly perplexity: { readonly request: PerplexityRequest; readonly result: Perplexity };
-  readonly generate: { readonly request: GenerateRequest; readonly result: GenerateResult };
+  readonly generate: { readonly request: GenerateRequest; readonly result: GenerationView };
   readonly score: { readonly request: ScoreRequest; readonly result: LineScores };
   readonly translate: { readonly request: TranslateRequest; readonly result: TranslationResult };
   readonly attribute: { readonly request: AttributeRequest; readonly result: AttributionResult };

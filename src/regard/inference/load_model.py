@@ -8,7 +8,7 @@ import torch
 
 from regard.checkpoints import loading
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.inference.translation.folder import TRANSLATE, load_translator
+from regard.inference.translation.translator import TRANSLATE, load_translator
 from regard.tasks.fine_tuned_model import is_fine_tuned, load_fine_tuned
 
 

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import PrivateAttr
+from pydantic import BaseModel, Field
 from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
+from regard.events import Event
 from regard.generation_config import SAMPLING, GenerationConfig
-from regard.inference.generation.beam_search import Beam, Continuation
+from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.decoder import inference_mode
-from regard.inference.generation.logits_filters import Sampling
-from regard.inference.generation.text_generator import FinishReason, GeneratedText, TextGenerator
-from regard.inference.generation.text_stream import TextStream, token_text
+from regard.inference.generation.sampling import Sampling
+from regard.inference.generation.text_generator import (
+    FinishReason,
+    GeneratedText,
+    GenerationStream,
+    TextGenerator,
+    TextStream,
+    token_text,
+)
 from regard.inference.generation.trace import Trace, TraceDocument
 from regard.models.family import family_name
 from regard.render.result import Result
@@ -63,45 +70,100 @@ Stages = Sequence[tuple[str, Tensor]]
 class CandidateToken:
     """One candidate for the next token.
 
-    `probability` is the model's own, `tempered` that after repetition penalty and temperature, `chance` that after all
-    filters: 0 if one of them, `by`, removed the token. `reached` is the cumulative probability of this token and the
-    likelier ones among those that top-p chooses from; None if another filter had removed the token before.
+    `probability` is the model's own, `scaled_probability` that after repetition penalty and temperature,
+    `sampling_probability` that after all filters: 0 if one of them, `removed_by`, removed the token.
+    `cumulative_probability` sums this token and the likelier ones among those that top-p chooses from; None if another
+    filter had removed the token before.
     """
 
     token: int
     text: str
     probability: float
-    tempered: float
-    reached: float | None
-    chance: float
-    by: str | None
+    scaled_probability: float
+    cumulative_probability: float | None
+    sampling_probability: float
+    removed_by: str | None
 
 
 @dataclass(frozen=True)
 class CandidateTokens:
     """The likeliest tokens at one position, likeliest first, then the chosen one if it is not among them.
 
-    `kept` tokens of the whole vocabulary pass the filters; they have `share` of the tempered probability.
+    `nucleus_size` tokens of the vocabulary pass the filters; `nucleus_probability` is the sum of their scaled
+    probabilities.
     """
 
-    bars: tuple[CandidateToken, ...]
-    chosen: int | None
-    kept: int
-    share: float
-    vocabulary: int
+    candidates: list[CandidateToken]
+    nucleus_size: int
+    nucleus_probability: float
+    vocab_size: int
 
 
 @dataclass(frozen=True)
-class GeneratedToken:
+class GeneratedToken(CandidateTokens):
     """One generated token: `text` is what it adds to the text, `name` the token by itself."""
 
     id: int
     text: str
     name: str
-    candidates: CandidateTokens
 
-    def view_data(self) -> dict[str, object]:
-        return {"id": self.id, "text": self.text, "name": self.name, **asdict(self.candidates)}
+
+class GenerationRun(BaseModel):
+    """One text of the page, or of a stream before it starts, with its tokens so far.
+
+    `trace` has the steps of a beam search; the other fields are those of `GenerateResult`.
+    """
+
+    model: str
+    family: str
+    method: Literal["beam", "greedy", "sample"]
+    settings: GenerationConfig
+    continues: bool
+    truncated: int
+    truncated_text: str
+    max_new_tokens: int
+    tokens: list[GeneratedToken]
+    reason: FinishReason
+    trace: TraceDocument | None
+
+
+class GenerationView(BaseModel):
+    """The page's view: texts side by side."""
+
+    prompt: str
+    caveat: str
+    runs: list[GenerationRun]
+
+
+class RunTokens(Event):
+    """New tokens of a run; runs are numbered from 0."""
+
+    type: Literal["tokens"] = "tokens"
+    run: int
+    tokens: list[GeneratedToken]
+
+
+class RunSearch(Event):
+    """A step of a run's beam search, and the best text so far."""
+
+    type: Literal["search"] = "search"
+    run: int
+    step: int
+    total: int
+    text: str
+
+
+class RunEnd(Event):
+    """The end of a run."""
+
+    type: Literal["end"] = "end"
+    run: int
+    reason: FinishReason
+    trace: TraceDocument | None
+
+
+OnEvent = Callable[[Event], None]
+OnSearch = Callable[[int, int, str], None]  # step, number of steps, best text so far
 
 
 def candidate_tokens(
@@ -111,29 +173,29 @@ def candidate_tokens(
     logits = logits.double()
     after = {"": logits, **dict(stages)}
     penalized = after.get("repetition", logits)
-    tempered = _last(after, RESCALING).softmax(-1)
+    scaled = _last(after, RESCALING).softmax(-1)
     # Temperature keeps the order, and at 0 leaves nothing to order by.
     order = penalized.sort(descending=True, stable=True).indices
     nucleus_input = _last(after, (*RESCALING, "top_k"))
     cumulative = nucleus_input[order].softmax(-1).cumsum(-1)
     filtered = stages[-1][1] if stages else logits
-    probabilities, chances, kept = logits.softmax(-1), filtered.softmax(-1), filtered > -math.inf
+    probabilities, filtered_probabilities, nucleus = logits.softmax(-1), filtered.softmax(-1), filtered > -math.inf
     listed = list(enumerate(order[:top].tolist()))
     if chosen is not None and chosen not in (token for _, token in listed):
         listed.append((int((order == chosen).nonzero()), chosen))
-    candidates = tuple(
+    candidates = [
         CandidateToken(
             token=token,
             text=spell(token),
             probability=float(probabilities[token]),
-            tempered=float(tempered[token]),
-            reached=float(cumulative[rank]) if float(nucleus_input[token]) > -math.inf else None,
-            chance=float(chances[token]),
-            by=next((name for name, one in stages if float(one[token]) == -math.inf), None),
+            scaled_probability=float(scaled[token]),
+            cumulative_probability=float(cumulative[rank]) if float(nucleus_input[token]) > -math.inf else None,
+            sampling_probability=float(filtered_probabilities[token]),
+            removed_by=next((name for name, one in stages if float(one[token]) == -math.inf), None),
         )
         for rank, token in listed
-    )
-    return CandidateTokens(candidates, chosen, int(kept.sum()), float(tempered[kept].sum()), len(logits))
+    ]
+    return CandidateTokens(candidates, int(nucleus.sum()), float(scaled[nucleus].sum()), len(logits))
 
 
 def _last(after: dict[str, Tensor], names: Sequence[str]) -> Tensor:
@@ -157,39 +219,29 @@ class CandidateRecorder(Trace):
         """The tokens since the last piece of text; the piece belongs to the last of them."""
         last = len(self.pending) - 1
         tokens = [
-            GeneratedToken(token, piece if number == last else "", self.spell(token), candidates)
+            _generated_token(candidates, token, piece if number == last else "", self.spell)
             for number, (token, candidates) in enumerate(self.pending)
         ]
         self.pending = []
         return tokens
 
 
+def _generated_token(found: CandidateTokens, token: int, text: str, spell: Callable[[int], str]) -> GeneratedToken:
+    return GeneratedToken(**vars(found), id=token, text=text, name=spell(token))
+
+
 class BeamSearchProgress(Trace):
     """The trace of a beam search that also reports progress: step, number of steps, and the best text so far."""
 
-    def __init__(self, tokenizer: Tokenizer, *, total: int, on_progress: Callable[[dict[str, object]], None]) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, total: int, on_progress: OnSearch) -> None:
         super().__init__(token_text=lambda token: token_text(tokenizer, token), decode=tokenizer.decode)
-        self._tokenizer, self._total, self._on_progress = tokenizer, total, on_progress
-        self._paths: list[list[int]] = [[]]
-        self._step = 0
+        self._total, self._on_progress = total, on_progress
 
-    def beam(
-        self,
-        row: int,
-        table: Tensor,
-        going: Sequence[Continuation],
-        ended: Sequence[Continuation],
-        *,
-        end: int | None,
-    ) -> None:
-        super().beam(row, table, going, ended, end=end)
-        self._step += 1
-        self._paths = [[*self._paths[one.slot], one.token] for one in going] or [[]]
-        best = self._tokenizer.decode(self._paths[0])
-        self._on_progress({"step": self._step, "of": self._total, "text": best})
-
-
-OnEvent = Callable[[Mapping[str, object]], None]
+    def beam(self, row: int, *step: Any, end: int | None) -> None:
+        super().beam(row, *step, end=end)
+        tree = self._trees[row]
+        best = self._decode(tree.tokens[tree.alive[0]] if tree.alive else ())
+        self._on_progress(len(tree.steps), self._total, best)
 
 
 class GenerateResult(Result):
@@ -201,6 +253,7 @@ class GenerateResult(Result):
     """
 
     page_view: ClassVar[str | None] = "generation"
+    view_type: ClassVar[str | None] = "regard.interpret.generation:GenerationView"
 
     model: str
     family: str
@@ -209,19 +262,27 @@ class GenerateResult(Result):
     truncated_text: str
     max_new_tokens: int
     continues: bool
-    method: str
+    method: Literal["beam", "greedy", "sample"]
     settings: GenerationConfig
     texts: list[GeneratedText]
     tokens: list[GeneratedToken] | None
-    _run: dict[str, object] = PrivateAttr(default_factory=dict)  # the data of the page's column
+    trace: TraceDocument | None = Field(default=None, exclude=True)  # of a beam search with candidates
 
     def to_text(self) -> str:
         return "\n".join(text for text in _displayed(self.texts, self.method == "beam"))
 
+    @property
+    def reason(self) -> FinishReason:
+        return self.texts[0].reason if self.texts else "interrupted"
+
+    def run(self) -> GenerationRun:
+        """The first text for the page."""
+        return GenerationRun.model_validate(self, from_attributes=True)
+
     def view_data(self) -> dict[str, object]:
         if self.tokens is None:
             raise InputError("the page shows the candidates at every token; generate with --candidates")
-        return {"prompt": self.prompt, "caveat": CAVEAT, "runs": [self._run]}
+        return GenerationView(prompt=self.prompt, caveat=CAVEAT, runs=[self.run()]).model_dump(mode="json")
 
 
 class Generation:
@@ -252,7 +313,7 @@ class Generation:
 
     @property
     def reason(self) -> FinishReason:
-        return self.texts[0].reason if self.texts else "interrupted"
+        return self.result().reason
 
     def pieces(self) -> Iterator[str]:
         """Run to the end: the text as it is displayed, with a heading for each of several texts."""
@@ -272,7 +333,8 @@ class Generation:
     def _stream(self) -> Iterator[str]:
         """Several texts are generated at once and displayed one after the other."""
         config = self.config
-        stream = self.generator.stream(
+        stream = GenerationStream(
+            self.generator,
             self.prompt,
             sampling=_sampling(config),
             num_return_sequences=config.num_return_sequences,
@@ -294,7 +356,7 @@ class Generation:
                 current += 1
                 yield "\n" if current == count else f"\n=== {current + 1}\n"
 
-    def steps(self, on_progress: Callable[[dict[str, object]], None] = lambda event: None) -> Iterator[list[Any]]:
+    def steps(self, on_progress: OnSearch = lambda step, total, text: None) -> Iterator[list[GeneratedToken]]:
         """Run to the end: the tokens with their candidates as they are generated; of a beam search all at the end."""
         assert self.tokens is not None
         steps = self._sampled() if self.config.num_beams == 1 else self._searched(on_progress)
@@ -304,8 +366,13 @@ class Generation:
 
     def _sampled(self) -> Iterator[list[GeneratedToken]]:
         recorder, config = CandidateRecorder(self._spell), self.config
-        stream = self.generator.stream(
-            self.prompt, sampling=_sampling(config), seed=config.seed, stop_strings=config.stop, trace=recorder
+        stream = GenerationStream(
+            self.generator,
+            self.prompt,
+            sampling=_sampling(config),
+            seed=config.seed,
+            stop_strings=config.stop,
+            trace=recorder,
         )
         self.texts = stream.texts
         for _, piece in stream:
@@ -318,7 +385,7 @@ class Generation:
         beam = Beam(config.num_beams, config.length_penalty, config.num_return_sequences, config.early_stopping)
         return self.generator.beam_search(self.prompt, beam=beam, stop_strings=config.stop, trace=trace)
 
-    def _searched(self, on_progress: Callable[[dict[str, object]], None]) -> Iterator[list[GeneratedToken]]:
+    def _searched(self, on_progress: OnSearch) -> Iterator[list[GeneratedToken]]:
         total = self.prompt.max_new_tokens
         progress = BeamSearchProgress(self.generator.tokenizer, total=total, on_progress=on_progress)
         self.texts += self._search(progress)
@@ -330,7 +397,7 @@ class Generation:
         tokens = best.tokens[: len(pieces)]
         candidates = _candidates_along(self.generator, self.prompt.ids, tokens)
         yield [
-            GeneratedToken(token, piece, self._spell(token), one)
+            _generated_token(one, token, piece, self._spell)
             for token, piece, one in zip(tokens, pieces, candidates, strict=True)
         ]
 
@@ -350,33 +417,8 @@ class Generation:
     def _spell(self, token: int) -> str:
         return token_text(self.generator.tokenizer, token)
 
-    def run_data(self) -> dict[str, object]:
-        """The data of one column of the page's view."""
-        config = self.config
-        searching = config.num_beams > 1
-        return {
-            "model": {"name": self.name, "family": family_name(self.generator.model)},
-            "settings": {
-                "method": config.method,
-                "seed": config.seed,
-                "max_tokens": config.max_new_tokens,
-                "stops": list(config.stop),
-                "beam": config.num_beams if searching else 0,
-                "length_penalty": config.length_penalty,
-                "early": config.early_stopping,
-                **{name: getattr(Sampling() if searching else config, name) for name in SAMPLING},
-            },
-            "continues": self.generator.continues,
-            "cut": self.prompt.truncated,
-            "lost": self.prompt.truncated_text,
-            "max_tokens": self.prompt.max_new_tokens,
-            "tokens": [token.view_data() for token in self.tokens or ()],
-            "reason": self.reason,
-            "trace": self.trace,
-        }
-
-    def write_trace(self, path: Path) -> None:
-        """Write the recorded steps as JSON or, by the extension, as a page."""
+    def write_trace(self, path: Path, *, cli: str, python: str) -> None:
+        """Write the recorded steps as JSON or, by the extension, as a page with the lines that reproduce it."""
         assert self._recorder is not None
         result = self.result().to_dict()
         about = {
@@ -384,14 +426,14 @@ class Generation:
         }
         document = self._recorder.document(about)
         if path.suffix.lower() == ".html":
-            from regard.inference.generation.search_page import search_page
+            from regard.inference.generation.trace import search_page
 
-            path.write_text(search_page(document), encoding="utf-8")
+            path.write_text(search_page(document, cli=cli, python=python), encoding="utf-8")
         else:
             path.write_text(json.dumps(document, allow_nan=False, indent=1) + "\n", encoding="utf-8")
 
     def result(self) -> GenerateResult:
-        result = GenerateResult(
+        return GenerateResult(
             model=self.name,
             family=family_name(self.generator.model),
             prompt=self.prompt_text,
@@ -403,9 +445,8 @@ class Generation:
             settings=self.config,
             texts=self.texts,
             tokens=self.tokens,
+            trace=self.trace,
         )
-        result._run = self.run_data()
-        return result
 
 
 def _sampling(config: GenerationConfig) -> Sampling:
@@ -439,29 +480,26 @@ def generate(
 def generate_side_by_side(generations: Sequence[Generation], on_event: OnEvent) -> None:
     """Run all to the end: those that sample side by side, then the beam searches.
 
-    `on_event` gets {"tokens": {number of the generation: tokens}} for each round, {"searched": {number: progress}} for
-    a beam search, and {"over": {number: how it ended}}. If it raises an exception, everything stops.
+    `on_event` gets the tokens of each run, the progress of beam searches and the end of each run. If it raises an
+    exception, everything stops.
     """
     sampled = [number for number, one in enumerate(generations) if one.config.num_beams == 1]
     searched = [number for number in range(len(generations)) if number not in sampled]
     for group in (sampled, *([number] for number in searched)):
-        running = {number: generations[number].steps(_numbered(on_event, number)) for number in group}
+        running = {number: generations[number].steps(_on_search(on_event, number)) for number in group}
         while running:
-            tokens: dict[str, object] = {}
             for number, steps in list(running.items()):
-                step = next(steps, None)
-                if step is None:
+                tokens = next(steps, None)
+                if tokens is not None:
+                    on_event(RunTokens(run=number, tokens=tokens))
+                else:
                     del running[number]
                     one = generations[number]
-                    on_event({"over": {str(number): {"reason": one.reason, "trace": one.trace}}})
-                else:
-                    tokens[str(number)] = [token.view_data() for token in step]
-            if tokens:
-                on_event({"tokens": tokens})
+                    on_event(RunEnd(run=number, reason=one.reason, trace=one.trace))
 
 
-def _numbered(on_event: OnEvent, number: int) -> Callable[[dict[str, object]], None]:
-    return lambda progress: on_event({"searched": {str(number): progress}})
+def _on_search(on_event: OnEvent, run: int) -> OnSearch:
+    return lambda step, total, text: on_event(RunSearch(run=run, step=step, total=total, text=text))
 
 
 def next_tokens(
@@ -472,7 +510,8 @@ def next_tokens(
     sampling, ids = sampling or Sampling(), generator.encode_prompt(text, max_new_tokens=1).ids
     with inference_mode(generator.decoder):
         logits, _ = generator.decoder.start(torch.tensor([ids], device=generator.device))
-        occurred = _occurred(logits, ids) if generator.continues else None
+        occurred = torch.zeros_like(logits, dtype=torch.bool)
+        occurred[:, ids] = generator.continues
         stages = [(name, values[0]) for name, values in sampling.stages(logits, occurred)]
         return candidate_tokens(logits[0], stages, spell=lambda token: token_text(generator.tokenizer, token), top=top)
 
@@ -488,9 +527,3 @@ def _candidates_along(generator: TextGenerator, prompt: Sequence[int], tokens: S
             if number + 1 < len(tokens):
                 logits, state = generator.decoder.step(torch.tensor([token], device=generator.device), state)
     return candidates
-
-
-def _occurred(logits: Tensor, ids: Sequence[int]) -> Tensor:
-    occurred = torch.zeros_like(logits, dtype=torch.bool)
-    occurred[:, list(ids)] = True
-    return occurred

@@ -43,7 +43,7 @@ def generation(studio: Studio, arguments: Arguments) -> Payload:
             "view": "generation",
             "prompt": generations[0].prompt_text,
             "caveat": CAVEAT,
-            "runs": [one.run_data() for one in generations],
+            "runs": [one.result().run().model_dump(mode="json") for one in generations],
             "cli": "\n".join(cli for cli, _ in lines),
             "python": "\n\n".join(python for _, python in lines),
         }
@@ -55,8 +55,8 @@ def write(studio: Studio, arguments: Arguments, on_event: Callable[[Payload], No
     from regard.interpret.generation import generate_side_by_side
 
     with _generations(studio, arguments) as generations:
-        on_event({"begun": len(generations)})
-        generate_side_by_side(generations, on_event)
+        on_event({"type": "start", "runs": len(generations)})
+        generate_side_by_side(generations, lambda event: on_event(event.model_dump(mode="json")))
 
 
 def _lines(one: Generation) -> tuple[str, str]:
@@ -77,8 +77,7 @@ def branch(studio: Studio, arguments: Arguments) -> Payload:
     entry = studio.models.entries.get(model)
     if entry is None or entry.loaded is None:
         raise InputError(f"the studio has no model {model!r} ready")
-    from regard.inference.generation.text_generator import TextGenerator
-    from regard.inference.generation.text_stream import REPLACEMENT
+    from regard.inference.generation.text_generator import REPLACEMENT, TextGenerator
     from regard.text import Tokenizer
 
     network, tokenizer = entry.loaded

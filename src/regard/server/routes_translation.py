@@ -16,8 +16,8 @@ def translation(studio: Studio, arguments: Arguments) -> Payload:
     width = integer_argument(arguments, "beam", 5, most=MAX_BEAMS)
     with studio.models.use(model) as loaded:
         from regard.inference.generation.beam_search import Beam
-        from regard.inference.translation.folder import translator_of
         from regard.inference.translation.subwords import Subwords
+        from regard.inference.translation.translator import translator_of
         from regard.interpret.translation import translate_in_steps
 
         translators = [entry.name for entry in studio.models.entries.values() if entry.kind == "translator"]

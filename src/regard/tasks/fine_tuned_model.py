@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from regard.checkpoints import loading
-from regard.checkpoints.load import read_parts, write_model
 from regard.checkpoints.loaded_model import LoadedModel
+from regard.checkpoints.loading import read_parts, write_model
 from regard.data.examples import Example, without_label
 from regard.device import autocast_dtype
 from regard.errors import InputError, check_choice

@@ -16,7 +16,7 @@ from regard.data.readers import read_text_examples
 from regard.errors import InputError
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import value_scores
-from regard.tasks.task import ExplainedOutput, Prediction, Task, TaskInput
+from regard.tasks.task import ExplainedOutput, Prediction, ProblemType, Task, TaskInput
 from regard.tasks.text_classification import shown_texts
 
 
@@ -58,7 +58,7 @@ class Regression(Task[TextExample]):
         return self.mean
 
     @property
-    def problem_type(self) -> str:
+    def problem_type(self) -> ProblemType:
         return "regression"
 
     @classmethod

@@ -10,7 +10,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,6 +20,7 @@ from regard.errors import InputError
 from regard.tasks.inputs import InputSequence
 
 Example = TypeVar("Example")
+ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
 Prediction = dict[str, Any]  # JSON: what `regard predict` prints
 
 
@@ -96,7 +97,7 @@ class Task(ABC, Generic[Example]):
         return None
 
     @property
-    def problem_type(self) -> str | None:
+    def problem_type(self) -> ProblemType | None:
         return None
 
     @classmethod

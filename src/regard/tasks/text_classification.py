@@ -16,7 +16,7 @@ from regard.data.readers import read_text_examples
 from regard.errors import InputError
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import choose_positive_label, label_scores, multilabel_scores
-from regard.tasks.task import ExplainedOutput, LabelTask, Prediction, TaskInput, read_labels
+from regard.tasks.task import ExplainedOutput, LabelTask, Prediction, ProblemType, TaskInput, read_labels
 
 
 class TextClassification(LabelTask[TextExample]):
@@ -45,7 +45,7 @@ class TextClassification(LabelTask[TextExample]):
         self.multi_label, self.positive_label = multi_label, positive_label
 
     @property
-    def problem_type(self) -> str:
+    def problem_type(self) -> ProblemType:
         return "multi_label_classification" if self.multi_label else "single_label_classification"
 
     @classmethod

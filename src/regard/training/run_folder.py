@@ -21,9 +21,16 @@ from regard.checkpoints.files import refuse_foreign_files, verify
 from regard.errors import InputError, RegardError
 from regard.events import Event, map_events
 from regard.files.disk import atomic_write, finish_save
-from regard.files.folder_lock import LOCK, describe_changes, lock_folder
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
-from regard.files.output_folder import OutputManifest, foreign_entries, refuse_foreign_content, remove_files
+from regard.files.output_folder import (
+    LOCK,
+    OutputManifest,
+    describe_changes,
+    foreign_entries,
+    lock_folder,
+    refuse_foreign_content,
+    remove_files,
+)
 from regard.render.result import Result
 from regard.settings import SettingsFile, check_saved_settings
 from regard.training.events import EventLog, Events, Finished

@@ -11,7 +11,7 @@ from regard.events import Event, Note
 from regard.verbs.base import ModelName, Models, Request, Texts, argument, model_option, option, verb
 
 if TYPE_CHECKING:
-    from regard.inference.embedding import EmbedResult
+    from regard.inference.embedding.bulk import EmbedResult
 
 
 class EmbedRequest(Request):
@@ -41,7 +41,7 @@ class EmbedRequest(Request):
     restart: bool = option(False, help="Embed all texts again, whatever an earlier run has finished.")
 
 
-@verb(EmbedRequest, result="regard.inference.embedding:EmbedResult", http=False)
+@verb(EmbedRequest, result="regard.inference.embedding.bulk:EmbedResult", http=False)
 def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, EmbedResult]:
     """Turn texts into vectors: float32, one row per text, in the order of the input.
 
@@ -53,7 +53,7 @@ def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, Embed
     .npz (lines, vectors) keep the line numbers, from 1. With --pooling none, Parquet has the columns line, tokens,
     starts, ends, words, vectors, and .npz the arrays vectors, starts (where each row begins), offsets, words, lines.
     """
-    from regard.inference.embedding import embed_events
+    from regard.inference.embedding.bulk import embed_events
 
     options = request.model_dump(exclude={"source", "output", "model"})
     try:

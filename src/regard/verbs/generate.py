@@ -84,7 +84,7 @@ def generate(request: GenerateRequest, models: Models) -> Generator[Event, None,
             interrupted = True
             yield TextPiece(text="\n")
         if target is not None:
-            generation.write_trace(target)
+            generation.write_trace(target, cli=generate.command_line(request), python=generate.python_code(request))
     result = generation.result()
     result._interrupted = interrupted
     return result

@@ -6,7 +6,6 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Literal
 
 from regard.events import Event
-from regard.known import PretrainingFamily
 from regard.verbs.base import Models, argument, option, verb
 from regard.verbs.train import RunRequest, Settings, settings_option
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PretrainRequest(RunRequest):
-    family: PretrainingFamily = argument(help="Model family.")
+    family: str = argument(help="Model family: bert, gpt, t5 or elmo.")
     corpus: list[str] = option(
         ..., "-c", help="Text files or folders; repeatable. A blank line ends a document.", metavar="FILES", repeat=True
     )

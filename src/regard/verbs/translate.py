@@ -55,9 +55,13 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
     """
     from regard.files.disk import replace_file
     from regard.inference.generation.beam_search import Beam
-    from regard.inference.translation.alignment import check_has_attention
-    from regard.inference.translation.folder import require_translator, translator_of
-    from regard.inference.translation.translator import TranslatedText, TranslationResult
+    from regard.inference.translation.translator import (
+        TranslatedText,
+        TranslationResult,
+        check_has_attention,
+        require_translator,
+        translator_of,
+    )
 
     for name, known in (("alignments", (".json", ".txt")), ("trace", (".json", ".html")), ("page", (".html",))):
         _check_suffix(name, getattr(request, name), known)
@@ -102,7 +106,7 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
                 yield Progress(stage="translating", done=count)
         bleu = None
         if references is not None:
-            from regard.inference.translation.bleu import bleu as corpus_bleu
+            from regard.inference.translation.translator import bleu as corpus_bleu
 
             _check_count(references, str(request.reference), len(done))
             scores = corpus_bleu([one.translations[0].text for one in done], references)
@@ -113,7 +117,7 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
             _write_alignments(alignments_file, translator, done)
             yield Note(message=f"{request.alignments}: alignments by {translator.alignment_heads}")
         if trace_file and trace is not None:
-            _write_trace(trace_file, trace, request.model, beam, [one.source for one in done])
+            _write_trace(trace_file, trace, request, beam, [one.source for one in done])
         if page_file:
             _write_page(page_file, translator, request, done[0])
     return TranslationResult(model=request.model, texts=[], bleu=bleu)
@@ -132,21 +136,24 @@ def _write_alignments(path: Path, translator: Translator, done: Sequence[Transla
     heads = translator.alignment_heads
     aligned = [[translator.align(one.source, each.ids) for each in one.translations] for one in done]
     if path.suffix.lower() == ".json":
-        texts = [[alignment.document() for alignment in several] for several in aligned]
-        document = {"attention": {"of": str(heads), **heads.document()}, "texts": texts}
+        texts = [[asdict(alignment) for alignment in several] for several in aligned]
+        document = {"attention": {"of": str(heads), **asdict(heads)}, "texts": texts}
         content = json.dumps(document, ensure_ascii=False) + "\n"
     else:
         content = "".join(f"{alignment.pharaoh()}\n" for several in aligned for alignment in several)
     path.write_text(content, encoding="utf-8", errors="backslashreplace")
 
 
-def _write_trace(path: Path, trace: Trace, model: str, beam: Beam | None, texts: list[str]) -> None:
+def _write_trace(path: Path, trace: Trace, request: TranslateRequest, beam: Beam | None, texts: list[str]) -> None:
     settings = {} if beam is None else {k: v for k, v in asdict(beam).items() if k not in ("early_stopping", "wide")}
-    document = trace.document({"model": model, "texts": texts, "settings": settings})
+    document = trace.document({"model": request.model, "texts": texts, "settings": settings})
     if path.suffix.lower() == ".html":
-        from regard.inference.generation.search_page import search_page
+        from regard.inference.generation.trace import search_page
 
-        content = search_page(document)
+        if request.source == STANDARD_INPUT:
+            request = request.model_copy(update={"source": texts})
+        cli, python = translate.command_line(request), translate.python_code(request)
+        content = search_page(document, cli=cli, python=python)
     else:
         content = json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
     path.write_text(content, encoding="utf-8", errors="backslashreplace")

@@ -157,7 +157,7 @@ PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 from regard.data.corpus import build_corpus
-from regard.data.corpus.shards import ShardWriter
+from regard.data.corpus.folder import ShardWriter
 from regard.text import Tokenizer
 
 source, folder, tokenizer, shards = sys.argv[1:]

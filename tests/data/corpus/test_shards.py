@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.data.corpus.shards import CorpusCounts, Shard, ShardWriter, read_record, token_type
+from regard.data.corpus.folder import CorpusCounts, Shard, ShardWriter, read_record, token_type
 from regard.errors import InputError
 
 

@@ -11,7 +11,7 @@ import torch
 
 import regard
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.inference.embedding.manifest import Manifest, differences, fingerprint, manifest
+from regard.inference.embedding.shards import Manifest, differences, fingerprint, manifest
 
 
 def record(folder: Path, **changes: object) -> Manifest:

@@ -11,9 +11,21 @@ import torch
 import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
+from regard.events import Event
 from regard.generation_config import GenerationConfig
-from regard.inference.generation import Beam, Sampling, TextGenerator
-from regard.interpret.generation import PROMPTS, Generation, generate, generate_side_by_side, next_tokens
+from regard.inference.generation.beam_search import Beam
+from regard.inference.generation.sampling import Sampling
+from regard.inference.generation.text_generator import GenerationStream, TextGenerator
+from regard.interpret.generation import (
+    PROMPTS,
+    Generation,
+    RunEnd,
+    RunSearch,
+    RunTokens,
+    generate,
+    generate_side_by_side,
+    next_tokens,
+)
 from regard.models import Gpt
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
@@ -32,138 +44,138 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("family", ["gpt", "t5"])
-def test_it_is_the_writers_text(family: str, request: pytest.FixtureRequest) -> None:
+def test_the_text_equals_that_of_the_text_generator(family: str, request: pytest.FixtureRequest) -> None:
     model, tokenizer = regard.load(request.getfixturevalue(family))
-    writer = TextGenerator(model, tokenizer)
+    generator = TextGenerator(model, tokenizer)
     for config in (SAMPLE, GenerationConfig(temperature=0.0, max_new_tokens=7)):
-        writing = writer.stream(
-            writer.encode_prompt("the film", max_new_tokens=config.max_new_tokens),
+        stream = GenerationStream(
+            generator,
+            generator.encode_prompt("the film", max_new_tokens=config.max_new_tokens),
             sampling=Sampling(config.repetition_penalty, config.temperature, config.top_k, config.top_p, config.min_p),
             seed=config.seed,
         )
-        list(writing)
-        (expected,) = writing.texts
-        said = generate(model, tokenizer, "the film", config=config)
-        assert (said.text, said.reason) == (expected.text, expected.reason)
-        assert [token.id for token in said.tokens] == expected.tokens
-        assert all(token.candidates.chosen == token.id for token in said.tokens)
+        list(stream)
+        (expected,) = stream.texts
+        generated = generate(model, tokenizer, "the film", config=config)
+        assert (generated.text, generated.reason) == (expected.text, expected.reason)
+        assert [token.id for token in generated.tokens] == expected.tokens
         assert all(
-            next(bar for bar in token.candidates.bars if bar.token == token.id).by is None for token in said.tokens
+            next(one for one in token.candidates if one.token == token.id).removed_by is None
+            for token in generated.tokens
         )
 
 
-def test_bars_are_the_models_probabilities(gpt: Path) -> None:
+def test_candidates_have_the_models_probabilities(gpt: Path) -> None:
     model, tokenizer = regard.load(gpt)
     assert isinstance(model, Gpt) and tokenizer is not None
-    said = generate(
+    generated = generate(
         model,
         tokenizer,
         "the film",
         config=GenerationConfig(temperature=0.7, top_p=0.8, seed=1, max_new_tokens=8),
     )
     ids = tokenizer.encode("the film", add_special_tokens=False).ids
-    for number, token in enumerate(said.tokens):
-        before = torch.tensor([[*ids, *(one.id for one in said.tokens[:number])]])
+    for number, token in enumerate(generated.tokens):
+        before = torch.tensor([[*ids, *(one.id for one in generated.tokens[:number])]])
         with torch.inference_mode():
             logits = model.start(before)[0][0].double()
         probabilities, tempered = logits.softmax(-1), (logits / 0.7).softmax(-1)
-        for bar in token.candidates.bars:
-            assert bar.probability == pytest.approx(float(probabilities[bar.token]), abs=1e-6)
-            assert bar.tempered == pytest.approx(float(tempered[bar.token]), abs=1e-6)
+        for one in token.candidates:
+            assert one.probability == pytest.approx(float(probabilities[one.token]), abs=1e-6)
+            assert one.scaled_probability == pytest.approx(float(tempered[one.token]), abs=1e-6)
         # The nucleus by its definition: the likeliest tokens until their sum reaches 0.8.
         shares = tempered.sort(descending=True).values.cumsum(0)
-        assert token.candidates.kept == int((shares < 0.8).sum()) + 1
-        assert token.candidates.share == pytest.approx(float(shares[token.candidates.kept - 1]), abs=1e-6)
+        assert token.nucleus_size == int((shares < 0.8).sum()) + 1
+        assert token.nucleus_probability == pytest.approx(float(shares[token.nucleus_size - 1]), abs=1e-6)
 
 
-def test_a_search_has_its_tree_and_bars_along_the_best_text(gpt: Path) -> None:
+def test_a_beam_search_has_its_trace_and_candidates_along_the_best_text(gpt: Path) -> None:
     model, tokenizer = regard.load(gpt)
-    writer = TextGenerator(model, tokenizer)
-    expected = writer.beam_search(
-        writer.encode_prompt("the film", max_new_tokens=6), beam=Beam(num_beams=3, num_return_sequences=3)
+    generator = TextGenerator(model, tokenizer)
+    expected = generator.beam_search(
+        generator.encode_prompt("the film", max_new_tokens=6), beam=Beam(num_beams=3, num_return_sequences=3)
     )
-    said = generate(model, tokenizer, "the film", config=SEARCH)
-    assert said.text == expected[0].text and [token.id for token in said.tokens] == expected[0].tokens
-    assert said.trace is not None and said.trace["method"] == "beam"
-    (row,) = said.trace["rows"]
+    generated = generate(model, tokenizer, "the film", config=SEARCH)
+    assert generated.text == expected[0].text and [token.id for token in generated.tokens] == expected[0].tokens
+    assert generated.trace is not None and generated.trace["method"] == "beam"
+    (row,) = generated.trace["rows"]
     assert [one["tokens"] for one in row["results"]] == [one.tokens for one in expected]
-    shares = [next(b.probability for b in token.candidates.bars if b.token == token.id) for token in said.tokens]
+    shares = [next(b.probability for b in token.candidates if b.token == token.id) for token in generated.tokens]
     total = expected[0].log_probability
     assert total is not None and float(torch.tensor(shares).log().sum()) == pytest.approx(total, abs=1e-4)
 
 
-def test_side_by_side_is_as_alone_and_told_in_rounds(gpt: Path, t5: Path) -> None:
+def test_side_by_side_generation_equals_separate_generation(gpt: Path, t5: Path) -> None:
     (model, tokenizer), (other, others) = regard.load(gpt), regard.load(t5)
     hot = GenerationConfig(temperature=1.5, top_p=1.0, seed=2, max_new_tokens=9)
     made = [(model, tokenizer, SAMPLE), (model, tokenizer, hot), (other, others, SAMPLE), (model, tokenizer, SEARCH)]
-    speeches = [Generation(LoadedModel("", a, b), "the film", config) for a, b, config in made]
-    news: list[dict[str, Any]] = []
-    generate_side_by_side(speeches, lambda one: news.append(dict(one)))
-    for speech, (a, b, config) in zip(speeches, made, strict=True):
+    generations = [Generation(LoadedModel("", a, b), "the film", config) for a, b, config in made]
+    events: list[Event] = []
+    generate_side_by_side(generations, events.append)
+    for generation, (a, b, config) in zip(generations, made, strict=True):
         alone = generate(a, b, "the film", config=config)
-        assert [token.id for token in speech.tokens] == [token.id for token in alone.tokens]
-        assert (speech.text, speech.reason) == (alone.text, alone.reason)
-    for number, speech in enumerate(speeches):
-        told = [token for one in news for token in one.get("tokens", {}).get(str(number), [])]
-        assert told == [token.view_data() for token in speech.tokens]
-        (over,) = [one["over"][str(number)] for one in news if str(number) in one.get("over", {})]
-        assert over == {"reason": speech.reason, "trace": speech.trace}
-    steps = [one["searched"]["3"] for one in news if "searched" in one]
-    assert [step["step"] for step in steps] == [1, 2, 3, 4, 5, 6]
+        assert [token.id for token in generation.tokens] == [token.id for token in alone.tokens]
+        assert (generation.text, generation.reason) == (alone.text, alone.reason)
+    for number, generation in enumerate(generations):
+        tokens = [token for one in events if isinstance(one, RunTokens) and one.run == number for token in one.tokens]
+        assert tokens == generation.tokens
+        (end,) = [one for one in events if isinstance(one, RunEnd) and one.run == number]
+        assert (end.reason, end.trace) == (generation.reason, generation.trace)
+    steps = [one for one in events if isinstance(one, RunSearch)]
+    assert [(one.run, one.step, one.total) for one in steps] == [(3, step, 6) for step in range(1, 7)]
 
 
-def test_whoever_raises_stops_it(gpt: Path) -> None:
+def test_an_exception_in_on_event_stops_generation(gpt: Path) -> None:
     class Enough(Exception):
         pass
 
-    def tell(news: object) -> None:
-        heard.append(news)
-        if len(heard) == 3:
+    def on_event(event: Event) -> None:
+        events.append(event)
+        if len(events) == 3:
             raise Enough
 
     for config in (SAMPLE, SEARCH):
-        heard: list[object] = []
-        speech = Generation(LoadedModel("", *regard.load(gpt)), "the film", config)
+        events: list[Event] = []
+        generation = Generation(LoadedModel("", *regard.load(gpt)), "the film", config)
         with pytest.raises(Enough):
-            generate_side_by_side([speech], tell)
-        assert speech.reason == "interrupted" and len(heard) == 3
+            generate_side_by_side([generation], on_event)
+        assert generation.reason == "interrupted" and len(events) == 3
 
 
-def test_what_may_come_next(gpt: Path) -> None:
+def test_next_tokens_equal_the_first_candidates(gpt: Path) -> None:
     model, tokenizer = regard.load(gpt)
     sampling = Sampling(temperature=0.8, top_p=0.9, repetition_penalty=1.3)
     (first, *_) = generate(model, tokenizer, "the film", config=SAMPLE).tokens
     found = next_tokens(model, tokenizer, "the film", sampling=sampling)
-    assert found.bars == first.candidates.bars[:15] and found.chosen is None and found.kept == first.candidates.kept
+    assert found.candidates == first.candidates[:15] and found.nucleus_size == first.nucleus_size
 
 
-def test_the_data_of_a_column(gpt: Path) -> None:
+def test_a_run_before_it_starts(gpt: Path) -> None:
     loaded = LoadedModel("tiny", *regard.load(gpt))
-    first: Any = Generation(loaded, "x" * 60, SAMPLE).run_data()
-    second: Any = Generation(loaded, "x" * 60, SEARCH).run_data()
-    assert (first["tokens"], first["reason"], first["continues"]) == ([], "interrupted", True)
-    assert first["cut"] == 60 + 12 - 1 - 32 and first["settings"]["method"] == "sample"
-    assert second["settings"]["method"] == "beam" and second["settings"]["beam"] == 3
+    first, second = (Generation(loaded, "x" * 60, config).result().run() for config in (SAMPLE, SEARCH))
+    assert (first.model, first.tokens, first.reason, first.continues) == ("tiny", [], "interrupted", True)
+    assert first.truncated == 60 + 12 - 1 - 32 and first.method == "sample"
+    assert (second.method, second.settings.num_beams) == ("beam", 3)
 
 
 @pytest.mark.parametrize("beams", [{}, {"num_beams": 3, "num_return_sequences": 2}])
-def test_a_stop_string_ends_it(gpt: Path, beams: dict[str, Any]) -> None:
+def test_a_stop_string_ends_the_text(gpt: Path, beams: dict[str, Any]) -> None:
     model, tokenizer = regard.load(gpt)
     settings = {**beams, "seed": 3, "max_new_tokens": 10}
     whole = generate(model, tokenizer, "the film", config=GenerationConfig(**settings))
     stop = next(letter for letter in whole.text[1:] if letter.isascii() and letter.isalnum())
-    said = generate(model, tokenizer, "the film", config=GenerationConfig(**settings, stop=[stop]))
-    assert (said.text, said.reason) == (whole.text[: whole.text.index(stop)], "stop")
-    assert [one.id for one in said.tokens] == [one.id for one in whole.tokens][: len(said.tokens)]
-    assert len(said.tokens) < len(whole.tokens) and stop in said.tokens[-1].name
-    assert said.texts[0].text == said.text
+    generated = generate(model, tokenizer, "the film", config=GenerationConfig(**settings, stop=[stop]))
+    assert (generated.text, generated.reason) == (whole.text[: whole.text.index(stop)], "stop")
+    assert [one.id for one in generated.tokens] == [one.id for one in whole.tokens][: len(generated.tokens)]
+    assert len(generated.tokens) < len(whole.tokens) and stop in generated.tokens[-1].name
+    assert generated.texts[0].text == generated.text
 
 
-def test_the_lectures_prompts_are_there() -> None:
+def test_prompts_of_the_lectures() -> None:
     assert PROMPTS["A story"] == "This is a story about me and my brothers"
     assert all(text.strip() == text for text in PROMPTS.values())
 
 
-def test_a_model_that_only_reads(tiny_bert_folder: Path) -> None:
+def test_an_encoder_cannot_generate(tiny_bert_folder: Path) -> None:
     with pytest.raises(InputError, match="cannot generate text"):
         generate(*regard.load(tiny_bert_folder), "the film")

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from regard.errors import InputError, RegardError
-from regard.inference.generation import Sampling, greedy_search, sample
+from regard.inference.generation.beam_search import greedy_search
+from regard.inference.generation.sampling import Sampling, sample
 from regard.nn import Padded, recording
 from regard.nn.fast import cuda_graphs
 from regard.nn.fast.cuda_graphs import cuda_graph_mode

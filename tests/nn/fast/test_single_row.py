@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.inference.generation import Sampling, greedy_search, sample
+from regard.inference.generation.beam_search import greedy_search
+from regard.inference.generation.sampling import Sampling, sample
 from regard.models import Gpt, GptConfig
 from regard.nn import DecoderState, LayerConfig, LearnedPositions, RelativePositionBias, Stack, TextEmbedding
 from regard.nn import fast as fast_package

@@ -57,7 +57,7 @@ export function ShowSentence({ payload }: { payload: Sentence }) {
         The {completions.length} most probable words of {payload.model} {word === "_" ? "for the blank" : `in place of “${word}”`}:
       </p>
       <ol class="completions">
-        {completions.map(([token, probability], number) => (
+        {completions.map(({ token, probability }, number) => (
           <li key={number}>
             <span class="muted">{fixedPercent(probability, 3)}</span> {token}
           </li>
@@ -81,7 +81,7 @@ export function sentenceDrawing(payload: Sentence, route: Route): Drawing {
     height: 60 + rows * 20,
     draw(painter) {
       painter.text(text, 16, 24, { size: 16, bold: true });
-      completions.forEach(([token, probability], number) => {
+      completions.forEach(({ token, probability }, number) => {
         const [x, y] = [16 + 235 * Math.floor(number / rows), 60 + 20 * (number % rows)];
         painter.text(fixedPercent(probability, 3), x + 62, y, { align: "right", mono: true, size: 12, color: colors.get().muted });
         painter.text(token, x + 74, y, { mono: true, size: 12 });
@@ -92,5 +92,5 @@ export function sentenceDrawing(payload: Sentence, route: Route): Drawing {
 
 export function sentenceTable(payload: Sentence, route: Route): Table {
   const { word, completions } = payload.words[maskedWord(payload, route)]!;
-  return { headers: ["hidden", "token", "probability"], rows: completions.map(([token, probability]) => [word, token, probability]) };
+  return { headers: ["hidden", "token", "probability"], rows: completions.map(({ token, probability }) => [word, token, probability]) };
 }

@@ -125,7 +125,7 @@ function stripsOf(evidence: Evidence): readonly TokenStrip[] {
 
 function summary({ evidence, model }: FaithfulnessPayload): string {
   if (!evidence || !model) return "";
-  return model.kind === "value" ? `${evidence.label}: ${decimal(evidence.probability)}` : `${percent(evidence.probability)} ${evidence.label}`;
+  return model.problem_type === "regression" ? `${evidence.label}: ${decimal(evidence.probability)}` : `${percent(evidence.probability)} ${evidence.label}`;
 }
 
 const WIDTH = 900;

@@ -37,12 +37,12 @@ function Texts({ payload }: { payload: Generation }) {
     const counts = stop();
     const changes = counts.flatMap((count, number) => (count ? [[number ? "b_tokens" : "tokens", String(count)] as const] : []));
     // A second text that had finished keeps its length when the first is stopped.
-    const finished = counts.length > 1 && !counts[1] ? { b_tokens: String(payload.runs[1]!.settings.max_tokens) } : {};
+    const finished = counts.length > 1 && !counts[1] ? { b_tokens: String(payload.runs[1]!.settings.max_new_tokens) } : {};
     if (counts.some((count) => count)) setParameters({ ...argumentsOf(payload), ...finished, ...Object.fromEntries(changes) });
   };
   const branch = (from: Run, ids: readonly number[]) => {
     setError("");
-    request<{ prompt: string }>("branch", { model: from.model.name, prompt, ids: ids.join(" ") }).then(
+    request<{ prompt: string }>("branch", { model: from.model, prompt, ids: ids.join(" ") }).then(
       (result) => run({ ...argumentsOf(payload), prompt: result.prompt }),
       (problem: Error) => setError(problem.message),
     );

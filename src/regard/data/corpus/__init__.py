@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from regard.data.corpus.build import build_corpus, corpus_events
 from regard.data.corpus.documents import Document, read_documents
-from regard.data.corpus.folder import CorpusProgress, CorpusReport
+from regard.data.corpus.folder import CorpusCounts, CorpusProgress, CorpusReport, Shard
 from regard.data.corpus.reader import Corpus
-from regard.data.corpus.shards import CorpusCounts, Shard
 from regard.data.corpus.vocabulary import train_tokenizer
 
 __all__ = [

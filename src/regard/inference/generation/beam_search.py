@@ -18,16 +18,16 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError, RegardError
-from regard.inference.generation.decoder import Decoder, StateT, inference_mode
-from regard.inference.generation.fast_decoder import cuda_graph_decoder, fast_decoder
-from regard.inference.generation.top_k import top_k
+from regard.inference.generation.decoder import Decoder, StateT, cuda_graph_decoder, fast_decoder, inference_mode
 from regard.nn import DecoderState, Padded
 
 if TYPE_CHECKING:
     from regard.inference.generation.trace import Trace
     from regard.nn.fast.cuda_graphs import CudaGraphDecoder
 
+CHUNK = 256  # entries of a row whose maximum is computed together
 PENALTIES = 10.0  # beyond, length**penalty leaves the range of a float
+Path = tuple["Path", int] | None  # the tokens of a prefix, last first; prefixes share their common beginnings
 
 
 @dataclass(frozen=True)
@@ -202,9 +202,6 @@ class _Move(NamedTuple):
     done: bool
 
 
-Path = tuple["Path", int] | None  # the tokens of a prefix, last first; prefixes share their common beginnings
-
-
 class _Row:
     """The search of one row: its prefixes, and the hypotheses so far, best first."""
 
@@ -246,7 +243,7 @@ def _ranked(logits: Tensor, totals: Tensor, count: int) -> list[list[Continuatio
     each = min(count, vocabulary)
     # The best overall are among the best of each prefix, so only those are summed.
     scores = logits.float()
-    best, tokens = top_k(scores, each)
+    best, tokens = chunked_top_k(scores, each)
     sums = (best - scores.logsumexp(-1, keepdim=True)).view(rows, -1, each) + totals[:, :, None]
     values, indices = sums.view(rows, -1).topk(min(count, sums[0].numel()))
     chosen = tokens.view(rows, -1).gather(1, indices)
@@ -266,7 +263,7 @@ def _checked_argmax(logits: Tensor) -> tuple[Tensor, Tensor]:
 def _argmax(logits: Tensor, chances: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The likeliest tokens and their log-probabilities, unchecked; `chances` are ignored."""
     scores = logits.float()
-    best, tokens = top_k(scores, 1)
+    best, tokens = chunked_top_k(scores, 1)
     return tokens[:, 0], (scores - best).exp_().sum(-1).log_().neg_()
 
 
@@ -281,3 +278,29 @@ def _check_width(beam: Beam, vocabulary: int) -> None:
 def _greedy_hypothesis(tokens: list[int], total: float, end: int | None) -> Hypothesis:
     finished = tokens[-1] == end
     return Hypothesis(tuple(tokens[:-1] if finished else tokens), total, total / len(tokens), finished)
+
+
+def chunked_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The `k` highest values of each row (B, V), highest first, and their indices; for k = 1 the first of equals.
+
+    They lie in the `k` chunks of the row with the highest maxima, and maxima are cheap.
+    """
+    rows, size = scores.shape
+    chunks = size // CHUNK
+    if k > chunks // 4 or scores.is_cuda:
+        return _plain_top_k(scores, k)
+    body = torch.unflatten(scores[:, : chunks * CHUNK], 1, (chunks, CHUNK))
+    chosen = _plain_top_k(body.amax(-1), k)[1]
+    candidates = body.gather(1, chosen[:, :, None].expand(-1, -1, CHUNK)).flatten(1)
+    indices = (chosen[:, :, None] * CHUNK + torch.arange(CHUNK, device=scores.device)).flatten(1)
+    if size > chunks * CHUNK:
+        rest = torch.arange(chunks * CHUNK, size, device=scores.device)
+        candidates = torch.cat([candidates, scores[:, rest[0] :]], 1)
+        indices = torch.cat([indices, rest.expand(rows, -1)], 1)
+    values, best = _plain_top_k(candidates, k)
+    return values, indices.gather(1, best)
+
+
+def _plain_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    values, indices = scores.max(-1, keepdim=True) if k == 1 else scores.topk(k)
+    return values, indices

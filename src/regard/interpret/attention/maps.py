@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.escaping import escape_controls
-from regard.inference.generation.text_stream import token_text
+from regard.inference.generation.text_generator import token_text
 from regard.nn.recording import Tape
 from regard.render.result import Result, Table
 from regard.text import Encoding, Tokenizer

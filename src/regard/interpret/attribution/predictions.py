@@ -14,7 +14,7 @@ from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionE
 from regard.errors import InputError
 from regard.escaping import escape_json
 from regard.events import Event, Progress, ResultItem
-from regard.interpret.attribution.evidence import Evidence, gather_evidence
+from regard.interpret.attribution.attributions import Evidence, gather_evidence
 from regard.models.family import family_name
 from regard.render.png import data_uri
 from regard.render.result import Result, Table, round_floats

@@ -25,8 +25,7 @@ from regard.errors import InputError
 from regard.events import Note, drain
 from regard.files.checksums import Verify, written_files
 from regard.files.disk import atomic_write, finish_save
-from regard.files.folder_lock import LOCK, lock_folder
-from regard.files.output_folder import OutputManifest, foreign_entries, refuse_foreign_content
+from regard.files.output_folder import LOCK, OutputManifest, foreign_entries, lock_folder, refuse_foreign_content
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.checkpoint import Checkpoints
 from regard.training.events import Events
@@ -40,7 +39,7 @@ from regard.training.pretraining.dataset import (
     open_dataset,
     prepare,
 )
-from regard.training.pretraining.evaluate import check_held_out
+from regard.training.pretraining.objectives import objective_class
 from regard.training.pretraining.trainer import CHECKPOINTS, Pretrainer, PretrainingResult
 from regard.training.run_folder import CONFIG, EVENTS, MODEL, create_folder, log_events, saved_config
 from regard.training.world import World, join_world
@@ -123,7 +122,7 @@ def _run(
             return done
         trainer = Pretrainer(config, dataset, output, world=world, device=world.device(device), start=start)
         try:
-            check_held_out(config, dataset)
+            objective_class(config).check_text(config, dataset.held_out, dataset.tokenizer)
         except InputError as error:
             raise error if held_out else InputError(f"{error}; or name a text to evaluate on with --heldout") from None
         events = trainer.pretrain(resume=resume)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +25,21 @@ from regard.errors import InputError
 from regard.events import Note
 from regard.files.disk import replace_folder
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation.alignment import default_alignment_heads
-from regard.inference.translation.bleu import bleu
-from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import SIDES, Subwords, train_subwords
-from regard.inference.translation.translator import Translator
+from regard.inference.translation.translator import Translator, bleu, default_alignment_heads, save_translator
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.events import Events, Finished, TrainingStarted
 from regard.training.run_folder import REPORT, RunFolder, log_events
 from regard.training.trainer import run_interruptible
-from regard.training.translation.batches import EncodedPair
 from regard.training.translation.config import TranslationConfig
-from regard.training.translation.epoch_weights import weight_files
-from regard.training.translation.trainer import TranslationOutcome, TranslationReport, TranslationTrainer, new_model
+from regard.training.translation.trainer import (
+    EncodedPair,
+    TranslationOutcome,
+    TranslationReport,
+    TranslationTrainer,
+    new_model,
+    weight_files,
+)
 from regard.wording import count_of
 
 WORK, SUBWORDS, TEST = "work", "subwords", "test.tsv"
@@ -143,7 +146,7 @@ def _test_scores(translator: Translator, pairs: list[TranslationPair]) -> dict[s
     beam = Beam()
     translations = translator.translate([pair.source for pair in pairs], beam=beam)
     scores = bleu([one[0].text for one in translations], [pair.target for pair in pairs])
-    return {"pairs": len(pairs), "beam": beam.num_beams, **scores.document()}
+    return {"pairs": len(pairs), "beam": beam.num_beams, **asdict(scores)}
 
 
 def _subwords(pairs: list[TranslationPair], config: TranslationConfig, folder: Path) -> Events[Subwords]:

@@ -4,7 +4,7 @@ import { outline, type Painter } from "../../painter";
 import { colors } from "../../theme";
 import { drawVector } from "../../vector_strip";
 import type { Drawing, Table } from "../../view";
-import { drawLines, headColor, headDash, legendWarning } from "./draw_lines";
+import { drawLines, headColor, headDash, legendWarning } from "./lines";
 import { drawHeatMap, gridSize, heatMapLayout, mapTitle } from "./grid";
 import { drawPatches, focusOf } from "./image";
 import { computeWeights } from "./neuron";

@@ -5,8 +5,7 @@ import { Select } from "../../components";
 import { range } from "../../format";
 import { loadImage, outline, type Painter } from "../../painter";
 import { colors } from "../../theme";
-import { focusWeights } from "./draw_lines";
-import { WeightsPanel } from "./lines";
+import { focusWeights, WeightsPanel } from "./lines";
 import { type Focus, type PatchImage, type Selection, setLock } from "./selection";
 
 const MAX_WIDTH = 520;

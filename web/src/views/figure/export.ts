@@ -4,8 +4,7 @@ import { wrap } from "../../painter";
 import type { Route } from "../../route";
 import { colors } from "../../theme";
 import type { Drawing, Table } from "../../view";
-import { drawFigure, drawSignedMap, signedMapLayout } from "./draw";
-import { encodingOptions, learnedEncodings, sinusoids } from "./encodings";
+import { drawFigure, drawSignedMap, encodingOptions, learnedEncodings, signedMapLayout, sinusoids } from "./draw";
 import { formatChange, formatLoss, nameOf } from "./part_removal";
 import { type FigurePayload, formatNumber, formatShape, type Matrix, matrixOf, rowTokens, selectionOf, visibleToken } from "./payload";
 

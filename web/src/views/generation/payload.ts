@@ -1,45 +1,13 @@
 // The payload of the generation view, and the arguments of its requests.
 import { quoted } from "../../format";
-import type { CandidateTokens, GeneratedToken } from "../../types";
+import type { GenerationRun, GenerationView } from "../../types";
 import type { Payload } from "../../view";
-import type { Trace } from "../search/tree";
 
-export type ListedToken = Omit<GeneratedToken, "candidates"> & CandidateTokens;
-
-interface Settings {
-  readonly method: "sample" | "greedy" | "beam";
-  readonly seed: number;
-  readonly max_tokens: number;
-  readonly stops: readonly string[];
-  readonly beam: number;
-  readonly length_penalty: number;
-  readonly early: boolean;
-  readonly repetition_penalty: number;
-  readonly temperature: number;
-  readonly top_k: number | null;
-  readonly top_p: number;
-  readonly min_p: number;
-}
-
-export type FinishReason = "end" | "stop" | "length" | "interrupted";
-
-export interface Run {
-  readonly model: { readonly name: string; readonly family: string };
-  readonly settings: Settings;
-  /** Whether the text continues the prompt; an encoder-decoder model answers it. */
-  readonly continues: boolean;
-  /** Number of tokens at the start of the prompt that did not fit, and their text. */
-  readonly cut: number;
-  readonly lost: string;
-  /** Maximum number of tokens, limited by the model's context. */
-  readonly max_tokens: number;
-  readonly tokens: readonly ListedToken[];
-  readonly reason: FinishReason;
-  readonly trace: Trace | null;
+export interface Run extends GenerationRun {
   /** Whether the user stopped it at this length. */
   readonly stopped?: boolean;
   /** Progress of a beam search. */
-  readonly progress?: { readonly step: number; readonly of: number; readonly text: string };
+  readonly progress?: { readonly step: number; readonly total: number; readonly text: string };
 }
 
 export interface StudioInfo {
@@ -49,9 +17,7 @@ export interface StudioInfo {
   readonly most_beam: number;
 }
 
-export interface Generation extends Payload {
-  readonly prompt: string;
-  readonly caveat: string;
+export interface Generation extends Payload, GenerationView {
   readonly runs: readonly Run[];
   /** Why there are no runs. */
   readonly note?: string;
@@ -68,11 +34,11 @@ export function selectedToken(run: Run, parameters: Readonly<Record<string, stri
   return Number.isInteger(index) && index >= 0 ? Math.min(index, last) : last;
 }
 
-export function describeSettings({ settings: one }: Run): string {
-  const stops = one.stops.map((stop) => `until ${quoted(stop)}`);
-  if (one.method === "beam") {
+export function describeSettings({ settings: one, method }: Run): string {
+  const stops = one.stop.map((stop) => `until ${quoted(stop)}`);
+  if (method === "beam") {
     const penalty = one.length_penalty === 1 ? [] : [`length penalty ${one.length_penalty}`];
-    return [`beam of ${one.beam}`, ...penalty, ...(one.early ? ["early stopping"] : []), ...stops].join(", ");
+    return [`beam of ${one.num_beams}`, ...penalty, ...(one.early_stopping ? ["early stopping"] : []), ...stops].join(", ");
   }
   const parts = [one.temperature === 0 ? "temperature 0: always the most probable token" : `temperature ${one.temperature}`];
   if (one.top_p < 1) parts.push(`top-p ${one.top_p}`);
@@ -94,15 +60,15 @@ export interface ColumnValues extends Readonly<Record<SettingName, string>> {
 
 export function columnValues({ settings: one, model }: Run): ColumnValues {
   return {
-    model: model.name,
+    model,
     temperature: String(one.temperature),
     top_p: String(one.top_p),
     top_k: String(one.top_k ?? 0),
     min_p: String(one.min_p),
     repetition: String(one.repetition_penalty),
     seed: String(one.seed),
-    tokens: String(one.max_tokens),
-    beam: String(one.beam),
+    tokens: String(one.max_new_tokens),
+    beam: String(one.num_beams > 1 ? one.num_beams : 0),
   };
 }
 

@@ -1,8 +1,8 @@
 // Follows the server's stream of tokens and keeps what has arrived, also for exported files.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { errorMessage, post } from "../../api";
-import type { Trace } from "../search/tree";
-import { argumentsOf, type FinishReason, type Generation, type ListedToken, type Run } from "./payload";
+import type { RunEnd, RunSearch, RunTokens } from "../../types";
+import { argumentsOf, type Generation, type Run } from "./payload";
 
 export interface StreamState {
   readonly runs: readonly Run[];
@@ -10,13 +10,8 @@ export interface StreamState {
   readonly error: string;
 }
 
-/** One line of the stream; keys are the indices of runs. */
-interface StreamEvent {
-  readonly tokens?: Readonly<Record<string, readonly ListedToken[]>>;
-  readonly searched?: Readonly<Record<string, NonNullable<Run["progress"]>>>;
-  readonly over?: Readonly<Record<string, { readonly reason: FinishReason; readonly trace: Trace | null }>>;
-  readonly error?: string;
-}
+/** One line of the stream. */
+type StreamEvent = RunTokens | RunSearch | RunEnd | { readonly type: "start" } | { readonly type?: undefined; readonly error: string };
 
 const DONE = { state: "done", error: "" } as const;
 const STOPPED = { state: "stopped", error: "" } as const;
@@ -74,7 +69,7 @@ export function useStream(payload: Generation): Stream {
       controller.current?.abort();
       const counts = stream.runs.map((run) => (run.reason !== "interrupted" ? null : (run.progress?.step ?? run.tokens.length)));
       // A beam search has no text before its end, and a prompt that was cut is cut differently for another length.
-      const complete = stream.runs.every((run, number) => counts[number] === null || (!run.progress && !run.cut && run.tokens.length));
+      const complete = stream.runs.every((run, number) => counts[number] === null || (!run.progress && !run.truncated && run.tokens.length));
       const runs = stream.runs.map((run, number) => shortened(run, counts[number] ?? null));
       stopped.set(keyOf(payload, runs), { runs, complete });
       return counts;
@@ -84,25 +79,22 @@ export function useStream(payload: Generation): Stream {
 }
 
 function shortened(run: Run, count: number | null): Run {
-  return count ? { ...run, settings: { ...run.settings, max_tokens: count }, max_tokens: count, reason: "length", stopped: true } : run;
+  return count ? { ...run, settings: { ...run.settings, max_new_tokens: count }, max_new_tokens: count, reason: "length", stopped: true } : run;
 }
 
 function keyOf(payload: Generation, runs: readonly Run[]): string {
-  return JSON.stringify([payload.prompt, runs.map((run) => [run.model.name, Object.entries(run.settings).sort()])]);
+  return JSON.stringify([payload.prompt, runs.map((run) => [run.model, Object.entries(run.settings).sort()])]);
 }
 
 function update(state: StreamState, event: StreamEvent): StreamState {
-  if (event.error !== undefined) return { ...state, state: "failed", error: event.error };
+  if (event.type === undefined) return { ...state, state: "failed", error: event.error };
+  if (event.type === "start") return state;
   const runs = state.runs.map((run, number): Run => {
-    const key = String(number);
-    const tokens = event.tokens?.[key];
-    if (tokens) return { ...run, tokens: [...run.tokens, ...tokens] };
-    const progress = event.searched?.[key];
-    if (progress) return { ...run, progress };
-    const end = event.over?.[key];
-    if (!end) return run;
+    if (number !== event.run) return run;
+    if (event.type === "tokens") return { ...run, tokens: [...run.tokens, ...event.tokens] };
+    if (event.type === "search") return { ...run, progress: event };
     const { progress: _, ...rest } = run;
-    return { ...rest, ...end };
+    return { ...rest, reason: event.reason, trace: event.trace };
   });
   return { ...state, runs };
 }

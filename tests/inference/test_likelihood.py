@@ -13,11 +13,12 @@ import torch
 
 import regard
 from regard.errors import InputError
-from regard.inference import measure_perplexity, read_text_file
+from regard.inference.likelihood import read_text_file
 from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, T5Config
 from regard.text import Tokenizer
 from tests.inference.conftest import Loaded, load
 from tests.inference.folders import byte_level, tiny_gpt
+from tests.inference.measure import measure_perplexity
 
 SHORT = "the film, é"
 LONG = "the film was a good day\nand naïve "
@@ -61,7 +62,7 @@ def test_one_window_is_the_loss_of_transformers(gpt: Loaded, their_gpt: Any) -> 
 def test_windows_token_by_token(
     length: int | None, stride: int | None, budget: int, gpt: Loaded, their_gpt: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.inference.perplexity.BATCH_TOKENS", {"cpu": budget})
+    monkeypatch.setattr("regard.inference.likelihood.BATCH_TOKENS", {"cpu": budget})
     monkeypatch.setattr("regard.inference.causal_lm.BATCH_TOKENS", {"cpu": budget})
     monkeypatch.setattr("regard.inference.causal_lm.ROWS", 5)
     ids = [0, *gpt[1].encode(LONG * 2).ids]

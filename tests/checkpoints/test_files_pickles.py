@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.checkpoints.files import read_tensors
-from regard.checkpoints.pickles import read_pickle
+from regard.checkpoints.files import read_pickle, read_tensors
 from regard.errors import InputError
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torch.int64)}

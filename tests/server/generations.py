@@ -1,4 +1,4 @@
-"""What the library says of the texts that the studio writes, as the page spells it, and a gate to hold a text up."""
+"""Texts that the library generates, as the page shows them, and a gate that holds a text up."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from regard.generation_config import GenerationConfig
 from regard.interpret.generation import CandidateRecorder, Generation, generate
 from regard.server.request_queue import ClientDisconnected, check_connected
 
-__all__ = ["PROMPT", "Gate", "bars", "said", "spoken", "visible"]
+__all__ = ["PROMPT", "Gate", "candidate_cells", "generated", "token_texts", "visible"]
 
 PROMPT = "the <b>film</b>"
 
 
 class Gate:
-    """Lets so many tokens through, then waits until it is opened or nobody wants more."""
+    """Lets a number of tokens through, then waits until it is opened or the client disconnects."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
         self.opened, self.left, self.reached = threading.Event(), threading.Event(), threading.Event()
         self.tokens = 0
         sample = CandidateRecorder.sample
 
-        def slow(heard: CandidateRecorder, *arguments: Any, **named: Any) -> None:
-            sample(heard, *arguments, **named)
+        def slow(recorder: CandidateRecorder, *arguments: Any, **named: Any) -> None:
+            sample(recorder, *arguments, **named)
             self.tokens += 1
             if self.tokens == tokens + 1:
                 self.reached.set()
@@ -43,7 +43,7 @@ class Gate:
                 raise
 
 
-def spoken(
+def generated(
     folder: str, prompt: str = PROMPT, *, beam: int = 0, seed: int = 0, tokens: int = 12, **sampling: Any
 ) -> Generation:
     beams = {"num_beams": beam, "num_return_sequences": beam} if beam else {}
@@ -51,28 +51,28 @@ def spoken(
     return generate(*regard.load(folder), prompt, config=config)
 
 
-def said(speech: Generation) -> list[str]:
-    return [token.text or visible(token.name) for token in speech.tokens]
+def token_texts(generation: Generation) -> list[str]:
+    return [token.text or visible(token.name) for token in generation.tokens]
 
 
 def visible(token: str) -> str:
-    """White space as signs."""
+    """White space as visible characters."""
     return token.translate(str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}))
 
 
-def bars(speech: Generation, at: int) -> list[list[str | None]]:
+def candidate_cells(generation: Generation, at: int) -> list[list[str | None]]:
     return [
         [
-            f"{number(bar.tempered)}; the model's own probability: {number(bar.probability)}",
-            "" if bar.reached is None else number(bar.reached),
-            *([] if speech.config.num_beams > 1 else [number(bar.chance)]),
+            f"{number(bar.scaled_probability)}; the model's own probability: {number(bar.probability)}",
+            "" if bar.cumulative_probability is None else number(bar.cumulative_probability),
+            *([] if generation.config.num_beams > 1 else [number(bar.sampling_probability)]),
         ]
-        for bar in speech.tokens[at].candidates.bars
+        for bar in generation.tokens[at].candidates
     ]
 
 
 def number(value: float) -> str:
-    """As JavaScript writes it."""
+    """A number as JavaScript writes it."""
     if value == int(value):
         return str(int(value))
     text = repr(value)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.checkpoints.renames import entries, fitted, from_theirs, heads_in, names_of, tidied, to_theirs
+from regard.checkpoints.loading import entries, fitted, from_theirs, heads_in, names_of, tidied, to_theirs
 from regard.models.bert import BertConfig
 from regard.models.family import TensorNames, build, get_family
 from regard.models.gpt2 import GptConfig

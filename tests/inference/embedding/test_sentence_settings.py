@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.checkpoints.sentence import SentenceSettings, read_sentence_settings
 from regard.errors import InputError
+from regard.inference.embedding.embedder import SentenceSettings, read_sentence_settings
 
 
 def folder_with(folder: Path, *, pooling: object = None, length: object = None) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.checkpoints.index import WEIGHTS, preferred_weights, read_index
+from regard.checkpoints.files import WEIGHTS, preferred_weights, read_index
 from regard.errors import InputError
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from regard.data.compression import open_zstandard
 from regard.data.files import open_text
-from regard.data.zstd import open_zstandard
 from regard.errors import InputError
 
 TEXT = "".join(f"line {number * 7919}\n" for number in range(50_000)).encode()

@@ -1,4 +1,4 @@
-"""Perplexity of a causal model and pseudo-perplexity of a masked model on a text.
+"""Perplexity of a text and log-probabilities of its lines, for a masked model pseudo-perplexity and -likelihood.
 
 A causal model reads overlapping windows; each token is scored once, given the tokens before it in its window. A masked
 model sees both sides: each token is masked in turn, in the middle of its own window. The two are not comparable.
@@ -9,23 +9,30 @@ from __future__ import annotations
 import math
 import os
 import random
-from collections.abc import Callable, Generator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from torch import nn
 
 from regard.data.batch import in_groups
-from regard.data.files import display_name, read_all_lines
+from regard.data.files import display_name, open_text, read_all_lines
 from regard.errors import InputError
-from regard.events import Progress, drain
-from regard.inference.causal_lm import CausalScorer
+from regard.events import Event, Progress, ResultItem
+from regard.inference.causal_lm import CausalScorer, ScoredIds, split_special_tokens
 from regard.inference.masked_lm import BATCH_TOKENS, MaskedLM, pseudo_nll
-from regard.inference.windows import split_special_tokens
 from regard.models.family import can, describe_model
 from regard.nn.training import evaluation_mode
-from regard.render.result import Result
+from regard.render.result import Result, Table
 from regard.text import Tokenizer
+from regard.wording import count_of
+
+AT_ONCE = 256  # lines read before any is scored: enough to batch lines of similar length
+Score = tuple[float, int, int, bool]  # log-probability, scored tokens, unscored tokens, long
 
 
 class Perplexity(Result):
@@ -83,22 +90,6 @@ def read_text_file(path: str | os.PathLike[str]) -> str:
     if not text.strip():
         raise InputError(f"{display_name(path)} is empty; expected a text to score")
     return text
-
-
-def measure_perplexity(
-    model: nn.Module,
-    tokenizer: Tokenizer | None,
-    text: str,
-    *,
-    stride: int | None = None,
-    max_length: int | None = None,
-    sample: int | None = None,
-    seed: int = 0,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Perplexity:
-    """`perplexity_events` run to its end; `on_progress` is called with the number of scored tokens and the total."""
-    events = perplexity_events(model, tokenizer, text, stride=stride, max_length=max_length, sample=sample, seed=seed)
-    return drain(events, lambda event: on_progress(event.done, event.total or 0))
 
 
 def perplexity_events(
@@ -211,3 +202,157 @@ def _result(
         text_tokens=tokens,
         unknown=unknown,
     )
+
+
+@dataclass(frozen=True)
+class LineScore:
+    """`log_probability` is the sum over the `tokens` scored, in nats; `mean` is the mean per token, None without any.
+
+    `unscored` is 1 if the first token had nothing to be predicted from: the model has no begin token. `long` lines have
+    more tokens than the model reads at once and were scored in windows.
+    """
+
+    line: int
+    log_probability: float
+    tokens: int
+    mean: float | None
+    unscored: int
+    long: bool
+
+    def to_text(self, text: str) -> str:
+        mean = "-" if self.mean is None else f"{self.mean:.4f}"
+        return f"{self.log_probability:.4f}\t{self.tokens}\t{mean}\t{text}\n"
+
+
+class LineScores(Result):
+    """The scores of all lines, and their sums."""
+
+    model: str
+    kind: Literal["log-probability", "pseudo-log-likelihood"]
+    log_probability: float
+    tokens: int
+    lines: list[LineScore]
+    _long: int = PrivateAttr(0)
+    _unscored: int = PrivateAttr(0)
+
+    def notes(self) -> list[str]:
+        """What a reader of the numbers should know."""
+        notes = []
+        if self.kind != "log-probability":
+            notes.append(
+                f"{self.kind}: each token was masked in turn and predicted from both sides; "
+                "not comparable with the scores of a GPT"
+            )
+        if self._long:
+            notes.append(
+                f"scored in windows, for more tokens than the model reads at once: {count_of(self._long, 'line')}"
+            )
+        if self._unscored:
+            notes.append(
+                f"the first tokens of {count_of(self._unscored, 'line')} were not scored: this model has no begin token"
+            )
+        return notes
+
+    def to_text(self) -> str:
+        return f"{count_of(len(self.lines), 'line')}, {self.kind} {self.log_probability:.4f}, {self.tokens:,} tokens"
+
+    def to_table(self) -> Table:
+        names = ("line", "log_probability", "tokens", "mean")
+        return names, [[getattr(line, name) for name in names] for line in self.lines]
+
+
+def read_lines_to_score(path: str | os.PathLike[str]) -> Iterator[str]:
+    """The lines of a file or of standard input, one at a time; InputError at the end of a file without text."""
+    empty = True
+    with open_text(path) as lines:
+        for line in lines:
+            empty = empty and not line.strip()
+            yield line
+    if empty:
+        raise InputError(f"{display_name(path)} is empty; expected a text on each line")
+
+
+def scoring_events(
+    model: nn.Module, tokenizer: Tokenizer | None, lines: Iterable[str], *, name: str = ""
+) -> Generator[Event, None, LineScores]:
+    """Score lines and yield each score as a `ResultItem`: log-probability, tokens, mean and line, separated by tabs.
+
+    The result has the sums; whoever needs the scores collects the items.
+    """
+    pending: deque[str] = deque()
+
+    def remember() -> Iterator[str]:
+        for line in lines:
+            pending.append(line)
+            yield line
+
+    log_probability, tokens, long, unscored = 0.0, 0, 0, 0
+    for score in score_lines(model, tokenizer, remember()):
+        log_probability += score.log_probability
+        tokens += score.tokens
+        long += score.long
+        unscored += score.unscored
+        yield ResultItem(text=score.to_text(pending.popleft()), item=score)
+        yield Progress(stage="scoring", done=score.line, unit="lines")
+    kind: Literal["log-probability", "pseudo-log-likelihood"] = "log-probability"
+    if can(model, "text-encoder"):
+        kind = "pseudo-log-likelihood"
+    result = LineScores(model=name, kind=kind, log_probability=log_probability, tokens=tokens, lines=[])
+    result._long, result._unscored = long, unscored
+    return result
+
+
+def score_lines(
+    model: nn.Module, tokenizer: Tokenizer | None, lines: Iterable[str], *, at_once: int = AT_ONCE
+) -> Iterator[LineScore]:
+    """Score each line by itself, in order; memory does not grow with their number. The end of a line is not scored."""
+    score: Callable[[Sequence[str]], list[Score]]
+    if can(model, "text-encoder"):
+        score = partial(_score_masked, MaskedLM.from_model(model, tokenizer, purpose="pseudo-log-likelihood"))
+    else:
+        score = partial(_score_causal, CausalScorer.of(model, tokenizer, doing="scoring"))
+    number, source = 0, iter(lines)
+    while block := list(islice(source, at_once)):
+        with evaluation_mode(model):
+            scores = score(block)
+        for log_probability, tokens, unscored, long in scores:
+            number += 1
+            mean = log_probability / tokens if tokens else None
+            yield LineScore(number, log_probability, tokens, mean, unscored, long)
+
+
+def _score_causal(scorer: CausalScorer, lines: Sequence[str]) -> list[Score]:
+    """The windows of all lines are batched together."""
+    rows: list[ScoredIds] = []
+    owners: list[int] = []
+    counts: list[tuple[int, int]] = []
+    for index, body in enumerate(scorer.tokenizer.ids_batch(lines, add_special_tokens=False)[0]):
+        ids = [*scorer.opening, *body]
+        count = max(0, len(ids) - 1)
+        counts.append((count, len(body) - count))
+        windows = scorer.window_rows(ids) if count else []
+        rows += windows
+        owners += [index] * len(windows)
+    sums = [0.0] * len(lines)
+    for owner, score in zip(owners, scorer.score(rows, greedy=False), strict=True):
+        sums[owner] += score.log_probability
+    return [
+        (total, count, unscored, count > scorer.max_length)
+        for total, (count, unscored) in zip(sums, counts, strict=True)
+    ]
+
+
+def _score_masked(masked_lm: MaskedLM, lines: Sequence[str]) -> list[Score]:
+    """Each token is masked in the middle of its own window."""
+    return [_score_masked_line(masked_lm, line) for line in lines]
+
+
+def _score_masked_line(masked_lm: MaskedLM, line: str) -> Score:
+    before, body, after = parts = split_special_tokens(masked_lm.tokenizer.encode(line))
+    if not body:
+        return 0.0, 0, 0, False
+    special = len(before) + len(after)
+    nll = 0.0
+    for group in in_groups(range(len(body)), masked_lm.batch_tokens // min(len(body) + special, masked_lm.max_length)):
+        nll += pseudo_nll(masked_lm, parts, group, length=masked_lm.max_length)
+    return -nll, len(body), 0, len(body) + special > masked_lm.max_length

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import regard
 from regard.checkpoints.files import read_tensors, write_folder
-from regard.checkpoints.load import read_model, write_model
+from regard.checkpoints.loading import read_model, write_model
 from regard.errors import InputError
 from regard.models.bert import BertConfig
 from regard.models.family import build
