@@ -17,11 +17,11 @@ from regard.checkpoints.loading import load as load
 from regard.nn.recording import record as record
 from regard.checkpoints.loading import save as save
 from regard.inference.benchmark import BenchmarkResult
-from regard.inference.embedding import EmbedResult
-from regard.inference.line_scores import LineScores
+from regard.inference.embedding.bulk import EmbedResult
+from regard.inference.likelihood import LineScores
+from regard.inference.likelihood import Perplexity
 from regard.inference.masked_lm import FillResult
-from regard.inference.next_sentence import NextSentence
-from regard.inference.perplexity import Perplexity
+from regard.inference.masked_lm import NextSentence
 from regard.inference.translation.translator import TranslationResult
 from regard.interpret.ablation import AblationResult
 from regard.interpret.attention.maps import AttentionRecord
@@ -374,7 +374,7 @@ def list_models(
     """List the model families and known checkpoints, with their sizes."""
 
 def pretrain(
-    family: Literal['bert', 'gpt', 't5', 'elmo'],
+    family: str,
     *,
     output: str | PathLike[str],
     corpus: list[str],
