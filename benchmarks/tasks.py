@@ -25,8 +25,7 @@ from regard.data.readers import ExampleSet
 from regard.events import drain
 from regard.tasks.registry import get_task, read_examples
 from regard.training.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
-from regard.training.finetuning.data import read_splits
-from regard.training.finetuning.run import distill, fit
+from regard.training.finetuning.run import distill, fit, read_splits
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"

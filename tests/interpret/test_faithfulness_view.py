@@ -1,4 +1,4 @@
-"""The page's data of a faithfulness result: its verdict and numbers, and texts that fit what the tests compare."""
+"""The data of the faithfulness view: the verdict, the values, and the meaning of each test."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def of_classes(tiny_bert_folder: Path, *labels: str, several: bool = False) -> P
     return task_probe(FineTunedModel(task, EncoderWithHead.from_encoder(encoder, task).eval(), tokenizer, 64), TEXT)
 
 
-def test_the_verdict_and_the_numbers(probe: Probe) -> None:
+def test_the_verdict_and_the_values(probe: Probe) -> None:
     result = measure_faithfulness(probe)
     data: Any = result.view_data()
     verdict, evidence = data["verdict"], data["evidence"]

@@ -23,6 +23,7 @@ from regard.inference.generation.sampling import Sampling
 from regard.inference.generation.text_generator import (
     FinishReason,
     GeneratedText,
+    GenerationStream,
     TextGenerator,
     TextStream,
     token_text,
@@ -332,7 +333,8 @@ class Generation:
     def _stream(self) -> Iterator[str]:
         """Several texts are generated at once and displayed one after the other."""
         config = self.config
-        stream = self.generator.stream(
+        stream = GenerationStream(
+            self.generator,
             self.prompt,
             sampling=_sampling(config),
             num_return_sequences=config.num_return_sequences,
@@ -364,8 +366,13 @@ class Generation:
 
     def _sampled(self) -> Iterator[list[GeneratedToken]]:
         recorder, config = CandidateRecorder(self._spell), self.config
-        stream = self.generator.stream(
-            self.prompt, sampling=_sampling(config), seed=config.seed, stop_strings=config.stop, trace=recorder
+        stream = GenerationStream(
+            self.generator,
+            self.prompt,
+            sampling=_sampling(config),
+            seed=config.seed,
+            stop_strings=config.stop,
+            trace=recorder,
         )
         self.texts = stream.texts
         for _, piece in stream:

@@ -30,6 +30,10 @@ OVERLAP = 64  # tokens shared with the previous window
 
 class TokenClassification(LabelTask[TaggedExample]):
     name: ClassVar[str] = "tag"
+    about: ClassVar[str] = """Entities in a text: persons, places, organizations.
+
+    Reads CoNLL's columns, the word first and its tag last, in IOB1, IOB2 or BIOES, with a blank line between sentences;
+    and JSONL and Parquet with words and tags. --columns 0,2 names the columns of word and tag."""
     description: ClassVar[str] = """Entities in a text: persons, places, organizations.
 
     Reads CoNLL's columns, the word first and its tag last, in IOB1, IOB2 or BIOES, with a blank line between sentences;

@@ -21,7 +21,7 @@ from regard.device import autocast_dtype, synchronize
 from regard.errors import RegardError
 from regard.events import Event, Note
 from regard.settings import Precision
-from regard.training.checkpoint import Checkpoints, TrainingCheckpoint
+from regard.training.checkpoint import Checkpoints, TrainingCheckpoint, capture, restore
 from regard.training.events import (
     CheckpointSaved,
     Evaluated,
@@ -40,8 +40,7 @@ from regard.training.loop import (
     derive_seed,
     train,
 )
-from regard.training.schedule import parse_interval
-from regard.training.state import capture, restore
+from regard.training.settings import parse_interval
 from regard.training.stopping import Stop, stopping
 from regard.training.world import World
 

@@ -62,7 +62,9 @@ def test_finished_work_is_not_done_again(source: Path, tmp_path: Path, monkeypat
     first, _ = made([source], tmp_path)
     shard = tmp_path / "corpus" / "shard-000000"
     before = shard.stat().st_ino
-    monkeypatch.setattr(module, "train_tokenizer", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(
+        "regard.training.pretraining.objectives.train_tokenizer", lambda *_, **__: pytest.fail("trained again")
+    )
     again, said = made([source], tmp_path)
     assert again.digest == first.digest and shard.stat().st_ino == before
     assert [line.split(":")[0] for line in said] == ["corpus"]

@@ -10,10 +10,14 @@ from torch import nn
 
 from regard.errors import RegardError
 from regard.inference.translation.subwords import train_subwords
-from regard.training.translation.batches import EncodedPair, collate_pairs
 from regard.training.translation.config import TranslationConfig
-from regard.training.translation.epoch_weights import EpochWeights
-from regard.training.translation.trainer import TranslationObjective, new_model
+from regard.training.translation.trainer import (
+    EncodedPair,
+    EpochWeights,
+    TranslationObjective,
+    collate_pairs,
+    new_model,
+)
 from tests.inference.translation.conftest import SMALL, sentences
 
 PAIRS = sentences(60)

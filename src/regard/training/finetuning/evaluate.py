@@ -13,7 +13,7 @@ from regard.render.result import Result, Table
 from regard.tasks.fine_tuned_model import FineTunedModel, describe_compute, load_fine_tuned, score
 from regard.tasks.image_classification import ImageTransform
 from regard.tasks.registry import check_labels, read_examples
-from regard.training.finetuning.data import DataSource
+from regard.training.finetuning.run import DataSource
 from regard.wording import count_of
 
 

@@ -9,9 +9,10 @@ config.json model.safetensors task.json report.json ...   the best seed's model,
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from regard.checkpoints import loading
 from regard.checkpoints.files import verify
 from regard.data.examples import ImageExample
 from regard.data.readers import ExampleSet, TableOptions
+from regard.data.split import split_examples
 from regard.device import choose_device
 from regard.errors import InputError
 from regard.events import Event, Note, drain, map_events
@@ -29,20 +31,77 @@ from regard.files.disk import atomic_write
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.files.output_folder import remove_files
 from regard.known import DEFAULT_MODEL
-from regard.models import Vit
+from regard.models.family import can
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, calibrate, load_fine_tuned, save_fine_tuned, score
 from regard.tasks.image_classification import ImageClassifier, ImageTask, ImageTransform
-from regard.tasks.registry import check_labels, get_task
+from regard.tasks.registry import check_labels, get_task, read_examples
 from regard.training.doctor import examine_data, problems
 from regard.training.events import Events, Finished, ThresholdChosen, TrainingEvent
 from regard.training.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
-from regard.training.finetuning.data import DataSource, digest, read_splits
 from regard.training.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory
 from regard.training.finetuning.report import FineTuningReport, SeedResult, summarize
 from regard.training.finetuning.trainer import FineTuner
 from regard.training.run_folder import REPORT, RUN, RunFolder, log_events
 from regard.training.trainer import run_interruptible
+
+DEFAULT_SPLIT = "90/10"
+DataSource = str | os.PathLike[str] | ExampleSet[Any]  # a file, or examples that were already read
+
+
+def read_splits(
+    task: str, train: DataSource, dev: DataSource | None, *, table: TableOptions | None, split_sizes: str | None
+) -> dict[str, ExampleSet[Any]]:
+    """The examples by split: train, dev, and test if `split_sizes` has three parts. Without `dev`, train is split."""
+
+    def read(source: DataSource) -> ExampleSet[Any]:
+        return source if isinstance(source, ExampleSet) else read_examples(task, source, table=table, labeled=True)
+
+    whole = read(train)
+    if dev is not None:
+        if split_sizes is not None:
+            raise InputError("--dev and --split both choose the dev data; use one of them")
+        return {"train": whole, "dev": read(dev)}
+    sizes = split_sizes or DEFAULT_SPLIT
+    return {
+        name: ExampleSet(
+            [whole.examples[index] for index in indices],
+            whole.path,
+            f"{whole.description}; {name} part of {sizes}",
+            whole.dropped if name == "train" else {},
+            [whole.lines[index] for index in indices] if whole.lines else [],
+            whole.unit,
+        )
+        for name, indices in zip(("train", "dev", "test"), split_examples(whole.examples, sizes), strict=False)
+    }
+
+
+def digest(read: ExampleSet[Any]) -> str:
+    """A hash of the examples in their order."""
+    result = hashlib.sha256()
+    for example in read.examples:
+        result.update(_stable_repr(example).encode("utf-8", "surrogatepass"))
+        if isinstance(example, ImageExample):
+            result.update(example.pixels.tobytes())
+    return result.hexdigest()[:16]
+
+
+# Names of classes and fields in earlier versions, which computed the same digests with them.
+_NAMES = {"TextExample": "Text", "ChoiceExample": "Choice", "TaggedExample": "Tagged", "QuestionExample": "Question"}
+
+
+_NAMES |= {"ImageExample": "Picture", "text_pair": "second", "answerable": "possible"}
+
+
+def _stable_repr(example: Any) -> str:
+    """The representation of an example, with the names of earlier versions."""
+    values = (
+        f"{_NAMES.get(field.name, field.name)}={getattr(example, field.name)!r}"
+        for field in fields(example)
+        if field.repr
+    )
+    return f"{_NAMES.get(type(example).__name__)}({', '.join(values)})"
+
 
 SEEDS, FROZEN = "seeds", "frozen"
 BEST, SEED = "best", "seed.json"
@@ -162,9 +221,10 @@ def _image_factory(
         hint = f", in patches of {patch} (larger images fit with a larger vision.patch_size)"
     else:
         encoder, _ = loading.load(model)
-        if not isinstance(encoder, Vit):
+        if not can(encoder, "image"):
             raise InputError(f"{model} is no Vision Transformer; name one, or leave --model out for a new one")
-        frame, hint = ImageTransform(*encoder.config.image_size, encoder.config.num_channels), ""
+        height, width = encoder.config.image_size
+        frame, hint = ImageTransform(height, width, encoder.config.num_channels), ""
         factory = ImageModelFactory(learned, frame, config.vision, encoder=encoder)
     if other := factory.frame.count_resized(images):
         size = f"{factory.frame.height} x {factory.frame.width}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from regard.checkpoints.files import checksums
 from regard.checkpoints.files import verify as verify_folder
-from regard.data.corpus import Corpus, CorpusProgress, CorpusReport, corpus_events, read_documents, train_tokenizer
+from regard.data.corpus import Corpus, CorpusProgress, CorpusReport, corpus_events, read_documents
 from regard.data.corpus.documents import find_sources
 from regard.data.corpus.folder import MANIFEST
 from regard.data.corpus.vocabulary import SizeError
@@ -23,20 +23,12 @@ from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.models.family import describe_family
 from regard.text import Tokenizer
 from regard.training.events import Events
-from regard.training.pretraining.config import Family, PretrainingConfig
-from regard.training.pretraining.span_corruption import sentinels_of, train_with_sentinels
-from regard.training.pretraining.token_stream import TokenStream
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.objectives import objective_class
+from regard.training.pretraining.row_sampler import TokenStream
 
 CORPUS, HELD_OUT, VOCABULARY = "corpus", "heldout", "vocabulary"
 ORIGIN = "origin.json"  # how and on what a vocabulary was trained
-
-# The special tokens that a family requires.
-ROLES: dict[Family, tuple[str, ...]] = {
-    "bert": ("cls", "sep", "mask", "pad"),
-    "gpt": ("eos",),
-    "t5": ("pad", "eos"),
-    "elmo": ("cls", "sep"),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +91,8 @@ def open_dataset(
         held = TokenStream.concatenate(Corpus.open(output / HELD_OUT, verify="never"))
     else:
         text, held = text.split()
-    tokenizer = corpora[0].tokenizer
-    if config.model.family == "gpt":
-        assert tokenizer.eos_token_id is not None
-        text, held = text.with_end_tokens(tokenizer.eos_token_id), held.with_end_tokens(tokenizer.eos_token_id)
+    tokenizer, prepare_text = corpora[0].tokenizer, objective_class(config).prepare_text
+    text, held = prepare_text(text, tokenizer), prepare_text(held, tokenizer)
     return PretrainingDataset(text, held, tokenizer, _digest(corpora, whole=held_out))
 
 
@@ -130,7 +120,9 @@ def _tokenizer(config: PretrainingConfig, sources: Sequence[str], folder: Path) 
         raise InputError(f"the corpus is empty: there is no text in {', '.join(sources)}")
     yield Note(message=f"training a {settings.kind} vocabulary of {settings.vocab_size:,} entries")
     try:
-        tokenizer = _trained(chain([first], texts), config)
+        tokenizer = objective_class(config).train_tokenizer(
+            chain([first], texts), settings, config.model.max_position_embeddings
+        )
     except SizeError as error:
         raise InputError(f"{error}: --set vocabulary.vocab_size={error.size}") from None
     with replace_folder(folder) as staging:
@@ -141,32 +133,12 @@ def _tokenizer(config: PretrainingConfig, sources: Sequence[str], folder: Path) 
     return tokenizer
 
 
-def _trained(texts: Iterator[str], config: PretrainingConfig) -> Tokenizer:
-    settings, limit = config.vocabulary, config.model.max_position_embeddings
-    if config.model.family == "t5":
-        return train_with_sentinels(
-            texts,
-            size=settings.vocab_size,
-            lowercase=settings.lowercase,
-            minimum=settings.min_frequency,
-            max_length=limit,
-        )
-    return train_tokenizer(
-        texts,
-        kind=settings.kind,
-        size=settings.vocab_size,
-        lowercase=settings.lowercase,
-        minimum=settings.min_frequency,
-        max_length=limit,
-    )
-
-
 def _origin(config: PretrainingConfig, sources: Sequence[str]) -> dict[str, Any]:
     """Everything the vocabulary depends on; of files size and time, so at worst it is trained again."""
     states = [(str(path), path.stat()) for path in find_sources(sources).files]
     return {
         "settings": config.vocabulary.model_dump(),
-        "sentinels": config.model.family == "t5",
+        "sentinels": config.recipe.objective == "span-corruption",
         "positions": config.model.max_position_embeddings,
         "sources": [[name, state.st_size, state.st_mtime_ns] for name, state in states],
     }
@@ -178,9 +150,7 @@ def _digest(corpora: Sequence[Corpus], *, whole: bool) -> str:
 
 
 def _check_special_tokens(tokenizer: Tokenizer, config: PretrainingConfig) -> None:
-    missing = [role for role in ROLES[config.model.family] if getattr(tokenizer, f"{role}_token_id") is None]
-    if config.model.family == "t5" and not sentinels_of(tokenizer):
-        missing.append("dropped spans (<extra_id_0>)")
+    missing = objective_class(config).missing_tokens(tokenizer)
     if missing:
         raise InputError(
             f"this tokenizer has no token for {', '.join(missing)}, which "

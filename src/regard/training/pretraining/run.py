@@ -39,7 +39,7 @@ from regard.training.pretraining.dataset import (
     open_dataset,
     prepare,
 )
-from regard.training.pretraining.evaluate import check_held_out
+from regard.training.pretraining.objectives import objective_class
 from regard.training.pretraining.trainer import CHECKPOINTS, Pretrainer, PretrainingResult
 from regard.training.run_folder import CONFIG, EVENTS, MODEL, create_folder, log_events, saved_config
 from regard.training.world import World, join_world
@@ -122,7 +122,7 @@ def _run(
             return done
         trainer = Pretrainer(config, dataset, output, world=world, device=world.device(device), start=start)
         try:
-            check_held_out(config, dataset)
+            objective_class(config).check_text(config, dataset.held_out, dataset.tokenizer)
         except InputError as error:
             raise error if held_out else InputError(f"{error}; or name a text to evaluate on with --heldout") from None
         events = trainer.pretrain(resume=resume)

@@ -14,18 +14,19 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regard.checkpoints import loading
 from regard.errors import InputError
+from regard.models.family import can
 from regard.render.result import Result, Table
 from regard.training.checkpoint import Checkpoints, TrainingCheckpoint
 from regard.training.events import Evaluated, Events, Finished, PretrainingPlan, describe_scores
 from regard.training.loop import StepProgress, TimeProgress, derive_seed, enable_gradient_checkpointing, train
 from regard.training.optimizer import build_optimizers
-from regard.training.pretraining.build import micro_batches_for, new_model, objective_for, pretrained_model
+from regard.training.pretraining.build import new_model, pretrained_model
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.dataset import PretrainingDataset
-from regard.training.pretraining.evaluate import held_out_scores
 from regard.training.pretraining.micro_batches import prefetch
-from regard.training.pretraining.plan import expected_loss, flops_per_token, peak_flops, seconds_per_step
-from regard.training.schedule import learning_rate_factor, parse_budget, parse_interval
+from regard.training.pretraining.objectives import objective_class
+from regard.training.pretraining.plan import expected_loss, peak_flops, seconds_per_step
+from regard.training.settings import learning_rate_factor, parse_budget, parse_interval
 from regard.training.stopping import Stop
 from regard.training.trainer import Trainer, run_interruptible
 from regard.training.world import World
@@ -83,7 +84,8 @@ class Pretrainer(Trainer):
         model = (pretrained_model(config, tokenizer, start) if start else new_model(config, tokenizer)).to(device)
         if config.run.gradient_checkpointing:
             enable_gradient_checkpointing(model)
-        self.preparation = objective_for(config, model, tokenizer, device)
+        self.objective_class = objective_class(config)
+        self.preparation = self.objective_class.from_config(config, model, tokenizer, device)
         chosen, schedule = config.optimizer, config.schedule
         super().__init__(
             model,
@@ -112,7 +114,9 @@ class Pretrainer(Trainer):
             world=world,
         )
         batch, micro = config.data.tokens_per_batch, config.data.tokens_per_micro_batch
-        self.micro_batches = micro_batches_for(config, dataset, micro or batch // world.size)
+        self.micro_batches = self.objective_class.micro_batches(
+            config, dataset.text, tokenizer, micro or batch // world.size
+        )
         self.micro_batches_per_step = batch // micro if micro else world.size
         if self.micro_batches_per_step % world.size:
             raise InputError(
@@ -131,7 +135,8 @@ class Pretrainer(Trainer):
         assert self.checkpoints is not None
         resume = resume and self.checkpoints.any()  # before the measurement, in which all processes take part
         seconds, peak = self._measure()
-        self._mfu_per_speed = flops_per_token(self.config, self.dataset.tokenizer.size) / peak / self.world.size
+        flops = self.objective_class.flops_per_token(self.config, self.dataset.tokenizer.size)
+        self._mfu_per_speed = flops / peak / self.world.size
         if not (resume and (yield from self._resume())):
             yield self._plan(seconds)
         # A resumed run is evaluated at the same steps as one that was never interrupted.
@@ -174,8 +179,8 @@ class Pretrainer(Trainer):
 
     def _compiled(self, module: nn.Module, world: World, device: torch.device) -> nn.Module:
         mode = self.config.run.compile
-        # An ELMo has nothing to compile: its recurrent layers are library kernels.
-        auto = device.type == "cuda" and self.config.model.family != "elmo"
+        # Recurrent layers are library kernels, which there is nothing to compile in.
+        auto = device.type == "cuda" and not can(self.preparation.model, "recurrent")
         if mode == "on" or (mode == "auto" and auto):
             # CUDA graphs save hundreds of kernel launches per step, which dominate the time of a small model. With
             # gradient accumulation a replay would overwrite the gradients of the previous micro-batch.
@@ -253,7 +258,7 @@ class Pretrainer(Trainer):
         if not self.world.is_main:
             return {}
         with torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext():
-            return held_out_scores(self.model, self.config, self.dataset)  # type: ignore[arg-type]
+            return self.objective_class.scores(self.model, self.config, self.dataset.held_out, self.dataset.tokenizer)
 
     def _finish(self) -> Events[PretrainingResult]:
         cost: dict[str, Any] = {"steps": self.step, "tokens": self.tokens, "seconds": self.stopwatch.elapsed}

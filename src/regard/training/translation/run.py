@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,15 @@ from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.events import Events, Finished, TrainingStarted
 from regard.training.run_folder import REPORT, RunFolder, log_events
 from regard.training.trainer import run_interruptible
-from regard.training.translation.batches import EncodedPair
 from regard.training.translation.config import TranslationConfig
-from regard.training.translation.epoch_weights import weight_files
-from regard.training.translation.trainer import TranslationOutcome, TranslationReport, TranslationTrainer, new_model
+from regard.training.translation.trainer import (
+    EncodedPair,
+    TranslationOutcome,
+    TranslationReport,
+    TranslationTrainer,
+    new_model,
+    weight_files,
+)
 from regard.wording import count_of
 
 WORK, SUBWORDS, TEST = "work", "subwords", "test.tsv"
@@ -140,7 +146,7 @@ def _test_scores(translator: Translator, pairs: list[TranslationPair]) -> dict[s
     beam = Beam()
     translations = translator.translate([pair.source for pair in pairs], beam=beam)
     scores = bleu([one[0].text for one in translations], [pair.target for pair in pairs])
-    return {"pairs": len(pairs), "beam": beam.num_beams, **scores.document()}
+    return {"pairs": len(pairs), "beam": beam.num_beams, **asdict(scores)}
 
 
 def _subwords(pairs: list[TranslationPair], config: TranslationConfig, folder: Path) -> Events[Subwords]:

@@ -7,25 +7,137 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from regard.data.batch import collate
+from regard.errors import RegardError
 from regard.inference.translation.subwords import Subwords
 from regard.inference.translation.translator import TranslationModel
-from regard.models import Seq2Seq, Seq2SeqConfig, Transformer, TransformerConfig
+from regard.models.family import build, translation_families
+from regard.nn import Padded
 from regard.render.result import Table
+from regard.training.checkpoint import Checkpoints
 from regard.training.events import AverageEvaluated, Events
 from regard.training.optimizer import build_optimizers
 from regard.training.run_folder import RunReport
-from regard.training.schedule import learning_rate_factor
+from regard.training.settings import learning_rate_factor
 from regard.training.stopping import Stop
 from regard.training.trainer import EpochTrainer
-from regard.training.translation.batches import EncodedPair, TranslationBatch, collate_pairs, group_by_length
 from regard.training.translation.config import TranslationConfig, TranslatorSection
-from regard.training.translation.epoch_weights import EpochWeights
 from regard.wording import count_of, duration
+
+
+@dataclass(frozen=True)
+class EncodedPair:
+    """Token ids of a pair; each side ends with its end token."""
+
+    source: list[int]
+    target: list[int]
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longer side."""
+        return max(len(self.source), len(self.target))
+
+
+@dataclass(frozen=True, eq=False)
+class TranslationBatch:
+    """Sources (B, S) with their layout, and targets (B, T), padded on the right."""
+
+    source: Tensor
+    layout: Padded
+    target: Tensor
+
+    def to(self, device: torch.device) -> TranslationBatch:
+        keep = self.layout.mask
+        layout = Padded(None if keep is None else keep.to(device))
+        return TranslationBatch(self.source.to(device), layout, self.target.to(device))
+
+    def twice(self) -> TranslationBatch:
+        """All rows, followed by a copy of them."""
+        keep = self.layout.mask
+        layout = Padded(None if keep is None else keep.repeat(2, 1))
+        return TranslationBatch(self.source.repeat(2, 1), layout, self.target.repeat(2, 1))
+
+
+def collate_pairs(pairs: Sequence[EncodedPair], *, padding: int) -> TranslationBatch:
+    """One batch of pairs; targets are padded with `padding`, the padding of sources is masked by their layout."""
+    source = collate([pair.source for pair in pairs], packed=False)
+    target = collate([pair.target for pair in pairs], packed=False, padding=padding)
+    assert isinstance(source.layout, Padded)
+    return TranslationBatch(source.ids, source.layout, target.ids)
+
+
+def group_by_length(pairs: Sequence[EncodedPair], *, tokens_per_batch: int, seed: int, epoch: int) -> list[list[int]]:
+    """The indices of the pairs of each batch of an epoch.
+
+    The tokens of a batch, with padding, are at most `tokens_per_batch`, unless it is a single pair.
+    """
+    generator = np.random.default_rng([seed, epoch])
+    order = generator.permutation(len(pairs)).tolist()
+    # Pairs of equal length are shuffled; the sorted lengths, and so the batch boundaries, are the same in every epoch.
+    order.sort(key=lambda index: (pairs[index].length, len(pairs[index].target), len(pairs[index].source)))
+    batches: list[list[int]] = []
+    for index in order:
+        # In ascending order, the current pair is the longest.
+        if not batches or (len(batches[-1]) + 1) * pairs[index].length > tokens_per_batch:
+            batches.append([])
+        batches[-1].append(index)
+    return [batches[number] for number in generator.permutation(len(batches))]
+
+
+def weight_files(*, recent: int) -> list[str]:
+    """The manifest's entries for the folder of `EpochWeights`."""
+    return [f"{name}/step-*/" for name in ("best", *(f"recent-{slot}" for slot in range(recent)))]
+
+
+class EpochWeights:
+    """Folders `best`, and `recent-I` for the last `recent` epochs, used in rotation."""
+
+    def __init__(self, folder: Path, *, recent: int) -> None:
+        self._best = Checkpoints(folder / "best", keep=1)
+        self._recent = [Checkpoints(folder / f"recent-{slot}", keep=1) for slot in range(recent)]
+
+    def save_best(self, epoch: int, model: nn.Module) -> None:
+        self._best.save(epoch, _weights(model), {})
+
+    def save_recent(self, epoch: int, model: nn.Module) -> None:
+        self._recent[epoch % len(self._recent)].save(epoch, _weights(model), {})
+
+    def load_best(self, epoch: int, model: nn.Module) -> None:
+        _load(model, _read(self._best, epoch))
+
+    def load_average(self, epochs: Sequence[int], model: nn.Module) -> None:
+        """Give the model the mean weights of these epochs, which must be among the recent ones."""
+        total: dict[str, Tensor] = {}
+        for epoch in epochs:
+            for name, tensor in _read(self._recent[epoch % len(self._recent)], epoch).items():
+                total[name] = total[name] + tensor.double() if name in total else tensor.double()
+        _load(model, {name: tensor / len(epochs) for name, tensor in total.items()})
+
+
+def _weights(model: nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def _read(checkpoints: Checkpoints, epoch: int) -> dict[str, Tensor]:
+    damaged: list[str] = []
+    found = checkpoints.latest(on_damaged=damaged.append)
+    if found is None or found.step != epoch:
+        reason = "; ".join(damaged) or f"{checkpoints.folder}: the weights of epoch {epoch} are gone"
+        raise RegardError(f"{reason}. Put a copy of them back, or start again in another folder")
+    return found.tensors
+
+
+def _load(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(tensors[name])
+
 
 MAIN_SCORE = "bleu"
 Evaluation = Callable[[], Generator[int, None, dict[str, float]]]  # yields the number of newly translated texts
@@ -212,36 +324,8 @@ class TranslationTrainer(EpochTrainer):
 
 def new_model(settings: TranslatorSection, subwords: Subwords, *, seed: int) -> TranslationModel:
     """A model with new weights that follow from the seed."""
+    family = translation_families()[settings.family]
+    assert family.translation is not None
     torch.manual_seed(seed)
-    if settings.family == "transformer":
-        return Transformer(
-            TransformerConfig(
-                vocab_size=subwords.source.size,
-                target_vocab_size=None if subwords.joint else subwords.target.size,
-                hidden_size=settings.hidden_size,
-                num_hidden_layers=settings.num_hidden_layers,
-                num_attention_heads=settings.num_attention_heads,
-                intermediate_size=settings.intermediate_size,
-                norm_first=settings.norm_first,
-                final_norm=settings.norm_first,
-                dropout=settings.dropout,
-                share_embeddings=subwords.joint,
-                pad_token_id=subwords.padding,
-                decoder_start_token_id=subwords.begin,
-                eos_token_id=subwords.end,
-            )
-        )
-    return Seq2Seq(
-        Seq2SeqConfig(
-            source_size=subwords.source.size,
-            target_size=subwords.target.size,
-            hidden_size=settings.hidden_size,
-            embedding_size=settings.embedding_size,
-            num_hidden_layers=settings.num_hidden_layers,
-            bidirectional=settings.bidirectional,
-            score=settings.score,
-            recipe=settings.recipe,
-            dropout=settings.dropout,
-            decoder_start_token_id=subwords.begin,
-        )
-    )
+    model: TranslationModel = build(family.config_class(**family.translation.config_fields(dict(settings), subwords)))
+    return model

@@ -17,7 +17,14 @@ from regard.inference.load_model import load_model
 from regard.models import Bert, BertConfig, Vit, VitConfig
 from regard.tasks.inputs import InputSequence
 from regard.training.doctor import examine, examined_model, problems
-from regard.training.doctor.model import constant_predictions, dropout_on, missing_mask, packed, padded, wrong_segments
+from regard.training.doctor.examine import (
+    constant_predictions,
+    dropout_on,
+    missing_mask,
+    packed,
+    padded,
+    wrong_segments,
+)
 from tests.inference.folders import tiny_gpt, tiny_roberta
 from tests.training.doctor.seeds import read_of
 

@@ -16,7 +16,7 @@ from regard.tasks.question_answering import QuestionAnswering
 from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
 from regard.text import Tokenizer
-from regard.training.doctor.reading import casing, truncation
+from regard.training.doctor.data import casing, truncation
 from tests.inference.folders import byte_level
 
 NAMES = ("London", "Paris", "Rome", "Berlin", "Madrid", "Vienna", "Oslo", "Prague", "Athens", "Lisbon", "The", "In")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.training.schedule import Interval, SchedulerType, learning_rate_factor, parse_budget, parse_interval
+from regard.training.settings import Interval, SchedulerType, learning_rate_factor, parse_budget, parse_interval
 
 SHAPES: tuple[SchedulerType, ...] = ("linear", "cosine", "constant")
 parts = st.floats(0, 1)
