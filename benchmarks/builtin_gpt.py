@@ -25,7 +25,7 @@ from regard.device import choose_device
 from regard.events import drain
 from regard.inference.benchmark import benchmark_events, read_items
 from regard.inference.generation.sampling import Sampling
-from regard.inference.generation.text_generator import TextGenerator
+from regard.inference.generation.text_generator import GenerationStream, TextGenerator
 from regard.inference.likelihood import perplexity_events, read_text_file
 from regard.models import Gpt
 from regard.text import Tokenizer
@@ -85,7 +85,7 @@ def judged(model: Gpt, tokenizer: Tokenizer, data: Path, limit: int | None) -> I
 
 def sample(model: Gpt, tokenizer: Tokenizer, prompt: str) -> dict[str, str]:
     writer = TextGenerator(model, tokenizer)
-    writing = writer.stream(writer.encode_prompt(prompt, max_new_tokens=LENGTH), sampling=WRITING, seed=0)
+    writing = GenerationStream(writer, writer.encode_prompt(prompt, max_new_tokens=LENGTH), sampling=WRITING, seed=0)
     for _ in writing:
         pass
     return {"prompt": prompt, "text": writing.texts[0].text}

@@ -19,7 +19,7 @@ from regard.cli.app import run
 from regard.generation_config import GenerationConfig
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.sampling import Sampling
-from regard.inference.generation.text_generator import TextGenerator, TextStream
+from regard.inference.generation.text_generator import GenerationStream, TextGenerator, TextStream
 from regard.inference.load_model import load_model
 from regard.interpret.generation import Generation
 from tests.inference.generation.folders import gpt_folder, t5_folder
@@ -50,8 +50,12 @@ def call(t5: Path) -> Call:
 
 def texts(folder: Path, prompt: str, *, sampling: Sampling | None, seed: int, number: int = 1) -> list[str]:
     writer = TextGenerator(*regard.load(folder))
-    writing = writer.stream(
-        writer.encode_prompt(prompt, max_new_tokens=12), sampling=sampling, seed=seed, num_return_sequences=number
+    writing = GenerationStream(
+        writer,
+        writer.encode_prompt(prompt, max_new_tokens=12),
+        sampling=sampling,
+        seed=seed,
+        num_return_sequences=number,
     )
     list(writing)
     return [one.text for one in writing.texts]

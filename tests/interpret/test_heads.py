@@ -20,14 +20,13 @@ from regard.interpret.heads import (
     POINTING,
     HeadCensus,
     PatternSums,
-    TokenizedText,
     predictive_pairs,
     read_text_pairs,
     related_pairs,
     targets,
 )
 from regard.models import Bert, BertConfig, Gpt, GptConfig
-from regard.text import Tokenizer
+from regard.text import Encoding, Tokenizer
 from regard.verbs.python import drain
 
 NEXT, PREVIOUS, SAME, OTHER, DELIMITER, PREDICTIVE, BROAD = PATTERNS
@@ -39,11 +38,12 @@ def head_census(*arguments: Any, **options: Any) -> HeadCensus:
     return result
 
 
-def line(words: str, *, segments: str = "") -> TokenizedText:
+def line(words: str, *, segments: str = "") -> Encoding:
     """Ids are letters; `.` is special."""
-    ids = tuple(ord(letter) for letter in words)
-    marks = tuple(int(mark) for mark in segments) or (0,) * len(words)
-    return TokenizedText(tuple(words), ids, marks, tuple(letter == "." for letter in words))
+    ids = [ord(letter) for letter in words]
+    segment_ids = [int(digit) for digit in segments] or [0] * len(words)
+    special = [letter == "." for letter in words]
+    return Encoding(ids, list(words), [(0, 0)] * len(words), [None] * len(words), segment_ids, special, 0)
 
 
 def arrows(found: np.ndarray, pattern: str) -> set[tuple[int, int]]:

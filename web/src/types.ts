@@ -70,11 +70,6 @@ export interface BoxPassView {
   readonly tensors: readonly (readonly [string, number])[]; readonly parameters: Readonly<Record<string, readonly number[]>>; readonly difference: number;
 }
 
-export interface BoxShape {
-  readonly box: string; readonly kind: string; readonly lines: readonly string[]; readonly x: number; readonly y: number; readonly width: number;
-  readonly height: number;
-}
-
 export interface BoxView {
   readonly part: string; readonly group: string; readonly kind: string; readonly title: string; readonly about: string; readonly code: string;
   readonly steps: readonly BoxPassView[];
@@ -130,11 +125,6 @@ export interface ComponentAblation {
   readonly remarks: readonly string[];
 }
 
-/** A line through points x, y, x, y ..., with or without an arrow at its end. */
-export interface Connector {
-  readonly points: readonly number[]; readonly role: "flow" | "residual" | "memory" | "positions"; readonly arrow: boolean;
-}
-
 /** The token of a step, its probability, and the likeliest tokens, best first. */
 export interface DecodingStep {
   readonly token: string; readonly probability: number; readonly likeliest: readonly TokenProbability[];
@@ -187,11 +177,6 @@ export interface FeaturesRequest {
   readonly pooling?: "cls" | "mean"; readonly layer?: string; readonly as_in_deck?: boolean; readonly seed?: number;
 }
 
-export interface FigureLayout {
-  readonly width: number; readonly height: number; readonly shapes: readonly BoxShape[]; readonly lines: readonly Connector[];
-  readonly marks: readonly TextLabel[]; readonly frames: readonly StackFrame[];
-}
-
 export interface FigureModelView {
   readonly name: string; readonly family: string; readonly depth: number; readonly heads: number; readonly width: number; readonly norm_first: boolean;
 }
@@ -202,9 +187,9 @@ export interface FigureRequest {
 
 export interface FigureView {
   readonly model: FigureModelView; readonly text: string; readonly target: string | null; readonly given: string; readonly without: readonly string[];
-  readonly components: readonly Component[]; readonly tokens: Readonly<Record<string, readonly string[]>>; readonly layout: FigureLayout;
-  readonly boxes: Readonly<Record<string, BoxView>>; readonly tensors: readonly TensorView[]; readonly ablation: ComponentAblation;
-  readonly positions: PositionsView | null; readonly notes: readonly string[]; readonly place: string;
+  readonly components: readonly Component[]; readonly tokens: Readonly<Record<string, readonly string[]>>; readonly boxes: Readonly<Record<string, BoxView>>;
+  readonly tensors: readonly TensorView[]; readonly ablation: ComponentAblation; readonly positions: PositionsView | null; readonly notes: readonly string[];
+  readonly place: string;
 }
 
 export interface FillRequest {
@@ -467,10 +452,6 @@ export interface SquareView {
   readonly across: number; readonly up: number; readonly axes: ChartAxes;
 }
 
-export interface StackFrame {
-  readonly part: string; readonly x: number; readonly y: number; readonly width: number; readonly height: number;
-}
-
 /** The `tokens` of a text, with the end token if there is one, and the word of each token, without the end. */
 export interface SubwordTokens {
   readonly tokens: readonly string[]; readonly words: readonly string[]; readonly word_indices: readonly number[];
@@ -490,10 +471,6 @@ export interface TaskModelView {
 export interface TensorView {
   readonly shape: readonly number[]; readonly rows: string | null; readonly columns: string | null; readonly data: string | null;
   readonly values: readonly number[] | null; readonly words: readonly (readonly (readonly [string, number])[])[] | null;
-}
-
-export interface TextLabel {
-  readonly x: number; readonly y: number; readonly text: string;
 }
 
 /** One predicted position: the right token (None at a blank), its probability, and the likeliest tokens. */

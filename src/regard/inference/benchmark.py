@@ -60,16 +60,10 @@ class Ending(NamedTuple):
 
 @dataclass(frozen=True)
 class BenchmarkItem:
-    """`label` is the index of the right ending; a word to predict is the only one. `where` names the line in errors."""
+    """`label` is the index of the right ending; a word to predict is the only one. `where` names the line in errors.
 
-    candidates: tuple[Ending, ...]
-    label: int
-    where: str
-
-
-@dataclass(frozen=True)
-class _Unlabelled:
-    """An item of a file; `label` is None if the labels are in another file."""
+    Readers leave the label out (None) if the labels are in another file.
+    """
 
     candidates: tuple[Ending, ...]
     label: int | None
@@ -80,7 +74,7 @@ class _Unlabelled:
 class BenchmarkTask:
     """How a benchmark is read. `first`: its labels count from 0 or 1. `normalised`: its endings differ in length."""
 
-    read: Callable[[Path], Iterator[_Unlabelled]]
+    read: Callable[[Path], Iterator[BenchmarkItem]]
     first: int = 0
     normalised: bool = False
     word: bool = False  # one word is to be predicted; there is nothing to choose from
@@ -131,7 +125,7 @@ def _place(value: object, size: int, first: int, where: str) -> int:
     return int(text) - first
 
 
-def _lambada(path: Path) -> Iterator[_Unlabelled]:
+def _lambada(path: Path) -> Iterator[BenchmarkItem]:
     """One passage per line, or JSON lines with `text`; the last word is to be predicted."""
     name = display_name(path)
     records, lines = open_records(path)
@@ -147,10 +141,10 @@ def _lambada(path: Path) -> Iterator[_Unlabelled]:
                 f"{name} line {number}: expected a passage of two or more words, the last one to be predicted, "
                 f"got {text[:40]!r}"
             )
-        yield _Unlabelled((Ending(context, f" {word}"),), 0, f"{name} line {number}")
+        yield BenchmarkItem((Ending(context, f" {word}"),), 0, f"{name} line {number}")
 
 
-def _hellaswag(path: Path) -> Iterator[_Unlabelled]:
+def _hellaswag(path: Path) -> Iterator[BenchmarkItem]:
     """Six lines an example as they are; of JSON lines, the activity comes before the text, and WikiHow's marks go."""
     read = read_choice_examples(
         path, remedy="expected HellaSwag's examples; name its file, or the benchmark that this is of"
@@ -163,7 +157,7 @@ def _hellaswag(path: Path) -> Iterator[_Unlabelled]:
             activity = records[place].get("activity_label")
             context = _unmarked(f"{activity}: {context}" if isinstance(activity, str) else context)
             endings = tuple(map(_unmarked, endings))
-        yield _Unlabelled(_endings(context, endings, where), example.label, where)
+        yield BenchmarkItem(_endings(context, endings, where), example.label, where)
 
 
 def _unmarked(text: str) -> str:
@@ -171,17 +165,17 @@ def _unmarked(text: str) -> str:
     return re.sub(r"\[.*?\]", "", text.strip().replace(" [title]", ". ")).replace("  ", " ")
 
 
-def _piqa(path: Path) -> Iterator[_Unlabelled]:
+def _piqa(path: Path) -> Iterator[BenchmarkItem]:
     """JSON lines with `goal`, `sol1`, `sol2`, and perhaps `label`."""
     name = display_name(path)
     for number, record in _expected_records(path, "goal, sol1 and sol2"):
         where = f"{name} line {number}"
         goal, *solutions = (string_at(record, key, where) for key in ("goal", "sol1", "sol2"))
         label = None if record.get("label") is None else _place(record["label"], 2, 0, where)
-        yield _Unlabelled(_endings(f"Question: {goal.strip()}\nAnswer:", solutions, where), label, where)
+        yield BenchmarkItem(_endings(f"Question: {goal.strip()}\nAnswer:", solutions, where), label, where)
 
 
-def _winogrande(path: Path) -> Iterator[_Unlabelled]:
+def _winogrande(path: Path) -> Iterator[BenchmarkItem]:
     """JSON lines with `sentence`, `option1`, `option2` and `answer`: either option fills the blank, and what follows
     it is scored."""
     name = display_name(path)
@@ -196,7 +190,7 @@ def _winogrande(path: Path) -> Iterator[_Unlabelled]:
             raise InputError(f"{where}: {missing}, so there is nothing to score; mend or remove it")
         answer = record.get("answer")
         label = None if answer in (None, "") else _place(answer, 2, 1, where)
-        yield _Unlabelled(tuple(Ending(before + option, after) for option in options), label, where)
+        yield BenchmarkItem(tuple(Ending(before + option, after) for option in options), label, where)
 
 
 def _endings(context: str, endings: tuple[str, ...] | list[str], where: str) -> tuple[Ending, ...]:
@@ -272,6 +266,7 @@ class _Tally:
     cut: int = 0
 
     def add(self, item: BenchmarkItem, scores: Sequence[SequenceScore], *, cut: bool) -> None:
+        assert item.label is not None
         values = [score.log_probability for score in scores]
         normalised = [value / ending.bytes for value, ending in zip(values, item.candidates, strict=True)]
         right = scores[0].greedy if len(values) == 1 else values.index(max(values)) == item.label

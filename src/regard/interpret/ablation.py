@@ -230,7 +230,7 @@ def ablate(
         sweep=sweep,
     )
     result._top = top
-    result._token_texts = tuple(map(probe.token_text, probe.ids.tolist()))
+    result._token_texts = probe.token_texts
     if probe.predicts_tokens:
         outputs = {c.output for e in effects for c in (*e.likeliest, *e.changes, *e.successors)}
         outputs |= {name for one in (sweep.ranked if sweep else ()) for name in one.after}

@@ -296,7 +296,7 @@ def measure_faithfulness(
         integrated=integrated_gradients(probe, output=name),
         seed=seed,
     )
-    result._texts = tuple(map(probe.token_text, probe.ids.tolist()))
+    result._texts = probe.token_texts
     result._label_text = probe.token_text(probe.tokenizer.id(name)).strip() if probe.predicts_tokens else name
     result._requested_label = label
     return result

@@ -18,17 +18,18 @@ from regard.errors import InputError
 from regard.events import Event
 from regard.generation_config import SAMPLING, GenerationConfig
 from regard.inference.generation.beam_search import Beam
-from regard.inference.generation.decoder import inference_mode
 from regard.inference.generation.sampling import Sampling
 from regard.inference.generation.text_generator import (
     FinishReason,
     GeneratedText,
+    GenerationStream,
     TextGenerator,
     TextStream,
     token_text,
 )
 from regard.inference.generation.trace import Trace, TraceDocument
 from regard.models.family import family_name
+from regard.nn.training import evaluation_mode
 from regard.render.result import Result
 from regard.text import Tokenizer
 
@@ -332,7 +333,8 @@ class Generation:
     def _stream(self) -> Iterator[str]:
         """Several texts are generated at once and displayed one after the other."""
         config = self.config
-        stream = self.generator.stream(
+        stream = GenerationStream(
+            self.generator,
             self.prompt,
             sampling=_sampling(config),
             num_return_sequences=config.num_return_sequences,
@@ -364,8 +366,13 @@ class Generation:
 
     def _sampled(self) -> Iterator[list[GeneratedToken]]:
         recorder, config = CandidateRecorder(self._spell), self.config
-        stream = self.generator.stream(
-            self.prompt, sampling=_sampling(config), seed=config.seed, stop_strings=config.stop, trace=recorder
+        stream = GenerationStream(
+            self.generator,
+            self.prompt,
+            sampling=_sampling(config),
+            seed=config.seed,
+            stop_strings=config.stop,
+            trace=recorder,
         )
         self.texts = stream.texts
         for _, piece in stream:
@@ -501,7 +508,7 @@ def next_tokens(
     """The candidates after a text; without `sampling`, with the model's own probabilities."""
     generator = TextGenerator(model, tokenizer)
     sampling, ids = sampling or Sampling(), generator.encode_prompt(text, max_new_tokens=1).ids
-    with inference_mode(generator.decoder):
+    with evaluation_mode(generator.decoder):
         logits, _ = generator.decoder.start(torch.tensor([ids], device=generator.device))
         occurred = torch.zeros_like(logits, dtype=torch.bool)
         occurred[:, ids] = generator.continues
@@ -512,7 +519,7 @@ def next_tokens(
 def _candidates_along(generator: TextGenerator, prompt: Sequence[int], tokens: Sequence[int]) -> list[CandidateTokens]:
     """The candidates before each of the given tokens, without filters."""
     candidates = []
-    with inference_mode(generator.decoder):
+    with evaluation_mode(generator.decoder):
         logits, state = generator.decoder.start(torch.tensor([list(prompt)], device=generator.device))
         for number, token in enumerate(tokens):
             spell = lambda one: token_text(generator.tokenizer, one)  # noqa: E731

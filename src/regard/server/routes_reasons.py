@@ -64,7 +64,7 @@ def _pretrained_payload(studio: Studio, model: str, text: str, why: str) -> dict
         ],
         "example": example,
         "cli": "regard train classify --train FILE --output DIR",
-        "python": "import regard\nregard.fit('classify', 'FILE', output='DIR')",
+        "python": "import regard\nregard.train('classify', train='FILE', output='DIR')",
     }
 
 

@@ -42,5 +42,5 @@ def _not_fine_tuned(model: str) -> Payload:
         "predictions": [],
         "notes": [f"{model} was pretrained and not tuned for a task: it has no classes, tags or answers to give."],
         "cli": "regard train classify --train FILE --output DIR",
-        "python": "import regard\nregard.fit('classify', 'FILE', output='DIR')",
+        "python": "import regard\nregard.train('classify', train='FILE', output='DIR')",
     }

@@ -136,8 +136,8 @@ def _write_alignments(path: Path, translator: Translator, done: Sequence[Transla
     heads = translator.alignment_heads
     aligned = [[translator.align(one.source, each.ids) for each in one.translations] for one in done]
     if path.suffix.lower() == ".json":
-        texts = [[alignment.document() for alignment in several] for several in aligned]
-        document = {"attention": {"of": str(heads), **heads.document()}, "texts": texts}
+        texts = [[asdict(alignment) for alignment in several] for several in aligned]
+        document = {"attention": {"of": str(heads), **asdict(heads)}, "texts": texts}
         content = json.dumps(document, ensure_ascii=False) + "\n"
     else:
         content = "".join(f"{alignment.pharaoh()}\n" for several in aligned for alignment in several)

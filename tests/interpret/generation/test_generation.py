@@ -15,7 +15,7 @@ from regard.events import Event
 from regard.generation_config import GenerationConfig
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.sampling import Sampling
-from regard.inference.generation.text_generator import TextGenerator
+from regard.inference.generation.text_generator import GenerationStream, TextGenerator
 from regard.interpret.generation import (
     PROMPTS,
     Generation,
@@ -48,7 +48,8 @@ def test_the_text_equals_that_of_the_text_generator(family: str, request: pytest
     model, tokenizer = regard.load(request.getfixturevalue(family))
     generator = TextGenerator(model, tokenizer)
     for config in (SAMPLE, GenerationConfig(temperature=0.0, max_new_tokens=7)):
-        stream = generator.stream(
+        stream = GenerationStream(
+            generator,
             generator.encode_prompt("the film", max_new_tokens=config.max_new_tokens),
             sampling=Sampling(config.repetition_penalty, config.temperature, config.top_k, config.top_p, config.min_p),
             seed=config.seed,

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,7 @@ def test_held_out_pairs_are_scored_once(tune: Tune, tmp_path: Path) -> None:
     report = tune(tmp_path / "run", test=aside)
     found = load_translator(tmp_path / "run").translate([pair.source for pair in aside.examples], beam=Beam())
     score = bleu([one[0].text for one in found], [pair.target for pair in aside.examples])
-    assert report.test == {"pairs": 6, "beam": 5, **score.document()}
+    assert report.test == {"pairs": 6, "beam": 5, **asdict(score)}
     document = json.loads((tmp_path / "run" / "report.json").read_text())
     assert TranslationReport(output=str(tmp_path / "run"), **document) == report
     assert read_translation_pairs(tmp_path / "run" / "test.tsv").examples == aside.examples

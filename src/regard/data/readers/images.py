@@ -5,6 +5,7 @@ Image files need Pillow; IDX files need no further package.
 
 from __future__ import annotations
 
+import io
 import math
 import os
 from collections.abc import Iterator
@@ -50,7 +51,7 @@ def read_image_examples(path: Path, *, labeled: bool | None = None) -> ExampleSe
     if file.suffix.lower() in _SUFFIXES:
         if labeled:
             raise InputError(f"{path} is one image without a label; expected a folder with one folder per class")
-        image = ImageExample(_open(file), None, os.fspath(file))
+        image = ImageExample(read_pixels(file), None, os.fspath(file))
         return ExampleSet([image], display_name(path), "one image", {}, [1], "image")
     return _from_idx(path, labeled)
 
@@ -81,7 +82,7 @@ def _example_set(
 
 
 def _example(file: File, label: str | None, folder: File) -> ImageExample:
-    return ImageExample(_open(file), label, str(file.relative_to(folder)))
+    return ImageExample(read_pixels(file), label, str(file.relative_to(folder)))
 
 
 def _count_others(folder: File) -> int:
@@ -103,13 +104,14 @@ def _below(folder: File) -> Iterator[File]:
             yield from _below(entry)
 
 
-def _open(file: File) -> Pixels:
+def read_pixels(file: File, content: bytes | None = None) -> Pixels:
+    """Decode an image file, or `content` under its name."""
     try:
         from PIL import Image, ImageOps
     except ImportError:
         raise InputError(f"{file} is an image, which needs Pillow: pip install 'regard[images]'") from None
     try:
-        with open_file(file) as opened, Image.open(opened) as image:
+        with open_file(file) if content is None else io.BytesIO(content) as opened, Image.open(opened) as image:
             return _pixels(ImageOps.exif_transpose(image))
     except InputError:
         raise

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from regard.errors import InputError
 from regard.inference.generation.beam_search import check_finite, check_max_new_tokens, chunked_top_k
-from regard.inference.generation.decoder import Decoder, StateT, cuda_graph_decoder, eval_mode, fast_decoder
+from regard.inference.generation.decoder import Decoder, StateT, cuda_graph_decoder, fast_decoder
 from regard.nn import DecoderState, Padded
+from regard.nn.training import eval_mode
 
 if TYPE_CHECKING:
     from regard.inference.generation.trace import Trace
@@ -206,6 +206,8 @@ def _record_step(
 class Sampling:
     """Sampling settings; the defaults sample from the model's own distribution. Filters apply in the order of fields.
 
+    `GenerationConfig` has their limits.
+
     A `repetition_penalty` above 1 makes tokens that already occurred less likely. `temperature` 0 is greedy. `top_k`
     keeps the k likeliest tokens, `top_p` the smallest set of likeliest tokens whose probability reaches p, `min_p`
     tokens with at least that fraction of the highest probability.
@@ -216,20 +218,6 @@ class Sampling:
     top_k: int | None = None
     top_p: float = 1.0
     min_p: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0):
-            raise InputError(
-                f"repetition_penalty is {self.repetition_penalty}; expected a number above 0, such as 1 (none) or 1.2"
-            )
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise InputError(f"temperature is {self.temperature}; expected a number from 0 (greedy), mostly 0.5 to 1.5")
-        if self.top_k is not None and self.top_k < 1:
-            raise InputError(f"top-k is {self.top_k}; expected a number of tokens, at least 1")
-        if not 0 < self.top_p <= 1:
-            raise InputError(f"top-p is {self.top_p}; expected a probability above 0 and at most 1, which keeps all")
-        if not 0 <= self.min_p <= 1:
-            raise InputError(f"min-p is {self.min_p}; expected 0, which keeps all, to 1")
 
     def stages(self, logits: Tensor, used: Tensor | None = None) -> Iterator[tuple[str, Tensor]]:
         """The logits after each active filter, with its name. `used` (B, V) is True for tokens that occurred."""

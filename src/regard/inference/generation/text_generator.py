@@ -90,29 +90,10 @@ class TextGenerator:
         cut = max(0, len(ids) + room - 1 - context)
         return EncodedPrompt(ids[cut:], cut, self.tokenizer.decode(ids[:cut]), room)
 
-    def stream(
-        self,
-        prompt: EncodedPrompt,
-        *,
-        sampling: Sampling | None,
-        num_return_sequences: int = 1,
-        seed: int = 0,
-        stop_strings: Sequence[str] = (),
-        trace: Trace | None = None,
-    ) -> GenerationStream:
-        """Sample `num_return_sequences` texts, or search greedily; iterate over the stream to generate them."""
-        check_stop_strings(stop_strings)
-        if num_return_sequences < 1:
-            raise InputError(f"{num_return_sequences} texts were requested; expected at least 1")
-        return GenerationStream(
-            self, prompt, sampling=sampling, number=num_return_sequences, seed=seed, stops=stop_strings, trace=trace
-        )
-
     def beam_search(
         self, prompt: EncodedPrompt, *, beam: Beam, stop_strings: Sequence[str] = (), trace: Trace | None = None
     ) -> list[GeneratedText]:
         """The best texts of a beam search, best first; stop strings truncate them at the end."""
-        check_stop_strings(stop_strings)
         ids = torch.tensor([prompt.ids], device=self.device)
         (found,) = beam_search(
             self.decoder, ids, beam=beam, end=self.end, max_new_tokens=prompt.max_new_tokens, trace=trace
@@ -150,21 +131,24 @@ class TextGenerator:
 
 
 class GenerationStream:
-    """Texts being generated: iterate for pieces (index of the text, new text); `texts` holds the texts so far."""
+    """Texts being generated: iterate for pieces (index of the text, new text); `texts` holds the texts so far.
+
+    Without `sampling` the search is greedy.
+    """
 
     def __init__(
         self,
-        writer: TextGenerator,
+        generator: TextGenerator,
         prompt: EncodedPrompt,
         *,
         sampling: Sampling | None,
-        number: int,
-        seed: int,
-        stops: Sequence[str],
-        trace: Trace | None,
+        num_return_sequences: int = 1,
+        seed: int = 0,
+        stop_strings: Sequence[str] = (),
+        trace: Trace | None = None,
     ) -> None:
-        self.texts = [GeneratedText() for _ in range(number)]
-        self._writer, self._prompt, self._stops = writer, prompt, stops
+        self.texts = [GeneratedText() for _ in range(num_return_sequences)]
+        self._generator, self._prompt, self._stop_strings = generator, prompt, stop_strings
         self._sampling, self._seed, self._trace = sampling, seed, trace
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
@@ -172,15 +156,15 @@ class GenerationStream:
             yield from self._batch(range(first, min(first + BATCH, len(self.texts))))
 
     def _batch(self, rows: Sequence[int]) -> Iterator[tuple[int, str]]:
-        writer, prompt = self._writer, self._prompt
-        before = prompt.ids if writer.continues else []
-        streams = [TextStream(writer.tokenizer, prompt_ids=before, stop_strings=self._stops) for _ in rows]
+        generator, prompt = self._generator, self._prompt
+        before = prompt.ids if generator.continues else []
+        streams = [TextStream(generator.tokenizer, prompt_ids=before, stop_strings=self._stop_strings) for _ in rows]
         finished: set[int] = set()
         steps = sample(
-            writer.decoder,
-            torch.tensor([prompt.ids] * len(rows), device=writer.device),
+            generator.decoder,
+            torch.tensor([prompt.ids] * len(rows), device=generator.device),
             sampling=self._sampling,
-            end=writer.end,
+            end=generator.end,
             max_new_tokens=prompt.max_new_tokens,
             seed=self._seed,
             rows=rows,
@@ -202,7 +186,7 @@ class GenerationStream:
         """Add a token to a text and return the new text that is final."""
         text = self.texts[row]
         text.tokens.append(token)
-        if token == self._writer.end:
+        if token == self._generator.end:
             return self._close(row, stream, "end")
         piece = stream.push(token)
         text.text += piece
@@ -230,7 +214,6 @@ class TextStream:
     def __init__(
         self, tokenizer: Tokenizer, *, prompt_ids: Sequence[int] = (), stop_strings: Sequence[str] = ()
     ) -> None:
-        check_stop_strings(stop_strings)
         self.stopped = False
         self._tokenizer, self._stop_strings = tokenizer, tuple(stop_strings)
         self._ids = list(prompt_ids)
@@ -276,11 +259,6 @@ class TextStream:
         sure = len(text) - max((_overlap(text, stop) for stop in self._stop_strings), default=0)
         self._held = text[sure:]
         return text[:sure]
-
-
-def check_stop_strings(stops: Sequence[str]) -> None:
-    if "" in stops:
-        raise InputError("a stop string is empty and would end every text at once; expected at least one character")
 
 
 def token_text(tokenizer: Tokenizer, token: int) -> str:

@@ -160,7 +160,7 @@ def save_translator(translator: Translator, folder: Path, *, files: Mapping[str,
     document = {
         "task": "translate",
         "joint": translator.subwords.joint,
-        "alignment": translator.alignment_heads.document(),
+        "alignment": asdict(translator.alignment_heads),
     }
     contents = {**translator.subwords.files(), **(files or {}), TRANSLATE: json_bytes(document)}
     write_model(translator.model, folder, files=contents)
@@ -229,9 +229,6 @@ class AlignmentHeads:
     layer: int
     heads: tuple[int, ...]
 
-    def document(self) -> dict[str, object]:
-        return {"layer": self.layer, "heads": list(self.heads)}
-
     def __str__(self) -> str:
         several = f"the mean of heads {', '.join(map(str, self.heads))}" if len(self.heads) > 1 else "the only head"
         return f"{several} of decoder layer {self.layer}, counted from 0"
@@ -248,9 +245,6 @@ class Alignment:
     target: list[str]
     weights: list[list[float]]
     outside: list[float]
-
-    def document(self) -> dict[str, object]:
-        return asdict(self)
 
     def pharaoh(self) -> str:
         """`i-j` for each target word j and the source word i with the highest weight, both from 0."""
@@ -325,9 +319,6 @@ class Bleu:
     @property
     def scores(self) -> dict[str, float]:
         return {"bleu": self.bleu, "bleu_lowercase": self.bleu_lowercase}
-
-    def document(self) -> dict[str, float | str]:
-        return asdict(self)
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:

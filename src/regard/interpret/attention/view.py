@@ -23,8 +23,7 @@ from pydantic import BaseModel
 from regard.errors import InputError
 from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, Floats, MapKind
 from regard.interpret.attention.rollout import MAX_FLOW_TOKENS, flow, rollout
-from regard.render.page_arrays import MAX_FLOAT16, base64_size, encode_array, encode_float16
-from regard.render.png import data_uri
+from regard.render.page_arrays import MAX_FLOAT16, base64_size, data_uri, encode_array, encode_float16
 
 PREFERRED_SIZE = 9_000_000  # characters of base64, of the 10 MB that a page should have
 MAX_SIZE = 15_000_000  # of the 16 MB

@@ -132,7 +132,7 @@ def attribute(
             found = _attention(probe, target, index, method)
     with probe.evaluation_mode():
         probability = probe.probabilities(probe.logits())[0, target, index].item()
-    tokens = zip(map(probe.token_text, probe.ids.tolist()), found.scores, probe.special, strict=True)
+    tokens = zip(probe.token_texts, found.scores, probe.special, strict=True)
     return AttributionResult(
         model=probe.describe(),
         texts=probe.texts,
@@ -311,7 +311,7 @@ def gather_evidence(fine_tuned: FineTunedModel, example: Example, prediction: Pr
     task = fine_tuned.task
     probe = task_probe(fine_tuned, *task.texts(example))
     inputs = task.preprocess([example], fine_tuned.input_builder)[0]
-    tokens = tuple(map(probe.token_text, probe.ids.tolist()))
+    tokens = probe.token_texts
     explained = task.explained_outputs(example, prediction, inputs, tokens)[:MAX_OUTPUTS]
     if not explained:
         return []

@@ -16,7 +16,7 @@ from regard.escaping import escape_json
 from regard.events import Event, Progress, ResultItem
 from regard.interpret.attribution.attributions import Evidence, gather_evidence
 from regard.models.family import family_name
-from regard.render.png import data_uri
+from regard.render.page_arrays import data_uri
 from regard.render.result import Result, Table, round_floats
 from regard.tasks.fine_tuned_model import CHUNK_SIZE, FineTunedModel, predict
 from regard.tasks.task import Prediction

@@ -73,11 +73,11 @@ class Probe:
     encoder: Any
     tokenizer: Tokenizer
     ids: Tensor
-    segments: Tensor | None
     targets: tuple[str, ...]
     outputs: tuple[str, ...]
-    problem_type: ProblemType
     read: Callable[[Tensor], Tensor]
+    problem_type: ProblemType = "single_label_classification"
+    segments: Tensor | None = None
     positions: tuple[int, ...] = ()
     mask: int | None = None
     at: str = "blanks"
@@ -91,6 +91,11 @@ class Probe:
     @property
     def tokens(self) -> tuple[str, ...]:
         return tuple(self.tokenizer.token(number) for number in self.ids.tolist())
+
+    @property
+    def token_texts(self) -> tuple[str, ...]:
+        """The tokens as text; white space is shown as signs."""
+        return tuple(map(self.token_text, self.ids.tolist()))
 
     @property
     def special(self) -> tuple[bool, ...]:
@@ -178,7 +183,6 @@ class Probe:
         return logits.double()
 
     def token_text(self, number: int) -> str:
-        """A token id as text; white space is shown as signs."""
         return display_token(self.tokenizer, number)
 
     def output_index(self, name: str) -> int:
@@ -280,10 +284,8 @@ def _masked(model: Any, tokenizer: Tokenizer | None, text: str, at: str) -> Prob
         encoder=model,
         tokenizer=names,
         ids=torch.tensor(ids, device=masked.head.bias.device),
-        segments=None,
         targets=tuple(targets),
         outputs=_output_names(names, len(masked.head.bias)),
-        problem_type="single_label_classification",
         read=masked.head if at == "masked" else lambda hidden: masked.head(hidden[:, list(positions)]),
         positions=positions,
         mask=masked.mask_id if at == "masked" else None,
@@ -305,10 +307,8 @@ def _next_token(model: Any, tokenizer: Tokenizer | None, text: str, at: str) -> 
         encoder=model,
         tokenizer=generator.tokenizer,
         ids=torch.tensor(prompt.ids, device=model.embedding.tokens.weight.device),
-        segments=None,
         targets=(*every, "next token") if plain else ("next token",),
         outputs=_output_names(generator.tokenizer, model.config.vocab_size),
-        problem_type="single_label_classification",
         read=model.logits if plain else lambda hidden: model.logits(hidden[:, -1:]),
         positions=tuple(range(1, len(prompt.ids) + 1)) if plain else (len(prompt.ids),),
         at=at,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ def _test_scores(translator: Translator, pairs: list[TranslationPair]) -> dict[s
     beam = Beam()
     translations = translator.translate([pair.source for pair in pairs], beam=beam)
     scores = bleu([one[0].text for one in translations], [pair.target for pair in pairs])
-    return {"pairs": len(pairs), "beam": beam.num_beams, **scores.document()}
+    return {"pairs": len(pairs), "beam": beam.num_beams, **asdict(scores)}
 
 
 def _subwords(pairs: list[TranslationPair], config: TranslationConfig, folder: Path) -> Events[Subwords]:

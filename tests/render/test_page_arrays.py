@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from regard.render.png import data_uri, png_bytes
+from regard.render.page_arrays import data_uri, png_bytes
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 3), (4, 7, 3), (2, 9, 4)])
@@ -24,6 +24,6 @@ def test_pixels_come_back(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     "pixels", [np.zeros((2, 2, 2), np.uint8), np.zeros((0, 2), np.uint8), np.zeros((2, 2), np.float32)]
 )
-def test_what_is_no_picture(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> None:
+def test_arrays_of_another_shape_are_refused(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> None:
     with pytest.raises(ValueError, match="expected bytes"):
         png_bytes(pixels)
