@@ -18,7 +18,6 @@ from regard.errors import InputError
 from regard.events import Event
 from regard.generation_config import SAMPLING, GenerationConfig
 from regard.inference.generation.beam_search import Beam
-from regard.inference.generation.decoder import inference_mode
 from regard.inference.generation.sampling import Sampling
 from regard.inference.generation.text_generator import (
     FinishReason,
@@ -30,6 +29,7 @@ from regard.inference.generation.text_generator import (
 )
 from regard.inference.generation.trace import Trace, TraceDocument
 from regard.models.family import family_name
+from regard.nn.training import evaluation_mode
 from regard.render.result import Result
 from regard.text import Tokenizer
 
@@ -508,7 +508,7 @@ def next_tokens(
     """The candidates after a text; without `sampling`, with the model's own probabilities."""
     generator = TextGenerator(model, tokenizer)
     sampling, ids = sampling or Sampling(), generator.encode_prompt(text, max_new_tokens=1).ids
-    with inference_mode(generator.decoder):
+    with evaluation_mode(generator.decoder):
         logits, _ = generator.decoder.start(torch.tensor([ids], device=generator.device))
         occurred = torch.zeros_like(logits, dtype=torch.bool)
         occurred[:, ids] = generator.continues
@@ -519,7 +519,7 @@ def next_tokens(
 def _candidates_along(generator: TextGenerator, prompt: Sequence[int], tokens: Sequence[int]) -> list[CandidateTokens]:
     """The candidates before each of the given tokens, without filters."""
     candidates = []
-    with inference_mode(generator.decoder):
+    with evaluation_mode(generator.decoder):
         logits, state = generator.decoder.start(torch.tensor([list(prompt)], device=generator.device))
         for number, token in enumerate(tokens):
             spell = lambda one: token_text(generator.tokenizer, one)  # noqa: E731

@@ -139,10 +139,8 @@ class TokenClassification(LabelTask[TaggedExample]):
         return outputs
 
     def compute_metrics(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        scores = entity_scores(
-            [list(example.tags or ()) for example in examples], [prediction["tags"] for prediction in predictions]
-        )
-        return {name: value for name, value in scores.items() if isinstance(value, float)}
+        truth = [list(example.tags or ()) for example in examples]
+        return entity_scores(truth, [prediction["tags"] for prediction in predictions])
 
 
 def _first_tokens(example: TaggedExample, encoding: Encoding) -> dict[int, int]:
