@@ -184,7 +184,7 @@ export interface FeatureWalk {
   readonly slice: readonly [number, number]; readonly features: readonly (readonly number[])[]; readonly labels: readonly string[];
   readonly counts: Readonly<Record<string, number>>; readonly pooling: string; readonly cut: number; readonly masked: RegressionScore;
   readonly unmasked: RegressionScore | null; readonly similarity: number | null; readonly examples: readonly (readonly [string, string])[];
-  readonly total: number; readonly seed: number;
+  readonly total: number; readonly seed: number; readonly notes: readonly string[];
 }
 
 export interface FeaturesRequest {

@@ -76,7 +76,7 @@ function drawing(data: Pipeline) {
     draw(painter: Painter) {
       const { accent, other, muted } = colors.get();
       drawTensorBox(painter, data.hidden, data.pooling);
-      painter.text(`Accuracy on ${data.masked.test} texts, ${data.model.name}`, 380, 40, { bold: true });
+      painter.text(`Accuracy on ${data.masked.test} texts, ${data.model}`, 380, 40, { bold: true });
       accuracies(data).forEach(([name, value], number) => {
         painter.text(name, 380, 74 + 46 * number, { size: 12 });
         painter.rect(380, 84 + 46 * number, 2.6 * value, 14, [muted, accent, other][number]!);
@@ -104,8 +104,7 @@ export const features: View<Pipeline> = {
 };
 
 /** The page always compares both variants. */
-type Pipeline = Omit<FeatureWalk, "model" | "unmasked" | "similarity"> &
-  Payload & { readonly model: { readonly name: string }; readonly unmasked: RegressionScore; readonly similarity: number; readonly notes: readonly string[] };
+type Pipeline = Omit<FeatureWalk, "unmasked" | "similarity"> & Payload & { readonly unmasked: RegressionScore; readonly similarity: number };
 
 const MAX_COLUMNS = 40;
 
@@ -128,7 +127,7 @@ function Stage({ data, number }: { data: Pipeline; number: number }) {
     () => (
       <>
         <p>
-          {data.model.name} returns {shape(data.hidden)} numbers: texts × tokens × width (layer {data.layer}).
+          {data.model} returns {shape(data.hidden)} numbers: texts × tokens × width (layer {data.layer}).
         </p>
         <Box data={data} slice={null} />
       </>
