@@ -149,7 +149,7 @@ export interface Evidence {
 /** One test: passed if `value` is at least `threshold`. */
 export interface FaithfulnessCheck {
   readonly name: string; readonly value: number | null; readonly threshold: number; readonly numbers: Readonly<Record<string, number | null>>;
-  readonly passed: boolean;
+  readonly passed: boolean; readonly method: string; readonly means: string;
 }
 
 export interface FaithfulnessRequest {
@@ -160,10 +160,11 @@ export interface FaithfulnessRequest {
 /** The attention map and the attributions of one prediction and, for a classifier, the verdict on the map. */
 export interface FaithfulnessResult {
   readonly model: ProbedModel; readonly texts: readonly string[]; readonly verdict: "faithful" | "doubtful" | "unfaithful" | null;
-  readonly flagged: boolean | null; readonly label: string; readonly probability: number; readonly other: string | null; readonly target: string;
-  readonly token: number; readonly layer: number; readonly head: number | null; readonly tokens: readonly string[]; readonly special: readonly boolean[];
-  readonly weights: readonly number[]; readonly special_weight: number; readonly checks: readonly FaithfulnessCheck[]; readonly gradient: Attribution;
-  readonly integrated: Attribution; readonly seed: number;
+  readonly means: string | null; readonly flagged: boolean | null; readonly label: string; readonly requested_label: string | null;
+  readonly probability: number; readonly other: string | null; readonly target: string; readonly token: number; readonly layer: number;
+  readonly head: number | null; readonly tokens: readonly string[]; readonly special: readonly boolean[]; readonly weights: readonly number[];
+  readonly special_weight: number; readonly checks: readonly FaithfulnessCheck[]; readonly gradient: Attribution; readonly integrated: Attribution;
+  readonly seed: number; readonly notes: readonly string[]; readonly required_passes: number; readonly decisive: string;
 }
 
 export interface FamilyEntry {

@@ -1,7 +1,7 @@
 // The predictions at every position before and after: in the text, and one position in full.
 import { DataTable, Select } from "../../components";
 import { currentRoute, setParameters } from "../../route";
-import type { OutputChange } from "../../types";
+import type { AblationEffect, OutputChange } from "../../types";
 import {
   changeOf,
   formatOutput,
@@ -13,7 +13,6 @@ import {
   textColor,
   unit,
   type AblationPayload,
-  type Effect,
   type ShownEffect,
 } from "./selection";
 
@@ -145,7 +144,7 @@ function PositionDetails({ payload, one, intact }: { payload: AblationPayload; o
   );
 }
 
-function ChangeTables({ payload, effect: { likeliest, successors, changes } }: { payload: AblationPayload; effect: Effect }) {
+function ChangeTables({ payload, effect: { likeliest, successors, changes } }: { payload: AblationPayload; effect: AblationEffect }) {
   const outputs = new Set([...likeliest, ...successors, ...changes].map((one) => one.output));
   if (likeliest.length <= 2 || outputs.size === likeliest.length) {
     return (
