@@ -52,11 +52,13 @@ class TextPiece(Event):
 
 def drain(events: Generator[E, None, R], on_event: Callable[[E], object] | None = None) -> R:
     """Exhaust a generator of events and return its result."""
-    while True:
-        try:
+    try:
+        while True:
             event = next(events)
-        except StopIteration as end:
-            result: R = end.value
-            return result
-        if on_event is not None:
-            on_event(event)
+            if on_event is not None:
+                on_event(event)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+    finally:
+        events.close()  # releases what it holds, also if `on_event` raised

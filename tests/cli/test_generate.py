@@ -191,10 +191,10 @@ def test_a_page(
     data = shown(page)
     (run,) = data["runs"]
     generation = Generation(load_model(folder), "the film", GenerationConfig(**plain["settings"]))
-    list(generation.steps())
-    assert run == json.loads(json.dumps(generation.run_data()))
+    list(generation.events())
+    assert run == generation.result().view_data()["runs"][0]
     assert "stochastic parrots" in data["caveat"] and "--candidates" in data["cli"]
-    assert len(run["tokens"]) and all(token["bars"] for token in run["tokens"])
+    assert len(run["tokens"]) and all(token["candidates"]["bars"] for token in run["tokens"])
     assert (run["trace"] is not None) == ("beams" in options)
     assert plain["texts"][0]["text"] == "".join(token["text"] for token in run["tokens"])
 
@@ -276,7 +276,7 @@ def test_an_interruption_leaves_what_was_said(
     assert capsys.readouterr().err == "interrupted\n"
     (one,) = shown(place)["runs"]
     said = "".join(token["text"] for token in one["tokens"])
-    assert one["reason"] == "interrupted" and said and whole.startswith(said)
+    assert one["texts"][0]["reason"] == "interrupted" and said and whole.startswith(said)
 
 
 def _json(call: Call, capsys: Captured, prompt: str) -> str:

@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.applications import Starlette
 
-from regard.server import body_reader, connection
-from regard.server.body_reader import BodyReader
+from regard.server import connection
+from regard.server import connection as body_reader
+from regard.server.connection import BodyReader
 from regard.server.model_registry import ModelRegistry
 from tests.server.conftest import TOKEN, create_app
 

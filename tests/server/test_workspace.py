@@ -10,11 +10,12 @@ import pytest
 
 from regard.errors import InputError
 from regard.models import Vit, VitConfig
-from regard.server import routes_tasks, routes_training, workspace
+from regard.server import routes_tasks, routes_training
+from regard.server import studio as workspace
 from regard.server.model_registry import ModelRegistry
 from regard.server.serve import serve
 from regard.server.studio import Studio
-from regard.server.workspace import Workspace
+from regard.server.studio import Workspace
 
 SECRET = "root:x:0:0:not to be quoted"
 

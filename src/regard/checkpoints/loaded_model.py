@@ -20,12 +20,14 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class LoadedModel:
     """A model, its tokenizer (those of both languages for a translator, None for a Vision Transformer) and, for a
-    fine-tuned model, the task with its head. Unpacks to model and tokenizer, as returned by `regard.load`."""
+    fine-tuned model, the task with its head; or a translator. Unpacks to model and tokenizer, as returned by
+    `regard.load`."""
 
     name: str
     model: nn.Module
     tokenizer: Any
     fine_tuned: Any = None
+    translator: Any = None
     cache: dict[Hashable, Any] | None = None  # results of slow analyses, used by the server
 
     def __iter__(self) -> Iterator[Any]:

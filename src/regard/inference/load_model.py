@@ -17,7 +17,7 @@ def load_model(name_or_path: str | os.PathLike[str], *, device: torch.device | s
     name, folder = os.fspath(name_or_path), loading.find_folder(name_or_path)
     if (folder / TRANSLATE).is_file():
         translator = load_translator(folder, device=device)
-        return LoadedModel(name, translator.model, translator.subwords)
+        return LoadedModel(name, translator.model, translator.subwords, translator=translator)
     if is_fine_tuned(folder):
         fine_tuned = load_fine_tuned(folder, device=device)
         return LoadedModel(name, fine_tuned.model.encoder, fine_tuned.tokenizer, fine_tuned)

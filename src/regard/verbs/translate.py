@@ -11,7 +11,9 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BeforeValidator, ValidationInfo
 
 from regard.data.files import STANDARD_INPUT
 from regard.errors import InputError
@@ -27,11 +29,16 @@ AT_ONCE = 512  # texts
 TRACED = 50  # maximum number of texts with a trace, which keeps every step
 
 
+def _texts_of_client(value: object, info: ValidationInfo) -> object:
+    """Over HTTP a string is a text: a client cannot make the server read a file."""
+    return [value] if isinstance(value, str) and not (info.context or {}).get("files", True) else value
+
+
 class TranslateRequest(Request):
     model: ModelName = argument(
         help="A folder written by `regard train translate`, or the name of a built-in translator.", metavar="DIR"
     )
-    source: str | Sequence[str] = argument(
+    source: Annotated[str | list[str] | Path, BeforeValidator(_texts_of_client)] = argument(
         help="A file with one text per line, - for standard input, or a text of several words.", metavar="INPUT"
     )
     num_beams: int = option(5, help="Number of beams; 1 is greedy search.", metavar="N", ge=1)
@@ -41,27 +48,25 @@ class TranslateRequest(Request):
         None, help="Write soft alignments as .json, or hard ones as .txt (i-j, words from 0).", metavar="FILE"
     )
     trace: Path | None = option(None, help="Write every step of the search as .json or .html.", metavar="FILE")
-    page: Path | None = option(
-        None, help="Write every step of one text with its attention to the source as .html.", metavar="FILE"
+    steps: bool = option(
+        False, help="Record every step of one text with its attention to the source, which the page shows."
     )
     reference: Path | None = option(None, help="Reference translations, one per line; reports BLEU.", metavar="FILE")
 
 
-@verb(TranslateRequest, result="regard.inference.translation.translator:TranslationResult", http=False)
+@verb(TranslateRequest, result="regard.inference.translation.translator:TranslationResult", formats=(".html", ".json"))
 def translate(request: TranslateRequest, models: Models) -> Generator[Event, None, TranslationResult]:
     """Translate texts, one per line. Empty lines stay empty, so line numbers are kept.
 
     With --num-return-sequences each line holds the number of the text from 0, the score and the translation, separated
     by tabs. Words of an alignment are separated by spaces.
     """
-    from regard.device import choose_device
     from regard.files.disk import replace_file
     from regard.inference.generation.beam_search import Beam
-    from regard.inference.translation import load_translator
     from regard.inference.translation.alignment import check_has_attention
     from regard.inference.translation.translator import TranslatedText, TranslationResult
 
-    for name, known in (("alignments", (".json", ".txt")), ("trace", (".json", ".html")), ("page", (".html",))):
+    for name, known in (("alignments", (".json", ".txt")), ("trace", (".json", ".html"))):
         _check_suffix(name, getattr(request, name), known)
     several = request.num_return_sequences
     beam = (
@@ -69,30 +74,33 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
         if request.num_beams == several == 1
         else Beam(num_beams=request.num_beams, num_return_sequences=several, length_penalty=request.length_penalty)
     )
-    translator = load_translator(request.model, device=choose_device(getattr(models, "device", "auto")))
-    if request.alignments is not None:
-        check_has_attention(translator.model)
-    texts, references = _read_texts(request.source, request.model), _read_references(request.reference)
-    if references is not None and request.source != STANDARD_INPUT:
-        read = list(texts)
-        _check_count(references, str(request.reference), len(read))
-        texts = iter(read)
-    if request.page is not None:
-        texts = iter([_single_text(texts, translator)])
-    trace = _trace(translator) if request.trace else None
-    at_once = 1 if request.source == STANDARD_INPUT else AT_ONCE  # a sender may wait for each answer
-    if trace is not None:
-        traced = list(islice(texts, TRACED + 1))
-        if len(traced) > TRACED:
-            raise InputError(f"--trace keeps every step, of at most {TRACED} texts; use a shorter file")
-        texts, at_once = iter(traced), TRACED
-    done: list[TranslatedText] = []
-    with ExitStack() as files:
+    with ExitStack() as stack:
+        translator = stack.enter_context(models.use(request.model)).translator
+        if translator is None:
+            raise InputError(
+                f"{request.model}: no translate.json; expected a folder that `regard train translate` wrote"
+            )
+        if request.alignments is not None:
+            check_has_attention(translator.model)
+        texts, references = _read_texts(request.source, request.model), _read_references(request.reference)
+        if references is not None and request.source != STANDARD_INPUT:
+            read = list(texts)
+            _check_count(references, str(request.reference), len(read))
+            texts = iter(read)
+        if request.steps:
+            texts = iter([_single_text(texts, translator)])
+        trace = _trace(translator) if request.trace else None
+        at_once = 1 if request.source == STANDARD_INPUT else AT_ONCE  # a sender may wait for each answer
+        if trace is not None:
+            traced = list(islice(texts, TRACED + 1))
+            if len(traced) > TRACED:
+                raise InputError(f"--trace keeps every step, of at most {TRACED} texts; use a shorter file")
+            texts, at_once = iter(traced), TRACED
         # Outputs that cannot be written are refused before the work.
-        alignments_file, trace_file, page_file = (
-            path and files.enter_context(replace_file(path))
-            for path in (request.alignments, request.trace, request.page)
+        alignments_file, trace_file = (
+            path and stack.enter_context(replace_file(path)) for path in (request.alignments, request.trace)
         )
+        done: list[TranslatedText] = []
         yield TextPiece(text="")  # translations are printed as they come
         while batch := list(islice(texts, at_once)):
             for text, found in zip(batch, translator.translate(batch, beam=beam, trace=trace), strict=True):
@@ -114,9 +122,13 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
             yield Note(message=f"{request.alignments}: alignments by {translator.alignment_heads}")
         if trace_file and trace is not None:
             _write_trace(trace_file, trace, request.model, beam, [one.source for one in done])
-        if page_file:
-            _write_page(page_file, translator, request.model, beam, done[0])
-    return TranslationResult(model=request.model, texts=done, bleu=bleu)
+        result = TranslationResult(model=request.model, texts=done, bleu=bleu)
+        if request.steps:
+            from regard.interpret.translation.decoding_steps import replay_translations
+
+            steps = replay_translations(translator, done[0].source, done[0].translations, name=request.model)
+            result._steps = steps.view_data()
+    return result
 
 
 def _trace(translator: Translator) -> Trace:
@@ -150,20 +162,13 @@ def _write_trace(path: Path, trace: Trace, model: str, beam: Beam | None, texts:
     path.write_text(content, encoding="utf-8", errors="backslashreplace")
 
 
-def _write_page(path: Path, translator: Translator, model: str, beam: Beam | None, text: TranslatedText) -> None:
-    from regard.interpret.translation.decoding_steps import replay_translations, reproduction
-
-    result = replay_translations(translator, text.source, text.translations, name=model)
-    result.with_reproduction(*reproduction(model, text.source, beam))
-    path.write_text(result.to_html(), encoding="utf-8")
-
-
-def _read_texts(source: str | Sequence[str], model: str) -> Iterator[str]:
+def _read_texts(source: str | Path | list[str], model: str) -> Iterator[str]:
     from regard.data.files import open_text, taken_for_file
 
-    if not isinstance(source, str):
+    if isinstance(source, list):
         yield from source
         return
+    source = str(source)
     if not (source.strip() or os.path.exists(source)):
         raise InputError("the text is empty; expected a file with one text per line, - for standard input, or a text")
     if not taken_for_file(source):
@@ -182,12 +187,10 @@ def _read_texts(source: str | Sequence[str], model: str) -> Iterator[str]:
 def _single_text(texts: Iterator[str], translator: Translator) -> str:
     """The text of a page; a text that cannot be shown is refused before the work."""
     from regard.interpret.translation.decoding_steps import source_ids
-    from regard.render.bundle import check_built
 
-    check_built()
     first = list(islice(texts, 2))
     if len(first) != 1:
-        raise InputError(f"--page shows one text, and the input has {'several' if first else 'none'}; give one line")
+        raise InputError(f"--steps records one text, and the input has {'several' if first else 'none'}; give one line")
     source_ids(translator, first[0])
     return first[0]
 

@@ -11,9 +11,16 @@ import torch
 import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
+from regard.events import Progress
 from regard.generation_config import GenerationConfig
 from regard.inference.generation import Beam, Sampling, TextGenerator
-from regard.interpret.generation.generation import Generation, generate, generate_side_by_side, next_tokens
+from regard.interpret.generation.generation import (
+    GeneratedTokens,
+    Generation,
+    GenerationStarted,
+    generate,
+    next_tokens,
+)
 from regard.interpret.generation.prompts import PROMPTS
 from regard.models import Gpt
 from tests.inference.generation.folders import gpt_folder, t5_folder
@@ -93,41 +100,25 @@ def test_a_search_has_its_tree_and_bars_along_the_best_text(gpt: Path) -> None:
     assert total is not None and float(torch.tensor(shares).log().sum()) == pytest.approx(total, abs=1e-4)
 
 
-def test_side_by_side_is_as_alone_and_told_in_rounds(gpt: Path, t5: Path) -> None:
-    (model, tokenizer), (other, others) = regard.load(gpt), regard.load(t5)
-    hot = GenerationConfig(temperature=1.5, top_p=1.0, seed=2, max_new_tokens=9)
-    made = [(model, tokenizer, SAMPLE), (model, tokenizer, hot), (other, others, SAMPLE), (model, tokenizer, SEARCH)]
-    speeches = [Generation(LoadedModel("", a, b), "the film", config) for a, b, config in made]
-    news: list[dict[str, Any]] = []
-    generate_side_by_side(speeches, lambda one: news.append(dict(one)))
-    for speech, (a, b, config) in zip(speeches, made, strict=True):
-        alone = generate(a, b, "the film", config=config)
-        assert [token.id for token in speech.tokens] == [token.id for token in alone.tokens]
-        assert (speech.text, speech.reason) == (alone.text, alone.reason)
-    for number, speech in enumerate(speeches):
-        told = [token for one in news for token in one.get("tokens", {}).get(str(number), [])]
-        assert told == [token.view_data() for token in speech.tokens]
-        (over,) = [one["over"][str(number)] for one in news if str(number) in one.get("over", {})]
-        assert over == {"reason": speech.reason, "trace": speech.trace}
-    steps = [one["searched"]["3"] for one in news if "searched" in one]
-    assert [step["step"] for step in steps] == [1, 2, 3, 4, 5, 6]
+def test_events_hold_the_tokens_and_the_steps_of_a_search(gpt: Path, t5: Path) -> None:
+    for folder, config in ((gpt, SAMPLE), (t5, SAMPLE), (gpt, SEARCH)):
+        generation = Generation(LoadedModel("", *regard.load(folder)), "the film", config)
+        started, *events = generation.events()
+        assert isinstance(started, GenerationStarted) and started.run.prompt == "the film"
+        tokens = [token for event in events if isinstance(event, GeneratedTokens) for token in event.tokens]
+        assert tokens == generation.tokens and generation.result().tokens == generation.tokens
+        steps = [event.done for event in events if isinstance(event, Progress)]
+        assert steps == ([1, 2, 3, 4, 5, 6] if config is SEARCH else [])
 
 
-def test_whoever_raises_stops_it(gpt: Path) -> None:
-    class Enough(Exception):
-        pass
-
-    def tell(news: object) -> None:
-        heard.append(news)
-        if len(heard) == 3:
-            raise Enough
-
+def test_a_generation_can_be_abandoned(gpt: Path) -> None:
     for config in (SAMPLE, SEARCH):
-        heard: list[object] = []
-        speech = Generation(LoadedModel("", *regard.load(gpt)), "the film", config)
-        with pytest.raises(Enough):
-            generate_side_by_side([speech], tell)
-        assert speech.reason == "interrupted" and len(heard) == 3
+        generation = Generation(LoadedModel("", *regard.load(gpt)), "the film", config)
+        events = generation.events()
+        for _ in range(3):
+            next(events)
+        events.close()
+        assert generation.reason == "interrupted"
 
 
 def test_what_may_come_next(gpt: Path) -> None:
@@ -138,13 +129,10 @@ def test_what_may_come_next(gpt: Path) -> None:
     assert found.bars == first.candidates.bars[:15] and found.chosen is None and found.kept == first.candidates.kept
 
 
-def test_the_data_of_a_column(gpt: Path) -> None:
-    loaded = LoadedModel("tiny", *regard.load(gpt))
-    first: Any = Generation(loaded, "x" * 60, SAMPLE).run_data()
-    second: Any = Generation(loaded, "x" * 60, SEARCH).run_data()
-    assert (first["tokens"], first["reason"], first["continues"]) == ([], "interrupted", True)
-    assert first["cut"] == 60 + 12 - 1 - 32 and first["settings"]["method"] == "sample"
-    assert second["settings"]["method"] == "beam" and second["settings"]["beam"] == 3
+def test_the_result_before_the_first_token(gpt: Path) -> None:
+    result = Generation(LoadedModel("tiny", *regard.load(gpt)), "x" * 60, SAMPLE).result()
+    assert (result.tokens, result.texts, result.continues) == ([], [], True)
+    assert result.truncated == 60 + 12 - 1 - 32 and result.method == "sample"
 
 
 @pytest.mark.parametrize("beams", [{}, {"num_beams": 3, "num_return_sequences": 2}])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import Translator
 from regard.interpret.translation import decoding_steps as module
-from regard.interpret.translation.decoding_steps import reproduction, translate_in_steps
+from regard.interpret.translation.decoding_steps import translate_in_steps
 
 TEXT = "a dog sees the red house"
 BEAM = Beam(num_beams=3, num_return_sequences=3)
@@ -73,34 +72,3 @@ def test_hypotheses_that_do_not_fit_are_left_out(
     monkeypatch.setattr(module, "MAX_PAGE_SIZE", room - 1)
     with pytest.raises(InputError, match="are too many for a page; give a shorter text"):
         found.page_data()
-
-
-@pytest.mark.parametrize("beam", [None, BEAM, Beam(num_beams=2, length_penalty=0.5)])
-def test_the_python_lines_give_the_same(
-    made: Callable[[str], Translator], beam: Beam | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    translator = made("lstm general luong")
-    found = translate_in_steps(translator, TEXT, beam=beam)
-    lines = reproduction("here", TEXT, beam)[1]
-    monkeypatch.setattr("regard.inference.translation.load_translator", lambda name: {"here": translator}[name])
-    *before, last = lines.split("\n")
-    names: dict[str, object] = {}
-    exec("\n".join(before), names)
-    again = eval(last, names)
-    assert again.to_dict() == found.to_dict()
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        (
-            "the dog's",
-            "regard translate --num-beams 3 --num-return-sequences 3 --page page.html here 'the dog'\"'\"'s'",
-        ),
-        ("-x y", "regard translate --num-beams 3 --num-return-sequences 3 --page page.html -- here '-x y'"),
-        ("dog", "printf '%s\\n' dog | regard translate --num-beams 3 --num-return-sequences 3 --page page.html here -"),
-    ],
-)
-def test_the_command(text: str, line: str) -> None:
-    assert reproduction("here", text, BEAM)[0] == line
-    assert shlex.split(line)

@@ -5,7 +5,7 @@ A GPT continues its prompt, a T5 answers it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,7 +14,8 @@ from torch import nn
 
 from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
-from regard.inference.generation.beam_search import Beam, beam_search, check_max_new_tokens
+from regard.events import drain
+from regard.inference.generation.beam_search import Beam, beam_search_steps, check_max_new_tokens
 from regard.inference.generation.decoder import Decoder, ReorderableState, as_decoder
 from regard.inference.generation.logits_filters import Sampling
 from regard.inference.generation.sampling import sample
@@ -112,9 +113,15 @@ class TextGenerator:
         self, prompt: EncodedPrompt, *, beam: Beam, stop_strings: Sequence[str] = (), trace: Trace | None = None
     ) -> list[GeneratedText]:
         """The best texts of a beam search, best first; stop strings truncate them at the end."""
+        return drain(self.search_steps(prompt, beam=beam, stop_strings=stop_strings, trace=trace))
+
+    def search_steps(
+        self, prompt: EncodedPrompt, *, beam: Beam, stop_strings: Sequence[str] = (), trace: Trace | None = None
+    ) -> Generator[int, None, list[GeneratedText]]:
+        """Like `beam_search`; yields the number of each step."""
         check_stop_strings(stop_strings)
         ids = torch.tensor([prompt.ids], device=self.device)
-        (found,) = beam_search(
+        (found,) = yield from beam_search_steps(
             self.decoder, ids, beam=beam, end=self.end, max_new_tokens=prompt.max_new_tokens, trace=trace
         )
         texts = []

@@ -11,9 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NotRequired, TypedDict
+from typing import (
+    Literal,
+    NotRequired,  # pydantic needs these before Python 3.12
+)
 
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from regard.inference.generation.beam_search import Continuation, Hypothesis
 

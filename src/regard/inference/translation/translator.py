@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from pydantic import PrivateAttr
 
 from regard.data.batch import collate, group_by_token_budget
+from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam, Hypothesis, beam_search, greedy_search
 from regard.inference.generation.decoder import as_decoder
 from regard.inference.generation.fast_decoder import reuse_packed_weights
@@ -58,9 +60,18 @@ class TranslatedText:
 class TranslationResult(Result):
     """The translations of all texts and, if there were references, their BLEU scores."""
 
+    page_view: ClassVar[str | None] = "translation"
+    view_type: ClassVar[str | None] = "regard.interpret.translation.decoding_steps:TranslationView"
+
     model: str
     texts: list[TranslatedText]
     bleu: dict[str, float | str] | None = None
+    _steps: Mapping[str, object] | None = PrivateAttr(None)  # the data of the page's view, if they were recorded
+
+    def view_data(self) -> Mapping[str, object]:
+        if self._steps is None:
+            raise InputError("the page shows the decoding steps of one text; translate it with --steps")
+        return self._steps
 
     def to_dict(self) -> dict[str, Any]:
         document = self.model_dump(mode="json", exclude_none=True)

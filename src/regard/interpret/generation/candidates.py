@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from regard.inference.generation.beam_search import Continuation
-from regard.inference.generation.text_stream import token_text
 from regard.inference.generation.trace import Trace
-from regard.text import Tokenizer
 
 TOP = 15  # candidates at a position
 RESCALING = ("repetition", "temperature")  # filters that move probability and, above temperature 0, remove none
@@ -61,9 +58,6 @@ class GeneratedToken:
     text: str
     name: str
     candidates: CandidateTokens
-
-    def view_data(self) -> dict[str, object]:
-        return {"id": self.id, "text": self.text, "name": self.name, **asdict(self.candidates)}
 
 
 def candidate_tokens(
@@ -124,28 +118,3 @@ class CandidateRecorder(Trace):
         ]
         self.pending = []
         return tokens
-
-
-class BeamSearchProgress(Trace):
-    """The trace of a beam search that also reports progress: step, number of steps, and the best text so far."""
-
-    def __init__(self, tokenizer: Tokenizer, *, total: int, on_progress: Callable[[dict[str, object]], None]) -> None:
-        super().__init__(token_text=lambda token: token_text(tokenizer, token), decode=tokenizer.decode)
-        self._tokenizer, self._total, self._on_progress = tokenizer, total, on_progress
-        self._paths: list[list[int]] = [[]]
-        self._step = 0
-
-    def beam(
-        self,
-        row: int,
-        table: Tensor,
-        going: Sequence[Continuation],
-        ended: Sequence[Continuation],
-        *,
-        end: int | None,
-    ) -> None:
-        super().beam(row, table, going, ended, end=end)
-        self._step += 1
-        self._paths = [[*self._paths[one.slot], one.token] for one in going] or [[]]
-        best = self._tokenizer.decode(self._paths[0])
-        self._on_progress({"step": self._step, "of": self._total, "text": best})

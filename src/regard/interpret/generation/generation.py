@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
-from pydantic import PrivateAttr
+from pydantic import BaseModel, PrivateAttr
 from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
+from regard.events import Event, Progress, TextPiece, drain
 from regard.generation_config import SAMPLING, GenerationConfig
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.decoder import inference_mode
 from regard.inference.generation.logits_filters import Sampling
 from regard.inference.generation.text_generator import FinishReason, GeneratedText, TextGenerator
 from regard.inference.generation.text_stream import TextStream, token_text
-from regard.inference.generation.trace import Trace, TraceDocument
+from regard.inference.generation.trace import TraceDocument
 from regard.interpret.generation.candidates import (
     TOP,
-    BeamSearchProgress,
     CandidateRecorder,
     CandidateTokens,
     GeneratedToken,
@@ -33,7 +33,7 @@ from regard.models.family import family_name
 from regard.render.result import Result
 from regard.text import Tokenizer
 
-OnEvent = Callable[[Mapping[str, object]], None]
+T = TypeVar("T")
 
 
 class GenerateResult(Result):
@@ -45,6 +45,7 @@ class GenerateResult(Result):
     """
 
     page_view: ClassVar[str | None] = "generation"
+    view_type: ClassVar[str | None] = "regard.interpret.generation.generation:GenerationView"
 
     model: str
     family: str
@@ -57,7 +58,7 @@ class GenerateResult(Result):
     settings: GenerationConfig
     texts: list[GeneratedText]
     tokens: list[GeneratedToken] | None
-    _run: dict[str, object] = PrivateAttr(default_factory=dict)  # the data of the page's column
+    _trace: TraceDocument | None = PrivateAttr(None)
 
     def to_text(self) -> str:
         return "\n".join(text for text in _displayed(self.texts, self.method == "beam"))
@@ -65,11 +66,38 @@ class GenerateResult(Result):
     def view_data(self) -> dict[str, object]:
         if self.tokens is None:
             raise InputError("the page shows the candidates at every token; generate with --candidates")
-        return {"prompt": self.prompt, "caveat": CAVEAT, "runs": [self._run]}
+        run = GenerationRun(**dict(self), trace=self._trace)
+        return GenerationView(runs=[run], caveat=CAVEAT).model_dump(mode="json")
+
+
+class GenerationRun(GenerateResult):
+    """A column of the page. `trace` is that of a beam search."""
+
+    trace: TraceDocument | None
+
+
+class GenerationView(BaseModel):
+    """The page shows one text, or two side by side."""
+
+    runs: list[GenerationRun]
+    caveat: str
+
+
+class GenerationStarted(Event):
+    """The texts to generate, still empty."""
+
+    type: Literal["started"] = "started"
+    run: GenerationRun
+
+
+class GeneratedTokens(TextPiece):
+    """The tokens of a piece of text, with their candidates."""
+
+    tokens: list[GeneratedToken]
 
 
 class Generation:
-    """Texts being generated after a prompt. `steps` or `pieces` run it to the end; `result` is what there is so far."""
+    """Texts being generated after a prompt. `events` runs it to the end; `result` is what there is so far."""
 
     def __init__(
         self,
@@ -98,20 +126,21 @@ class Generation:
     def reason(self) -> FinishReason:
         return self.texts[0].reason if self.texts else "interrupted"
 
-    def pieces(self) -> Iterator[str]:
-        """Run to the end: the text as it is displayed, with a heading for each of several texts."""
+    def events(self) -> Iterator[Event]:
+        """Run to the end: the text as it is displayed, with a heading for each of several texts.
+
+        If candidates are recorded, a `GenerationStarted` comes first, and each text has its tokens.
+        """
+        if self.tokens is not None:
+            yield GenerationStarted(run=self._run())
         if self.config.num_beams > 1:
-            if self.tokens is None:
-                self.texts += self._search(self._recorder)
-            else:
-                list(self.steps())
-            yield "".join(f"{text}\n" for text in _displayed(self.texts, beam=True))
+            yield from self._searched()
         elif self.tokens is not None:
-            for tokens in self.steps():
-                yield "".join(token.text for token in tokens)
-            yield "\n"
+            yield from self._sampled()
+            yield TextPiece(text="\n")
         else:
-            yield from self._stream()
+            for piece in self._stream():
+                yield TextPiece(text=piece)
 
     def _stream(self) -> Iterator[str]:
         """Several texts are generated at once and displayed one after the other."""
@@ -138,45 +167,39 @@ class Generation:
                 current += 1
                 yield "\n" if current == count else f"\n=== {current + 1}\n"
 
-    def steps(self, on_progress: Callable[[dict[str, object]], None] = lambda event: None) -> Iterator[list[Any]]:
-        """Run to the end: the tokens with their candidates as they are generated; of a beam search all at the end."""
+    def _sampled(self) -> Iterator[GeneratedTokens]:
         assert self.tokens is not None
-        steps = self._sampled() if self.config.num_beams == 1 else self._searched(on_progress)
-        for tokens in steps:
-            self.tokens += tokens
-            yield tokens
-
-    def _sampled(self) -> Iterator[list[GeneratedToken]]:
         recorder, config = CandidateRecorder(self._spell), self.config
         stream = self.generator.stream(
             self.prompt, sampling=_sampling(config), seed=config.seed, stop_strings=config.stop, trace=recorder
         )
         self.texts = stream.texts
         for _, piece in stream:
-            yield recorder.take(piece)
+            self.tokens += (tokens := recorder.take(piece))
+            yield GeneratedTokens(text=piece, tokens=tokens)
         if recorder.pending:  # an end token, which adds no text
-            yield recorder.take("")
+            self.tokens += (tokens := recorder.take(""))
+            yield GeneratedTokens(text="", tokens=tokens)
 
-    def _search(self, trace: Trace | None) -> list[GeneratedText]:
-        config = self.config
+    def _searched(self) -> Iterator[Progress | TextPiece]:
+        config, total = self.config, self.prompt.max_new_tokens
         beam = Beam(config.num_beams, config.length_penalty, config.num_return_sequences, config.early_stopping)
-        return self.generator.beam_search(self.prompt, beam=beam, stop_strings=config.stop, trace=trace)
-
-    def _searched(self, on_progress: Callable[[dict[str, object]], None]) -> Iterator[list[GeneratedToken]]:
-        total = self.prompt.max_new_tokens
-        progress = BeamSearchProgress(self.generator.tokenizer, total=total, on_progress=on_progress)
-        self.texts += self._search(progress)
-        self.trace = progress.document()
-        if not self.texts:
+        trace = self.generator.trace() if self.tokens is not None else self._recorder
+        search = self.generator.search_steps(self.prompt, beam=beam, stop_strings=config.stop, trace=trace)
+        self.texts += drain(search) if self.tokens is None else (yield from _progress(search, total))
+        displayed = "".join(f"{text}\n" for text in _displayed(self.texts, beam=True))
+        if self.tokens is None or trace is None or not self.texts:
+            yield TextPiece(text=displayed)
             return
-        best = self.texts[0]
-        pieces = self._pieces(best)
-        tokens = best.tokens[: len(pieces)]
+        self.trace = trace.document()
+        pieces = self._pieces(self.texts[0])
+        tokens = self.texts[0].tokens[: len(pieces)]
         candidates = _candidates_along(self.generator, self.prompt.ids, tokens)
-        yield [
+        self.tokens += [
             GeneratedToken(token, piece, self._spell(token), one)
             for token, piece, one in zip(tokens, pieces, candidates, strict=True)
         ]
+        yield GeneratedTokens(text=displayed, tokens=self.tokens)
 
     def _pieces(self, best: GeneratedText) -> list[str]:
         """What each token adds to the text, up to a stop string."""
@@ -194,31 +217,6 @@ class Generation:
     def _spell(self, token: int) -> str:
         return token_text(self.generator.tokenizer, token)
 
-    def run_data(self) -> dict[str, object]:
-        """The data of one column of the page's view."""
-        config = self.config
-        searching = config.num_beams > 1
-        return {
-            "model": {"name": self.name, "family": family_name(self.generator.model)},
-            "settings": {
-                "method": config.method,
-                "seed": config.seed,
-                "max_tokens": config.max_new_tokens,
-                "stops": list(config.stop),
-                "beam": config.num_beams if searching else 0,
-                "length_penalty": config.length_penalty,
-                "early": config.early_stopping,
-                **{name: getattr(Sampling() if searching else config, name) for name in SAMPLING},
-            },
-            "continues": self.generator.continues,
-            "cut": self.prompt.truncated,
-            "lost": self.prompt.truncated_text,
-            "max_tokens": self.prompt.max_new_tokens,
-            "tokens": [token.view_data() for token in self.tokens or ()],
-            "reason": self.reason,
-            "trace": self.trace,
-        }
-
     def write_trace(self, path: Path) -> None:
         """Write the recorded steps as JSON or, by the extension, as a page."""
         assert self._recorder is not None
@@ -235,7 +233,13 @@ class Generation:
             path.write_text(json.dumps(document, allow_nan=False, indent=1) + "\n", encoding="utf-8")
 
     def result(self) -> GenerateResult:
-        result = GenerateResult(
+        run = self._run()
+        result = GenerateResult(**{name: getattr(run, name) for name in GenerateResult.model_fields})
+        result._trace = self.trace
+        return result
+
+    def _run(self) -> GenerationRun:
+        return GenerationRun(
             model=self.name,
             family=family_name(self.generator.model),
             prompt=self.prompt_text,
@@ -247,8 +251,16 @@ class Generation:
             settings=self.config,
             texts=self.texts,
             tokens=self.tokens,
+            trace=self.trace,
         )
-        result._run = self.run_data()
+
+
+def _progress(search: Generator[int, None, T], total: int) -> Generator[Progress, None, T]:
+    try:
+        while True:
+            yield Progress(stage="searching", done=next(search), total=total, unit="steps")
+    except StopIteration as end:
+        result: T = end.value
         return result
 
 
@@ -275,37 +287,9 @@ def generate(
 ) -> Generation:
     """Generate to the end: the text, its tokens with their candidates, and the trace of a beam search."""
     generation = Generation(LoadedModel("", model, tokenizer), prompt, config or GenerationConfig())
-    for _ in generation.steps():
+    for _ in generation.events():
         pass
     return generation
-
-
-def generate_side_by_side(generations: Sequence[Generation], on_event: OnEvent) -> None:
-    """Run all to the end: those that sample side by side, then the beam searches.
-
-    `on_event` gets {"tokens": {number of the generation: tokens}} for each round, {"searched": {number: progress}} for
-    a beam search, and {"over": {number: how it ended}}. If it raises an exception, everything stops.
-    """
-    sampled = [number for number, one in enumerate(generations) if one.config.num_beams == 1]
-    searched = [number for number in range(len(generations)) if number not in sampled]
-    for group in (sampled, *([number] for number in searched)):
-        running = {number: generations[number].steps(_numbered(on_event, number)) for number in group}
-        while running:
-            tokens: dict[str, object] = {}
-            for number, steps in list(running.items()):
-                step = next(steps, None)
-                if step is None:
-                    del running[number]
-                    one = generations[number]
-                    on_event({"over": {str(number): {"reason": one.reason, "trace": one.trace}}})
-                else:
-                    tokens[str(number)] = [token.view_data() for token in step]
-            if tokens:
-                on_event({"tokens": tokens})
-
-
-def _numbered(on_event: OnEvent, number: int) -> Callable[[dict[str, object]], None]:
-    return lambda progress: on_event({"searched": {str(number): progress}})
 
 
 def next_tokens(

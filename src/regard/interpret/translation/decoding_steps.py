@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +10,6 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from regard.data.files import taken_for_file
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.decoder import as_decoder
@@ -276,27 +274,3 @@ def _pieces(tokenizer: Tokenizer, ids: Sequence[int], *, ended: bool) -> Subword
     text_ids = ids[:-1] if ended else ids
     tokens = [token_text(tokenizer, token_id) for token_id in ids]
     return SubwordTokens(tokens, tokenizer.decode(text_ids).split(), list(word_indices(tokenizer, text_ids)))
-
-
-def reproduction(name: str, text: str, beam: Beam | None) -> tuple[str, str]:
-    """The command and the Python code that make the page of a text again."""
-    width, best = (beam.num_beams, beam.num_return_sequences) if beam else (1, 1)
-    penalty = beam.length_penalty if beam else 1.0
-    options = ["--num-beams", str(width), "--num-return-sequences", str(best)]
-    options += ["--length-penalty", f"{penalty:g}"] if penalty != 1 else []
-    options += ["--page", "page.html"]
-    # A text of one word, or the name of a file, would be read as a file: it comes from standard input.
-    if taken_for_file(text):
-        cli = f"printf '%s\\n' {shlex.quote(text)} | {shlex.join(['regard', 'translate', *options, name, '-'])}"
-    else:
-        cli = shlex.join(["regard", "translate", *options, *(["--"] if text.startswith("-") else []), name, text])
-    settings = f"num_beams={width}, num_return_sequences={best}" + (
-        f", length_penalty={penalty!r}" if penalty != 1 else ""
-    )
-    python = (
-        "from regard.inference.generation.beam_search import Beam\n"
-        "from regard.inference.translation import load_translator\n"
-        "from regard.interpret.translation.decoding_steps import translate_in_steps\n"
-        f"translate_in_steps(load_translator({name!r}), {text!r}, beam={f'Beam({settings})' if beam else None})"
-    )
-    return cli, python
