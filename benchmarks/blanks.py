@@ -77,13 +77,13 @@ def read_blanks(path: Path) -> list[Blank]:
 
 def answers(model: Bert, tokenizer: Tokenizer, blanks: Sequence[Blank]) -> list[Answer]:
     """The model's most probable tokens for each blank, with all sentences in one packed batch."""
-    if model.masked is None or tokenizer.mask is None:
+    if model.masked is None or tokenizer.mask_token_id is None:
         raise InputError("this model cannot fill a blank: it lacks a masked-word head or a mask token")
-    mask = tokenizer.token(tokenizer.mask)
+    mask = tokenizer.token(tokenizer.mask_token_id)
     ids, _ = tokenizer.ids_batch([blank.sentence.replace("_", mask) for blank in blanks])
     batch = collate(ids)
     with torch.inference_mode():
-        hidden = model(batch.ids, batch.layout)[batch.ids == tokenizer.mask]
+        hidden = model(batch.ids, batch.layout)[batch.ids == tokenizer.mask_token_id]
         likeliest = model.masked(hidden)[:, : tokenizer.size].topk(TOP).indices.tolist()
     found = []
     for blank, places in zip(blanks, likeliest, strict=True):

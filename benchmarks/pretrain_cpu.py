@@ -99,7 +99,7 @@ def compared(
 def theirs(run: Pretrainer, *, count: int) -> Work:
     """At most `count` steps of a plain loop, with the initial weights and batches of `run`."""
     model = _peer(run).train()
-    padding = run.dataset.tokenizer.pad or 0
+    padding = run.dataset.tokenizer.pad_token_id or 0
     batches = iter([padded(inputs, padding) for (inputs,) in islice(run._batches(0), count)])
     chosen = run.config.optimizer
     decaying = parameter_groups(model, weight_decay=chosen.weight_decay)

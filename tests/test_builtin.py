@@ -83,7 +83,7 @@ def test_transformers_reads_the_writer_with_the_same_outputs() -> None:
     folder = builtin_folder(DEFAULT_CAUSAL_LM)
     peer = transformers.GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32).eval()
     ids = transformers.AutoTokenizer.from_pretrained(folder)("The river begins in the mountains and").input_ids
-    assert ids == tokenizer.encode("The river begins in the mountains and", special=False).ids
+    assert ids == tokenizer.encode("The river begins in the mountains and", add_special_tokens=False).ids
     with torch.no_grad():
         rows = torch.tensor([ids])
         torch.testing.assert_close(model.logits(model(rows)), peer(rows).logits, atol=1e-4, rtol=1e-4)

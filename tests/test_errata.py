@@ -116,7 +116,7 @@ def test_p9_row_one_is_the_embeddings_and_sums_are_plain_unless_mixed() -> None:
 
 def test_p10_what_is_masked_are_tokens_not_words(shared_data: Callable[[str], Path]) -> None:
     tokenizer = Tokenizer.open(shared_data("vocab-bert-base-uncased/vocab.txt").parent)
-    encoded = tokenizer.encode("rumination", special=False)
+    encoded = tokenizer.encode("rumination", add_special_tokens=False)
     assert len(encoded.ids) > 1 and set(encoded.words) == {0}
 
 

@@ -26,11 +26,13 @@ from regard.inference.perplexity import Perplexity
 from regard.inference.translation.translator import TranslationResult
 from regard.interpret.ablation import AblationResult
 from regard.interpret.attention.maps import AttentionRecord
+from regard.interpret.attribution.attributions import AttributionResult
+from regard.interpret.attribution.predictions import PredictResult
 from regard.interpret.embeddings.senses import SensesResult
 from regard.interpret.embeddings.sentence_map import SentenceMap
 from regard.interpret.faithfulness import FaithfulnessResult
 from regard.interpret.figure.figure import Figure
-from regard.interpret.generation.generation import GenerateResult
+from regard.interpret.generation import GenerateResult
 from regard.interpret.heads.census import HeadCensus
 from regard.interpret.masked_lm.comparison import CompareResult
 from regard.interpret.probes.feature_walk import FeatureWalk
@@ -213,6 +215,21 @@ def doctor(
 ) -> DoctorResult:
     """Look for ten common mistakes with a model and its data."""
 
+def attribute(
+    text: str,
+    text_b: str | None = None,
+    *,
+    model: _Model = 'regard-bert',
+    method: Literal['integrated-gradients', 'gradient-x-input', 'occlusion', 'attention', 'rollout'] = 'integrated-gradients',
+    label: str | None = None,
+    target: int = 0,
+    steps: int = 32,
+    baseline: Literal['mask', 'pad', 'zero'] | None = None,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> AttributionResult:
+    """Score each token by its contribution to a prediction: a word in a blank, the next token, a label, an answer."""
+
 def faithfulness(
     model: _Model,
     text: str,
@@ -353,3 +370,19 @@ def list_models(
     on_event: Callable[[Event], object] | None = None,
 ) -> ModelList:
     """List the model families and known checkpoints, with their sizes."""
+
+def predict(
+    model: _Model,
+    source: list[str | tuple[str, str]] | str,
+    *,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    threshold: float | None = None,
+    page: str | PathLike[str] | None = None,
+    evidence: bool = False,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> PredictResult:
+    """Predict labels, entities or answers with a fine-tuned model; prints one JSON object per line."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -48,6 +48,14 @@ class TextPiece(Event):
 
     type: Literal["text"] = "text"
     text: str
+
+
+class ResultItem(TextPiece):
+    """An item of the result's list as soon as it is known; `text` is its line. Whoever prints the lines need not keep
+    the items."""
+
+    type: Literal["item"] = "item"  # type: ignore[assignment]
+    item: Any
 
 
 def drain(events: Generator[E, None, R], on_event: Callable[[E], object] | None = None) -> R:

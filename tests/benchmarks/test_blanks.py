@@ -26,8 +26,8 @@ def tiny(tiny_bert_folder: Path) -> tuple[Bert, Tokenizer]:
 def ranked(model: Bert, tokenizer: Tokenizer, sentence: str) -> list[str]:
     """The vocabulary, likeliest first, for the one [MASK] of a sentence that is alone in its batch."""
     ids = tokenizer.encode(sentence.replace("_", "[MASK]")).ids
-    assert model.masked is not None and tokenizer.mask is not None
-    logits = model.masked(model(torch.tensor([ids])))[0, ids.index(tokenizer.mask)]
+    assert model.masked is not None and tokenizer.mask_token_id is not None
+    logits = model.masked(model(torch.tensor([ids])))[0, ids.index(tokenizer.mask_token_id)]
     return [tokenizer.token(place) for place in logits.argsort(descending=True).tolist()]
 
 

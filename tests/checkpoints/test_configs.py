@@ -12,7 +12,7 @@ from regard.checkpoints.configs import parse_config, write_config
 from regard.errors import InputError
 from regard.models.bert import BertConfig
 from regard.models.elmo import ElmoConfig
-from regard.models.gpt import GptConfig
+from regard.models.gpt2 import GptConfig
 from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.t5 import T5Config
 from regard.models.transformer import TransformerConfig

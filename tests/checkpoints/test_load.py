@@ -19,7 +19,7 @@ from regard.checkpoints.load import read_model, write_model
 from regard.errors import InputError
 from regard.models.bert import BertConfig
 from regard.models.family import build
-from regard.models.gpt import GptConfig
+from regard.models.gpt2 import GptConfig
 from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.t5 import T5Config
 from regard.models.transformer import TransformerConfig

@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.checkpoints.renames import entries, fitted, from_theirs, heads_in, names_of, tidied, to_theirs
 from regard.models.bert import BertConfig
 from regard.models.family import TensorNames, build, get_family
-from regard.models.gpt import GptConfig
+from regard.models.gpt2 import GptConfig
 from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.t5 import T5Config
 from regard.models.vit import VitConfig

@@ -11,7 +11,7 @@ import pytest
 
 import regard
 from regard.cli.app import run
-from regard.interpret.masked_lm.templates import WARNING
+from regard.interpret.masked_lm.predictions import WARNING
 
 Captured = pytest.CaptureFixture[str]
 

@@ -19,7 +19,7 @@ from regard.cli.app import run
 from regard.generation_config import GenerationConfig
 from regard.inference.generation import Beam, Sampling, TextGenerator, TextStream
 from regard.inference.load_model import load_model
-from regard.interpret.generation.generation import Generation
+from regard.interpret.generation import Generation
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
 Captured = pytest.CaptureFixture[str]

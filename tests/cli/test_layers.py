@@ -12,7 +12,7 @@ import torch
 import regard
 from regard.cli.app import run
 from regard.interpret.probes import layers as lab
-from regard.interpret.probes.probe_training import ProbeRecipe
+from regard.interpret.probes.probe_heads import ProbeRecipe
 from regard.models import Elmo, ElmoConfig
 from regard.text import Tokenizer
 

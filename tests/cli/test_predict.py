@@ -13,8 +13,7 @@ import pytest
 import torch
 
 import regard
-from regard.cli import predict
-from regard.cli.app import run
+from regard.cli.app import run, verb_commands
 from regard.render.bundle import is_built
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
@@ -33,7 +32,7 @@ def call(one_thread: None, tmp_path: Path, tiny_bert_folder: Path, monkeypatch: 
     torch.manual_seed(0)
     with_head = EncoderWithHead.from_encoder(encoder, task).eval()
     save_fine_tuned(FineTunedModel(task, with_head, tokenizer, 32), tmp_path / "model")
-    return lambda *arguments: run(["predict", *map(str, arguments), "--device", "cpu"], registers=[predict.register])
+    return lambda *arguments: run(["predict", *map(str, arguments), "--device", "cpu"], registers=verb_commands())
 
 
 def held(path: Path) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from regard.inference.translation.alignment import default_alignment_heads
 from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
 from regard.interpret.probes import layers as lab
-from regard.interpret.probes.probe_training import ProbeRecipe
+from regard.interpret.probes.probe_heads import ProbeRecipe
 from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
@@ -99,6 +99,7 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
     "evaluate": [(0, [SOLVED, "--data", ROWS]), (2, [SOLVED, "--data", "unknown.tsv"])],
     "predict": [(0, [SOLVED, TEXTS]), (2, [EVIL, TEXTS])],
     "doctor": [(1, [SOLVED, "--data", ROWS, "--train", ROWS]), (2, [SOLVED, "--data", EVIL])],
+    "attribute": [(0, [f"good {WORD}", "--model", SOLVED]), (2, ["the _", "--model", BERT, "--label", EVIL])],
     "faithfulness": [(0, [SOLVED, f"it is a good {WORD} day"]), (2, [SOLVED, "it is", "--label", EVIL])],
     "features": [(0, ["--data", ROWS, "--model", BERT]), (2, ["--data", EVIL])],
     "layers": [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.cli import predict, train
+from regard.cli import train
 from regard.cli.app import run, verb_commands
 
 Captured = pytest.CaptureFixture[str]
@@ -21,7 +21,7 @@ REVIEWS = [("the film is good", "pos"), ("it was dull", "neg"), ("we love it", "
 
 @pytest.fixture
 def call(one_thread: None) -> Call:
-    registers = [train.register, predict.register, *verb_commands()]
+    registers = [train.register, *verb_commands()]
     return lambda *arguments: run([str(argument) for argument in arguments], registers=registers)
 
 

@@ -18,7 +18,7 @@ from regard.inference.translation import Translator, load_translator
 from regard.inference.translation.alignment import default_alignment_heads
 from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
-from regard.interpret.translation.decoding_steps import MAX_SOURCE_TOKENS, translate_in_steps
+from regard.interpret.translation import MAX_SOURCE_TOKENS, translate_in_steps
 from regard.training.translation.config import TranslatorSection
 from regard.training.translation.trainer import new_model
 from regard.verbs import find

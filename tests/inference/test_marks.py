@@ -11,8 +11,8 @@ from tests.inference.conftest import Loaded
 
 
 def mask_of(tokenizer: Tokenizer) -> int:
-    assert tokenizer.mask is not None
-    return tokenizer.mask
+    assert tokenizer.mask_token_id is not None
+    return tokenizer.mask_token_id
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_what_marks_a_blank(text: str, blanks: list[str], bert: Loaded) -> None:
     _, tokenizer = bert
     found = find_blanks(text, tokenizer, mask_of(tokenizer))
     assert [text[start:end] for start, end in found.spans] == blanks
-    assert [found.ids[place] for place in found.positions] == [tokenizer.mask] * len(blanks)
+    assert [found.ids[place] for place in found.positions] == [tokenizer.mask_token_id] * len(blanks)
     assert found.ids.count(mask_of(tokenizer)) == len(blanks)
 
 

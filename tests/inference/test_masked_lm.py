@@ -81,7 +81,7 @@ def test_every_token_has_its_share_of_the_full_vocabulary(bert: Loaded) -> None:
 def test_blanks_by_themselves_are_judged_with_the_others_masked(bert: Loaded, theirs: Any) -> None:
     _, tokenizer = bert
     ids = tokenizer.encode(TWO.replace("_", "[MASK]")).ids
-    places = [place for place, number in enumerate(ids) if number == tokenizer.mask]
+    places = [place for place, number in enumerate(ids) if number == tokenizer.mask_token_id]
     found = fill_blanks(*bert, TWO, top=5)
     assert len(found.masks) == len(places) == 2
     for candidates, place in zip(found.masks, places, strict=True):

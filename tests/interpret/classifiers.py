@@ -60,7 +60,7 @@ def deciding(tokenizer: Tokenizer, seed: int, *, uniform: bool = False, astray: 
         embedding = encoder.embedding.tokens.weight
         embedding.copy_(noise(embedding.shape, 1.0))
         embedding[:, :3] = noise(embedding[:, :3].shape, 0.05)
-        embedding[tokenizer.cls, FIRST] = 4.0
+        embedding[tokenizer.cls_token_id, FIRST] = 4.0
         for words, side in ((GOOD, 3.0), (BAD, -3.0)):
             for word in words:
                 embedding[tokenizer.id(word), TELLING], embedding[tokenizer.id(word), SIDE] = 3.0, side

@@ -11,7 +11,7 @@ import torch
 
 import regard
 from regard.errors import InputError
-from regard.interpret.attribution.gradients import gradient_times_input, integrated_gradients
+from regard.interpret.attribution.attributions import gradient_times_input, integrated_gradients
 from regard.interpret.attribution.probe import Probe, pretrained_probe, task_probe
 from regard.interpret.faithfulness import VERDICTS, meanings, measure_faithfulness
 from regard.nn import record

@@ -1,4 +1,4 @@
-"""The registry of families: sizes are counted, capabilities are asked, listing needs no torch."""
+"""The families: parameter counts, capabilities, declarations, and names without torch."""
 
 from __future__ import annotations
 
@@ -18,28 +18,31 @@ from regard.models.family import (
     describe_family,
     describe_model,
     families,
+    family_names,
     family_of,
     get_family,
     known_checkpoints,
+    pretrainable_families,
 )
+from regard.training.pretraining.config import ModelSection
 
 SMALL = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
 
 
 @pytest.mark.parametrize("known", known_checkpoints(), ids=lambda known: known.name)
-def test_sizes_are_counted(known: Checkpoint) -> None:
+def test_parameter_counts(known: Checkpoint) -> None:
     config = get_family(known.family).config_class(family=known.family, **known.shape)
     with torch.device("meta"):
         model = build(config, heads=known.heads)
     assert sum(parameter.numel() for parameter in model.parameters()) == known.parameters
 
 
-def test_titles_have_the_right_article() -> None:
+def test_titles_have_articles() -> None:
     assert [describe_family(name) for name in ("bert", "elmo", "gpt2")] == ["a BERT", "an ELMo", "a GPT-2"]
     assert describe_model(nn.Linear(1, 1)) == "a Linear" and family_of(nn.Linear(1, 1)) is None
 
 
-def test_capabilities_need_their_heads() -> None:
+def test_capabilities_require_their_heads() -> None:
     whole, bare = Bert(SMALL), Bert(SMALL, heads=())
     assert can(whole, "masked-lm") and can(whole, "next-sentence") and not can(whole, "causal-lm")
     assert not can(bare, "masked-lm") and not can(bare, "next-sentence") and can(bare, "fine-tuning")
@@ -51,7 +54,7 @@ def test_capabilities_need_their_heads() -> None:
 
 
 @pytest.mark.parametrize("name", list(families()))
-def test_a_declaration_fits_its_classes(name: str) -> None:
+def test_declaration_matches_its_classes(name: str) -> None:
     family = get_family(name)
     with torch.device("meta"):
         model = build(family.config_class(family=name))
@@ -61,6 +64,14 @@ def test_a_declaration_fits_its_classes(name: str) -> None:
     assert set(family.earlier_keys.values()) <= set(vars(model.config))
 
 
-def test_listing_does_not_import_torch() -> None:
-    code = "import sys; from regard.models.family import known_checkpoints as k; k(); sys.exit('torch' in sys.modules)"
+def test_names_need_no_torch() -> None:
+    code = "import sys; from regard.models.family import family_names as f; f(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert sorted(family_names()) == sorted(families())
+
+
+def test_recipes_build_their_model() -> None:
+    for family in pretrainable_families().values():
+        assert family.pretraining is not None
+        config = family.config_class(**family.pretraining.config_fields(dict(ModelSection())))
+        assert config.family == family.name and config.hidden_size == ModelSection().hidden_size

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.models import Transformer, TransformerConfig
 from regard.nn import Block, Packed, Padded, sinusoids
-from regard.nn.context import Context
+from regard.nn.masks import Context
 
 CONFIG = TransformerConfig(
     vocab_size=20,

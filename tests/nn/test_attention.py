@@ -21,7 +21,7 @@ from regard.nn import (
     luong_dot,
     luong_general,
 )
-from regard.nn.context import Context
+from regard.nn.masks import Context
 
 WIDTH, HEADS = 8, 2
 Randomise = Callable[..., Any]

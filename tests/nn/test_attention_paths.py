@@ -22,7 +22,7 @@ from regard.nn import (
     SeparateProjections,
     Tape,
 )
-from regard.nn.context import Context
+from regard.nn.masks import Context
 
 WIDTH, HEADS, INNER = 16, 2, 32
 TOLERANCES = {torch.float32: (1e-5, 1e-4), torch.bfloat16: (2e-2, 2e-2)}  # of values and of gradients

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.nn import Block, FeedForward, LayerConfig, Packed, Padded, Residual
 from regard.nn.block import ACTIVATIONS
-from regard.nn.context import Context
+from regard.nn.masks import Context
 from tests.nn.stacks import stacked
 
 LAYER = LayerConfig(width=8, heads=2, ffn=12, eps=1e-6)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from regard.nn import DecoderState, KVCache, LayerConfig, Padded, StackCache
-from regard.nn.context import Context
+from regard.nn.masks import Context
 from tests.nn.stacks import stacked
 
 LAYER = LayerConfig(width=8, heads=2, ffn=12, causal=True)

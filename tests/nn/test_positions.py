@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.nn import LearnedPositions, RelativePositionBias, SinusoidalPositions, sinusoids
-from regard.nn.positions import Arrangement
+from regard.nn.embedding import Arrangement
 
 WIDTHS = st.sampled_from([16, 64, 128, 512])
 PLACES = st.integers(0, 10_000)

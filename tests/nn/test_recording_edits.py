@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.nn import ablate_heads, record
-from regard.nn.tape import Site
+from regard.nn.recording import Site
 
 FAMILIES = ["bert", "gpt", "t5", "transformer", "vit"]
 Maker = Callable[..., Any]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn import LayerConfig, Packed, Padded, RelativePositionBias, Stack, StackCache
-from regard.nn.context import Context
+from regard.nn.masks import Context
 from tests.nn.stacks import stacked
 
 LAYER = LayerConfig(width=8, heads=2, ffn=12, eps=1e-6)

@@ -15,7 +15,7 @@ import regard
 from regard.checkpoints.files import read_tensors
 from regard.models.bert import BertConfig
 from regard.models.family import build
-from regard.models.gpt import GptConfig
+from regard.models.gpt2 import GptConfig
 from regard.models.t5 import T5Config
 from regard.models.vit import VitConfig
 from regard.nn import Padded

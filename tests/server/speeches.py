@@ -9,8 +9,7 @@ import pytest
 
 import regard
 from regard.generation_config import GenerationConfig
-from regard.interpret.generation.candidates import CandidateRecorder
-from regard.interpret.generation.generation import Generation, generate
+from regard.interpret.generation import CandidateRecorder, Generation, generate
 from regard.server.request_queue import ClientDisconnected, check_connected
 
 __all__ = ["PROMPT", "Gate", "bars", "said", "spoken", "visible"]

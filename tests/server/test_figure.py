@@ -20,7 +20,7 @@ from starlette.applications import Starlette
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.inference.translation.subwords import train_subwords
-from regard.interpret.figure.positional_encoding import positional_encoding
+from regard.interpret.figure.figure import positional_encoding
 from regard.server.model_registry import ModelRegistry
 from tests.inference.translation.conftest import sentences
 from tests.interpret.conftest import translator

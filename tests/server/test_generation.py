@@ -15,7 +15,7 @@ import pytest
 from starlette.applications import Starlette
 
 import regard
-from regard.interpret.generation.prompts import PROMPTS
+from regard.interpret.generation import PROMPTS
 from regard.server.model_registry import ModelRegistry
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
@@ -211,7 +211,7 @@ def test_a_beams_tree_and_its_branches(page: Page, writers: str, gpt: str) -> No
         ids.insert(0, token)
     tokenizer = regard.load(gpt)[1]
     assert tokenizer is not None and len(ids) > 1
-    begun = tokenizer.encode("the film", special=False).ids
+    begun = tokenizer.encode("the film", add_special_tokens=False).ids
     expect(field(page, "Prompt")).to_have_value(tokenizer.decode([*begun, *ids]))
     prompt = field(page, "Prompt").input_value()
     expect(page.locator(".generation-column [role=status]")).to_contain_text("tokens")

@@ -82,7 +82,7 @@ def test_a_tuned_model_is_read_once_and_whole(tiny_bert_folder: Path, tmp_path: 
         solved = registry.fine_tuned(name)
         assert solved.model.encoder is model and solved.tokenizer is reads
         assert solved.task.labels == ("bad", "good")
-    with pytest.raises(InputError, match="not tuned for a task"):
+    with pytest.raises(InputError, match="not fine-tuned for a task"):
         registry.fine_tuned(str(tiny_bert_folder))
 
 

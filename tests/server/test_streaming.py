@@ -17,8 +17,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from regard.interpret.generation.candidates import CandidateRecorder
-from regard.interpret.generation.prompts import PROMPTS
+from regard.interpret.generation import PROMPTS, CandidateRecorder
 from regard.server.model_registry import ModelRegistry
 from tests.inference.generation.folders import gpt_folder, t5_folder
 from tests.server.conftest import BEARER, create_app
@@ -159,7 +158,7 @@ def test_who_leaves_stops_the_writing(writers: str, gpt: str, monkeypatch: pytes
 SLOW = """
 import sys, time
 from regard.cli.app import run
-from regard.interpret.generation.candidates import CandidateRecorder
+from regard.interpret.generation import CandidateRecorder
 sample = CandidateRecorder.sample
 def slow(*arguments, **named):
     sample(*arguments, **named)

@@ -15,8 +15,7 @@ import pytest
 
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import load_translator
-from regard.interpret.translation.cross_attention import CrossAttention, Floats
-from regard.interpret.translation.decoding_steps import TranslationSteps, translate_in_steps
+from regard.interpret.translation import CrossAttention, Floats, TranslationSteps, translate_in_steps
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect

@@ -14,8 +14,7 @@ from regard.server import routes_tasks, routes_training
 from regard.server import studio as workspace
 from regard.server.model_registry import ModelRegistry
 from regard.server.serve import serve
-from regard.server.studio import Studio
-from regard.server.studio import Workspace
+from regard.server.studio import Studio, Workspace
 
 SECRET = "root:x:0:0:not to be quoted"
 

@@ -29,7 +29,7 @@ def test_whole_rows_of_an_encoder(
         expected = rows.tokenizer.encode(a, b, max_length=limit)
         assert (row.ids, row.segments, row.num_truncated) == (expected.ids, expected.segments, expected.cut)
         assert row.positions == [0]
-        assert row.ids[0] == rows.tokenizer.cls
+        assert row.ids[0] == rows.tokenizer.cls_token_id
         assert len(row) <= limit
 
 
@@ -52,7 +52,7 @@ def test_parts_and_questions_of_an_encoder(rows_of: Makers, family: str, questio
 
 def test_rows_of_a_gpt(rows_of: Makers) -> None:
     rows = rows_of("gpt2")
-    (end,) = {rows.tokenizer.eos}
+    (end,) = {rows.tokenizer.eos_token_id}
     a, b = (one.ids for one in rows.tokens(["the film", "good"]))
     assert len(a) == 2
     assert len(b) == 1
@@ -70,7 +70,7 @@ def test_rows_of_a_gpt(rows_of: Makers) -> None:
 
 def test_a_gpt_with_a_token_of_its_own_to_begin_with(tokenizers: dict[str, Tokenizer]) -> None:
     pipeline = library.Tokenizer.from_str(tokenizers["roberta"].files()["tokenizer.json"].decode())
-    tokens = Tokenizer(pipeline, names={"bos": "<s>", "eos": "</s>"})
+    tokens = Tokenizer(pipeline, special_tokens={"bos_token": "<s>", "eos_token": "</s>"})
     (row,) = InputBuilder(tokens, family="gpt2", max_length=8).sequences([("good", "the")])
     assert [tokens.token(number) for number in row.ids] == ["<s>", "good", "</s>", "the", "</s>"]
 
@@ -78,7 +78,7 @@ def test_a_gpt_with_a_token_of_its_own_to_begin_with(tokenizers: dict[str, Token
 @given(a=st.integers(0, 30), b=st.none() | st.integers(0, 30), limit=st.integers(8, 40))
 def test_a_gpt_loses_of_the_longer_text_first(rows_of: Makers, a: int, b: int | None, limit: int) -> None:
     rows = rows_of("gpt2", limit)
-    x, y, end = rows.tokenizer.id("x"), rows.tokenizer.id("y"), rows.tokenizer.eos
+    x, y, end = rows.tokenizer.id("x"), rows.tokenizer.id("y"), rows.tokenizer.eos_token_id
     (row,) = rows.sequences([("x" * a, None if b is None else "y" * b)])
     kept, other = row.ids.count(x), row.ids.count(y)
     assert row.ids == [end, *[x] * kept, end, *([] if b is None else [*[y] * other, end])]
@@ -99,7 +99,7 @@ def test_no_tokens_are_a_row_too(rows_of: Makers, family: str) -> None:
         rows.window([], []),
         rows.question([], [])[0],
     ]
-    known = {rows.tokenizer.cls, rows.tokenizer.sep, rows.tokenizer.eos}
+    known = {rows.tokenizer.cls_token_id, rows.tokenizer.sep_token_id, rows.tokenizer.eos_token_id}
     assert all(len(row) >= 1 and set(row.ids) <= known for row in empty)
     assert rows.tokens([""])[0].ids == []
 

@@ -131,15 +131,17 @@ def test_transformers_pads_a_gpt_that_has_a_token_for_it(
     encoder_of: Encoders, tokenizers: dict[str, Tokenizer], tmp_path: Path
 ) -> None:
     pipeline = library.Tokenizer.from_str(tokenizers["gpt2"].files()["tokenizer.json"].decode())
-    tokens = Tokenizer(pipeline, names={"bos": "<|endoftext|>", "eos": "<|endoftext|>", "pad": "!"})
+    tokens = Tokenizer(
+        pipeline, special_tokens={"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "pad_token": "!"}
+    )
     model = EncoderWithHead.from_encoder(encoder_of("gpt2"), TASKS["classify"])
     randomised(model.head)
     fine_tuned = FineTunedModel(TASKS["classify"], model.eval(), tokens, 48)
     save_fine_tuned(fine_tuned, tmp_path)
     items = fine_tuned.task.preprocess(EXAMPLES["classify"], fine_tuned.input_builder)
     width = max(map(len, items))
-    assert tokens.pad is not None
-    ids = torch.tensor([[*item.sequences[0].ids, *[tokens.pad] * (width - len(item))] for item in items])
+    assert tokens.pad_token_id is not None
+    ids = torch.tensor([[*item.sequences[0].ids, *[tokens.pad_token_id] * (width - len(item))] for item in items])
     with torch.no_grad():
         expected = loaded(tmp_path, "SequenceClassification")(ids).logits
     for place, ours in compute_logits(fine_tuned.model, items, CPU):

@@ -7,7 +7,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 
 from regard.errors import InputError
-from regard.text.encoding import cuts, encoding, longest_first
+from regard.text.tokenizer import cuts, encoding, longest_first
 
 
 @pytest.fixture

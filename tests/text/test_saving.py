@@ -29,14 +29,14 @@ def test_a_saved_folder_is_stable_and_transformers_loads_it(
     again = Tokenizer.open(tmp_path)
     again.save(tmp_path)
     assert contents(tmp_path) == first
-    assert ("vocab.txt" in first) == (both.ours.cls == 101)
+    assert ("vocab.txt" in first) == (both.ours.cls_token_id == 101)
     loaded = AutoTokenizer.from_pretrained(str(tmp_path))
     assert ("token_type_ids" in loaded("a")) == ("token_type_ids" in both.theirs("a"))
     for text in nasty + sentences[:20]:
         assert again.encode(text) == both.ours.encode(text)
         assert replace(both, theirs=loaded).agree(again.encode(text), text)
-    for role, key in {"pad": "pad_token", "mask": "mask_token", "cls": "cls_token", "eos": "eos_token"}.items():
-        assert getattr(again, role) == getattr(both.ours, role) == getattr(loaded, f"{key}_id")
+    for name in ("pad_token_id", "mask_token_id", "cls_token_id", "eos_token_id"):
+        assert getattr(again, name) == getattr(both.ours, name) == getattr(loaded, name)
 
 
 def test_vocab_txt_is_saved_as_it_was_read(bert: Any, tmp_path: Path) -> None:
@@ -55,7 +55,13 @@ def test_a_unigram_folder_like_t5(unigram: tokenizers.Tokenizer, nasty: list[str
     settings = {"tokenizer_class": "T5Tokenizer", "model_max_length": 512}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     tokenizer = Tokenizer.open(tmp_path)
-    assert (tokenizer.pad, tokenizer.eos, tokenizer.unknown, tokenizer.cls, tokenizer.sep) == (0, 1, 2, None, None)
+    assert (
+        tokenizer.pad_token_id,
+        tokenizer.eos_token_id,
+        tokenizer.unk_token_id,
+        tokenizer.cls_token_id,
+        tokenizer.sep_token_id,
+    ) == (0, 1, 2, None, None)
     assert tokenizer.max_length == 512
     encoding = tokenizer.encode("hello world <extra_id_0>!")
     assert encoding.tokens[:3] == ["▁hello", "▁wor", "ld"] and encoding.ids[-1] == 1
@@ -76,7 +82,7 @@ def test_saving_replaces_an_earlier_tokenizer(small: Tokenizer, tmp_path: Path) 
     (tmp_path / "special_tokens_map.json").write_text('{"mask_token": "hello"}')
     (tmp_path / "notes.txt").write_text("mine")
     small.save(tmp_path)
-    assert Tokenizer.open(tmp_path).mask == 4
+    assert Tokenizer.open(tmp_path).mask_token_id == 4
     assert sorted(contents(tmp_path)) == ["notes.txt", "tokenizer.json", "tokenizer_config.json", "vocab.txt"]
 
 

@@ -41,7 +41,7 @@ def test_equals_transformers_on_real_and_nasty_texts(both: Any, nasty: list[str]
         assert both.agree(encoding, text), text
         assert encoding.cut == 0
     assert both.ours.ids_batch(texts) == ([encoding.ids for encoding in encodings], [0] * len(texts))
-    bare = both.ours.encode_batch(texts[:30], special=False)
+    bare = both.ours.encode_batch(texts[:30], add_special_tokens=False)
     assert [one.ids for one in bare] == [
         both.theirs(text, add_special_tokens=False)["input_ids"] for text in texts[:30]
     ]
@@ -71,7 +71,7 @@ def test_lone_surrogates_hold_their_place(small: Tokenizer) -> None:
 
 def test_blank_text_is_only_special_tokens(bert: Any, gpt2: Any) -> None:
     assert bert.ours.encode(" \n").ids == [101, 102]
-    assert bert.ours.encode("", special=False).ids == []
+    assert bert.ours.encode("", add_special_tokens=False).ids == []
     assert gpt2.ours.encode("").ids == []
 
 
@@ -96,12 +96,20 @@ def test_a_length_without_room_is_refused(small: Tokenizer, length: int) -> None
 
 def test_names_and_ids(bert: Any, gpt2: Any, roberta: Any) -> None:
     tokenizer = bert.ours
-    assert (tokenizer.pad, tokenizer.unknown, tokenizer.cls, tokenizer.sep, tokenizer.mask) == (0, 100, 101, 102, 103)
-    assert (tokenizer.bos, tokenizer.eos) == (None, None)
+    assert (
+        tokenizer.pad_token_id,
+        tokenizer.unk_token_id,
+        tokenizer.cls_token_id,
+        tokenizer.sep_token_id,
+        tokenizer.mask_token_id,
+    ) == (0, 100, 101, 102, 103)
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id) == (None, None)
     assert (tokenizer.token(7592), tokenizer.id("hello"), tokenizer.size) == ("hello", 7592, 30522)
     assert list(tokenizer.vocabulary.items())[100:102] == [("[UNK]", 100), ("[CLS]", 101)]
-    assert (gpt2.ours.bos, gpt2.ours.eos, gpt2.ours.unknown, gpt2.ours.pad) == (50256, 50256, 50256, None)
-    assert [getattr(roberta.ours, role) for role in ("cls", "pad", "sep", "unknown", "mask")] == [0, 1, 2, 3, 50260]
+    ids = [getattr(gpt2.ours, f"{role}_token_id") for role in ("bos", "eos", "unk", "pad")]
+    assert ids == [50256, 50256, 50256, None]
+    ids = [getattr(roberta.ours, f"{role}_token_id") for role in ("cls", "pad", "sep", "unk", "mask")]
+    assert ids == [0, 1, 2, 3, 50260]
     with pytest.raises(InputError, match=r"'helllo' is not a token .* did you mean 'hello'"):
         tokenizer.id("helllo")
     for number in (-1, 30522, 2**40):
@@ -112,7 +120,7 @@ def test_names_and_ids(bert: Any, gpt2: Any, roberta: Any) -> None:
 def test_decode(bert: Any, gpt2: Any) -> None:
     ids = bert.ours.encode("Hello, world!").ids
     assert bert.ours.decode(ids) == "hello, world!"
-    assert bert.ours.decode(ids, special=True) == "[CLS] hello, world! [SEP]"
+    assert bert.ours.decode(ids, skip_special_tokens=False) == "[CLS] hello, world! [SEP]"
     assert gpt2.ours.decode([*gpt2.ours.encode(" Héllo 👩🏽").ids, 60000]) == " Héllo 👩🏽"
     with pytest.raises(InputError, match="whole number"):
         bert.ours.decode([101, -100])
@@ -162,22 +170,22 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_tokenizer_can_be_pickled(small: Tokenizer) -> None:
     copy = pickle.loads(pickle.dumps(small))
     assert copy.encode("hello worlds") == small.encode("hello worlds")
-    assert (copy.mask, copy.bos, copy.vocabulary) == (4, None, small.vocabulary)
+    assert (copy.mask_token_id, copy.bos_token_id, copy.vocabulary) == (4, None, small.vocabulary)
     assert repr(copy) == "Tokenizer(WordPiece, size=10, max_length=None)"
 
 
 def test_a_failure_of_the_library_is_an_input_error() -> None:
     broken = tokenizers.Tokenizer(models.WordPiece({"hello": 0}, unk_token="[UNK]"))
     with pytest.raises(InputError, match=r"the tokenizer failed on a text: .*UNK"):
-        Tokenizer(broken, names={}).encode("world")
+        Tokenizer(broken, special_tokens={}).encode("world")
 
 
 def test_a_tokenizer_from_a_pipeline(unigram: tokenizers.Tokenizer) -> None:
     unigram.enable_truncation(1)
-    tokenizer = Tokenizer(unigram, names={"eos": "</s>"}, max_length=9)
+    tokenizer = Tokenizer(unigram, special_tokens={"eos_token": "</s>"}, max_length=9)
     assert tokenizer.encode("hello world").ids == [4, 5, 6, 1]
-    assert (tokenizer.eos, tokenizer.pad, tokenizer.max_length) == (1, None, 9)
-    with pytest.raises(InputError, match="not a role"):
-        Tokenizer(unigram, names={"end": "</s>"})
+    assert (tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.max_length) == (1, None, 9)
+    with pytest.raises(InputError, match="unknown special token 'end'"):
+        Tokenizer(unigram, special_tokens={"end": "</s>"})
     with pytest.raises(InputError, match="not a token"):
-        Tokenizer(unigram, names={"eos": "<end>"})
+        Tokenizer(unigram, special_tokens={"eos_token": "<end>"})

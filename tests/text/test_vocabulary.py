@@ -39,7 +39,7 @@ def refused(path: Path) -> str:
 
 def test_bert_lowers_and_strips_by_default(tmp_path: Path) -> None:
     made = Tokenizer.open(folder(tmp_path, vocab_txt=BERT))
-    assert made.encode("Hello Café 漢字", special=False).tokens == ["hello", "cafe", "漢", "字"]
+    assert made.encode("Hello Café 漢字", add_special_tokens=False).tokens == ["hello", "cafe", "漢", "字"]
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_bert_lowers_and_strips_by_default(tmp_path: Path) -> None:
 )
 def test_bert_options(tmp_path: Path, options: dict[str, Any], tokens: list[str]) -> None:
     made = Tokenizer.open(folder(tmp_path / "a", vocab_txt=BERT, tokenizer_config_json=options))
-    assert made.encode("Hello café 漢字", special=False).tokens == tokens
+    assert made.encode("Hello café 漢字", add_special_tokens=False).tokens == tokens
     made.save(tmp_path / "b")
     (tmp_path / "b" / "tokenizer.json").unlink()
-    assert Tokenizer.open(tmp_path / "b").encode("Hello café 漢字", special=False).tokens == tokens
+    assert Tokenizer.open(tmp_path / "b").encode("Hello café 漢字", add_special_tokens=False).tokens == tokens
 
 
 def test_bert_with_other_names(tmp_path: Path) -> None:
@@ -65,7 +65,13 @@ def test_bert_with_other_names(tmp_path: Path) -> None:
     names = {"pad_token": "<p>", "unk_token": {"content": "<u>"}, "cls_token": "<c>", "sep_token": "<e>"}
     made = Tokenizer.open(folder(tmp_path, vocab_txt=words, special_tokens_map_json=names))
     assert made.encode("hello there").ids == [2, 4, 1, 3]
-    assert (made.pad, made.unknown, made.cls, made.sep, made.mask) == (0, 1, 2, 3, None)
+    assert (made.pad_token_id, made.unk_token_id, made.cls_token_id, made.sep_token_id, made.mask_token_id) == (
+        0,
+        1,
+        2,
+        3,
+        None,
+    )
 
 
 def test_tokenizer_json_is_preferred(tmp_path: Path) -> None:
@@ -76,7 +82,7 @@ def test_tokenizer_json_is_preferred(tmp_path: Path) -> None:
 
 def test_line_ends_and_a_byte_order_mark_do_not_count(tmp_path: Path) -> None:
     made = Tokenizer.open(folder(tmp_path, vocab_txt=b"\xef\xbb\xbf" + "\r\n".join([*BERT, "a\u2028b"]).encode()))
-    assert (made.pad, made.id("hello"), made.id("a\u2028b"), made.size) == (0, 5, 12, 13)
+    assert (made.pad_token_id, made.id("hello"), made.id("a\u2028b"), made.size) == (0, 5, 12, 13)
 
 
 def test_gpt2_style(tmp_path: Path) -> None:
@@ -84,7 +90,7 @@ def test_gpt2_style(tmp_path: Path) -> None:
     encoding = made.encode("ab a<|endoftext|>")
     assert (encoding.ids, encoding.offsets) == ([2, 4, 5], [(0, 2), (2, 4), (4, 17)])
     assert made.encode("a", "b").ids == [0, 1]
-    assert (made.bos, made.eos, made.unknown, made.pad) == (5, 5, 5, None)
+    assert (made.bos_token_id, made.eos_token_id, made.unk_token_id, made.pad_token_id) == (5, 5, 5, None)
 
 
 @pytest.mark.parametrize("bos", [True, False])
@@ -108,7 +114,13 @@ def test_roberta_style(tmp_path: Path, said: dict[str, Any]) -> None:
     encoding = made.encode("ab a <mask>", "a")
     assert encoding.ids == [6, 2, 4, 8, 7, 7, 0, 7]
     assert encoding.offsets == [(0, 0), (0, 2), (3, 4), (5, 11), (0, 0), (0, 0), (0, 1), (0, 0)]
-    assert (made.cls, made.sep, made.mask, made.bos, made.eos) == (6, 7, 8, 6, 7)
+    assert (made.cls_token_id, made.sep_token_id, made.mask_token_id, made.bos_token_id, made.eos_token_id) == (
+        6,
+        7,
+        8,
+        6,
+        7,
+    )
 
 
 def test_added_tokens(tmp_path: Path) -> None:
@@ -116,7 +128,7 @@ def test_added_tokens(tmp_path: Path) -> None:
     listed = {"added_tokens_decoder": {"7": {"content": "<x>", "lstrip": True}}, "pad_token": "<pad>"}
     made = Tokenizer.open(folder(tmp_path, **files, added_tokens_json={"<pad>": 6}, tokenizer_config_json=listed))
     assert made.encode("a <x><pad>").ids == [0, 7, 6]
-    assert made.pad == 6
+    assert made.pad_token_id == 6
     assert "'<x>' should have the id 7" in refused(folder(tmp_path, added_tokens_json={"<pad>": 9}))
     assert "expected an added token with its id" in refused(folder(tmp_path, added_tokens_json={"<pad>": "six"}))
 

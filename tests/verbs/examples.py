@@ -71,6 +71,11 @@ EXAMPLES: dict[str, Example] = {
         {"model": "CLASSIFIER", "data": "LABELED", "task": "tag"},
         "leave --task out",
     ),
+    "attribute": Example(
+        {"text": "the _ was good", "model": "MODEL", "method": "occlusion", "label": "film"},
+        {"text": "the _ was good", "model": "MODEL", "target": 1},
+        "target is 1; expected 0 to 0",
+    ),
     "faithfulness": Example(
         {"model": "CLASSIFIER", "text": "it is a good day for them", "seed": 2},
         {"model": "CLASSIFIER", "text": "good"},
@@ -117,4 +122,9 @@ EXAMPLES: dict[str, Example] = {
         "two sentences or more",
     ),
     "models": Example({}, None, ""),
+    "predict": Example(
+        {"model": "CLASSIFIER", "source": ["the film was good", "a day"]},
+        {"model": "CLASSIFIER", "source": ["the film"], "threshold": 0.5},
+        "only the task answer has a threshold",
+    ),
 }

@@ -39,11 +39,31 @@ export interface AttentionView {
   readonly grid: readonly [number, number] | null; readonly truncated: number; readonly notes: readonly string[]; readonly place: string;
 }
 
+export interface AttributeRequest {
+  readonly text: string; readonly text_b?: string | null; readonly model?: string;
+  readonly method?: "integrated-gradients" | "gradient-x-input" | "occlusion" | "attention" | "rollout"; readonly label?: string | null;
+  readonly target?: number; readonly steps?: number; readonly baseline?: "mask" | "pad" | "zero" | null;
+}
+
+/** A token with its score, and its characters [start, end) in the text of this index */
+export interface AttributedToken {
+  readonly token: string; readonly score: number; readonly special: boolean; readonly text: number | null; readonly start: number | null;
+  readonly end: number | null;
+}
+
 /** A score for each token, for (above 0) or against `output` of `target`, whose logit is `value`. */
 export interface Attribution {
   readonly method: string; readonly target: string; readonly output: string; readonly tokens: readonly string[]; readonly scores: readonly number[];
   readonly value: number; readonly baseline: "mask" | "pad" | "zero" | null; readonly baseline_value: number | null; readonly steps: number | null;
   readonly completeness_error: number | null;
+}
+
+/** The contribution of each token to `label`, which has `probability` (for a regression, its value) and `value`. */
+export interface AttributionResult {
+  readonly model: ProbedModel; readonly texts: readonly string[];
+  readonly method: "integrated-gradients" | "gradient-x-input" | "occlusion" | "attention" | "rollout"; readonly target: string; readonly label: string;
+  readonly probability: number; readonly value: number; readonly baseline: "mask" | "pad" | "zero" | null; readonly baseline_value: number | null;
+  readonly steps: number | null; readonly completeness_error: number | null; readonly tokens: readonly AttributedToken[];
 }
 
 export interface BoxPassView {
@@ -108,6 +128,12 @@ export interface Connector {
 /** The token of a step, its probability, and the likeliest tokens, best first. */
 export interface DecodingStep {
   readonly token: string; readonly probability: number; readonly likeliest: readonly TokenProbability[];
+}
+
+/** The evidence for one output: `about` names it, `token` is the position it is read from. */
+export interface Evidence {
+  readonly about: string; readonly token: number; readonly tokens: readonly string[]; readonly special: readonly boolean[];
+  readonly attention: readonly (readonly number[])[]; readonly rollout: readonly number[]; readonly integrated: Attribution; readonly gradient: Attribution;
 }
 
 /** One test: passed if `value` is at least `threshold`. */
@@ -336,6 +362,23 @@ export interface PositionsView {
   readonly arrangement: string | null; readonly shape: readonly [number, number]; readonly data: string | null;
 }
 
+export interface PredictRequest {
+  readonly columns?: readonly string[] | null; readonly header?: boolean | null; readonly delimiter?: string | null; readonly quoted?: boolean | null;
+  readonly model: string; readonly source: readonly (string | readonly [string, string])[] | string; readonly threshold?: number | null;
+  readonly page?: string | null; readonly evidence?: boolean;
+}
+
+/** An example, its prediction and the evidence for it */
+export interface PredictedExample {
+  readonly texts: readonly string[]; readonly image: string | null; readonly prediction: Readonly<Record<string, unknown>>;
+  readonly evidence: readonly Evidence[]; readonly why: string;
+}
+
+/** What the page's view "tasks" shows. */
+export interface PredictionsView {
+  readonly model: TaskModelView; readonly predictions: readonly PredictedExample[]; readonly notes: readonly string[];
+}
+
 /** The model of a probe, as results name it */
 export interface ProbedModel {
   readonly name: string; readonly family: string; readonly task: string; readonly kind: "one" | "several" | "value"; readonly num_layers: number;
@@ -380,6 +423,11 @@ export interface StackFrame {
 /** The `tokens` of a text, with the end token if there is one, and the word of each token, without the end. */
 export interface SubwordTokens {
   readonly tokens: readonly string[]; readonly words: readonly string[]; readonly word_indices: readonly number[];
+}
+
+/** The fine-tuned model */
+export interface TaskModelView {
+  readonly name: string; readonly family: string; readonly task: string; readonly labels: readonly string[]; readonly several: boolean;
 }
 
 /** `data` is float16 in base64 */
@@ -427,6 +475,7 @@ export interface Verbs {
   readonly perplexity: { readonly request: PerplexityRequest; readonly result: Perplexity };
   readonly generate: { readonly request: GenerateRequest; readonly result: GenerateResult };
   readonly score: { readonly request: ScoreRequest; readonly result: LineScores };
+  readonly attribute: { readonly request: AttributeRequest; readonly result: AttributionResult };
   readonly faithfulness: { readonly request: FaithfulnessRequest; readonly result: FaithfulnessResult };
   readonly features: { readonly request: FeaturesRequest; readonly result: FeatureWalk };
   readonly look: { readonly request: LookRequest; readonly result: AttentionView };
@@ -436,4 +485,5 @@ export interface Verbs {
   readonly ablate: { readonly request: AblateRequest; readonly result: AblationResult };
   readonly map: { readonly request: MapRequest; readonly result: SentenceMap };
   readonly models: { readonly request: ModelsRequest; readonly result: ModelList };
+  readonly predict: { readonly request: PredictRequest; readonly result: PredictionsView };
 }

@@ -1,4 +1,4 @@
-"""Conversion of tensors between transformers' names and Regard's; the tables are in `regard.models.families`."""
+"""Conversion of tensors between transformers' names and Regard's; the tables are in the families of `regard.models`."""
 
 from __future__ import annotations
 

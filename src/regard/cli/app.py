@@ -33,7 +33,6 @@ def verbs() -> list[Register]:
     """The commands of `regard`, in the order of the help page. Their files import torch inside functions only."""
     from regard.cli import (
         lesson,
-        predict,
         pretrain,
         studio,
         tour,
@@ -47,7 +46,6 @@ def verbs() -> list[Register]:
         *verb_commands(),
         pretrain.register,
         train.register,
-        predict.register,
     ]
 
 

@@ -21,7 +21,7 @@ from regard.cli.output import note, stages, write_data
 from regard.errors import InputError
 from regard.escaping import escape_json
 from regard.events import Event, Progress, TextPiece
-from regard.verbs.base import Verb, cli_of, flag_of, negative_flag
+from regard.verbs.base import Verb, cli_of, flag_of, holds_texts, negative_flag
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -54,7 +54,7 @@ def command(verb: Verb) -> Callable[..., None]:
             target = None if output is None else _open_target(stack, output, verb.formats)
             streamed: list[bool] = []
             on_text = None if as_json or target is not None else partial(_show_text, streamed)
-            result = render_events(verb.run(request, LocalModels(device)), on_text=on_text)
+            result = render_events(verb.run(request, LocalModels(device), keep=on_text is None), on_text=on_text)
             if target is not None:
                 target.write_bytes(result._content(target.suffix.lower()))
         if as_json:
@@ -71,7 +71,7 @@ def command(verb: Verb) -> Callable[..., None]:
 
     parameters = [_parameter(name, info) for name, info in fields.items()]
     extra: list[tuple[str, Any, object]] = []
-    if any("Texts" in str(info.annotation) or "Path" in str(info.annotation) for info in fields.values()):
+    if any(holds_texts(info) or "Path" in str(info.annotation) for info in fields.values()):
         extra.append(("max_line", MaxLineOption, MAX_LINE))
     if verb.formats:
         help = f"Write the result to a file that ends in {', '.join(verb.formats)}."
@@ -102,6 +102,7 @@ def render_events(events: Generator[Event, None, Result], *, on_text: Callable[[
     with ExitStack() as stack:
         show: Callable[[str, int, int], None] | None = None
         units: dict[str, str] = {}
+        printed = False  # to a terminal, since the last progress: lines show the progress, and a bar would hide them
         while True:
             try:
                 event = next(events)
@@ -109,6 +110,8 @@ def render_events(events: Generator[Event, None, Result], *, on_text: Callable[[
                 result: Result = end.value
                 return result
             match event:
+                case Progress() if printed:
+                    printed = False
                 case Progress():
                     units[event.stage] = event.unit
                     show = show or stages(stack, units)
@@ -117,6 +120,7 @@ def render_events(events: Generator[Event, None, Result], *, on_text: Callable[[
                     try:
                         if on_text is not None:
                             on_text(event.text)
+                            printed = sys.stdout.isatty()
                     except KeyboardInterrupt as interrupt:  # as if it had happened inside the verb
                         last = events.throw(interrupt)
                         if isinstance(last, TextPiece) and on_text is not None:
@@ -177,7 +181,7 @@ def _is_word_list(info: FieldInfo) -> bool:
     """Whether the field is a list of words; texts, which may be in a file, are not."""
     annotation = info.annotation
     options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    return any(get_origin(one) in (list, tuple) for one in options) and "Path" not in str(annotation)
+    return any(get_origin(one) in (list, tuple) for one in options) and not holds_texts(info)
 
 
 def _split(info: FieldInfo, value: object) -> object:

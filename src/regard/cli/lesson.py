@@ -174,7 +174,7 @@ def _page(output: Path | None) -> Iterator[Path | None]:
 
 def _train(tasks: Sequence[ReverseTask], jobs: int | None) -> list[ReverseRun]:
     from regard.cli.output import note, status_line
-    from regard.lessons.workers import train_all
+    from regard.lessons.reverse_comparison import train_all
 
     current: dict[ReverseTask, ReverseEpoch] = {}
     done: list[ReverseRun] = []

@@ -13,7 +13,7 @@ from regard.errors import InputError, check_choice
 from regard.events import Progress, drain
 from regard.inference.benchmark_data import TASKS, BenchmarkItem, published
 from regard.inference.causal_lm import CausalScorer, ScoredIds, SequenceScore
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from regard.render.result import Result
 from regard.tasks.metrics import mean_interval
 from regard.text import Tokenizer
@@ -124,8 +124,8 @@ def benchmark_events(
 
 def _score(scorer: CausalScorer, items: Sequence[BenchmarkItem], tally: _Tally) -> None:
     endings = [(item.where, ending) for item in items for ending in item.candidates]
-    contexts, _ = scorer.tokenizer.ids_batch([ending.context for _, ending in endings], special=False)
-    targets, _ = scorer.tokenizer.ids_batch([ending.ending for _, ending in endings], special=False)
+    contexts, _ = scorer.tokenizer.ids_batch([ending.context for _, ending in endings], add_special_tokens=False)
+    targets, _ = scorer.tokenizer.ids_batch([ending.ending for _, ending in endings], add_special_tokens=False)
     rows = [
         _rows(scorer, context, target, where)
         for context, target, (where, _) in zip(contexts, targets, endings, strict=True)

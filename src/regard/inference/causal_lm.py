@@ -42,7 +42,7 @@ class SequenceScore(NamedTuple):
 def begin_token(model: Gpt, tokenizer: Tokenizer) -> int | None:
     """The token that begins a text, if the model has one."""
     # A published config.json may name a token outside the vocabulary.
-    candidates = (model.config.bos_token_id, tokenizer.bos)
+    candidates = (model.config.bos_token_id, tokenizer.bos_token_id)
     return next((n for n in candidates if n is not None and n < model.config.vocab_size), None)
 
 

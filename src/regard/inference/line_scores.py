@@ -23,7 +23,7 @@ from regard.inference.causal_lm import CausalScorer, ScoredIds
 from regard.inference.masked_lm import MaskedLM, pseudo_nll
 from regard.inference.windows import split_special_tokens
 from regard.models.family import can
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from regard.render.result import Result, Table
 from regard.text import Tokenizer
 from regard.wording import count_of
@@ -147,7 +147,7 @@ def _score_causal(scorer: CausalScorer, lines: Sequence[str]) -> list[Score]:
     rows: list[ScoredIds] = []
     owners: list[int] = []
     counts: list[tuple[int, int]] = []
-    for index, body in enumerate(scorer.tokenizer.ids_batch(lines, special=False)[0]):
+    for index, body in enumerate(scorer.tokenizer.ids_batch(lines, add_special_tokens=False)[0]):
         ids = [*scorer.opening, *body]
         count = max(0, len(ids) - 1)
         counts.append((count, len(body) - count))

@@ -23,7 +23,7 @@ from regard.errors import InputError
 from regard.known import DEFAULT_MODEL
 from regard.models.family import can, family_name, family_of
 from regard.nn import Packed
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from regard.render.result import Result, Table
 from regard.render.terminal import probability_table
 from regard.text import Tokenizer
@@ -66,9 +66,9 @@ class MaskedLM:
             raise InputError(
                 f"{purpose} needs a masked-word head, and this {family_name(model)} model has none{remedy}"
             )
-        if tokenizer.mask is None:
+        if tokenizer.mask_token_id is None:
             raise InputError(f"{purpose} needs a mask token, and this {family_name(model)} model's tokenizer has none")
-        return cls(model, model.masked, tokenizer, tokenizer.mask)
+        return cls(model, model.masked, tokenizer, tokenizer.mask_token_id)
 
     @property
     def max_length(self) -> int:
@@ -237,12 +237,16 @@ def _next_scores(masked_lm: MaskedLM, marked: TextWithBlanks, chosen: list[list[
 
 @dataclass(frozen=True)
 class TextWithBlanks:
-    """A text, the characters [start, end) of each blank, its ids with a mask at each blank, and the mask positions."""
+    """A text, the characters [start, end) of each blank, its ids with a mask at each blank, and the mask positions.
+
+    `offsets` are the characters of each token in the text as it was given; special tokens have (0, 0).
+    """
 
     text: str
     spans: list[tuple[int, int]]
     ids: list[int]
     positions: list[int]
+    offsets: list[tuple[int, int]]
 
     def after_space(self, blank: int) -> bool:
         """Whether white space precedes a blank; byte-level tokens include that space."""
@@ -273,14 +277,21 @@ def find_blanks(text: str, tokenizer: Tokenizer, mask: int) -> TextWithBlanks:
             f"expected a text with a blank, got {text[:60]!r}; mark it with _ or [MASK], as in "
             "'In winter the fields are _ with snow.'"
         )
-    ids = tokenizer.encode(marks.sub(lambda _: token, text)).ids
-    positions = [position for position, number in enumerate(ids) if number == mask]
+    encoding = tokenizer.encode(marks.sub(lambda _: token, text))
+    positions = [position for position, number in enumerate(encoding.ids) if number == mask]
     if len(positions) != len(spans):
         raise InputError(
             f"this tokenizer reads {len(spans)} blanks as {len(positions)} mask tokens; "
             f"its files should list {token!r} among the special tokens"
         )
-    return TextWithBlanks(text, spans, ids, positions)
+    offsets, blanks, added = [], iter(spans), 0  # characters that the masks before a token have added
+    for (start, end), number, special in zip(encoding.offsets, encoding.ids, encoding.special, strict=True):
+        if number == mask:
+            offsets.append(next(blanks))
+            added += len(token) - (offsets[-1][1] - offsets[-1][0])
+        else:
+            offsets.append((0, 0) if special else (start - added, end - added))
+    return TextWithBlanks(text, spans, encoding.ids, positions, offsets)
 
 
 def target_ids(targets: Sequence[str], tokenizer: Tokenizer, *, after_space: bool) -> list[int]:
@@ -288,8 +299,8 @@ def target_ids(targets: Sequence[str], tokenizer: Tokenizer, *, after_space: boo
     found: dict[int, None] = {}
     refused = []
     for target in targets:
-        pieces = tokenizer.encode(" " + target if after_space else target, special=False)
-        if len(pieces) == 1 and pieces.ids[0] != tokenizer.unknown:
+        pieces = tokenizer.encode(" " + target if after_space else target, add_special_tokens=False)
+        if len(pieces) == 1 and pieces.ids[0] != tokenizer.unk_token_id:
             found[pieces.ids[0]] = None
         elif (number := tokenizer.vocabulary.get(target)) is not None and _spelled(tokenizer, number)[0] != target:
             found[number] = None  # a spelling that only the vocabulary has: ##ing
@@ -305,9 +316,9 @@ def target_ids(targets: Sequence[str], tokenizer: Tokenizer, *, after_space: boo
 
 def _spelled(tokenizer: Tokenizer, number: int) -> tuple[str, bool]:
     """A token as text, and whether it joins the preceding word, found by decoding it after another word."""
-    before = tokenizer.encode("a", special=False).ids
-    both = tokenizer.decode([*before, number], special=True)
-    rest = both.removeprefix(tokenizer.decode(before, special=True))
+    before = tokenizer.encode("a", add_special_tokens=False).ids
+    both = tokenizer.decode([*before, number], skip_special_tokens=False)
+    rest = both.removeprefix(tokenizer.decode(before, skip_special_tokens=False))
     return rest.strip(), not rest[:1].isspace()
 
 

@@ -10,7 +10,7 @@ from regard.checkpoints.loaded_model import require_tokenizer
 from regard.data.batch import collate
 from regard.errors import InputError
 from regard.models.family import can, family_name
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from regard.render.result import Result
 from regard.text import Tokenizer
 

@@ -23,7 +23,7 @@ from regard.inference.causal_lm import CausalScorer
 from regard.inference.masked_lm import BATCH_TOKENS, MaskedLM, pseudo_nll
 from regard.inference.windows import split_special_tokens
 from regard.models.family import can, describe_model
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from regard.render.result import Result
 from regard.text import Tokenizer
 
@@ -140,7 +140,7 @@ def _causal(
     length = _window_length(max_length, scorer.max_length)
     if stride is not None and not 1 <= stride <= length:
         raise InputError(f"stride is {stride}; expected 1 to {length}, the tokens of a window")
-    body = scorer.tokenizer.encode(text, special=False).ids
+    body = scorer.tokenizer.encode(text, add_special_tokens=False).ids
     ids = [*scorer.opening, *body]
     total = len(ids) - 1
     if total < 1:
@@ -178,7 +178,7 @@ def _pseudo(
             nll += pseudo_nll(masked_lm, (before, body, after), group, length=length)
         done += len(group)
         yield Progress(stage="scoring", done=done, total=total, unit="tokens")
-    unknown = sum(token == masked_lm.tokenizer.unknown for token in body)
+    unknown = sum(token == masked_lm.tokenizer.unk_token_id for token in body)
     return _result(name, "pseudo-perplexity", nll, total, text, len(body), unknown=unknown)
 
 

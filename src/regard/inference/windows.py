@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from regard.text.encoding import Encoding
+from regard.text.tokenizer import Encoding
 
 
 class Window(NamedTuple):

@@ -25,8 +25,7 @@ from regard.inference.masked_lm import BATCH_TOKENS
 from regard.interpret.attribution.probe import Probe, ProbedModel, probe_modes
 from regard.models import Bert, Gpt
 from regard.nn import Site, ablate_heads, record
-from regard.nn.context import Context
-from regard.nn.masks import select_rows
+from regard.nn.masks import Context, select_rows
 from regard.render.drawing import Drawing
 from regard.render.result import Result, Table, round_floats
 from regard.wording import is_count

@@ -21,7 +21,7 @@ from regard.errors import InputError
 from regard.escaping import escape_controls
 from regard.interpret.ablation import output_distance
 from regard.interpret.attribution.attention_map import AttentionMap, attention_map
-from regard.interpret.attribution.gradients import Attribution, gradient_times_input, integrated_gradients
+from regard.interpret.attribution.attributions import Attribution, gradient_times_input, integrated_gradients
 from regard.interpret.attribution.probe import Probe, ProbedModel
 from regard.render.drawing import Drawing
 from regard.render.result import Result, Table, round_floats

@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,9 +23,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.lessons.threads import single_thread
 from regard.models.seq2seq import Recipe, Score, Seq2Seq, Seq2SeqConfig
 from regard.nn import record
+
+
+@contextmanager
+def single_thread() -> Iterator[None]:
+    """Compute on one thread: a model this small is slower on several."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
 
 # The deck's configuration. It does not give the epochs: after 24 the model without attention is as good.
 TRAIN_SIZE, TEST_SIZE, TIMESTEPS, FEATURES = 2000, 200, 4, 10

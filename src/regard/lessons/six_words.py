@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.lessons.threads import single_thread
+from regard.lessons.reverse import single_thread
 from regard.models import Transformer, TransformerConfig
 from regard.nn import Padded
 

@@ -1,7 +1,4 @@
-"""Model families: their capabilities (`family`, `families/`) and their networks.
-
-Names are imported on first use, so that listing families does not import torch.
-"""
+"""Model families, one module each. Names are imported on first use, so that importing the package is quick."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from regard.models.bert import Bert, BertConfig
     from regard.models.elmo import Elmo, ElmoConfig
-    from regard.models.gpt import Gpt, GptConfig
+    from regard.models.gpt2 import Gpt, GptConfig
     from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
     from regard.models.t5 import T5, T5Config
     from regard.models.transformer import Transformer, TransformerConfig
@@ -38,4 +35,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{name.removesuffix('Config').lower()}"), name)
+    module = name.removesuffix("Config").lower()
+    return getattr(import_module(f"{__name__}.{'gpt2' if module == 'gpt' else module}"), name)

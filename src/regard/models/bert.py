@@ -1,20 +1,31 @@
-"""BERT, DistilBERT and RoBERTa: a bidirectional Transformer encoder with its pretraining heads."""
+"""BERT: a bidirectional Transformer encoder with its pretraining heads. DistilBERT and RoBERTa use it too."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import check_choice
-from regard.models.family import get_family
+from regard.models.family import (
+    Checkpoint,
+    Family,
+    FileFormat,
+    PretrainingRecipe,
+    Table,
+    TensorNames,
+    get_family,
+    qkv,
+    shape,
+)
 from regard.nn import Block, Context, LayerConfig, Layout, LearnedPositions, Padded, Stack, TextEmbedding
-from regard.nn import init as initial
 from regard.nn.block import ACTIVATIONS
 from regard.nn.masks import first_tokens
+from regard.nn.training import normal_init, scaled_init
 
 
 @dataclass(frozen=True)
@@ -117,8 +128,8 @@ class Bert(nn.Module):
         self.pooler = Pooler(config.hidden_size) if "pooler" in heads else None
         self.masked = MaskedLMHead(config, self.embedding.tokens) if "masked" in heads else None
         self.next = nn.Linear(config.hidden_size, 2) if "next" in heads else None
-        initial.normal_init(self)
-        initial.scaled_init(self.encoder.layers)
+        normal_init(self)
+        scaled_init(self.encoder.layers)
 
     def states(self, ids: Tensor, layout: Layout | None = None, segments: Tensor | None = None) -> Iterator[Tensor]:
         """Yield every hidden state, the embedding output first."""
@@ -137,3 +148,105 @@ class Bert(nn.Module):
         layout = layout or Padded()
         hidden: Tensor = self.encoder(self.embedding(ids, layout, segments), Context(layout, rows=rows))
         return hidden
+
+
+KEYS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_hidden_layers",
+    "num_attention_heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "max_position_embeddings": "max_position_embeddings",
+    "type_vocab_size": "type_vocab_size",
+    "hidden_act": "hidden_act",
+    "layer_norm_eps": "layer_norm_eps",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "pad_token_id": "pad_token_id",
+}
+FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+BASE: Table = {
+    "embedding.tokens.weight": "embeddings.word_embeddings.weight",
+    "embedding.positions.weight": "embeddings.position_embeddings.weight",
+    "embedding.norm.{p}": "embeddings.LayerNorm.{p}",
+}
+SEGMENTS: Table = {"embedding.segments.weight": "embeddings.token_type_embeddings.weight"}
+LAYER: Table = {
+    "attention.project.{p}": qkv("attention.self.", ("query", "key", "value")),
+    "attention.output.{p}": "attention.output.dense.{p}",
+    "attended.norm.{p}": "attention.output.LayerNorm.{p}",
+    "ffn.inner.{p}": "intermediate.dense.{p}",
+    "ffn.outer.{p}": "output.dense.{p}",
+    "fed.norm.{p}": "output.LayerNorm.{p}",
+}
+POOLER: Table = {"pooler.linear.{p}": "{base}pooler.dense.{p}"}
+TOKENS = "{base}embeddings.word_embeddings.weight"
+NAMES = TensorNames(
+    "bert.",
+    {**BASE, **SEGMENTS},
+    {("encoder.layers", "encoder.layer"): LAYER},
+    {
+        "pooler": POOLER,
+        "masked": {
+            "masked.linear.{p}": "cls.predictions.transform.dense.{p}",
+            "masked.norm.{p}": "cls.predictions.transform.LayerNorm.{p}",
+            "masked.bias": "cls.predictions.bias",
+        },
+        "next": {"next.{p}": "cls.seq_relationship.{p}"},
+    },
+    copies={"cls.predictions.decoder.weight": TOKENS, "cls.predictions.decoder.bias": "cls.predictions.bias"},
+    buffers=r"(bert\.)?embeddings\.position_ids",
+)
+
+
+def architectures(prefix: str) -> Callable[[Collection[str]], str]:
+    """Return a function from heads to the class name in transformers."""
+
+    def architecture(heads: Collection[str]) -> str:
+        if "next" in heads:
+            return prefix + ("ForPreTraining" if "masked" in heads else "ForNextSentencePrediction")
+        return prefix + ("ForMaskedLM" if "masked" in heads else "Model")
+
+    return architecture
+
+
+def config_fields(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the section [model] of pretraining settings."""
+    names = {"activation": "hidden_act"}
+    return {names.get(key, key): value for key, value in settings.items() if key != "family"}
+
+
+POOLED = {"pool.0": "bert.pooler.dense", "output": "classifier"}
+FAMILY = Family(
+    name="bert",
+    title="a BERT",
+    year=2018,
+    description="bidirectional encoder; heads: pooler, masked language model, next sentence",
+    model_class=Bert,
+    config_class=BertConfig,
+    capabilities=frozenset({"text-encoder", "masked-lm", "next-sentence", "pooling", "segments", "fine-tuning"}),
+    stacks=("encoder",),
+    heads=("pooler", "masked", "next"),
+    checkpoints=(
+        Checkpoint("google-bert/bert-base-uncased", 110_106_428),
+        Checkpoint("google-bert/bert-large-uncased", 336_226_108, shape(1024, 24, 16)),
+        Checkpoint("google-bert/bert-base-cased", 108_932_934, {"vocab_size": 28996}),
+        Checkpoint("google-bert/bert-base-multilingual-cased", 178_566_653, {"vocab_size": 119547}),
+        Checkpoint("sentence-transformers/all-MiniLM-L6-v2", 22_713_216, shape(384, 6, 12), ("pooler",)),
+    ),
+    file_format=FileFormat(
+        KEYS,
+        architectures("Bert"),
+        lambda config: NAMES,
+        FIXED,
+        class_prefix="Bert",
+        task_heads={"SequenceClassification": POOLED, "MultipleChoice": POOLED},
+    ),
+    pretraining=PretrainingRecipe(
+        name="bert",
+        objective="masked-lm",
+        config_fields=config_fields,
+        token_ids={"pad_token_id": "pad"},
+        unused=("objective.mean_noise_span_length",),
+    ),
+)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.nn import CharacterCNN, Layout, recording
+from regard.models.family import Family, PretrainingRecipe
+from regard.nn import Layout, recording
 from regard.nn.embedding import lookup
 from regard.nn.masks import Padded, from_padded, to_padded
 from regard.nn.recurrent import reverse_sequences
@@ -31,6 +33,55 @@ class ElmoConfig:
     def output_size(self) -> int:
         """The width of a word vector: both directions."""
         return 2 * self.hidden_size
+
+
+class Highway(nn.Module):
+    """A highway layer: g * relu(W x) + (1 - g) * x with a learned gate g."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.change, self.gate = nn.Linear(width, width), nn.Linear(width, width)
+        nn.init.constant_(self.gate.bias, -2.0)  # start close to the identity
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = torch.sigmoid(self.gate(x))
+        return gate * torch.relu(self.change(x)) + (1 - gate) * x
+
+
+class CharacterCNN(nn.Module):
+    """Maps the character ids (..., C) of words to word vectors (..., width). Id 0 is padding and is ignored.
+
+    `filters` lists (kernel size, number of filters).
+    """
+
+    def __init__(
+        self,
+        characters: int,
+        width: int,
+        *,
+        embedding: int = 16,
+        filters: Sequence[tuple[int, int]] = ((1, 32), (2, 32), (3, 64), (4, 128)),
+        highways: int = 2,
+    ) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(characters, embedding, padding_idx=0)
+        self.convolutions = nn.ModuleList(nn.Conv1d(embedding, count, size) for size, count in filters)
+        self.longest = max(size for size, _ in filters)
+        total = sum(count for _, count in filters)
+        self.highways = nn.Sequential(*(Highway(total) for _ in range(highways)))
+        self.project = nn.Linear(total, width)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        # Pad so that a window starts at every character: the result must not depend on the padding of the batch.
+        words = nn.functional.pad(ids.flatten(0, -2), (0, self.longest - 1))
+        x = self.embedding(words).transpose(1, 2)
+        pooled = []
+        for convolution in self.convolutions:
+            features = torch.relu(convolution(x))
+            mask = words[:, None, : features.shape[2]] != 0
+            pooled.append(features.masked_fill(~mask, 0.0).amax(2))
+        result: Tensor = self.project(self.highways(torch.cat(pooled, dim=1)))
+        return result.view(*ids.shape[:-1], -1)
 
 
 class BiLM(nn.Module):
@@ -113,3 +164,42 @@ class Elmo(nn.Module):
             raise TypeError("this ELMo was loaded without its output layer")
         ahead, back = hidden.chunk(2, dim=-1)
         return self.output(ahead), self.output(back)
+
+
+def config_fields(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the section [model] of pretraining settings."""
+    same = ("hidden_size", "num_hidden_layers", "dropout")
+    fields = {name: settings[name] for name in same}
+    return fields | {"cell_size": settings["intermediate_size"], "num_characters": 0}
+
+
+FAMILY = Family(
+    name="elmo",
+    title="an ELMo",
+    year=2018,
+    description="forward and backward LSTM language models over subwords or characters; layers are mixed",
+    model_class=Elmo,
+    config_class=ElmoConfig,
+    capabilities=frozenset({"fine-tuning", "layer-mix", "recurrent"}),
+    heads=("output",),
+    earlier_keys={
+        "vocabulary": "vocab_size",
+        "characters": "num_characters",
+        "width": "hidden_size",
+        "cell": "cell_size",
+        "depth": "num_hidden_layers",
+    },
+    pretraining=PretrainingRecipe(
+        name="elmo",
+        objective="bidirectional-lm",
+        config_fields=config_fields,
+        defaults={"model": {"num_attention_heads": 1}, "objective": {"sentence_pairs": "none"}},
+        unused=(
+            "model.num_attention_heads",
+            "model.attention_dropout",
+            "model.activation",
+            "data.position_shift_probability",
+            "run.gradient_checkpointing",
+        ),
+    ),
+)

@@ -1,7 +1,7 @@
-"""Model families: capabilities, checkpoints and file formats. Importing this module does not import torch.
+"""What a model family declares, and the functions that ask it. Importing this module does not import torch.
 
-Each module in `regard.models.families` declares one family as `FAMILY`. Other code tests the capabilities of a model,
-`can(model, "masked-lm")`, instead of its class.
+Each other module of `regard.models` is one family, named after it: the network and its declaration, `FAMILY`. Code
+outside this package tests the capabilities of a model, `can(model, "masked-lm")`, never its class or its name.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ Capability = Literal[
     "image",  # reads pixels
     "fine-tuning",  # takes a task head
     "pooling",  # has a pooler
-    "segments",  # distinguishes the sentences of a pair
+    "segments",  # distinguishes the texts of a pair
     "layer-mix",  # tasks use a weighted sum of all layers
     "recurrent",  # has no Transformer layers
 ]
+Objective = Literal["masked-lm", "causal-lm", "bidirectional-lm", "span-corruption"]  # of pretraining
 Table = Mapping[str, str | tuple[str, ...]]
 NOTHING = "(?!)"  # a pattern that matches no name
 
@@ -64,6 +65,21 @@ class TensorNames:
     transposed: str = NOTHING
 
 
+def qkv(before: str, names: tuple[str, str, str], after: str = ".{p}") -> tuple[str, ...]:
+    """Return the names of the three projections that Regard stores as one matrix."""
+    return tuple(f"{before}{name}{after}" for name in names)
+
+
+def shape(width: int, layers: int, heads: int, inner: int | None = None) -> dict[str, object]:
+    """Return the config fields of a checkpoint's size; the feed-forward layers have four times the width by default."""
+    return {
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": inner or 4 * width,
+    }
+
+
 def _unchanged(*_: Any) -> None:
     """Leave the fields as they are."""
 
@@ -73,6 +89,9 @@ class FileFormat:
     """The file format of a family in transformers: config.json keys by field name, required values and tensor names.
 
     `read(fields, document)` completes the fields read from config.json; `write(document, fields)` completes a new one.
+    `class_prefix` begins the names of transformers' classes: "Bert" in BertForSequenceClassification. `task_heads` maps
+    the classes with a head on one vector per text to the names of the head's layers; a task whose class is missing is
+    stored as SequenceClassification.
     """
 
     keys: Mapping[str, str]
@@ -82,62 +101,81 @@ class FileFormat:
     optional: tuple[str, ...] = ()  # sizes that a file may leave out
     read: Callable[[dict[str, Any], Mapping[str, object]], None] = _unchanged
     write: Callable[[dict[str, Any], Mapping[str, Any]], None] = _unchanged
+    class_prefix: str = ""
+    task_heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PretrainingRecipe:
+    """How `regard pretrain NAME` trains a family: settings are those of the TOML file, fields those of the config.
+
+    `config_fields(settings)` converts the section [model]; `token_ids` maps fields to roles of special tokens.
+    """
+
+    name: str
+    objective: Objective
+    config_fields: Callable[[Mapping[str, Any]], dict[str, Any]]
+    token_ids: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # that differ from the general ones
+    unused: tuple[str, ...] = ()  # settings without effect
 
 
 @dataclass(frozen=True)
 class Family:
-    """A model family. `model` and `config` are "module:class", imported when a model is built."""
+    """A model family. `stacks` names the attributes that hold Transformer layers, in the order of the forward pass."""
 
     name: str
     title: str  # with its article: "a BERT"
     year: int
     description: str
-    model: str
-    config: str
+    model_class: Any
+    config_class: Any
     capabilities: frozenset[Capability]
+    stacks: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
+    pooler_activation: Literal["tanh", "relu"] = "tanh"  # of a new pooler
+    num_separators: int = 1  # [SEP] tokens between the texts of a pair
     checkpoints: tuple[Checkpoint, ...] = ()
     file_format: FileFormat | None = None  # None: Regard's own format
     earlier_keys: Mapping[str, str] = field(default_factory=dict)  # config.json keys of earlier versions of Regard
-    pretraining: str | None = None  # the recipe of `regard pretrain`
+    pretraining: PretrainingRecipe | None = None
 
     def can(self, capability: Capability) -> bool:
         check_choice("capability", capability, get_args(Capability))
         return capability in self.capabilities
 
-    @property
-    def config_class(self) -> Any:
-        return _resolve(self.config)
 
-    @property
-    def model_class(self) -> Any:
-        return _resolve(self.model)
+@cache
+def family_names() -> tuple[str, ...]:
+    """Return the names of all families, which are those of the modules in this package."""
+    from regard import models
 
-
-def _resolve(path: str) -> Any:
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
+    return tuple(module.name for module in iter_modules(models.__path__) if module.name != "family")
 
 
 @cache
 def families() -> dict[str, Family]:
     """Return all families by name, oldest first."""
-    from regard.models import families as package
-
-    modules = [import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__)]
-    ordered = sorted((module.FAMILY for module in modules), key=lambda family: (family.year, family.name))
+    ordered = sorted(map(get_family, family_names()), key=lambda family: (family.year, family.name))
     return {family.name: family for family in ordered}
 
 
 def get_family(name: str) -> Family:
-    check_choice("model family", name, families())
-    return families()[name]
+    check_choice("model family", name, family_names())
+    family: Family = import_module(f"regard.models.{name}").FAMILY
+    return family
+
+
+@cache
+def pretrainable_families() -> dict[str, Family]:
+    """Return the families with a pretraining recipe by the name of the recipe, oldest first."""
+    return {family.pretraining.name: family for family in families().values() if family.pretraining is not None}
 
 
 def describe_family(name: str) -> str:
     """Return a family with its article, "a BERT" or "an ELMo", by its name or that of its pretraining recipe."""
-    titles = (family.title for family in families().values() if name in (family.name, family.pretraining))
-    return next(titles, f"a {name}")
+    family = families().get(name) or pretrainable_families().get(name)
+    return f"a {name}" if family is None else family.title
 
 
 @cache

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import check_choice
+from regard.models.family import Family
 from regard.nn import (
     Attention,
     Context,
@@ -237,3 +238,22 @@ class Seq2Seq(nn.Module):
         if self.target_embedding is not None:
             return self._vector(logits.argmax(-1))
         return logits.softmax(-1) if self.config.feedback == "softmax" else logits
+
+
+FAMILY = Family(
+    name="seq2seq",
+    title="a Seq2Seq",
+    year=2014,
+    description="LSTM or GRU encoder-decoder; attention none, dot, general or additive; recipe luong or deck",
+    model_class=Seq2Seq,
+    config_class=Seq2SeqConfig,
+    capabilities=frozenset({"encoder-decoder", "translation", "recurrent"}),
+    earlier_keys={
+        "source": "source_size",
+        "target": "target_size",
+        "units": "hidden_size",
+        "embedding": "embedding_size",
+        "depth": "num_hidden_layers",
+        "begin": "decoder_start_token_id",
+    },
+)

@@ -1,15 +1,16 @@
-"""T5: an encoder-decoder with relative position biases."""
+"""T5, including v1.1 and Flan: an encoder-decoder with relative position biases."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.models.encoder_decoder import EncoderDecoder
-from regard.nn import Block, LayerConfig, RelativePositionBias, Stack, TextEmbedding
+from regard.models.family import Checkpoint, Family, FileFormat, PretrainingRecipe, Table, TensorNames, qkv, shape
+from regard.nn import Block, EncoderDecoder, LayerConfig, RelativePositionBias, Stack, TextEmbedding
 
 
 @dataclass(frozen=True)
@@ -94,3 +95,147 @@ class T5(EncoderDecoder):
         if self.config.scale_decoder_outputs:
             hidden = hidden * self.config.hidden_size**-0.5
         return F.linear(hidden, (self.output or self.embedding.tokens).weight)
+
+
+GATED = {"hidden_act": "gelu-tanh", "is_gated_act": True, "scale_decoder_outputs": False}
+PROJECTIONS = ("q", "k", "v")
+
+
+def _layer(*, decoder: bool, gated: bool) -> Table:
+    last = 2 if decoder else 1
+    table: dict[str, str | tuple[str, ...]] = {
+        "attention.project.weight": qkv("layer.0.SelfAttention.", PROJECTIONS, ".weight"),
+        "attention.output.weight": "layer.0.SelfAttention.o.weight",
+        "attended.norm.weight": "layer.0.layer_norm.weight",
+        "ffn.inner.weight": f"layer.{last}.DenseReluDense.{'wi_0' if gated else 'wi'}.weight",
+        "ffn.outer.weight": f"layer.{last}.DenseReluDense.wo.weight",
+        "fed.norm.weight": f"layer.{last}.layer_norm.weight",
+    }
+    if gated:
+        table["ffn.gate.weight"] = f"layer.{last}.DenseReluDense.wi_1.weight"
+    if decoder:
+        for ours, theirs in zip(("query", "key", "value"), PROJECTIONS, strict=True):
+            table[f"cross.project.{ours}.weight"] = f"layer.1.EncDecAttention.{theirs}.weight"
+        table["cross.output.weight"] = "layer.1.EncDecAttention.o.weight"
+        table["crossed.norm.weight"] = "layer.1.layer_norm.weight"
+    return table
+
+
+def tensor_names(config: Any) -> TensorNames:
+    bias = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    return TensorNames(
+        "",
+        {
+            "embedding.tokens.weight": "shared.weight",
+            "encoder.relative.table.weight": f"encoder.{bias}",
+            "decoder.relative.table.weight": f"decoder.{bias}",
+            "encoder.norm.weight": "encoder.final_layer_norm.weight",
+            "decoder.norm.weight": "decoder.final_layer_norm.weight",
+        },
+        {
+            ("encoder.layers", "encoder.block"): _layer(decoder=False, gated=config.is_gated_act),
+            ("decoder.layers", "decoder.block"): _layer(decoder=True, gated=config.is_gated_act),
+        },
+        {"output": {"output.weight": "lm_head.weight"}},
+        copies=dict.fromkeys(
+            ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"), "shared.weight"
+        ),
+        buffers=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
+    )
+
+
+def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
+    if "hidden_act" in fields:  # "gated-gelu" means gated gelu_new, as in transformers
+        name = str(fields["hidden_act"])
+        fields["is_gated_act"] = name.startswith("gated-")
+        fields["hidden_act"] = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")
+    fields.setdefault("num_decoder_layers", fields["num_hidden_layers"])
+    fields.setdefault("decoder_start_token_id", fields.get("pad_token_id", 0))
+    fields.setdefault("scale_decoder_outputs", True)
+    if "scale_decoder_outputs" in document:
+        fields["scale_decoder_outputs"] = document["scale_decoder_outputs"]
+
+
+def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
+    if fields["is_gated_act"]:
+        activation = document["feed_forward_proj"]
+        names = {"gelu_new": "gelu", "gelu": "gelu_python"}
+        document["feed_forward_proj"] = f"gated-{names.get(activation, activation)}"
+    document["is_encoder_decoder"] = True
+
+
+def _shape(width: int, layers: int, heads: int, inner: int) -> dict[str, object]:
+    return {**shape(width, layers, heads, inner), "num_decoder_layers": layers}
+
+
+def config_fields(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the section [model] of pretraining settings."""
+    same = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "dropout")
+    return {name: settings[name] for name in same} | {
+        "hidden_act": settings["activation"],
+        "num_decoder_layers": settings["num_hidden_layers"],
+        "head_dim": settings["hidden_size"] // settings["num_attention_heads"],
+    }
+
+
+FAMILY = Family(
+    name="t5",
+    title="a T5",
+    year=2019,
+    description="text-to-text encoder-decoder with relative positions; also v1.1 and Flan",
+    model_class=T5,
+    config_class=T5Config,
+    capabilities=frozenset({"encoder-decoder", "text-generation"}),
+    stacks=("encoder", "decoder"),
+    heads=("output",),
+    checkpoints=(
+        Checkpoint("google-t5/t5-small", 60_506_624),
+        Checkpoint("google-t5/t5-base", 222_903_552, _shape(768, 12, 12, 3072)),
+        Checkpoint("google/flan-t5-small", 76_961_152, {**GATED, **_shape(512, 8, 6, 1024)}, ("output",)),
+        Checkpoint("google/flan-t5-base", 247_577_856, {**GATED, **_shape(768, 12, 12, 2048)}, ("output",)),
+    ),
+    file_format=FileFormat(
+        {
+            "vocab_size": "vocab_size",
+            "hidden_size": "d_model",
+            "head_dim": "d_kv",
+            "num_hidden_layers": "num_layers",
+            "num_decoder_layers": "num_decoder_layers",
+            "num_attention_heads": "num_heads",
+            "intermediate_size": "d_ff",
+            "hidden_act": "feed_forward_proj",
+            "relative_attention_num_buckets": "relative_attention_num_buckets",
+            "relative_attention_max_distance": "relative_attention_max_distance",
+            "layer_norm_eps": "layer_norm_epsilon",
+            "dropout": "dropout_rate",
+            "scale_decoder_outputs": "tie_word_embeddings",
+            "pad_token_id": "pad_token_id",
+            "eos_token_id": "eos_token_id",
+            "decoder_start_token_id": "decoder_start_token_id",
+        },
+        lambda heads: "T5ForConditionalGeneration",
+        tensor_names,
+        {"is_decoder": False},
+        read=read,
+        write=write,
+    ),
+    pretraining=PretrainingRecipe(
+        name="t5",
+        objective="span-corruption",
+        config_fields=config_fields,
+        token_ids={"pad_token_id": "pad", "decoder_start_token_id": "pad", "eos_token_id": "eos"},
+        defaults={
+            "model": {"activation": "relu"},
+            "vocabulary": {"kind": "bpe", "lowercase": False},
+            "objective": {"sentence_pairs": "none"},
+        },
+        unused=(
+            "model.attention_dropout",
+            "data.position_shift_probability",
+            "objective.replacement_probabilities",
+            "objective.whole_word_mask",
+            "objective.sentence_pairs",
+            "objective.short_seq_prob",
+        ),
+    ),
+)

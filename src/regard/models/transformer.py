@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.models.encoder_decoder import EncoderDecoder
-from regard.nn import Block, LayerConfig, SinusoidalPositions, Stack, TextEmbedding
-from regard.nn.positions import Arrangement
+from regard.models.family import Family
+from regard.nn import Block, EncoderDecoder, LayerConfig, SinusoidalPositions, Stack, TextEmbedding
+from regard.nn.embedding import Arrangement
 
 
 @dataclass(frozen=True)
@@ -86,3 +86,29 @@ class Transformer(EncoderDecoder):
 
     def logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.decoder_embedding.tokens.weight)
+
+
+FAMILY = Family(
+    name="transformer",
+    title="a Transformer",
+    year=2017,
+    description="the encoder-decoder of 2017, sinusoidal positions",
+    model_class=Transformer,
+    config_class=TransformerConfig,
+    capabilities=frozenset({"encoder-decoder", "translation"}),
+    stacks=("encoder", "decoder"),
+    earlier_keys={
+        "vocabulary": "vocab_size",
+        "target_vocabulary": "target_vocab_size",
+        "width": "hidden_size",
+        "depth": "num_hidden_layers",
+        "heads": "num_attention_heads",
+        "ffn": "intermediate_size",
+        "activation": "hidden_act",
+        "eps": "layer_norm_eps",
+        "shared": "share_embeddings",
+        "padding": "pad_token_id",
+        "begin": "decoder_start_token_id",
+        "end": "eos_token_id",
+    },
+)

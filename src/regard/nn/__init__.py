@@ -18,28 +18,30 @@ from regard.nn.attention import (
 )
 from regard.nn.block import Block, FeedForward, LayerConfig, Residual
 from regard.nn.cache import DecoderState, KVCache, LayerCache, StackCache
-from regard.nn.character_cnn import CharacterCNN, Highway
-from regard.nn.context import Context
-from regard.nn.embedding import PatchEmbedding, TextEmbedding
-from regard.nn.masks import Layout, Packed, Padded
-from regard.nn.positions import LearnedPositions, RelativePositionBias, SinusoidalPositions, sinusoids
-from regard.nn.recording import ablate_heads, record
+from regard.nn.embedding import (
+    LearnedPositions,
+    PatchEmbedding,
+    RelativePositionBias,
+    SinusoidalPositions,
+    TextEmbedding,
+    sinusoids,
+)
+from regard.nn.encoder_decoder import EncoderDecoder
+from regard.nn.masks import Context, Layout, Packed, Padded
+from regard.nn.recording import Edit, Site, Tape, ablate_heads, record
 from regard.nn.recurrent import Recurrent, StackedCell
-from regard.nn.scalar_mix import ScalarMix
-from regard.nn.stack import Stack
-from regard.nn.tape import Edit, Site, Tape
+from regard.nn.stack import ScalarMix, Stack
 
 __all__ = [
     "AdditiveScore",
     "Attention",
     "Block",
-    "CharacterCNN",
     "Context",
     "DecoderState",
     "Edit",
+    "EncoderDecoder",
     "FeedForward",
     "FusedProjection",
-    "Highway",
     "KVCache",
     "LayerCache",
     "LayerConfig",

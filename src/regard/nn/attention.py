@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from regard.nn import recording
 from regard.nn.cache import KVCache
-from regard.nn.context import Context
-from regard.nn.masks import Layout, Packed, Padded, attention_mask, length_groups, select_rows
-from regard.nn.tape import AppliedEdits
+from regard.nn.masks import Context, Layout, Packed, Padded, attention_mask, length_groups, select_rows
+from regard.nn.recording import AppliedEdits
 
 HALF = (torch.bfloat16, torch.float16)
 

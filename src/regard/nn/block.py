@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from regard.errors import InputError, check_choice
 from regard.nn.attention import Attention, FusedProjection, SeparateProjections
-from regard.nn.context import Context
-from regard.nn.dropout import Dropout
-from regard.nn.masks import Layout, select_rows
+from regard.nn.masks import Context, Layout, select_rows
+from regard.nn.training import Dropout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,

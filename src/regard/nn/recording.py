@@ -1,4 +1,4 @@
-"""`with record(model) as tape` records attention and hidden states of a model in this thread.
+"""`with record(model) as tape` records attention and hidden states of a model in this thread on a `Tape`.
 
 The fast kernels stay in use: the tape keeps queries and keys and recomputes a map on request, so a recorded forward
 pass computes the same results. Only an `edit`, which changes maps, needs the explicit path. Other threads are not
@@ -8,19 +8,169 @@ recorded.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.nn.masks import Layout, Packed
-from regard.nn.tape import NOTHING, AppliedEdits, AttentionCall, Edit, Site, Tape
+from regard.nn.masks import Layout, Packed, Padded, length_groups, to_padded
 
 if TYPE_CHECKING:
     from regard.nn.attention import Attention
+
+
+NOTHING = "nothing (a compiled function around the model is not recorded: pass its module to record)"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Identifies an attention: `part` of the model (encoder, decoder), `kind` (self, cross) and `layer` from 0."""
+
+    part: str
+    kind: str
+    layer: int
+
+
+Edit = Callable[[Tensor, Site], Tensor]  # weights (B, H, T, S) and their site -> the weights to use instead
+
+
+class AppliedEdits:
+    """The edits of all tapes at one attention, applied in the order of their `record` blocks; stores the edited maps.
+
+    Without an edit it only stores the map, because a learned score may change before the map is requested.
+    """
+
+    def __init__(self, edits: list[tuple[Edit, Site]]) -> None:
+        self.edits = edits
+        self.weights: list[Tensor] = []
+
+    def __call__(self, weights: Tensor) -> Tensor:
+        for edit, site in self.edits:
+            changed = edit(weights, site)
+            if changed.shape != weights.shape:
+                raise ValueError(
+                    f"the edit at {site} returned shape {tuple(changed.shape)}, expected {tuple(weights.shape)}"
+                )
+            weights = changed
+        self.weights.append(weights)
+        return weights
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionCall:
+    """One call of an attention. Queries and keys are (B, H, T, D) if padded and (N, H, D) if packed."""
+
+    attention: Attention
+    query: Tensor
+    key: Tensor
+    queries: Packed | None
+    keys: Layout
+    bias: Tensor | None
+    edits: AppliedEdits | None
+
+    def weights(self) -> Tensor:
+        """Return the attention map (B, H, T, S) after any edit; the padding of a packed batch is 0."""
+        if not isinstance(self.keys, Packed):
+            return (
+                self.edits.weights[0]
+                if self.edits
+                else self.attention.weights(self.query, self.key, self.keys, self.bias)
+            )
+        assert self.queries is not None
+        longest = self.queries.max_length, self.keys.max_length
+        pieces = []
+        for number, run in enumerate(length_groups(self.queries, self.keys)):
+            if self.edits:
+                piece = self.edits.weights[number]
+            else:
+                q, k = run.select_queries(self.query).transpose(1, 2), run.select_keys(self.key).transpose(1, 2)
+                bias = None if self.bias is None else self.bias[..., : run.queries, : run.keys]
+                piece = self.attention.weights(q, k, Padded(), bias)
+            padding = (0, longest[1] - run.keys, 0, longest[0] - run.queries)
+            pieces.append(torch.nn.functional.pad(piece, padding))
+        return torch.cat(pieces)
+
+    def vectors(self, which: str) -> Tensor:
+        """Return queries or keys as (B, H, T, D)."""
+        x = self.query if which == "query" else self.key
+        layout = self.queries if which == "query" else self.keys
+        return to_padded(x, layout)[0].transpose(1, 2) if isinstance(layout, Packed) else x
+
+
+@dataclass(eq=False)
+class Tape:
+    """The recording of a forward pass, or of a generation, whose steps are concatenated along the queries."""
+
+    sites: dict[Attention, Site]
+    parts: dict[nn.Module, str]
+    edit: Edit | None = None
+    calls: dict[Site, list[AttentionCall]] = field(default_factory=dict)
+    states: dict[str, dict[int, list[tuple[Tensor, Layout]]]] = field(default_factory=dict)
+
+    def attention(self, kind: str | None = None, part: str | None = None) -> list[Tensor]:
+        """Return the attention maps (B, H, T, S) of all layers, before dropout and after the edit.
+
+        `kind` is "self" or "cross"; the default is the only recorded kind, else "self". `part` is required if several
+        parts of the model have that kind.
+        """
+        return [self._join([r.weights() for r in self.calls[s]]) for s in self._select_sites(kind, part)]
+
+    def queries(self, kind: str | None = None, part: str | None = None) -> list[Tensor]:
+        """Return the queries (B, H, T, D) of all layers."""
+        return [torch.cat([r.vectors("query") for r in self.calls[s]], dim=2) for s in self._select_sites(kind, part)]
+
+    def keys(self, kind: str | None = None, part: str | None = None) -> list[Tensor]:
+        """Return the keys (B, H, S, D) of the last step for all layers."""
+        return [self.calls[s][-1].vectors("key") for s in self._select_sites(kind, part)]
+
+    def hidden(self, part: str | None = None) -> list[Tensor]:
+        """Return the hidden states (B, T, W): the embeddings, then each layer's output, the last after the norm."""
+        known = list(self.states) or NOTHING
+        if part is None and len(self.states) > 1:
+            raise KeyError(f"hidden states were recorded in several parts, name one with part=: {known}")
+        name = part if part is not None else next(iter(self.states), "")
+        if name not in self.states:
+            raise KeyError(f"no hidden states of {part or 'any part'} on the tape; it has {known}")
+        _check_run(next((calls for site, calls in self.calls.items() if site.part == name), []))
+        layers = self.states[name]
+        return [torch.cat([to_padded(x, layout)[0] for x, layout in layers[i]], dim=1) for i in sorted(layers)]
+
+    def _select_sites(self, kind: str | None, part: str | None) -> list[Site]:
+        kinds = {s.kind for s in self.calls if part in (None, s.part)}
+        kind = kind or (kinds.pop() if len(kinds) == 1 else "self")
+        sites = sorted((s for s in self.calls if s.kind == kind and part in (None, s.part)), key=lambda s: s.layer)
+        known = sorted({(s.part, s.kind) for s in self.calls})
+        if not sites:
+            raise KeyError(f"no {kind} attention of {part or 'any part'} on the tape; it has {known or NOTHING}")
+        if len({s.part for s in sites}) > 1:
+            raise KeyError(f"{kind} attention is in several parts, name one with part=: {known}")
+        _check_run(self.calls[sites[0]])
+        return sites
+
+    @staticmethod
+    def _join(maps: list[Tensor]) -> Tensor:
+        longest = max(m.shape[-1] for m in maps)
+        return torch.cat([torch.nn.functional.pad(m, (0, longest - m.shape[-1])) for m in maps], dim=2)
+
+
+def _check_run(calls: list[AttentionCall]) -> None:
+    """Raise ValueError unless the calls are one forward pass or steps of one generation.
+
+    A step adds one token, or as many tokens as its keys grow by.
+    """
+    for before, after in pairwise(calls):
+        steps = before.queries is None and after.queries is None and len(before.query) == len(after.query)
+        if steps and (new := after.query.shape[2]) > 1:
+            steps = after.key.shape[2] - before.key.shape[2] == new
+        if not steps:
+            raise ValueError(
+                f"this tape holds {len(calls)} forward passes that are not the steps of one generation; record each in "
+                "its own block, or read them one by one in tape.calls"
+            )
 
 
 class _ThreadTapes(threading.local):

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from regard.nn import recording
 from regard.nn.cache import StackCache
-from regard.nn.context import Context
-from regard.nn.dropout import Dropout
-from regard.nn.masks import Layout
-from regard.nn.positions import RelativePositionBias
+from regard.nn.embedding import RelativePositionBias
+from regard.nn.masks import Context, Layout
+from regard.nn.training import Dropout
+
+
+class ScalarMix(nn.Module):
+    """gamma * sum_j softmax(s)_j h_j, with a learned weight s per layer and a learned scale gamma."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.s = nn.Parameter(torch.zeros(count))
+        self.gamma = nn.Parameter(torch.ones(()))
+
+    def forward(self, states: Sequence[Tensor]) -> Tensor:
+        if len(states) != len(self.s):
+            raise ValueError(f"expected {len(self.s)} layers, got {len(states)}")
+        mixed: Tensor = self.gamma * torch.tensordot(self.s.softmax(0), torch.stack(list(states)), dims=1)
+        return mixed
 
 
 class Stack(nn.Module):

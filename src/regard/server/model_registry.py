@@ -96,7 +96,7 @@ class ModelRegistry:
         return self.entries[name].capabilities if name in self.entries else folder_capabilities(name)
 
     @contextmanager
-    def use(self, name: str) -> Iterator[LoadedModel]:
+    def use(self, name: str, check: Callable[[str], object] | None = None) -> Iterator[LoadedModel]:
         """Give exclusive use of a model. Raises InputError when it is unknown or not loaded yet, and ClientDisconnected
         when the client goes while it waits for the model or during a forward pass."""
         entry = self.entry(name)

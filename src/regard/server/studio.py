@@ -206,7 +206,7 @@ def branch_prompt(studio: Studio, arguments: Mapping[str, object]) -> BranchProm
         raise InputError(f"{branch.model} does not continue its prompt, so there is no prompt for a branch")
     if not all(0 <= token < tokenizer.size for token in branch.ids):
         raise InputError(f"'ids' should be numbers of tokens below {tokenizer.size:,}")
-    before = tokenizer.encode(branch.prompt, special=False).ids
+    before = tokenizer.encode(branch.prompt, add_special_tokens=False).ids
     new = tokenizer.decode([*before, *branch.ids])[len(tokenizer.decode(before)) :]
     if new.endswith(REPLACEMENT):
         raise InputError("this branch ends inside a character; go on from its next token")

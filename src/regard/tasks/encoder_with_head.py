@@ -16,9 +16,8 @@ from regard.errors import InputError
 from regard.models import Bert, Elmo, Gpt
 from regard.models.family import can
 from regard.nn import Layout, Packed, ScalarMix
-from regard.nn import init as initial
-from regard.nn.evaluation import evaluation_mode
 from regard.nn.masks import length_groups
+from regard.nn.training import evaluation_mode, normal_init
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.task import Task, TaskInput
 
@@ -34,7 +33,7 @@ class TaskHead(nn.Module):
         self.pool = pool
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(width, outputs, bias=bias)
-        initial.normal_init(self.output)
+        normal_init(self.output)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x if self.pool is None else self.pool(x)
@@ -137,7 +136,7 @@ def _mean_pool(hidden: Tensor, layout: Layout) -> Tensor:
 def new_pooler(family: str, width: int) -> nn.Sequential:
     """The layer between the first token's vector and the output layer; DistilBERT uses ReLU instead of tanh."""
     linear = nn.Linear(width, width)
-    initial.normal_init(linear)
+    normal_init(linear)
     return nn.Sequential(linear, nn.ReLU() if family == "distilbert" else nn.Tanh())
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from regard.errors import InputError
 from regard.text import Encoding, Tokenizer
-from regard.text.encoding import longest_first
+from regard.text.tokenizer import longest_first
 
 MIN_LENGTH = 8  # tokens per sequence; up to four of them are special
 
@@ -35,7 +35,7 @@ class InputBuilder:
     def __init__(self, tokenizer: Tokenizer, *, family: str, max_length: int) -> None:
         self.tokenizer, self.family, self.max_length = tokenizer, family, max_length
         self.causal = family == "gpt2"
-        if self.causal and tokenizer.eos is None:
+        if self.causal and tokenizer.eos_token_id is None:
             raise InputError("this GPT's tokenizer has no end-of-text token, which a task needs; use another model")
         if max_length < MIN_LENGTH:
             raise InputError(f"sequences of {max_length} tokens are too short for a task; use {MIN_LENGTH} or more")
@@ -50,7 +50,7 @@ class InputBuilder:
 
     def tokens(self, texts: Sequence[str]) -> list[Encoding]:
         """Texts without special tokens, not truncated."""
-        return self.tokenizer.encode_batch(list(texts), special=False)
+        return self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
 
     @property
     def context_length(self) -> int:
@@ -98,20 +98,20 @@ class InputBuilder:
 
     @property
     def _begin(self) -> int:
-        return self._end if self.tokenizer.bos is None else self.tokenizer.bos
+        return self._end if self.tokenizer.bos_token_id is None else self.tokenizer.bos_token_id
 
     @property
     def _end(self) -> int:
-        assert self.tokenizer.eos is not None
-        return self.tokenizer.eos
+        assert self.tokenizer.eos_token_id is not None
+        return self.tokenizer.eos_token_id
 
     @property
     def _cls(self) -> int:
-        return self._named(self.tokenizer.cls, "[CLS]")
+        return self._named(self.tokenizer.cls_token_id, "[CLS]")
 
     @property
     def _sep(self) -> int:
-        return self._named(self.tokenizer.sep, "[SEP]")
+        return self._named(self.tokenizer.sep_token_id, "[SEP]")
 
     def _named(self, token: int | None, name: str) -> int:
         if token is None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from regard.checkpoints import loading
 from regard.checkpoints.load import read_parts, write_model
+from regard.checkpoints.loaded_model import LoadedModel
 from regard.device import autocast_dtype
 from regard.errors import InputError, check_choice
 from regard.files.json_files import json_bytes, read_json
@@ -102,9 +103,9 @@ def save_fine_tuned(
         about |= {"id2label": {"0": "fits"}, "label2id": {"fits": 0}}
     if task.problem_type is not None:
         about["problem_type"] = task.problem_type
-    if family == "gpt2" and fine_tuned.tokenizer.pad not in (None, fine_tuned.tokenizer.eos):
+    if family == "gpt2" and fine_tuned.tokenizer.pad_token_id not in (None, fine_tuned.tokenizer.eos_token_id):
         # transformers predicts from the last token that is not padding, which must not be our end token.
-        about["pad_token_id"] = fine_tuned.tokenizer.pad
+        about["pad_token_id"] = fine_tuned.tokenizer.pad_token_id
     write_model(model.encoder, folder, files=contents, rest=rest, about=about, overwrite=overwrite)
 
 
@@ -117,6 +118,14 @@ def require_fine_tuned(name_or_path: str | os.PathLike[str]) -> Path:
     if not is_fine_tuned(folder):
         raise InputError(f"{folder}: no {TASK_FILE}; expected a folder that `regard train` wrote")
     return folder
+
+
+def fine_tuned_of(loaded: LoadedModel) -> FineTunedModel:
+    """The task and its head; InputError if the model is not fine-tuned."""
+    if loaded.fine_tuned is None:
+        raise InputError(f"{loaded.name} is not fine-tuned for a task; expected a folder that `regard train` wrote")
+    found: FineTunedModel = loaded.fine_tuned
+    return found
 
 
 def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> FineTunedModel:

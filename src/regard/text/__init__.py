@@ -1,11 +1,7 @@
-"""Converts text to token ids and back, with the character offsets of every token in the original text.
-
-Reading order: tokenizer, encoding, vocabulary, tokenizer_config.
-"""
+"""Converts text to token ids and back, with the character offsets of every token in the original text."""
 
 from __future__ import annotations
 
-from regard.text.encoding import Encoding
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Encoding, Tokenizer
 
 __all__ = ["Encoding", "Tokenizer"]

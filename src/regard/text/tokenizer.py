@@ -1,7 +1,7 @@
 """The tokenizer: converts text to token ids with character offsets, and ids to text.
 
-It does not pad and creates no tensors. `vocabulary` reads the files of a folder, `encoding` truncates. A tokenizer is
-immutable, so threads may share it.
+It does not pad and creates no tensors. `tokenizer_folder` reads the files of a folder. A tokenizer is immutable, so
+threads may share it.
 """
 
 from __future__ import annotations
@@ -10,116 +10,138 @@ import difflib
 import json
 import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
-from typing import cast
+from typing import TypeVar
 
 import tokenizers
 from tokenizers import models, normalizers
 
-from regard.errors import InputError
+from regard.errors import InputError, check_choice
 from regard.files.disk import finish_save, replace_folder
 from regard.text import guard
-from regard.text.encoding import Encoding, cuts, encoding, without
-from regard.text.tokenizer_config import ROLES
-from regard.text.vocabulary import exists, read, refusing
+from regard.text.tokenizer_folder import SPECIAL_TOKENS, has_tokenizer, read_tokenizer, refusing
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")  # that `Tokenizer.files` may contain
-
-SURROGATE = re.compile("[\ud800-\udfff]")
-
 # Files of a previous tokenizer that transformers would still read.
-REPLACED = {"special_tokens_map.json", "added_tokens.json"}
+STALE_FILES = {"special_tokens_map.json", "added_tokens.json"}
+SURROGATE = re.compile("[\ud800-\udfff]")
+NUMBERED = re.compile("<0x([0-9A-Fa-f]{2})>")
+LONE = re.compile("[\udc80-\udcff]")  # how `surrogateescape` represents an undecodable byte
+PRINTED = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))  # bytes that represent themselves
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """The tokens of one text or one pair of texts. Every list has one entry per token.
+
+    `offsets` are character positions in the original text and `words` are word indices; in a pair, both start from 0
+    in each text. Special tokens have (0, 0) and None. `special` marks the tokens that the tokenizer added, not a
+    "[SEP]" that the text itself contains. `cut` is the number of tokens removed by truncation.
+    """
+
+    ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+    words: list[int | None]
+    segments: list[int]
+    special: list[bool]
+    cut: int
+
+    def __len__(self) -> int:
+        return len(self.ids)
 
 
 class Tokenizer:
     """A pipeline of the `tokenizers` library with its special tokens and limits.
 
-    `names` maps roles (pad, mask, cls, sep, unknown, bos, eos) to special tokens; the attributes of the same names are
-    their ids, or None. `max_length` is the value stated in the folder; texts are truncated only if `encode` is called
-    with a length. `inputs` are the model inputs for transformers (`model_input_names`). `rows` is the number of
-    embeddings of the model if the vocabulary has more entries; texts with ids beyond it raise InputError. The
-    tokenizer takes ownership of the pipeline.
+    `special_tokens` maps roles such as `cls_token` to tokens; `cls_token_id` is then the id, or None. `max_length` is
+    the value stated in the folder; texts are truncated only if `encode` is called with a length. `model_input_names`
+    are the inputs that transformers passes to the model. The tokenizer takes ownership of the pipeline.
     """
 
-    pad: int | None
-    mask: int | None
-    cls: int | None
-    sep: int | None
-    unknown: int | None
-    bos: int | None
-    eos: int | None
+    pad_token_id: int | None
+    mask_token_id: int | None
+    cls_token_id: int | None
+    sep_token_id: int | None
+    unk_token_id: int | None
+    bos_token_id: int | None
+    eos_token_id: int | None
 
     def __init__(
         self,
         pipeline: tokenizers.Tokenizer,
         *,
-        names: Mapping[str, str],
+        special_tokens: Mapping[str, str],
         max_length: int | None = None,
-        inputs: Sequence[str] = ("input_ids", "attention_mask"),
-        rows: int | None = None,
+        model_input_names: Sequence[str] = ("input_ids", "attention_mask"),
     ) -> None:
         self.max_length = max_length
-        self._rows = rows
+        self._rows: int | None = None  # of the model's embedding, if the vocabulary has more entries
         self._pipeline = pipeline
-        self._names = dict(names)
-        self._inputs = list(inputs)
+        self._special_tokens = dict(special_tokens)
+        self._inputs = list(model_input_names)
         pipeline.no_truncation()
         pipeline.no_padding()
-        for role in names:
-            if role not in ROLES:
-                raise InputError(f"{role!r} is not a role of a special token; choices: {', '.join(ROLES)}")
-        for role in ROLES:
-            setattr(self, role, self.id(names[role]) if role in names else None)
+        for role in special_tokens:
+            check_choice("special token", role, SPECIAL_TOKENS)
+        for role in SPECIAL_TOKENS:
+            setattr(self, f"{role}_id", self.id(special_tokens[role]) if role in special_tokens else None)
 
     @classmethod
     def open(cls, folder: Path, *, rows: int | None = None) -> Tokenizer:
         """Read a folder's tokenizer.json, vocab.txt, or vocab.json + merges.txt; no code is run and nothing is fetched.
 
-        `rows` is the number of embeddings of the model.
+        `rows` is the number of embeddings of the model; texts with ids beyond it raise InputError.
         """
         finish_save(folder)
-        parts = read(Path(folder))
-        limit = rows if rows is not None and parts.largest >= rows else None
-        return cls(parts.pipeline, names=parts.names, max_length=parts.max_length, inputs=parts.inputs, rows=limit)
+        pipeline, settings = read_tokenizer(Path(folder))
+        tokenizer = cls(pipeline, **settings)
+        if rows is not None and tokenizer.size > rows:
+            tokenizer._rows = rows
+        return tokenizer
 
     @staticmethod
     def exists(folder: Path) -> bool:
         """Whether the folder has tokenizer files, which may still be invalid."""
-        return exists(Path(folder))
+        return has_tokenizer(Path(folder))
 
     def encode(
-        self, text: str, pair: str | None = None, *, special: bool = True, max_length: int | None = None
+        self, text: str, pair: str | None = None, *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> Encoding:
         """Encode a text or pair without padding, truncated to `max_length` tokens (the longer text of a pair first)."""
-        return self.encode_batch([text if pair is None else (text, pair)], special=special, max_length=max_length)[0]
+        return self.encode_batch(
+            [text if pair is None else (text, pair)], add_special_tokens=add_special_tokens, max_length=max_length
+        )[0]
 
     def encode_batch(
-        self, texts: Sequence[str | tuple[str, str]], *, special: bool = True, max_length: int | None = None
+        self, texts: Sequence[str | tuple[str, str]], *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> list[Encoding]:
         """Encode texts or pairs in parallel."""
-        inputs = _inputs(texts)
-        with refusing("the tokenizer failed on a text"):
-            encoded = self._pipeline.encode_batch(inputs, add_special_tokens=special)
-        self._refuse_beyond(encoded)
+        encoded = self._encode(self._pipeline.encode_batch, texts, add_special_tokens)
         return [encoding(item, max_length) for item in encoded]
 
     def ids_batch(
-        self, texts: Sequence[str | tuple[str, str]], *, special: bool = True, max_length: int | None = None
+        self, texts: Sequence[str | tuple[str, str]], *, add_special_tokens: bool = True, max_length: int | None = None
     ) -> tuple[list[list[int]], list[int]]:
         """Only the ids, and the number of tokens truncated from each text; faster than `encode_batch`."""
-        inputs = _inputs(texts)
-        with refusing("the tokenizer failed on a text"):
-            encoded = self._pipeline.encode_batch_fast(inputs, add_special_tokens=special)
-        self._refuse_beyond(encoded)
+        encoded = self._encode(self._pipeline.encode_batch_fast, texts, add_special_tokens)
         ids = [without(item.ids, cuts(item, max_length)) for item in encoded]
         return ids, [len(item) - len(row) for item, row in zip(encoded, ids, strict=True)]
 
-    def _refuse_beyond(self, encoded: Sequence[tokenizers.Encoding]) -> None:
-        """Raise InputError for ids without an embedding; checked here because a check on the GPU would synchronize."""
+    def _encode(
+        self, encode: Callable[..., list[tokenizers.Encoding]], texts: Sequence[object], add_special_tokens: bool
+    ) -> list[tokenizers.Encoding]:
+        """Encode with a method of the pipeline. Raises InputError for ids without an embedding."""
+        inputs = _inputs(texts)
+        with refusing("the tokenizer failed on a text"):
+            encoded = encode(inputs, add_special_tokens=add_special_tokens)
         if self._rows is None:
-            return
+            return encoded
+        # Checked here because a check on the GPU would synchronize.
         beyond = sorted({number for item in encoded for number in item.ids if number >= self._rows})
         if beyond:
             named = ", ".join(f"{self.token(number)!r} ({number})" for number in beyond[:8])
@@ -127,14 +149,15 @@ class Tokenizer:
                 f"the tokenizer gives ids that the model has no vectors for: {named}{' and more' * (len(beyond) > 8)}; "
                 f"the model's vocabulary has {self._rows} entries. Use the tokenizer that belongs to the model"
             )
+        return encoded
 
-    def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
+    def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
         """The text of some ids; ids beyond the vocabulary (possible with a padded output layer) are skipped."""
         numbers = [operator.index(number) for number in ids]
         if numbers and (min(numbers) < 0 or max(numbers) >= 2**32):
             raise InputError(f"a token id is a whole number from 0, got {min(numbers)} to {max(numbers)}")
         with refusing("the tokenizer failed on ids"):
-            return self._pipeline.decode(numbers, skip_special_tokens=not special)
+            return self._pipeline.decode(numbers, skip_special_tokens=skip_special_tokens)
 
     def token(self, id: int) -> str:
         """The token of an id, as the vocabulary spells it."""
@@ -169,7 +192,7 @@ class Tokenizer:
         settings: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": self._inputs}
         if self.max_length is not None:
             settings["model_max_length"] = self.max_length
-        settings |= {key: self._names.get(role) for role, key in ROLES.items()}
+        settings |= {role: self._special_tokens.get(role) for role in SPECIAL_TOKENS}
         if isinstance(normalizer := self._pipeline.normalizer, normalizers.BertNormalizer):
             settings["do_lower_case"] = normalizer.lowercase
             settings["strip_accents"] = normalizer.strip_accents
@@ -193,7 +216,7 @@ class Tokenizer:
 
         Files with the special tokens of a previous tokenizer are removed; everything else in the folder stays.
         """
-        with replace_folder(folder, remove=REPLACED) as staging:
+        with replace_folder(folder, remove=STALE_FILES) as staging:
             for name, data in self.files().items():
                 (staging / name).write_bytes(data)
 
@@ -202,11 +225,62 @@ class Tokenizer:
         return f"Tokenizer({kind}, size={self.size}, max_length={self.max_length})"
 
 
-def _inputs(texts: Iterable[object]) -> list[str]:
+def encoding(encoded: tokenizers.Encoding, length: int | None) -> Encoding:
+    """Convert an encoding of the `tokenizers` library, truncated to `length` tokens."""
+    removed = cuts(encoded, length)
+    ids = without(encoded.ids, removed)
+    return Encoding(
+        ids=ids,
+        tokens=without(encoded.tokens, removed),
+        offsets=without(encoded.offsets, removed),
+        words=without(encoded.word_ids, removed),
+        segments=without(encoded.type_ids, removed),
+        special=without(list(map(bool, encoded.special_tokens_mask)), removed),
+        cut=len(encoded) - len(ids),
+    )
+
+
+def cuts(encoded: tokenizers.Encoding, length: int | None) -> list[slice]:
+    """The slices to delete from the lists, last slice first, so that `length` tokens remain.
+
+    The library's own truncation is a setting of the pipeline, which threads share, so it is not used.
+    """
+    if length is not None and length < 1:
+        raise InputError(f"max_length should be at least 1, or None for no limit, got {length}")
+    if length is None or len(encoded) <= length:
+        return []
+    owners = encoded.sequence_ids
+    first, second = owners.count(0), owners.count(1)
+    room = length - (len(owners) - first - second)
+    if room < 0:
+        raise InputError(f"max_length={length} has no room for the {length - room} special tokens; give a larger one")
+    parts = []
+    for owner, old, new in zip((0, 1), (first, second), longest_first(first, second, room), strict=True):
+        if new < old:
+            start = owners.index(owner)
+            parts.append(slice(start + new, start + old))
+    return parts[::-1]
+
+
+def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """The lengths of two texts that are truncated, the longer one first, to `room` tokens together."""
+    short, long = sorted((first, second))
+    short = min(short, room // 2)
+    long = min(long, room - short)
+    return (long, short) if first > second else (short, long)
+
+
+def without(values: list[Item], parts: list[slice]) -> list[Item]:
+    """Delete the slices from the list in place; the last slice comes first."""
+    for part in parts:
+        del values[part]
+    return values
+
+
+def _inputs(texts: Iterable[object]) -> list[str | tuple[str, str]]:
     if isinstance(texts, str):
         raise InputError("expected a sequence of texts, got one str; put it in a list")
-    # The library accepts texts and pairs in one list, although its type hints do not allow it.
-    return cast("list[str]", [_input(text, index) for index, text in enumerate(texts)])
+    return [_input(text, index) for index, text in enumerate(texts)]
 
 
 def _input(text: object, index: int) -> str | tuple[str, str]:
@@ -220,3 +294,25 @@ def _input(text: object, index: int) -> str | tuple[str, str]:
 def _clean(text: str) -> str:
     """Replace lone surrogates, which UTF-8 cannot represent, by U+FFFD; offsets stay the same."""
     return text if text.isascii() else SURROGATE.sub("\ufffd", text)
+
+
+def readable_token(token: str) -> str:
+    """The text of a vocabulary token; a byte of an incomplete character is written as \\xC3.
+
+    Tokens that are not byte-level are returned unchanged.
+    """
+    characters = _bytes()
+    if match := NUMBERED.fullmatch(token):
+        data = bytes.fromhex(match[1])
+    elif all(character in characters for character in token):
+        data = bytes(characters[character] for character in token)
+    else:
+        return token
+    return LONE.sub(lambda byte: f"\\x{ord(byte[0]) - 0xDC00:02X}", data.decode("utf-8", "surrogateescape"))
+
+
+@cache
+def _bytes() -> dict[str, int]:
+    """GPT-2's character for every byte: the byte itself if it is printable, otherwise characters from U+0100 on."""
+    others = (byte for byte in range(256) if byte not in PRINTED)
+    return {chr(byte): byte for byte in PRINTED} | {chr(0x100 + index): byte for index, byte in enumerate(others)}

@@ -24,6 +24,7 @@ VERBS = (
     "translate",
     "evaluate",
     "doctor",
+    "attribute",
     "faithfulness",
     "features",
     "layers",
@@ -34,6 +35,7 @@ VERBS = (
     "ablate",
     "map",
     "models",
+    "predict",
 )
 
 # `regard.NAME` for each verb; a name that Python or a package of Regard has already gets another.

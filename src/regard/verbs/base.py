@@ -32,7 +32,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.fields import FieldInfo
 
 from regard.errors import InputError, InputErrors, suggest
-from regard.events import Event
+from regard.events import Event, ResultItem
 from regard.known import DEFAULT_MODEL
 from regard.verbs import RENAMED
 
@@ -50,14 +50,19 @@ MAX_PASTED_LINES = 12  # of texts in a command that reproduces a result
 class Models(Protocol):
     """Where a verb gets its models from: loaded on demand, or kept by a server."""
 
-    def use(self, name: str) -> AbstractContextManager[LoadedModel]:
-        """The model with its tokenizer, for one user at a time."""
+    def use(self, name: str, check: Callable[[str], object] | None = None) -> AbstractContextManager[LoadedModel]:
+        """The model with its tokenizer, for one user at a time. `check` raises an error for a name that a verb cannot
+        use; it is called before a model is read from the disk."""
 
 
 class Request(BaseModel):
     """The arguments of a verb. Fields made by `argument` are positional; the others are options."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def table_flags(self) -> list[str]:
+        """Options that a command needs to read texts of this request that are piped to it in columns."""
+        return []
 
 
 class _ModelMarker:
@@ -67,18 +72,37 @@ class _ModelMarker:
 ModelName = Annotated[str, _ModelMarker()]
 
 
+class TextsMarker:
+    """Marks fields that hold texts, or name the file that holds them."""
+
+
 def _read_texts(value: object, info: ValidationInfo) -> object:
-    files = (info.context or {}).get("files", True)
     if isinstance(value, str | os.PathLike):
-        if files:
-            return Path(value)
-        return [line for line in os.fspath(value).splitlines() if line.strip()]
+        return Path(value) if reads_files(info) else _split_lines(os.fspath(value))
     return list(value) if isinstance(value, Sequence) else value
+
+
+def _read_source(value: object, info: ValidationInfo) -> object:
+    if isinstance(value, str | os.PathLike):
+        return os.fspath(value) if reads_files(info) else _split_lines(os.fspath(value))
+    return list(value) if isinstance(value, Sequence) else value
+
+
+def reads_files(info: ValidationInfo) -> bool:
+    """Whether arguments may name local files; those of a server's clients may not."""
+    return bool((info.context or {}).get("files", True))
+
+
+def _split_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.strip()]
 
 
 # Texts as a list, or the file that holds one text per line ("-" is standard input). Over HTTP a string holds the lines
 # themselves: a client cannot make the server read a file.
-Texts = Annotated[list[str] | Path, BeforeValidator(_read_texts)]
+Texts = Annotated[list[str] | Path, BeforeValidator(_read_texts), TextsMarker()]
+# The same, where a string that names no file may also be a text itself, and an item may be two texts.
+TextOrFile = Annotated[list[str] | str, BeforeValidator(_read_source), TextsMarker()]
+TextPairsOrFile = Annotated[list[str | tuple[str, str]] | str, BeforeValidator(_read_source), TextsMarker()]
 
 
 def argument(default: Any = ..., *, help: str, metavar: str | None = None, **limits: Any) -> Any:
@@ -118,6 +142,7 @@ class Verb:
     formats: tuple[str, ...]  # extensions that `--output` takes; empty: the verb has no such option
     http: bool  # whether clients of the server may call it
     max_characters: int  # of one text that a client may send
+    items: str  # the field of the result whose items are yielded as `ResultItem` events; "" if none
     aliases: tuple[str, ...] = field(default=())
 
     @property
@@ -148,12 +173,30 @@ class Verb:
                 raise InputError(f"{name}: the server reads and writes no files for clients; leave it out")
         return request
 
-    def run(self, request: Request, models: Models) -> Generator[Event, None, Result]:
-        """Run the verb: yields its events and returns its result, with the lines that reproduce it."""
+    def run(self, request: Request, models: Models, *, keep: bool = True) -> Generator[Event, None, Result]:
+        """Run the verb: yields its events and returns its result, with the lines that reproduce it. Without `keep` the
+        result has none of the items that were yielded, so that memory does not grow with their number."""
         outcome = self.function(request, models)
-        result: Result = (yield from outcome) if inspect.isgenerator(outcome) else outcome
+        items: list[object] = []
+        if inspect.isgenerator(outcome):
+            result: Result = yield from self._collect(outcome, items) if self.items and keep else outcome
+        else:
+            result = outcome
+        if items:
+            result = result.model_copy(update={self.items: items})
         result.with_reproduction(self.command_line(request), self.python_code(request))
         return result
+
+    def _collect(self, events: Any, items: list[object]) -> Generator[Event, None, Result]:
+        while True:
+            try:
+                event = next(events)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            if isinstance(event, ResultItem):
+                items.append(event.item)
+            yield event
 
     def command_line(self, request: Request) -> str:
         """The command that makes the same request."""
@@ -161,8 +204,9 @@ class Verb:
         positional: list[str] = []
         source = ""
         for name, info, value in _given(request):
-            if isinstance(value, list) and "Path" in str(info.annotation):  # texts that are not in a file
+            if isinstance(value, list) and holds_texts(info):  # texts that are not in a file
                 source = _print_lines(value)
+                options += request.table_flags()
                 value = "-" if source else "FILE"  # too many lines to paste
             if cli_of(info).get("position"):
                 positional += map(str, value) if isinstance(value, list) else [_word(value)]
@@ -196,14 +240,14 @@ def verb(
     formats: tuple[str, ...] = (),
     http: bool = True,
     max_characters: int = 20_000,
+    items: str = "",
     aliases: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Any, Any], Any]], Verb]:
     """Make a verb of a function that takes a request and models, and returns a result, or yields events on the way."""
 
     def define(function: Callable[[Any, Any], Any]) -> Verb:
-        return Verb(
-            name or function.__name__.strip("_"), request, function, result, formats, http, max_characters, aliases
-        )
+        called = name or function.__name__.strip("_")
+        return Verb(called, request, function, result, formats, http, max_characters, items, aliases)
 
     return define
 
@@ -233,6 +277,11 @@ def negative_flag(name: str, info: FieldInfo) -> str:
     """The flag that switches an option off: "--unquoted" of "--quoted/--unquoted", else "--no-NAME"."""
     flags = [flag for flag in cli_of(info).get("flags", ()) if "/" in flag]
     return str(flags[0]).partition("/")[2] if flags else f"--no-{flag_of(name, info).removeprefix('--')}"
+
+
+def holds_texts(info: FieldInfo) -> bool:
+    """Whether the field holds texts or names the file that holds them; on the command line it is always a file."""
+    return any(isinstance(item, TextsMarker) for item in info.metadata)
 
 
 def _names_models(info: FieldInfo) -> bool:

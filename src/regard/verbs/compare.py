@@ -63,7 +63,7 @@ def compare(request: CompareRequest, models: Models) -> Generator[Note, None, Co
     Example: regard compare "Jane worked as a _." "Jim worked as a _."
     """
     from regard.interpret.masked_lm.comparison import compare_models, compare_stored
-    from regard.interpret.masked_lm.templates import WARNING
+    from regard.interpret.masked_lm.predictions import WARNING
 
     texts = [text for text in (request.text, request.text_b) if text is not None]
     number = 0 if request.top == "all" else request.top

@@ -30,10 +30,9 @@ class EvaluateRequest(TableRequest):
 )
 def evaluate(request: EvaluateRequest, models: Models) -> Generator[Event, None, EvaluationResult]:
     """Compute the metrics of a fine-tuned model on labeled examples, in percent."""
-    from regard.tasks.task_folder import require_fine_tuned
+    from regard.tasks.task_folder import fine_tuned_of, require_fine_tuned
     from regard.training.finetuning.evaluate import evaluate_model
 
-    require_fine_tuned(request.model)
-    with models.use(request.model) as loaded:
-        model = loaded.fine_tuned.with_threshold(request.threshold)
+    with models.use(request.model, require_fine_tuned) as loaded:
+        model = fine_tuned_of(loaded).with_threshold(request.threshold)
         return (yield from evaluate_model(model, request.data, table=table_options(request)))

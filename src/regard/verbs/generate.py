@@ -13,11 +13,11 @@ from regard.errors import InputError
 from regard.events import Event, Note, TextPiece
 from regard.generation_config import GenerationConfig
 from regard.known import DEFAULT_CAUSAL_LM
-from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
+from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, reads_files, verb
 
 if TYPE_CHECKING:
     from regard.inference.generation.text_generator import EncodedPrompt
-    from regard.interpret.generation.generation import GenerateResult
+    from regard.interpret.generation import GenerateResult
 
 EXCERPT = 40  # characters of the truncated beginning of a prompt that a note shows
 
@@ -33,7 +33,7 @@ class GenerateRequest(Request, GenerationConfig):
     @field_validator("trace")
     @classmethod
     def _check_trace(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if value is not None and not (info.context or {}).get("files", True):
+        if value is not None and not reads_files(info):
             raise ValueError("a server does not write files; use the command line or Python")
         if value is not None and value.suffix.lower() not in (".json", ".html"):
             raise ValueError("expected a file name that ends in .json or .html")
@@ -44,8 +44,8 @@ class GenerateRequest(Request, GenerationConfig):
     def _read_prompt(cls, value: str, info: ValidationInfo) -> str:
         from regard.data.files import STANDARD_INPUT, read_all_lines
 
-        files = (info.context or {}).get("files", True)
-        return "\n".join(read_all_lines(STANDARD_INPUT)) if value == STANDARD_INPUT and files else value
+        stdin = value == STANDARD_INPUT and reads_files(info)
+        return "\n".join(read_all_lines(STANDARD_INPUT)) if stdin else value
 
     def config(self) -> GenerationConfig:
         return GenerationConfig(**{name: getattr(self, name) for name in GenerationConfig.model_fields})
@@ -53,7 +53,7 @@ class GenerateRequest(Request, GenerationConfig):
 
 @verb(
     GenerateRequest,
-    result="regard.interpret.generation.generation:GenerateResult",
+    result="regard.interpret.generation:GenerateResult",
     formats=(".html", ".json"),
 )
 def generate(request: GenerateRequest, models: Models) -> Generator[Event, None, GenerateResult]:
@@ -64,7 +64,7 @@ def generate(request: GenerateRequest, models: Models) -> Generator[Event, None,
     writes a page that shows what the model could have written instead at every token.
     """
     from regard.files.disk import replace_file
-    from regard.interpret.generation.generation import Generation
+    from regard.interpret.generation import Generation
 
     if request.candidates and request.trace is not None:
         raise InputError("--trace does not go with --candidates, which records one text; leave out one of the two")

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, ValidationInfo
 
 from regard.errors import InputError
 from regard.events import Note
-from regard.verbs.base import Request, option
+from regard.verbs.base import Request, TextsMarker, option, reads_files
 from regard.wording import count_of
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 
 def _parse(value: object, info: ValidationInfo) -> object:
-    files = (info.context or {}).get("files", True)
-    if isinstance(value, os.PathLike) or (isinstance(value, str) and files):
+    if isinstance(value, os.PathLike) or (isinstance(value, str) and reads_files(info)):
         return Path(value)
     if isinstance(value, str):
         return [(example.text, example.label) for example in parse_lines(value)]
@@ -33,7 +32,7 @@ def _parse(value: object, info: ValidationInfo) -> object:
 
 # A table or a file with one text per line ("-" is standard input), texts, or pairs of a text and its label. Over HTTP a
 # string holds the lines themselves: a client cannot make the server read a file.
-LabeledTexts: TypeAlias = Annotated[list[tuple[str, str | None]] | Path, BeforeValidator(_parse)]
+LabeledTexts: TypeAlias = Annotated[list[tuple[str, str | None]] | Path, BeforeValidator(_parse), TextsMarker()]
 
 
 class TableRequest(Request):

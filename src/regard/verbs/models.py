@@ -1,4 +1,4 @@
-"""`regard models`: the model families and the known checkpoints. Imports no torch."""
+"""`regard models`: the model families and the known checkpoints."""
 
 from __future__ import annotations
 

@@ -26,8 +26,10 @@ class LocalModels:
         self._loaded = dict(given or {})
 
     @contextmanager
-    def use(self, name: str) -> Iterator[LoadedModel]:
+    def use(self, name: str, check: Callable[[str], object] | None = None) -> Iterator[LoadedModel]:
         if name not in self._loaded:
+            if check is not None:
+                check(name)
             from regard.device import choose_device
             from regard.inference.load_model import load_model
 

@@ -124,7 +124,7 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
             _write_trace(trace_file, trace, request.model, beam, [one.source for one in done])
         result = TranslationResult(model=request.model, texts=done, bleu=bleu)
         if request.steps:
-            from regard.interpret.translation.decoding_steps import replay_translations
+            from regard.interpret.translation import replay_translations
 
             steps = replay_translations(translator, done[0].source, done[0].translations, name=request.model)
             result._steps = steps.view_data()
@@ -135,7 +135,9 @@ def _trace(translator: Translator) -> Trace:
     from regard.inference.generation.trace import Trace
 
     subwords = translator.subwords
-    return Trace(token_text=lambda token: subwords.target.decode([token], special=True), decode=subwords.decode)
+    return Trace(
+        token_text=lambda token: subwords.target.decode([token], skip_special_tokens=False), decode=subwords.decode
+    )
 
 
 def _write_alignments(path: Path, translator: Translator, done: Sequence[TranslatedText]) -> None:
@@ -186,7 +188,7 @@ def _read_texts(source: str | Path | list[str], model: str) -> Iterator[str]:
 
 def _single_text(texts: Iterator[str], translator: Translator) -> str:
     """The text of a page; a text that cannot be shown is refused before the work."""
-    from regard.interpret.translation.decoding_steps import source_ids
+    from regard.interpret.translation import source_ids
 
     first = list(islice(texts, 2))
     if len(first) != 1:

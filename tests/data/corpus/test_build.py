@@ -51,7 +51,7 @@ def check_text(corpus: Corpus, documents: list[Document], tokenizer: Tokenizer) 
     assert len(corpus) == len(documents)
     number = 0
     for place, document in enumerate(documents):
-        expected = [tokenizer.encode(text, special=False).ids for text in sentences_of(document)]
+        expected = [tokenizer.encode(text, add_special_tokens=False).ids for text in sentences_of(document)]
         assert [ids.tolist() for ids in corpus.document(place)] == expected
         assert corpus.sentences_of(place) == range(number, number + len(expected))
         for ids in expected:
@@ -91,13 +91,17 @@ def test_the_report_counts(source: Path, documents: list[Document], wordpiece: T
     (tmp_path / "texts" / "b.png").write_bytes(b"")
     seen: list[CorpusProgress] = []
     report = build_corpus(tmp_path / "texts", tmp_path / "out", tokenizer=wordpiece, on_progress=seen.append)
-    ids = [wordpiece.encode(text, special=False).ids for document in documents for text in sentences_of(document)]
+    ids = [
+        wordpiece.encode(text, add_special_tokens=False).ids
+        for document in documents
+        for text in sentences_of(document)
+    ]
     counts = report.counts
     assert counts.documents == 40 and counts.sentences == len(ids)
     assert counts.paragraphs == sum(len(document.paragraphs) for document in documents)
     assert counts.bytes == sum(len(text) for document in documents for text in document.paragraphs)
     assert counts.tokens == sum(map(len, ids)) and counts.longest_sentence == max(map(len, ids))
-    assert counts.unknown == sum(number == wordpiece.unknown for one in ids for number in one)
+    assert counts.unknown == sum(number == wordpiece.unk_token_id for one in ids for number in one)
     assert report.tokens_per_second > 0 and not report.one_document
     assert "b.png" in report.notes[0]
     written = json.loads((tmp_path / "out" / "report.json").read_text())

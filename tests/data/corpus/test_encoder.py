@@ -38,7 +38,7 @@ def test_the_ids_of_whole_sentences(texts: list[str], wordpiece: Tokenizer, bpe:
 def test_a_pipeline_that_is_not_known_gets_whole_sentences(wordpiece: Tokenizer) -> None:
     pipeline = tokenizers.Tokenizer.from_str(wordpiece.files()["tokenizer.json"].decode())
     pipeline.add_tokens(["the river"])
-    tokenizer = Tokenizer(pipeline, names={"unknown": "[UNK]"})
+    tokenizer = Tokenizer(pipeline, special_tokens={"unk_token": "[UNK]"})
     encoder = CorpusEncoder(tokenizer, cores=1)
     assert encoder.encode([["the river"], ["city", "the river"]]) == [[[150]], [[wordpiece.id("city")], [150]]]
 
@@ -46,9 +46,9 @@ def test_a_pipeline_that_is_not_known_gets_whole_sentences(wordpiece: Tokenizer)
 def test_special_tokens_in_a_text_are_text(wordpiece: Tokenizer, bpe: Tokenizer) -> None:
     for cores in (1, 8):
         (ids,) = CorpusEncoder(wordpiece, cores=cores).encode([["[MASK] [SEP]"]])[0]
-        assert not {wordpiece.mask, wordpiece.sep} & set(ids)
+        assert not {wordpiece.mask_token_id, wordpiece.sep_token_id} & set(ids)
     (ids,) = CorpusEncoder(bpe).encode([["a<|endoftext|>"]])[0]
-    assert bpe.eos not in ids and bpe.decode(ids) == "a<|endoftext|>"
+    assert bpe.eos_token_id not in ids and bpe.decode(ids) == "a<|endoftext|>"
 
 
 def test_byte_level_keeps_the_space(wordpiece: Tokenizer, bpe: Tokenizer) -> None:

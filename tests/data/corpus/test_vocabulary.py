@@ -30,12 +30,18 @@ def test_wordpiece_has_the_shape_of_bert() -> None:
     tokenizer = train_tokenizer(LINES, size=110, minimum=1)
     assert tokenizer.size == len(tokenizer.vocabulary) == 110
     assert list(tokenizer.vocabulary)[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    assert (tokenizer.pad, tokenizer.unknown, tokenizer.cls, tokenizer.sep, tokenizer.mask) == (0, 1, 2, 3, 4)
+    assert (
+        tokenizer.pad_token_id,
+        tokenizer.unk_token_id,
+        tokenizer.cls_token_id,
+        tokenizer.sep_token_id,
+        tokenizer.mask_token_id,
+    ) == (0, 1, 2, 3, 4)
     encoding = tokenizer.encode("The Fox", "the dog")
     assert encoding.tokens == ["[CLS]", "the", "fox", "[SEP]", "the", "dog", "[SEP]"]
     assert tokenizer.decode(tokenizer.encode("Naïvely, the fox").ids) == "naively, the fox"
     assert "##," not in tokenizer.vocabulary and "##字" not in tokenizer.vocabulary
-    assert tokenizer.encode("☃", special=False).ids == [1]
+    assert tokenizer.encode("☃", add_special_tokens=False).ids == [1]
 
 
 def test_letters_are_those_that_the_library_finds() -> None:
@@ -54,14 +60,14 @@ def test_letters_are_those_that_the_library_finds() -> None:
 
 def test_cased() -> None:
     tokenizer = train_tokenizer(LINES, size=119, lowercase=False, minimum=1)
-    assert tokenizer.encode("The naïvely", special=False).tokens[0].startswith("T")
-    assert "ï" in "".join(tokenizer.encode("naïvely", special=False).tokens)
+    assert tokenizer.encode("The naïvely", add_special_tokens=False).tokens[0].startswith("T")
+    assert "ï" in "".join(tokenizer.encode("naïvely", add_special_tokens=False).tokens)
 
 
 def test_bpe_writes_every_text() -> None:
     tokenizer = train_tokenizer(LINES, kind="bpe", size=300)
     assert tokenizer.size == 300
-    assert tokenizer.bos == tokenizer.eos == tokenizer.id("<|endoftext|>") == 0
+    assert tokenizer.bos_token_id == tokenizer.eos_token_id == tokenizer.id("<|endoftext|>") == 0
     for text in (PROBE, " \n\t☃ \x00", ""):
         assert tokenizer.decode(tokenizer.encode(text).ids) == text
     assert (
@@ -100,7 +106,7 @@ def test_transformers_has_the_same_ids(kind: TokenizerType, real: list[str], tmp
     for text in [PROBE, *real[:20]]:
         assert theirs(text)["input_ids"][:64] == tokenizer.encode(text).ids[:64]
         assert Tokenizer.open(tmp_path).encode(text).ids == tokenizer.encode(text).ids
-    assert theirs.mask_token_id == tokenizer.mask and theirs.eos_token_id == tokenizer.eos
+    assert theirs.mask_token_id == tokenizer.mask_token_id and theirs.eos_token_id == tokenizer.eos_token_id
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])

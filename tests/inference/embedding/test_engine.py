@@ -190,9 +190,11 @@ def test_long_texts_are_cut_and_counted(pair: Pair) -> None:
 def test_windows_are_joined_by_their_length(pooling: str, pair: Pair) -> None:
     model, tokenizer = pair
     text = "the film was so good and long that she would see it"
-    body = tokenizer.encode(text, special=False).ids
-    assert tokenizer.cls is not None and tokenizer.sep is not None
-    windows = [[tokenizer.cls, *body[start : start + 5], tokenizer.sep] for start in range(0, len(body), 5)]
+    body = tokenizer.encode(text, add_special_tokens=False).ids
+    assert tokenizer.cls_token_id is not None and tokenizer.sep_token_id is not None
+    windows = [
+        [tokenizer.cls_token_id, *body[start : start + 5], tokenizer.sep_token_id] for start in range(0, len(body), 5)
+    ]
     assert len(windows) == 3 and len(windows[-1]) < 7  # or the weights would all be one
     with torch.no_grad():
         states = [model(torch.tensor([ids]))[0] for ids in windows]

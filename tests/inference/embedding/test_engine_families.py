@@ -38,7 +38,7 @@ def gpt() -> Pair:
             max_position_embeddings=200,
         )
     )
-    return model.eval(), Tokenizer(pipeline, names={})
+    return model.eval(), Tokenizer(pipeline, special_tokens={})
 
 
 @pytest.fixture
@@ -59,7 +59,9 @@ def t5() -> Pair:
         num_attention_heads=2,
         intermediate_size=32,
     )
-    return T5(config).eval(), Tokenizer(pipeline, names={"pad": "<pad>", "eos": "</s>", "unknown": "<unk>"})
+    return T5(config).eval(), Tokenizer(
+        pipeline, special_tokens={"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    )
 
 
 @pytest.fixture

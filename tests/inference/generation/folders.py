@@ -64,7 +64,7 @@ def unigram(folder: Path) -> Tokenizer:
     )
     pipeline.add_special_tokens(["<pad>", "</s>", "<unk>"])
     names = {"pad": "<pad>", "eos": "</s>", "unknown": "<unk>"}
-    tokens = Tokenizer(pipeline, names=names)
+    tokens = Tokenizer(pipeline, special_tokens=names)
     tokens.save(folder)
     return Tokenizer.open(folder)
 

@@ -34,7 +34,7 @@ def writer(request: pytest.FixtureRequest) -> TextGenerator:
 
 def test_greedy_is_what_the_model_says(writer: TextGenerator) -> None:
     prompt = writer.encode_prompt("the film", max_new_tokens=9)
-    ids = writer.tokenizer.encode("the film", special=not writer.continues).ids
+    ids = writer.tokenizer.encode("the film", add_special_tokens=not writer.continues).ids
     assert prompt.ids == ids
     (expected,) = greedy_search(writer.decoder, torch.tensor([ids]), end=writer.end, max_new_tokens=9)
     for sampling in (None, Sampling(temperature=0.0)):

@@ -44,28 +44,28 @@ def test_joined_it_is_what_the_tokenizer_decodes(
     """For any ids, valid bytes or not, special tokens among them, behind a text or not."""
     tokenizer = data.draw(st.sampled_from([tokens, pieces, spaced]))
     ids = data.draw(st.lists(st.integers(0, tokenizer.size - 1), max_size=12))
-    before = tokenizer.encode(data.draw(st.sampled_from(["", "the film", "a day é"])), special=False).ids
+    before = tokenizer.encode(data.draw(st.sampled_from(["", "the film", "a day é"])), add_special_tokens=False).ids
     expected = tokenizer.decode([*before, *ids])[len(tokenizer.decode(before)) :]
     assert "".join(stream(TextStream(tokenizer, prompt_ids=before), ids)) == expected
 
 
 @given(text=st.text(max_size=8))
 def test_never_half_a_character(tokens: Tokenizer, text: str) -> None:
-    ids = tokens.encode(text, special=False).ids
+    ids = tokens.encode(text, add_special_tokens=False).ids
     parts = stream(TextStream(tokens), ids)
     assert "".join(parts) == text
     assert "\ufffd" in text or not any("\ufffd" in part for part in parts)
 
 
 def test_a_character_of_four_bytes_comes_at_once(tokens: Tokenizer) -> None:
-    ids = tokens.encode("a😀b", special=False).ids
+    ids = tokens.encode("a😀b", add_special_tokens=False).ids
     assert len(ids) == 6
     assert stream(TextStream(tokens), ids) == ["a", "", "", "", "😀", "b", ""]
     assert stream(TextStream(tokens), ids[:3]) == ["a", "", "", "\ufffd"]
 
 
 def test_words_come_with_their_spaces(pieces: Tokenizer) -> None:
-    ids = pieces.encode("the films are good", special=False).ids
+    ids = pieces.encode("the films are good", add_special_tokens=False).ids
     assert [pieces.token(number) for number in ids] == ["the", "film", "##s", "are", "good"]
     assert stream(TextStream(pieces), ids) == ["the", " film", "s", " are", " good", ""]
     assert stream(TextStream(pieces, prompt_ids=ids[:2]), ids[2:]) == ["s", " are", " good", ""]
@@ -79,17 +79,17 @@ def test_a_stop_string_ends_the_text_wherever_tokens_end(tokens: Tokenizer, data
     complete = [(text.index(stop) + len(stop), -len(stop)) for stop in stops if stop in text]
     expected = text[: sum(min(complete))] if complete else text
     said = TextStream(tokens, stop_strings=stops)
-    assert "".join(stream(said, tokens.encode(text, special=False).ids)) == expected
+    assert "".join(stream(said, tokens.encode(text, add_special_tokens=False).ids)) == expected
     assert said.stopped == bool(complete)
 
 
 def test_nothing_is_said_that_a_stop_string_takes_back(tokens: Tokenizer) -> None:
-    ids = tokens.encode("a\n\nQ", special=False).ids
+    ids = tokens.encode("a\n\nQ", add_special_tokens=False).ids
     said = TextStream(tokens, stop_strings=["\n\nQ:"])
     assert [said.push(number) for number in ids] == ["a", "", "", ""]
-    assert said.push(tokens.encode("x", special=False).ids[0]) == "\n\nQx"
+    assert said.push(tokens.encode("x", add_special_tokens=False).ids[0]) == "\n\nQx"
     said = TextStream(tokens, stop_strings=["\n\nQ:"])
-    assert stream(said, tokens.encode("a\n\nQ: b", special=False).ids) == ["a", *[""] * 7]
+    assert stream(said, tokens.encode("a\n\nQ: b", add_special_tokens=False).ids) == ["a", *[""] * 7]
     assert said.stopped
 
 
@@ -101,13 +101,17 @@ def test_the_first_to_be_complete_cuts_also_within_a_token(tokens: Tokenizer, st
 
 
 def test_what_was_held_back_is_told_at_the_end(tokens: Tokenizer) -> None:
-    assert stream(TextStream(tokens, stop_strings=["##"]), tokens.encode("a#", special=False).ids) == ["a", "", "#"]
+    assert stream(TextStream(tokens, stop_strings=["##"]), tokens.encode("a#", add_special_tokens=False).ids) == [
+        "a",
+        "",
+        "#",
+    ]
 
 
 def test_a_stop_string_in_the_prompt_does_not_count(tokens: Tokenizer) -> None:
-    before = tokens.encode("x#", special=False).ids
+    before = tokens.encode("x#", add_special_tokens=False).ids
     said = TextStream(tokens, prompt_ids=before, stop_strings=["##"])
-    assert "".join(stream(said, tokens.encode("#a", special=False).ids)) == "#a"
+    assert "".join(stream(said, tokens.encode("#a", add_special_tokens=False).ids)) == "#a"
 
 
 def test_an_empty_stop_string_is_refused(tokens: Tokenizer) -> None:
@@ -117,7 +121,7 @@ def test_an_empty_stop_string_is_refused(tokens: Tokenizer) -> None:
 
 def test_spelling_one_token(tokens: Tokenizer, pieces: Tokenizer) -> None:
     assert token_text(tokens, tokens.id("Ġfilm")) == " film"
-    half = tokens.encode("é", special=False).ids[0]
+    half = tokens.encode("é", add_special_tokens=False).ids[0]
     assert tokens.token(half) == "Ã" and token_text(tokens, half) == r"\xC3"
     assert token_text(tokens, 0) == "<|endoftext|>"
     assert token_text(pieces, pieces.id("##s")) == "##s"

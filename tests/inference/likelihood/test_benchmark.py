@@ -38,8 +38,8 @@ def questions(count: int, endings: int, *, same_context: bool) -> list[Benchmark
 
 def row(gpt: Loaded, candidate: Ending) -> tuple[list[int], int]:
     """As one text, so that what was encoded apart is seen to be the same."""
-    ids = [0, *gpt[1].encode(candidate.context + candidate.ending, special=False).ids]
-    return ids, 1 + len(gpt[1].encode(candidate.context, special=False).ids)
+    ids = [0, *gpt[1].encode(candidate.context + candidate.ending, add_special_tokens=False).ids]
+    return ids, 1 + len(gpt[1].encode(candidate.context, add_special_tokens=False).ids)
 
 
 @pytest.mark.parametrize(("task", "endings"), [("hellaswag", 4), ("piqa", 2), ("winogrande", 2)])
@@ -84,7 +84,7 @@ def first_choice(gpt: Loaded, context: str) -> str:
     import torch
 
     model, tokenizer = gpt
-    ids = torch.tensor([[0, *tokenizer.encode(context, special=False).ids]])
+    ids = torch.tensor([[0, *tokenizer.encode(context, add_special_tokens=False).ids]])
     with torch.no_grad():
         order = model.logits(model(ids))[0, -1].argsort(descending=True).tolist()  # type: ignore[operator]
     return tokenizer.decode([order[0]])
@@ -139,8 +139,8 @@ def test_context_and_ending_encode_apart_as_together(context: str, ending: str, 
     if not ending.strip():
         return
     tokens = gpt[1]
-    apart = tokens.encode(first, special=False).ids + tokens.encode(second, special=False).ids
-    assert apart == tokens.encode(first + second, special=False).ids
+    apart = tokens.encode(first, add_special_tokens=False).ids + tokens.encode(second, add_special_tokens=False).ids
+    assert apart == tokens.encode(first + second, add_special_tokens=False).ids
 
 
 def test_the_lectures_table() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.errors import InputError
 from regard.inference.causal_lm import CausalScorer, ScoredIds
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from tests.inference.conftest import Loaded
 from tests.inference.likelihood.conftest import Reference
 

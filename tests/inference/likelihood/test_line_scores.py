@@ -26,7 +26,7 @@ def test_each_line_is_the_sum_of_transformers(gpt: Loaded, theirs: Reference) ->
     found = list(score_lines(*gpt, LINES))
     assert [one.line for one in found] == [1, 2, 3, 4]
     for text, one in zip(LINES, found, strict=True):
-        body = gpt[1].encode(text, special=False).ids
+        body = gpt[1].encode(text, add_special_tokens=False).ids
         assert (one.tokens, one.unscored, one.long) == (len(body), 0, False)
         if body:
             assert one.log_probability == pytest.approx(theirs([0, *body], 1)[0], rel=1e-5)

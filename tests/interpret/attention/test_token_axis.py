@@ -82,7 +82,7 @@ def test_sides_of_unequal_length_are_refused() -> None:
 def test_any_text(bytes_: Tokenizer, words: Tokenizer, text: str) -> None:
     for tokenizer in (bytes_, words):
         found = tokenizer.encode(text)
-        ids = tokenizer.encode(text, special=False).ids
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
         for side in (
             token_axis.axis_of_encoding(tokenizer, found),
             token_axis.axis_of_ids(tokenizer, [*ids, 0], special=1),

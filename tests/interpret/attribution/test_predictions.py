@@ -1,9 +1,9 @@
-"""The view "tasks": predictions equal those of `regard predict`, and the lines beside them say the same."""
+"""Predictions with the data of the view "tasks", and the lines that reproduce them."""
 
 from __future__ import annotations
 
 import json
-import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +15,21 @@ import regard
 from regard.data.examples import ChoiceExample, ImageExample, QuestionExample, TaggedExample, TextExample
 from regard.data.readers import TableOptions
 from regard.errors import InputError
-from regard.interpret.attribution.predictions import parse_example, predict_texts, predictions_payload
+from regard.events import drain
+from regard.interpret.attribution.predictions import parse_example, prediction_events
 from regard.models import Vit, VitConfig
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.image_classification import ImageClassifier, ImageTask
 from regard.tasks.multiple_choice import MultipleChoice
 from regard.tasks.predict import predict
 from regard.tasks.question_answering import QuestionAnswering
-from regard.tasks.read_examples import read_examples
+from regard.tasks.read_examples import new_examples
 from regard.tasks.regression import Regression
 from regard.tasks.task import Task
 from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
+from regard.verbs import find
 
 CPU = torch.device("cpu")
 TYPED: list[tuple[Task[Any], tuple[str, ...], Any]] = [
@@ -42,7 +44,7 @@ NAMES = [task.name for task, _, _ in TYPED]
 
 
 @pytest.fixture
-def solved(tiny_bert_folder: Path) -> Any:
+def fine_tuned(tiny_bert_folder: Path) -> Any:
     def make(task: Task[Any]) -> FineTunedModel:
         encoder, tokenizer = regard.load(tiny_bert_folder)
         torch.manual_seed(1)
@@ -51,66 +53,55 @@ def solved(tiny_bert_folder: Path) -> Any:
     return make
 
 
+def view(model: FineTunedModel, *examples: Any) -> dict[str, Any]:
+    data: dict[str, Any] = drain(prediction_events("DIR", model, examples, evidence=True)).page_data()
+    return data
+
+
 @pytest.mark.parametrize(("task", "texts", "example"), TYPED, ids=NAMES)
-def test_typed(solved: Any, tmp_path: Path, task: Task[Any], texts: tuple[str, ...], example: Any) -> None:
-    model = solved(task)
+def test_typed_texts(fine_tuned: Any, tmp_path: Path, task: Task[Any], texts: tuple[str, ...], example: Any) -> None:
+    model = fine_tuned(task)
     assert parse_example(model, *texts) == example
     expected = predict(model, [example], device=CPU)[0]
-    assert predict_texts(model, *texts) == expected
-    payload: dict[str, Any] = predictions_payload("DIR", model, [example])
-    assert payload["view"] == "tasks"
-    (shown,) = payload["predictions"]
+    data = view(model, example)
+    assert data["view"] == "tasks"
+    (shown,) = data["predictions"]
     assert shown["prediction"] == expected
     assert bool(shown["evidence"]) is (task.name != "choose" and expected.get("entities") != [])
-    json.dumps(payload, allow_nan=False)
-    # The command line gives a line of JSON to `regard predict`, which reads the same example from it.
-    words = shlex.split(payload["cli"])
-    assert words[-6:] == ["regard", "predict", "--page", "page.html", "DIR", "-"]
-    (tmp_path / "lines.jsonl").write_text(words[2] + "\n", encoding="utf-8")
-    (read,) = read_examples(task.name, tmp_path / "lines.jsonl", labeled=False).examples
-    assert predict(model, [read], device=CPU)[0] == {**expected, **({"id": read.id} if task.name == "answer" else {})}
-    # The line of Python says the same.
+    json.dumps(data, allow_nan=False)
     save_fine_tuned(model, tmp_path / "DIR")
-    *opening, last = payload["python"].replace("'DIR'", repr(str(tmp_path / "DIR"))).splitlines()
-    space: dict[str, Any] = {}
-    exec("\n".join(opening), space)
-    assert eval(last, space) == expected
+    result = regard.predict(tmp_path / "DIR", [texts if len(texts) > 1 else texts[0]], device="cpu")
+    assert result.predictions == [expected]
+    # The lines that reproduce the result: Python makes the same call, and a shell pipes the same example.
+    python, scope = result._reproduce["python"], {"regard": regard}
+    assert eval(python.partition("\n\n")[2], scope).predictions == [expected]
+    options = "" if len(texts) == 1 else "--columns 0,1 "
+    if task.name == "choose":  # several endings: a line cannot hold them
+        assert result._reproduce["cli"] == f"regard predict {options}{tmp_path / 'DIR'} FILE"
+        return
+    source, _, command = result._reproduce["cli"].rpartition(" | ")
+    assert command == f"regard predict {options}{tmp_path / 'DIR'} -"
+    (tmp_path / "lines.txt").write_bytes(subprocess.run(["bash", "-c", source], capture_output=True, check=True).stdout)
+    (read,) = new_examples(task.name, str(tmp_path / "lines.txt"), table=TableOptions.parse("0,1" if options else None))
+    assert predict(model, [read], device=CPU)[0] == {**expected, **({"id": read.id} if task.name == "answer" else {})}
 
 
 @pytest.mark.parametrize(
     "task", [PairClassification(["no", "yes"]), QuestionAnswering(), MultipleChoice()], ids=["pair", "answer", "choose"]
 )
-def test_second_text_is_asked_for(solved: Any, task: Task[Any]) -> None:
+def test_a_missing_second_text_is_an_error(fine_tuned: Any, task: Task[Any]) -> None:
     with pytest.raises(InputError, match="This model"):
-        parse_example(solved(task), "the film", " ")
+        parse_example(fine_tuned(task), "the film", " ")
 
 
-def test_given_predictions_are_shown_as_they_are(solved: Any) -> None:
-    model = solved(TextClassification(["bad", "good"]))
-    examples = [TextExample("the film"), TextExample("good <b>film</b>")]
-    told = [{"text": "x", "label": "bad", "probabilities": {"bad": 0.75, "good": 0.25}}] * 2
-    done: list[int] = []
-    payload: dict[str, Any] = predictions_payload(
-        "DIR", model, examples, told, source="file name.tsv", notes=["a note"], on_done=lambda: done.append(1)
-    )
-    assert [one["prediction"] for one in payload["predictions"]] == told
-    assert payload["notes"] == ["a note"]
-    assert payload["cli"] == "regard predict --page page.html DIR 'file name.tsv'"
-    assert "new_examples(fine_tuned.task.name, 'file name.tsv', table=TableOptions(" in payload["python"]
-    assert len(done) == 2
-
-
-def test_long_text_has_a_prediction_and_says_why_there_is_no_more(solved: Any) -> None:
-    payload: dict[str, Any] = predictions_payload(
-        "DIR", solved(TextClassification(["bad", "good"])), [TextExample("the film " * 60)]
-    )
-    (shown,) = payload["predictions"]
+def test_long_text_has_a_prediction_and_a_reason_for_no_evidence(fine_tuned: Any) -> None:
+    (shown,) = view(fine_tuned(TextClassification(["bad", "good"])), TextExample("the film " * 60))["predictions"]
     assert shown["evidence"] == []
     assert "shorten it" in shown["why"]
     assert sum(shown["prediction"]["probabilities"].values()) == pytest.approx(1)
 
 
-def test_picture() -> None:
+def test_image() -> None:
     torch.manual_seed(0)
     config = VitConfig(
         hidden_size=16,
@@ -124,49 +115,38 @@ def test_picture() -> None:
     )
     model = FineTunedModel(ImageTask(["cat", "dog"]), ImageClassifier(Vit(config)).eval(), None, 0)
     example = ImageExample(np.arange(64, dtype=np.uint8).reshape(8, 8), name="a.png")
-    payload: dict[str, Any] = predictions_payload("DIR", model, [example])
-    (shown,) = payload["predictions"]
+    (shown,) = view(model, example)["predictions"]
     assert shown["image"].startswith("data:image/png;base64,")
     assert shown["prediction"] == predict(model, [example], device=CPU)[0]
-    assert payload["cli"] == "regard predict --page page.html DIR a.png"
-    with pytest.raises(InputError, match="no such file"):
-        parse_example(model, "nothing.png")
 
 
-def test_lines_repeat_what_was_said_of_a_file(solved: Any, tmp_path: Path) -> None:
-    model = solved(QuestionAnswering(0.5))
-    save_fine_tuned(model, tmp_path / "DIR")
+def test_the_options_of_a_file_are_reproduced(fine_tuned: Any, tmp_path: Path) -> None:
+    save_fine_tuned(fine_tuned(QuestionAnswering(0.5)), tmp_path / "DIR")
     file = tmp_path / "questions.csv"
     file.write_text("q;c\nwhat film;the film is good\nwhat day;it was a long day\n", encoding="utf-8")
-    table = TableOptions.parse("q,c", header=True, delimiter=";")
-    examples = read_examples("answer", file, table=table, labeled=False).examples
-    payload: dict[str, Any] = predictions_payload(
-        str(tmp_path / "DIR"), model, examples, source=str(file), table=table, threshold=0.5
-    )
-    options = ["--columns", "q,c", "--header", "--delimiter", ";", "--threshold=0.5", "--page", "page.html"]
-    assert shlex.split(payload["cli"]) == ["regard", "predict", *options, str(tmp_path / "DIR"), str(file)]
-    *opening, last = payload["python"].splitlines()
-    space: dict[str, Any] = {}
-    exec("\n".join(opening), space)
-    assert eval(last, space) == [one["prediction"] for one in payload["predictions"]]
+    options: dict[str, Any] = {"columns": ["q", "c"], "header": True, "delimiter": ";", "threshold": 0.5}
+    result = regard.predict(tmp_path / "DIR", file, **options)
+    words = f"--columns q,c --header --delimiter ';' --threshold 0.5 {tmp_path / 'DIR'} {file}"
+    assert result._reproduce["cli"] == f"regard predict {words}"
+    assert eval(result._reproduce["python"].partition("\n\n")[2], {"regard": regard}) == result
 
 
-def test_lines_of_several_typed_examples(solved: Any, tmp_path: Path) -> None:
-    model = solved(PairClassification(["no", "yes"]))
-    save_fine_tuned(model, tmp_path / "DIR")
-    examples = [TextExample("the film", "is long"), TextExample("a day", "is hot")]
-    payload: dict[str, Any] = predictions_payload(
-        str(tmp_path / "DIR"), model, examples, table=TableOptions(("a", "b"))
-    )
-    assert shlex.split(payload["cli"])[2:5] == [
-        '{"text_a": "the film", "text_b": "is long"}',
-        '{"text_a": "a day", "text_b": "is hot"}',
-        "|",
-    ]
-    assert "--columns" not in payload["cli"]  # lines of JSON have names of their own
-    *opening, last = payload["python"].splitlines()
-    space: dict[str, Any] = {}
-    exec("\n".join(opening), space)
-    found = eval(last, {**space})
-    assert [one["label"] for one in found] == [one["prediction"]["label"] for one in payload["predictions"]]
-    assert found[0]["probabilities"] == pytest.approx(payload["predictions"][0]["prediction"]["probabilities"])
+def test_a_table_of_predictions(fine_tuned: Any, tmp_path: Path) -> None:
+    save_fine_tuned(fine_tuned(TextClassification(["bad", "good"])), tmp_path / "DIR")
+    result = regard.predict(tmp_path / "DIR", ["the film", "a day"])
+    headers, rows = result.to_table()
+    assert headers == ["text", "label", "probabilities.bad", "probabilities.good"]
+    assert [row[0] for row in rows] == ["the film", "a day"]
+    result.save(tmp_path / "predictions.csv")
+    assert (tmp_path / "predictions.csv").read_text().startswith("text,label,probabilities.bad")
+
+
+def test_the_command_keeps_no_predictions(fine_tuned: Any, tmp_path: Path) -> None:
+    save_fine_tuned(fine_tuned(TextClassification(["bad", "good"])), tmp_path / "DIR")
+    from regard.verbs.python import LocalModels
+
+    verb = find("predict")
+    request = verb.parse({"model": str(tmp_path / "DIR"), "source": ["the film", "a day"]})
+    result: Any = drain(verb.run(request, LocalModels("cpu"), keep=False))
+    assert result.predictions == []
+    assert result._count == 2

@@ -11,7 +11,7 @@ from torch import nn
 import regard
 from regard.errors import InputError
 from regard.interpret.ablation import ablate, sweep_heads
-from regard.interpret.attribution.gradients import gradient_times_input
+from regard.interpret.attribution.attributions import gradient_times_input
 from regard.interpret.attribution.probe import (
     MAX_MASKED_TOKENS,
     open_probe,

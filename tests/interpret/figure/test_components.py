@@ -9,10 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.interpret.figure.ablation import COMPONENTS, check_components, missing_components, without_components
-from regard.interpret.figure.figure_model import figure_model_of
+from regard.interpret.figure.ablation import (
+    COMPONENTS,
+    check_components,
+    figure_model_of,
+    missing_components,
+    without_components,
+)
 from regard.nn import Attention, LayerConfig, Padded, Residual, TextEmbedding
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from tests.interpret.figure.conftest import Drawn
 
 

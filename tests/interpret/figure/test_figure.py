@@ -9,15 +9,14 @@ import torch
 
 from regard.errors import InputError
 from regard.inference.translation.subwords import Subwords
-from regard.interpret.figure.ablation import COMPONENTS, missing_components, without_components
+from regard.interpret.figure.ablation import COMPONENTS, figure_model_of, missing_components, without_components
 from regard.interpret.figure.boxes import NamedTensor, run_box
 from regard.interpret.figure.equations import run
 from regard.interpret.figure.figure import Figure, draw_figure, max_tokens_of
-from regard.interpret.figure.figure_model import figure_model_of
 from regard.models import Seq2Seq
 from regard.nn import Padded
-from regard.nn.evaluation import evaluation_mode
 from regard.nn.recording import record
+from regard.nn.training import evaluation_mode
 from tests.interpret.conftest import Both, translator
 from tests.interpret.figure.conftest import Drawn
 

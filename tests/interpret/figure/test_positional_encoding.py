@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.interpret.figure.positional_encoding import model_positional_encoding, positional_encoding
+from regard.interpret.figure.figure import model_positional_encoding, positional_encoding
 from tests.interpret.conftest import Both
 from tests.interpret.figure.conftest import Drawn
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.inference.generation import Sampling
-from regard.interpret.generation.candidates import CandidateTokens, candidate_tokens
+from regard.interpret.generation import CandidateTokens, candidate_tokens
 
 LOGITS = torch.tensor([math.log(share) for share in (0.1, 0.5, 0.05, 0.3, 0.05)])
 

@@ -14,14 +14,7 @@ from regard.errors import InputError
 from regard.events import Progress
 from regard.generation_config import GenerationConfig
 from regard.inference.generation import Beam, Sampling, TextGenerator
-from regard.interpret.generation.generation import (
-    GeneratedTokens,
-    Generation,
-    GenerationStarted,
-    generate,
-    next_tokens,
-)
-from regard.interpret.generation.prompts import PROMPTS
+from regard.interpret.generation import GeneratedTokens, Generation, GenerationStarted, generate, next_tokens
 from regard.models import Gpt
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
@@ -69,7 +62,7 @@ def test_bars_are_the_models_probabilities(gpt: Path) -> None:
         "the film",
         config=GenerationConfig(temperature=0.7, top_p=0.8, seed=1, max_new_tokens=8),
     )
-    ids = tokenizer.encode("the film", special=False).ids
+    ids = tokenizer.encode("the film", add_special_tokens=False).ids
     for number, token in enumerate(said.tokens):
         before = torch.tensor([[*ids, *(one.id for one in said.tokens[:number])]])
         with torch.inference_mode():
@@ -146,11 +139,6 @@ def test_a_stop_string_ends_it(gpt: Path, beams: dict[str, Any]) -> None:
     assert [one.id for one in said.tokens] == [one.id for one in whole.tokens][: len(said.tokens)]
     assert len(said.tokens) < len(whole.tokens) and stop in said.tokens[-1].name
     assert said.texts[0].text == said.text
-
-
-def test_the_lectures_prompts_are_there() -> None:
-    assert PROMPTS["A story"] == "This is a story about me and my brothers"
-    assert all(text.strip() == text for text in PROMPTS.values())
 
 
 def test_a_model_that_only_reads(tiny_bert_folder: Path) -> None:

@@ -47,7 +47,7 @@ def test_every_stage(tiny_bert_folder: Path) -> None:
     assert found.tokens == [one.tokens for one in encoded[:5]]
     assert found.ids == [one.ids for one in encoded[:5]]
     assert found.tokens[0] == ["[CLS]", "the", "good", "film", "[SEP]"]
-    assert found.padded == [one.ids + [tokenizer.pad] * (longest - len(one)) for one in encoded[:5]]
+    assert found.padded == [one.ids + [tokenizer.pad_token_id] * (longest - len(one)) for one in encoded[:5]]
     assert [sum(row) for row in found.mask] == [len(one) for one in encoded[:5]]
     assert all(len(row) == longest for row in found.mask)
     assert (found.matrix, found.hidden, found.slice) == ((24, longest), (24, longest, 32), (24, 32))

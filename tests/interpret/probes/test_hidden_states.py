@@ -12,8 +12,8 @@ from regard.data.examples import TaggedExample
 from regard.errors import InputError
 from regard.inference.embedding.embedder import Embedder, load_engine
 from regard.inference.embedding.engine import EmbeddingEngine
-from regard.interpret.probes import hidden_states as module
-from regard.interpret.probes.hidden_states import split_long_sentences, text_states, token_states, word_states
+from regard.interpret.probes import probe_heads as module
+from regard.interpret.probes.probe_heads import split_long_sentences, text_states, token_states, word_states
 from tests.inference.folders import tiny_gpt
 from tests.interpret.runs import finish
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from regard.interpret.probes.layer_combinations import DECK, deck_combinations, scalar_mix, single_layers
+from regard.interpret.probes.probe_heads import DECK, deck_combinations, scalar_mix, single_layers
 
 
 def test_the_rows_for_bert_base() -> None:

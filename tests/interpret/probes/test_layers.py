@@ -15,7 +15,7 @@ from regard.errors import InputError
 from regard.inference.embedding.embedder import Embedder
 from regard.interpret.probes import layers as module
 from regard.interpret.probes.layers import LayersResult
-from regard.interpret.probes.probe_training import ProbeRecipe
+from regard.interpret.probes.probe_heads import ProbeRecipe
 from regard.tasks.metrics import entity_scores
 from tests.inference.folders import tiny_gpt
 from tests.interpret.runs import as_loaded, finish

@@ -6,10 +6,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.interpret.probes.hidden_states import HiddenStates
-from regard.interpret.probes.layer_combinations import LayerCombination, deck_combinations, scalar_mix, single_layers
-from regard.interpret.probes.probe_heads import BiLstmHeads, LayerFeatures, LinearHeads
-from regard.interpret.probes.probe_training import standardize
+from regard.interpret.probes.probe_heads import (
+    BiLstmHeads,
+    HiddenStates,
+    LayerCombination,
+    LayerFeatures,
+    LinearHeads,
+    deck_combinations,
+    scalar_mix,
+    single_layers,
+    standardize,
+)
 from regard.nn.masks import Packed
 
 LAYERS, ITEMS, WIDTH, CLASSES = 6, 40, 8, 3

@@ -7,10 +7,18 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from regard.interpret.probes.hidden_states import HiddenStates
-from regard.interpret.probes.layer_combinations import single_layers
-from regard.interpret.probes.probe_heads import BiLstmHeads, LayerFeatures, LinearHeads
-from regard.interpret.probes.probe_training import LINEAR, ProbeRecipe, fit, predict, standardize
+from regard.interpret.probes.probe_heads import (
+    LINEAR,
+    BiLstmHeads,
+    HiddenStates,
+    LayerFeatures,
+    LinearHeads,
+    ProbeRecipe,
+    fit,
+    predict,
+    single_layers,
+    standardize,
+)
 
 WIDTH = 12
 

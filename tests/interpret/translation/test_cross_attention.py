@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.decoder import as_decoder
 from regard.inference.translation import Translator
-from regard.interpret.translation.cross_attention import Floats
-from regard.interpret.translation.decoding_steps import (
+from regard.interpret.translation import (
     DecodedHypothesis,
+    Floats,
     TranslationSteps,
     replay_translations,
     translate_in_steps,

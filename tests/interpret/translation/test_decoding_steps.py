@@ -14,7 +14,7 @@ from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import Translator
 from regard.inference.translation.model import teacher_forced_logits
-from regard.interpret.translation.decoding_steps import (
+from regard.interpret.translation import (
     MAX_SOURCE_TOKENS,
     NUM_LIKELIEST,
     SubwordTokens,

@@ -13,8 +13,8 @@ import pytest
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
 from regard.inference.translation import Translator
-from regard.interpret.translation import decoding_steps as module
-from regard.interpret.translation.decoding_steps import translate_in_steps
+from regard.interpret import translation as module
+from regard.interpret.translation import translate_in_steps
 
 TEXT = "a dog sees the red house"
 BEAM = Beam(num_beams=3, num_return_sequences=3)

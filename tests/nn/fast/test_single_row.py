@@ -20,8 +20,7 @@ from regard.nn import fast as fast_package
 from regard.nn.fast import cuda_graphs, single_row
 from regard.nn.fast.cuda_graphs import cuda_graph_mode
 from regard.nn.fast.fused_step import FusedStep
-from regard.nn.fast.single_row import BlockSizes, SingleRowKernels, supports_single_row
-from regard.nn.fast.static_cache import StaticCache
+from regard.nn.fast.single_row import BlockSizes, SingleRowKernels, StaticCache, supports_single_row
 from tests.nn.stacks import stacked
 
 LAYER = LayerConfig(width=96, heads=6, ffn=200, norm_first=True, activation="gelu-tanh", eps=1e-5)

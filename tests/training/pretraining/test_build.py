@@ -49,7 +49,7 @@ def test_a_bert(tokenizer: Tokenizer) -> None:
         found.max_position_embeddings,
     ) == (32, 2, 2, 64, 32)
     assert (found.dropout, found.attention_dropout, found.hidden_act) == (0.2, 0.3, "relu")
-    assert (found.vocab_size, found.pad_token_id) == (tokenizer.size, tokenizer.pad)
+    assert (found.vocab_size, found.pad_token_id) == (tokenizer.size, tokenizer.pad_token_id)
     assert model.masked is not None and model.pooler is not None and model.next is not None
 
 
@@ -69,7 +69,7 @@ def test_a_gpt(tokenizer: Tokenizer) -> None:
         tokenizer.size,
         "gelu-tanh",
     )
-    assert (found.bos_token_id, found.eos_token_id) == (tokenizer.bos, tokenizer.eos)
+    assert (found.bos_token_id, found.eos_token_id) == (tokenizer.bos_token_id, tokenizer.eos_token_id)
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +93,9 @@ def test_a_t5(with_sentinels: PretrainingDataset) -> None:
         found.intermediate_size,
     ) == (3, 3, 2, 16, 64)
     assert (found.pad_token_id, found.decoder_start_token_id, found.eos_token_id) == (
-        tokenizer.pad,
-        tokenizer.pad,
-        tokenizer.eos,
+        tokenizer.pad_token_id,
+        tokenizer.pad_token_id,
+        tokenizer.eos_token_id,
     )
     assert (found.vocab_size, found.hidden_act, found.scale_decoder_outputs, model.output) == (400, "relu", True, None)
 
@@ -108,7 +108,7 @@ def test_portions_of_a_t5_fill_its_rows(with_sentinels: PretrainingDataset) -> N
     inputs = objective.prepare(portion, torch.Generator().manual_seed(0))
     assert inputs["ids"].shape == (8, 32) and portion.ids.shape == (8, 36)
     assert inputs["decoder_ids"].shape == inputs["targets"].shape == (8, 11 + 6 + 2)
-    assert {*inputs["decoder_ids"][:, 0].tolist()} == {with_sentinels.tokenizer.pad}
+    assert {*inputs["decoder_ids"][:, 0].tolist()} == {with_sentinels.tokenizer.pad_token_id}
 
 
 def test_an_elmo(tokenizer: Tokenizer, material: PretrainingDataset) -> None:
@@ -117,7 +117,7 @@ def test_an_elmo(tokenizer: Tokenizer, material: PretrainingDataset) -> None:
     assert (model.config.hidden_size, model.config.cell_size, model.config.num_characters) == (32, 64, 0)
     assert isinstance(objective_for(config("elmo"), model, tokenizer, CPU), BidirectionalLanguageModeling)
     portion = micro_batches_for(config("elmo"), material, 256).micro_batch(0, 0)
-    assert portion.ids.shape == (8, 32) and {*portion.ids[:, 0].tolist()} == {tokenizer.cls}
+    assert portion.ids.shape == (8, 32) and {*portion.ids[:, 0].tolist()} == {tokenizer.cls_token_id}
 
 
 @pytest.mark.parametrize("family", ["t5", "elmo"])
@@ -218,7 +218,7 @@ def test_portions_of_pairs(material: PretrainingDataset) -> None:
 def test_portions_of_single_texts(material: PretrainingDataset) -> None:
     portion = micro_batches_for(config(objective_sentence_pairs="none"), material, 256).micro_batch(0, 0)
     assert portion.ids.shape == (8, 32) and portion.labels is None and portion.segments is None
-    assert {*portion.ids[:, 0].tolist()} == {material.tokenizer.cls}
+    assert {*portion.ids[:, 0].tolist()} == {material.tokenizer.cls_token_id}
 
 
 def test_a_gpt_is_asked_for_as_many_words_as_it_reads(material: PretrainingDataset) -> None:

@@ -54,7 +54,7 @@ def test_a_text_to_evaluate_on(source: Path, unseen: Path, tmp_path: Path) -> No
 
 def test_documents_of_a_gpt_end(source: Path, tmp_path: Path) -> None:
     material, _ = made([source], tmp_path, family="gpt")
-    end = material.tokenizer.eos
+    end = material.tokenizer.eos_token_id
     assert sum((piece == end).sum() for piece in material.text.pieces) == len(material.text.documents) - 1
     assert material.held_out.pieces[-1][-1] == end
 

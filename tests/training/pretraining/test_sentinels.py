@@ -31,11 +31,11 @@ def test_they_are_the_last_ids_and_fall(tokenizer: Tokenizer) -> None:
 
 def test_text_is_encoded_as_without_them_and_ends(tokenizer: Tokenizer) -> None:
     plain = train_tokenizer(LINES, kind="bpe", size=SIZE - SENTINELS - 1)
-    ids = plain.encode(TEXT, special=False).ids
-    assert tokenizer.encode(TEXT, special=False).ids == ids
-    assert tokenizer.encode(TEXT).ids == [*ids, tokenizer.eos]
+    ids = plain.encode(TEXT, add_special_tokens=False).ids
+    assert tokenizer.encode(TEXT, add_special_tokens=False).ids == ids
+    assert tokenizer.encode(TEXT).ids == [*ids, tokenizer.eos_token_id]
     assert tokenizer.decode(ids) == TEXT
-    assert tokenizer.pad == SIZE - SENTINELS - 1 and tokenizer.max_length == 64
+    assert tokenizer.pad_token_id == SIZE - SENTINELS - 1 and tokenizer.max_length == 64
 
 
 def test_transformers_reads_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_transformers_reads_the_same(tokenizer: Tokenizer, tmp_path: Path) -> No
     assert again.encode(text).ids == tokenizer.encode(text).ids == theirs(text)["input_ids"]
     assert sentinels_of(again) == sentinels_of(tokenizer)
     assert {tokenizer.id("<extra_id_0>"), tokenizer.id("<extra_id_1>")} < {*tokenizer.encode(text).ids}
-    assert theirs.pad_token_id == tokenizer.pad and theirs.eos_token_id == tokenizer.eos
+    assert theirs.pad_token_id == tokenizer.pad_token_id and theirs.eos_token_id == tokenizer.eos_token_id
 
 
 def test_other_vocabularies_have_none() -> None:

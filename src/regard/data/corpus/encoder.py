@@ -34,8 +34,8 @@ class CorpusEncoder:
     """
 
     def __init__(self, tokenizer: Tokenizer, *, cores: int | None = None) -> None:
-        self.unknown = tokenizer.unknown
-        self.spaces = tokenizer.decode(tokenizer.encode(PROBE, special=False).ids) == PROBE
+        self.unknown = tokenizer.unk_token_id
+        self.spaces = tokenizer.decode(tokenizer.encode(PROBE, add_special_tokens=False).ids) == PROBE
         # In this copy, text that looks like a special token ("[MASK]") is encoded as text.
         self._pipeline = tokenizers.Tokenizer.from_str(tokenizer.files()["tokenizer.json"].decode())
         self._pipeline.encode_special_tokens = True

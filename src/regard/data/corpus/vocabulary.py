@@ -26,7 +26,13 @@ from regard.text import Tokenizer
 
 TokenizerType = Literal["wordpiece", "bpe"]
 
-SPECIAL = {"pad": "[PAD]", "unknown": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+SPECIAL = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
 END = "<|endoftext|>"
 INSIDE = "##"  # prefix of tokens that continue a word
 ALPHABET = 1000
@@ -74,7 +80,7 @@ def train_tokenizer(
                 rereadable, size, lowercase=lowercase is not False, minimum=minimum, alphabet=alphabet
             )
         inputs = ("input_ids", "token_type_ids", "attention_mask")
-        tokenizer = Tokenizer(pipeline, names=SPECIAL, max_length=max_length, inputs=inputs)
+        tokenizer = Tokenizer(pipeline, special_tokens=SPECIAL, max_length=max_length, model_input_names=inputs)
     if len(tokenizer.vocabulary) < size:
         raise SizeError(
             f"a vocabulary of {size:,} entries was requested, but this text supports {len(tokenizer.vocabulary):,} "
@@ -98,7 +104,7 @@ def _wordpiece(texts: Texts, size: int, *, lowercase: bool, minimum: int, alphab
             f"alone are {len(first):,}; request more, or a smaller alphabet than {alphabet:,}",
             len(first),
         )
-    trained = tokenizers.Tokenizer(models.WordPiece(unk_token=SPECIAL["unknown"]))
+    trained = tokenizers.Tokenizer(models.WordPiece(unk_token=SPECIAL["unk_token"]))
     trained.normalizer = normalizer
     trained.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
@@ -112,12 +118,12 @@ def _wordpiece(texts: Texts, size: int, *, lowercase: bool, minimum: int, alphab
     )
     trained.train_from_iterator(texts(), trainer)
     vocabulary = trained.get_vocab(with_added_tokens=True)
-    pipeline = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=SPECIAL["unknown"]))
+    pipeline = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=SPECIAL["unk_token"]))
     pipeline.normalizer = normalizer
     pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     pipeline.decoder = decoders.WordPiece(prefix=INSIDE)
     pipeline.add_special_tokens(list(SPECIAL.values()))
-    cls, sep = SPECIAL["cls"], SPECIAL["sep"]
+    cls, sep = SPECIAL["cls_token"], SPECIAL["sep_token"]
     pipeline.post_processor = processors.TemplateProcessing(
         single=[cls, "$A", sep],
         pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
@@ -145,7 +151,9 @@ def _bpe(texts: Iterator[str], size: int, *, lowercase: bool, minimum: int, max_
         show_progress=False,
     )
     pipeline.train_from_iterator(texts, trainer)
-    return Tokenizer(pipeline, names=dict.fromkeys(("unknown", "bos", "eos"), END), max_length=max_length)
+    return Tokenizer(
+        pipeline, special_tokens=dict.fromkeys(("unk_token", "bos_token", "eos_token"), END), max_length=max_length
+    )
 
 
 def _letters(texts: Iterator[str], normalizer: normalizers.BertNormalizer, limit: int) -> tuple[list[str], list[str]]:

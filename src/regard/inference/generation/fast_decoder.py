@@ -16,8 +16,8 @@ from torch import Tensor
 
 from regard.inference.generation.decoder import Decoder, StateT
 from regard.models import Gpt
-from regard.models.encoder_decoder import EncoderDecoder
 from regard.nn import DecoderState, Padded
+from regard.nn.encoder_decoder import EncoderDecoder
 
 if TYPE_CHECKING:
     from regard.nn.fast.cuda_graphs import CudaGraphDecoder

@@ -71,7 +71,7 @@ class TextGenerator:
             )
         self.model = model
         self.continues = isinstance(model, Gpt)
-        ends = [number for number in (model.config.eos_token_id, self.tokenizer.eos) if number is not None]
+        ends = [number for number in (model.config.eos_token_id, self.tokenizer.eos_token_id) if number is not None]
         self.end = ends[0] if ends else None
 
     def encode_prompt(self, text: str, *, max_new_tokens: int) -> EncodedPrompt:
@@ -83,7 +83,7 @@ class TextGenerator:
         if not isinstance(self.model, Gpt):
             return EncodedPrompt(self.tokenizer.encode(text).ids, 0, "", max_new_tokens)
         ids, context = (
-            self.tokenizer.encode(text, special=False).ids or self._begin(),
+            self.tokenizer.encode(text, add_special_tokens=False).ids or self._begin(),
             self.model.config.max_position_embeddings,
         )
         # The last generated token is not read again, so one more fits than the context holds.
@@ -150,7 +150,7 @@ class TextGenerator:
         config = self.model.config
         known = [
             n
-            for n in (getattr(config, "bos_token_id", None), self.tokenizer.bos, self.end)
+            for n in (getattr(config, "bos_token_id", None), self.tokenizer.bos_token_id, self.end)
             if n is not None and n < config.vocab_size
         ]
         if not known:

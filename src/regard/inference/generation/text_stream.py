@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from regard.errors import InputError
 from regard.text import Tokenizer
-from regard.text.spelling import readable_token
+from regard.text.tokenizer import readable_token
 
 REPLACEMENT = "\ufffd"  # what decoding returns for an incomplete character
 
@@ -78,7 +78,7 @@ def token_text(tokenizer: Tokenizer, token: int) -> str:
     """A token as text, bytes of an incomplete character in hex, other tokens as the vocabulary spells them."""
     if token >= tokenizer.size:
         return f"<{token}>"  # an output layer may be wider than the vocabulary
-    text = tokenizer.decode([token], special=True)
+    text = tokenizer.decode([token], skip_special_tokens=False)
     if REPLACEMENT in text:
         return readable_token(tokenizer.token(token))
     return text or tokenizer.token(token)

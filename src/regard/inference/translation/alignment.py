@@ -17,8 +17,8 @@ from regard.inference.translation.subwords import Subwords, word_indices
 from regard.models import Transformer
 from regard.models.family import can
 from regard.nn import Padded
-from regard.nn.evaluation import evaluation_mode
 from regard.nn.recording import record
+from regard.nn.training import evaluation_mode
 
 
 @dataclass(frozen=True)

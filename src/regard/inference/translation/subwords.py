@@ -106,18 +106,20 @@ def _train_bpe(texts: Sequence[str], size: int) -> Tokenizer:
     # The special tokens come last, so that the trained ids do not change.
     pipeline = tokenizers.Tokenizer.from_str(plain.files()["tokenizer.json"].decode())
     pipeline.add_special_tokens([BEGIN, PAD])
-    assert plain.eos is not None
-    return Tokenizer(pipeline, names={"bos": BEGIN, "eos": plain.token(plain.eos), "pad": PAD})
+    assert plain.eos_token_id is not None
+    return Tokenizer(
+        pipeline, special_tokens={"bos_token": BEGIN, "eos_token": plain.token(plain.eos_token_id), "pad_token": PAD}
+    )
 
 
 def _ids(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     end = _role(tokenizer, "eos")
-    ids, _ = tokenizer.ids_batch([f" {text.strip()}" for text in texts], special=False)
+    ids, _ = tokenizer.ids_batch([f" {text.strip()}" for text in texts], add_special_tokens=False)
     return [[*row, end] for row in ids]
 
 
 def _role(tokenizer: Tokenizer, role: str) -> int:
-    number: int | None = getattr(tokenizer, role)
+    number: int | None = getattr(tokenizer, f"{role}_token_id")
     if number is None:
         raise InputError(f"the tokenizer has no {role} token, which translation needs; train it with `regard train`")
     return number

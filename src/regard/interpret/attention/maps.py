@@ -17,7 +17,7 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.escaping import escape_controls
 from regard.interpret.attention.token_axis import TokenAxis
-from regard.nn.tape import Tape
+from regard.nn.recording import Tape
 from regard.render.result import Result, Table
 
 if TYPE_CHECKING:

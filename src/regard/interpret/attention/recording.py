@@ -22,8 +22,8 @@ from regard.interpret.attention.view import MIN_TOKENS, max_tokens_on_page
 from regard.models import T5, Bert, Gpt, Seq2Seq, Transformer, Vit
 from regard.models.family import family_name
 from regard.nn import Padded
-from regard.nn.evaluation import evaluation_mode
 from regard.nn.recording import record
+from regard.nn.training import evaluation_mode
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.image_classification import ImageClassifier, ImageTransform
 from regard.text import Tokenizer

@@ -17,7 +17,7 @@ from regard.data.readers import split_words
 from regard.errors import InputError
 from regard.interpret.attention.maps import Floats
 from regard.interpret.attention.rollout import rollout
-from regard.interpret.attribution.gradients import Attribution, gradient_times_input, integrated_gradients
+from regard.interpret.attribution.attributions import Attribution, gradient_times_input, integrated_gradients
 from regard.interpret.attribution.probe import Probe, task_probe
 from regard.nn.recording import record
 from regard.tasks.task import Prediction, TaskInput

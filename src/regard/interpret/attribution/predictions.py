@@ -1,38 +1,90 @@
-"""The page's view "tasks": predictions of a fine-tuned model for examples, with the evidence for each of them."""
+"""Predictions of a fine-tuned model for examples, and the page's view "tasks" with the evidence for each of them."""
 
 from __future__ import annotations
 
 import json
-import os
-import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, PrivateAttr
 
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
-from regard.data.files import STANDARD_INPUT
-from regard.data.readers import TableOptions
 from regard.errors import InputError
-from regard.interpret.attribution.evidence import gather_evidence
+from regard.escaping import escape_json
+from regard.events import Event, Progress, ResultItem
+from regard.interpret.attribution.evidence import Evidence, gather_evidence
 from regard.models.family import family_name
 from regard.render.png import data_uri
-from regard.render.result import round_floats
-from regard.tasks.predict import predict
+from regard.render.result import Result, Table, round_floats
+from regard.tasks.predict import CHUNK_SIZE, predict
 from regard.tasks.task import Prediction
 from regard.tasks.task_folder import FineTunedModel
 
+PAGE_EXAMPLES = 50  # examples that a page shows
 
-def predict_texts(fine_tuned: FineTunedModel, *texts: str) -> Prediction:
-    """The prediction for one text, or for two if the task reads two."""
-    example = parse_example(fine_tuned, *texts)
-    return predict(fine_tuned, [example], device=next(fine_tuned.model.parameters()).device)[0]
+
+@dataclass(frozen=True)
+class TaskModelView:
+    """The fine-tuned model; `several`: more than one label may hold."""
+
+    name: str
+    family: str
+    task: str
+    labels: list[str]
+    several: bool
+
+
+@dataclass(frozen=True)
+class PredictedExample:
+    """An example, its prediction and the evidence for it; `why` there is none."""
+
+    texts: list[str]
+    image: str | None
+    prediction: Prediction
+    evidence: list[Evidence]
+    why: str
+
+
+class PredictionsView(BaseModel):
+    """What the page's view "tasks" shows."""
+
+    model: TaskModelView
+    predictions: list[PredictedExample]
+    notes: list[str]
+
+
+class PredictResult(Result):
+    """One prediction per example, in order."""
+
+    page_view: ClassVar[str | None] = "tasks"
+    view_type: ClassVar[str | None] = "regard.interpret.attribution.predictions:PredictionsView"
+
+    model: str
+    task: str
+    predictions: list[Prediction]
+    _view: PredictionsView = PrivateAttr()  # of the first examples
+    _count: int = PrivateAttr(0)  # of all examples
+
+    def to_text(self) -> str:
+        return "\n".join(map(_json_line, self.predictions))
+
+    def to_table(self) -> Table:
+        """A column per key; of nested objects, such as probabilities, one per inner key: "probabilities.good"."""
+        rows = [dict(_columns(one)) for one in self.predictions]
+        headers = list(dict.fromkeys(key for row in rows for key in row))
+        return headers, [[row.get(key) for key in headers] for row in rows]
+
+    def view_data(self) -> dict[str, object]:
+        view = self._view.model_dump(mode="json")
+        for row in view["predictions"]:
+            row["evidence"] = round_floats(row["evidence"])
+        return view
 
 
 def parse_example(fine_tuned: FineTunedModel, text: str, second: str | None = None) -> Example:
     """One example as a user types it; InputError says what the task reads if that is something else."""
-    if fine_tuned.task.reads_images:
-        from regard.interpret.images import read_image
-
-        return read_image(os.path.expanduser(text.strip()))
     given = None if fine_tuned.task.reads_plain_text or not (second or "").strip() else second
     if fine_tuned.task.input_hint and given is None:
         raise InputError(fine_tuned.task.input_hint)
@@ -40,59 +92,63 @@ def parse_example(fine_tuned: FineTunedModel, text: str, second: str | None = No
     return example
 
 
-def predictions_payload(
+def prediction_events(
     name: str,
     fine_tuned: FineTunedModel,
-    examples: Sequence[Example],
-    predictions: Sequence[Prediction] | None = None,
+    examples: Iterable[Example],
     *,
-    source: str | None = None,
-    table: TableOptions | None = None,
-    threshold: float | None = None,
-    notes: Sequence[str] = (),
-    on_done: Callable[[], None] = lambda: None,
-) -> dict[str, object]:
-    """The data of the view "tasks" for a fine-tuned model in the folder `name`.
+    chunk_size: int = CHUNK_SIZE,
+    evidence: bool = False,
+) -> Generator[Event, None, PredictResult]:
+    """Predict any number of examples, `chunk_size` at a time, and yield each prediction as a `ResultItem`.
 
-    `predictions` for the examples are computed unless given. `source` is the file they come from, or the text itself,
-    read with `table` and `threshold`; `on_done` is called after each example.
+    The result holds the view of the first examples, with `evidence` if wanted, but not the predictions: whoever needs
+    all of them collects the items. `name` is the folder of the model.
     """
-    if predictions is None:
-        predictions = predict(fine_tuned, list(examples), device=next(fine_tuned.model.parameters()).device)
+    device, source = next(fine_tuned.model.parameters()).device, iter(examples)
+    first: list[tuple[Example, Prediction]] = []
+    count = 0
+    while chunk := list(islice(source, chunk_size)):
+        for pair in zip(chunk, predict(fine_tuned, chunk, device=device), strict=True):
+            if len(first) < PAGE_EXAMPLES:
+                first.append(pair)
+            count += 1
+            yield ResultItem(text=_json_line(pair[1]) + "\n", item=pair[1])
+            yield Progress(stage="predicting", done=count, unit="examples")
     rows = []
-    for example, prediction in zip(examples, predictions, strict=True):
-        rows.append(_row(fine_tuned, example, prediction))
-        on_done()
-    return {
-        "view": "tasks",
-        "model": {
-            "name": name,
-            "family": family_name(fine_tuned.model.encoder),
-            "task": fine_tuned.task.name,
-            "labels": list(fine_tuned.task.labels),
-            "several": fine_tuned.task.problem_type == "multi_label_classification",
-        },
-        "predictions": rows,
-        "notes": list(notes),
-        "cli": _command(name, examples, source, _options(table if source else None, threshold)),
-        "python": _python(name, examples, source, table or TableOptions(), threshold),
-    }
+    for example, prediction in first:
+        rows.append(_predicted_example(fine_tuned, example, prediction, evidence=evidence))
+        if evidence:
+            yield Progress(stage="attention and attributions", done=len(rows), total=len(first), unit="examples")
+    notes = [f"The first {len(rows):,} of {count:,} examples are shown."] if len(rows) < count else []
+    result = predict_result(name, fine_tuned, rows, notes)
+    result._count = count
+    return result
 
 
-def _row(fine_tuned: FineTunedModel, example: Example, prediction: Prediction) -> dict[str, object]:
-    evidence: list[object] = []
+def predict_result(
+    name: str, fine_tuned: FineTunedModel, rows: Sequence[PredictedExample] = (), notes: Sequence[str] = ()
+) -> PredictResult:
+    """A result without predictions, with the data of its page."""
+    task = fine_tuned.task
+    several = task.problem_type == "multi_label_classification"
+    model = TaskModelView(name, family_name(fine_tuned.model.encoder), task.name, list(task.labels), several)
+    result = PredictResult(model=name, task=task.name, predictions=[])
+    result._view = PredictionsView.model_construct(model=model, predictions=list(rows), notes=list(notes))
+    return result
+
+
+def _predicted_example(
+    fine_tuned: FineTunedModel, example: Example, prediction: Prediction, *, evidence: bool
+) -> PredictedExample:
+    image = data_uri(example.pixels) if isinstance(example, ImageExample) else None
+    found: list[Evidence] = []
     why = ""
     try:
-        evidence = [round_floats(asdict(one)) for one in gather_evidence(fine_tuned, example, prediction)]
+        found = gather_evidence(fine_tuned, example, prediction) if evidence else []
     except InputError as error:
         why = str(error)
-    return {
-        "texts": _texts(example),
-        "image": data_uri(example.pixels) if isinstance(example, ImageExample) else None,
-        "prediction": prediction,
-        "evidence": evidence,
-        "why": why,
-    }
+    return PredictedExample(_texts(example), image, prediction, found, why)
 
 
 def _texts(example: Example) -> list[str]:
@@ -109,65 +165,13 @@ def _texts(example: Example) -> list[str]:
             return [name]
 
 
-def _record(example: Example) -> Mapping[str, object]:
-    """An example as a line of JSON that `regard predict` reads."""
-    match example:
-        case TextExample(text, None) | TaggedExample(text):
-            return {"text": text}
-        case TextExample(text, second):
-            return {"text_a": text, "text_b": second}
-        case QuestionExample(_, question, context):
-            return {"question": question, "context": context}
-        case ChoiceExample(text, endings):
-            return {"ctx": text, "endings": list(endings)}
-    raise InputError("an image cannot be written as a line of JSON")
+def _json_line(prediction: Prediction) -> str:
+    return escape_json(json.dumps(prediction, ensure_ascii=False))
 
 
-def _options(given: TableOptions | None, threshold: float | None) -> list[str]:
-    table = given or TableOptions()
-    options = [] if table.columns is None else ["--columns", ",".join(table.columns)]
-    if table.header is not None:
-        options.append("--header" if table.header else "--no-header")
-    if table.delimiter is not None:
-        options += ["--delimiter", "\\t" if table.delimiter == "\t" else table.delimiter]
-    if table.quoting is not None:
-        options.append("--quoted" if table.quoting else "--unquoted")
-    return options if threshold is None else [*options, f"--threshold={threshold!r}"]
-
-
-def _command(name: str, examples: Sequence[Example], source: str | None, options: Sequence[str]) -> str:
-    if source is None and len(examples) == 1 and isinstance(examples[0], ImageExample):
-        source = examples[0].name
-    lines = [shlex.quote(json.dumps(_record(one), ensure_ascii=False)) for one in examples] if source is None else []
-    given = STANDARD_INPUT if source is None else source
-    plain = ["--", name, given] if given.startswith("-") and given != STANDARD_INPUT else [name, given]
-    line = shlex.join(["regard", "predict", *options, "--page", "page.html", *plain])
-    return f"printf '%s\\n' {' '.join(lines)} | {line}" if lines else line
-
-
-def _python(
-    name: str, examples: Sequence[Example], source: str | None, table: TableOptions, threshold: float | None
-) -> str:
-    loading = f"load_fine_tuned({name!r})" + ("" if threshold is None else f".with_threshold({threshold!r})")
-    opening = "from regard.tasks.task_folder import load_fine_tuned\n"
-    if len(examples) == 1:
-        first, *rest = _texts(examples[0])
-        texts = ", ".join(map(repr, [first, *(["\n".join(rest)] if rest else [])]))
-        return (
-            f"from regard.interpret.attribution.predictions import predict_texts\n{opening}"
-            f"predict_texts({loading}, {texts})"
-        )
-    if source is None:
-        every = [_texts(one) for one in examples]
-        texts = repr([(first, "\n".join(rest)) if rest else (first,) for first, *rest in every])
-        return (
-            f"from regard.interpret.attribution.predictions import predict_texts\n{opening}fine_tuned = {loading}\n"
-            f"[predict_texts(fine_tuned, *texts) for texts in {texts}]"
-        )
-    return (
-        "from regard.data.readers import TableOptions\nfrom regard.tasks.read_examples import new_examples\n"
-        f"{opening}from regard.tasks.predict import predict_stream\n"
-        f"fine_tuned = {loading}\n"
-        f"examples = new_examples(fine_tuned.task.name, {source!r}, table={table!r})\n"
-        "list(predict_stream(fine_tuned, examples, device=next(fine_tuned.model.parameters()).device))"
-    )
+def _columns(prediction: Prediction) -> Iterator[tuple[str, Any]]:
+    for key, value in prediction.items():
+        if isinstance(value, dict):
+            yield from ((f"{key}.{inner}", item) for inner, item in value.items())
+        else:
+            yield key, value

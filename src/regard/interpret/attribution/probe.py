@@ -17,7 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
@@ -29,8 +31,8 @@ from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM, find_blanks
 from regard.interpret.attention.token_axis import display_token
 from regard.models import Bert, Gpt
 from regard.models.family import can, describe_model, family_name
-from regard.nn import Padded
-from regard.nn.evaluation import evaluation_mode
+from regard.nn import Padded, record
+from regard.nn.training import evaluation_mode
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.registry import TASKS
@@ -119,6 +121,13 @@ class Probe:
         """Whether the outputs are the vocabulary, not labels."""
         return self.task in ("fill", "next")
 
+    def position_of(self, target: int, output: int) -> int:
+        """The position of the token whose state gives an output of a target."""
+        if self.positions:
+            return self.positions[target] - (self.task == "next")
+        is_token = self.task in TASKS and TASKS[self.task].softmax_over_tokens
+        return output if is_token else self.summary_position
+
     def describe(self) -> ProbedModel:
         labels = () if self.predicts_tokens else self.outputs
         family = family_name(self.encoder)
@@ -128,6 +137,13 @@ class Probe:
         """The embeddings of the tokens, (T, W)."""
         embeddings: Tensor = self.encoder.embedding.tokens(self.ids)
         return embeddings
+
+    def attention(self) -> NDArray[np.float32]:
+        """The attention maps of all layers and heads for the text, (L, H, T, T)."""
+        with self.evaluation_mode(), record(self.encoder) as tape:
+            self.logits()
+            maps = torch.stack([layer[0] for layer in tape.attention("self")])
+        return maps.float().cpu().numpy().astype(np.float32)
 
     def logits(self, inputs: Tensor | None = None, *, segments: Tensor | None = None) -> Tensor:
         """Logits (B, P, O) for ids (B, T) or token embeddings (B, T, W); by default for the text itself."""
@@ -381,7 +397,13 @@ def _item(fine_tuned: FineTunedModel, rows: InputBuilder, example: Example) -> T
 
 
 def _special_ids(tokenizer: Tokenizer) -> set[int | None]:
-    return {tokenizer.cls, tokenizer.sep, tokenizer.bos, tokenizer.eos, tokenizer.pad}
+    return {
+        tokenizer.cls_token_id,
+        tokenizer.sep_token_id,
+        tokenizer.bos_token_id,
+        tokenizer.eos_token_id,
+        tokenizer.pad_token_id,
+    }
 
 
 def _output_names(tokenizer: Tokenizer, count: int) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from regard.models import Bert, Gpt, Transformer
 from regard.models.bert import MaskedLMHead
 from regard.nn import Attention, Block, FusedProjection, Residual, SeparateProjections, Stack, TextEmbedding
 from regard.nn.block import ACTIVATIONS
-from regard.nn.positions import LearnedPositions, SinusoidalPositions
+from regard.nn.embedding import LearnedPositions, SinusoidalPositions
 
 BoxKind = Literal["embedding", "positions", "norm", "attention", "add", "ffn", "linear", "softmax"]
 BoxGroup = Literal["in", "layer", "out"]

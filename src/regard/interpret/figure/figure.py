@@ -6,6 +6,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -14,26 +17,68 @@ from regard.errors import InputError
 from regard.interpret.attention.recording import TextTokenizer
 from regard.interpret.figure.ablation import (
     COMPONENTS,
+    MIN_TOKENS,
     AblationOutcome,
     ComponentAblation,
+    FigureInput,
+    FigureModel,
     LossCache,
     ablate_components,
     built_in_sentences,
     check_components,
+    figure_model_of,
     missing_components,
     without_components,
 )
 from regard.interpret.figure.boxes import Box, NamedTensor, capture_calls, model_boxes
-from regard.interpret.figure.figure_model import MIN_TOKENS, FigureInput, FigureModel, figure_model_of
 from regard.interpret.figure.layout import FigureLayout, lay_out
-from regard.interpret.figure.positional_encoding import PositionalEncoding, model_positional_encoding
 from regard.models import Bert, Gpt, Transformer
 from regard.models.family import can
-from regard.nn.evaluation import evaluation_mode
+from regard.nn import TextEmbedding, sinusoids
+from regard.nn.embedding import Arrangement, LearnedPositions, SinusoidalPositions
+from regard.nn.training import evaluation_mode
 from regard.render.result import Result
 
 if TYPE_CHECKING:
     from regard.render.drawing import Drawing
+
+
+MAX_POSITIONS, MAX_WIDTH = 512, 1024
+
+
+@dataclass(frozen=True, eq=False)
+class PositionalEncoding:
+    """A matrix (positions, width). `arrangement` is None if it was learned."""
+
+    matrix: NDArray[np.float32]
+    arrangement: Arrangement | None
+
+
+def positional_encoding(
+    width: int = 128, count: int = 50, arrangement: Arrangement = "interleaved"
+) -> PositionalEncoding:
+    """p(t)[2k] = sin(w_k t), p(t)[2k+1] = cos(w_k t) with w_k = 10000^(-2k/width).
+
+    "halves" has all sines before all cosines.
+    """
+    if width % 2 or not 2 <= width <= MAX_WIDTH:
+        raise InputError(f"width is {width}; expected an even number from 2 to {MAX_WIDTH}")
+    if not 1 <= count <= MAX_POSITIONS:
+        raise InputError(f"the number of positions is {count}; expected 1 to {MAX_POSITIONS}")
+    return PositionalEncoding(sinusoids(torch.arange(count), width, arrangement=arrangement).numpy(), arrangement)
+
+
+def model_positional_encoding(model: nn.Module, count: int = 50) -> PositionalEncoding | None:
+    """The first vectors that the model adds for positions; None if it adds none."""
+    embeddings = (module for module in model.modules() if isinstance(module, TextEmbedding))
+    positions = next((one.positions for one in embeddings if one.positions), None)
+    if isinstance(positions, LearnedPositions):
+        rows = positions.weight[positions.offset : positions.offset + min(count, positions.count)]
+        return PositionalEncoding(rows.detach().float().cpu().numpy(), None)
+    if isinstance(positions, SinusoidalPositions):
+        return positional_encoding(positions.width, count, positions.arrangement)
+    return None
+
 
 MAX_TOKENS = 32  # of a text
 MAX_NUMBERS = 3_300_000  # of all boxes and layers together: as float16 in a page, about 9 MB

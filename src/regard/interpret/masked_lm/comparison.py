@@ -23,15 +23,20 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError, check_choice
 from regard.escaping import escape_controls
 from regard.interpret.masked_lm.predictions import (
+    WARNING,
     MaskedPrediction,
     MaskedPredictions,
     MaskedWord,
+    Slot,
+    caption,
     complete_words,
+    contrast_labels,
+    parse_template,
     predict_blanks,
     read_predictions,
+    sentence_of,
     short_name,
 )
-from regard.interpret.masked_lm.templates import WARNING, Slot, caption, contrast_labels, parse_template, sentence_of
 from regard.render.page_arrays import encode_float32
 from regard.render.result import Result
 

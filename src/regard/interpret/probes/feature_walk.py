@@ -148,7 +148,7 @@ def feature_walk(
     engine = load_engine((loaded.model, loaded.tokenizer), layers=layer, pooling=pooling, device=device)
     ids, _ = engine.tokenizer.ids_batch(texts, max_length=engine.max_length)
     longest = max(map(len, ids))
-    pad = engine.tokenizer.pad or 0
+    pad = engine.tokenizer.pad_token_id or 0
     total = len(texts) * (2 if as_in_deck else 1)
     chunks = []
     for start in range(0, len(texts), CHUNK_SIZE):

@@ -24,8 +24,7 @@ from torch import Tensor
 from regard.errors import check_choice
 from regard.nn import DecoderState, LearnedPositions, Padded, Stack, TextEmbedding
 from regard.nn.fast.fused_step import FusedStep, supports_fused_step
-from regard.nn.fast.single_row import SingleRowKernels, supports_single_row
-from regard.nn.fast.static_cache import StaticCache
+from regard.nn.fast.single_row import SingleRowKernels, StaticCache, supports_single_row
 
 Mode = Literal["off", "graphs", "plain"]
 # logits (B, V) and uniform random numbers (B,) -> tokens (B,) and their scores (B,)

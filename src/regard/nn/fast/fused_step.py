@@ -16,9 +16,9 @@ from regard.nn import recording
 from regard.nn.attention import HALF, Attention, FusedProjection, SeparateProjections
 from regard.nn.block import Block, FeedForward, Residual
 from regard.nn.cache import DecoderState, KVCache, LayerCache
-from regard.nn.dropout import Dropout
-from regard.nn.positions import RelativePositionBias
+from regard.nn.embedding import RelativePositionBias
 from regard.nn.stack import Stack
+from regard.nn.training import Dropout
 
 Linear = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 Function = Callable[[Tensor], Tensor]

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.nn.linears import LinearOverride
+from regard.nn.fast.packed_linear import LinearOverride
 
 MIN_ELEMENTS = 1 << 24  # smaller matrices stay in the processor's cache and gain nothing
 MIN_RATIO = 4  # of outputs to inputs: only output layers are this tall

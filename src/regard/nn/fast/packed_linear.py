@@ -6,14 +6,36 @@ multiplied with a few rows is packed, and the packed copy is used from then on. 
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-from regard.nn.linears import LinearOverride
+from torch.overrides import TorchFunctionMode
 
 ROWS = range(3, 65)  # one or two rows are limited by memory bandwidth, and many rows are fast without packing
 MIN_ELEMENTS = 1 << 16  # of a matrix
+
+
+class LinearOverride(TorchFunctionMode):
+    """Inside the block, calls of `F.linear` in this thread go to `linear`."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func is F.linear and not kwargs:
+            return self.linear(*args)
+        return func(*args, **(kwargs or {}))
+
+    @abstractmethod
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Compute x @ weight.T + bias. May also be called outside the block."""
 
 
 class PackedLinear(LinearOverride):

@@ -20,16 +20,68 @@ from torch import Tensor, nn
 
 from regard.nn.attention import HALF, FusedProjection
 from regard.nn.block import ACTIVATIONS, Block
-from regard.nn.cache import DecoderState, KVCache
-from regard.nn.embedding import TextEmbedding
-from regard.nn.fast.static_cache import StaticKVCache
-from regard.nn.positions import LearnedPositions
+from regard.nn.cache import DecoderState, KVCache, StackCache
+from regard.nn.embedding import LearnedPositions, TextEmbedding
 from regard.nn.stack import Stack
+
+
+class StaticKVCache(KVCache):
+    """The cache of one attention: each row writes to its own position and attends to the first `span` positions."""
+
+    def __init__(self, stored: tuple[Tensor, Tensor], rows: Tensor, positions: Tensor, span: int) -> None:
+        super().__init__()
+        self.keys, self.values = stored
+        self.rows, self.positions, self.span = rows, positions, span
+
+    def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the key and value (B, H, 1, D) of each row; return the first `span` positions, unused ones included."""
+        self.keys[self.rows, :, self.positions] = key[:, :, 0]
+        self.values[self.rows, :, self.positions] = value[:, :, 0]
+        return self.keys[:, :, : self.span], self.values[:, :, : self.span]
+
+
+class StaticCache:
+    """The keys and values (B, H, S, D) of all layers, and `positions` (B,), where each row writes next.
+
+    There is one position more than `room`; no span includes it, so values written there are never read.
+    """
+
+    def __init__(
+        self, depth: int, *, rows: int, heads: int, room: int, width: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.room = room
+        shape = rows, heads, room + 1, width
+        self.pairs = [
+            (torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape, dtype=dtype, device=device))
+            for _ in range(depth)
+        ]
+        self.rows = torch.arange(rows, device=device)
+        self.positions = torch.zeros(rows, dtype=torch.long, device=device)
+        self.order = torch.arange(room, device=device)
+
+    def load(self, cache: StackCache, lengths: Tensor) -> None:
+        """Copy the cache of prompts that are padded on the right; row i has lengths[i] tokens."""
+        for (keys, values), layer in zip(self.pairs, cache.layers, strict=True):
+            assert layer.self_attention.key is not None and layer.self_attention.value is not None
+            keys[:, :, : cache.length].copy_(layer.self_attention.key)
+            values[:, :, : cache.length].copy_(layer.self_attention.value)
+        self.positions.copy_(lengths)
+
+    def cache(self, span: int) -> StackCache:
+        """Return a cache of the first `span` positions."""
+        cache = StackCache(len(self.pairs))
+        for layer, pair in zip(cache.layers, self.pairs, strict=True):
+            layer.self_attention = StaticKVCache(pair, self.rows, self.positions, span)
+        return cache
+
+    def mask(self, span: int) -> Tensor:
+        """Return the mask (B, S) over the first `span` positions for the token at each row's position."""
+        return self.order[:span] <= self.positions[:, None]
+
 
 MAX_WIDTH = 16384  # of a vector that one program loads completely
 HEAD_WIDTHS = (16, 32, 64, 128)
 DTYPES = (torch.float32, *HALF)
-
 _activation_names: dict[Callable[[Tensor], Tensor], str] = {
     ACTIVATIONS[name]: name for name in ("relu", "gelu", "gelu-tanh")
 }
@@ -63,7 +115,9 @@ def supports_single_row(stack: Stack, embedding: TextEmbedding | None = None) ->
     )
     if not (alike and all(parameter.is_contiguous() for parameter in (first, *others))):
         return False
-    supported = stack.relative is None and _is_norm(stack.norm) and all(_is_supported(block) for block in stack.layers)
+    supported = (
+        stack.relative is None and _is_norm(stack.norm) and all(_supports_block(block) for block in stack.layers)
+    )
     supported = supported and (embedding is None or _is_plain(embedding))
     return supported and _works(first.device, first.dtype)
 
@@ -175,7 +229,7 @@ class _Product:
         return out
 
 
-def _is_supported(block: nn.Module) -> bool:
+def _supports_block(block: nn.Module) -> bool:
     if not isinstance(block, Block) or block.has_cross_attention or block.ffn.gate is not None:
         return False
     own, ffn, linear = block.attention, block.ffn, (nn.Linear, FusedProjection)

@@ -16,7 +16,7 @@ from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionE
 from regard.data.readers import ExampleSet
 from regard.errors import InputError
 from regard.models import Bert, Gpt, Vit
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from regard.tasks.image_classification import ImageTransform
 from regard.tasks.inputs import InputBuilder, InputSequence
 from regard.tasks.predict import predict_stream
@@ -24,7 +24,7 @@ from regard.tasks.registry import get_task
 from regard.tasks.task import Task
 from regard.tasks.task_folder import FineTunedModel
 from regard.text import Tokenizer
-from regard.text.tokenizer_config import TokenizerConfig
+from regard.text.tokenizer_folder import TokenizerConfig
 from regard.training.doctor.data import class_imbalance, label_noise, leakage, spaced, wrong_columns
 from regard.training.doctor.findings import CHECKS, DoctorFinding, skipped
 from regard.training.doctor.model import constant_predictions, dropout_on, missing_mask, packed, padded, wrong_segments
@@ -139,7 +139,7 @@ def _model(subject: ExaminedModel, rows: InputBuilder, examples: Sequence[Exampl
     long = rows.sequences([(" ".join(texts[:LONG]), None)])[0]
     dropout = dropout_on(whole, packed(encoder), short)
     with evaluation_mode(whole):  # dropout must not look like another mistake
-        layouts = {"padded": padded(encoder, padding=rows.tokenizer.pad or 0), "packed": packed(encoder)}
+        layouts = {"padded": padded(encoder, padding=rows.tokenizer.pad_token_id or 0), "packed": packed(encoder)}
         mask = missing_mask(layouts, short, long, inputs=subject.inputs)
         if not isinstance(encoder, Bert) or encoder.config.type_vocab_size < 2:
             segments = skipped("wrong segment ids", "the model has no segments")

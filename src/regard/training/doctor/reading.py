@@ -51,7 +51,7 @@ def casing(tokenizer: Tokenizer, texts: Sequence[str]) -> DoctorFinding:
     evidence = f"{count:,} of {total:,} capitalized words ({count / total:.1%}) are tokenized worse than in lower case"
     if count <= HURT * total:
         return DoctorFinding(check, "ok", evidence)
-    tokens = " ".join(tokenizer.encode(f" {hurt[0]}", special=False).tokens)
+    tokens = " ".join(tokenizer.encode(f" {hurt[0]}", add_special_tokens=False).tokens)
     remedy = (
         'if the model is uncased, set "do_lower_case": true in tokenizer_config.json, and "lowercase" in '
         "tokenizer.json; otherwise use a model that fits the texts"
@@ -138,7 +138,7 @@ def _is_lowercased(tokenizer: Tokenizer, words: Sequence[str]) -> list[bool]:
 
 def _is_worse(tokenizer: Tokenizer, words: Sequence[str]) -> list[bool]:
     """Whether each word is unknown, or split into more pieces, only because it is capitalized."""
-    unknown = tokenizer.unknown
+    unknown = tokenizer.unk_token_id
     cased, lowercased = _cased_and_lowercased(tokenizer, words)
     return [
         (unknown in a and unknown not in b) or (len(a) > len(b) and unknown not in b)
@@ -148,6 +148,6 @@ def _is_worse(tokenizer: Tokenizer, words: Sequence[str]) -> list[bool]:
 
 def _cased_and_lowercased(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
     # With a leading space, as in a text: in byte-level vocabularies it is part of the word.
-    cased, _ = tokenizer.ids_batch([f" {word}" for word in words], special=False)
-    lowercased, _ = tokenizer.ids_batch([f" {word.lower()}" for word in words], special=False)
+    cased, _ = tokenizer.ids_batch([f" {word}" for word in words], add_special_tokens=False)
+    lowercased, _ = tokenizer.ids_batch([f" {word.lower()}" for word in words], add_special_tokens=False)
     return cased, lowercased

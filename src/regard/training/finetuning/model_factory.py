@@ -15,7 +15,7 @@ from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
 from regard.models import Vit, VitConfig
 from regard.models.family import can, family_name
-from regard.nn import init as initial
+from regard.nn.training import normal_init
 from regard.settings import Precision
 from regard.tasks.encoder_with_head import EncoderWithHead, TaskBatch
 from regard.tasks.image_classification import ImageClassifier, ImageTransform
@@ -120,7 +120,7 @@ class ImageModelFactory(ModelFactory):
         model = copy.deepcopy(self.pretrained)
         model.classifier = nn.Linear(model.config.hidden_size, self.task.num_outputs)
         model.config = replace(model.config, num_labels=self.task.num_outputs)
-        initial.normal_init(model.classifier)
+        normal_init(model.classifier)
         return ImageClassifier(model, shift=self.vision.max_shift)
 
     def _config(self) -> VitConfig:

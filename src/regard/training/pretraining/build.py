@@ -12,7 +12,7 @@ from regard.errors import InputError
 from regard.files.folder_lock import describe_changes
 from regard.models.bert import Bert, BertConfig
 from regard.models.elmo import Elmo, ElmoConfig
-from regard.models.gpt import Gpt, GptConfig
+from regard.models.gpt2 import Gpt, GptConfig
 from regard.models.t5 import T5, T5Config
 from regard.text import Tokenizer
 from regard.training.pretraining.config import PretrainingConfig
@@ -38,16 +38,23 @@ SHAPE = {"activation": "hidden_act"}
 
 def new_model(config: PretrainingConfig, tokenizer: Tokenizer) -> PretrainableModel:
     """A model with new weights. A BERT that reads single texts has no heads for pairs."""
-    settings, size, pad = _settings(config), tokenizer.size, tokenizer.pad or 0
+    settings, size, pad = _settings(config), tokenizer.size, tokenizer.pad_token_id or 0
     match config.model.family:
         case "gpt":
-            return Gpt(GptConfig(**settings, vocab_size=size, bos_token_id=tokenizer.bos, eos_token_id=tokenizer.eos))
+            return Gpt(
+                GptConfig(
+                    **settings,
+                    vocab_size=size,
+                    bos_token_id=tokenizer.bos_token_id,
+                    eos_token_id=tokenizer.eos_token_id,
+                )
+            )
         case "t5":
-            assert tokenizer.pad is not None and tokenizer.eos is not None
+            assert tokenizer.pad_token_id is not None and tokenizer.eos_token_id is not None
             special: dict[str, Any] = {
                 "pad_token_id": pad,
                 "decoder_start_token_id": pad,
-                "eos_token_id": tokenizer.eos,
+                "eos_token_id": tokenizer.eos_token_id,
             }
             return T5(T5Config(**settings, vocab_size=size, **special))
         case "elmo":
@@ -132,8 +139,8 @@ def corruption_for(
     config: PretrainingConfig, tokenizer: Tokenizer, device: torch.device | None = None
 ) -> SpanCorruption:
     """The span corruption of a T5."""
-    assert tokenizer.eos is not None
-    return SpanCorruption(_sizes(config), sentinels=sentinels_of(tokenizer), end=tokenizer.eos, device=device)
+    assert tokenizer.eos_token_id is not None
+    return SpanCorruption(_sizes(config), sentinels=sentinels_of(tokenizer), end=tokenizer.eos_token_id, device=device)
 
 
 def _sizes(config: PretrainingConfig) -> SpanSizes:

@@ -109,8 +109,8 @@ def open_dataset(
         text, held = text.split()
     tokenizer = corpora[0].tokenizer
     if config.model.family == "gpt":
-        assert tokenizer.eos is not None
-        text, held = text.with_end_tokens(tokenizer.eos), held.with_end_tokens(tokenizer.eos)
+        assert tokenizer.eos_token_id is not None
+        text, held = text.with_end_tokens(tokenizer.eos_token_id), held.with_end_tokens(tokenizer.eos_token_id)
     return PretrainingDataset(text, held, tokenizer, _digest(corpora, whole=held_out))
 
 
@@ -186,7 +186,7 @@ def _digest(corpora: Sequence[Corpus], *, whole: bool) -> str:
 
 
 def _check_special_tokens(tokenizer: Tokenizer, config: PretrainingConfig) -> None:
-    missing = [role for role in ROLES[config.model.family] if getattr(tokenizer, role) is None]
+    missing = [role for role in ROLES[config.model.family] if getattr(tokenizer, f"{role}_token_id") is None]
     if config.model.family == "t5" and not sentinels_of(tokenizer):
         missing.append("dropped spans (<extra_id_0>)")
     if missing:

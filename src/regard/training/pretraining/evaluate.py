@@ -18,9 +18,9 @@ from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
 from regard.models.bert import Bert
 from regard.models.elmo import Elmo
-from regard.models.gpt import Gpt
+from regard.models.gpt2 import Gpt
 from regard.models.t5 import T5
-from regard.nn.evaluation import evaluation_mode
+from regard.nn.training import evaluation_mode
 from regard.text import Tokenizer
 from regard.training.pretraining.build import PretrainableModel, corruption_for
 from regard.training.pretraining.config import PretrainingConfig
@@ -91,9 +91,9 @@ def masked_lm_score(
 
 def rows_with_special_tokens(text: TokenStream, tokenizer: Tokenizer, *, length: int, rows: int) -> Tensor:
     """Running text from its beginning, `length` tokens a row with [CLS] and [SEP]; (rows, length)."""
-    assert tokenizer.cls is not None and tokenizer.sep is not None
+    assert tokenizer.cls_token_id is not None and tokenizer.sep_token_id is not None
     cut = chunks(text, length=length - 2, rows=rows)
-    return F.pad(F.pad(cut, (1, 0), value=tokenizer.cls), (0, 1), value=tokenizer.sep)
+    return F.pad(F.pad(cut, (1, 0), value=tokenizer.cls_token_id), (0, 1), value=tokenizer.sep_token_id)
 
 
 def chunks(text: TokenStream, *, length: int, rows: int) -> Tensor:
@@ -119,7 +119,7 @@ def next_sentence_score(
     with evaluation_mode(model):
         for at in range(0, len(pairs), size):
             part = pairs[at : at + size]
-            batch = collate([ids for ids, _, _ in part], packed=False, padding=tokenizer.pad or 0).to(device)
+            batch = collate([ids for ids, _, _ in part], packed=False, padding=tokenizer.pad_token_id or 0).to(device)
             second = torch.tensor([first for _, first, _ in part], device=device)
             segments = (torch.arange(batch.ids.shape[1], device=device) >= second[:, None]).long()
             logits = model.next(model.pooler(model(batch.ids, batch.layout, segments), batch.layout)).float()
@@ -137,7 +137,7 @@ def next_sentence_pairs(
     A has a random number of sentences; B follows it in its document, or starts at a random sentence of another one.
     True and false pairs alternate. There are fewer than `count` if the text has hardly any pairs of that length.
     """
-    assert tokenizer.cls is not None and tokenizer.sep is not None
+    assert tokenizer.cls_token_id is not None and tokenizer.sep_token_id is not None
     generator = np.random.default_rng(seed)
     sizes, room = np.diff(text.sentences), length - 3
     documents = np.searchsorted(text.sentences, text.documents)  # the index of the first sentence of each
@@ -161,7 +161,9 @@ def next_sentence_pairs(
             continue
         a = text.read(int(text.sentences[first]), int(text.sentences[middle])).tolist()
         b = text.read(int(text.sentences[second]), int(text.sentences[stop])).tolist()
-        found.append(([tokenizer.cls, *a, tokenizer.sep, *b, tokenizer.sep], len(a) + 2, label))
+        found.append(
+            ([tokenizer.cls_token_id, *a, tokenizer.sep_token_id, *b, tokenizer.sep_token_id], len(a) + 2, label)
+        )
         failed = 0
     if len(found) < min(count, 2):
         raise InputError(

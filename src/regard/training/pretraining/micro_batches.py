@@ -93,10 +93,10 @@ class MicroBatches:
     ) -> None:
         self.rows, self.tokens, self.pairs, self.bare, self.shift = rows, tokens, pairs, bare, shift
         self.full = rows.full and shift is None
-        if not bare and (tokenizer.cls is None or tokenizer.sep is None):
+        if not bare and (tokenizer.cls_token_id is None or tokenizer.sep_token_id is None):
             raise InputError("this tokenizer has no tokens [CLS] and [SEP], which go around a row; use another")
-        self.cls, self.sep = tokenizer.cls or 0, tokenizer.sep or 0
-        self.pad = self.sep if tokenizer.pad is None else tokenizer.pad
+        self.cls, self.sep = tokenizer.cls_token_id or 0, tokenizer.sep_token_id or 0
+        self.pad = self.sep if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         self.length = rows.tokens + (0 if bare else 3 if pairs else 2)
         if tokens < self.length:
             raise InputError(

@@ -16,7 +16,7 @@ from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
 from regard.models.bert import Bert
 from regard.models.elmo import Elmo
-from regard.models.gpt import Gpt
+from regard.models.gpt2 import Gpt
 from regard.models.t5 import T5
 from regard.nn import Layout, Packed, Padded
 from regard.nn.masks import first_token_indices
@@ -154,9 +154,15 @@ def masking_for(
     device: torch.device | None = None,
 ) -> Masking:
     """Masking for a tokenizer's ids, except its special tokens."""
-    assert tokenizer.mask is not None
+    assert tokenizer.mask_token_id is not None
     special = torch.zeros(tokenizer.size, dtype=torch.bool)
-    roles = (tokenizer.cls, tokenizer.sep, tokenizer.pad, tokenizer.mask, tokenizer.unknown)
+    roles = (
+        tokenizer.cls_token_id,
+        tokenizer.sep_token_id,
+        tokenizer.pad_token_id,
+        tokenizer.mask_token_id,
+        tokenizer.unk_token_id,
+    )
     special[[id for id in roles if id is not None]] = True
     continues = None
     if whole_words:
@@ -166,7 +172,7 @@ def masking_for(
                 "whole words can be masked only with a WordPiece vocabulary, and this one has no ## pieces"
             )
         continues = continues.to(device)
-    return Masking(special.to(device), mask=tokenizer.mask, rate=rate, replace=replace, continues=continues)
+    return Masking(special.to(device), mask=tokenizer.mask_token_id, rate=rate, replace=replace, continues=continues)
 
 
 def token_loss(vectors: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:

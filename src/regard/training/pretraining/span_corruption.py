@@ -140,13 +140,15 @@ def train_with_sentinels(
     # Appended, so that the ids of the trained entries stay as they are.
     pipeline = tokenizers.Tokenizer.from_str(plain.files()["tokenizer.json"].decode())
     pipeline.add_special_tokens([PAD, *(_name(number) for number in reversed(range(SENTINELS)))])
-    assert plain.eos is not None
-    end = plain.token(plain.eos)
+    assert plain.eos_token_id is not None
+    end = plain.token(plain.eos_token_id)
     template = processors.TemplateProcessing(
-        single=["$A", end], pair=["$A", end, "$B", end], special_tokens=[(end, plain.eos)]
+        single=["$A", end], pair=["$A", end, "$B", end], special_tokens=[(end, plain.eos_token_id)]
     )
     pipeline.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
-    return Tokenizer(pipeline, names={"pad": PAD, "eos": end, "unknown": end}, max_length=max_length)
+    return Tokenizer(
+        pipeline, special_tokens={"pad_token": PAD, "eos_token": end, "unk_token": end}, max_length=max_length
+    )
 
 
 def sentinels_of(tokenizer: Tokenizer) -> list[int]:

@@ -41,7 +41,7 @@ export function Encodings({ payload }: { payload: FigurePayload }) {
       </div>
       <SignedHeatMap matrix={matrix} label={`Sinusoids, ${count} positions × ${width} dimensions, ${layout}`} maxRow={count > 24 ? ROW : 14} full={1} />
       <p class="muted">
-        In Python: <code>regard.interpret.figure.positional_encoding.positional_encoding({width}, {count}, "{layout}")</code>
+        In Python: <code>regard.interpret.figure.figure.positional_encoding({width}, {count}, "{layout}")</code>
       </p>
       {learned ? (
         <>

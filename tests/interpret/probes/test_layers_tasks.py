@@ -9,7 +9,7 @@ import pytest
 
 from regard.data.examples import TaggedExample, TextExample
 from regard.inference.embedding.embedder import load_engine
-from regard.interpret.probes.probing_task import classification_task, tagging_task
+from regard.interpret.probes.layers import classification_task, tagging_task
 from regard.tasks.metrics import entity_scores, label_scores
 from tests.interpret.runs import finish
 

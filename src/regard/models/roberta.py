@@ -1,14 +1,14 @@
-"""RoBERTa. Its position table starts with two unused rows."""
+"""RoBERTa: a BERT whose position table starts with two unused rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from regard.models.families import bert
-from regard.models.family import Checkpoint, Family, FileFormat, TensorNames
+from regard.models import bert
+from regard.models.family import Checkpoint, Family, FileFormat, TensorNames, shape
 
-SHAPE = {
+BASE = {
     "vocab_size": 50265,
     "max_position_embeddings": 512,
     "position_offset": 2,
@@ -33,10 +33,6 @@ NAMES = TensorNames(
 )
 
 
-def tensor_names(config: Any) -> TensorNames:
-    return NAMES
-
-
 def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
     padding = fields.setdefault("pad_token_id", 1)
     if isinstance(padding, int) and isinstance(fields["max_position_embeddings"], int):
@@ -53,13 +49,27 @@ FAMILY = Family(
     title="a RoBERTa",
     year=2019,
     description="BERT trained longer, byte-level BPE; heads: pooler, masked language model",
-    model="regard.models.bert:Bert",
-    config="regard.models.bert:BertConfig",
-    capabilities=frozenset({"text-encoder", "masked-lm", "pooling", "segments", "fine-tuning"}),
+    model_class=bert.Bert,
+    config_class=bert.BertConfig,
+    capabilities=frozenset({"text-encoder", "masked-lm", "pooling", "fine-tuning"}),
+    stacks=("encoder",),
     heads=("pooler", "masked"),
     checkpoints=(
-        Checkpoint("FacebookAI/roberta-base", 124_697_433, SHAPE, ("masked",)),
-        Checkpoint("FacebookAI/roberta-large", 355_412_057, {**SHAPE, **bert.LARGE}, ("masked",)),
+        Checkpoint("FacebookAI/roberta-base", 124_697_433, BASE, ("masked",)),
+        Checkpoint("FacebookAI/roberta-large", 355_412_057, {**BASE, **shape(1024, 24, 16)}, ("masked",)),
     ),
-    file_format=FileFormat(bert.KEYS, bert.architectures("Roberta"), tensor_names, bert.FIXED, read=read, write=write),
+    num_separators=2,
+    file_format=FileFormat(
+        bert.KEYS,
+        bert.architectures("Roberta"),
+        lambda config: NAMES,
+        bert.FIXED,
+        read=read,
+        write=write,
+        class_prefix="Roberta",
+        task_heads={
+            "SequenceClassification": {"pool.0": "classifier.dense", "output": "classifier.out_proj"},
+            "MultipleChoice": {"pool.0": "roberta.pooler.dense", "output": "classifier"},
+        },
+    ),
 )

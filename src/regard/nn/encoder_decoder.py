@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from regard.nn import Context, DecoderState, Layout, Padded, Stack, StackCache, TextEmbedding
+from regard.nn.cache import DecoderState, StackCache
+from regard.nn.embedding import TextEmbedding
+from regard.nn.masks import Context, Layout, Padded
+from regard.nn.stack import Stack
 
 
 class EncoderDecoder(nn.Module):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from regard.errors import InputError
-from regard.text.tokenizer_config import TokenizerConfig, read_object, read_text
+from regard.text.tokenizer_folder import TokenizerConfig, read_object, read_text
 
 
 def settings(folder: Path, **values: Any) -> TokenizerConfig:
@@ -57,24 +57,31 @@ def test_inputs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("vocabulary", "roles"),
     [
-        ({"[CLS]", "[SEP]", "[UNK]"}, {"cls": "[CLS]", "sep": "[SEP]", "unknown": "[UNK]"}),
-        ({"<s>", "</s>", "<mask>"}, {"cls": "<s>", "bos": "<s>", "sep": "</s>", "eos": "</s>", "mask": "<mask>"}),
-        ({"<|endoftext|>"}, {"bos": "<|endoftext|>", "eos": "<|endoftext|>", "unknown": "<|endoftext|>"}),
-        ({"<pad>", "</s>", "<unk>"}, {"pad": "<pad>", "eos": "</s>", "unknown": "<unk>"}),
+        ({"[CLS]", "[SEP]", "[UNK]"}, {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}),
+        (
+            {"<s>", "</s>", "<mask>"},
+            {"cls_token": "<s>", "bos_token": "<s>", "sep_token": "</s>", "eos_token": "</s>", "mask_token": "<mask>"},
+        ),
+        ({"<|endoftext|>"}, {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"}),
+        ({"<pad>", "</s>", "<unk>"}, {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}),
         ({"a"}, {}),
     ],
 )
-def test_a_vocabulary_tells_its_special_tokens(tmp_path: Path, vocabulary: set[str], roles: dict[str, str]) -> None:
+def test_special_tokens_of_a_vocabulary(tmp_path: Path, vocabulary: set[str], roles: dict[str, str]) -> None:
     found = settings(tmp_path).tokens(vocabulary)
     assert {role: token.content for role, token in found.items()} == roles
 
 
-def test_files_overrule_the_defaults(tmp_path: Path) -> None:
+def test_files_override_the_defaults(tmp_path: Path) -> None:
     (tmp_path / "special_tokens_map.json").write_text('{"mask_token": "<m>", "pad_token": "<q>"}')
     made = settings(tmp_path, pad_token={"content": "<p>", "lstrip": True}, sep_token=None, eos_token="<absent>")
     found = made.tokens({"[CLS]", "[SEP]", "[MASK]", "<p>", "<q>", "<m>"})
-    assert {role: token.content for role, token in found.items()} == {"pad": "<p>", "mask": "<m>", "cls": "[CLS]"}
-    assert found["pad"].lstrip and found["pad"].special and not found["mask"].lstrip
+    assert {role: token.content for role, token in found.items()} == {
+        "pad_token": "<p>",
+        "mask_token": "<m>",
+        "cls_token": "[CLS]",
+    }
+    assert found["pad_token"].lstrip and found["pad_token"].special and not found["mask_token"].lstrip
 
 
 @pytest.mark.parametrize("value", [5, ["[PAD]"], {"text": "[PAD]"}, {"content": "[PAD]", "lstrip": "yes"}])

@@ -1,12 +1,12 @@
-"""DistilBERT."""
+"""DistilBERT: a BERT with half the layers and without segments."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from regard.models.families import bert
-from regard.models.family import Checkpoint, Family, FileFormat, TensorNames
+from regard.models import bert
+from regard.models.family import Checkpoint, Family, FileFormat, TensorNames, qkv
 
 SMALL = {"num_hidden_layers": 6, "type_vocab_size": 0}
 NAMES = TensorNames(
@@ -14,7 +14,7 @@ NAMES = TensorNames(
     bert.BASE,
     {
         ("encoder.layers", "transformer.layer"): {
-            "attention.project.{p}": bert.qkv("attention.", ("q_lin", "k_lin", "v_lin")),
+            "attention.project.{p}": qkv("attention.", ("q_lin", "k_lin", "v_lin")),
             "attention.output.{p}": "attention.out_lin.{p}",
             "attended.norm.{p}": "sa_layer_norm.{p}",
             "ffn.inner.{p}": "ffn.lin1.{p}",
@@ -33,23 +33,22 @@ NAMES = TensorNames(
 )
 
 
-def tensor_names(config: Any) -> TensorNames:
-    return NAMES
-
-
 def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
     fields["type_vocab_size"] = 0
 
 
+POOLED = {"pool.0": "pre_classifier", "output": "classifier"}
 FAMILY = Family(
     name="distilbert",
     title="a DistilBERT",
     year=2019,
     description="BERT with half the layers and no segments; head: masked language model",
-    model="regard.models.bert:Bert",
-    config="regard.models.bert:BertConfig",
+    model_class=bert.Bert,
+    config_class=bert.BertConfig,
     capabilities=frozenset({"text-encoder", "masked-lm", "fine-tuning"}),
+    stacks=("encoder",),
     heads=("masked",),
+    pooler_activation="relu",
     checkpoints=(
         Checkpoint("distilbert/distilbert-base-uncased", 66_985_530, SMALL),
         Checkpoint("distilbert/distilbert-base-cased", 65_812_036, {"vocab_size": 28996, **SMALL}),
@@ -68,7 +67,9 @@ FAMILY = Family(
             "pad_token_id": "pad_token_id",
         },
         bert.architectures("DistilBert"),
-        tensor_names,
+        lambda config: NAMES,
         read=read,
+        class_prefix="DistilBert",
+        task_heads={"SequenceClassification": POOLED, "MultipleChoice": POOLED},
     ),
 )

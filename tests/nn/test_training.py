@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from regard.nn.dropout import Dropout, hashed_dropout
+from regard.nn.training import Dropout, hashed_dropout
 
 COUNT = 1 << 16
 FAR = 4.5  # standard deviations: further out is no chance, as the seed is fixed
@@ -107,7 +107,7 @@ def test_each_call_draws_anew_and_the_seed_decides() -> None:
 
 def test_the_hash_is_for_training_that_is_compiled_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
-    monkeypatch.setattr("regard.nn.dropout.hashed_dropout", lambda x, p: used.append(p) or x)
+    monkeypatch.setattr("regard.nn.training.hashed_dropout", lambda x, p: used.append(p) or x)
     with FakeTensorMode():
         x = torch.empty(4, device="cuda")
         Dropout(0.1).train()(x)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from regard.text.spelling import readable_token
+from regard.text.tokenizer import readable_token
 
 signs = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.nn import CharacterCNN, Highway
+from regard.models.elmo import CharacterCNN, Highway
 
 Randomise = Callable[..., Any]
 FILTERS = ((1, 3), (2, 4), (3, 5))

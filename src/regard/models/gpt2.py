@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.models.bert import config_fields
+from regard.models.family import Checkpoint, Family, FileFormat, PretrainingRecipe, TensorNames, shape
 from regard.nn import (
     Block,
     Context,
@@ -21,7 +24,7 @@ from regard.nn import (
     StackCache,
     TextEmbedding,
 )
-from regard.nn import init as initial
+from regard.nn.training import normal_init, scaled_init
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,8 @@ class Gpt(nn.Module):
             dropout=config.dropout,
         )
         self.decoder = Stack((Block(layer) for _ in range(config.num_hidden_layers)), norm=layer.new_norm())
-        initial.normal_init(self)
-        initial.scaled_init(self.decoder.layers)
+        normal_init(self)
+        scaled_init(self.decoder.layers)
 
     def states(self, ids: Tensor, layout: Layout | None = None) -> Iterator[Tensor]:
         """Yield every hidden state, the embedding output first."""
@@ -111,3 +114,94 @@ class Gpt(nn.Module):
         state.extend(1)
         x: Tensor = self.embedding(tokens[:, None], state.layout, start=start)
         return x
+
+
+NAMES = TensorNames(
+    "transformer.",
+    {
+        "embedding.tokens.weight": "wte.weight",
+        "embedding.positions.weight": "wpe.weight",
+        "decoder.norm.{p}": "ln_f.{p}",
+    },
+    {
+        ("decoder.layers", "h"): {
+            "attention.project.{p}": "attn.c_attn.{p}",
+            "attention.output.{p}": "attn.c_proj.{p}",
+            "attended.norm.{p}": "ln_1.{p}",
+            "ffn.inner.{p}": "mlp.c_fc.{p}",
+            "ffn.outer.{p}": "mlp.c_proj.{p}",
+            "fed.norm.{p}": "ln_2.{p}",
+        }
+    },
+    copies={"lm_head.weight": "{base}wte.weight"},
+    buffers=r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias",
+    transposed=r"decoder\.layers\.\d+\.(attention|ffn)\..*weight",
+)
+
+
+def read(fields: dict[str, Any], document: Mapping[str, object]) -> None:
+    width = fields.get("hidden_size")
+    fields.setdefault("intermediate_size", 4 * width if isinstance(width, int) else 0)
+
+
+def write(document: dict[str, Any], fields: Mapping[str, Any]) -> None:
+    document["embd_pdrop"] = fields["dropout"]
+
+
+FAMILY = Family(
+    name="gpt2",
+    title="a GPT-2",
+    year=2019,
+    description="decoder that predicts the next token",
+    model_class=Gpt,
+    config_class=GptConfig,
+    capabilities=frozenset({"causal-lm", "text-generation", "fine-tuning"}),
+    stacks=("decoder",),
+    checkpoints=(
+        Checkpoint("openai-community/gpt2", 124_439_808),
+        Checkpoint("openai-community/gpt2-medium", 354_823_168, shape(1024, 24, 16)),
+        Checkpoint("openai-community/gpt2-large", 774_030_080, shape(1280, 36, 20)),
+        Checkpoint("openai-community/gpt2-xl", 1_557_611_200, shape(1600, 48, 25)),
+        Checkpoint("distilbert/distilgpt2", 81_912_576, {"num_hidden_layers": 6}),
+    ),
+    file_format=FileFormat(
+        {
+            "vocab_size": "vocab_size",
+            "hidden_size": "n_embd",
+            "num_hidden_layers": "n_layer",
+            "num_attention_heads": "n_head",
+            "intermediate_size": "n_inner",
+            "max_position_embeddings": "n_positions",
+            "hidden_act": "activation_function",
+            "layer_norm_eps": "layer_norm_epsilon",
+            "dropout": "resid_pdrop",
+            "attention_dropout": "attn_pdrop",
+            "bos_token_id": "bos_token_id",
+            "eos_token_id": "eos_token_id",
+        },
+        lambda heads: "GPT2LMHeadModel",
+        lambda config: NAMES,
+        {
+            "scale_attn_weights": True,
+            "scale_attn_by_inverse_layer_idx": False,
+            "tie_word_embeddings": True,
+            "add_cross_attention": False,
+        },
+        optional=("intermediate_size",),
+        read=read,
+        write=write,
+        class_prefix="GPT2",
+        task_heads={"SequenceClassification": {"output": "score"}},
+    ),
+    pretraining=PretrainingRecipe(
+        name="gpt",
+        objective="causal-lm",
+        config_fields=config_fields,
+        token_ids={"bos_token_id": "bos", "eos_token_id": "eos"},
+        defaults={
+            "model": {"activation": "gelu-tanh"},
+            "vocabulary": {"kind": "bpe", "lowercase": False},
+            "objective": {"sentence_pairs": "none"},
+        },
+    ),
+)

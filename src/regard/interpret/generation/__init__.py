@@ -1,1 +1,0 @@
-"""Text generation step by step: the text, and the candidates at every token."""

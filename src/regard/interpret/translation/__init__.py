@@ -1,1 +1,0 @@
-"""Translations step by step, with the cross-attention of every step."""

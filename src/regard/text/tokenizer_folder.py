@@ -1,0 +1,314 @@
+"""Reads the tokenizer files of a folder into a pipeline of the `tokenizers` library.
+
+Every value is validated before it is used, no code of the folder is run and nothing is fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from regard.errors import InputError
+from regard.files.file_input import read_file
+from regard.files.json_files import read_json
+from regard.text import guard
+
+LIMIT = 256 << 20  # bytes of a vocabulary or tokenizer.json; the largest published ones have about 40 MB
+# Roles of special tokens, as in Hugging Face's files.
+SPECIAL_TOKENS = ("pad_token", "mask_token", "cls_token", "sep_token", "unk_token", "bos_token", "eos_token")
+# Published folders often rely on the defaults of the tokenizer's class, which are these.
+BERT = {
+    "pad_token": "[PAD]",
+    "mask_token": "[MASK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "unk_token": "[UNK]",
+}
+GPT2 = {"unk_token": "<|endoftext|>", "bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
+T5 = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}
+ROBERTA = T5 | {"mask_token": "<mask>", "cls_token": "<s>", "sep_token": "</s>", "bos_token": "<s>"}
+# The first of these tokens that is in the vocabulary determines the family.
+FAMILIES = {"[CLS]": BERT, "<mask>": ROBERTA, "<|endoftext|>": GPT2, "<pad>": T5}
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """The contents of a folder's JSON files; `kind` is the model family in lower case, or empty."""
+
+    folder: Path
+    values: Mapping[str, Any]
+    names: Mapping[str, Any]
+    kind: str
+
+    @classmethod
+    def open(cls, folder: Path) -> TokenizerConfig:
+        """Read the folder's JSON files. Each may be missing; an invalid one is an error."""
+        values = read_object(folder / "tokenizer_config.json")
+        names = read_object(folder / "special_tokens_map.json") | values
+        family = read_object(folder / "config.json").get("model_type") or values.get("tokenizer_class") or ""
+        return cls(folder, values, names, str(family).removesuffix("Fast").removesuffix("Tokenizer").lower())
+
+    def flag(self, key: str) -> bool | None:
+        """A Boolean option of tokenizer_config.json, or None if it is missing."""
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise InputError(f"{self._file}: {key} should be true or false, not {value!r}")
+        return value
+
+    @property
+    def max_length(self) -> int | None:
+        """model_max_length, or None for the huge number that published folders use for "no limit"."""
+        value = self.values.get("model_max_length")
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise InputError(f"{self._file}: model_max_length should be a number, not {value!r}")
+        return int(value) if 1 <= value < 1e9 else None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """model_input_names, the inputs that transformers passes to the model; empty if missing."""
+        value = self.values.get("model_input_names") or []
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            raise InputError(f"{self._file}: model_input_names should be a list of strings, not {value!r}")
+        return tuple(value)
+
+    def tokens(self, vocabulary: Collection[str]) -> dict[str, AddedToken]:
+        """The special tokens by role, if they are in the vocabulary; null in the files means none."""
+        defaults = next((family for mark, family in FAMILIES.items() if mark in vocabulary), {})
+        tokens = {role: self._token(self.names.get(role, defaults.get(role))) for role in SPECIAL_TOKENS}
+        return {role: token for role, token in tokens.items() if token is not None and token.content in vocabulary}
+
+    @property
+    def added(self) -> dict[str, tuple[int, AddedToken]]:
+        """Tokens added to the vocabulary after its training, with their ids, ordered by id."""
+        old = read_object(self.folder / "added_tokens.json")
+        entries: list[tuple[object, object]] = [(number, token) for token, number in old.items()]
+        new = self.values.get("added_tokens_decoder") or {}
+        entries += new.items() if isinstance(new, dict) else [(None, new)]
+        result = {}
+        for number, value in entries:
+            token = self._token(value)
+            if token is None or not str(number).isdecimal() or len(str(number)) > 9:
+                raise InputError(f"{self.folder}: expected an added token with its id, got {value!r} with {number!r}")
+            result[token.content] = (int(str(number)), token)
+        return dict(sorted(result.items(), key=lambda item: item[1][0]))
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "tokenizer_config.json"
+
+    def _token(self, value: object) -> AddedToken | None:
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return AddedToken(value, normalized=False, special=True)
+        if not isinstance(value, dict) or not isinstance(value.get("content"), str):
+            raise InputError(f"{self.folder}: a token is a string or an object with 'content', not {value!r}")
+        flags = {"normalized": False, "special": True}
+        flags |= {key: value[key] for key in ("single_word", "lstrip", "rstrip", *flags) if key in value}
+        if not all(isinstance(flag, bool) for flag in flags.values()):
+            raise InputError(f"{self.folder}: the flags of {value['content']!r} should be true or false: {flags}")
+        return AddedToken(value["content"], **flags)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file, or an empty one if the file does not exist."""
+    return read_json(path) if path.is_file() else {}
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file, with line breaks converted to "\\n"."""
+    try:
+        data = read_file(path, limit=LIMIT)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}, line {line}: not UTF-8 text ({error.reason}); save it as UTF-8") from error
+
+
+EXPECTED = "tokenizer.json, vocab.txt, or vocab.json and merges.txt"
+SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
+LIKE_ROBERTA = {"roberta", "bart", "longformer"}
+WITHOUT_SEGMENTS = LIKE_ROBERTA | {"distilbert", "gpt2", "t5"}
+
+
+@contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Convert exceptions and panics of the Rust library to an InputError that begins with `what`."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except BaseException as error:
+        # A panic derives directly from BaseException, and its class cannot be imported.
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise InputError(f"{what}: {error}") from error
+        raise
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether the folder has tokenizer files, which may still be invalid."""
+    return any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCEPIECE))
+
+
+def read_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, Any]]:
+    """Read a folder's tokenizer.json if it exists, else vocab.txt, else vocab.json + merges.txt.
+
+    Returns the pipeline and the keyword arguments for `regard.text.Tokenizer`.
+    """
+    settings = TokenizerConfig.open(folder)
+    if (path := folder / "tokenizer.json").is_file():
+        text = read_text(path)
+        guard.check_tokenizer_file(text, path)
+        with refusing(f"{path} cannot be used; fetch or save it again, or remove it if the folder also has vocab.txt"):
+            pipeline = Tokenizer.from_str(text)
+        # The caller of `encode` sets the maximum length; a file could request padding to any length.
+        pipeline.no_truncation()
+        pipeline.no_padding()
+        tokens = settings.tokens(pipeline.get_vocab(with_added_tokens=True))
+    elif (path := folder / "vocab.txt").is_file():
+        pipeline, tokens = _wordpiece(path, settings)
+    elif (path := folder / "vocab.json").is_file():
+        pipeline, tokens = _bytelevel(path, settings)
+    else:
+        raise InputError(_missing_message(folder))
+    # As in transformers: special tokens are recognized in texts even if tokenizer.json does not list them.
+    known = {token.content for token in pipeline.get_added_tokens_decoder().values()}
+    pipeline.add_special_tokens([token for token in tokens.values() if token.content not in known])
+    with refusing(f"{path} cannot be used; its vocabulary lacks the special tokens that it adds to a text"):
+        segments = 1 in pipeline.encode("", "").type_ids and settings.kind not in WITHOUT_SEGMENTS
+    inputs = ("input_ids", "token_type_ids", "attention_mask") if segments else ("input_ids", "attention_mask")
+    return pipeline, {
+        "special_tokens": {role: token.content for role, token in tokens.items()},
+        "max_length": settings.max_length,
+        "model_input_names": settings.inputs or inputs,
+    }
+
+
+def _wordpiece(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[str, AddedToken]]:
+    vocabulary: dict[str, int] = {}
+    for number, token in enumerate(_lines(path)):
+        if token in vocabulary:
+            raise InputError(
+                f"{path}, line {number + 1}: {token!r} is already on line {vocabulary[token] + 1}; "
+                "a token's line is its id, so rename one of them"
+            )
+        vocabulary[token] = number
+    if vocabulary.keys() <= {""}:
+        raise InputError(f"{path} is empty; expected one token per line, as in a published BERT folder")
+    added = settings.added
+    tokens = settings.tokens(vocabulary.keys() | added.keys())
+    for role in ("unk_token", "cls_token", "sep_token"):
+        if role not in tokens:
+            name = settings.names.get(role, BERT[role])
+            raise InputError(f"{path} has no line for the {role} {name!r}; a BERT tokenizer needs it")
+    pipeline = Tokenizer(models.WordPiece(vocabulary, unk_token=tokens["unk_token"].content))
+    pipeline.normalizer = normalizers.BertNormalizer(
+        lowercase=settings.flag("do_lower_case") is not False,
+        strip_accents=settings.flag("strip_accents"),
+        handle_chinese_chars=settings.flag("tokenize_chinese_chars") is not False,
+    )
+    pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    pipeline.decoder = decoders.WordPiece()
+    _extend(pipeline, added, path)
+    pipeline.post_processor = processors.BertProcessing(
+        _numbered(pipeline, tokens["sep_token"]), _numbered(pipeline, tokens["cls_token"])
+    )
+    return pipeline, tokens
+
+
+def _bytelevel(path: Path, settings: TokenizerConfig) -> tuple[Tokenizer, dict[str, AddedToken]]:
+    vocabulary = read_object(path)
+    for token, number in vocabulary.items():
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**32:
+            raise InputError(f"{path}: the id of {token!r} should be a whole number from 0, not {number!r}")
+    if not vocabulary or len(set(vocabulary.values())) < len(vocabulary):
+        raise InputError(f"{path} should give every token a unique id, but it is empty or repeats an id")
+    merges = _merges(path.with_name("merges.txt"))
+    added = settings.added
+    tokens = settings.tokens(vocabulary.keys() | added.keys())
+    with refusing(f"{path} and its merges.txt do not belong together"):
+        pipeline = Tokenizer(models.BPE(vocabulary, merges))
+    space = settings.flag("add_prefix_space") is True
+    pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
+    pipeline.decoder = decoders.ByteLevel()
+    _extend(pipeline, added, path)
+    if settings.kind in LIKE_ROBERTA:
+        if not {"cls_token", "sep_token"} <= tokens.keys():
+            raise InputError(f"{path} lacks '<s>' or '</s>', which a {settings.kind} tokenizer adds to a text")
+        if isinstance(settings.names.get("mask_token", ""), str) and "mask_token" in tokens:
+            # In RoBERTa's training, the mask replaced a word together with the space before it.
+            tokens["mask_token"] = AddedToken(tokens["mask_token"].content, lstrip=True, normalized=False, special=True)
+        pipeline.post_processor = processors.RobertaProcessing(
+            _numbered(pipeline, tokens["sep_token"]), _numbered(pipeline, tokens["cls_token"]), add_prefix_space=space
+        )
+        return pipeline, tokens
+    pipeline.post_processor = offsets = processors.ByteLevel(trim_offsets=False)
+    if settings.flag("add_bos_token") and "bos_token" in tokens:
+        bos = tokens["bos_token"].content
+        template = processors.TemplateProcessing(
+            single=[bos, "$A"],
+            pair=[bos, "$A", f"{bos}:1", "$B:1"],
+            special_tokens=[_numbered(pipeline, tokens["bos_token"])],
+        )
+        pipeline.post_processor = processors.Sequence([offsets, template])
+    return pipeline, tokens
+
+
+def _merges(path: Path) -> list[tuple[str, str]]:
+    if not path.is_file():
+        raise InputError(
+            f"{path} is missing; vocab.json needs it in the same folder, or use tokenizer.json instead of both"
+        )
+    merges = []
+    for number, line in enumerate(_lines(path), 1):
+        pieces = line.split(" ")
+        if line.startswith("#version") and number == 1:
+            continue
+        if len(pieces) != 2 or not all(pieces):
+            raise InputError(f"{path}, line {number}: expected two pieces with a space between them, got {line!r}")
+        merges.append((pieces[0], pieces[1]))
+    return merges
+
+
+def _lines(path: Path) -> list[str]:
+    # splitlines() would also split at separators that are tokens in multilingual vocabularies.
+    return read_text(path).removesuffix("\n").split("\n")
+
+
+def _extend(pipeline: Tokenizer, added: Mapping[str, tuple[int, AddedToken]], path: Path) -> None:
+    for content, (number, token) in added.items():
+        pipeline.add_tokens([token])
+        if (got := pipeline.token_to_id(content)) != number:
+            raise InputError(
+                f"{path}: the added token {content!r} should have the id {number}, but the next free id is {got}"
+            )
+
+
+def _numbered(pipeline: Tokenizer, token: AddedToken) -> tuple[str, int]:
+    number = pipeline.token_to_id(token.content)
+    if number is None:
+        raise InputError(f"the special token {token.content!r} is not in the vocabulary")
+    return token.content, number
+
+
+def _missing_message(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"{folder} is not a folder; expected one with {EXPECTED}"
+    for name in SENTENCEPIECE:
+        if (folder / name).is_file():
+            return (
+                f"{folder} has only {name}, which Regard does not read; convert it to tokenizer.json once, with "
+                'transformers and sentencepiece installed: python -c "from transformers import AutoTokenizer; '
+                f'AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"'
+            )
+    return f"{folder} has no tokenizer; expected {EXPECTED} in it"
