@@ -5,28 +5,25 @@ export interface AblateRequest {
   readonly at?: "auto" | "blanks" | "masked" | "plain"; readonly model?: string; readonly top?: number; readonly sweep?: boolean;
 }
 
-/** How the prediction of one target changes */
-export interface AblationEffect {
-  readonly target: string; readonly before: string; readonly after: string; readonly divergence: number | null; readonly distance: number;
-  readonly strength: number; readonly likeliest: readonly OutputChange[]; readonly changes: readonly OutputChange[];
-  readonly successors: readonly OutputChange[];
-}
-
 /** With some components removed: the losses of the text and of the built-in sentences, and the model's output. */
 export interface AblationOutcome {
   readonly without: readonly string[]; readonly loss: number | null; readonly sentences_loss: number | null; readonly output: string;
   readonly predictions: readonly TokenPrediction[];
 }
 
-/** The effect on each target of removing `heads`, as (layer, head), and `layers`, all at once */
-export interface AblationResult {
-  readonly model: ProbedModel; readonly texts: readonly string[]; readonly tokens: readonly string[]; readonly special: readonly boolean[];
-  readonly positions: readonly number[]; readonly at: string; readonly modes: readonly string[]; readonly heads: readonly (readonly [number, number])[];
-  readonly layers: readonly number[]; readonly effects: readonly AblationEffect[]; readonly sweep: HeadSweep | null;
+/** `positions` has the token of each effect */
+export interface AblationView {
+  readonly model: ProbedModel; readonly texts: readonly string[]; readonly tokens: readonly string[]; readonly special: readonly boolean[]; readonly at: string;
+  readonly modes: readonly string[]; readonly positions: readonly number[]; readonly removed: RemovedView; readonly effects: readonly EffectView[];
+  readonly sweep: HeadSweepView;
 }
 
 export interface AlignmentHeadsView {
   readonly layer: number; readonly heads: readonly number[]; readonly description: string;
+}
+
+export interface AnswerView {
+  readonly answer: string; readonly start: number; readonly end: number; readonly probability: number;
 }
 
 /** A token for every blank, and the text with them in position. */
@@ -66,6 +63,10 @@ export interface AttributionResult {
   readonly steps: number | null; readonly completeness_error: number | null; readonly tokens: readonly AttributedToken[];
 }
 
+export interface AxisLabels {
+  readonly right: string; readonly up: string; readonly left?: string; readonly down?: string;
+}
+
 export interface BoxPassView {
   readonly tensors: readonly (readonly [string, number])[]; readonly parameters: Readonly<Record<string, readonly number[]>>; readonly difference: number;
 }
@@ -78,6 +79,11 @@ export interface BoxShape {
 export interface BoxView {
   readonly part: string; readonly group: string; readonly kind: string; readonly title: string; readonly about: string; readonly code: string;
   readonly steps: readonly BoxPassView[];
+}
+
+/** The prompt that continues from a branch of a generated text. */
+export interface BranchPrompt {
+  readonly prompt: string;
 }
 
 /** A token for one blank, as the vocabulary spells it. */
@@ -96,6 +102,29 @@ export interface CandidateTokens {
   readonly bars: readonly CandidateToken[]; readonly chosen: number | null; readonly kept: number; readonly share: number; readonly vocabulary: number;
 }
 
+/** Lines of percentages, one value for every point in `at`. */
+export interface ChartBlock {
+  readonly kind: "chart"; readonly lines: readonly ChartLine[]; readonly at: readonly number[]; readonly title: string; readonly across: string;
+  readonly up: string;
+}
+
+export interface ChartLine {
+  readonly name: string; readonly values: readonly number[];
+}
+
+/** `numbers` of tokens can be shown, 0 means all. */
+export interface ChartsView {
+  readonly kind: "pair" | "grid"; readonly request: ComparedRequest; readonly warning: string; readonly numbers: readonly number[]; readonly palette: number;
+  readonly tokens: readonly string[]; readonly sentences: readonly ComparedSentence[]; readonly pairs: readonly PairView[]; readonly rows?: readonly string[];
+  readonly columns?: readonly string[]; readonly squares?: readonly SquareView[];
+}
+
+/** One test, how it is done, and what its outcome means. */
+export interface CheckView {
+  readonly name: string; readonly value: number | null; readonly threshold: number; readonly numbers: Readonly<Record<string, number | null>>;
+  readonly passed: boolean; readonly method: string; readonly means: string;
+}
+
 export interface CheckpointEntry {
   readonly name: string; readonly family: string; readonly parameters: number;
 }
@@ -105,8 +134,19 @@ export interface CompareRequest {
   readonly model?: string; readonly other?: string | null; readonly logits?: readonly string[] | null; readonly vocab?: string | null;
 }
 
-/** A comparison */
-export interface CompareResult {
+/** What was compared: `number` of tokens, in which chart. */
+export interface ComparedRequest {
+  readonly texts: readonly string[]; readonly models: readonly string[]; readonly number: number; readonly chart: "likelihoods" | "differences";
+}
+
+/** `logits` are float32 in base64, `total` their logarithmic sum over the whole vocabulary. */
+export interface ComparedSentence {
+  readonly text: string; readonly model: string; readonly total: number; readonly logits: string;
+}
+
+export interface CompletionsView {
+  readonly kind: "sentence"; readonly request: ComparedRequest; readonly warning: string; readonly text: string; readonly model: string;
+  readonly words: readonly MaskedWord[];
 }
 
 /** A part of the model that can be removed */
@@ -130,16 +170,27 @@ export interface DecodingStep {
   readonly token: string; readonly probability: number; readonly likeliest: readonly TokenProbability[];
 }
 
+/** The effect on the prediction at one position */
+export interface EffectView {
+  readonly target: string; readonly before: string; readonly after: string; readonly strength: number; readonly distance: number;
+  readonly likeliest: readonly OutputChange[]; readonly changes: readonly OutputChange[]; readonly successors: readonly OutputChange[];
+}
+
+export interface EntityView {
+  readonly text: string; readonly label: string; readonly start: number; readonly end: number; readonly probability: number;
+}
+
 /** The evidence for one output: `about` names it, `token` is the position it is read from. */
 export interface Evidence {
   readonly about: string; readonly token: number; readonly tokens: readonly string[]; readonly special: readonly boolean[];
   readonly attention: readonly (readonly number[])[]; readonly rollout: readonly number[]; readonly integrated: Attribution; readonly gradient: Attribution;
 }
 
-/** One test: passed if `value` is at least `threshold`. */
-export interface FaithfulnessCheck {
-  readonly name: string; readonly value: number | null; readonly threshold: number; readonly numbers: Readonly<Record<string, number | null>>;
-  readonly passed: boolean;
+/** The attention map and the attributions of one prediction, with tokens as people read them. */
+export interface EvidenceView {
+  readonly label: string; readonly probability: number; readonly target: string; readonly token: number; readonly layer: number; readonly head: number | null;
+  readonly tokens: readonly string[]; readonly special: readonly boolean[]; readonly weights: readonly number[]; readonly gradient: Attribution;
+  readonly integrated: Attribution;
 }
 
 export interface FaithfulnessRequest {
@@ -147,13 +198,10 @@ export interface FaithfulnessRequest {
   readonly head?: number | null; readonly seed?: number;
 }
 
-/** The attention map and the attributions of one prediction and, for a classifier, the verdict on the map. */
-export interface FaithfulnessResult {
-  readonly model: ProbedModel; readonly texts: readonly string[]; readonly verdict: "faithful" | "doubtful" | "unfaithful" | null;
-  readonly flagged: boolean | null; readonly label: string; readonly probability: number; readonly other: string | null; readonly target: string;
-  readonly token: number; readonly layer: number; readonly head: number | null; readonly tokens: readonly string[]; readonly special: readonly boolean[];
-  readonly weights: readonly number[]; readonly special_weight: number; readonly checks: readonly FaithfulnessCheck[]; readonly gradient: Attribution;
-  readonly integrated: Attribution; readonly seed: number;
+/** `verdict` is null for a model without classes. */
+export interface FaithfulnessView {
+  readonly model: ProbedModel; readonly texts: readonly string[]; readonly requested_label: string | null; readonly evidence: EvidenceView;
+  readonly verdict: VerdictView | null; readonly notes: readonly string[];
 }
 
 export interface FamilyEntry {
@@ -197,6 +245,11 @@ export interface FigureView {
   readonly positions: PositionsView | null; readonly notes: readonly string[]; readonly place: string;
 }
 
+/** Drawings side by side, or below each other on a narrow screen. */
+export interface FiguresBlock {
+  readonly kind: "figures"; readonly blocks: readonly (TextBlock | SectionBlock | FiguresBlock | TableBlock | HeatMapBlock | ChartBlock)[];
+}
+
 export interface FillRequest {
   readonly text: string; readonly model?: string; readonly top?: number; readonly targets?: readonly string[] | null;
 }
@@ -206,18 +259,16 @@ export interface FillResult {
   readonly text: string; readonly masks: readonly (readonly Candidate[])[]; readonly joint: readonly Assignment[]; readonly exact: boolean;
 }
 
+/** What one filter took from the whole vocabulary: how many tokens, and their share of the model's probability. */
+export interface FilterCut {
+  readonly by: string; readonly count: number; readonly share: number;
+}
+
 export interface GenerateRequest {
   readonly max_new_tokens?: number; readonly temperature?: number; readonly top_p?: number; readonly top_k?: number | null; readonly min_p?: number;
   readonly repetition_penalty?: number; readonly seed?: number; readonly num_return_sequences?: number; readonly num_beams?: number;
   readonly length_penalty?: number; readonly early_stopping?: boolean; readonly stop?: readonly string[]; readonly prompt: string; readonly model?: string;
   readonly candidates?: boolean; readonly trace?: string | null;
-}
-
-/** Generated texts, without the prompt */
-export interface GenerateResult {
-  readonly model: string; readonly family: string; readonly prompt: string; readonly truncated: number; readonly truncated_text: string;
-  readonly max_new_tokens: number; readonly continues: boolean; readonly method: string; readonly settings: GenerationConfig;
-  readonly texts: readonly GeneratedText[]; readonly tokens: readonly GeneratedToken[] | null;
 }
 
 /** A text so far, without the prompt */
@@ -231,11 +282,33 @@ export interface GeneratedToken {
   readonly id: number; readonly text: string; readonly name: string; readonly candidates: CandidateTokens;
 }
 
+/** The tokens of a piece of text, with their candidates. */
+export interface GeneratedTokens {
+  readonly type: "text"; readonly text: string; readonly tokens: readonly GeneratedToken[];
+}
+
 /** Sampling, or beam search if `num_beams` is above 1 */
 export interface GenerationConfig {
   readonly max_new_tokens: number; readonly temperature: number; readonly top_p: number; readonly top_k: number | null; readonly min_p: number;
   readonly repetition_penalty: number; readonly seed: number; readonly num_return_sequences: number; readonly num_beams: number;
   readonly length_penalty: number; readonly early_stopping: boolean; readonly stop: readonly string[];
+}
+
+/** A column of the page. */
+export interface GenerationRun {
+  readonly model: string; readonly family: string; readonly prompt: string; readonly truncated: number; readonly truncated_text: string;
+  readonly max_new_tokens: number; readonly continues: boolean; readonly method: string; readonly settings: GenerationConfig;
+  readonly texts: readonly GeneratedText[]; readonly tokens: readonly GeneratedToken[] | null; readonly trace: TraceDocument | null;
+}
+
+/** The texts to generate, still empty. */
+export interface GenerationStarted {
+  readonly type: "started"; readonly run: GenerationRun;
+}
+
+/** The page shows one text, or two side by side. */
+export interface GenerationView {
+  readonly runs: readonly GenerationRun[]; readonly caveat: string;
 }
 
 /** Heads by layer, then by number, both from 0. */
@@ -244,12 +317,6 @@ export interface HeadCensus {
   readonly truncated: number; readonly notes: readonly string[]; readonly correction: string; readonly level: number; readonly excess: number;
   readonly about: Readonly<Record<string, string>>; readonly counts: Readonly<Record<string, number>>; readonly heads: readonly HeadPatterns[];
   readonly texts: Readonly<Record<string, readonly string[]>>;
-}
-
-/** One head removed alone: mean strength and distance over all targets, and the targets whose best output changed. */
-export interface HeadEffect {
-  readonly layer: number; readonly head: number; readonly strength: number; readonly distance: number; readonly changed: readonly string[];
-  readonly strengths: readonly number[]; readonly after: readonly string[];
 }
 
 /** Token `row` of a text attends to token `column` with `weights[column]` */
@@ -263,18 +330,28 @@ export interface HeadPatterns {
   readonly examples: readonly HeadExample[];
 }
 
-/** Every head removed alone, the strongest effect first. */
-export interface HeadSweep {
-  readonly measure: string; readonly targets: readonly string[]; readonly ranked: readonly HeadEffect[];
+export interface HeadSweepView {
+  readonly measure: string; readonly targets: readonly number[]; readonly heads: readonly SweptHeadView[];
 }
 
 export interface HeadsRequest {
   readonly text: readonly string[] | string; readonly model?: string; readonly limit?: number; readonly seed?: number;
 }
 
+/** A matrix of weights from 0 to 1 with names on both axes. */
+export interface HeatMapBlock {
+  readonly kind: "map"; readonly weights: readonly (readonly number[])[]; readonly rows: readonly string[]; readonly columns: readonly string[];
+  readonly title: string; readonly row_title: string; readonly column_title: string;
+}
+
 export interface HypothesisView {
   readonly text: string; readonly score: number; readonly log_probability: number; readonly finished: boolean; readonly pieces: SubwordTokens;
   readonly steps: readonly DecodingStep[]; readonly attention: Readonly<Record<string, string>> | null;
+}
+
+/** By which requests refer to an uploaded image. */
+export interface ImageKey {
+  readonly image: string;
 }
 
 /** `log_probability` is the sum over the `tokens` scored, in nats */
@@ -309,9 +386,21 @@ export interface MapView {
   readonly causal: boolean; readonly rollout: string | null; readonly flow: string | null;
 }
 
+/** A word of the text ("_" for a blank), whether a space precedes it, and the likeliest tokens in its place. */
+export interface MaskedWord {
+  readonly word: string; readonly spaced: boolean; readonly completions: readonly Candidate[];
+}
+
 /** Families, built-in models and known checkpoints of the Hugging Face hub. */
 export interface ModelList {
   readonly families: readonly FamilyEntry[]; readonly built_in: readonly string[]; readonly checkpoints: readonly CheckpointEntry[];
+}
+
+/** A model as the page lists it. */
+export interface ModelState {
+  readonly name: string; readonly state: "loading" | "ready" | "failed"; readonly error: string;
+  readonly capabilities: readonly ("text-encoder" | "masked-lm" | "next-sentence" | "causal-lm" | "encoder-decoder" | "text-generation" | "translation" | "image" | "fine-tuning" | "pooling" | "segments" | "layer-mix" | "recurrent" | "fine-tuned")[] | null;
+  readonly task: string | null;
 }
 
 export interface ModelsRequest {
@@ -331,9 +420,20 @@ export interface NextSentence {
   readonly is_next: number;
 }
 
+/** A message for the user that is not part of the result. */
+export interface Note {
+  readonly type: "note"; readonly message: string;
+}
+
 /** The probability (or the value) of one output before and after. */
 export interface OutputChange {
   readonly output: string; readonly before: number; readonly after: number;
+}
+
+/** Two sentences by their indices */
+export interface PairView {
+  readonly a: number; readonly b: number; readonly labels: readonly [string, string]; readonly axes: Readonly<Record<string, AxisLabels>>;
+  readonly extents: Readonly<Record<string, readonly [number, number]>>; readonly captions: Readonly<Record<string, Readonly<Record<string, string>>>>;
 }
 
 /** One pattern of one head. */
@@ -370,8 +470,15 @@ export interface PredictRequest {
 
 /** An example, its prediction and the evidence for it */
 export interface PredictedExample {
-  readonly texts: readonly string[]; readonly image: string | null; readonly prediction: Readonly<Record<string, unknown>>;
-  readonly evidence: readonly Evidence[]; readonly why: string;
+  readonly texts: readonly string[]; readonly image: string | null; readonly prediction: PredictionView; readonly evidence: readonly Evidence[];
+  readonly why: string;
+}
+
+/** A prediction */
+export interface PredictionView {
+  readonly label?: string | readonly string[]; readonly probabilities?: Readonly<Record<string, number>> | readonly number[]; readonly value?: number;
+  readonly entities?: readonly EntityView[]; readonly tags?: readonly string[]; readonly answer?: string; readonly start?: number; readonly end?: number;
+  readonly probability?: number; readonly nbest?: readonly AnswerView[]; readonly margin?: number | null; readonly choice?: number; readonly ending?: string;
 }
 
 /** What the page's view "tasks" shows. */
@@ -385,13 +492,27 @@ export interface ProbedModel {
   readonly num_heads: number; readonly labels: readonly string[];
 }
 
+/** How much of a stage is done */
+export interface Progress {
+  readonly type: "progress"; readonly stage: string; readonly done: number; readonly total: number | null; readonly unit: string;
+}
+
 /** In percent: `accuracy` on the test quarter, `guess` the accuracy of the most frequent label there, `mean` and `deviation` of the accuracy over the folds. */
 export interface RegressionScore {
   readonly train: number; readonly test: number; readonly accuracy: number; readonly guess: number; readonly mean: number; readonly deviation: number;
 }
 
+export interface RemovedView {
+  readonly heads: readonly (readonly [number, number])[]; readonly layers: readonly number[];
+}
+
 export interface ScoreRequest {
   readonly source: readonly string[] | string; readonly model?: string;
+}
+
+export interface SectionBlock {
+  readonly kind: "section"; readonly heading: string;
+  readonly blocks: readonly (TextBlock | SectionBlock | FiguresBlock | TableBlock | HeatMapBlock | ChartBlock)[];
 }
 
 export interface SensesRequest {
@@ -399,11 +520,11 @@ export interface SensesRequest {
   readonly seed?: number;
 }
 
-/** `similarity[model][layer][i][j]` is the cosine of the word's vectors in texts i and j */
-export interface SensesResult {
-  readonly word: string; readonly texts: readonly string[]; readonly similarity: Readonly<Record<string, readonly (readonly (readonly number[])[])[]>>;
-  readonly spans: readonly (readonly [number, number])[]; readonly contexts: Readonly<Record<string, WordContexts>>; readonly total: number;
-  readonly seed: number;
+/** One model */
+export interface SensesView {
+  readonly pieces: readonly (readonly string[])[]; readonly planes: readonly Plane[]; readonly model: string; readonly word: string;
+  readonly texts: readonly string[]; readonly similarity: readonly (readonly (readonly number[])[])[]; readonly spans: readonly (readonly [number, number])[];
+  readonly total: number; readonly seed: number;
 }
 
 export interface Sentence {
@@ -416,13 +537,39 @@ export interface SentenceMap {
   readonly cut: number; readonly explained: readonly number[]; readonly sentences: readonly Sentence[];
 }
 
+/** The differences of two pairs against each other, by the indices of the pairs. */
+export interface SquareView {
+  readonly across: number; readonly up: number; readonly axes: AxisLabels;
+}
+
 export interface StackFrame {
   readonly part: string; readonly x: number; readonly y: number; readonly width: number; readonly height: number;
+}
+
+export interface StoryView {
+  readonly title: string; readonly blocks: readonly (TextBlock | SectionBlock | FiguresBlock | TableBlock | HeatMapBlock | ChartBlock)[];
 }
 
 /** The `tokens` of a text, with the end token if there is one, and the word of each token, without the end. */
 export interface SubwordTokens {
   readonly tokens: readonly string[]; readonly words: readonly string[]; readonly word_indices: readonly number[];
+}
+
+/** `series` is float32 in base64. */
+export interface SweepView {
+  readonly kind: "sweep"; readonly request: ComparedRequest; readonly warning: string; readonly values: readonly number[]; readonly labels: readonly string[];
+  readonly caption: string; readonly tokens: readonly string[]; readonly series: string;
+}
+
+/** The effect of removing one head alone at the positions of the sweep, of which `changed` have another output. */
+export interface SweptHeadView {
+  readonly layer: number; readonly head: number; readonly strength: number; readonly distance: number; readonly changed: number;
+  readonly strengths: readonly number[]; readonly after: readonly string[];
+}
+
+/** The first column names the rows */
+export interface TableBlock {
+  readonly kind: "table"; readonly headers: readonly string[]; readonly rows: readonly (readonly string[])[]; readonly caption: string;
 }
 
 /** The fine-tuned model */
@@ -436,8 +583,17 @@ export interface TensorView {
   readonly values: readonly number[] | null; readonly words: readonly (readonly (readonly [string, number])[])[] | null;
 }
 
+export interface TextBlock {
+  readonly kind: "text"; readonly text: string;
+}
+
 export interface TextLabel {
   readonly x: number; readonly y: number; readonly text: string;
+}
+
+/** Text as it is generated. */
+export interface TextPiece {
+  readonly type: "text"; readonly text: string;
 }
 
 /** One predicted position: the right token (None at a blank), its probability, and the likeliest tokens. */
@@ -447,6 +603,59 @@ export interface TokenPrediction {
 
 export interface TokenProbability {
   readonly token: string; readonly probability: number;
+}
+
+/** A candidate for the next token of a prefix. */
+export interface TraceCandidate {
+  readonly token: number; readonly text: string; readonly log_probability: number | null; readonly total: number | null;
+  readonly fate: "kept" | "ended" | "cut" | "passed"; readonly by?: string; readonly child?: number; readonly chance?: number;
+}
+
+/** The continuations of a prefix: the likeliest `top` tokens, the first removed by filters, and the choice. */
+export interface TraceChoice {
+  readonly node: number; readonly candidates: readonly TraceCandidate[]; readonly cut: readonly FilterCut[];
+}
+
+/** `about` is what the caller knows: the prompt, the model, the settings. */
+export interface TraceDocument {
+  readonly format: "regard trace"; readonly version: number; readonly method: "beam" | "sample"; readonly top: number;
+  readonly about: Readonly<Record<string, unknown>>; readonly rows: readonly TraceRow[];
+}
+
+/** A text that was found: the node it ends in, and its tokens without the end token. */
+export interface TraceResult {
+  readonly node: number; readonly tokens: readonly number[]; readonly text: string; readonly log_probability: number | null; readonly score: number | null;
+  readonly finished: boolean;
+}
+
+/** `row`: from 0, or as given to `Trace.set_row_numbers`. */
+export interface TraceRow {
+  readonly row: number; readonly steps: readonly TraceStep[]; readonly left: readonly number[]; readonly results: readonly TraceResult[];
+}
+
+/** `died`: prefixes without a continuation. */
+export interface TraceStep {
+  readonly step: number; readonly choices: readonly TraceChoice[]; readonly died: readonly number[];
+}
+
+/** What the page's form offers, and the current job. */
+export interface TrainingOptions {
+  readonly job: TrainingStatus | null; readonly tasks: Readonly<Record<string, string>>; readonly folder: string; readonly builtin_examples: number;
+  readonly builtin_labels: readonly string[];
+}
+
+/** The progress of a job. */
+export interface TrainingStatus {
+  readonly state: "running" | "done" | "failed" | "cancelled"; readonly stopping: boolean; readonly error: string; readonly task: string; readonly data: string;
+  readonly model: string; readonly output: string; readonly command: string; readonly step: number; readonly steps: number; readonly epoch: number;
+  readonly epochs: number; readonly steps_per_second: number; readonly seconds_left: number | null; readonly seconds: number; readonly loss: number | null;
+  readonly scores: Readonly<Record<string, number>>; readonly messages: readonly string[];
+}
+
+export interface TranslateRequest {
+  readonly model: string; readonly source: readonly string[] | string; readonly num_beams?: number; readonly num_return_sequences?: number;
+  readonly length_penalty?: number; readonly alignments?: string | null; readonly trace?: string | null; readonly steps?: boolean;
+  readonly reference?: string | null;
 }
 
 export interface TranslationView {
@@ -459,30 +668,32 @@ export interface TranslatorView {
   readonly heads: number; readonly scale: number | null;
 }
 
+/** A faithful map passes `needed` tests, the `decisive` one among them. */
+export interface VerdictView {
+  readonly verdict: "faithful" | "doubtful" | "unfaithful"; readonly flagged: boolean | null; readonly means: string; readonly other: string | null;
+  readonly special_weight: number; readonly needed: number; readonly decisive: string; readonly seed: number; readonly checks: readonly CheckView[];
+}
+
 export interface ViewedModel {
   readonly name: string; readonly family: string; readonly depth: number; readonly heads: number;
 }
 
-/** `pieces` are the tokens of the word in each text */
-export interface WordContexts {
-  readonly pieces: readonly (readonly string[])[]; readonly planes: readonly Plane[];
-}
-
 export interface Verbs {
   readonly fill: { readonly request: FillRequest; readonly result: FillResult };
-  readonly compare: { readonly request: CompareRequest; readonly result: CompareResult };
+  readonly compare: { readonly request: CompareRequest; readonly result: ChartsView | SweepView | CompletionsView };
   readonly next: { readonly request: NextRequest; readonly result: NextSentence };
   readonly perplexity: { readonly request: PerplexityRequest; readonly result: Perplexity };
-  readonly generate: { readonly request: GenerateRequest; readonly result: GenerateResult };
+  readonly generate: { readonly request: GenerateRequest; readonly result: GenerationView };
   readonly score: { readonly request: ScoreRequest; readonly result: LineScores };
+  readonly translate: { readonly request: TranslateRequest; readonly result: TranslationView };
   readonly attribute: { readonly request: AttributeRequest; readonly result: AttributionResult };
-  readonly faithfulness: { readonly request: FaithfulnessRequest; readonly result: FaithfulnessResult };
+  readonly faithfulness: { readonly request: FaithfulnessRequest; readonly result: FaithfulnessView };
   readonly features: { readonly request: FeaturesRequest; readonly result: FeatureWalk };
   readonly look: { readonly request: LookRequest; readonly result: AttentionView };
   readonly figure: { readonly request: FigureRequest; readonly result: FigureView };
-  readonly senses: { readonly request: SensesRequest; readonly result: SensesResult };
+  readonly senses: { readonly request: SensesRequest; readonly result: SensesView };
   readonly heads: { readonly request: HeadsRequest; readonly result: HeadCensus };
-  readonly ablate: { readonly request: AblateRequest; readonly result: AblationResult };
+  readonly ablate: { readonly request: AblateRequest; readonly result: AblationView };
   readonly map: { readonly request: MapRequest; readonly result: SentenceMap };
   readonly models: { readonly request: ModelsRequest; readonly result: ModelList };
   readonly predict: { readonly request: PredictRequest; readonly result: PredictionsView };

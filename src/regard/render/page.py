@@ -7,12 +7,76 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
+
+from typing_extensions import TypedDict
 
 from regard.render import bundle
 
-Block = dict[str, object]
-
 LINES = 4  # of a chart that differ in more than color
+
+
+class TextBlock(TypedDict):
+    kind: Literal["text"]
+    text: str
+
+
+class SectionBlock(TypedDict):
+    kind: Literal["section"]
+    heading: str
+    blocks: list[Block]
+
+
+class FiguresBlock(TypedDict):
+    """Drawings side by side, or below each other on a narrow screen."""
+
+    kind: Literal["figures"]
+    blocks: list[Block]
+
+
+class TableBlock(TypedDict):
+    """The first column names the rows; the other columns are right-aligned."""
+
+    kind: Literal["table"]
+    headers: list[str]
+    rows: list[list[str]]
+    caption: str
+
+
+class HeatMapBlock(TypedDict):
+    """A matrix of weights from 0 to 1 with names on both axes."""
+
+    kind: Literal["map"]
+    weights: list[list[float]]
+    rows: list[str]
+    columns: list[str]
+    title: str
+    row_title: str
+    column_title: str
+
+
+class ChartLine(TypedDict):
+    name: str
+    values: list[float]
+
+
+class ChartBlock(TypedDict):
+    """Lines of percentages, one value for every point in `at`."""
+
+    kind: Literal["chart"]
+    lines: list[ChartLine]
+    at: list[int]
+    title: str
+    across: str
+    up: str
+
+
+Block = TextBlock | SectionBlock | FiguresBlock | TableBlock | HeatMapBlock | ChartBlock
+
+
+class StoryView(TypedDict):
+    title: str
+    blocks: list[Block]
 
 
 def page(title: str, blocks: Sequence[Block], *, cli: str, python: str) -> str:
@@ -53,9 +117,15 @@ def heat_map(
 ) -> Block:
     """A matrix of weights from 0 to 1 with names on both axes."""
     check_weights(weights, rows=rows, columns=columns)
-    names = {"title": title, "row_title": row_title, "column_title": column_title}
-    clipped = [[min(max(weight, 0.0), 1.0) for weight in row] for row in weights]
-    return {"kind": "map", "weights": clipped, "rows": list(rows), "columns": list(columns), **names}
+    return {
+        "kind": "map",
+        "weights": [[min(max(weight, 0.0), 1.0) for weight in row] for row in weights],
+        "rows": list(rows),
+        "columns": list(columns),
+        "title": title,
+        "row_title": row_title,
+        "column_title": column_title,
+    }
 
 
 def line_chart(
@@ -69,7 +139,7 @@ def line_chart(
     wrong = [value for _, values in lines for value in values if not 0 <= value <= 100]
     if wrong:
         raise ValueError(f"percentages go from 0 to 100, but {wrong[0]} is among them")
-    drawn = [{"name": name, "values": list(values)} for name, values in lines]
+    drawn: list[ChartLine] = [{"name": name, "values": list(values)} for name, values in lines]
     return {"kind": "chart", "lines": drawn, "at": list(at), "title": title, "across": across, "up": up}
 
 

@@ -71,7 +71,7 @@ class Result(BaseModel):
         """What the page needs: the view's name, its data and the lines that reproduce it."""
         if self.page_view is None:
             raise InputError(f"{type(self).__name__} has no page")
-        return {"view": self.page_view, **self.view_data(), "cli": "", "python": "", **self._reproduce}
+        return {"view": self.page_view, "notes": [], **self.view_data(), "cli": "", "python": "", **self._reproduce}
 
     def with_reproduction(self, cli: str, python: str) -> None:
         """Set the lines that repeat this result; called by the doors."""

@@ -10,6 +10,7 @@ import base64
 import binascii
 import hashlib
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -110,6 +111,7 @@ def _resolve(name: str, folders: Sequence[Path]) -> list[Path]:
 
 MAX_IMAGE_BYTES = 8_000_000
 MAX_IMAGES = 8
+IMAGE_KEY = re.compile(r"[0-9a-f]{16}/[^/\n]+")  # the start of its hash, and the name of its file
 MAX_TOTAL_BYTES = 16_000_000  # of all images, so that fewer large ones are kept
 
 
@@ -155,9 +157,13 @@ class UploadedImages:
             del images[next(iter(images))]
         return ImageKey(image=key)
 
+    def has(self, key: object) -> bool:
+        """Whether it is the key of an image, perhaps of one that is no longer kept."""
+        return isinstance(key, str) and IMAGE_KEY.fullmatch(key) is not None
+
     @contextmanager
     def file(self, key: str) -> Iterator[Path]:
-        """The image as a temporary file of its name."""
+        """The image as a temporary file."""
         name = key.partition("/")[2]
         image = self._images.get(key)
         if image is None:
@@ -165,10 +171,16 @@ class UploadedImages:
                 f"the studio keeps the last {MAX_IMAGES} images, of {MAX_TOTAL_BYTES:,} bytes in all, until it ends; "
                 f"send {name!r} again"
             )
+        from regard.interpret.images import IMAGE_SUFFIXES, check_image
+
         with TemporaryDirectory() as folder:
-            path = Path(folder) / name
+            # The client's name may be none that a file can have.
+            path = Path(folder) / f"image{IMAGE_SUFFIXES[check_image(image, name)]}"
             path.write_bytes(image)
-            yield path
+            try:
+                yield path
+            except InputError as error:
+                raise InputError(str(error).replace(str(path), name)) from None
 
 
 @dataclass

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import models_json_schema
@@ -35,7 +34,7 @@ def http_verbs() -> dict[str, Verb]:
 def run_verb(studio: Studio, name: str, arguments: Mapping[str, object]) -> Generator[Event, None, Result]:
     """Run a verb with the arguments of a client. Strings are texts: no file of the server is read.
 
-    `image` names an image that the client has sent.
+    A string may also be the key of an image that the client has sent.
     """
     verbs = http_verbs()
     if name not in verbs:
@@ -52,14 +51,13 @@ def run_verb(studio: Studio, name: str, arguments: Mapping[str, object]) -> Gene
         for key, value in arguments.items()
         if not (isinstance(value, str) and not value.strip() and key in fields and not fields[key].is_required())
     }
+    uploads = {key: value for key, value in given.items() if key in fields and studio.images.has(value)}
     with ExitStack() as stack:
-        image = None
-        if "image" in fields and isinstance(given.get("image"), str):
-            image = given["image"] = stack.enter_context(studio.images.file(str(given["image"])))
-        request = verb.parse(given, files=False, uploads=[] if image is None else [image])
+        files = {key: stack.enter_context(studio.images.file(str(value))) for key, value in uploads.items()}
+        request = verb.parse({**given, **files}, files=False, uploads=files.values())
         result = yield from verb.run(request, studio.models)
-        if image is not None:  # the client knows the name of its file, not where it was for a moment
-            named = request.model_copy(update={"image": Path(image.name)})
+        if files:  # the client knows the name of its file, not where it was for a moment
+            named = request.model_copy(update={key: str(value).partition("/")[2] for key, value in uploads.items()})
             result.with_reproduction(verb.command_line(named), verb.python_code(named))
     return result
 

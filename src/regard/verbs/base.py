@@ -84,7 +84,8 @@ def _read_texts(value: object, info: ValidationInfo) -> object:
 
 def _read_source(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str | os.PathLike):
-        return os.fspath(value) if reads_files(info) else _split_lines(os.fspath(value))
+        uploaded = Path(value) in (info.context or {}).get("uploads", ())
+        return os.fspath(value) if reads_files(info) or uploaded else _split_lines(os.fspath(value))
     return list(value) if isinstance(value, Sequence) else value
 
 
@@ -167,7 +168,7 @@ class Verb:
                 f"{self.name} has no argument {unknown[0]!r}; {suggest(unknown[0], self.request.model_fields)}"
             )
         values = {name: _lines(self.request.model_fields[name], value) for name, value in values.items()}
-        request = validated(self.request, values, files=files)
+        request = validated(self.request, values, files=files, uploads=uploads)
         for name, value in request:
             if isinstance(value, Path) and not files and value not in uploads:
                 raise InputError(f"{name}: the server reads and writes no files for clients; leave it out")

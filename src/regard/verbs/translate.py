@@ -11,14 +11,12 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from pydantic import BeforeValidator, ValidationInfo
+from typing import TYPE_CHECKING
 
 from regard.data.files import STANDARD_INPUT
 from regard.errors import InputError
 from regard.events import Event, Note, Progress, TextPiece
-from regard.verbs.base import ModelName, Models, Request, argument, option, verb
+from regard.verbs.base import ModelName, Models, Request, TextOrFile, argument, option, verb
 
 if TYPE_CHECKING:
     from regard.inference.generation.beam_search import Beam
@@ -29,16 +27,11 @@ AT_ONCE = 512  # texts
 TRACED = 50  # maximum number of texts with a trace, which keeps every step
 
 
-def _texts_of_client(value: object, info: ValidationInfo) -> object:
-    """Over HTTP a string is a text: a client cannot make the server read a file."""
-    return [value] if isinstance(value, str) and not (info.context or {}).get("files", True) else value
-
-
 class TranslateRequest(Request):
     model: ModelName = argument(
         help="A folder written by `regard train translate`, or the name of a built-in translator.", metavar="DIR"
     )
-    source: Annotated[str | list[str] | Path, BeforeValidator(_texts_of_client)] = argument(
+    source: TextOrFile = argument(
         help="A file with one text per line, - for standard input, or a text of several words.", metavar="INPUT"
     )
     num_beams: int = option(5, help="Number of beams; 1 is greedy search.", metavar="N", ge=1)
@@ -164,13 +157,12 @@ def _write_trace(path: Path, trace: Trace, model: str, beam: Beam | None, texts:
     path.write_text(content, encoding="utf-8", errors="backslashreplace")
 
 
-def _read_texts(source: str | Path | list[str], model: str) -> Iterator[str]:
+def _read_texts(source: str | list[str], model: str) -> Iterator[str]:
     from regard.data.files import open_text, taken_for_file
 
     if isinstance(source, list):
         yield from source
         return
-    source = str(source)
     if not (source.strip() or os.path.exists(source)):
         raise InputError("the text is empty; expected a file with one text per line, - for standard input, or a text")
     if not taken_for_file(source):

@@ -48,6 +48,18 @@ class WordContexts(BaseModel):
     planes: list[Plane]
 
 
+class SensesView(WordContexts):
+    """One model; see `SensesResult`."""
+
+    model: str
+    word: str
+    texts: list[str]
+    similarity: list[list[list[float]]]
+    spans: list[tuple[int, int]]
+    total: int
+    seed: int
+
+
 class SensesResult(Result):
     """`similarity[model][layer][i][j]` is the cosine of the word's vectors in texts i and j; layer 0 is the output of
     the embeddings. Static vectors are listed under their file name and have one layer. `spans` are the characters of
@@ -55,6 +67,7 @@ class SensesResult(Result):
     """
 
     page_view: ClassVar[str] = "senses"
+    view_type: ClassVar[str | None] = "regard.interpret.embeddings.senses:SensesView"
 
     word: str
     texts: list[str]
@@ -95,7 +108,7 @@ class SensesResult(Result):
         document = self.to_dict()
         ((name, contexts),) = document.pop("contexts").items()
         similarity = document.pop("similarity")[name]
-        return {**document, **contexts, "similarity": similarity, "model": {"name": name}, "notes": self.notes}
+        return {**document, **contexts, "similarity": similarity, "model": name, "notes": self.notes}
 
     def _layer_label(self, name: str, layer: int) -> str:
         if name not in self.contexts:

@@ -89,7 +89,7 @@ class SentenceMap(Result):
         return ["text", "label", "x", "y", *near], rows
 
     def view_data(self) -> dict[str, Any]:
-        return {**self.to_dict(), "model": {"name": self.model}, "notes": self.notes}
+        return {**self.to_dict(), "notes": self.notes}
 
 
 def sentence_map(

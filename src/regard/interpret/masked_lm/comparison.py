@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import combinations
-from typing import ClassVar, Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, NotRequired, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import PrivateAttr
 from rich.cells import cell_len
+from typing_extensions import TypedDict
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError, check_choice
@@ -203,10 +204,97 @@ def _top(values: NDArray[np.floating], number: int) -> Indices:
     return order[:number] if number else order
 
 
+class ComparedRequest(TypedDict):
+    """What was compared: `number` of tokens, in which chart."""
+
+    texts: list[str]
+    models: list[str]
+    number: int
+    chart: Chart
+
+
+class AxisLabels(TypedDict):
+    right: str
+    up: str
+    left: NotRequired[str]
+    down: NotRequired[str]
+
+
+class PairView(TypedDict):
+    """Two sentences by their indices; `extents` is the range of logits, by number of tokens."""
+
+    a: int
+    b: int
+    labels: tuple[str, str]
+    axes: dict[Chart, AxisLabels]
+    extents: dict[str, tuple[float, float]]
+    captions: dict[Chart, dict[str, str]]
+
+
+class SquareView(TypedDict):
+    """The differences of two pairs against each other, by the indices of the pairs."""
+
+    across: int
+    up: int
+    axes: AxisLabels
+
+
+class ComparedSentence(TypedDict):
+    """`logits` are float32 in base64, `total` their logarithmic sum over the whole vocabulary."""
+
+    text: str
+    model: str
+    total: float
+    logits: str
+
+
+class ChartsView(TypedDict):
+    """`numbers` of tokens can be shown, 0 means all. Differences above the fraction `palette` of the largest one have
+    the full color. Only a grid has rows, columns and squares."""
+
+    kind: Literal["pair", "grid"]
+    request: ComparedRequest
+    warning: str
+    numbers: list[int]
+    palette: float
+    tokens: list[str]
+    sentences: list[ComparedSentence]
+    pairs: list[PairView]
+    rows: NotRequired[list[str]]
+    columns: NotRequired[list[str]]
+    squares: NotRequired[list[SquareView]]
+
+
+class SweepView(TypedDict):
+    """`series` is float32 in base64."""
+
+    kind: Literal["sweep"]
+    request: ComparedRequest
+    warning: str
+    values: list[int]
+    labels: list[str]
+    caption: str
+    tokens: list[str]
+    series: str
+
+
+class CompletionsView(TypedDict):
+    kind: Literal["sentence"]
+    request: ComparedRequest
+    warning: str
+    text: str
+    model: str
+    words: list[MaskedWord]
+
+
+CompareView = ChartsView | SweepView | CompletionsView
+
+
 class CompareResult(Result):
     """A comparison; its form depends on what varies: a PairResult, GridResult, SweepResult or CompletionsResult."""
 
     page_view: ClassVar[str | None] = "compare"
+    view_type: ClassVar[str | None] = "regard.interpret.masked_lm.comparison:CompareView"
     _request: dict[str, object] = PrivateAttr(default_factory=dict)
 
     def view_data(self) -> dict[str, object]:
@@ -460,10 +548,7 @@ class CompletionsResult(CompareResult):
         return "\n".join(lines)
 
     def _chart_data(self) -> dict[str, object]:
-        words = [
-            {"word": one.word, "spaced": one.spaced, "completions": [[c.token, c.probability] for c in one.completions]}
-            for one in self.words
-        ]
+        words = self.to_dict()["words"]
         return {"kind": "sentence", "text": self.text, "model": self.model, "words": words}
 
 
