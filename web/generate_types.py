@@ -31,7 +31,7 @@ OTHERS = (
     "regard.server.studio:ImageKey",
     "regard.server.training:TrainingOptions",
     "regard.inference.generation.trace:TraceDocument",
-    "regard.render.page:StoryView",
+    "regard.render.story:Story",
 )
 WIDTH = 160  # of a line
 SCALARS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
@@ -119,15 +119,17 @@ def _literal(value: object) -> str:
 
 
 def verb_types() -> tuple[dict[str, type], dict[str, Any]]:
-    """The request and the result of each verb that the server offers; for a verb with a page, the data of its view."""
+    """The request and the data of the view of each verb that the page may show."""
     from regard.server.verbs import http_verbs
 
     verbs = http_verbs()
     results: dict[str, Any] = {}
     for name, verb in verbs.items():
         result = verb.result_type()
+        if result.page_view is None:
+            continue
         results[name] = _find(result.view_type) if result.view_type else result
-    return {name: verb.request for name, verb in verbs.items()}, results
+    return {name: verbs[name].request for name in results}, results
 
 
 def _find(path: str) -> type:

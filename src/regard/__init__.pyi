@@ -28,12 +28,12 @@ from regard.interpret.ablation import AblationResult
 from regard.interpret.attention.maps import AttentionRecord
 from regard.interpret.attribution.attributions import AttributionResult
 from regard.interpret.attribution.predictions import PredictResult
-from regard.interpret.embeddings.senses import SensesResult
-from regard.interpret.embeddings.sentence_map import SentenceMap
+from regard.interpret.embeddings import SensesResult
+from regard.interpret.embeddings import SentenceMap
 from regard.interpret.faithfulness import FaithfulnessResult
 from regard.interpret.figure.figure import Figure
 from regard.interpret.generation import GenerateResult
-from regard.interpret.heads.census import HeadCensus
+from regard.interpret.heads import HeadCensus
 from regard.interpret.masked_lm.comparison import CompareResult
 from regard.interpret.probes.feature_walk import FeatureWalk
 from regard.interpret.probes.layers import LayersResult

@@ -1,4 +1,4 @@
-"""`regard lesson`: what it lists, prints and writes, and how it ends when something is wrong."""
+"""`regard lesson`: its output, files and errors."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def regard(*arguments: str) -> int:
     return run(arguments, registers=[lesson.register])
 
 
-def test_without_a_name_the_lessons_are_listed(capsys: Captured) -> None:
+def test_without_a_name_lessons_are_listed(capsys: Captured) -> None:
     assert regard("lesson") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[:2]] == ["reverse", "six-words"]
 
 
-def test_a_lesson_that_is_not_there(capsys: Captured) -> None:
+def test_an_unknown_lesson_is_an_error(capsys: Captured) -> None:
     assert regard("lesson", "revers") == 2
     assert "No such command 'revers'" in capsys.readouterr().err
 
@@ -43,7 +43,7 @@ def test_help_does_not_import_torch() -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_reverse_prints_every_run_beside_the_decks_and_writes_the_page(tmp_path: Path, capsys: Captured) -> None:
+def test_reverse_prints_the_scores_of_all_runs_and_writes_the_page(tmp_path: Path, capsys: Captured) -> None:
     page = tmp_path / "page.html"
     assert regard("lesson", "reverse", *SMALL, "--lengths", "3,4", "--jobs", "1", "--output", str(page)) == 0
     captured = capsys.readouterr()
@@ -55,7 +55,7 @@ def test_reverse_prints_every_run_beside_the_decks_and_writes_the_page(tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
-def test_the_document_of_reverse_and_the_seed_decides(capsys: Captured) -> None:
+def test_the_json_document_of_reverse_depends_on_the_seed(capsys: Captured) -> None:
     def document(seed: str) -> dict[str, Any]:
         assert regard("lesson", "reverse", *SMALL, "--lengths", "4", "--jobs", "1", "--seed", seed, "--json") == 0
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -114,7 +114,7 @@ def test_bad_input_is_an_error_before_training(
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 @pytest.mark.usefixtures("default_sigint")
-def test_ctrl_c_in_the_middle_leaves_the_old_page_and_no_process(jobs: str, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_the_old_page_and_no_process(jobs: str, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("old")
     command = [sys.executable, "-m", "regard", "lesson", "reverse", *SMALL, "--epochs", "1000000", "--jobs", jobs]
@@ -137,7 +137,7 @@ def test_ctrl_c_in_the_middle_leaves_the_old_page_and_no_process(jobs: str, tmp_
     assert list(tmp_path.iterdir()) == [page]
 
 
-def test_terminated_too(tmp_path: Path) -> None:
+def test_sigterm_ends_all_processes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "regard", "lesson", "reverse", *SMALL, "--epochs", "1000000", "--jobs", "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -153,17 +153,17 @@ def test_six_words_prints_tables_loss_and_steps(tmp_path: Path, capsys: Captured
     assert regard("lesson", "six-words", "--output", str(page)) == 0
     out = capsys.readouterr().out
     for words in (
-        "je suis étudiant → I am a student <eos>: probabilities before training",
-        "je suis étudiant → I am a student <eos>: probabilities after training",
-        "merci → thanks <eos>: probabilities after training",
-        "Summed cross-entropy: ",
+        "je suis étudiant → I am a student <eos>\n\nProbabilities before training:\n",
+        "Probabilities after training:\n",
+        "merci → thanks <eos>\n",
+        "summed cross-entropy",
         "<eos> I am a student ",
     ):
         assert words in out, words
     assert "I am a student" in page.read_text(encoding="utf-8")
 
 
-def test_the_document_of_six_words(capsys: Captured) -> None:
+def test_the_json_document_of_six_words(capsys: Captured) -> None:
     assert regard("lesson", "six-words", "--json", "--seed", "3") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["vocabulary"] == ["a", "am", "I", "thanks", "student", "<eos>"]
@@ -175,13 +175,13 @@ def test_the_document_of_six_words(capsys: Captured) -> None:
     assert [len(student["before"]), len(thanks["after"])] == [5, 2]
 
 
-def test_six_words_writes_a_page_and_nothing_else(tmp_path: Path, capsys: Captured) -> None:
+def test_six_words_writes_only_pages(tmp_path: Path, capsys: Captured) -> None:
     assert regard("lesson", "six-words", "--epochs", "1", "-o", str(tmp_path / "page.txt")) == 2
     assert "page.txt: expected a file name that ends in .html" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_six_words_refuses_no_epochs(capsys: Captured) -> None:
+def test_six_words_needs_an_epoch(capsys: Captured) -> None:
     assert regard("lesson", "six-words", "--epochs", "0") == 2
     assert "epochs must be at least 1, not 0" in capsys.readouterr().err
 
@@ -189,7 +189,7 @@ def test_six_words_refuses_no_epochs(capsys: Captured) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_long_sequences_need_attention(capsys: Captured) -> None:
-    """B4: one setting for all; every score recovers in a recipe, and without attention it cannot be learned."""
+    """B4: with one configuration, every score learns the task in a recipe, and a model without attention does not."""
     begin = time.process_time()
     assert regard("lesson", "reverse", "--steps", "20", "--features", "16", "--jobs", "1", "--json") == 0
     cpu = time.process_time() - begin
@@ -207,7 +207,7 @@ def test_long_sequences_need_attention(capsys: Captured) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_the_decks_setting_reaches_the_decks_figures(capsys: Captured) -> None:
+def test_the_configuration_of_the_deck_reaches_its_scores(capsys: Captured) -> None:
     assert regard("lesson", "reverse", "--lengths", "4", "--jobs", "1", "--json") == 0
     plain, *attending = json.loads(capsys.readouterr().out)["runs"]
     assert plain["train_token_accuracy"] == pytest.approx(99.55, abs=0.6)

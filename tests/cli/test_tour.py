@@ -8,33 +8,32 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from regard.cli import tour
+from regard.cli import lesson
 from regard.cli.app import run
-from regard.lessons import reverse
+from regard.lessons import reverse, tour
 
 Captured = pytest.CaptureFixture[str]
 
 
 def regard(*arguments: str) -> int:
-    return run(arguments, registers=[tour.register])
+    return run(arguments, registers=[lesson.register])
 
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A tour of seconds, in a folder of its own."""
-    monkeypatch.setattr(reverse, "EPOCHS", 2)
-    monkeypatch.setattr(reverse, "TRAIN_SIZE", 200)
-    monkeypatch.setattr(reverse, "TEST_SIZE", 50)
+    """A tour that takes seconds, in a temporary folder."""
+    monkeypatch.setattr(tour, "CONFIG", replace(tour.CONFIG, epochs=2, train_size=200, test_size=50))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_it_tells_the_story_and_writes_the_page(short: Path, capsys: Captured) -> None:
+def test_the_story_is_printed_and_written_as_a_page(short: Path, capsys: Captured) -> None:
     assert regard("tour") == 0
     captured = capsys.readouterr()
     for words in (
@@ -59,7 +58,7 @@ def test_it_tells_the_story_and_writes_the_page(short: Path, capsys: Captured) -
     assert "training without attention: 2 epochs in " in captured.err
 
 
-def test_json_is_one_document_and_the_seed_decides(short: Path, capsys: Captured) -> None:
+def test_the_json_document_depends_on_the_seed(short: Path, capsys: Captured) -> None:
     def document(seed: str) -> dict[str, Any]:
         assert regard("tour", "--json", "--seed", seed, "--output", "x.html") == 0
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -82,10 +81,8 @@ def test_json_is_one_document_and_the_seed_decides(short: Path, capsys: Captured
     assert document("2") != first
 
 
-def test_it_stops_when_nothing_is_wrong_any_more(
-    short: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
-    monkeypatch.setattr(reverse.ReverseEpoch, "done", property(lambda epoch: epoch.number == 1))
+def test_training_stops_at_the_target_accuracy(short: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.setattr(tour, "CONFIG", replace(tour.CONFIG, target_accuracy=0.0))
     assert regard("tour", "--json") == 0
     assert [one["epochs"] for one in json.loads(capsys.readouterr().out)["runs"]] == [1, 1]
 
@@ -101,7 +98,7 @@ def never(*arguments: object, **options: object) -> Iterator[reverse.ReverseEpoc
         ("page.txt", "--output page.txt: expected a file name that ends in .html"),
     ],
 )
-def test_a_place_that_cannot_be_written_is_an_error_before_training(
+def test_a_page_that_cannot_be_written_is_an_error_before_training(
     output: str, message: str, short: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setattr(reverse, "train_reverse", never)
@@ -114,7 +111,7 @@ def test_a_place_that_cannot_be_written_is_an_error_before_training(
 
 LOUD = """
 import sys
-from regard.cli import tour
+from regard.cli import lesson
 from regard.cli.app import run
 from regard.lessons import reverse
 
@@ -124,12 +121,12 @@ def loud(*arguments, train=reverse.train_reverse, **options):
         yield epoch
 
 reverse.train_reverse = loud
-sys.exit(run(["tour", "--output", sys.argv[1]], registers=[tour.register]))
+sys.exit(run(["tour", "--output", sys.argv[1]], registers=[lesson.register]))
 """
 
 
 @pytest.mark.usefixtures("default_sigint")
-def test_ctrl_c_in_the_middle_leaves_the_old_page_and_nothing_else(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_the_old_page_and_no_other_file(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("old")
     command = [sys.executable, "-c", LOUD, str(page)]
@@ -146,7 +143,7 @@ def test_ctrl_c_in_the_middle_leaves_the_old_page_and_nothing_else(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_the_whole_tour_reaches_the_decks_figures(tmp_path: Path, capsys: Captured) -> None:
+def test_the_tour_reaches_the_scores_of_the_deck(tmp_path: Path, capsys: Captured) -> None:
     begin = time.process_time()
     assert regard("tour", "--json", "--output", str(tmp_path / "page.html")) == 0
     cpu = time.process_time() - begin

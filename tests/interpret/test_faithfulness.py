@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from regard.errors import InputError
-from regard.interpret.attribution.attention_map import attention_map
 from regard.interpret.attribution.probe import Probe, task_probe
 from regard.interpret.faithfulness import (
     MIN_CHANGE,
@@ -22,6 +21,7 @@ from regard.interpret.faithfulness import (
     MIN_KENDALL,
     FaithfulnessCheck,
     FaithfulnessResult,
+    attention_map,
     kendall_tau_b,
     measure_faithfulness,
 )

@@ -69,12 +69,12 @@ def test_no_sequence_comes_twice_and_none_of_the_test_is_in_training() -> None:
     assert rows(data.X_test)[0] == (2, 2, 2, 2)
 
 
-def test_long_sequences_have_room_without_end() -> None:
+def test_long_sequences_can_be_sampled() -> None:
     data = create_dataset(30, 5, 20, 16)
     assert data.X_train.shape == (30, 20, 16)
 
 
-def test_the_seed_decides() -> None:
+def test_the_seed_determines_the_dataset() -> None:
     first, again, other = (create_dataset(30, 10, 4, 10, seed=seed) for seed in (5, 5, 6))
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert rows(first.X_train) != rows(other.X_train)
@@ -83,22 +83,22 @@ def test_the_seed_decides() -> None:
 @pytest.mark.parametrize(
     ("arguments", "held_out", "message"),
     [
-        ((80, 2, 4, 3), [], r"only 3\^4 = 81 different sequences, not the 82"),
-        ((0, 2, 4, 3), [], "train_size must be at least 1, not 0"),
-        ((5, 2, -1, 3), [], "n_timesteps_in must be at least 1, not -1"),
+        ((80, 2, 4, 3), [], r"only 3\^4 = 81 different sequences .* not the 80 \+ 2"),
+        ((0, 2, 4, 3), [], "train size must be at least 1, not 0"),
+        ((5, 2, -1, 3), [], "steps must be at least 1, not -1"),
         ((5, 2, 4, 3), [(0, 1, 2)], r"must have 4 digits from 0 to 2, not \[0, 1, 2\]"),
         ((5, 2, 4, 3), [(0, 1, 2, 3)], r"must have 4 digits from 0 to 2, not \[0, 1, 2, 3\]"),
         ((5, 1, 1, 9), [(1,), (2,)], "2 sequences are held out for a test set of 1"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(
+def test_impossible_sizes_and_held_out_sequences_raise(
     arguments: tuple[int, int, int, int], held_out: list[tuple[int, ...]], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
         create_dataset(*arguments, held_out=held_out)
 
 
-def test_the_model_begins_as_keras_would_and_leaves_the_callers_random_state_alone(data: ReverseDataset) -> None:
+def test_the_model_is_initialized_like_keras_and_keeps_the_callers_random_state(data: ReverseDataset) -> None:
     torch.manual_seed(1)
     before = torch.get_rng_state()
     model = new_model(data, score="dot", seed=2)
@@ -130,7 +130,7 @@ def test_training_yields_every_epoch_and_the_loss_falls(data: ReverseDataset) ->
     assert torch.get_num_threads() == threads
 
 
-def test_the_caller_stops(data: ReverseDataset) -> None:
+def test_the_caller_can_stop_training(data: ReverseDataset) -> None:
     model = new_model(data)
     run = train_reverse(model, data, epochs=1000)
     assert next(run).number == 1
@@ -139,15 +139,15 @@ def test_the_caller_stops(data: ReverseDataset) -> None:
     assert torch.equal(model.decoder.output.weight, weights)
 
 
-def test_the_decoder_hears_itself_and_not_the_answer(data: ReverseDataset) -> None:
+def test_the_decoder_reads_its_own_output_and_not_the_target(data: ReverseDataset) -> None:
     """Free running, as in the deck: what is fed back is the model's own softmax, after an input of zeros."""
     model = new_model(data, seed=1)
-    heard: list[torch.Tensor] = []
-    model.decoder.register_forward_pre_hook(lambda module, inputs: heard.append(inputs[0]))
+    inputs_read: list[torch.Tensor] = []
+    model.decoder.register_forward_pre_hook(lambda module, inputs: inputs_read.append(inputs[0]))
     scores = model(data.X_test[:3], steps=4)
-    assert torch.equal(heard[0], torch.zeros(3, 10))
+    assert torch.equal(inputs_read[0], torch.zeros(3, 10))
     for step in range(3):
-        torch.testing.assert_close(heard[step + 1], scores[:, step].softmax(-1))
+        torch.testing.assert_close(inputs_read[step + 1], scores[:, step].softmax(-1))
 
 
 @pytest.mark.parametrize("score", ["none", "dot"])
@@ -171,14 +171,14 @@ def test_attention_rows_sum_to_one(data: ReverseDataset, score: Score) -> None:
     torch.testing.assert_close(attention.sum(-1), torch.ones(40, 4))
 
 
-def test_without_attention_there_is_nothing_to_look_at(data: ReverseDataset) -> None:
-    measures = evaluate(new_model(data), data)
-    assert measures.attention is None
-    assert measures.alignment_accuracy is None
+def test_without_attention_the_evaluation_has_no_weights(data: ReverseDataset) -> None:
+    evaluation = evaluate(new_model(data), data)
+    assert evaluation.attention is None
+    assert evaluation.alignment_accuracy is None
 
 
-class Reader(nn.Module):
-    """Stands in for a model: says a known answer and looks where it is told."""
+class KnownOutput(nn.Module):
+    """A stand-in for a model that returns a known output."""
 
     def __init__(self, model: Seq2Seq, wrong: int) -> None:
         super().__init__()
@@ -190,22 +190,22 @@ class Reader(nn.Module):
         return answer
 
 
-def test_accuracy_counts_tokens_and_says_so(data: ReverseDataset) -> None:
+def test_token_accuracy_and_sequence_accuracy_differ(data: ReverseDataset) -> None:
     """P13: the deck's "accuracy" is per token; 10 sequences of 40 with one wrong digit of four are 93.75 and 75."""
-    reader = Reader(new_model(data), wrong=10)
-    measures = evaluate(reader, data)  # type: ignore[arg-type]
-    assert measures.test.token_accuracy == 93.75
-    assert measures.test.sequence_accuracy == 75
-    assert measures.train.token_accuracy == 98.75
+    model = KnownOutput(new_model(data), wrong=10)
+    evaluation = evaluate(model, data)  # type: ignore[arg-type]
+    assert evaluation.test.token_accuracy == 93.75
+    assert evaluation.test.sequence_accuracy == 75
+    assert evaluation.train.token_accuracy == 98.75
 
 
-def test_alignment_counts_looks_on_the_anti_diagonal(data: ReverseDataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With states that are the digits' own one-hot vectors and the right digit as query, every look is right."""
+def test_alignment_accuracy_counts_the_anti_diagonal(data: ReverseDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one-hot states and the right digit as query, every largest weight is on the anti-diagonal."""
     model = new_model(data, score="dot")
     distinct = [i for i, row in enumerate(rows(data.X_test)) if len(set(row)) == 4]
     subset = ReverseDataset(data.X_train, data.y_train, data.X_test[distinct], data.y_test[distinct])
 
-    def look(right: bool) -> ReverseEvaluation:
+    def attend(right: bool) -> ReverseEvaluation:
         def forward(source: torch.Tensor, *, steps: int) -> torch.Tensor:
             from regard.nn import Context, Padded
 
@@ -218,17 +218,17 @@ def test_alignment_counts_looks_on_the_anti_diagonal(data: ReverseDataset, monke
         monkeypatch.setattr(model, "forward", forward)
         return evaluate(model, subset)
 
-    assert look(right=True).alignment_accuracy == 100
-    assert look(right=False).alignment_accuracy == 0
+    assert attend(right=True).alignment_accuracy == 100
+    assert attend(right=False).alignment_accuracy == 0
 
 
-def test_there_is_room_for_so_many_sequences_and_counting_them_takes_no_time() -> None:
+def test_count_sequences_is_fast_for_long_sequences() -> None:
     assert count_sequences(4, 10) == 10_000
     assert count_sequences(20, 1) == 1
     assert count_sequences(10**9, 2) == 2**64
 
 
-def test_a_gradient_is_cut_to_the_length_asked_for(data: ReverseDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_are_clipped_to_max_grad_norm(data: ReverseDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths: list[float] = []
     plain = torch.optim.Adam.step
 
@@ -246,7 +246,7 @@ def test_a_gradient_is_cut_to_the_length_asked_for(data: ReverseDataset, monkeyp
 
 
 @pytest.mark.parametrize("score", ["none", "general"])
-def test_it_does_not_matter_how_many_are_answered_at_once(
+def test_the_evaluation_batch_size_does_not_affect_the_result(
     data: ReverseDataset, score: Score, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = new_model(data, score=score, seed=1)

@@ -1,4 +1,4 @@
-"""The comparison of attentions: which models there are, what they share, and what is kept of each."""
+"""The comparison of attention scores: its tasks, its configuration and the results of each run."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ SMALL = ReverseConfig(steps=3, features=5, units=6, train_size=60, test_size=12,
 
 
 def test_the_defaults_are_the_decks() -> None:
-    setting = reverse_config()
-    assert (setting.steps, setting.features, setting.train_size, setting.test_size) == (4, 10, 2000, 200)
-    assert (setting.units, setting.batch_size, setting.learning_rate, setting.max_grad_norm) == (16, 10, 1e-3, 0)
+    config = reverse_config()
+    assert (config.steps, config.features, config.train_size, config.test_size) == (4, 10, 2000, 200)
+    assert (config.units, config.batch_size, config.learning_rate, config.max_grad_norm) == (16, 10, 1e-3, 0)
 
 
-def test_longer_sequences_get_a_setting_that_can_learn_them_and_what_is_said_holds() -> None:
-    setting = reverse_config(steps=20, features=16)
-    assert (setting.units, setting.train_size, setting.max_grad_norm) == (64, 20_000, 1.0)
-    said = reverse_config(
+def test_longer_sequences_have_other_defaults_and_given_options_win() -> None:
+    config = reverse_config(steps=20, features=16)
+    assert (config.units, config.train_size, config.max_grad_norm) == (64, 20_000, 1.0)
+    given = reverse_config(
         steps=20, units=3, train_size=4, test_size=5, batch_size=6, learning_rate=0.7, max_grad_norm=0, epochs=8, seed=9
     )
-    assert said == ReverseConfig(20, 10, 3, 4, 5, 6, 0.7, 0, 8, setting.target_accuracy, 9)
+    assert given == ReverseConfig(20, 10, 3, 4, 5, 6, 0.7, 0, 8, config.target_accuracy, 9)
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("options", "message"),
     [
         ({"steps": 0}, "steps must be at least 1, not 0"),
         ({"features": -2}, "features must be at least 1, not -2"),
@@ -60,16 +60,16 @@ def test_longer_sequences_get_a_setting_that_can_learn_them_and_what_is_said_hol
         ({"features": 1}, r"only 1\^4 = 1 different"),
     ],
 )
-def test_what_cannot_be_done_is_refused(said: dict[str, float], message: str) -> None:
+def test_invalid_configurations_raise(options: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        reverse_config(**said)  # type: ignore[arg-type]
+        reverse_config(**options)  # type: ignore[arg-type]
 
 
-def test_every_sequence_there_is_may_be_used() -> None:
+def test_all_possible_sequences_may_be_used() -> None:
     assert reverse_config(train_size=9800).train_size == 9800
 
 
-def test_every_score_in_both_recipes_and_no_attention_once_share_one_setting() -> None:
+def test_every_score_in_both_recipes_and_no_attention_once_share_one_configuration() -> None:
     tasks = plan_tasks(SMALL, [])
     assert {task.config for task in tasks} == {SMALL}
     assert [(task.score, task.recipe) for task in tasks if task.score != "none"] == [
@@ -85,14 +85,14 @@ def test_lengths_differ_in_nothing_but_the_steps() -> None:
     assert {replace(task.config, steps=3) for task in others} == {SMALL}
 
 
-def test_lengths_that_are_not_said() -> None:
+def test_default_lengths() -> None:
     assert default_lengths(reverse_config()) == [4, 8, 12]
     assert default_lengths(reverse_config(steps=20, features=16)) == [5, 10, 15, 20]
     # 2^5 = 32 and 2^10 = 1,024 are too few for 21,000.
     assert default_lengths(reverse_config(steps=20, features=2)) == [15, 20]
 
 
-def test_a_length_with_too_few_sequences_is_refused() -> None:
+def test_a_length_with_too_few_sequences_raises() -> None:
     with pytest.raises(InputError, match=r"only 10\^2 = 100 different sequences of 2 steps"):
         plan_tasks(reverse_config(), [2])
 
@@ -102,42 +102,42 @@ def runs() -> list[ReverseRun]:
     return [train_task(task) for task in plan_tasks(SMALL, [4])]
 
 
-def test_a_run_is_what_the_lesson_gives(runs: list[ReverseRun]) -> None:
+def test_a_run_equals_the_steps_done_one_by_one(runs: list[ReverseRun]) -> None:
     data = reverse.create_dataset(60, 12, 3, 5)
     model = reverse.new_model(data, score="general", recipe="deck", units=6)
     *_, last = reverse.train_reverse(model, data, epochs=2)
-    measures = reverse.evaluate(model, data)
+    evaluation = reverse.evaluate(model, data)
     (run,) = [run for run in runs if (run.task.score, run.task.recipe) == ("general", "deck")]
-    assert (run.epochs, run.train, run.test) == (2, last.train, measures.test)
-    assert run.alignment_accuracy == measures.alignment_accuracy
-    assert run.written == measures.answers[0].tolist()
-    assert run.read == reverse.one_hot_decode(data.X_test[0])
-    assert measures.attention is not None
-    assert run.matrix == measures.attention[0].tolist()
+    assert (run.epochs, run.train, run.test) == (2, last.train, evaluation.test)
+    assert run.alignment_accuracy == evaluation.alignment_accuracy
+    assert run.answers == evaluation.answers.tolist()
+    assert run.inputs[0] == reverse.one_hot_decode(data.X_test[0])
+    assert evaluation.attention is not None
+    assert run.matrix == evaluation.attention[0].tolist()
     assert run.mean_matrix is not None
-    torch.testing.assert_close(torch.tensor(run.mean_matrix), measures.attention.mean(0))
+    torch.testing.assert_close(torch.tensor(run.mean_matrix), evaluation.attention.mean(0))
 
 
-def test_accuracy_by_place_has_the_accuracy_as_its_mean(runs: list[ReverseRun]) -> None:
+def test_the_mean_of_the_accuracies_by_position_is_the_accuracy(runs: list[ReverseRun]) -> None:
     for run in runs:
         assert len(run.accuracy_by_position) == run.task.config.steps
         assert sum(run.accuracy_by_position) / len(run.accuracy_by_position) == pytest.approx(run.test.token_accuracy)
 
 
-def test_a_run_is_plain_numbers(runs: list[ReverseRun]) -> None:
+def test_a_run_can_be_written_as_json(runs: list[ReverseRun]) -> None:
     for run in runs:
         assert json.loads(json.dumps(asdict(run)))["epochs"] == 2
         assert (run.matrix is None) == (run.mean_matrix is None) == (run.task.score == "none")
 
 
-def test_runs_are_gathered_by_length(runs: list[ReverseRun]) -> None:
+def test_runs_are_grouped_by_length(runs: list[ReverseRun]) -> None:
     comparison = collect_runs(runs)
     assert comparison.config == SMALL
     assert comparison.runs == runs[:7]
     assert comparison.lengths == [(3, runs[0], runs[1]), (4, runs[7], runs[8])]
 
 
-def test_the_best_attends_whatever_the_one_without_attention_reaches(runs: list[ReverseRun]) -> None:
+def test_the_best_run_has_attention(runs: list[ReverseRun]) -> None:
     def scored(run: ReverseRun, token: float, aligned: float | None) -> ReverseRun:
         return replace(run, test=Accuracy(token, 0), alignment_accuracy=aligned)
 
@@ -146,7 +146,7 @@ def test_the_best_attends_whatever_the_one_without_attention_reaches(runs: list[
     assert collect_runs(given).best == given[5]
 
 
-def test_training_ends_when_enough_is_right() -> None:
+def test_training_ends_at_the_target_accuracy() -> None:
     seen: list[ReverseEpoch] = []
     task = ReverseTask("dot", "luong", replace(SMALL, epochs=40, learning_rate=1e-2, target_accuracy=40.0))
     run = train_task(task, seen.append)
@@ -155,7 +155,7 @@ def test_training_ends_when_enough_is_right() -> None:
     assert max([0.0, *accuracies[:-1]]) < 40 <= accuracies[-1]
 
 
-def test_the_clip_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_max_grad_norm_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
     plain = reverse.train_reverse
 

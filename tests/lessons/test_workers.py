@@ -1,4 +1,4 @@
-"""Trainings in processes of their own: the same results, and nothing left behind."""
+"""Training in several processes: the same results, and no process is left behind."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def test_the_result_does_not_depend_on_the_number_of_processes() -> None:
     ends: dict[int, list[str]] = {}
     results: dict[int, list[ReverseRun]] = {}
     for jobs in (1, 2):
-        heard, over = epochs.setdefault(jobs, []), ends.setdefault(jobs, [])
+        numbers, over = epochs.setdefault(jobs, []), ends.setdefault(jobs, [])
         results[jobs] = train_all(
             tasks,
             jobs=jobs,
-            on_epoch=lambda task, epoch, heard=heard: heard.append((task.name, epoch.number)),  # type: ignore[misc]
+            on_epoch=lambda task, epoch, numbers=numbers: numbers.append((task.name, epoch.number)),  # type: ignore[misc]
             on_run=lambda run, over=over: over.append(run.task.name),  # type: ignore[misc]
         )
     assert [replace(run, seconds=0) for run in results[1]] == [replace(run, seconds=0) for run in results[2]]
@@ -73,13 +73,13 @@ def test_ctrl_c_while_a_process_starts_is_not_lost(
     assert multiprocessing.active_children() == []
 
 
-def test_an_error_in_a_process_is_raised_here() -> None:
+def test_an_error_in_a_process_is_raised_in_the_parent() -> None:
     impossible = ReverseTask("wrong", "luong", SMALL)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="unknown score 'wrong'"):
         train_all([impossible] * 2, jobs=2, on_epoch=ignore, on_run=ignore)
 
 
-def test_a_process_that_dies_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_dies_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = workers._start_process
 
     def killed(task: ReverseTask) -> object:
@@ -92,6 +92,6 @@ def test_a_process_that_dies_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None
         train_all([ReverseTask("none", "luong", SMALL)] * 2, jobs=2, on_epoch=ignore, on_run=ignore)
 
 
-def test_no_job_at_all_is_refused() -> None:
+def test_zero_jobs_raise() -> None:
     with pytest.raises(InputError, match="jobs must be at least 1, not 0"):
         train_all(plan_tasks(SMALL, []), jobs=0, on_epoch=ignore, on_run=ignore)

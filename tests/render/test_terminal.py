@@ -1,4 +1,4 @@
-"""Drawings in the terminal read with colour and without."""
+"""Drawings in the terminal read with color and without."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from regard.render.terminal import terminal_heat_map
 WEIGHTS = [[0.02, 0.98], [0.75, 0.25]]
 
 
-def printed(*, colour: bool) -> str:
+def printed(*, color: bool) -> str:
     stream = io.StringIO()
-    console = Console(file=stream, force_terminal=colour, color_system="truecolor" if colour else None, width=80)
+    console = Console(file=stream, force_terminal=color, color_system="truecolor" if color else None, width=80)
     console.print(terminal_heat_map(WEIGHTS, ["six", "1"], ["a", "longer"]))
     return stream.getvalue()
 
 
 def test_every_number_can_be_read_in_a_pipe() -> None:
-    text = printed(colour=False)
+    text = printed(color=False)
     assert "\x1b" not in text
     head, first, second = text.splitlines()
     assert head.split() == ["a", "longer"]
@@ -29,13 +29,13 @@ def test_every_number_can_be_read_in_a_pipe() -> None:
 
 
 def test_columns_stand_under_their_names() -> None:
-    head, first, second = printed(colour=False).splitlines()
+    head, first, second = printed(color=False).splitlines()
     assert head.index("a") == first.index("2") == second.index("75") + 1
     assert head.index("r", 12) == first.index("98") + 1 == second.index("25") + 1
 
 
-def test_a_terminal_with_colour_gets_it() -> None:
-    assert "\x1b[38;2;" in printed(colour=True)
+def test_a_terminal_with_color_gets_it() -> None:
+    assert "\x1b[38;2;" in printed(color=True)
 
 
 def test_weights_that_do_not_fit_are_refused() -> None:
@@ -47,3 +47,10 @@ def test_names_are_printed_literally() -> None:
     text = terminal_heat_map([[1.0]], ["\x1b[5m[red]"], ["\u202ex"]).plain
     assert "\x1b" not in text and "\u202e" not in text
     assert r"\x1b[5m[red]" in text and r"\u202ex" in text
+
+
+def test_a_wide_matrix_has_shades_without_numbers() -> None:
+    columns = [str(number) for number in range(13)]
+    head, row = terminal_heat_map([[0.0, 1.0, *[0.5] * 11]], ["  7"], columns).plain.splitlines()
+    assert head == "   " + "".join(f"{name:>3}" for name in columns)
+    assert row == "  7" + "   " + " ██" + " ▒▒" * 11

@@ -26,26 +26,9 @@ export interface AnswerView {
   readonly answer: string; readonly start: number; readonly end: number; readonly probability: number;
 }
 
-/** A token for every blank, and the text with them in position. */
-export interface Assignment {
-  readonly tokens: readonly string[]; readonly ids: readonly number[]; readonly text: string; readonly probability: number;
-}
-
 export interface AttentionView {
   readonly model: ViewedModel; readonly texts: readonly string[]; readonly maps: readonly MapView[]; readonly image: string | null;
   readonly grid: readonly [number, number] | null; readonly truncated: number; readonly notes: readonly string[]; readonly place: string;
-}
-
-export interface AttributeRequest {
-  readonly text: string; readonly text_b?: string | null; readonly model?: string;
-  readonly method?: "integrated-gradients" | "gradient-x-input" | "occlusion" | "attention" | "rollout"; readonly label?: string | null;
-  readonly target?: number; readonly steps?: number; readonly baseline?: "mask" | "pad" | "zero" | null;
-}
-
-/** A token with its score, and its characters [start, end) in the text of this index */
-export interface AttributedToken {
-  readonly token: string; readonly score: number; readonly special: boolean; readonly text: number | null; readonly start: number | null;
-  readonly end: number | null;
 }
 
 /** A score for each token, for (above 0) or against `output` of `target`, whose logit is `value`. */
@@ -53,14 +36,6 @@ export interface Attribution {
   readonly method: string; readonly target: string; readonly output: string; readonly tokens: readonly string[]; readonly scores: readonly number[];
   readonly value: number; readonly baseline: "mask" | "pad" | "zero" | null; readonly baseline_value: number | null; readonly steps: number | null;
   readonly completeness_error: number | null;
-}
-
-/** The contribution of each token to `label`, which has `probability` (for a regression, its value) and `value`. */
-export interface AttributionResult {
-  readonly model: ProbedModel; readonly texts: readonly string[];
-  readonly method: "integrated-gradients" | "gradient-x-input" | "occlusion" | "attention" | "rollout"; readonly target: string; readonly label: string;
-  readonly probability: number; readonly value: number; readonly baseline: "mask" | "pad" | "zero" | null; readonly baseline_value: number | null;
-  readonly steps: number | null; readonly completeness_error: number | null; readonly tokens: readonly AttributedToken[];
 }
 
 export interface AxisLabels {
@@ -102,12 +77,6 @@ export interface CandidateTokens {
   readonly bars: readonly CandidateToken[]; readonly chosen: number | null; readonly kept: number; readonly share: number; readonly vocabulary: number;
 }
 
-/** Lines of percentages, one value for every point in `at`. */
-export interface ChartBlock {
-  readonly kind: "chart"; readonly lines: readonly ChartLine[]; readonly at: readonly number[]; readonly title: string; readonly across: string;
-  readonly up: string;
-}
-
 export interface ChartLine {
   readonly name: string; readonly values: readonly number[];
 }
@@ -123,10 +92,6 @@ export interface ChartsView {
 export interface CheckView {
   readonly name: string; readonly value: number | null; readonly threshold: number; readonly numbers: Readonly<Record<string, number | null>>;
   readonly passed: boolean; readonly method: string; readonly means: string;
-}
-
-export interface CheckpointEntry {
-  readonly name: string; readonly family: string; readonly parameters: number;
 }
 
 export interface CompareRequest {
@@ -204,10 +169,6 @@ export interface FaithfulnessView {
   readonly verdict: VerdictView | null; readonly notes: readonly string[];
 }
 
-export interface FamilyEntry {
-  readonly name: string; readonly note: string; readonly capabilities: readonly string[];
-}
-
 /** The output of each stage */
 export interface FeatureWalk {
   readonly model: string; readonly layer: number | string; readonly texts: readonly string[]; readonly tokens: readonly (readonly string[])[];
@@ -238,25 +199,16 @@ export interface FigureRequest {
   readonly text: string; readonly model?: string | null; readonly target?: string | null; readonly without?: readonly string[]; readonly layer?: number;
 }
 
+/** Drawings side by side, or below each other on a narrow screen */
+export interface FigureRow {
+  readonly kind: "figures"; readonly blocks: readonly HeatMap[];
+}
+
 export interface FigureView {
   readonly model: FigureModelView; readonly text: string; readonly target: string | null; readonly given: string; readonly without: readonly string[];
   readonly components: readonly Component[]; readonly tokens: Readonly<Record<string, readonly string[]>>; readonly layout: FigureLayout;
   readonly boxes: Readonly<Record<string, BoxView>>; readonly tensors: readonly TensorView[]; readonly ablation: ComponentAblation;
   readonly positions: PositionsView | null; readonly notes: readonly string[]; readonly place: string;
-}
-
-/** Drawings side by side, or below each other on a narrow screen. */
-export interface FiguresBlock {
-  readonly kind: "figures"; readonly blocks: readonly (TextBlock | SectionBlock | FiguresBlock | TableBlock | HeatMapBlock | ChartBlock)[];
-}
-
-export interface FillRequest {
-  readonly text: string; readonly model?: string; readonly top?: number; readonly targets?: readonly string[] | null;
-}
-
-/** `masks` has a list for each blank, `joint` the assignments */
-export interface FillResult {
-  readonly text: string; readonly masks: readonly (readonly Candidate[])[]; readonly joint: readonly Assignment[]; readonly exact: boolean;
 }
 
 /** What one filter took from the whole vocabulary: how many tokens, and their share of the model's probability. */
@@ -339,7 +291,7 @@ export interface HeadsRequest {
 }
 
 /** A matrix of weights from 0 to 1 with names on both axes. */
-export interface HeatMapBlock {
+export interface HeatMap {
   readonly kind: "map"; readonly weights: readonly (readonly number[])[]; readonly rows: readonly string[]; readonly columns: readonly string[];
   readonly title: string; readonly row_title: string; readonly column_title: string;
 }
@@ -354,16 +306,10 @@ export interface ImageKey {
   readonly image: string;
 }
 
-/** `log_probability` is the sum over the `tokens` scored, in nats */
-export interface LineScore {
-  readonly line: number; readonly log_probability: number; readonly tokens: number; readonly mean: number | null; readonly unscored: number;
-  readonly long: boolean;
-}
-
-/** The scores of all lines, and their sums. */
-export interface LineScores {
-  readonly model: string; readonly kind: "log-probability" | "pseudo-log-likelihood"; readonly log_probability: number; readonly tokens: number;
-  readonly lines: readonly LineScore[];
+/** Named lines of percentages, one value for every point in `at`, which increases. */
+export interface LineChart {
+  readonly kind: "chart"; readonly lines: readonly ChartLine[]; readonly at: readonly number[]; readonly title: string; readonly across: string;
+  readonly up: string;
 }
 
 export interface LookRequest {
@@ -391,11 +337,6 @@ export interface MaskedWord {
   readonly word: string; readonly spaced: boolean; readonly completions: readonly Candidate[];
 }
 
-/** Families, built-in models and known checkpoints of the Hugging Face hub. */
-export interface ModelList {
-  readonly families: readonly FamilyEntry[]; readonly built_in: readonly string[]; readonly checkpoints: readonly CheckpointEntry[];
-}
-
 /** A model as the page lists it. */
 export interface ModelState {
   readonly name: string; readonly state: "loading" | "ready" | "failed"; readonly error: string;
@@ -403,21 +344,9 @@ export interface ModelState {
   readonly task: string | null;
 }
 
-export interface ModelsRequest {
-}
-
 /** `index` counts the sentences of the map from 0. */
 export interface Neighbor {
   readonly index: number; readonly cosine: number;
-}
-
-export interface NextRequest {
-  readonly first: string; readonly second: string; readonly model?: string;
-}
-
-/** `is_next` is the probability that the second text follows the first */
-export interface NextSentence {
-  readonly is_next: number;
 }
 
 /** A message for the user that is not part of the result. */
@@ -436,21 +365,14 @@ export interface PairView {
   readonly extents: Readonly<Record<string, readonly [number, number]>>; readonly captions: Readonly<Record<string, Readonly<Record<string, string>>>>;
 }
 
+export interface Paragraph {
+  readonly kind: "text"; readonly text: string;
+}
+
 /** One pattern of one head. */
 export interface PatternScore {
   readonly pattern: string; readonly tokens: number; readonly score: number | null; readonly chance: number | null; readonly p: number | null;
   readonly corrected: number | null;
-}
-
-/** `nll` is the sum over the `tokens` scored, in nats */
-export interface Perplexity {
-  readonly model: string; readonly kind: "perplexity" | "pseudo-perplexity"; readonly tokens: number; readonly bytes: number; readonly nll: number;
-  readonly perplexity: number; readonly bits_per_byte: number; readonly text_tokens: number; readonly unknown: number;
-}
-
-export interface PerplexityRequest {
-  readonly source: readonly string[] | string; readonly model?: string; readonly stride?: number | null; readonly max_length?: number | null;
-  readonly sample?: number | null; readonly seed?: number;
 }
 
 /** The word's vectors in one layer on their first two principal components. */
@@ -506,13 +428,9 @@ export interface RemovedView {
   readonly heads: readonly (readonly [number, number])[]; readonly layers: readonly number[];
 }
 
-export interface ScoreRequest {
-  readonly source: readonly string[] | string; readonly model?: string;
-}
-
-export interface SectionBlock {
-  readonly kind: "section"; readonly heading: string;
-  readonly blocks: readonly (TextBlock | SectionBlock | FiguresBlock | TableBlock | HeatMapBlock | ChartBlock)[];
+/** A heading with its blocks. */
+export interface Section {
+  readonly kind: "section"; readonly heading: string; readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | FigureRow | Section)[];
 }
 
 export interface SensesRequest {
@@ -520,11 +438,11 @@ export interface SensesRequest {
   readonly seed?: number;
 }
 
-/** One model */
+/** The page's data of one model: its planes and similarities by layer. */
 export interface SensesView {
   readonly pieces: readonly (readonly string[])[]; readonly planes: readonly Plane[]; readonly model: string; readonly word: string;
-  readonly texts: readonly string[]; readonly similarity: readonly (readonly (readonly number[])[])[]; readonly spans: readonly (readonly [number, number])[];
-  readonly total: number; readonly seed: number;
+  readonly texts: readonly string[]; readonly spans: readonly (readonly [number, number])[]; readonly similarity: readonly (readonly (readonly number[])[])[];
+  readonly notes: readonly string[];
 }
 
 export interface Sentence {
@@ -534,7 +452,7 @@ export interface Sentence {
 /** `label` is None for all sentences if no text has one. */
 export interface SentenceMap {
   readonly model: string; readonly layer: number | string; readonly pooling: string; readonly width: number; readonly total: number; readonly seed: number;
-  readonly cut: number; readonly explained: readonly number[]; readonly sentences: readonly Sentence[];
+  readonly cut: number; readonly explained: readonly number[]; readonly sentences: readonly Sentence[]; readonly notes: readonly string[];
 }
 
 /** The differences of two pairs against each other, by the indices of the pairs. */
@@ -546,8 +464,13 @@ export interface StackFrame {
   readonly part: string; readonly x: number; readonly y: number; readonly width: number; readonly height: number;
 }
 
-export interface StoryView {
-  readonly title: string; readonly blocks: readonly (TextBlock | SectionBlock | FiguresBlock | TableBlock | HeatMapBlock | ChartBlock)[];
+export interface Story {
+  readonly title: string; readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | FigureRow | Section)[];
+}
+
+/** A table whose first column names the rows */
+export interface StoryTable {
+  readonly kind: "table"; readonly headers: readonly string[]; readonly rows: readonly (readonly string[])[]; readonly caption: string;
 }
 
 /** The `tokens` of a text, with the end token if there is one, and the word of each token, without the end. */
@@ -567,11 +490,6 @@ export interface SweptHeadView {
   readonly strengths: readonly number[]; readonly after: readonly string[];
 }
 
-/** The first column names the rows */
-export interface TableBlock {
-  readonly kind: "table"; readonly headers: readonly string[]; readonly rows: readonly (readonly string[])[]; readonly caption: string;
-}
-
 /** The fine-tuned model */
 export interface TaskModelView {
   readonly name: string; readonly family: string; readonly task: string; readonly labels: readonly string[]; readonly several: boolean;
@@ -581,10 +499,6 @@ export interface TaskModelView {
 export interface TensorView {
   readonly shape: readonly number[]; readonly rows: string | null; readonly columns: string | null; readonly data: string | null;
   readonly values: readonly number[] | null; readonly words: readonly (readonly (readonly [string, number])[])[] | null;
-}
-
-export interface TextBlock {
-  readonly kind: "text"; readonly text: string;
 }
 
 export interface TextLabel {
@@ -679,14 +593,9 @@ export interface ViewedModel {
 }
 
 export interface Verbs {
-  readonly fill: { readonly request: FillRequest; readonly result: FillResult };
   readonly compare: { readonly request: CompareRequest; readonly result: ChartsView | SweepView | CompletionsView };
-  readonly next: { readonly request: NextRequest; readonly result: NextSentence };
-  readonly perplexity: { readonly request: PerplexityRequest; readonly result: Perplexity };
   readonly generate: { readonly request: GenerateRequest; readonly result: GenerationView };
-  readonly score: { readonly request: ScoreRequest; readonly result: LineScores };
   readonly translate: { readonly request: TranslateRequest; readonly result: TranslationView };
-  readonly attribute: { readonly request: AttributeRequest; readonly result: AttributionResult };
   readonly faithfulness: { readonly request: FaithfulnessRequest; readonly result: FaithfulnessView };
   readonly features: { readonly request: FeaturesRequest; readonly result: FeatureWalk };
   readonly look: { readonly request: LookRequest; readonly result: AttentionView };
@@ -695,6 +604,5 @@ export interface Verbs {
   readonly heads: { readonly request: HeadsRequest; readonly result: HeadCensus };
   readonly ablate: { readonly request: AblateRequest; readonly result: AblationView };
   readonly map: { readonly request: MapRequest; readonly result: SentenceMap };
-  readonly models: { readonly request: ModelsRequest; readonly result: ModelList };
   readonly predict: { readonly request: PredictRequest; readonly result: PredictionsView };
 }

@@ -35,13 +35,11 @@ def verbs() -> list[Register]:
         lesson,
         pretrain,
         studio,
-        tour,
         train,
     )
 
     return [
         studio.register,
-        tour.register,
         lesson.register,
         *verb_commands(),
         pretrain.register,

@@ -1,9 +1,11 @@
-"""`regard lesson`: the worked examples of the lectures, trained while you watch."""
+"""`regard tour`, the first thing to try, and `regard lesson`: the worked examples of the lectures, trained while you
+watch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +16,9 @@ from regard.errors import InputError
 
 if TYPE_CHECKING:
     from regard.lessons.reverse import ReverseEpoch
-    from regard.lessons.reverse_comparison import ReverseRun, ReverseTask
+    from regard.lessons.reverse_comparison import ReverseComparison, ReverseRun, ReverseTask
+    from regard.lessons.six_words import SixWordsLesson
+    from regard.lessons.tour import Tour
 
 STATUS_INTERVAL = 15.0  # seconds between lines of progress without a terminal
 LESSONS = {
@@ -28,6 +32,7 @@ PageOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
+    app.command("tour")(tour)
     lessons = typer.Typer(invoke_without_command=True)
     lessons.callback()(lesson)
     lessons.command("reverse")(reverse)
@@ -41,6 +46,37 @@ def lesson(context: typer.Context) -> None:
         for name, text in LESSONS.items():
             print(f"{name:<11}{text}")
         print("\n`regard lesson NAME` runs one, `regard lesson NAME --help` lists its options.")
+
+
+def tour(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="PAGE.html", help="Where to write the page.")
+    ] = Path("regard-tour.html"),
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Watch attention learn: train two tiny models in about a minute and see what one of them attends to.
+
+    Both reverse four digits, one without attention and one with it. The result is printed and written as a page for a
+    browser.
+    """
+
+    def train() -> Tour:
+        from regard.cli.output import note, progress
+        from regard.lessons import reverse_comparison
+        from regard.lessons import tour as lesson
+
+        note("Training two small models; this takes about a minute.")
+        config = replace(lesson.CONFIG, seed=seed)
+        runs = []
+        for name, task in zip(lesson.NAMES, lesson.tour_tasks(config), strict=True):
+            with progress(f"training {name}", total=config.epochs, unit="epochs") as advance:
+                runs.append(reverse_comparison.train_task(task, lambda epoch: advance(1)))
+        return lesson.Tour(*runs)
+
+    _run(train, output, as_json=as_json)
+    if not as_json:
+        print("Next: `regard models` lists the models Regard knows, `regard embed --help` turns texts into vectors.")
 
 
 def reverse(
@@ -91,33 +127,25 @@ def reverse(
     Up to 8 steps the defaults are those of the deck (4 digits of 10, 2,000/200 sequences, 16 units, batches of 10);
     longer sequences get a larger configuration. All models share data and budget.
     """
-    from regard.cli.lesson_text import print_reverse, reverse_document
-    from regard.cli.output import print_json
-    from regard.lessons.reverse_comparison import collect_runs, plan_tasks, reverse_config
 
-    config = reverse_config(
-        steps=steps,
-        features=features,
-        units=units,
-        train_size=train_size,
-        test_size=test_size,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        max_grad_norm=max_grad_norm,
-        epochs=epochs,
-        seed=seed,
-    )
-    tasks = plan_tasks(config, None if lengths is None else _numbers(lengths))
-    with _page(output) as write:
-        comparison = collect_runs(_train(tasks, jobs))
-        if write is not None:
-            from regard.lessons.lesson_page import reverse_page
+    def train() -> ReverseComparison:
+        from regard.lessons.reverse_comparison import collect_runs, plan_tasks, reverse_config
 
-            write.write_text(reverse_page(comparison), encoding="utf-8")
-    if as_json:
-        print_json(reverse_document(comparison, output))
-    else:
-        print_reverse(comparison, output)
+        config = reverse_config(
+            steps=steps,
+            features=features,
+            units=units,
+            train_size=train_size,
+            test_size=test_size,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            max_grad_norm=max_grad_norm,
+            epochs=epochs,
+            seed=seed,
+        )
+        return collect_runs(_train(plan_tasks(config, None if lengths is None else _numbers(lengths)), jobs))
+
+    _run(train, output, as_json=as_json)
 
 
 def six_words(
@@ -131,45 +159,42 @@ def six_words(
     Prints the probability of each of the six words at every output before and after training, the summed cross-entropy,
     and every step of decoding.
     """
-    from dataclasses import asdict
 
-    from regard.cli.lesson_text import print_six_words
-    from regard.cli.output import print_json, progress
-    from regard.lessons.six_words import TARGET_WORDS, train_six_words
+    def train() -> SixWordsLesson:
+        from regard.cli.output import progress
+        from regard.lessons.six_words import train_six_words
 
-    with _page(output) as write:
         with progress("training on two sentences", total=epochs, unit="epochs") as advance:
-            learned = train_six_words(epochs=epochs, seed=seed, on_epoch=lambda loss: advance(1))
-        if write is not None:
-            from regard.lessons.lesson_page import six_words_page
+            return train_six_words(epochs=epochs, seed=seed, on_epoch=lambda loss: advance(1))
 
-            write.write_text(six_words_page(learned, epochs=epochs, seed=seed), encoding="utf-8")
+    _run(train, output, as_json=as_json)
+
+
+def _run(train: Callable[[], Tour | ReverseComparison | SixWordsLesson], output: Path | None, *, as_json: bool) -> None:
+    """Train, write the page and print the result. A page that cannot be written is refused before the training."""
+    from regard.cli.output import console, print_json
+
+    with ExitStack() as stack:
+        target = None
+        if output is not None:
+            from regard.files.disk import replace_file
+            from regard.render.bundle import check_built
+
+            check_page(output)
+            check_built()
+            target = stack.enter_context(replace_file(output))
+        result = train()
+        story = result.story()
+        if target is not None:
+            target.write_text(story.to_html(), encoding="utf-8")
     if as_json:
-        print_json(
-            {
-                "vocabulary": TARGET_WORDS,
-                "epochs": epochs,
-                **asdict(learned),
-                "page": None if output is None else str(output),
-            }
-        )
-    else:
-        print_six_words(learned, output)
-
-
-@contextmanager
-def _page(output: Path | None) -> Iterator[Path | None]:
-    """Where to write the page, if requested. A page that cannot be written is refused before the training."""
-    if output is None:
-        yield None
+        print_json({**result.to_dict(), "page": None if output is None else str(output)})
         return
-    from regard.files.disk import replace_file
-    from regard.render.bundle import check_built
-
-    check_page(output)
-    check_built()
-    with replace_file(output) as temporary:
-        yield temporary
+    console().print(story.to_rich())
+    if output is None:
+        print("\nAdd --output page.html for a page with all results.")
+    else:
+        print(f"\nPage written to {output}; open it in a browser, it needs no network.")
 
 
 def _train(tasks: Sequence[ReverseTask], jobs: int | None) -> list[ReverseRun]:

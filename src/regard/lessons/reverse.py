@@ -2,11 +2,9 @@
 
 data = create_dataset(2000, 200, 4, 10)
 model = new_model(data, score="dot")
-for epoch in train_reverse(model, data):
+for epoch in train_reverse(model, data):  # stop whenever you like
     print(epoch.number, epoch.loss)
-    if epoch.done:  # or stop whenever you like
-        break
-print(measure(model, data).test.token_accuracy)
+print(evaluate(model, data).test.token_accuracy)
 """
 
 from __future__ import annotations
@@ -25,18 +23,6 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.models.seq2seq import Recipe, Score, Seq2Seq, Seq2SeqConfig
 from regard.nn import record
-
-
-@contextmanager
-def single_thread() -> Iterator[None]:
-    """Compute on one thread: a model this small is slower on several."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
 
 # The deck's configuration. It does not give the epochs: after 24 the model without attention is as good.
 TRAIN_SIZE, TEST_SIZE, TIMESTEPS, FEATURES = 2000, 200, 4, 10
@@ -72,11 +58,6 @@ class ReverseEpoch:
     train: Accuracy
     seconds: float
 
-    @property
-    def done(self) -> bool:
-        """Whether all training digits are correct."""
-        return self.train.token_accuracy == 100
-
 
 @dataclass(frozen=True, eq=False)
 class ReverseEvaluation:
@@ -106,21 +87,52 @@ def create_dataset(
 
     The test set starts with the sequences of `held_out`.
     """
-    _check_sizes(train_size, test_size, n_timesteps_in, n_features)
-    sampled = {_checked(digits, n_timesteps_in, n_features): None for digits in held_out}  # a set that keeps the order
+    check_sizes(train_size=train_size, test_size=test_size, steps=n_timesteps_in, features=n_features)
+    for digits in held_out:
+        if len(digits) != n_timesteps_in or not all(0 <= digit < n_features for digit in digits):
+            raise InputError(
+                f"a held-out sequence must have {n_timesteps_in} digits from 0 to {n_features - 1}, not {list(digits)}"
+            )
+    sampled = dict.fromkeys(map(tuple, held_out))  # a set that keeps the order
     if len(sampled) > test_size:
         raise InputError(f"{len(sampled)} sequences are held out for a test set of {test_size}; raise test_size")
-    rng, digits = random.Random(seed), range(n_features)
+    rng = random.Random(seed)
     while len(sampled) < train_size + test_size:
-        sampled[tuple(rng.choices(digits, k=n_timesteps_in))] = None
+        sampled[tuple(rng.choices(range(n_features), k=n_timesteps_in))] = None
     X = F.one_hot(torch.tensor(list(sampled)), n_features).float()
     y = X.flip(1)
     return ReverseDataset(X[test_size:], y[test_size:], X[:test_size], y[:test_size])
 
 
+def check_sizes(*, train_size: int, test_size: int, steps: int, features: int, **others: int) -> None:
+    """InputError unless all sizes are at least 1 and there are enough distinct sequences."""
+    sizes = {"steps": steps, "features": features, "train_size": train_size, "test_size": test_size, **others}
+    for name, size in sizes.items():
+        if size < 1:
+            raise InputError(f"{name.replace('_', ' ')} must be at least 1, not {size}")
+    possible = count_sequences(steps, features)
+    if train_size + test_size > possible:
+        raise InputError(
+            f"there are only {features}^{steps} = {possible:,} different sequences of {steps} steps and {features} "
+            f"features, not the {train_size:,} + {test_size:,} of train size and test size; lower these, or raise "
+            "steps or features"
+        )
+
+
 def count_sequences(n_timesteps_in: int, n_features: int) -> int:
     """The number of distinct sequences, counted for at most 64 digits."""
     return int(n_features ** min(n_timesteps_in, 64))
+
+
+@contextmanager
+def single_thread() -> Iterator[None]:
+    """Compute on one thread: a model this small is slower on several."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def one_hot_decode(encoded: Tensor) -> list[int]:
@@ -231,24 +243,3 @@ def _initialize_like_keras(model: nn.Module, generator: torch.Generator) -> None
                     nn.init.zeros_(parameter)
                     if name.startswith("bias_ih"):  # torch has two biases and adds them; its gates are i, f, g, o
                         nn.init.ones_(parameter.detach().chunk(4)[1])
-
-
-def _check_sizes(train_size: int, test_size: int, n_timesteps_in: int, n_features: int) -> None:
-    sizes = dict(train_size=train_size, test_size=test_size, n_timesteps_in=n_timesteps_in, n_features=n_features)
-    for name, size in sizes.items():
-        if size < 1:
-            raise InputError(f"{name} must be at least 1, not {size}")
-    possible = count_sequences(n_timesteps_in, n_features)
-    if train_size + test_size > possible:
-        raise InputError(
-            f"there are only {n_features}^{n_timesteps_in} = {possible:,} different sequences, not the "
-            f"{train_size + test_size:,} of train_size + test_size; lower these, or raise n_timesteps_in or n_features"
-        )
-
-
-def _checked(digits: Sequence[int], n_timesteps_in: int, n_features: int) -> tuple[int, ...]:
-    if len(digits) != n_timesteps_in or not all(0 <= digit < n_features for digit in digits):
-        raise InputError(
-            f"a held-out sequence must have {n_timesteps_in} digits from 0 to {n_features - 1}, not {list(digits)}"
-        )
-    return tuple(digits)

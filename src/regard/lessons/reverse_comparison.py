@@ -2,6 +2,7 @@
 
 config = reverse_config(steps=20, features=16)
 runs = [train_task(task) for task in plan_tasks(config)]
+print(collect_runs(runs).story())
 """
 
 from __future__ import annotations
@@ -12,14 +13,27 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
+import numpy as np
+
 from regard.errors import InputError, RegardError
 from regard.lessons import reverse
-from regard.lessons.reverse import Accuracy, ReverseDataset, ReverseEpoch, ReverseEvaluation
+from regard.lessons.reverse import Accuracy, ReverseEpoch
 from regard.models.seq2seq import Recipe, Score
+from regard.render.story import (
+    ChartLine,
+    FigureRow,
+    HeatMap,
+    LineChart,
+    Paragraph,
+    Section,
+    Story,
+    StoryBlock,
+    StoryTable,
+)
 from regard.training.stopping import stopping
 
 MODELS: tuple[tuple[Score, Recipe], ...] = (
@@ -33,6 +47,19 @@ MODELS: tuple[tuple[Score, Recipe], ...] = (
 )
 MODELS_BY_LENGTH = MODELS[:2]  # also trained at other lengths
 MAX_SHORT_STEPS = 8  # the deck's configuration suffices up to this length
+DECK = {"train_token_accuracy": 99.55, "test_token_accuracy": 98.125}  # without attention; it prints none with it
+RECIPES = {
+    "luong": "Luong's recipe: the new decoder state is the query, and state and context together predict the digit",
+    "deck": "the deck's recipe: the previous decoder state is the query, and the context joins the next input",
+}
+DECK_NOTE = (
+    "The scores of the deck (4 digits of 10, 16 units, 2,000 sequences) count digits: 98.125% is 785 of 800, and no "
+    "such percentage of 200 sequences exists."
+)
+ALIGNMENT_NOTE = (
+    '"Aligned" is the percentage of test steps whose largest attention weight is on the digit to write, the '
+    "anti-diagonal. Attention to a digit does not prove that the model uses it."
+)
 
 
 @dataclass(frozen=True)
@@ -56,20 +83,29 @@ class ReverseConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "features", "units", "train_size", "test_size", "batch_size", "epochs"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name.replace('_', ' ')} must be at least 1, not {getattr(self, name)}")
+        reverse.check_sizes(
+            train_size=self.train_size,
+            test_size=self.test_size,
+            steps=self.steps,
+            features=self.features,
+            units=self.units,
+            batch_size=self.batch_size,
+            epochs=self.epochs,
+        )
         if not 0 < self.learning_rate < math.inf:
             raise InputError(f"the learning rate must be a number above 0, not {self.learning_rate}")
         if not 0 <= self.max_grad_norm < math.inf:
             raise InputError(f"max_grad_norm must be 0 (no clipping) or above, not {self.max_grad_norm}")
-        possible = reverse.count_sequences(self.steps, self.features)
-        if self.train_size + self.test_size > possible:
-            raise InputError(
-                f"there are only {self.features}^{self.steps} = {possible:,} different sequences of {self.steps} "
-                f"steps and {self.features} features, not the {self.train_size:,} + {self.test_size:,} of train size "
-                "and test size; lower these, or raise steps or features"
-            )
+
+    def description(self) -> str:
+        """The configuration in words."""
+        clip = f", gradients clipped to norm {self.max_grad_norm:g}" if self.max_grad_norm else ""
+        return (
+            f"Every model has {self.units} units and is trained with Adam at learning rate {self.learning_rate:g}, "
+            f"batches of {self.batch_size}{clip}, for at most {self.epochs} epochs or until {self.target_accuracy:g}% "
+            "of the training digits are correct. The first input of the decoder is zeros, each later one its own last "
+            f"output. Seed {self.seed}."
+        )
 
 
 LONG = ReverseConfig(
@@ -86,13 +122,23 @@ LONG = ReverseConfig(
 )
 
 
+def reverse_config(
+    *, steps: int = reverse.TIMESTEPS, features: int = reverse.FEATURES, **options: float | None
+) -> ReverseConfig:
+    """Fill in defaults: those of the deck for up to 8 steps, and a configuration that can learn longer sequences."""
+    given = {name: value for name, value in options.items() if value is not None}
+    base = ReverseConfig() if steps <= MAX_SHORT_STEPS else LONG
+    return replace(base, steps=steps, features=features, **given)  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
 class ReverseTask:
-    """One model to train."""
+    """One model to train; the test set starts with the sequences of `held_out`."""
 
     score: Score
     recipe: Recipe
     config: ReverseConfig
+    held_out: tuple[tuple[int, ...], ...] = ()
 
     @property
     def name(self) -> str:
@@ -101,10 +147,10 @@ class ReverseTask:
 
 @dataclass(frozen=True)
 class ReverseRun:
-    """The results of a task. Accuracies are percent; `accuracy_by_position` is the test accuracy of each output digit.
+    """The results of a task. Accuracies are percent.
 
-    `read`, `written` and `matrix` (attention weights) belong to the first test sequence; `mean_matrix` is the mean over
-    the test set. Matrices are None without attention.
+    `inputs` and `answers` are the digits of the test set. `matrix` (attention weights) belongs to its first sequence;
+    `mean_matrix` is the mean over the test set. Matrices are None without attention.
     """
 
     task: ReverseTask
@@ -113,11 +159,67 @@ class ReverseRun:
     train: Accuracy
     test: Accuracy
     alignment_accuracy: float | None
-    accuracy_by_position: list[float]
-    read: list[int]
-    written: list[int]
+    inputs: list[list[int]]
+    answers: list[list[int]]
     matrix: list[list[float]] | None
     mean_matrix: list[list[float]] | None
+
+    @property
+    def accuracy_by_position(self) -> list[float]:
+        """The test accuracy of each output digit."""
+        right = np.array(self.answers) == np.array(self.inputs)[:, ::-1]
+        accuracies: list[float] = (100 * right.mean(0)).tolist()
+        return accuracies
+
+    def summary(self) -> dict[str, object]:
+        """The scores for the JSON document; `recipe` is null without attention."""
+        return {
+            "score": self.task.score,
+            "recipe": None if self.task.score == "none" else self.task.recipe,
+            "train_token_accuracy": self.train.token_accuracy,
+            "test_token_accuracy": self.test.token_accuracy,
+            "test_sequence_accuracy": self.test.sequence_accuracy,
+            "alignment_accuracy": self.alignment_accuracy,
+            "epochs": self.epochs,
+            "seconds": round(self.seconds, 3),
+        }
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            **self.summary(),
+            "token_accuracy_by_position": self.accuracy_by_position,
+            "read": self.inputs[0],
+            "written": self.answers[0],
+            "weights": self.matrix,
+        }
+
+    def score_cells(self) -> list[str]:
+        """Token accuracy in training and test, sequence accuracy and alignment accuracy for a table."""
+        scores = self.train.token_accuracy, self.test.token_accuracy, self.test.sequence_accuracy
+        return ["-" if score is None else f"{score:.3f}" for score in (*scores, self.alignment_accuracy)]
+
+    def heat_map(self, title: str) -> HeatMap:
+        """The attention on the first test sequence."""
+        assert self.matrix is not None
+        rows, columns = list(map(str, self.answers[0])), list(map(str, self.inputs[0]))
+        return _attention_map(self.matrix, title, rows, columns)
+
+    def mean_heat_map(self, title: str) -> HeatMap:
+        assert self.mean_matrix is not None
+        positions = [str(position) for position in range(1, self.task.config.steps + 1)]
+        return _attention_map(self.mean_matrix, title, positions, positions)
+
+
+def _attention_map(weights: list[list[float]], title: str, rows: list[str], columns: list[str]) -> HeatMap:
+    return HeatMap(weights=weights, rows=rows, columns=columns, title=title, row_title="written", column_title="read")
+
+
+def verdict(answer: Sequence[int], read: Sequence[int]) -> str:
+    return "correct" if list(answer) == list(read)[::-1] else "wrong"
+
+
+def join_digits(digits: Sequence[int]) -> str:
+    return " ".join(map(str, digits))
 
 
 @dataclass(frozen=True)
@@ -133,35 +235,98 @@ class ReverseComparison:
         """The run with attention that has the highest test accuracy; ties go to the higher alignment accuracy."""
         return max(self.runs[1:], key=lambda run: (run.test.token_accuracy, run.alignment_accuracy or 0.0))
 
+    def to_dict(self) -> dict[str, object]:
+        """The document of --json."""
+        lengths = [{"steps": length, "runs": [run.to_dict() for run in runs]} for length, *runs in self.lengths]
+        runs = [run.to_dict() for run in self.runs]
+        return {"setting": asdict(self.config), "deck": DECK, "runs": runs, "lengths": lengths}
 
-def reverse_config(
-    *,
-    steps: int = ReverseConfig.steps,
-    features: int = ReverseConfig.features,
-    units: int | None = None,
-    train_size: int | None = None,
-    test_size: int | None = None,
-    batch_size: int | None = None,
-    learning_rate: float | None = None,
-    max_grad_norm: float | None = None,
-    epochs: int | None = None,
-    seed: int = 0,
-) -> ReverseConfig:
-    """Fill in defaults: those of the deck for up to 8 steps, and a configuration that can learn longer sequences."""
-    base = ReverseConfig() if steps <= MAX_SHORT_STEPS else LONG
-    return ReverseConfig(
-        steps=steps,
-        features=features,
-        units=base.units if units is None else units,
-        train_size=base.train_size if train_size is None else train_size,
-        test_size=base.test_size if test_size is None else test_size,
-        batch_size=base.batch_size if batch_size is None else batch_size,
-        learning_rate=base.learning_rate if learning_rate is None else learning_rate,
-        max_grad_norm=base.max_grad_norm if max_grad_norm is None else max_grad_norm,
-        epochs=base.epochs if epochs is None else epochs,
-        target_accuracy=base.target_accuracy,
-        seed=seed,
-    )
+    def story(self) -> Story:
+        config = self.config
+        where = HeatMap(
+            weights=[[percent / 100 for percent in run.accuracy_by_position] for run in self.runs],
+            rows=[run.task.name for run in self.runs],
+            columns=[str(position) for position in range(1, config.steps + 1)],
+            title="Accuracy at each position of the output",
+            row_title="model",
+            column_title="position",
+        )
+        others = [run.heat_map(run.task.name) for run in self.runs[1:] if run is not self.best]
+        mean = self.best.mean_heat_map(f"{self.best.task.name}: mean over the test set, by position")
+        attention: list[StoryBlock] = [
+            Paragraph(text="One test sequence: rows are the output digits, columns the input digits."),
+            self.best.heat_map(self.best.task.name),
+            FigureRow(blocks=others, page_only=True),
+            FigureRow(blocks=[mean], page_only=True),
+        ]
+        method = f"{config.description()} luong: {RECIPES['luong']}; deck: {RECIPES['deck']}. {DECK_NOTE}"
+        story = Story(
+            title="The bottleneck, and attention as its cure",
+            blocks=[
+                Paragraph(text=self._task()),
+                Section(heading="Accuracy", blocks=[self.table(), Paragraph(text=ALIGNMENT_NOTE)]),
+                Section(heading="Accuracy against length", blocks=self._length_blocks()),
+                Section(heading="Accuracy by position", blocks=[where]),
+                Section(heading="Attention", blocks=attention),
+                Section(heading="Outputs", blocks=[self._outputs()]),
+                Section(heading="Method", blocks=[Paragraph(text=method)]),
+            ],
+        )
+        lengths = [length for length, *_ in self.lengths]
+        options = {name: value for name, value in asdict(config).items() if name != "target_accuracy"}
+        options["lengths"] = ",".join(map(str, lengths))
+        given = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in options.items())
+        story.with_reproduction(
+            f"regard lesson reverse {given} --output page.html",
+            "from regard.lessons.reverse_comparison import ReverseConfig, collect_runs, plan_tasks, train_task\n\n"
+            f"tasks = plan_tasks({config!r}, {lengths!r})\n"
+            "comparison = collect_runs([train_task(task) for task in tasks])",
+        )
+        return story
+
+    def _task(self) -> str:
+        config = self.config
+        return (
+            f"The task: read {config.steps} digits from 0 to {config.features - 1} and write them backwards. One LSTM "
+            "encodes them, another decodes. Without attention the decoder sees only the last encoder state, however "
+            "long the sequence is; with it, every step can attend to each digit. All models are trained on the same "
+            f"{config.train_size:,} sequences and are tested on {config.test_size:,} others."
+        )
+
+    def table(self) -> StoryTable:
+        """The scores of the runs, after those of the deck."""
+        headers = ("token accuracy, percent", "train", "test", "sequence accuracy", "aligned", "epochs")
+        rows = [("the deck, no attention", *(f"{score:.3f}" for score in DECK.values()), "-", "-", "-")]
+        for run in self.runs:
+            rows.append((run.task.name, *run.score_cells(), str(run.epochs)))
+        return StoryTable(headers=headers, rows=rows)
+
+    def length_table(self) -> StoryTable:
+        """Test token accuracy without attention and with Luong's dot attention, at each length."""
+        headers = ("digits to reverse", *(run.task.name for run in self.runs[:2]))
+        rows = [(str(length), *(f"{run.test.token_accuracy:.3f}" for run in runs)) for length, *runs in self.lengths]
+        return StoryTable(headers=headers, rows=rows)
+
+    def _length_blocks(self) -> list[StoryBlock]:
+        text = "Two models are trained per length, with the same number of sequences, units and epochs."
+        blocks: list[StoryBlock] = [self.length_table(), Paragraph(text=text)]
+        if len(self.lengths) < 2:
+            return blocks
+        at, plain, attending = zip(*self.lengths, strict=True)
+        lines = [
+            ChartLine(name=runs[0].task.name, values=[run.test.token_accuracy for run in runs])
+            for runs in (plain, attending)
+        ]
+        title = "Test accuracy, percent"
+        chart = LineChart(lines=lines, at=list(at), title=title, across="digits to reverse", up="percent per token")
+        return [chart, *blocks]
+
+    def _outputs(self) -> StoryTable:
+        read = self.runs[0].inputs[0]
+        rows = [("read", join_digits(read), ""), ("target", join_digits(read[::-1]), "")]
+        for run in self.runs:
+            rows.append((run.task.name, join_digits(run.answers[0]), verdict(run.answers[0], read)))
+        return StoryTable(headers=("", "one test sequence", ""), rows=rows)
 
 
 def default_lengths(config: ReverseConfig) -> list[int]:
@@ -196,7 +361,7 @@ def train_task(task: ReverseTask, on_epoch: Callable[[ReverseEpoch], None] = lam
     """Train one model until the target accuracy or the last epoch, and evaluate it."""
     config = task.config
     sizes = config.train_size, config.test_size, config.steps, config.features
-    data = reverse.create_dataset(*sizes, seed=config.seed)
+    data = reverse.create_dataset(*sizes, seed=config.seed, held_out=task.held_out)
     model = reverse.new_model(data, score=task.score, recipe=task.recipe, units=config.units, seed=config.seed)
     training = reverse.train_reverse(
         model,
@@ -211,11 +376,7 @@ def train_task(task: ReverseTask, on_epoch: Callable[[ReverseEpoch], None] = lam
         on_epoch(epoch)
         if epoch.train.token_accuracy >= config.target_accuracy:
             break
-    return _run(task, epoch, data, reverse.evaluate(model, data))
-
-
-def _run(task: ReverseTask, epoch: ReverseEpoch, data: ReverseDataset, evaluation: ReverseEvaluation) -> ReverseRun:
-    right = (evaluation.answers == data.y_test.argmax(-1)).double().mean(0)
+    evaluation = reverse.evaluate(model, data)
     attention = evaluation.attention
     return ReverseRun(
         task=task,
@@ -224,9 +385,8 @@ def _run(task: ReverseTask, epoch: ReverseEpoch, data: ReverseDataset, evaluatio
         train=evaluation.train,
         test=evaluation.test,
         alignment_accuracy=evaluation.alignment_accuracy,
-        accuracy_by_position=(100 * right).tolist(),
-        read=reverse.one_hot_decode(data.X_test[0]),
-        written=evaluation.answers[0].tolist(),
+        inputs=data.X_test.argmax(-1).tolist(),
+        answers=evaluation.answers.tolist(),
         matrix=None if attention is None else attention[0].tolist(),
         mean_matrix=None if attention is None else attention.mean(0).tolist(),
     )

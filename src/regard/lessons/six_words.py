@@ -1,6 +1,6 @@
 """The six-word lesson: a Transformer with six output words learns two translations, and every probability is shown.
 
-lesson = learn_six_words(seed=0)
+lesson = train_six_words(seed=0)
 for step in lesson.pairs[0].decoding:
     print(step.prefix, step.probabilities, step.chosen)
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from regard.errors import InputError
 from regard.lessons.reverse import single_thread
 from regard.models import Transformer, TransformerConfig
 from regard.nn import Padded
+from regard.render.story import FigureRow, HeatMap, Paragraph, Section, Story, StoryTable
 
 TARGET_WORDS = ("a", "am", "I", "thanks", "student", "<eos>")  # the deck's order: ids 0 to 5
 SOURCE_WORDS = ("je", "suis", "étudiant", "merci")
@@ -26,6 +27,10 @@ PAIRS = (("je suis étudiant", "I am a student <eos>"), ("merci", "thanks <eos>"
 END = TARGET_WORDS.index("<eos>")
 MAX_STEPS = 6  # of decoding: one more than the longer translation
 EPOCHS, LEARNING_RATE = 60, 3e-3
+LOSS_NOTE = (
+    "The loss is cross-entropy, -log of the probability of the correct word, summed over the seven outputs of both "
+    "sentences. In training the decoder reads the correct previous words (teacher forcing); its first input is <eos>."
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,38 @@ class SixWordsPair:
     decoding_before: list[SixWordsStep]
     decoding: list[SixWordsStep]
 
+    def section(self) -> Section:
+        """The probabilities before and after training, and every decoding step."""
+        tables, maps = [], []
+        for when, probabilities in (("before", self.before), ("after", self.after)):
+            rows = [
+                (f"#{number}", word, *(f"{p:.3f}" for p in row))
+                for number, (word, row) in enumerate(zip(self.target, probabilities, strict=True), start=1)
+            ]
+            caption = f"Probabilities {when} training"
+            tables.append(StoryTable(headers=("output", "target", *TARGET_WORDS), rows=rows, caption=caption))
+            maps.append(
+                HeatMap(
+                    weights=probabilities,
+                    rows=self.target,
+                    columns=TARGET_WORDS,
+                    title=f"{when} training",
+                    row_title="right",
+                    column_title="word",
+                )
+            )
+        steps = [
+            (str(number), " ".join(step.prefix), *(f"{p:.3f}" for p in step.probabilities), step.chosen)
+            for number, step in enumerate(self.decoding, start=1)
+        ]
+        decoding = StoryTable(
+            headers=("step", "words so far", *TARGET_WORDS, "chosen"),
+            rows=steps,
+            caption="Decoding after training: every chosen word is an input of the next step",
+        )
+        heading = f"{self.source} → {' '.join(self.target)}"
+        return Section(heading=heading, blocks=[*tables, FigureRow(blocks=maps, page_only=True), decoding])
+
 
 @dataclass(frozen=True)
 class SixWordsLesson:
@@ -55,6 +92,34 @@ class SixWordsLesson:
 
     losses: list[float]
     pairs: list[SixWordsPair]
+    seed: int = 0
+
+    def to_dict(self) -> dict[str, object]:
+        """The document of --json."""
+        return {"vocabulary": TARGET_WORDS, "epochs": len(self.losses) - 1, **asdict(self)}
+
+    def story(self) -> Story:
+        last = len(self.losses) - 1
+        epochs = sorted({round(last * part / 6) for part in range(7)})
+        losses = [(str(epoch), f"{self.losses[epoch]:.4f}") for epoch in epochs]
+        story = Story(
+            title="Six words, two translations",
+            blocks=[
+                Paragraph(text="A Transformer with an output vocabulary of six words learns two translations."),
+                Section(
+                    heading="The loss falls",
+                    blocks=[StoryTable(headers=("epochs", "summed cross-entropy"), rows=losses)],
+                ),
+                *(pair.section() for pair in self.pairs),
+                Section(heading="Method", blocks=[Paragraph(text=LOSS_NOTE)]),
+            ],
+        )
+        story.with_reproduction(
+            f"regard lesson six-words --epochs {last} --seed {self.seed} --output page.html",
+            "from regard.lessons.six_words import train_six_words\n\n"
+            f"lesson = train_six_words(epochs={last}, seed={self.seed})",
+        )
+        return story
 
 
 def new_translator(*, seed: int = 0) -> Transformer:
@@ -104,7 +169,7 @@ def train_six_words(
             )
             for number, (source, target) in enumerate(PAIRS)
         ]
-    return SixWordsLesson(losses, pairs)
+    return SixWordsLesson(losses, pairs, seed)
 
 
 def _train(model: Transformer, epochs: int, learning_rate: float) -> Iterator[float]:

@@ -2,40 +2,51 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
 
 from regard.escaping import escape_controls
-from regard.render.page import check_weights
 
 BAR = 20  # characters for 100%
 EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 SHADES = " ░▒▓█"
+MAX_NUMBERED_COLUMNS = 12  # of a matrix that is printed with numbers
 FAINT, FULL = (120, 130, 150), (40, 140, 255)  # visible on black and on white
 
 
 def terminal_heat_map(weights: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str]) -> Text:
-    """A matrix of weights from 0 to 1: each cell has a shaded block and its percentage."""
+    """A matrix of weights from 0 to 1: each cell has a shaded block and, if there are few columns, its percentage."""
     check_weights(weights, rows=rows, columns=columns)
     rows, columns = [escape_controls(name) for name in rows], [escape_controls(name) for name in columns]
+    numbered = len(columns) <= MAX_NUMBERED_COLUMNS
     side = max(cell_len(name) for name in rows)
-    cell = max(7, *(cell_len(name) + 2 for name in columns))
+    cell = max(cell_len(name) for name in columns) + (2 if numbered else 1)
+    cell = max(cell, 7 if numbered else 3)
     text = Text(" " * side)
     for name in columns:
         text.append(" " * (cell - cell_len(name)) + name, style="bold")
     for name, row in zip(rows, weights, strict=True):
         text.append("\n" + " " * (side - cell_len(name)) + name, style="bold")
         for weight in row:
-            text.append(f"{shade(weight) * 2:>{cell - 4}}", style=_color(weight))
-            text.append(f"{abs(100 * weight):4.0f}")  # in the terminal's own color, legible on any background
+            shade = SHADES[min(int(weight * len(SHADES)), len(SHADES) - 1)]
+            text.append(f"{shade * 2:>{cell - 4 if numbered else cell}}", style=_color(weight))
+            if numbered:
+                text.append(f"{abs(100 * weight):4.0f}")  # in the terminal's own color, legible on any background
     return text
 
 
-def shade(weight: float) -> str:
-    return SHADES[min(int(weight * len(SHADES)), len(SHADES) - 1)]
+def check_weights(weights: Sequence[Sequence[float]], *, rows: Sequence[str], columns: Sequence[str]) -> None:
+    """Raise ValueError for an empty matrix, names of another shape, and weights outside 0 to 1."""
+    if not rows or not columns or len(weights) != len(rows) or any(len(row) != len(columns) for row in weights):
+        shape = f"{len(weights)} rows of {sorted({len(row) for row in weights})}"
+        raise ValueError(f"the names are for a matrix of {len(rows)} x {len(columns)}, the weights are {shape}")
+    wrong = [weight for row in weights for weight in row if math.isnan(weight) or not -1e-6 <= weight <= 1 + 1e-6]
+    if wrong:
+        raise ValueError(f"weights go from 0 to 1, but {wrong[0]} is among them")
 
 
 def _color(weight: float) -> str:

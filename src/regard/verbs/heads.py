@@ -11,7 +11,7 @@ from regard.events import Event, Note
 from regard.verbs.base import ModelName, Models, Request, Texts, model_option, option, seed_option, verb
 
 if TYPE_CHECKING:
-    from regard.interpret.heads.census import HeadCensus
+    from regard.interpret.heads import HeadCensus
 
 
 class HeadsRequest(Request):
@@ -21,7 +21,7 @@ class HeadsRequest(Request):
     seed: int = seed_option()
 
 
-@verb(HeadsRequest, result="regard.interpret.heads.census:HeadCensus", formats=(".html", ".csv", ".json"))
+@verb(HeadsRequest, result="regard.interpret.heads:HeadCensus", formats=(".html", ".csv", ".json"))
 def heads(request: HeadsRequest, models: Models) -> Generator[Event, None, HeadCensus]:
     """Take a census of a model's heads: next word, previous word, same word, delimiter and other known patterns.
 
@@ -30,12 +30,14 @@ def heads(request: HeadsRequest, models: Models) -> Generator[Event, None, HeadC
     patterns, and exceeds chance by at least 10 points; of several, after the one furthest above chance.
     """
     from regard.data.files import open_text
-    from regard.interpret.heads.census import head_census, read_text_pairs
+    from regard.interpret.heads import head_census, read_text_pairs
 
     with open_text(request.text) if isinstance(request.text, Path) else nullcontext(request.text) as lines:
-        pairs = read_text_pairs(lines, limit=request.limit)
+        pairs, left_out = read_text_pairs(lines, limit=request.limit)
     with models.use(request.model) as loaded:
-        result = yield from head_census(loaded.model, loaded.tokenizer, pairs, name=request.model, seed=request.seed)
+        result = yield from head_census(
+            loaded.model, loaded.tokenizer, pairs, left_out=left_out, name=request.model, seed=request.seed
+        )
     for note in result.notes:
         yield Note(message=note)
     return result

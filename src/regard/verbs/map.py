@@ -10,7 +10,7 @@ from regard.verbs.base import ModelName, Models, argument, layer_option, model_o
 from regard.verbs.labeled_texts import LabeledTexts, TableRequest, read_labeled_texts
 
 if TYPE_CHECKING:
-    from regard.interpret.embeddings.sentence_map import SentenceMap
+    from regard.interpret.embeddings import SentenceMap
 
 
 class MapRequest(TableRequest):
@@ -27,7 +27,7 @@ class MapRequest(TableRequest):
 
 @verb(
     MapRequest,
-    result="regard.interpret.embeddings.sentence_map:SentenceMap",
+    result="regard.interpret.embeddings:SentenceMap",
     name="map",
     formats=(".html", ".csv", ".json"),
     max_characters=300_000,
@@ -40,7 +40,7 @@ def map(request: MapRequest, models: Models) -> Generator[Event, None, SentenceM
 
     Example: regard map sentences.txt --output map.html
     """
-    from regard.interpret.embeddings.sentence_map import sentence_map
+    from regard.interpret.embeddings import sentence_map
 
     examples = yield from read_labeled_texts(request.texts, request)
     with models.use(request.model) as loaded:

@@ -11,7 +11,7 @@ from regard.known import DEFAULT_MODEL
 from regard.verbs.base import ModelName, Models, Request, argument, option, seed_option, verb
 
 if TYPE_CHECKING:
-    from regard.interpret.embeddings.senses import SensesResult
+    from regard.interpret.embeddings import SensesResult
 
 
 class SensesRequest(Request):
@@ -29,7 +29,7 @@ class SensesRequest(Request):
 
 @verb(
     SensesRequest,
-    result="regard.interpret.embeddings.senses:SensesResult",
+    result="regard.interpret.embeddings:SensesResult",
     formats=(".html", ".csv", ".json"),
     max_characters=300_000,
 )
@@ -42,7 +42,7 @@ def senses(request: SensesRequest, models: Models) -> Generator[Note, None, Sens
 
     Example: regard senses train "He took a train." "He likes to train in the mornings."
     """
-    from regard.interpret.embeddings.senses import compare_senses
+    from regard.interpret.embeddings import compare_senses
 
     result = compare_senses(
         request.word,

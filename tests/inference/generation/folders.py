@@ -63,7 +63,7 @@ def unigram(folder: Path) -> Tokenizer:
         single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
     )
     pipeline.add_special_tokens(["<pad>", "</s>", "<unk>"])
-    names = {"pad": "<pad>", "eos": "</s>", "unknown": "<unk>"}
+    names = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
     tokens = Tokenizer(pipeline, special_tokens=names)
     tokens.save(folder)
     return Tokenizer.open(folder)

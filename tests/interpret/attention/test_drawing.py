@@ -12,8 +12,7 @@ import pytest
 from PIL import Image
 
 from regard.errors import InputError
-from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, MapKind
-from regard.interpret.attention.token_axis import TokenAxis
+from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, MapKind, TokenAxis
 from regard.render.drawing import Drawing, Label, Stroke, Tile, png, svg
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.interpret.attention import token_axis
-from regard.interpret.attention.token_axis import TokenAxis
+import regard.interpret.attention.maps as token_axis
+from regard.interpret.attention.maps import TokenAxis
 from regard.text import Tokenizer
 from tests.inference.folders import byte_level, tiny_roberta
 from tests.inference.generation.folders import unigram

@@ -14,10 +14,9 @@ from regard.data.examples import ImageExample
 from regard.errors import InputError
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention import view as module
-from regard.interpret.attention.maps import AttentionMaps
+from regard.interpret.attention.maps import AttentionMaps, TokenAxis
 from regard.interpret.attention.recording import attention_result, record_attention
 from regard.interpret.attention.rollout import flow, rollout
-from regard.interpret.attention.token_axis import TokenAxis
 from tests.interpret.conftest import Both, translator
 
 Array = np.ndarray[Any, Any]

@@ -1,4 +1,4 @@
-"""Nearest neighbours against every pair compared one by one."""
+"""Nearest neighbors against every pair compared one by one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.interpret.embeddings import neighbors as module
-from regard.interpret.embeddings.neighbors import cosine_similarity, nearest_neighbors
+import regard.interpret.embeddings as module
+from regard.interpret.embeddings import cosine_similarity, nearest_neighbors
 
 
 def cosine(a: list[float], b: list[float]) -> float:
@@ -19,18 +19,18 @@ def cosine(a: list[float], b: list[float]) -> float:
 
 
 @given(st.integers(1, 30), st.integers(1, 8), st.integers(1, 40), st.integers(0, 10_000))
-def test_every_pair_compared_gives_the_same(count: int, width: int, wanted: int, seed: int) -> None:
+def test_neighbors_equal_a_comparison_of_every_pair(count: int, width: int, limit: int, seed: int) -> None:
     vectors = np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
     rows = vectors.astype(np.float64).tolist()
-    found = nearest_neighbors(vectors, wanted)
-    assert found.indices.shape == found.cosines.shape == (count, min(wanted, count - 1))
-    for place, row in enumerate(rows):
-        values = {other: cosine(row, rows[other]) for other in range(count) if other != place}
-        expected = sorted(values.values(), reverse=True)[:wanted]
-        np.testing.assert_allclose(found.cosines[place], expected, atol=1e-12)
-        # By value and not by place: in one dimension all cosines are 1 or -1, and rounding decides who is first.
-        np.testing.assert_allclose([values[other] for other in found.indices[place]], expected, atol=1e-12)
-        assert len({*found.indices[place].tolist(), place}) == len(expected) + 1
+    found = nearest_neighbors(vectors, limit)
+    assert found.indices.shape == found.cosines.shape == (count, min(limit, count - 1))
+    for index, row in enumerate(rows):
+        values = {other: cosine(row, rows[other]) for other in range(count) if other != index}
+        expected = sorted(values.values(), reverse=True)[:limit]
+        np.testing.assert_allclose(found.cosines[index], expected, atol=1e-12)
+        # By value and not by index: in one dimension all cosines are 1 or -1, and rounding decides who is first.
+        np.testing.assert_allclose([values[other] for other in found.indices[index]], expected, atol=1e-12)
+        assert len({*found.indices[index].tolist(), index}) == len(expected) + 1
 
 
 def test_by_hand() -> None:
@@ -47,7 +47,7 @@ def test_ties_zeros_and_doubles() -> None:
     assert found.cosines.tolist() == [[0, 0, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]]
 
 
-def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_block_size_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = np.random.default_rng(1).normal(size=(50, 6))
     whole = nearest_neighbors(vectors, 4)
     monkeypatch.setattr(module, "BLOCK_SIZE", 7)

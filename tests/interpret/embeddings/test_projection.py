@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.interpret.embeddings.projection import Projection, project
+from regard.interpret.embeddings import Projection, project
 
 PCA = pytest.importorskip("sklearn.decomposition").PCA
 
 
 @given(st.integers(3, 40), st.integers(2, 60), st.integers(0, 10_000))
-def test_it_is_scikit_learns_up_to_sign(count: int, width: int, seed: int) -> None:
+def test_projection_equals_scikit_learn_up_to_sign(count: int, width: int, seed: int) -> None:
     vectors = np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32) + 3
     reference = PCA(n_components=2, svd_solver="full")
     expected = reference.fit_transform(vectors.astype(np.float64))
@@ -47,7 +47,7 @@ def test_equal_vectors_are_one_point() -> None:
     assert not project(np.ones((1, 4))).points.any()
 
 
-def test_signs_like_another() -> None:
+def test_signs_are_aligned_to_another_projection() -> None:
     first = Projection(np.array([[1.0, 2.0], [-1.0, -2.0]]), np.array([0.5, 0.5]))
     turned = Projection(first.points * [1, -1] + 0.01, np.array([0.6, 0.4]))
     found = turned.aligned_to(first)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.interpret.embeddings.sampling import sample_indices, sampling_note
+from regard.interpret.embeddings import sample_indices, sampling_note
 
 
 @given(st.integers(0, 300), st.integers(1, 300), st.integers(0, 50))

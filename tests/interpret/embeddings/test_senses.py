@@ -14,11 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import regard
+import regard.interpret.embeddings as module
 from regard.errors import InputError
 from regard.inference.embedding.embedder import Embedder
-from regard.interpret.embeddings import senses as module
-from regard.interpret.embeddings.projection import project
-from regard.interpret.embeddings.senses import SensesResult, find_word
+from regard.interpret.embeddings import SensesResult, find_word, project
 from regard.models import Elmo, ElmoConfig, Gpt, GptConfig
 from regard.text import Tokenizer
 from regard.verbs.python import LocalModels
@@ -36,12 +35,12 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
     return float(a @ b / math.sqrt((a @ a) * (b @ b)))
 
 
-def their_vectors(folder: Path, texts: list[str], places: list[tuple[int, int]]) -> list[list[np.ndarray]]:
+def their_vectors(folder: Path, texts: list[str], spans: list[tuple[int, int]]) -> list[list[np.ndarray]]:
     """By layer and text: the mean of the word's pieces."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder).eval()
     found = []
-    for text, (start, end) in zip(texts, places, strict=True):
+    for text, (start, end) in zip(texts, spans, strict=True):
         given = tokenizer(text, return_tensors="pt", return_offsets_mapping=True)
         offsets = given.pop("offset_mapping")[0].tolist()
         pieces = [i for i, (a, b) in enumerate(offsets) if a < end and b > start]
@@ -53,11 +52,11 @@ def their_vectors(folder: Path, texts: list[str], places: list[tuple[int, int]])
 
 
 @pytest.mark.parametrize("word", ["film", "long film"])
-def test_every_layer_is_what_transformers_says(word: str, tiny_bert_folder: Path) -> None:
+def test_every_layer_equals_transformers(word: str, tiny_bert_folder: Path) -> None:
     texts = TEXTS if word == "film" else ["a long film", "the long  long film is so long", "Long Film!"]
-    places = [find_word(word, text, 1) for text in texts]
+    spans = [find_word(word, text, 1) for text in texts]
     found = compare_senses(word, texts, models=[str(tiny_bert_folder)], device="cpu")
-    expected = their_vectors(tiny_bert_folder, texts, places)
+    expected = their_vectors(tiny_bert_folder, texts, spans)
     layers = found.similarity[str(tiny_bert_folder)]
     assert len(layers) == len(expected) > 2
     for layer, vectors in zip(layers, expected, strict=True):
@@ -100,16 +99,16 @@ def test_a_word_of_several_pieces_in_a_gpt_and_an_elmo(tiny_bert_folder: Path, t
         for layer, first, second in zip(found.similarity[name], *vectors, strict=True):
             assert layer[0][1] == layer[1][0] == pytest.approx(cosine(first, second), abs=1e-5)
             assert layer[0][0] == pytest.approx(1)
-    # A word's vector before it is read in its text is the same everywhere; behind, it is not.
+    # The input embedding of a word is the same in every text; the output of a layer is not.
     elmo_layers = found.similarity[models[1]]
     assert elmo_layers[0][0][1] == pytest.approx(1) and elmo_layers[1][0][1] < 0.999
 
 
-def test_static_vectors_do_not_know_the_text(tiny_bert_folder: Path, tmp_path: Path) -> None:
+def test_static_vectors_do_not_depend_on_the_text(tiny_bert_folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "vectors.txt"
     path.write_text("film 1 0\nFilm 3 4\nthe 0 0\n", encoding="utf-8")
     found = compare_senses("film", TEXTS, models=(), static=path)
-    # The third text has it with a capital first, for which this file has another vector.
+    # The third text has the capitalized word, which has its own vector in this file.
     ((matrix,),) = found.similarity.values()
     np.testing.assert_allclose(matrix, [[1.0, 1.0, 0.6], [1.0, 1.0, 0.6], [0.6, 0.6, 1.0]], atol=1e-12)
     zeros = compare_senses("the", ["the film", "The water"], models=(), static=path)
@@ -129,19 +128,19 @@ def test_static_vectors_do_not_know_the_text(tiny_bert_folder: Path, tmp_path: P
         ("étudiant", "Je suis étudiant.", (8, 16)),
     ],
 )
-def test_the_word_is_found_whole(word: str, text: str, expected: tuple[int, int]) -> None:
+def test_the_whole_word_is_found(word: str, text: str, expected: tuple[int, int]) -> None:
     assert find_word(word, text, 1) == expected
 
 
 @given(st.text(), st.text(), st.from_regex(r"[a-z]{1,8}", fullmatch=True))
-def test_what_is_found_is_the_word(before: str, after: str, word: str) -> None:
+def test_the_span_holds_the_word(before: str, after: str, word: str) -> None:
     text = f"{before} {word} {after}"
     start, end = find_word(word, text, 1)
     assert text[start:end].lower() == word or text[start:end].casefold() == word.casefold()
     assert end <= len(before) + 1 + len(word)
 
 
-def test_what_cannot_be_compared(tiny_bert_folder: Path) -> None:
+def test_invalid_texts_are_rejected(tiny_bert_folder: Path) -> None:
     with pytest.raises(InputError, match=r"text 2, 'They trained\.', does not have the word 'train'"):
         compare_senses("train", ["He took a train.", "They trained."], models=["nowhere"])
     with pytest.raises(InputError, match="expected two texts or more that have the word 'train', got 1"):
@@ -181,7 +180,7 @@ def test_too_many_texts_are_sampled_and_reported(tiny_bert_folder: Path) -> None
     assert [many.index(text) for text in result.texts] == sorted(many.index(text) for text in result.texts)
     page = result.page_data()
     assert page["notes"] == ["4 of 9 texts were sampled at random (seed 3); 5 are left out"]
-    assert page["similarity"] == result.similarity[name] and page["model"] == {"name": name}
+    assert page["similarity"] == result.similarity[name] and page["model"] == name
 
 
 def test_a_page_shows_one_model(tiny_bert_folder: Path, tmp_path: Path) -> None:

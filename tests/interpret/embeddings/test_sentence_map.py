@@ -1,4 +1,4 @@
-"""A map of sentences: the Embedder's vectors, scikit-learn's plane, neighbours of the full space."""
+"""A map of sentences: the Embedder's vectors, scikit-learn's plane, neighbors of the full space."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import regard
+import regard.interpret.embeddings as module
 from regard.data.examples import TextExample
 from regard.errors import InputError
 from regard.inference.embedding.embedder import Embedder
-from regard.interpret.embeddings import sentence_map as module
-from regard.interpret.embeddings.sentence_map import SentenceMap
+from regard.interpret.embeddings import SentenceMap
 from tests.interpret.runs import as_loaded, finish
 
 
@@ -29,7 +29,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("layer", "pooling"), [(-1, "mean"), ("concat(-2:)", "cls"), (1, "max")])
-def test_points_and_neighbours(layer: int | str, pooling: str, tiny_bert_folder: Path) -> None:
+def test_points_and_neighbors(layer: int | str, pooling: str, tiny_bert_folder: Path) -> None:
     pca = pytest.importorskip("sklearn.decomposition").PCA(2, svd_solver="full")
     vectors = Embedder(tiny_bert_folder, layers=layer, pooling=pooling, device="cpu").transform(TEXTS)
     found = sentence_map(
@@ -70,7 +70,7 @@ def test_document_and_labels(tiny_bert_folder: Path) -> None:
     assert {one.label for one in plain.sentences} == {None}
 
 
-def test_large_and_long_are_told(tiny_bert_folder: Path) -> None:
+def test_sampling_and_truncation_are_reported(tiny_bert_folder: Path) -> None:
     examples = [TextExample(text) for text in [*TEXTS, "so " * 300]]
     found = sentence_map(str(tiny_bert_folder), examples, limit=6, seed=2)
     again = sentence_map(str(tiny_bert_folder), examples, limit=6, seed=2)
@@ -81,7 +81,7 @@ def test_large_and_long_are_told(tiny_bert_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("examples", "options", "said"),
+    ("examples", "options", "message"),
     [
         (["one"], {}, "two sentences or more, got 1"),
         (["a", "b"], {"pooling": "none"}, "one per sentence"),
@@ -90,6 +90,8 @@ def test_large_and_long_are_told(tiny_bert_folder: Path) -> None:
         (["a", "b"], {"layer": "7"}, "layers 0 to 2"),
     ],
 )
-def test_mistakes(examples: list[str], options: dict[str, object], said: str, tiny_bert_folder: Path) -> None:
-    with pytest.raises(InputError, match=said):
+def test_invalid_arguments_are_rejected(
+    examples: list[str], options: dict[str, object], message: str, tiny_bert_folder: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
         sentence_map(str(tiny_bert_folder), [TextExample(text) for text in examples], **options)

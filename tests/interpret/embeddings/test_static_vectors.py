@@ -1,4 +1,4 @@
-"""Static vectors: both formats, only what is asked for, and whatever is wrong with its line."""
+"""Static vectors: both formats, and errors with their line number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from regard.errors import InputError
-from regard.interpret.embeddings.static_vectors import read_static_vectors
+from regard.interpret.embeddings import read_static_vectors
 
 GLOVE = "the 0.5 1 -2\ntrain 1 2 3\n. 0 0 1e-3\nTrain 4 5 6\n"
 
@@ -28,20 +28,20 @@ def test_both_formats(head: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["the"], np.array([0.5, 1, -2], dtype=np.float32))
 
 
-def test_the_first_of_a_word_counts_and_the_rest_is_not_read(tmp_path: Path) -> None:
+def test_the_first_vector_of_a_word_counts_and_reading_stops(tmp_path: Path) -> None:
     path = written(tmp_path, GLOVE + "train 9 9 9\nbroken\n")
     assert read_static_vectors(path, {"train"})["train"].tolist() == [1, 2, 3]
     assert read_static_vectors(path, {"Train", "train"})["Train"].tolist() == [4, 5, 6]
 
 
-def test_a_packed_file(tmp_path: Path) -> None:
+def test_a_compressed_file(tmp_path: Path) -> None:
     path = tmp_path / "vectors.txt.gz"
     path.write_bytes(gzip.compress(GLOVE.encode()))
     assert read_static_vectors(path, {"train"})["train"].tolist() == [1, 2, 3]
 
 
-def test_an_end_that_word2vec_writes(tmp_path: Path) -> None:
-    """Its own program ends every line with a space."""
+def test_lines_that_end_with_a_space(tmp_path: Path) -> None:
+    """As the word2vec program writes them."""
     path = written(tmp_path, "1 3\ntrain 1 2 3 \n")
     assert read_static_vectors(path, {"train"})["train"].tolist() == [1, 2, 3]
 
@@ -57,11 +57,11 @@ def test_an_end_that_word2vec_writes(tmp_path: Path) -> None:
         ("the 1 2 3\ntrain 1 nan 3\n", r"line 2: 'nan' is not a number"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(text: str, message: str, tmp_path: Path) -> None:
+def test_invalid_lines_are_reported(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         read_static_vectors(written(tmp_path, text), {"train"})
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no file"):
         read_static_vectors(tmp_path / "nowhere.txt", {"train"})

@@ -12,7 +12,7 @@ import { TOPICS } from "./embeddings/examples";
 import { OpenFile } from "./embeddings/open_file";
 import { drawScatter, layoutOf, marker, type PlotStyle, type Point, ScatterPlot } from "./embeddings/scatter_plot";
 
-type MapPayload = Omit<SentenceMap, "model"> & Payload & { readonly model: { readonly name: string }; readonly notes: readonly string[] };
+type MapPayload = SentenceMap & Payload;
 
 const MAX_LABELS = 24; // in the legend
 
@@ -30,7 +30,7 @@ function Show({ payload }: { payload: MapPayload }) {
       <OpenFile view="map" />
       <Notes notes={payload.notes} />
       <p class="muted">
-        {count(sentences.length)} sentences with vectors of {payload.width} numbers ({payload.model.name}, layer {payload.layer}, pooling {payload.pooling}). The plane keeps{" "}
+        {count(sentences.length)} sentences with vectors of {payload.width} numbers ({payload.model}, layer {payload.layer}, pooling {payload.pooling}). The plane keeps{" "}
         {fixedPercent(explained.reduce((a, b) => a + b, 0), 1)} of their variance; neighbors are computed from the full vectors.
       </p>
       <div class="choices">

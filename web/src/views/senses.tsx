@@ -6,7 +6,7 @@ import { fixedPercent, slice } from "../format";
 import { type Painter, translated } from "../painter";
 import { currentRoute, integerParameter, type Route, setParameters } from "../route";
 import { colors } from "../theme";
-import type { SensesResult, WordContexts } from "../types";
+import type { SensesView } from "../types";
 import type { Payload, View } from "../view";
 import "./embeddings/embeddings.css";
 import { TRAIN } from "./embeddings/examples";
@@ -14,9 +14,7 @@ import { drawScatter, layoutOf, type PlotStyle, type Point, ScatterPlot } from "
 
 type Matrix = readonly (readonly number[])[];
 
-type SensesPayload = Omit<SensesResult, "similarity" | "contexts"> &
-  WordContexts &
-  Payload & { readonly model: { readonly name: string }; readonly similarity: readonly Matrix[]; readonly notes: readonly string[] };
+type SensesPayload = SensesView & Payload;
 
 const THUMBNAIL = 104;
 const MAX_TEXTS = 16; // in an exported picture
@@ -123,7 +121,7 @@ function drawing(payload: SensesPayload, route: Route) {
     width: 2 * side + 60,
     height: side + 50 + 18 * Math.min(MAX_TEXTS, payload.texts.length),
     draw(painter: Painter) {
-      painter.text(`“${payload.word}” in ${payload.model.name}, ${layerName(layer)}`, 8, 14, { bold: true });
+      painter.text(`“${payload.word}” in ${payload.model}, ${layerName(layer)}`, 8, 14, { bold: true });
       drawScatter(translated(painter, 0, 28), layoutOf(points as readonly Point[], side, side), plotStyle(explained));
       const cells = Float32Array.from(values.flat(), (value) => (0.45 * strength(value, low)) ** 2); // the opacity is the square root
       painter.matrix(cells, values.length, side + 40, 48, side - 20, side - 20, colors.get().accent);

@@ -1,4 +1,4 @@
-// A story: texts, tables, heat maps and charts below each other, as lessons write them (src/regard/render/page.py).
+// A story: texts, tables, heat maps and charts below each other, as lessons write them (src/regard/render/story.py).
 import { useMemo, useState } from "preact/hooks";
 import { Canvas } from "../canvas";
 import { DataTable, ScrollRegion } from "../components";

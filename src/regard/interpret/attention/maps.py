@@ -1,4 +1,4 @@
-"""Attention maps as arrays, with the queries and keys they are computed from.
+"""Attention maps as arrays, with the tokens along both sides and the queries and keys they are computed from.
 
 Shapes: L layers, H heads, T query tokens (rows), S key tokens (columns), D width of a head.
 """
@@ -6,7 +6,8 @@ Shapes: L layers, H heads, T query tokens (rows), S key tokens (columns), D widt
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,12 +17,17 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.escaping import escape_controls
-from regard.interpret.attention.token_axis import TokenAxis
+from regard.inference.generation.text_stream import token_text
 from regard.nn.recording import Tape
 from regard.render.result import Result, Table
+from regard.text import Encoding, Tokenizer
 
 if TYPE_CHECKING:
     from regard.render.drawing import Drawing
+
+SPACE = "␣"
+SENTENCEPIECE_SPACE = "▁"  # as a token by itself it decodes to nothing
+WHITESPACE_SIGNS = {"\n": "⏎", "\t": "⇥", "\r": "␍"}
 
 Floats = NDArray[np.float32]
 MapKind = Literal["encoder", "decoder", "cross", "lstm", "vit"]
@@ -31,13 +37,20 @@ def _round(weights: Floats) -> Any:
     return np.round(weights.astype(np.float64), 6).tolist()
 
 
-if TYPE_CHECKING:
-    Weights: TypeAlias = NDArray[np.float32]
-    Array: TypeAlias = NDArray[np.float32]
-    Pixels: TypeAlias = NDArray[np.uint8]
-else:  # pydantic does not check arrays
-    Array = Pixels = Any
-    Weights = Annotated[Any, PlainSerializer(_round, return_type=list[list[list[list[float]]]])]
+Weights = Annotated[Floats, PlainSerializer(_round, return_type=list[list[list[list[float]]]])]
+
+
+@dataclass(frozen=True)
+class TokenAxis:
+    """Tokens with the index of the word (from 0) and of the text (0 or 1) that each belongs to."""
+
+    tokens: tuple[str, ...]
+    words: tuple[int, ...]
+    segments: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.tokens) == len(self.words) == len(self.segments):
+            raise ValueError(f"{len(self.tokens)} tokens, {len(self.words)} words, {len(self.segments)} segments")
 
 
 class AttentionMaps(BaseModel):
@@ -59,9 +72,9 @@ class AttentionMaps(BaseModel):
     rows: TokenAxis
     columns: TokenAxis
     weights: Weights
-    query: Array | None = Field(exclude=True)
-    key: Array | None = Field(exclude=True)
-    bias: Array | None = Field(default=None, exclude=True)
+    query: Floats | None = Field(exclude=True)
+    key: Floats | None = Field(exclude=True)
+    bias: Floats | None = Field(default=None, exclude=True)
     is_self_attention: bool = Field(default=False, exclude=True)
 
     @property
@@ -108,7 +121,7 @@ class AttentionRecord(Result):
     truncated: int = 0
     grid: tuple[int, int] | None = None
     maps: list[AttentionMaps]
-    image: Pixels | None = Field(default=None, exclude=True)
+    image: NDArray[np.uint8] | None = Field(default=None, exclude=True)
     kind: MapKind | None = Field(default=None, exclude=True)
     layer: int | None = Field(default=None, exclude=True)
     head: int | None = Field(default=None, exclude=True)
@@ -223,3 +236,66 @@ def _by_distance(bias: Tensor) -> Floats:
     column, row = bias[0, :, :, 0].flip(-1), bias[0, :, 0, 1:]
     array: Floats = torch.cat([column, row], dim=-1).float().cpu().numpy()
     return array
+
+
+def axis_of_encoding(tokenizer: Tokenizer, encoding: Encoding, *, second_text: int | None = None) -> TokenAxis:
+    """The axis of an encoded text or pair; each special token is a word of its own.
+
+    `second_text` is the character offset at which the second of two joined texts starts.
+    """
+    segments = (
+        _segments(encoding) if second_text is None else [int(start >= second_text) for start, _ in encoding.offsets]
+    )
+    words, index = [], -1
+    previous: tuple[int, int] | None = None
+    for segment, word in zip(segments, encoding.words, strict=True):
+        current = None if word is None else (segment, word)
+        index += current is None or current != previous
+        words.append(index)
+        previous = current
+    return TokenAxis(_tokens(tokenizer, encoding.ids), tuple(words), tuple(segments))
+
+
+def axis_of_ids(tokenizer: Tokenizer, ids: Sequence[int], *, special: int) -> TokenAxis:
+    """The axis of ids whose last `special` ids are special tokens. Spaces separate words."""
+    text_ids = ids[: len(ids) - special]
+    words = [len(f"{tokenizer.decode(text_ids[: end + 1])}.".split()) - 1 for end in range(len(text_ids))]
+    following = words[-1] + 1 if words else 0
+    return TokenAxis(_tokens(tokenizer, ids), (*words, *range(following, following + special)), (0,) * len(ids))
+
+
+def shift_right(first: str, axis: TokenAxis) -> TokenAxis:
+    """The decoder inputs at which the tokens of an axis are predicted: the start token, then all but the last."""
+    words = (0, *(word + 1 for word in axis.words[:-1]))
+    return TokenAxis((first, *axis.tokens[:-1]), words, axis.segments)
+
+
+def axis_of_patches(grid: tuple[int, int]) -> TokenAxis:
+    """[CLS], then the patches of an image by row and column from 1."""
+    names = [f"{row},{column}" for row in range(1, grid[0] + 1) for column in range(1, grid[1] + 1)]
+    count = len(names) + 1
+    return TokenAxis(("[CLS]", *names), tuple(range(count)), (0,) * count)
+
+
+def _segments(encoding: Encoding) -> list[int]:
+    """The token type ids; where all are 0, as in RoBERTa, the special tokens between two texts separate them."""
+    if any(encoding.segments):
+        return list(encoding.segments)
+    text_positions = [position for position, special in enumerate(encoding.special) if not special]
+    second = next((position for position in text_positions[1:] if encoding.special[position - 1]), None)
+    if second is None:
+        return list(encoding.segments)
+    separator = next(position for position in range(text_positions[0], second) if encoding.special[position])
+    return [int(position > separator) for position in range(len(encoding.ids))]
+
+
+def _tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
+    return tuple(display_token(tokenizer, token_id) for token_id in ids)
+
+
+def display_token(tokenizer: Tokenizer, token_id: int) -> str:
+    """A token as text; a token of white space alone becomes one visible sign per character."""
+    text = token_text(tokenizer, token_id)
+    if text == SENTENCEPIECE_SPACE and not tokenizer.decode([token_id]):
+        return SPACE
+    return text if text.strip() else "".join(WHITESPACE_SIGNS.get(character, SPACE) for character in text)

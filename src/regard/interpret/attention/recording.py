@@ -16,8 +16,16 @@ from regard.inference.generation.decoder import as_decoder
 from regard.inference.translation.alignment import check_has_attention
 from regard.inference.translation.model import as_translation_model, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords
-from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, MapKind, maps_from_tape
-from regard.interpret.attention.token_axis import axis_of_encoding, axis_of_ids, axis_of_patches, shift_right
+from regard.interpret.attention.maps import (
+    AttentionMaps,
+    AttentionRecord,
+    MapKind,
+    axis_of_encoding,
+    axis_of_ids,
+    axis_of_patches,
+    maps_from_tape,
+    shift_right,
+)
 from regard.interpret.attention.view import MIN_TOKENS, max_tokens_on_page
 from regard.models import T5, Bert, Gpt, Seq2Seq, Transformer, Vit
 from regard.models.family import family_name

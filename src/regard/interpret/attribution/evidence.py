@@ -5,21 +5,14 @@ L layers, T tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
-
-import numpy as np
-import torch
+from dataclasses import dataclass
 
 from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample
 from regard.data.readers import split_words
 from regard.errors import InputError
-from regard.interpret.attention.maps import Floats
 from regard.interpret.attention.rollout import rollout
 from regard.interpret.attribution.attributions import Attribution, gradient_times_input, integrated_gradients
 from regard.interpret.attribution.probe import Probe, task_probe
-from regard.nn.recording import record
 from regard.tasks.task import Prediction, TaskInput
 from regard.tasks.task_folder import FineTunedModel
 
@@ -44,15 +37,6 @@ class Evidence:
     gradient: Attribution
 
 
-class EvidenceTarget(NamedTuple):
-    """An output to explain: its name, the probe's target and output, and the position it is read from."""
-
-    about: str
-    target: int
-    output: str
-    token: int
-
-
 def gather_evidence(fine_tuned: FineTunedModel, example: Example, prediction: Prediction) -> list[Evidence]:
     """Evidence for the first outputs of a prediction: its labels, its entities, the ends of its answer.
 
@@ -60,27 +44,28 @@ def gather_evidence(fine_tuned: FineTunedModel, example: Example, prediction: Pr
     """
     probe = task_probe(fine_tuned, *_texts(example))
     item = fine_tuned.task.preprocess([example], fine_tuned.input_builder)[0]
-    if probe.task == "answer":  # a token may occur twice, its index cannot
-        probe = replace(probe, outputs=tuple(map(str, range(len(probe.ids)))))
-    outputs = OUTPUTS[probe.task](example, prediction, item, probe)[:MAX_OUTPUTS]
-    if not outputs:
+    explained = _explained_outputs(probe, example, prediction, item)[:MAX_OUTPUTS]
+    if not explained:
         return []
-    maps = _maps(probe)
+    maps = probe.attention()
     rolled_out = rollout(maps)[-1]
     tokens = tuple(map(probe.token_text, probe.ids.tolist()))
-    return [
-        Evidence(
-            about=one.about,
-            token=one.token,
-            tokens=tokens,
-            special=probe.special,
-            attention=tuple(tuple(layer) for layer in maps[:, :, one.token].mean(1).tolist()),
-            rollout=tuple(rolled_out[one.token].tolist()),
-            integrated=integrated_gradients(probe, target=one.target, output=one.output),
-            gradient=gradient_times_input(probe, target=one.target, output=one.output),
+    evidence = []
+    for about, target, output in explained:
+        position = probe.position_of(target, output)
+        evidence.append(
+            Evidence(
+                about=about,
+                token=position,
+                tokens=tokens,
+                special=probe.special,
+                attention=tuple(tuple(layer) for layer in maps[:, :, position].mean(1).tolist()),
+                rollout=tuple(rolled_out[position].tolist()),
+                integrated=integrated_gradients(probe, target=target, output=output),
+                gradient=gradient_times_input(probe, target=target, output=output),
+            )
         )
-        for one in outputs
-    ]
+    return evidence
 
 
 def _texts(example: Example) -> tuple[str, str | None]:
@@ -96,35 +81,38 @@ def _texts(example: Example) -> tuple[str, str | None]:
     raise InputError(f"evidence is for texts, pairs, tags and answers, not for a {type(example).__name__.lower()}")
 
 
-def _labels(example: Example, prediction: Prediction, item: TaskInput, probe: Probe) -> list[EvidenceTarget]:
-    """Every predicted label; if there is none, the likeliest."""
+def _explained_outputs(
+    probe: Probe, example: Example, prediction: Prediction, item: TaskInput
+) -> list[tuple[str, int, int]]:
+    """A description, and the indices of the probe's target and output, for each output to explain."""
+    if isinstance(example, TaggedExample):
+        return _entities(probe, example, prediction, item)
+    if isinstance(example, QuestionExample):
+        return _ends(probe, prediction, item)
+    if "value" in prediction:
+        return [("value", 0, 0)]
     predicted, probabilities = prediction["label"], prediction["probabilities"]
     order = probabilities.__getitem__
     names = [predicted] if isinstance(predicted, str) else sorted(predicted, key=order, reverse=True)
-    return [EvidenceTarget(name, 0, name, _summary(item)) for name in names or [max(probabilities, key=order)]]
+    return [(name, 0, probe.output_index(name)) for name in names or [max(probabilities, key=order)]]
 
 
-def _value(example: Example, prediction: Prediction, item: TaskInput, probe: Probe) -> list[EvidenceTarget]:
-    return [EvidenceTarget("value", 0, probe.outputs[0], _summary(item))]
-
-
-def _entities(example: Example, prediction: Prediction, item: TaskInput, probe: Probe) -> list[EvidenceTarget]:
+def _entities(
+    probe: Probe, example: TaggedExample, prediction: Prediction, item: TaskInput
+) -> list[tuple[str, int, int]]:
     """The first word of each entity."""
-    assert isinstance(example, TaggedExample)
-    positions = item.sequences[0].positions
-    assert positions is not None
-    starts = {start: word for word, (start, _) in enumerate(example.words)}
-    targets = []
+    words = {start: word for word, (start, _) in enumerate(example.words)}
+    outputs = []
     for entity in prediction["entities"]:
-        word = starts[entity["start"]]
+        word = words[entity["start"]]
         if word in item.extra:
-            index = item.extra.index(word)
             tag, (start, end) = prediction["tags"][word], example.words[word]
-            targets.append(EvidenceTarget(f"{tag} at {example.text[start:end]}", index, tag, positions[index]))
-    return targets
+            about = f"{tag} at {example.text[start:end]}"
+            outputs.append((about, item.extra.index(word), probe.output_index(tag)))
+    return outputs
 
 
-def _ends(example: Example, prediction: Prediction, item: TaskInput, probe: Probe) -> list[EvidenceTarget]:
+def _ends(probe: Probe, prediction: Prediction, item: TaskInput) -> list[tuple[str, int, int]]:
     """The tokens where the answer starts and ends; the first token if there is none."""
     window = item.extra
     inside = [
@@ -133,31 +121,4 @@ def _ends(example: Example, prediction: Prediction, item: TaskInput, probe: Prob
         if start < prediction["end"] and end > prediction["start"]
     ] or [0]
     ends = ((0, "start", inside[0]), (1, "end", inside[-1]))
-    return [
-        EvidenceTarget(f"{name} at {probe.token_text(int(probe.ids[token]))}", index, str(token), token)
-        for index, name, token in ends
-    ]
-
-
-OUTPUTS: dict[str, Callable[[Example, Prediction, TaskInput, Probe], list[EvidenceTarget]]] = {
-    "classify": _labels,
-    "pair": _labels,
-    "regress": _value,
-    "tag": _entities,
-    "answer": _ends,
-}
-
-
-def _summary(item: TaskInput) -> int:
-    """The position whose state stands for the whole text."""
-    positions = item.sequences[0].positions
-    assert positions is not None
-    return positions[0]
-
-
-def _maps(probe: Probe) -> Floats:
-    """(L, H, T, T)."""
-    with probe.evaluation_mode(), record(probe.encoder) as tape:
-        probe.logits()
-        maps = torch.stack([layer[0] for layer in tape.attention("self")])
-    return maps.float().cpu().numpy().astype(np.float32)
+    return [(f"{name} at {probe.token_text(int(probe.ids[token]))}", index, token) for index, name, token in ends]

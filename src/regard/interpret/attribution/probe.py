@@ -28,7 +28,7 @@ from regard.errors import InputError, check_choice
 from regard.inference.generation.text_generator import TextGenerator
 from regard.inference.load_model import load_model
 from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM, find_blanks
-from regard.interpret.attention.token_axis import display_token
+from regard.interpret.attention.maps import display_token
 from regard.models import Bert, Gpt
 from regard.models.family import can, describe_model, family_name
 from regard.nn import Padded, record

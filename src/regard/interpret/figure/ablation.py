@@ -21,8 +21,8 @@ from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError, check_choice
 from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM
 from regard.inference.translation.subwords import Subwords
+from regard.interpret.attention.maps import display_token
 from regard.interpret.attention.recording import TextTokenizer
-from regard.interpret.attention.token_axis import display_token
 from regard.models import Bert, Gpt, Transformer
 from regard.models.family import can, describe_model, family_name
 from regard.nn import Attention, Padded, Residual, TextEmbedding

@@ -22,7 +22,7 @@ from regard.escaping import escape_controls
 from regard.events import Progress
 from regard.inference.embedding.embedder import load_engine
 from regard.inference.embedding.engine import BUDGET, EmbeddingEngine
-from regard.interpret.embeddings.sampling import sample_indices, sampling_note
+from regard.interpret.embeddings import sample_indices, sampling_note
 from regard.nn.masks import Padded
 from regard.render.result import Result
 from regard.wording import truncation_note

@@ -13,11 +13,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import regard.interpret.heads as module
 from regard.errors import InputError
-from regard.interpret.heads import census, scores
-from regard.interpret.heads.census import HeadCensus, read_text_pairs
-from regard.interpret.heads.patterns import PATTERNS, POINTING, TokenizedText, predictive_pairs, related_pairs, targets
-from regard.interpret.heads.scores import PatternSums
+from regard.interpret.heads import (
+    PATTERNS,
+    POINTING,
+    HeadCensus,
+    PatternSums,
+    TokenizedText,
+    predictive_pairs,
+    read_text_pairs,
+    related_pairs,
+    targets,
+)
 from regard.models import Bert, BertConfig, Gpt, GptConfig
 from regard.text import Tokenizer
 from regard.verbs.python import drain
@@ -26,7 +34,7 @@ NEXT, PREVIOUS, SAME, OTHER, DELIMITER, PREDICTIVE, BROAD = PATTERNS
 
 
 def head_census(*arguments: Any, **options: Any) -> HeadCensus:
-    result = drain(census.head_census(*arguments, **options))
+    result = drain(module.head_census(*arguments, **options))
     assert isinstance(result, HeadCensus)
     return result
 
@@ -80,7 +88,7 @@ def test_shuffles_move_targets_and_keep_their_number(seed: int, length: int, cau
     generator = np.random.default_rng(seed)
     found = generator.random((2, length, length)) < 0.4
     found = np.tril(found) if causal else found
-    moved = scores.shuffle_targets(found, 5, generator, causal=causal)
+    moved = module.shuffle_targets(found, 5, generator, causal=causal)
     assert moved.shape == (5, 2, length, length)
     np.testing.assert_array_equal(moved.sum(-1), np.broadcast_to(found.sum(-1), (5, 2, length)))
     assert not causal or not np.triu(moved, 1).any()
@@ -93,21 +101,21 @@ def test_shuffles_move_targets_and_keep_their_number(seed: int, length: int, cau
 def test_the_tail_is_students(value: float) -> None:
     draws = np.random.default_rng(1).normal(0.2, 0.9, 200)
     t = (value - draws.mean()) / (draws.std(ddof=1) * np.sqrt(1 + 1 / 200))
-    assert scores.p_value(value, draws) == pytest.approx(scipy.stats.t.sf(t, 199), rel=0.01)
-    assert scores.p_value(1.0, np.ones(5)) == 1.0
-    assert scores.p_value(2.0, np.ones(5)) == 0.0
+    assert module.p_value(value, draws) == pytest.approx(scipy.stats.t.sf(t, 199), rel=0.01)
+    assert module.p_value(1.0, np.ones(5)) == 1.0
+    assert module.p_value(2.0, np.ones(5)) == 0.0
 
 
 def test_holms_correction() -> None:
-    assert scores.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert scores.holm([0.9, 0.6]) == [1.0, 1.0]
-    assert scores.holm([]) == []
+    assert module.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert module.holm([0.9, 0.6]) == [1.0, 1.0]
+    assert module.holm([]) == []
 
 
 def test_how_even_a_row_is() -> None:
     rows = np.array([[0.25] * 4, [1.0, 0, 0, 0], [0.5, 0.5, 0, 0]])
-    np.testing.assert_allclose(scores.evenness(rows, np.array([4, 4, 4])), [1.0, 0.25, 0.5])
-    totals = scores.random_evenness(np.array([50, 50]), 2000, np.random.default_rng(0))
+    np.testing.assert_allclose(module.evenness(rows, np.array([4, 4, 4])), [1.0, 0.25, 0.5])
+    totals = module.random_evenness(np.array([50, 50]), 2000, np.random.default_rng(0))
     # The mean entropy of a stick broken at random into n pieces is the harmonic sum of 2..n.
     assert np.log(totals.mean() / 2 * 50) == pytest.approx(sum(1 / piece for piece in range(2, 51)), abs=0.02)
 
@@ -125,8 +133,8 @@ def test_attention_at_random_has_no_pattern(causal: bool) -> None:
         found = targets(text, frozenset(), frozenset(), causal=causal)
         sums.add(number, text, weights, found, generator, causal=causal)
     measured = [place for place, count in enumerate(sums.tokens) if count]
-    plain = [scores.p_value(sums.totals[head, p], sums.draws[:, head, p]) for head in range(30) for p in measured]
-    assert min(scores.holm(plain)) > 0.05
+    plain = [module.p_value(sums.totals[head, p], sums.draws[:, head, p]) for head in range(30) for p in measured]
+    assert min(module.holm(plain)) > 0.05
     assert 0.35 < np.mean(plain) < 0.65
 
 
@@ -300,28 +308,30 @@ def test_the_same_seed_gives_the_same_census(tokenizer: Tokenizer) -> None:
 
 
 def test_lines_become_pairs() -> None:
-    assert read_text_pairs(["a", "b", "", "c\td", "e", "f", "g"]) == [("a", "b"), ("c", "d"), ("e", "f"), ("g", None)]
-    assert read_text_pairs(["a", "b", "c"], limit=1) == [("a", "b")]
-    assert read_text_pairs(["a\t", "\tb"]) == [("a", "b")]
+    expected = [("a", "b"), ("c", "d"), ("e", "f"), ("g", None)]
+    assert read_text_pairs(["a", "b", "", "c\td", "e", "f", "g"])[0] == expected
+    assert read_text_pairs(["a", "b", "c"], limit=1)[0] == [("a", "b")]
+    assert read_text_pairs(["a\t", "\tb"])[0] == [("a", "b")]
     with pytest.raises(InputError, match="no text"):
         read_text_pairs(["", "  "])
 
 
 def test_lines_that_are_left_out_are_counted() -> None:
     lines = [f"line {number}" for number in range(600)]
-    assert (len(read_text_pairs(lines)), read_text_pairs(lines).left_out) == (100, 400)
-    assert read_text_pairs(lines[:200]).left_out == 0
-    assert read_text_pairs(["a", "b", "", "c", " ", "d\te"], limit=1).left_out == 2
-    assert read_text_pairs(["a", "b\tc", ""], limit=1).left_out == 1  # "a" waited for a second text
+    assert (len(read_text_pairs(lines)[0]), read_text_pairs(lines)[1]) == (100, 400)
+    assert read_text_pairs(lines[:200])[1] == 0
+    assert read_text_pairs(["a", "b", "", "c", " ", "d\te"], limit=1)[1] == 2
+    assert read_text_pairs(["a", "b\tc", ""], limit=1)[1] == 1  # "a" waited for a second text
 
 
 def test_left_out_lines_and_truncation_are_noted(tokenizer: Tokenizer) -> None:
     model = planted([[(NEXT, 0)]])
     word = written(0, 1)[0][0].split()[0]
-    whole = head_census(model, tokenizer, read_text_pairs([word, word]))
+    whole = head_census(model, tokenizer, read_text_pairs([word, word])[0])
     assert (whole.left_out, whole.truncated, whole.to_dict()["notes"]) == (0, 0, [])
     longest = min(128, model.config.max_position_embeddings)
-    found = head_census(model, tokenizer, read_text_pairs([f"{word} " * longest, word, word, word, word], limit=2))
+    pairs, left_out = read_text_pairs([f"{word} " * longest, word, word, word, word], limit=2)
+    found = head_census(model, tokenizer, pairs, left_out=left_out)
     assert (found.left_out, found.truncated) == (1, 1)
     notes = [
         "left out: 1 line; regard heads --limit N reads more pairs",

@@ -1,1 +1,0 @@
-"""Analyses of embeddings: word senses, sentence maps, nearest neighbors, projections."""

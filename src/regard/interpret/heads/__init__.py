@@ -1,1 +1,0 @@
-"""The head census: known patterns of attention heads, tested against chance."""
