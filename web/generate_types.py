@@ -110,7 +110,8 @@ def _type(schema: dict[str, Any]) -> str:
         return f"readonly {f'({item})' if ' ' in item else item}[]"
     if kind == "object":
         values = schema.get("additionalProperties", True)
-        return f"Readonly<Record<string, {_type(values) if isinstance(values, dict) else 'unknown'}>>"
+        keys = _type({"type": "string", **schema.get("propertyNames", {})})
+        return f"Readonly<Record<{keys}, {_type(values) if isinstance(values, dict) else 'unknown'}>>"
     return SCALARS.get(str(kind), "unknown")
 
 

@@ -193,7 +193,7 @@ def test_a_page(
     generation = Generation(load_model(folder), "the film", GenerationConfig(**plain["settings"]))
     list(generation.events())
     assert run == generation.result().view_data()["runs"][0]
-    assert "stochastic parrots" in data["caveat"] and "--candidates" in data["cli"]
+    assert "--candidates" in data["cli"]
     assert len(run["tokens"]) and all(token["candidates"]["bars"] for token in run["tokens"])
     assert (run["trace"] is not None) == ("beams" in options)
     assert plain["texts"][0]["text"] == "".join(token["text"] for token in run["tokens"])

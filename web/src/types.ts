@@ -260,7 +260,7 @@ export interface GenerationStarted {
 
 /** The page shows one text, or two side by side. */
 export interface GenerationView {
-  readonly runs: readonly GenerationRun[]; readonly caveat: string;
+  readonly runs: readonly GenerationRun[];
 }
 
 /** Heads by layer, then by number, both from 0. */
@@ -361,8 +361,9 @@ export interface OutputChange {
 
 /** Two sentences by their indices */
 export interface PairView {
-  readonly a: number; readonly b: number; readonly labels: readonly [string, string]; readonly axes: Readonly<Record<string, AxisLabels>>;
-  readonly extents: Readonly<Record<string, readonly [number, number]>>; readonly captions: Readonly<Record<string, Readonly<Record<string, string>>>>;
+  readonly a: number; readonly b: number; readonly labels: readonly [string, string];
+  readonly axes: Readonly<Record<"likelihoods" | "differences", AxisLabels>>; readonly extents: Readonly<Record<string, readonly [number, number]>>;
+  readonly captions: Readonly<Record<"likelihoods" | "differences", Readonly<Record<string, string>>>>;
 }
 
 export interface Paragraph {

@@ -28,12 +28,6 @@ from regard.render.result import Result
 from regard.text import Tokenizer
 
 T = TypeVar("T")
-CAVEAT = (
-    "Read with care. A language model writes what is likely after your prompt, judged by the texts it was trained on; "
-    "nothing in it checks whether that is true, fair or meant. Critics call such models stochastic parrots: they put "
-    "forms together by chance and frequency, without regard to what the forms mean. And as in Searle's Chinese room, "
-    "answers that look right do not show that anything behind them understands; what would show it is disputed."
-)
 TOP = 15  # candidates at a position
 RESCALING = ("repetition", "temperature")  # filters that move probability and, above temperature 0, remove none
 Stages = Sequence[tuple[str, Tensor]]
@@ -172,7 +166,7 @@ class GenerateResult(Result):
         if self.tokens is None:
             raise InputError("the page shows the candidates at every token; generate with --candidates")
         run = GenerationRun(**dict(self), trace=self._trace)
-        return GenerationView(runs=[run], caveat=CAVEAT).model_dump(mode="json")
+        return GenerationView(runs=[run]).model_dump(mode="json")
 
 
 class GenerationRun(GenerateResult):
@@ -185,7 +179,6 @@ class GenerationView(BaseModel):
     """The page shows one text, or two side by side."""
 
     runs: list[GenerationRun]
-    caveat: str
 
 
 class GenerationStarted(Event):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,7 +21,7 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from regard.errors import InputError, RegardError, suggest
-from regard.events import drain
+from regard.events import Event, drain
 from regard.files.json_files import json_text
 from regard.render.bundle import page
 from regard.server import verbs
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 Send = Callable[[Mapping[str, object]], None]
+RunVerb = Callable[[Studio, str, Mapping[str, object]], Generator[Event, None, "Result"]]
 
 HOSTS = ["127.0.0.1", "localhost"]
 MAX_BODY_BYTES = 1_000_000
@@ -58,7 +59,12 @@ ACTIONS: dict[str, Callable[[Studio, Mapping[str, object]], BaseModel]] = {
 
 
 def create_app(
-    studio: Studio, *, token: str, queue: RequestQueue | None = None, body_reader: BodyReader | None = None
+    studio: Studio,
+    *,
+    token: str,
+    run_verb: RunVerb = verbs.run_verb,
+    queue: RequestQueue | None = None,
+    body_reader: BodyReader | None = None,
 ) -> Starlette:
     """The application of a studio; it does not start to load the models."""
     queue = RequestQueue() if queue is None else queue
@@ -81,8 +87,17 @@ def create_app(
     async def run(request: Request, answer: Callable[[Result], Answer], on_event: Send | None = None) -> Answer:
         queue.check_capacity(_tab(request))  # before the body is read: refusing must be cheap under overload
         arguments, name = await _read_arguments(request, body_reader), request.path_params["name"]
-        compute = partial(_run_verb, studio, name, arguments, answer, on_event)
-        return await queue.run(_tab(request), compute, partial(_wait_disconnect, request))
+
+        def send_event(event: Event) -> None:
+            check_connected()
+            if on_event is not None:
+                on_event(event.model_dump(mode="json"))
+
+        def compute() -> Answer:
+            return answer(drain(run_verb(studio, name, arguments), send_event))
+
+        work = partial(_with_plain_errors, compute)
+        return await queue.run(_tab(request), work, partial(_wait_disconnect, request))
 
     async def verb_document(request: Request) -> Response:
         return _json(await run(request, lambda result: result.to_dict()))
@@ -136,17 +151,6 @@ def create_app(
         ],
         exception_handlers={RegardError: _on_error, ClientDisconnected: _on_disconnect},
     )
-
-
-def _run_verb(
-    studio: Studio, name: str, arguments: Mapping[str, object], answer: Callable[[Result], Answer], send: Send | None
-) -> Answer:
-    def on_event(event: BaseModel) -> None:
-        check_connected()
-        if send is not None:
-            send(event.model_dump(mode="json"))
-
-    return _with_plain_errors(lambda: answer(drain(verbs.run_verb(studio, name, arguments), on_event)))
 
 
 def _with_plain_errors(compute: Callable[[], Answer]) -> Answer:

@@ -128,10 +128,10 @@ class RequestQueue:
                 raise ClientDisconnected
             request.started = True
             computation = asyncio.ensure_future(self._compute(request, compute))
+            computation.add_done_callback(_retrieve_exception)
             await asyncio.wait([computation, disconnect], return_when=asyncio.FIRST_COMPLETED)
             if computation.done():
                 return computation.result()
-            computation.add_done_callback(_retrieve_exception)
             raise ClientDisconnected
         finally:
             request.disconnected.set()

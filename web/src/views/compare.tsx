@@ -20,11 +20,16 @@ export const compare: View<Comparison> = {
   about:
     "Which words does the model predict for the blank, _, and how does that depend on the sentence? Two sentences are compared; " +
     "[he|she] stands for both words, two such slots make a grid, [1860..2018] is a range of years; a single sentence shows completions of every word.",
-  model: true,
-  kinds: ["reader"],
+  verb: "compare",
+  needs: {
+    capability: "masked-lm",
+    without: "does not fill in blanks.",
+    models: "Models that do",
+    advice: "None of the studio's models fills in blanks. Start the studio with a BERT: regard studio --model DIR.",
+  },
   fields: [
-    { name: "a", label: "Sentence one", start: "In Texas, they like to buy _." },
-    { name: "b", label: "Sentence two", start: "In New York, they like to buy _.", optional: true },
+    { name: "text", label: "Sentence one", start: "In Texas, they like to buy _." },
+    { name: "text_b", label: "Sentence two", start: "In New York, they like to buy _.", optional: true },
     { name: "other", label: "Second model (optional)", start: "", optional: true, model: true },
   ],
   submitLabel: "Update",
@@ -57,7 +62,7 @@ export function ShowSentence({ payload }: { payload: Sentence }) {
         The {completions.length} most probable words of {payload.model} {word === "_" ? "for the blank" : `in place of “${word}”`}:
       </p>
       <ol class="completions">
-        {completions.map(([token, probability], number) => (
+        {completions.map(({ token, probability }, number) => (
           <li key={number}>
             <span class="muted">{fixedPercent(probability, 3)}</span> {token}
           </li>
@@ -81,7 +86,7 @@ export function sentenceDrawing(payload: Sentence, route: Route): Drawing {
     height: 60 + rows * 20,
     draw(painter) {
       painter.text(text, 16, 24, { size: 16, bold: true });
-      completions.forEach(([token, probability], number) => {
+      completions.forEach(({ token, probability }, number) => {
         const [x, y] = [16 + 235 * Math.floor(number / rows), 60 + 20 * (number % rows)];
         painter.text(fixedPercent(probability, 3), x + 62, y, { align: "right", mono: true, size: 12, color: colors.get().muted });
         painter.text(token, x + 74, y, { mono: true, size: 12 });
@@ -92,5 +97,5 @@ export function sentenceDrawing(payload: Sentence, route: Route): Drawing {
 
 export function sentenceTable(payload: Sentence, route: Route): Table {
   const { word, completions } = payload.words[maskedWord(payload, route)]!;
-  return { headers: ["hidden", "token", "probability"], rows: completions.map(([token, probability]) => [word, token, probability]) };
+  return { headers: ["hidden", "token", "probability"], rows: completions.map(({ token, probability }) => [word, token, probability]) };
 }

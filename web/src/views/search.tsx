@@ -1,15 +1,14 @@
 // A search step by step: the tree of candidates, and a table for every step.
 import { Select } from "../components";
 import { currentRoute, integerParameter, type Route, setParameters } from "../route";
+import type { TraceDocument } from "../types";
 import type { Payload, View } from "../view";
-import { allCandidates, drawTree, layoutTree, outcome, type Trace } from "./search/tree";
+import { allCandidates, drawTree, layoutTree, outcome, } from "./search/tree";
 import { About, Results, Steps, TreeView } from "./search/tree_view";
 
-interface SearchPayload extends Payload {
-  readonly trace: Trace;
-}
+type SearchPayload = Payload & { readonly trace: TraceDocument };
 
-const LEGENDS: Record<Trace["method"], string> = {
+const LEGENDS: Record<TraceDocument["method"], string> = {
   beam:
     "One column per step, the most probable hypotheses on top. A filled box was kept, one with a double frame ended a text, a pale one was not " +
     "selected. A dagger marks a hypothesis of which nothing was kept in the next step. The thick line is the best text. " +
@@ -48,7 +47,6 @@ export const search: View<SearchPayload> = {
   title: "A search, step by step",
   about: "",
   fields: [],
-  model: false,
   Show,
   drawing(payload, route) {
     const tree = layoutTree(rowAt(payload, route));

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, cast
 
-from pydantic import BaseModel, PrivateAttr
+from pydantic import BaseModel, ConfigDict, PrivateAttr
 from typing_extensions import TypedDict
 
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
@@ -54,6 +54,8 @@ class AnswerView(TypedDict):
 
 class PredictionView(TypedDict, total=False):
     """A prediction; the task decides which keys there are."""
+
+    __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
 
     label: str | list[str]
     probabilities: dict[str, float] | list[float]

@@ -5,7 +5,8 @@ import { count, fixedPercent } from "../../format";
 import { currentRoute, integerParameter, navigate, type Route, setParameters } from "../../route";
 import type { Drawing, Table } from "../../view";
 import { drawScatter, ScatterPlot } from "./scatter";
-import { type Charts, gridParts, type Pair, pairChart, probability, type Selection, selectionOf, selectTokens, squareChart, tintOf, valuesOf } from "./selection";
+import type { PairView } from "../../types";
+import { type Charts, gridParts, pairChart, probability, type Selection, selectionOf, selectTokens, squareChart, tintOf, valuesOf } from "./selection";
 
 const MAX_ROWS = 30;
 const signed = (value: number) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(2);
@@ -34,7 +35,7 @@ function Controls({ payload, selection }: { payload: Charts; selection: Selectio
   );
 }
 
-function describePair(payload: Charts, pair: Pair): (token: number) => string {
+function describePair(payload: Charts, pair: PairView): (token: number) => string {
   return (token) => {
     const [a, b] = [pair.a, pair.b].map((sentence) => fixedPercent(probability(payload, sentence, token), 3));
     return `${payload.tokens[token]}: ${pair.labels[0]} ${a}, ${pair.labels[1]} ${b}, logits ${signed(valuesOf(payload, pair).difference[token]!)}`;

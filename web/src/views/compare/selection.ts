@@ -2,6 +2,7 @@
 // against differences. The ranges come from the library.
 import { floats } from "../../binary";
 import { integerParameter, type Route } from "../../route";
+import type { ChartsView, CompletionsView, PairView, SweepView } from "../../types";
 import type { Payload } from "../../view";
 import type { Scatter } from "./scatter";
 
@@ -30,9 +31,9 @@ export interface PairValues {
   readonly order: Uint32Array;
 }
 
-const cache = new WeakMap<Pair, PairValues>();
+const cache = new WeakMap<PairView, PairValues>();
 
-export function valuesOf(payload: Charts, pair: Pair): PairValues {
+export function valuesOf(payload: Charts, pair: PairView): PairValues {
   const known = cache.get(pair);
   if (known) return known;
   const [a, b] = [logits(payload, pair.a), logits(payload, pair.b)];
@@ -44,7 +45,7 @@ export function valuesOf(payload: Charts, pair: Pair): PairValues {
 }
 
 /** The tokens of a chart in descending order of their mean. */
-export function selectTokens(payload: Charts, pair: Pair, { number, chart }: Selection): Uint32Array {
+export function selectTokens(payload: Charts, pair: PairView, { number, chart }: Selection): Uint32Array {
   const { a, b, order } = valuesOf(payload, pair);
   if (chart === "differences") return number ? order.subarray(0, number) : order;
   // The extent was computed from these float32 numbers, so the comparison is exact.
@@ -53,7 +54,7 @@ export function selectTokens(payload: Charts, pair: Pair, { number, chart }: Sel
 }
 
 /** The tokens of a square: those with the `number` highest means in either pair. */
-function selectSquareTokens(payload: Charts, first: Pair, second: Pair, number: number): Uint32Array {
+function selectSquareTokens(payload: Charts, first: PairView, second: PairView, number: number): Uint32Array {
   if (!number) return valuesOf(payload, first).order;
   return Uint32Array.from(new Set([first, second].flatMap((pair) => [...valuesOf(payload, pair).order.subarray(0, number)])));
 }
@@ -67,7 +68,7 @@ function largest(values: Float64Array, tokens: Uint32Array): number {
 type Tint = (token: number) => number;
 
 /** The color of each token: its difference in one pair. */
-export function tintOf(payload: Charts, pair: Pair, selection: Selection): Tint {
+export function tintOf(payload: Charts, pair: PairView, selection: Selection): Tint {
   const { difference } = valuesOf(payload, pair);
   const full = payload.palette * largest(difference, selectTokens(payload, pair, selection));
   return (token) => difference[token]! / full;
@@ -75,7 +76,7 @@ export function tintOf(payload: Charts, pair: Pair, selection: Selection): Tint 
 
 const DOTS: Readonly<Record<number, number>> = { 30: 5, 200: 4, 1000: 4 };
 
-export function pairChart(payload: Charts, pair: Pair, selection: Selection, tint: Tint): Scatter {
+export function pairChart(payload: Charts, pair: PairView, selection: Selection, tint: Tint): Scatter {
   const { a, b, mean, difference } = valuesOf(payload, pair);
   const tokens = selectTokens(payload, pair, selection);
   const inGrid = payload.kind === "grid";
@@ -157,61 +158,10 @@ export function gridParts(payload: Charts, { parameters }: Route): { readonly pa
   return { parts, coloredBy: pairs.includes(selected) ? selected : fallback };
 }
 
-export interface Axes {
-  readonly right: string;
-  readonly up: string;
-  readonly left?: string;
-  readonly down?: string;
-}
-
-export interface Pair {
-  readonly a: number;
-  readonly b: number;
-  readonly labels: readonly [string, string];
-  readonly axes: Readonly<Record<ChartKind, Axes>>;
-  /** By number of tokens: the range of logits in "likelihoods". */
-  readonly extents: Readonly<Record<string, readonly [number, number]>>;
-  readonly captions: Readonly<Record<ChartKind, Readonly<Record<string, string>>>>;
-}
-
-export type ChartKind = "likelihoods" | "differences";
-
-interface Base extends Payload {
-  readonly request: { texts: readonly string[]; models: readonly string[]; number: number; chart: ChartKind };
-  readonly warning: string;
-}
-
-export interface Charts extends Base {
-  readonly kind: "pair" | "grid";
-  /** Numbers of tokens that can be shown; 0 means all. */
-  readonly numbers: readonly number[];
-  /** Differences above this fraction of the largest one have the full color. */
-  readonly palette: number;
-  readonly tokens: readonly string[];
-  readonly sentences: readonly { text: string; model: string; total: number; logits: string }[];
-  readonly pairs: readonly Pair[];
-  readonly rows?: readonly string[];
-  readonly columns?: readonly string[];
-  /** Differences of two pairs against each other, by the indices of the pairs. */
-  readonly squares?: readonly { across: number; up: number; axes: Required<Axes> }[];
-}
-
-export interface Sweep extends Base {
-  readonly kind: "sweep";
-  readonly values: readonly number[];
-  readonly labels: readonly string[];
-  readonly caption: string;
-  readonly tokens: readonly string[];
-  readonly series: string;
-}
-
-export interface Sentence extends Base {
-  readonly kind: "sentence";
-  readonly text: string;
-  readonly model: string;
-  readonly words: readonly { word: string; spaced: boolean; completions: readonly [string, number][] }[];
-}
-
+export type ChartKind = ChartsView["request"]["chart"];
+export type Charts = ChartsView & Payload;
+export type Sweep = SweepView & Payload;
+export type Sentence = CompletionsView & Payload;
 export type Comparison = Charts | Sweep | Sentence;
 
 export function logits(payload: Charts, sentence: number): Float32Array {

@@ -1,15 +1,13 @@
 // One generated text: its tokens, the candidates at one position, and the search tree of a beam search.
 import { count, plural, quoted, visible } from "../../format";
 import { currentRoute, onArrowKeys, setParameters } from "../../route";
-import type { CandidateToken } from "../../types";
+import type { CandidateToken, GeneratedToken } from "../../types";
 import { tokensTo } from "../search/tree";
 import { Results, Steps, TreeView } from "../search/tree_view";
-import { describeSettings, type ListedToken, percent, type Run, selectedToken } from "./payload";
+import { describeSettings, percent, type Run, selectedToken } from "./payload";
 
 interface Props {
-  readonly prompt: string;
   readonly run: Run;
-  readonly running: boolean;
   /** Continues after the prompt and these tokens. */
   readonly branch?: (run: Run, ids: readonly number[]) => void;
 }
@@ -17,36 +15,36 @@ interface Props {
 const stoppedAfter = ({ tokens }: Run) => `Stopped after ${plural(tokens.length, "token")}.`;
 
 function finishText(run: Run): string {
-  switch (run.reason) {
+  switch (run.texts[0]?.reason ?? "interrupted") {
     case "end":
       return "The model ended the text.";
     case "stop":
       return "A stop text was generated.";
     case "length":
-      return run.stopped ? stoppedAfter(run) : `${run.tokens.length} tokens, the maximum ${run.max_tokens < run.settings.max_tokens ? "for the model's context" : "requested"}.`;
+      return run.stopped ? stoppedAfter(run) : `${run.tokens.length} tokens, the maximum ${run.max_new_tokens < run.settings.max_new_tokens ? "for the model's context" : "requested"}.`;
     case "interrupted":
       return run.tokens.length ? stoppedAfter(run) : "Nothing was generated.";
   }
 }
 
-export function Column({ prompt, run, running, branch }: Props) {
+export function Column({ run, branch }: Props) {
   const at = selectedToken(run, currentRoute.use().parameters);
   const row = run.trace?.rows[0];
-  const active = running && run.reason === "interrupted";
+  const active = run.running ?? false;
   const continueWith = branch && run.continues ? (ids: readonly number[]) => branch(run, ids) : undefined;
-  const status = !active ? finishText(run) : run.progress ? `Searching: step ${run.progress.step} of at most ${run.progress.of} …` : "Generating …";
+  const status = !active ? finishText(run) : run.progress ? `Searching: step ${run.progress.done} of at most ${run.progress.total} …` : "Generating …";
   return (
-    <section class="generation-column" aria-label={`${run.model.name}, ${describeSettings(run)}`}>
-      <h2>{run.model.name}</h2>
+    <section class="generation-column" aria-label={`${run.model}, ${describeSettings(run)}`}>
+      <h2>{run.model}</h2>
       <p class="muted">{describeSettings(run)}</p>
-      {run.cut > 0 && (
+      {run.truncated > 0 && (
         <p class="muted">
-          The prompt is too long for this model: its first {count(run.cut)} tokens were cut, up to “{run.lost.slice(-40)}”.
+          The prompt is too long for this model: its first {count(run.truncated)} tokens were cut, up to “{run.truncated_text.slice(-40)}”.
         </p>
       )}
       <div class="generation-split">
         <div>
-          <GeneratedText prompt={prompt} run={run} at={at} active={active} />
+          <GeneratedText run={run} at={at} active={active} />
           <p class="muted" role="status">
             {status}
           </p>
@@ -73,7 +71,7 @@ export function Column({ prompt, run, running, branch }: Props) {
   );
 }
 
-function GeneratedText({ prompt, run, at, active }: { prompt: string; run: Run; at: number; active: boolean }) {
+function GeneratedText({ run, at, active }: { run: Run; at: number; active: boolean }) {
   const move = (event: KeyboardEvent) => {
     const list = event.currentTarget as HTMLElement;
     onArrowKeys({ ArrowRight: 1, ArrowLeft: -1 }, (step) => {
@@ -84,21 +82,20 @@ function GeneratedText({ prompt, run, at, active }: { prompt: string; run: Run; 
   };
   return (
     <div class="generation-text" dir="auto">
-      <span class="muted">{prompt}</span>
+      <span class="muted">{run.prompt}</span>
       {!run.continues && "\n"}
       <span role="group" aria-label="Generated tokens; use the left and right arrow keys" onKeyDown={move}>
         {run.tokens.map((token, number) => (
           <TokenButton key={number} token={token} pressed={number === at} onPress={() => setParameters({ lock: String(number) })} />
         ))}
       </span>
-      {run.progress && !run.tokens.length && <span class="generation-yet">{run.progress.text}</span>}
       {active && <span class="generation-cursor" aria-hidden="true" />}
     </div>
   );
 }
 
-function TokenButton({ token, pressed, onPress }: { token: ListedToken; pressed: boolean; onPress(): void }) {
-  const probability = token.bars.find((one) => one.token === token.id)?.probability ?? 0;
+function TokenButton({ token, pressed, onPress }: { token: GeneratedToken; pressed: boolean; onPress(): void }) {
+  const probability = token.candidates.bars.find((one) => one.token === token.id)?.probability ?? 0;
   return (
     <span
       role="button"
@@ -127,9 +124,9 @@ const FILTERS: Readonly<Record<string, string>> = { temperature: "temperature 0"
 export function Candidates({ run, at, onSelect }: CandidatesProps) {
   const token = run.tokens[at];
   if (!token) return null;
-  const { method, temperature } = run.settings;
+  const { method } = run;
   const sampled = method !== "beam";
-  const { bars, kept, vocabulary, share } = token;
+  const { bars, kept, vocabulary, share } = token.candidates;
   const largest = Math.max(...bars.map((one) => Math.max(one.tempered, one.probability)));
   const width = (probability: number) => `${(100 * probability) / largest}%`;
   const listed = bars.filter((one) => !one.by);
@@ -152,7 +149,7 @@ export function Candidates({ run, at, onSelect }: CandidatesProps) {
           <tr>
             <th scope="col">Token</th>
             <th scope="col" class="generation-wide">
-              Probability{method === "sample" ? ` at temperature ${temperature}` : ""}
+              Probability{method === "sample" ? ` at temperature ${run.settings.temperature}` : ""}
             </th>
             <th scope="col" title="of this token and the more probable ones">
               Sum

@@ -1,63 +1,19 @@
-// The payload of the generation view, and the arguments of its requests.
+// The payload of the generation view, and the requests that make it.
+import { runVerb, type VerbEvent } from "../../api";
 import { quoted } from "../../format";
-import type { CandidateTokens, GeneratedToken } from "../../types";
-import type { Payload } from "../../view";
-import type { Trace } from "../search/tree";
+import type { GeneratedToken, GenerationRun, Progress } from "../../types";
+import type { Arguments, ViewOf } from "../../view";
 
-export type ListedToken = Omit<GeneratedToken, "candidates"> & CandidateTokens;
-
-interface Settings {
-  readonly method: "sample" | "greedy" | "beam";
-  readonly seed: number;
-  readonly max_tokens: number;
-  readonly stops: readonly string[];
-  readonly beam: number;
-  readonly length_penalty: number;
-  readonly early: boolean;
-  readonly repetition_penalty: number;
-  readonly temperature: number;
-  readonly top_k: number | null;
-  readonly top_p: number;
-  readonly min_p: number;
-}
-
-export type FinishReason = "end" | "stop" | "length" | "interrupted";
-
-export interface Run {
-  readonly model: { readonly name: string; readonly family: string };
-  readonly settings: Settings;
-  /** Whether the text continues the prompt; an encoder-decoder model answers it. */
-  readonly continues: boolean;
-  /** Number of tokens at the start of the prompt that did not fit, and their text. */
-  readonly cut: number;
-  readonly lost: string;
-  /** Maximum number of tokens, limited by the model's context. */
-  readonly max_tokens: number;
-  readonly tokens: readonly ListedToken[];
-  readonly reason: FinishReason;
-  readonly trace: Trace | null;
+export type Run = Omit<GenerationRun, "tokens"> & {
+  readonly tokens: readonly GeneratedToken[];
+  /** Still being generated; with the progress of a beam search. */
+  readonly running?: boolean;
+  readonly progress?: Progress;
   /** Whether the user stopped it at this length. */
   readonly stopped?: boolean;
-  /** Progress of a beam search. */
-  readonly progress?: { readonly step: number; readonly of: number; readonly text: string };
-}
+};
 
-export interface StudioInfo {
-  readonly writers: readonly string[];
-  readonly prompts: Readonly<Record<string, string>>;
-  readonly most_tokens: number;
-  readonly most_beam: number;
-}
-
-export interface Generation extends Payload {
-  readonly prompt: string;
-  readonly caveat: string;
-  readonly runs: readonly Run[];
-  /** Why there are no runs. */
-  readonly note?: string;
-  /** Only in the studio. */
-  readonly studio?: StudioInfo;
-}
+export type Generation = Omit<ViewOf<"generate">, "runs"> & { readonly runs: readonly Run[] };
 
 export const percent = (probability: number) => `${(100 * probability).toFixed(probability < 0.001 && probability > 0 ? 3 : 1)}%`;
 
@@ -68,11 +24,11 @@ export function selectedToken(run: Run, parameters: Readonly<Record<string, stri
   return Number.isInteger(index) && index >= 0 ? Math.min(index, last) : last;
 }
 
-export function describeSettings({ settings: one }: Run): string {
-  const stops = one.stops.map((stop) => `until ${quoted(stop)}`);
-  if (one.method === "beam") {
+export function describeSettings({ settings: one, method }: Run): string {
+  const stops = one.stop.map((stop) => `until ${quoted(stop)}`);
+  if (method === "beam") {
     const penalty = one.length_penalty === 1 ? [] : [`length penalty ${one.length_penalty}`];
-    return [`beam of ${one.beam}`, ...penalty, ...(one.early ? ["early stopping"] : []), ...stops].join(", ");
+    return [`beam of ${one.num_beams}`, ...penalty, ...(one.early_stopping ? ["early stopping"] : []), ...stops].join(", ");
   }
   const parts = [one.temperature === 0 ? "temperature 0: always the most probable token" : `temperature ${one.temperature}`];
   if (one.top_p < 1) parts.push(`top-p ${one.top_p}`);
@@ -82,34 +38,29 @@ export function describeSettings({ settings: one }: Run): string {
   return [...parts, `seed ${one.seed}`, ...stops].join(", ");
 }
 
-/** Default settings by the names of the server's arguments. */
-const DEFAULTS = { temperature: "0.8", top_p: "0.9", top_k: "0", min_p: "0", repetition: "1", seed: "0", tokens: "60", beam: "0" } as const;
+/** The settings of the form with their defaults, by the names of the request. */
+const DEFAULTS = { temperature: "0.8", top_p: "0.9", top_k: "0", min_p: "0", repetition_penalty: "1", seed: "0", max_new_tokens: "60", num_beams: "1" } as const;
 export type SettingName = keyof typeof DEFAULTS;
 export const SETTINGS = Object.keys(DEFAULTS) as readonly SettingName[];
+const SAMPLING = ["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed"]; // not for a beam search
 
 /** The form values of one text. */
 export interface ColumnValues extends Readonly<Record<SettingName, string>> {
   readonly model: string;
 }
 
-export function columnValues({ settings: one, model }: Run): ColumnValues {
-  return {
-    model: model.name,
-    temperature: String(one.temperature),
-    top_p: String(one.top_p),
-    top_k: String(one.top_k ?? 0),
-    min_p: String(one.min_p),
-    repetition: String(one.repetition_penalty),
-    seed: String(one.seed),
-    tokens: String(one.max_tokens),
-    beam: String(one.beam),
-  };
+/** The columns of the arguments; what the second does not set is as in the first. */
+export function columnsOf(args: Arguments): readonly ColumnValues[] {
+  const values = (prefix: string, others: Arguments) =>
+    Object.fromEntries(["model", ...SETTINGS].map((name) => [name, args[prefix + name] || others[name] || DEFAULTS[name as SettingName] || ""])) as unknown as ColumnValues;
+  const first = values("", {});
+  return args["second"] ? [first, values("b_", { ...first })] : [first];
 }
 
 /** Whether another seed may give another text. */
-export const isRandom = ({ beam, temperature }: ColumnValues) => !(Number(beam) > 0) && Number(temperature) !== 0;
+export const isRandom = ({ num_beams, temperature }: ColumnValues) => !(Number(num_beams) > 1) && Number(temperature) !== 0;
 
-/** The server's arguments; defaults are omitted, so that addresses stay short. */
+/** The arguments of the columns; defaults are omitted, so that addresses stay short. */
 export function toArguments(prompt: string, columns: readonly ColumnValues[]): Record<string, string> {
   const [first, second] = columns;
   const args: Record<string, string> = { prompt, model: first!.model };
@@ -120,4 +71,36 @@ export function toArguments(prompt: string, columns: readonly ColumnValues[]): R
   return args;
 }
 
-export const argumentsOf = ({ prompt, runs }: Generation) => toArguments(prompt, runs.map(columnValues));
+function toRequest(prompt: string, column: ColumnValues): object {
+  const searching = Number(column.num_beams) > 1;
+  const settings = Object.entries(column).filter(([name, value]) => !(searching && SAMPLING.includes(name)) && !(name === "top_k" && value === "0"));
+  return { ...Object.fromEntries(settings), prompt, candidates: true, ...(searching && { num_return_sequences: column.num_beams }) };
+}
+
+/** Generates the texts of the columns at the same time; `show` displays them as they grow. */
+export async function load(args: Arguments, show: (payload: Generation) => void, signal: AbortSignal): Promise<Generation> {
+  const columns = columnsOf(args);
+  const results: (Generation | undefined)[] = columns.map(() => undefined);
+  const partial: (Run | undefined)[] = columns.map(() => undefined);
+  const merged = (): Generation => {
+    const finished = results.flatMap((one) => one ?? []);
+    const runs = columns.flatMap((_, number) => results[number]?.runs ?? partial[number] ?? []);
+    return { view: "generation", notes: [], cli: finished.map((one) => one.cli).join("\n"), python: finished.map((one) => one.python).join("\n\n"), runs };
+  };
+  const generate = async (column: ColumnValues, number: number) => {
+    const onEvent = (event: VerbEvent) => {
+      partial[number] = updated(partial[number], event);
+      if (columns.every((_, at) => partial[at] ?? results[at])) show(merged());
+    };
+    results[number] = await runVerb<Generation>("generate", toRequest(args["prompt"] ?? "", column), onEvent, signal);
+  };
+  await Promise.all(columns.map(generate));
+  return merged();
+}
+
+function updated(run: Run | undefined, event: VerbEvent): Run | undefined {
+  if (event.type === "started") return { ...event.run, tokens: [], running: true };
+  if (!run) return run;
+  if (event.type === "progress") return { ...run, progress: event };
+  return "tokens" in event ? { ...run, tokens: [...run.tokens, ...event.tokens] } : run;
+}

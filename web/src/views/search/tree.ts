@@ -2,6 +2,7 @@
 import { quoted, truncate, visible } from "../../format";
 import { outline, type Painter } from "../../painter";
 import { colors } from "../../theme";
+import type { TraceCandidate, TraceRow } from "../../types";
 
 const COLUMN = 176;
 export const BOX_WIDTH = COLUMN - 40;
@@ -12,7 +13,7 @@ const MAX_LABEL = 12; // characters
 const MAX_UNSELECTED = 12; // candidates per column that were not selected
 
 export interface Box {
-  readonly candidate: Candidate;
+  readonly candidate: TraceCandidate;
   readonly x: number;
   readonly y: number;
   readonly label: string;
@@ -35,7 +36,7 @@ export interface Tree {
   readonly headings: readonly (readonly [string, number])[];
 }
 
-export function layoutTree(row: Row): Tree {
+export function layoutTree(row: TraceRow): Tree {
   const best = bestPath(row);
   const died = new Map(row.steps.flatMap((step) => step.died.map((node) => [node, step.step] as const)));
   const ends = new Map<number, readonly [number, number]>([[0, [MARGIN + BOX_WIDTH, MARGIN + BOX_HEIGHT / 2]]]);
@@ -69,7 +70,7 @@ export function layoutTree(row: Row): Tree {
 }
 
 /** The candidates of a step, best first: all selected ones and the best of the others. */
-function columnOf(row: Row, number: number): { candidate: Candidate; parent: number }[] {
+function columnOf(row: TraceRow, number: number): { candidate: TraceCandidate; parent: number }[] {
   const all = row.steps[number]!.choices.flatMap(({ node, candidates }) => candidates.map((candidate) => ({ candidate, parent: node })));
   all.sort((a, b) => (b.candidate.total ?? -Infinity) - (a.candidate.total ?? -Infinity) || 0);
   let others = 0;
@@ -77,7 +78,7 @@ function columnOf(row: Row, number: number): { candidate: Candidate; parent: num
 }
 
 /** The token and the parent of every node. */
-function nodesOf(row: Row): Map<number, { readonly token: number; readonly parent: number }> {
+function nodesOf(row: TraceRow): Map<number, { readonly token: number; readonly parent: number }> {
   const nodes = new Map<number, { token: number; parent: number }>();
   for (const { choices } of row.steps)
     for (const { node, candidates } of choices)
@@ -85,7 +86,7 @@ function nodesOf(row: Row): Map<number, { readonly token: number; readonly paren
   return nodes;
 }
 
-function bestPath(row: Row): Set<number> {
+function bestPath(row: TraceRow): Set<number> {
   const nodes = nodesOf(row);
   const path = new Set<number>();
   for (let node = row.results[0]?.node ?? 0; node; node = nodes.get(node)?.parent ?? 0) path.add(node);
@@ -93,7 +94,7 @@ function bestPath(row: Row): Set<number> {
 }
 
 /** The tokens from the prompt to a node. */
-export function tokensTo(row: Row, node: number): number[] {
+export function tokensTo(row: TraceRow, node: number): number[] {
   const nodes = nodesOf(row);
   const tokens: number[] = [];
   for (let at = nodes.get(node); at; at = nodes.get(at.parent)) tokens.unshift(at.token);
@@ -120,7 +121,7 @@ export function neighborBox({ boxes }: Tree, at: number, key: string): number {
   return next.find((number) => boxes[number]!.parent === box.candidate.child) ?? nearest();
 }
 
-function tooltipOf(one: Candidate, diedAt: number | undefined): string {
+function tooltipOf(one: TraceCandidate, diedAt: number | undefined): string {
   const lines = [`${quoted(one.text)}, token ${one.token}: ${outcome(one)}`];
   lines.push(`log-probability ${logNumber(one.log_probability)}, total ${logNumber(one.total)}`);
   if (one.chance !== undefined) lines.push(`probability after the filters ${(100 * one.chance).toFixed(2)}%`);
@@ -147,47 +148,6 @@ export function drawTree(painter: Painter, tree: Tree): void {
   }
 }
 
-export interface Candidate {
-  readonly token: number;
-  readonly text: string;
-  readonly log_probability: number | null;
-  readonly total: number | null;
-  readonly fate: "kept" | "ended" | "cut" | "passed";
-  readonly by?: string;
-  readonly child?: number;
-  readonly chance?: number;
-}
-
-export interface Expansion {
-  readonly node: number;
-  readonly candidates: readonly Candidate[];
-  readonly cut: readonly { readonly by: string; readonly count: number; readonly share: number }[];
-}
-
-export interface Step {
-  readonly step: number;
-  readonly choices: readonly Expansion[];
-  readonly died: readonly number[];
-}
-
-export interface Row {
-  readonly row: number;
-  readonly steps: readonly Step[];
-  readonly results: readonly {
-    readonly node: number;
-    readonly text: string;
-    readonly log_probability: number | null;
-    readonly score: number | null;
-    readonly finished: boolean;
-  }[];
-}
-
-export interface Trace {
-  readonly method: "beam" | "sample";
-  readonly about: Readonly<Record<string, unknown>>;
-  readonly rows: readonly Row[];
-}
-
 export const probabilityPercent = (logProbability: number | null, digits = 1) => `${(100 * (logProbability === null ? 0 : Math.exp(logProbability))).toFixed(digits)}%`;
 
 export const logNumber = (value: number | null) => (value === null ? "-∞" : value.toFixed(3));
@@ -196,13 +156,13 @@ export const logNumber = (value: number | null) => (value === null ? "-∞" : va
 export const optionName = (name: string) => name.replaceAll("_", "-");
 
 /** What became of a candidate. */
-export function outcome({ fate, by, child }: Candidate): string {
+export function outcome({ fate, by, child }: TraceCandidate): string {
   const words = { kept: "kept", ended: "end of text", cut: "cut", passed: "not selected" }[fate];
   if (by !== undefined) return `${words} by ${optionName(by)}`;
   return child === undefined ? words : `${words} as node ${child}`;
 }
 
 /** All candidates of a row with their step and the node they continue. */
-export function allCandidates(row: Row) {
+export function allCandidates(row: TraceRow) {
   return row.steps.flatMap(({ step, choices }) => choices.flatMap(({ node, candidates }) => candidates.map((candidate) => ({ step, node, candidate }))));
 }

@@ -3,11 +3,12 @@ import { useMemo, useState } from "preact/hooks";
 import { DataTable } from "../../components";
 import { count, visible } from "../../format";
 import "./search.css";
-import { type Box, BOX_HEIGHT, BOX_WIDTH, type Expansion, layoutTree, logNumber, neighborBox, optionName, outcome, probabilityPercent, type Row, type Step, type Trace } from "./tree";
+import type { TraceChoice, TraceDocument, TraceRow, TraceStep } from "../../types";
+import { type Box, BOX_HEIGHT, BOX_WIDTH, layoutTree, logNumber, neighborBox, optionName, outcome, probabilityPercent } from "./tree";
 
 const KEYS = new Set(["Enter", " ", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End"]);
 
-export function Results({ row }: { row: Row }) {
+export function Results({ row }: { row: TraceRow }) {
   const rows = row.results.map((result) => [result.text, logNumber(result.score), logNumber(result.log_probability), result.finished ? "yes" : "no"]);
   return (
     <div class="wide">
@@ -17,7 +18,7 @@ export function Results({ row }: { row: Row }) {
 }
 
 /** With `onSelect`, boxes are buttons: one can be reached with Tab, the others with arrow keys. */
-export function TreeView({ row, onSelect }: { row: Row; onSelect?: (box: Box) => void }) {
+export function TreeView({ row, onSelect }: { row: TraceRow; onSelect?: (box: Box) => void }) {
   const tree = useMemo(() => layoutTree(row), [row]);
   const [focused, setFocused] = useState(0);
   const current = Math.min(focused, tree.boxes.length - 1);
@@ -78,7 +79,7 @@ function curve({ from: [x, y], x: end, y: top }: Box): string {
 }
 
 /** A collapsed table for each expansion of each step. */
-export function Steps({ row, method }: { row: Row; method: Trace["method"] }) {
+export function Steps({ row, method }: { row: TraceRow; method: TraceDocument["method"] }) {
   return (
     <section aria-label="Steps">
       <h2>Steps</h2>
@@ -104,7 +105,7 @@ export function Steps({ row, method }: { row: Row; method: Trace["method"] }) {
   );
 }
 
-function heading(step: Step, { node, cut }: Expansion): string {
+function heading(step: TraceStep, { node, cut }: TraceChoice): string {
   const after = node === 0 ? "after the prompt" : `after node ${node}`;
   const died = step.died.includes(node) ? ", of which nothing was kept" : "";
   const cuts = cut.map((one) => `; ${optionName(one.by)} cut ${count(one.count)} tokens with ${(100 * one.share).toFixed(2)}% of the probability`);
@@ -112,7 +113,7 @@ function heading(step: Step, { node, cut }: Expansion): string {
 }
 
 /** The prompt, the model and the settings of the run. */
-export function About({ about }: { about: Trace["about"] }) {
+export function About({ about }: { about: TraceDocument["about"] }) {
   const rows = Object.entries(about).flatMap(([name, value]) =>
     value !== null && typeof value === "object" && !Array.isArray(value) ? Object.entries(value).map(([inner, one]) => [inner, one] as const) : [[name, value] as const],
   );
