@@ -23,14 +23,14 @@ import regard
 from benchmarks import features_sst2, finetune_sst2
 from benchmarks.blanks import BLANKS, TOP, answers, read_blanks
 from benchmarks.race import RESULTS, keep
-from regard.checkpoints.load import write_model
+from regard.checkpoints.loading import write_model
 from regard.data.corpus import Corpus, build_corpus
 from regard.device import choose_device
 from regard.models import Bert
 from regard.text import Tokenizer
 from regard.training.pretraining import evaluate
 from regard.training.pretraining.objectives import masking_for
-from regard.training.pretraining.token_stream import TokenStream
+from regard.training.pretraining.row_sampler import TokenStream
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "src" / "regard" / "builtin" / "regard-bert"

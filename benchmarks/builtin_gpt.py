@@ -14,20 +14,19 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import regard
 from benchmarks.builtin_bert import run
 from benchmarks.race import RESULTS, keep
-from regard.checkpoints.load import write_model
+from regard.checkpoints.loading import write_model
 from regard.device import choose_device
-from regard.inference.benchmark import run_benchmark
-from regard.inference.benchmark_data import read_items
-from regard.inference.generation.logits_filters import Sampling
-from regard.inference.generation.text_generator import TextGenerator
-from regard.inference.perplexity import measure_perplexity, read_text_file
+from regard.events import drain
+from regard.inference.benchmark import benchmark_events, read_items
+from regard.inference.generation.sampling import Sampling
+from regard.inference.generation.text_generator import GenerationStream, TextGenerator
+from regard.inference.likelihood import perplexity_events, read_text_file
 from regard.models import Gpt
 from regard.text import Tokenizer
 
@@ -78,15 +77,15 @@ def judged(model: Gpt, tokenizer: Tokenizer, data: Path, limit: int | None) -> I
     """Yield each figure, the fast ones first."""
     yield "samples", [sample(model, tokenizer, prompt) for prompt in PROMPTS]
     text = read_text_file(data / "corpus" / "heldout.txt.xz")
-    yield "held_out", asdict(measure_perplexity(model, tokenizer, text[: limit and limit * 1000]))
+    yield "held_out", drain(perplexity_events(model, tokenizer, text[: limit and limit * 1000])).to_dict()
     for task, (file, labels) in TASKS.items():
         items = read_items(task, data / file, labels=data / labels if labels else None, limit=limit)
-        yield task, asdict(run_benchmark(model, tokenizer, task, items))
+        yield task, drain(benchmark_events(model, tokenizer, task, items)).to_dict()
 
 
 def sample(model: Gpt, tokenizer: Tokenizer, prompt: str) -> dict[str, str]:
     writer = TextGenerator(model, tokenizer)
-    writing = writer.stream(writer.encode_prompt(prompt, max_new_tokens=LENGTH), sampling=WRITING, seed=0)
+    writing = GenerationStream(writer, writer.encode_prompt(prompt, max_new_tokens=LENGTH), sampling=WRITING, seed=0)
     for _ in writing:
         pass
     return {"prompt": prompt, "text": writing.texts[0].text}

@@ -22,8 +22,9 @@ import regard
 from benchmarks.finetune_sst2 import SST2
 from benchmarks.race import keep, machine, race
 from regard.data.readers import read_text_examples
+from regard.events import drain
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.text_classification import TextClassification
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.trainer import FineTuner
@@ -71,7 +72,7 @@ def ours(folder: str, examples: list[Any], batch: int) -> Callable[[], None]:
     )
 
     def work() -> None:
-        FineTuner(copy.deepcopy(tuned), task, items, config, seed=0, device=torch.device("cpu")).run(Stop())
+        drain(FineTuner(copy.deepcopy(tuned), task, items, config, seed=0, device=torch.device("cpu")).run(Stop()))
 
     return work
 

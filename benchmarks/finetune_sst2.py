@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.race import keep
 from regard.data.examples import TextExample
 from regard.data.readers import ExampleSet, read_text_examples
-from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
+from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.run import fit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,10 +68,10 @@ def accuracies(
 ) -> list[float]:
     """The accuracy on `dev` after training on `train`, for each seed from 0."""
     overrides = [f"run.num_seeds={seeds}", "training.select=last", *settings]
-    config = FineTuningConfig.load(RECIPE, overrides=overrides, defaults=DEFAULTS["classify"])
+    config = FineTuningConfig.load(RECIPE, overrides=overrides)
     with tempfile.TemporaryDirectory() as scratch:
         report = fit("classify", train, dev, model=os.fspath(model), output=scratch, config=config, device=device)
-    return [round(one.scores["accuracy"] / 100, 4) for one in report.outcomes]
+    return [round(one.scores["accuracy"] / 100, 4) for one in report.seeds]
 
 
 if __name__ == "__main__":

@@ -26,8 +26,9 @@ from torch import Tensor, nn
 from benchmarks.generators import BEGIN, END, PADDING, gpt2, marian
 from benchmarks.race import keep, machine, race
 from regard.device import choose_device
-from regard.inference.generation import Beam, beam_search, sample
-from regard.inference.generation.fast_decoder import reuse_packed_weights
+from regard.inference.generation.beam_search import Beam, beam_search
+from regard.inference.generation.decoder import reuse_packed_weights
+from regard.inference.generation.sampling import sample
 from regard.nn import Padded
 from regard.nn.fast.cuda_graphs import cuda_graph_mode
 

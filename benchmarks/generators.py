@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.load import read_model
+from regard.checkpoints.loading import read_model
 from regard.models import Transformer, TransformerConfig
 
 __all__ = ["BEGIN", "END", "PADDING", "gpt2", "marian"]

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks import features_sst2, finetune_sst2
 from benchmarks.race import keep
 from regard.device import choose_device
-from regard.events import Event, Note
+from regard.events import Event, Note, drain
 from regard.training.events import PretrainingPlan
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.run import pretrain
@@ -60,14 +60,8 @@ def run(config: PretrainingConfig, options: argparse.Namespace, folder: Path) ->
         if isinstance(event, Note | PretrainingPlan):
             print(event.line(), file=sys.stderr)
 
-    result = pretrain(
-        config,
-        options.corpus,
-        folder,
-        held_out=options.heldout,
-        device=choose_device(options.device),
-        on_event=on_event,
-    )
+    device = choose_device(options.device)
+    result = drain(pretrain(config, options.corpus, folder, held_out=options.heldout, device=device), on_event)
     train, dev = (finetune_sst2.rows(options.sst2 / name) for name in ("train.tsv", "dev.tsv"))
     accuracy = finetune_sst2.accuracies(folder, train, dev, seeds=SEEDS, device=options.device)
     return {

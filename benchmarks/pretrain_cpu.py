@@ -26,7 +26,7 @@ from benchmarks.pretrain_speed import CONFIGS, OURS, PEER, Work, begun, ours
 from benchmarks.race import keep, machine, race
 from regard.checkpoints import loading
 from regard.data.masking import IGNORE_INDEX
-from regard.training.events import ignore_event
+from regard.events import drain
 from regard.training.optimizer import parameter_groups
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.dataset import PretrainingDataset, open_dataset, prepare
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--keep", action="store_true", help="write benchmarks/results/pretrain_cpu.json")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
-        prepare(settings(), [options.corpus], Path(scratch), on_event=ignore_event)
+        drain(prepare(settings(), [options.corpus], Path(scratch)))
         text = open_dataset(settings(), [options.corpus], Path(scratch), held_out=False)
         print(f"best of {options.rounds} rounds of {options.steps} steps in turns, {machine()}")
         found: dict[str, Any] = {}

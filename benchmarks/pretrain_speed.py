@@ -29,10 +29,10 @@ from torch import Tensor, nn
 from benchmarks.race import keep, machine, race
 from regard.data.masking import IGNORE_INDEX
 from regard.device import autocast_dtype, choose_device
-from regard.training.events import ignore_event
-from regard.training.pretraining.config import Family, PretrainingConfig
+from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.dataset import PretrainingDataset, open_dataset
-from regard.training.pretraining.plan import flops_per_token, peak_flops
+from regard.training.pretraining.objectives import objective_class
+from regard.training.pretraining.plan import peak_flops
 from regard.training.pretraining.trainer import Pretrainer
 from regard.training.world import World
 
@@ -49,7 +49,7 @@ Work = Callable[[], Tensor]  # one step, which returns its loss
 class Kind:
     """A file in configs/, and the rows per step."""
 
-    family: Family
+    family: str
     file: str
     rows: int
     length: int
@@ -126,7 +126,7 @@ def compared(
     peak = peak_flops(device, autocast_dtype(config.run.precision, device) or torch.float32)
     for name, lasts in timed(steps, device, seconds=seconds).items():
         speed = tokens / lasts
-        share = speed * flops_per_token(config, vocabulary) / peak
+        share = speed * objective_class(config).flops_per_token(config, vocabulary) / peak
         rows[name] |= {"tokens_per_second": round(speed), "milliseconds": round(1000 * lasts, 2)}
         rows[name] |= {"utilisation": round(share, 4)}
         told = f"{speed:,.0f} tokens/s, {1000 * lasts:.2f} ms a step, {share:.1%} of {peak / 1e12:.1f} TFLOP/s"
@@ -145,13 +145,15 @@ def material(config: PretrainingConfig, corpus: str) -> PretrainingDataset:
     if config.model.family == "bert":
         return found
     size = max(config.vocabulary.vocab_size, found.tokenizer.size)
-    words: Any = SimpleNamespace(size=size, cls=None, sep=None, pad=None, bos=None, eos=None)
+    words: Any = SimpleNamespace(
+        size=size, cls_token_id=None, sep_token_id=None, pad_token_id=None, bos_token_id=None, eos_token_id=None
+    )
     return replace(found, tokenizer=words)
 
 
 def begun(config: PretrainingConfig, text: PretrainingDataset, device: torch.device) -> Pretrainer:
     """The real pretraining run, so that measurements match real use. It writes nothing."""
-    return Pretrainer(config, text, NOWHERE, world=World(), device=device, start="", on_event=ignore_event)
+    return Pretrainer(config, text, NOWHERE, world=World(), device=device, start="")
 
 
 def ours(run: Pretrainer) -> Work:

@@ -22,10 +22,10 @@ from typing import Any
 
 from benchmarks.race import RESULTS, keep
 from regard.data.readers import ExampleSet
-from regard.tasks.read_examples import read_examples
-from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
-from regard.training.finetuning.data import read_splits
-from regard.training.finetuning.run import distill, fit
+from regard.events import drain
+from regard.tasks.registry import get_task, read_examples
+from regard.training.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
+from regard.training.finetuning.run import distill, fit, read_splits
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -91,20 +91,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         figure = FIGURES[name]
         train, dev = data(figure, options.data, tenth=options.choose)
         chosen = [f"run.num_seeds={options.seeds}", "training.select=last", *options.settings]
-        config = FineTuningConfig.load(recipe(name, called), overrides=chosen, defaults=DEFAULTS[figure.task])
+        defaults = {"training": get_task(figure.task).training_defaults}
+        config = FineTuningConfig.load(recipe(name, called), overrides=chosen, defaults=defaults)
         with tempfile.TemporaryDirectory() as scratch:
             report = fit(
                 figure.task, train, dev, model=options.model, output=scratch, config=config, device=options.device
             )
-        scores = [one.scores[figure.score] for one in report.outcomes]
-        seconds = statistics.fmean(one.seconds for one in report.outcomes)
+        scores = [one.scores[figure.score] for one in report.seeds]
+        seconds = statistics.fmean(one.seconds for one in report.seeds)
         told = f"{report.mean[figure.score]:.2f} ± {report.deviation[figure.score]:.2f}"
         print(
             f"{name} {called} {' '.join(options.settings)}: {figure.score} {told} {scores} {seconds:.0f} s", flush=True
         )
         if not options.choose:
-            document = report.document()
-            del document["model"]
+            document = report.to_dict()
+            del document["output"], document["model"]
             keep(f"tasks/{name}-{called}", {"model": called, "examples": len(train.examples), **document})
 
 
@@ -114,24 +115,17 @@ def student(options: argparse.Namespace, called: str) -> dict[str, Any]:
     teachers, students = [], []
     for seed in range(options.seeds):
         chosen = [f"run.seed={seed}", "training.select=last"]
-        config = FineTuningConfig.load(recipe("sst2", called), overrides=chosen, defaults=DEFAULTS["classify"])
+        config = FineTuningConfig.load(recipe("sst2", called), overrides=chosen)
         lessons = FineTuningConfig.load(
-            recipe(STUDENT, called), overrides=[*chosen, *options.settings], defaults=DEFAULTS["distill"]
+            recipe(STUDENT, called), overrides=[*chosen, *options.settings], defaults=DISTILLATION_DEFAULTS
         )
         with tempfile.TemporaryDirectory() as scratch:
             teacher = Path(scratch, "teacher")
             begun = fit(
                 "classify", train, dev, model=options.model, output=teacher, config=config, device=options.device
             )
-            learned = distill(
-                teacher,
-                train,
-                dev,
-                layers=LAYERS,
-                output=Path(scratch, "student"),
-                config=lessons,
-                device=options.device,
-            )
+            output, device = Path(scratch, "student"), options.device
+            learned = drain(distill(teacher, train, dev, layers=LAYERS, output=output, config=lessons, device=device))
         teachers.append(begun.mean["accuracy"])
         students.append(learned.mean["accuracy"])
     kept = 100 * statistics.fmean(students) / statistics.fmean(teachers)

@@ -23,12 +23,11 @@ from benchmarks.race import keep, machine
 from benchmarks.translate import show
 from regard.data.translation_pairs import TranslationPair, read_translation_pairs, split_held_out
 from regard.device import choose_device
+from regard.events import drain
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation import Translator, load_translator
-from regard.inference.translation.bleu import bleu
-from regard.inference.translation.folder import save_translator
+from regard.inference.translation.translator import Translator, bleu, load_translator, save_translator
 from regard.training.translation.config import TranslationConfig
-from regard.training.translation.run import fit
+from regard.training.translation.run import train_translator
 from regard.training.translation.trainer import TranslationReport
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,7 +72,8 @@ def run(options: argparse.Namespace, work: Path, output: Path) -> dict[str, Any]
         read_translation_pairs(options.data / archive, columns="1,0"), None, out=options.held_out, seed=config.run.seed
     )
     assert test is not None
-    report = fit(train, dev, output=work, config=config, resume=options.resume, device=options.device, on_event=show)
+    events = train_translator(train, dev, output=work, config=config, resume=options.resume, device=options.device)
+    report = drain(events, show)
     translator = load_translator(work, device=choose_device(options.device))
     translator.model.half().float()  # as it will be read
     figures = {

@@ -23,13 +23,12 @@ from typing import Any
 from benchmarks.race import keep
 from regard.data.translation_pairs import read_translation_pairs
 from regard.device import choose_device
-from regard.events import Event
+from regard.events import Event, drain
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation import load_translator
-from regard.inference.translation.bleu import bleu
+from regard.inference.translation.translator import bleu, load_translator
 from regard.training.events import AverageEvaluated, Evaluated
 from regard.training.translation.config import TranslationConfig
-from regard.training.translation.run import fit
+from regard.training.translation.run import train_translator
 
 ROOT = Path(__file__).resolve().parents[1]
 MULTI30K = ROOT.parent / "shared" / "data" / "multi30k"
@@ -68,7 +67,7 @@ def run(
         read_translation_pairs(*(data / f"{name}.{side}.gz" for side in sides)) for name in ("train", "val", test)
     )
     begin = time.perf_counter()
-    report = fit(train, dev, output=output, config=config, device=device, on_event=show)
+    report = drain(train_translator(train, dev, output=output, config=config, device=device), show)
     trained = time.perf_counter() - begin
     translator = load_translator(output, device=choose_device(device))
     begin = time.perf_counter()

@@ -11,8 +11,10 @@ import torch
 
 import regard
 from benchmarks.blanks import BLANKS, answers, read_blanks
-from regard.inference import translation as translate
-from regard.inference.generation import Beam, Sampling, TextGenerator
+from regard.inference.generation.beam_search import Beam
+from regard.inference.generation.sampling import Sampling
+from regard.inference.generation.text_generator import GenerationStream, TextGenerator
+from regard.inference.translation import translator as translate
 from regard.known import DEFAULT_CAUSAL_LM, DEFAULT_MODEL, builtin_folder, builtin_names
 from regard.models import Bert, Gpt
 from regard.text import Tokenizer
@@ -96,7 +98,9 @@ def test_the_writer_is_what_its_card_says() -> None:
     told = figures["samples"][0]
     writer = TextGenerator(*regard.load(DEFAULT_CAUSAL_LM))
     prompt = writer.encode_prompt(told["prompt"], max_new_tokens=20)
-    said = "".join(text for _, text in writer.stream(prompt, sampling=Sampling(temperature=0.8, top_p=0.9), seed=0))
+    said = "".join(
+        text for _, text in GenerationStream(writer, prompt, sampling=Sampling(temperature=0.8, top_p=0.9), seed=0)
+    )
     assert told["text"].startswith(said) and len(said) > 20
 
 

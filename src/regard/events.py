@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, Literal, TypeVar
+from contextlib import closing
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 E = TypeVar("E")
+F = TypeVar("F")
 R = TypeVar("R")
 
 
@@ -15,6 +17,8 @@ class Event(BaseModel):
     """Something that happened while a verb was running. `type` names the subclass in JSON."""
 
     model_config = ConfigDict(frozen=True)
+    transient: ClassVar[bool] = False  # on a terminal, the next event of this kind replaces it
+    once: ClassVar[bool] = False  # the same line is not repeated
 
     type: str
 
@@ -59,14 +63,23 @@ class ResultItem(TextPiece):
 
 
 def drain(events: Generator[E, None, R], on_event: Callable[[E], object] | None = None) -> R:
-    """Exhaust a generator of events and return its result."""
-    try:
+    """Exhaust a generator of events and return its result. If `on_event` raises, the generator is closed first."""
+    mapped = map_events(events, on_event or (lambda event: event))
+    while True:
+        try:
+            next(mapped)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+
+
+def map_events(events: Generator[E, None, R], function: Callable[[E], F]) -> Generator[F, None, R]:
+    """Yield `function(event)` for each event and return the result of the generator, which is closed at the end."""
+    with closing(events):
         while True:
-            event = next(events)
-            if on_event is not None:
-                on_event(event)
-    except StopIteration as end:
-        result: R = end.value
-        return result
-    finally:
-        events.close()  # releases what it holds, also if `on_event` raised
+            try:
+                event = next(events)
+            except StopIteration as end:
+                result: R = end.value
+                return result
+            yield function(event)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from regard.errors import InputError, InputErrors, suggest
 from regard.files.file_input import read_file
-from regard.files.folder_lock import describe_changes
+from regard.files.output_folder import describe_changes
 
 Precision = Literal["auto", "bf16", "fp32"]
 

@@ -17,6 +17,7 @@ from benchmarks.pretrain_speed import KINDS, begun, compared, main, material, ou
 from regard.nn import Attention
 from regard.nn.training import Dropout
 from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.objectives import objective_class
 from regard.training.pretraining.trainer import Pretrainer
 
 CPU = torch.device("cpu")
@@ -143,7 +144,7 @@ def test_figures_follow_from_the_time(
     found = compared("tried", config, text, device=CPU, seconds=1, peers=True)
     assert found["regard"]["tokens_per_second"] == 256 and found["transformers"]["tokens_per_second"] == 171
     assert found["regard"]["milliseconds"] == 500
-    expected = 256 * pretrain_speed.flops_per_token(config, text.tokenizer.size) / 1e9
+    expected = 256 * objective_class(config).flops_per_token(config, text.tokenizer.size) / 1e9
     assert found["regard"]["utilisation"] == pytest.approx(expected, abs=1e-4)
     assert (found["rows"], found["length"], found["ratio"]) == (4, 32, 1.497)
 

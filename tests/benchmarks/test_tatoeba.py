@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks import tatoeba
-from regard.inference.translation import load_translator
+from regard.inference.translation.translator import load_translator
 from tests.inference.translation.conftest import SMALL, sentences
 
 pytestmark = pytest.mark.usefixtures("one_thread")

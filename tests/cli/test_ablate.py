@@ -13,7 +13,7 @@ import regard
 from regard.cli.app import run
 from regard.interpret.ablation import ablate, sweep_heads
 from regard.interpret.attribution.probe import pretrained_probe
-from regard.tasks.task_folder import save_fine_tuned
+from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from regard.verbs.ablate import MAX_SWEEP_TARGETS
 from tests.interpret.classifiers import deciding

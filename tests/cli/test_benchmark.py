@@ -11,11 +11,11 @@ import pytest
 
 import regard
 from regard.cli.app import run
-from regard.inference.benchmark import run_benchmark
-from regard.inference.benchmark_data import TASKS, published, read_items
+from regard.inference.benchmark import TASKS, published, read_items
 from regard.verbs.benchmark import BenchmarkRequest
 from regard.wording import count_of
 from tests.inference.folders import tiny_gpt
+from tests.inference.measure import run_benchmark
 
 SIX = "Roof: the film\n1\nwas good.\nwas dull\nday\nthe day\nof it\n3\nday\nfilm\ngood the\ndull\n"
 PIQA = '{"goal": "the day", "sol1": "good", "sol2": "the film"}\n' * 2
@@ -109,7 +109,7 @@ def test_ctrl_c(call: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsy
     [
         (["piqa", "--data", "piqa.jsonl"], "piqa.jsonl line 1: no label"),
         (["piqa", "--data", "piqa.jsonl", "--labels", "lambada.txt"], "lambada.txt line 1: expected the number"),
-        (["piqa", "--data", "winogrande.jsonl", "--labels", "labels.lst"], "winogrande.jsonl line 1: no 'goal'"),
+        (["piqa", "--data", "winogrande.jsonl", "--labels", "labels.lst"], "winogrande.jsonl line 1: no key 'goal'"),
         (["hellaswag", "--data", "lambada.txt"], "lambada.txt line 2: expected the number of the correct ending"),
         (["hellaswag", "--data", "piqa.jsonl"], "no endings, got the keys goal, sol1, sol2; expected HellaSwag's"),
         (["lambada", "--data", "nothing.txt"], "there is no file nothing.txt"),

@@ -66,19 +66,19 @@ def test_a_chart_may_have_more_tokens_than_the_table(call: Callable[..., int], c
 
 
 @pytest.mark.parametrize(
-    ("texts", "said"),
+    ("texts", "output"),
     [
         (["in [1|2] [he|she] _"], "1 / he"),
         (["in [1901..1905] [he|she] _"], "1901 to 1905"),
         (["the film was _"], "film: "),
     ],
 )
-def test_every_kind_has_a_text(call: Callable[..., int], capsys: Captured, texts: list[str], said: str) -> None:
+def test_every_kind_has_a_text(call: Callable[..., int], capsys: Captured, texts: list[str], output: str) -> None:
     assert call(*texts) == 0
-    assert said in capsys.readouterr().out
+    assert output in capsys.readouterr().out
 
 
-def test_the_page_holds_the_payload(
+def test_the_page_has_the_view(
     call: Callable[..., int], tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from regard.render import bundle
@@ -92,7 +92,7 @@ def test_the_page_holds_the_payload(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "expected a sentence with a blank"),
         (["a _", "b _", "--vocab", "v.txt"], "--vocab goes with --logits"),
@@ -102,6 +102,8 @@ def test_the_page_holds_the_payload(
         (["a _", "b _", "--logits", "x"], "logits is"),
     ],
 )
-def test_what_is_refused(call: Callable[..., int], capsys: Captured, arguments: list[str], said: str) -> None:
+def test_bad_arguments_are_errors(
+    call: Callable[..., int], capsys: Captured, arguments: list[str], message: str
+) -> None:
     assert call(*arguments) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -12,7 +12,7 @@ import torch
 import regard
 from regard.cli.app import run, verb_commands
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.training.doctor import CHECKS
 from tests.training.doctor.seeds import clean_pairs, clean_texts, write_tsv

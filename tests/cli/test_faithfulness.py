@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from regard.cli.app import run
-from regard.interpret.attribution.probe import open_probe
+from regard.inference.load_model import load_model
+from regard.interpret.attribution.probe import probe_model
 from regard.interpret.faithfulness import FaithfulnessCheck, measure_faithfulness
-from regard.tasks.task_folder import save_fine_tuned
+from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
 
@@ -38,7 +39,9 @@ def call(folders: Path) -> Callable[..., int]:
 def test_the_document(call: Callable[..., int], folders: Path, capsys: Captured) -> None:
     assert call("deciding", TEXT, "--label", "negative", "--seed", "2", "--json") == 0
     out, error = capsys.readouterr()
-    wanted = measure_faithfulness(open_probe(folders / "deciding", TEXT), label="negative", seed=2).to_dict()
+    wanted = measure_faithfulness(
+        probe_model(load_model(folders / "deciding"), TEXT), label="negative", seed=2
+    ).to_dict()
     assert json.loads(out) == json.loads(json.dumps(wanted))
     assert error == ""
 
@@ -71,7 +74,7 @@ def test_a_map_that_says_nothing(call: Callable[..., int], capsys: Captured) -> 
 def test_files(call: Callable[..., int], folders: Path, tmp_path: Path, capsys: Captured) -> None:
     assert call("deciding", TEXT, "--output", str(tmp_path / "a.json")) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'a.json'}\n"
-    wanted = measure_faithfulness(open_probe(folders / "deciding", TEXT)).to_dict()
+    wanted = measure_faithfulness(probe_model(load_model(folders / "deciding"), TEXT)).to_dict()
     assert json.loads((tmp_path / "a.json").read_text("utf-8")) == json.loads(json.dumps(wanted))
     assert call("deciding", TEXT, "--output", str(tmp_path / "a.svg")) == 0
     assert "faithful (" in (tmp_path / "a.svg").read_text("utf-8")
@@ -81,7 +84,7 @@ def test_a_pretrained_model_has_no_verdict(tiny_bert_folder: Path, capsys: Captu
     text = "the _ was a good film"
     assert run(["honesty", str(tiny_bert_folder), text, "--layer", "1"]) == 0
     out, error = capsys.readouterr()
-    found = measure_faithfulness(open_probe(tiny_bert_folder, text), layer=1)
+    found = measure_faithfulness(probe_model(load_model(tiny_bert_folder), text), layer=1)
     assert out.startswith(f"{found.label} {found.probability:.1%}; the map of layer 1, mean of all heads")
     assert "verdict" not in out and "no verdict: the tests judge" in error
     assert f"{found.integrated.scores[5]:.3f}" in next(line for line in out.splitlines() if " good " in line)

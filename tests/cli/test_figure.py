@@ -12,7 +12,7 @@ from PIL import Image
 from regard.cli.app import run
 from regard.inference.load_model import load_model
 from regard.interpret.figure.figure import draw_figure
-from regard.tasks.task_folder import save_fine_tuned
+from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from regard.verbs.figure import default_model
 from tests.interpret.classifiers import deciding

@@ -10,7 +10,7 @@ import pytest
 
 import regard
 from regard.cli.app import run
-from regard.tasks.task_folder import save_fine_tuned
+from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
 
@@ -47,7 +47,8 @@ def test_targets(call: Callable[..., int], capsys: Captured) -> None:
 
 
 def test_the_table_of_one_blank(call: Callable[..., int], capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regard.inference import Candidate, FillResult, masked_lm
+    from regard.inference import masked_lm
+    from regard.inference.masked_lm import Candidate, FillResult
 
     words = [Candidate("improvisation", 7, 0.5), Candidate("日本", 8, 0.0125), Candidate("x", 9, 1e-9)]
     result = FillResult(text="stick to _", masks=[words], joint=[], exact=True)

@@ -17,7 +17,9 @@ import pytest
 import regard
 from regard.cli.app import run
 from regard.generation_config import GenerationConfig
-from regard.inference.generation import Beam, Sampling, TextGenerator, TextStream
+from regard.inference.generation.beam_search import Beam
+from regard.inference.generation.sampling import Sampling
+from regard.inference.generation.text_generator import GenerationStream, TextGenerator, TextStream
 from regard.inference.load_model import load_model
 from regard.interpret.generation import Generation
 from tests.inference.generation.folders import gpt_folder, t5_folder
@@ -48,8 +50,12 @@ def call(t5: Path) -> Call:
 
 def texts(folder: Path, prompt: str, *, sampling: Sampling | None, seed: int, number: int = 1) -> list[str]:
     writer = TextGenerator(*regard.load(folder))
-    writing = writer.stream(
-        writer.encode_prompt(prompt, max_new_tokens=12), sampling=sampling, seed=seed, num_return_sequences=number
+    writing = GenerationStream(
+        writer,
+        writer.encode_prompt(prompt, max_new_tokens=12),
+        sampling=sampling,
+        seed=seed,
+        num_return_sequences=number,
     )
     list(writing)
     return [one.text for one in writing.texts]
@@ -135,7 +141,7 @@ def test_standard_input(call: Call, t5: Path, capsys: Captured, monkeypatch: pyt
     )
 
 
-def test_a_prompt_that_is_too_long_is_told(call: Call, gpt: Path, capsys: Captured) -> None:
+def test_a_prompt_that_is_too_long_is_noted(call: Call, gpt: Path, capsys: Captured) -> None:
     prompt = "abcdefghij" * 6
     assert call(prompt, "--max-new-tokens", "8", "--json", model=gpt) == 0
     out, error = capsys.readouterr()
@@ -192,9 +198,9 @@ def test_a_page(
     (run,) = data["runs"]
     generation = Generation(load_model(folder), "the film", GenerationConfig(**plain["settings"]))
     list(generation.events())
-    assert run == generation.result().view_data()["runs"][0]
+    assert run == generation.result().run().model_dump(mode="json")
     assert "--candidates" in data["cli"]
-    assert len(run["tokens"]) and all(token["candidates"]["bars"] for token in run["tokens"])
+    assert len(run["tokens"]) and all(token["candidates"] for token in run["tokens"])
     assert (run["trace"] is not None) == ("beams" in options)
     assert plain["texts"][0]["text"] == "".join(token["text"] for token in run["tokens"])
 
@@ -225,7 +231,7 @@ def shown(place: Path) -> dict[str, Any]:
         (["--early-stopping"], "early_stopping is for beam search"),
         (["--stop", ""], "a stop string is empty"),
         (["--trace", "trace.txt"], "ends in .json or .html"),
-        (["--output", "page.txt"], "ends in .html, .json"),
+        (["--output", "page.txt"], "ends in .html, .svg, .png, .json"),
         (["--candidates", "--trace", "trace.json"], "--trace does not go with --candidates"),
         (["--candidates", "-n", "2"], "candidates are recorded for one sampled text"),
         (["--output", "/nowhere/page.html"], "there is no folder"),
@@ -241,12 +247,12 @@ def test_bad_input_is_one_line(
     assert out == "" and message in error and error.count("\n") == 1
 
 
-def test_a_model_that_does_not_write(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
+def test_a_model_that_cannot_generate(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call("the film", model=tiny_bert_folder) == 2
     assert "cannot generate text" in capsys.readouterr().err
 
 
-def test_an_interruption_leaves_what_was_said(
+def test_an_interruption_keeps_the_text_so_far(
     call: Call, page_built: None, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (whole,) = [json.loads(text)["texts"][0]["text"] for text in [_json(call, capsys, "the film")]]
@@ -276,7 +282,7 @@ def test_an_interruption_leaves_what_was_said(
     assert capsys.readouterr().err == "interrupted\n"
     (one,) = shown(place)["runs"]
     said = "".join(token["text"] for token in one["tokens"])
-    assert one["texts"][0]["reason"] == "interrupted" and said and whole.startswith(said)
+    assert one["reason"] == "interrupted" and said and whole.startswith(said)
 
 
 def _json(call: Call, capsys: Captured, prompt: str) -> str:

@@ -51,7 +51,7 @@ def test_the_table(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None
 
 
 @pytest.mark.parametrize("chosen", [[], ["--layer", "0"], ["--layer", "0", "--head", "3"]])
-def test_drawings(call: Call, tmp_path: Path, capsys: Captured, chosen: list[str]) -> None:
+def test_drawings(call: Call, tmp_path: Path, capsys: Captured, chosen: list[str], page_built: None) -> None:
     for name in ("a.svg", "a.PNG"):
         assert call("the film was good", *chosen, "--output", str(tmp_path / name)) == 0
         assert capsys.readouterr() == (f"{tmp_path / name}\n", "")
@@ -72,12 +72,12 @@ def test_the_page(call: Call, tmp_path: Path, capsys: Captured, monkeypatch: pyt
     assert payload["maps"][0]["layers"] == 2
 
 
-def test_a_long_text_is_truncated_with_a_note(call: Call, tmp_path: Path, capsys: Captured) -> None:
+def test_a_long_text_is_truncated_with_a_note(call: Call, tmp_path: Path, capsys: Captured, page_built: None) -> None:
     assert call("film " * 200, "--output", str(tmp_path / "a.svg")) == 0
     assert capsys.readouterr().err == "74 tokens were truncated; 128 remain\n"
 
 
-def test_a_picture(tmp_path: Path, capsys: Captured) -> None:
+def test_an_image(tmp_path: Path, capsys: Captured, page_built: None) -> None:
     torch.manual_seed(0)
     shape = VitConfig(
         hidden_size=8,
@@ -96,7 +96,7 @@ def test_a_picture(tmp_path: Path, capsys: Captured) -> None:
     assert document["grid"] == [2, 2]
     assert document["maps"][0]["rows"]["tokens"] == ["[CLS]", "1,1", "1,2", "2,1", "2,2"]
     assert run([*arguments, "--output", str(tmp_path / "out.svg")]) == 0
-    assert (tmp_path / "out.svg").read_text().count("<image") == 4
+    assert (tmp_path / "out.svg").read_text().count("<use") == 4 + 1  # every head, and the first once more, large
     assert run([*arguments, "a text"]) == 2
     assert "leave the text out" in capsys.readouterr().err
 

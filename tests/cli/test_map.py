@@ -84,7 +84,7 @@ def test_page(call: Call, capsys: Captured, page_built: None) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["plain.txt", "--output", "map.pdf"], "expected a file name that ends in .html, .csv, .json"),
+        (["plain.txt", "--output", "map.pdf"], "expected a file name that ends in .html, .svg, .png, .csv, .json"),
         (["absent.txt"], "absent.txt"),
         (["one.txt"], "two sentences or more, got 1"),
         (["plain.txt", "--layer", "9"], "layers 0 to 2"),

@@ -10,7 +10,7 @@ import pytest
 
 import regard
 from regard.cli.app import run
-from regard.inference import predict_next_sentence
+from regard.inference.masked_lm import predict_next_sentence
 
 Captured = pytest.CaptureFixture[str]
 PAIR = ("the film was good.", "they love it")

@@ -12,8 +12,8 @@ import pytest
 
 import regard
 from regard.cli.app import run
-from regard.inference import measure_perplexity
 from tests.inference.folders import tiny_gpt
+from tests.inference.measure import measure_perplexity
 
 TEXT = "the film was good and they love it.\nso dull, she said"
 Captured = pytest.CaptureFixture[str]

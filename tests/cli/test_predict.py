@@ -16,7 +16,7 @@ import regard
 from regard.cli.app import run, verb_commands
 from regard.render.bundle import is_built
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 
 Captured = pytest.CaptureFixture[str]
@@ -92,6 +92,6 @@ def test_unbuilt_page_says_what_to_run(call: Call, capsys: Captured, monkeypatch
 
 
 def test_without_a_page_nothing_is_looked_into(call: Call, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.interpret.attribution.evidence.gather_evidence", pytest.fail)
+    monkeypatch.setattr("regard.interpret.attribution.predictions.gather_evidence", pytest.fail)
     assert call("model", "the film is long") == 0
     assert json.loads(capsys.readouterr().out)["text"] == "the film is long"

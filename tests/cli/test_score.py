@@ -11,7 +11,7 @@ import pytest
 
 import regard
 from regard.cli.app import run
-from regard.inference.line_scores import score_lines
+from regard.inference.likelihood import score_lines
 from tests.inference.folders import tiny_gpt
 
 LINES = ["the film was good", "", "a\tdull dây"]

@@ -22,13 +22,11 @@ import regard
 from regard.cli.app import Register, build, run, verbs
 from regard.cli.commands import register as register_verb
 from regard.data.translation_pairs import TranslationPair
-from regard.inference.translation import Translator
-from regard.inference.translation.alignment import default_alignment_heads
-from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
+from regard.inference.translation.translator import Translator, default_alignment_heads, save_translator
 from regard.interpret.probes import layers as lab
 from regard.interpret.probes.probe_heads import ProbeRecipe
-from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from regard.training.translation.config import TranslatorSection

@@ -14,10 +14,13 @@ import pytest
 from regard.cli.app import run
 from regard.data.translation_pairs import TranslationPair
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation import Translator, load_translator
-from regard.inference.translation.alignment import default_alignment_heads
-from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
+from regard.inference.translation.translator import (
+    Translator,
+    default_alignment_heads,
+    load_translator,
+    save_translator,
+)
 from regard.interpret.translation import MAX_SOURCE_TOKENS, translate_in_steps
 from regard.training.translation.config import TranslatorSection
 from regard.training.translation.trainer import new_model

@@ -17,6 +17,7 @@ from regard.data.readers import read_question_examples
 from regard.data.readers import read_text_examples as read_examples
 from regard.data.text_column import read_text_column
 from regard.errors import InputError
+from regard.files.file_input import line_limit
 from tests.bombs import MIB, make_bomb
 
 GB = 10**9
@@ -33,11 +34,15 @@ def limited(program: str, *arguments: object, limit: int) -> subprocess.Complete
 def test_a_line_may_be_as_long_as_the_limit_and_no_longer(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"one\n" + b"x" * 10 + b"\r\n" + b"y" * 10 + b"\n" + b"z" * 10)
-    with open_text(path, max_line=10) as lines:
+    with line_limit(10), open_text(path) as lines:
         assert list(lines) == ["one", "x" * 10, "y" * 10, "z" * 10]
     for content, line in ((b"one\n" + b"x" * 11 + b"\n", 2), (b"x" * 11, 1), (b"x" * 5000, 1)):
         path.write_bytes(content)
-        with open_text(path, max_line=10) as lines, pytest.raises(InputError, match=rf"a\.txt line {line}.*--max-line"):
+        with (
+            line_limit(10),
+            open_text(path) as lines,
+            pytest.raises(InputError, match=rf"a\.txt line {line}.*--max-line"),
+        ):
             list(lines)
 
 
@@ -49,7 +54,7 @@ def test_the_limit_is_64_mib_unless_allowed(tmp_path: Path) -> None:
     path.write_bytes(b"x" * (64 * MIB + 1) + b"\n")
     with open_text(path) as lines, pytest.raises(InputError, match=r"a\.txt line 1.*64 MiB.*--max-line"):
         next(lines)
-    with open_text(path, max_line=65 * MIB) as lines:
+    with line_limit(65 * MIB), open_text(path) as lines:
         assert len(next(lines)) == 64 * MIB + 1
 
 
@@ -109,41 +114,43 @@ def test_max_line_of_a_verb(size: str, code: int, tmp_path: Path, capsys: Captur
     assert run(arguments) == code, capsys.readouterr().err
     if code:
         assert "a.txt line 1" in capsys.readouterr().err
-    with open_text(path) as lines:  # what one run allows is forgotten after it
+    with open_text(path) as lines:  # the limit of one run does not apply to the next
         assert list(lines) == ["x" * 100]
 
 
 @pytest.mark.parametrize("size", ["", "0", "-1", "many", "64MB MB", "1e3", "9" * 30, "nan"])
-def test_sizes_that_are_none(size: str, capsys: Captured) -> None:
+def test_invalid_sizes(size: str, capsys: Captured) -> None:
     assert run(["score", "-", f"--max-line={size}"]) == 2
     assert "--max-line" in capsys.readouterr().err
 
 
-def test_readers_take_the_limit_too(tmp_path: Path) -> None:
+def test_the_line_limit_applies_to_readers(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("good\tpos\n" + "x" * 100 + "\tneg\n", encoding="utf-8")
-    assert len(read_examples(path, task="classify", max_line=104).examples) == 2
-    with pytest.raises(InputError, match=r"a\.tsv line 2"):
-        read_examples(path, task="classify", max_line=103)
-    with pytest.raises(InputError, match=r"a\.tsv line 2"):
-        list(read_text_column(path, column=0, max_line=103))
+    with line_limit(104):
+        assert len(read_examples(path, task="classify").examples) == 2
+    with line_limit(103), pytest.raises(InputError, match=r"a\.tsv line 2"):
+        read_examples(path, task="classify")
+    with line_limit(103), pytest.raises(InputError, match=r"a\.tsv line 2"):
+        list(read_text_column(path, column=0))
 
 
 @pytest.mark.parametrize("column", [0, "text"])
 def test_a_quoted_field_that_never_ends_is_bounded(column: int | str, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('text,label\n"begins here\n' + "more\n" * 1000, encoding="utf-8")
-    with pytest.raises(InputError, match=r"a\.csv line 2.*quote"):
-        list(read_text_column(path, column=column, max_line=1000))
-    with pytest.raises(InputError, match=r"a\.csv line 2.*quote"):
-        read_examples(path, task="classify", max_line=1000)
+    with line_limit(1000), pytest.raises(InputError, match=r"a\.csv line 2.*quote"):
+        list(read_text_column(path, column=column))
+    with line_limit(1000), pytest.raises(InputError, match=r"a\.csv line 2.*quote"):
+        read_examples(path, task="classify")
 
 
-def test_one_json_document_is_bounded(tmp_path: Path) -> None:
+def test_one_json_document_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.data.readers.records.MAX_DOCUMENT", 2000)
     path = tmp_path / "a.json"
     path.write_text('{"data": [' + ("\n" * 3000) + "]}", encoding="utf-8")
     with pytest.raises(InputError, match=r"a\.json.*JSON lines"):
-        read_question_examples(path, max_document=2000)
+        read_question_examples(path)
 
 
 def test_images_in_a_compressed_file_are_bounded(tmp_path: Path) -> None:

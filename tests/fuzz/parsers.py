@@ -144,7 +144,7 @@ def tokenizer(folder: Path) -> Parser:
 
 
 def index(folder: Path) -> Parser:
-    from regard.checkpoints.index import read_index
+    from regard.checkpoints.files import read_index
 
     good = {"metadata": {"total_size": 8}, "weight_map": {"a.weight": "model-00001-of-00002.safetensors", "b": "x"}}
     best = {"weight_map": {"a": "model-00001-of-00001.safetensors"}}
@@ -269,9 +269,10 @@ def requests(folder: Path) -> Parser:
     """What a client sends to the studio: any body to any address; it answers, and never with an internal error."""
     import asyncio
 
+    from regard.server.routes import ACTIONS, ROUTES
+
     from regard.server.app import create_app
     from regard.server.model_registry import ModelRegistry
-    from regard.server.routes import ACTIONS, ROUTES
     from regard.server.studio import Studio
 
     app = create_app(Studio(ModelRegistry([])), token="token")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import regard
 from regard.errors import InputError
-from regard.inference import fill_blanks
+from regard.inference.masked_lm import fill_blanks
 from regard.models import Bert, BertConfig, Vit, VitConfig
 from regard.text import Tokenizer
 from tests.inference.conftest import Loaded

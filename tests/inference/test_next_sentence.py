@@ -9,7 +9,7 @@ import torch
 
 import regard
 from regard.errors import InputError
-from regard.inference import predict_next_sentence
+from regard.inference.masked_lm import predict_next_sentence
 from regard.models import Bert, BertConfig
 from tests.inference.conftest import Loaded
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.inference.windows import windows
+from regard.inference.causal_lm import windows
 
 
 @given(count=st.integers(1, 60), length=st.integers(1, 20), data=st.data())

@@ -8,7 +8,7 @@ import torch
 
 from regard.models import Bert, BertConfig
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 

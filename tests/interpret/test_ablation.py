@@ -25,8 +25,8 @@ from regard.interpret.ablation import (
 from regard.interpret.attribution.probe import Probe, pretrained_probe, task_probe
 from regard.nn import Padded, ablate_heads, record
 from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.regression import Regression
-from regard.tasks.task_folder import FineTunedModel
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt
@@ -60,24 +60,24 @@ def test_heads_by_name() -> None:
         (" , ", "no head in"),
     ],
 )
-def test_heads_that_are_none(names: str, message: str) -> None:
+def test_invalid_head_names(names: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_heads(names, num_layers=4, num_heads=2)
 
 
 @pytest.mark.parametrize("names", ["", "x", "1.0", "-1", "4"])
-def test_layers_that_are_none(names: str) -> None:
+def test_invalid_layer_names(names: str) -> None:
     with pytest.raises(InputError, match="layer"):
         parse_layers(names, num_layers=4)
 
 
 @given(st.sets(st.tuples(st.integers(0, 11), st.integers(0, 11)), min_size=1))
-def test_names_of_heads_come_back(heads: set[tuple[int, int]]) -> None:
+def test_head_names_round_trip(heads: set[tuple[int, int]]) -> None:
     names = ",".join(f"{layer}.{head}" for layer, head in heads)
     assert parse_heads(names, num_layers=12, num_heads=12) == tuple(sorted(heads))
 
 
-def test_the_effect_of_heads_is_that_of_knock_out(blanks: Probe) -> None:
+def test_removed_heads_equal_ablate_heads(blanks: Probe) -> None:
     heads = [(0, 1), (1, 0), (1, 3)]
     found = ablate(blanks, heads=heads, top=3)
     model = blanks.encoder
@@ -93,12 +93,12 @@ def test_the_effect_of_heads_is_that_of_knock_out(blanks: Probe) -> None:
         assert effect.before == blanks.outputs[old.argmax()]
         assert effect.after == blanks.outputs[new.argmax()]
         order = abs(new - old).argsort()[::-1][:3]
-        assert [one.output for one in effect.changes] == [blanks.outputs[place] for place in order]
+        assert [one.output for one in effect.changes] == [blanks.outputs[index] for index in order]
         assert [one.after for one in effect.changes] == pytest.approx(new[order].tolist(), rel=1e-4)
         assert [one.before for one in effect.likeliest] == pytest.approx(sorted(old)[:-4:-1], rel=1e-4)
 
 
-def test_a_layer_left_out_hands_on_what_it_gets(blanks: Probe, following: Probe) -> None:
+def test_a_removed_layer_returns_its_input(blanks: Probe, following: Probe) -> None:
     bert, gpt = blanks.encoder, following.encoder
     with torch.no_grad():
         x = bert.embedding(blanks.ids[None], Padded())
@@ -106,14 +106,14 @@ def test_a_layer_left_out_hands_on_what_it_gets(blanks: Probe, following: Probe)
         y = gpt.embedding(following.ids[None], Padded())
         last = gpt.logits(gpt.decoder.norm(gpt.decoder.layers[0](y, Padded())))[0, -1].softmax(-1)
     found = ablate(blanks, layers=[0], heads=[(0, 2)], top=1).effects
-    assert [effect.after for effect in found] == [blanks.outputs[place] for place in alone.argmax(-1).tolist()]
+    assert [effect.after for effect in found] == [blanks.outputs[index] for index in alone.argmax(-1).tolist()]
     for effect, row in zip(found, alone, strict=True):
         now = ablate(blanks, layers=[0], top=len(row)).effects[found.index(effect)]
-        told = {one.output: one.after for one in now.likeliest}
-        assert [told[name] for name in blanks.outputs] == pytest.approx(row.tolist(), abs=1e-6)
+        after = {one.output: one.after for one in now.likeliest}
+        assert [after[name] for name in blanks.outputs] == pytest.approx(row.tolist(), abs=1e-6)
     effect = ablate(following, layers=[1], top=len(last)).effects[0]
-    told = {one.output: one.after for one in effect.likeliest}
-    assert [told[name] for name in following.outputs] == pytest.approx(last.tolist(), abs=1e-6)
+    after = {one.output: one.after for one in effect.likeliest}
+    assert [after[name] for name in following.outputs] == pytest.approx(last.tolist(), abs=1e-6)
 
 
 def test_other_threads_keep_their_layers(blanks: Probe) -> None:
@@ -138,7 +138,7 @@ def test_other_threads_keep_their_layers(blanks: Probe) -> None:
 
 
 @pytest.mark.parametrize("which", ["blanks", "following"])
-def test_a_sweep_is_every_head_alone(
+def test_a_sweep_equals_one_ablation_per_head(
     which: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probe: Probe = request.getfixturevalue(which)
@@ -154,11 +154,11 @@ def test_a_sweep_is_every_head_alone(
         assert one.changed == tuple(e.target for e in effects if e.before != e.after)
 
 
-def test_the_head_that_decides_comes_first(tiny_bert_folder: Path) -> None:
-    solved = deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True)
-    probe = task_probe(solved, "it is a good day for them")
+def test_the_deciding_head_ranks_first(tiny_bert_folder: Path) -> None:
+    fine_tuned = deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True)
+    probe = task_probe(fine_tuned, "it is a good day for them")
     ranked = sweep_heads(probe).ranked
-    # The first head hands out nothing; without the second, the class is open.
+    # The first head outputs nothing; without the second, the class is undecided.
     assert [(one.layer, one.head) for one in ranked] == [(0, 1), (0, 0)]
     assert ranked[0].distance > 0.1
     assert ranked[1].distance < 0.01
@@ -170,7 +170,7 @@ def test_the_head_that_decides_comes_first(tiny_bert_folder: Path) -> None:
     )
 
 
-def test_labels_that_exclude_nothing_and_values(tiny_bert_folder: Path) -> None:
+def test_multi_label_and_regression(tiny_bert_folder: Path) -> None:
     model, tokenizer = regard.load(tiny_bert_folder)
     assert tokenizer is not None
     several = TextClassification(["a", "b"], multi_label=True)
@@ -196,7 +196,7 @@ def test_labels_that_exclude_nothing_and_values(tiny_bert_folder: Path) -> None:
     assert sweep_heads(value).measure == "change"
 
 
-def test_what_cannot_be_removed(blanks: Probe) -> None:
+def test_invalid_arguments_are_rejected(blanks: Probe) -> None:
     with pytest.raises(InputError, match="the layer is 2, and this model has 2"):
         ablate(blanks, heads=[(2, 0)])
     with pytest.raises(InputError, match="top is 0"):

@@ -1,4 +1,4 @@
-"""The page's data of an ablation: its numbers are those of the result, and tokens are shown as text."""
+"""The data of the ablation view: the values of the result, with tokens as text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def result(probe: Probe) -> AblationResult:
     return ablate(probe, heads=HEADS, layers=[0], sweep=sweep_heads(subsample_targets(probe, 8)))
 
 
-def test_effects_and_what_is_removed(result: AblationResult) -> None:
+def test_effects_and_removed_parts(result: AblationResult) -> None:
     data: Any = result.view_data()
     effects = result.effects
     assert [one["strength"] for one in data["effects"]] == pytest.approx([one.strength for one in effects], rel=1e-5)

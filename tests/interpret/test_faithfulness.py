@@ -1,4 +1,4 @@
-"""Faithfulness: planted classifiers over 20 seeds, each test against its definition, and what it refuses."""
+"""Faithfulness: planted classifiers over 20 seeds, each test against its definition, and invalid input."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from regard.interpret.faithfulness import (
 )
 from regard.models import Gpt, GptConfig
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from tests.inference.folders import byte_level, randomised
@@ -60,24 +60,24 @@ def test_frozen_uniform_attention_is_flagged(measured: Callable[..., list[Faithf
     assert sum(one.flagged for one in found) >= len(SEEDS) - 1
     for one in found:
         assert one.weights == pytest.approx([1 / len(one.weights)] * len(one.weights))
-        assert max(one.checks[1].numbers.values()) < 1e-5  # no disorder of equal weights changes anything
+        assert max(one.checks[1].numbers.values()) < 1e-5  # permuting equal weights changes nothing
 
 
-def test_attention_that_decides_is_not(measured: Callable[..., list[FaithfulnessResult]]) -> None:
+def test_deciding_attention_is_not_flagged(measured: Callable[..., list[FaithfulnessResult]]) -> None:
     found = measured()
     assert sum(not one.flagged for one in found) >= len(SEEDS) - 1
     for one in found:
         assert one.tokens[int(np.argmax(one.weights))] in DECIDE
 
 
-def test_a_head_that_looks_right_but_hands_out_nothing_is_flagged(
+def test_a_head_with_a_plausible_map_and_no_output_is_flagged(
     measured: Callable[..., list[FaithfulnessResult]],
 ) -> None:
     found = measured(astray=True, head=0)
     assert sum(one.verdict == "unfaithful" for one in found) >= len(SEEDS) - 1
     for one in found:
-        assert one.tokens[int(np.argmax(one.weights))] in DECIDE  # to the eye it is the perfect map
-        assert one.checks[0].passed  # and removals of words alone cannot tell
+        assert one.tokens[int(np.argmax(one.weights))] in DECIDE  # the map looks perfect
+        assert one.checks[0].passed  # and removing words does not show it
         assert not one.checks[2].passed
 
 
@@ -86,20 +86,20 @@ def probe(tokens: Tokenizer) -> Probe:
     return task_probe(deciding(tokens, 4), sentence(4)[0])
 
 
-def test_the_numbers_are_those_of_their_definitions(probe: Probe) -> None:
-    """Each once more in the plainest way: one text, one change, one probability."""
+def test_values_equal_their_definitions(probe: Probe) -> None:
+    """Each is computed again in the simplest way: one text, one change, one probability."""
     found = measure_faithfulness(probe)
     checks = {check.name: check for check in found.checks}
     label, words = probe.outputs.index(found.label), range(1, len(probe.ids) - 1)
     weights = np.array(found.weights)[list(words)]
 
-    def probability(places: set[int]) -> float:
-        keep = torch.tensor([[place in places for place in range(len(probe.ids))]])
+    def probability(positions: set[int]) -> float:
+        keep = torch.tensor([[position in positions for position in range(len(probe.ids))]])
         with probe.evaluation_mode():
             return probe.probabilities(probe.logits_of_subsets(keep))[0, 0, label].item()
 
     every = set(range(len(probe.ids)))
-    order = [list(words)[place] for place in np.argsort(-weights, kind="stable")]
+    order = [list(words)[position] for position in np.argsort(-weights, kind="stable")]
     whole = probability(every)
     assert found.probability == pytest.approx(whole, abs=1e-6)
     counts = [1, 2, 5]  # of ten words
@@ -120,23 +120,23 @@ def test_the_numbers_are_those_of_their_definitions(probe: Probe) -> None:
     assert correlation.numbers["spearman"] == pytest.approx(stats.spearmanr(weights, sizes).statistic, abs=1e-9)
 
 
-def test_zeroed_values_are_values_of_zero(probe: Probe) -> None:
-    """By a hook on the projection: what the places hand out is made zero there."""
-    places = torch.tensor([[1, 5]])  # the word that decides, and another
+def test_zeroed_values_equal_a_hook_on_the_projection(probe: Probe) -> None:
+    """The hook sets the values of these positions to zero."""
+    positions = torch.tensor([[1, 5]])  # the word that decides, and another
     attention = probe.encoder.encoder.layers[0].attention
 
     def zero(module: object, given: object, found: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         query, key, value = found
         value = value.clone()
-        value[:, places[0]] = 0
+        value[:, positions[0]] = 0
         return query, key, value
 
     with probe.evaluation_mode():
-        found = attention_map(probe).zero_values(places)
+        found = attention_map(probe).zero_values(positions)
         hook = attention.project.register_forward_hook(zero)
-        wanted = probe.logits()[:, 0]
+        expected = probe.logits()[:, 0]
         hook.remove()
-        assert torch.allclose(found, wanted, atol=1e-5)
+        assert torch.allclose(found, expected, atol=1e-5)
         assert not torch.allclose(found, probe.logits()[:, 0], atol=1e-3)
 
 
@@ -160,12 +160,12 @@ def gpt_probe(tmp_path_factory: pytest.TempPathFactory) -> Probe:
     )
 
 
-def test_of_a_gpt_no_token_sees_what_comes(gpt_probe: Probe) -> None:
-    shown = attention_map(gpt_probe, layer=0)
+def test_edited_maps_of_a_gpt_stay_causal(gpt_probe: Probe) -> None:
+    attention = attention_map(gpt_probe, layer=0)
     count = len(gpt_probe.ids)
     seen: list[torch.Tensor] = []
     with gpt_probe.evaluation_mode():
-        edited = shown._edited
+        edited = attention._edited
 
         def watched(change: Callable[[torch.Tensor, slice], torch.Tensor], copies: int) -> torch.Tensor:
             def look(maps: torch.Tensor, some: slice) -> torch.Tensor:
@@ -174,17 +174,17 @@ def test_of_a_gpt_no_token_sees_what_comes(gpt_probe: Probe) -> None:
 
             return edited(look, copies)
 
-        object.__setattr__(shown, "_edited", watched)
-        shown.permute(5, torch.Generator().manual_seed(0))
-        shown.flatten()
+        object.__setattr__(attention, "_edited", watched)
+        attention.permute(5, torch.Generator().manual_seed(0))
+        attention.flatten()
     (before, after), (_, flat) = seen
     assert not after.triu(1).any()
-    assert torch.allclose(before.sort(-1).values, after.sort(-1).values)  # the same weights in other places
+    assert torch.allclose(before.sort(-1).values, after.sort(-1).values)  # the same weights, permuted
     assert not torch.allclose(before, after)
     assert torch.allclose(flat[0, 0], torch.ones(count, count).tril() / torch.arange(1, count + 1)[:, None])
 
 
-def test_a_gpt_and_three_labels_are_judged(gpt_probe: Probe) -> None:
+def test_a_gpt_with_three_labels(gpt_probe: Probe) -> None:
     found = measure_faithfulness(gpt_probe, layer=0, head=2)
     assert (found.layer, found.head) == (0, 2)
     assert sum(found.weights) == pytest.approx(1, abs=1e-5)
@@ -218,9 +218,13 @@ def test_the_document_is_json(probe: Probe) -> None:
     assert [check["passed"] for check in document["checks"]] == [check.passed for check in found.checks]
 
 
-def test_thresholds_stand_in_the_document_that_explains_them() -> None:
-    told = (Path(__file__).parents[2] / "docs" / "faithfulness.md").read_text(encoding="utf-8")
-    rows = {line.split("|")[1].strip(): line.split("|")[4].strip() for line in told.splitlines() if line[:2] == "| "}
+def test_the_documentation_has_the_thresholds() -> None:
+    documentation = (Path(__file__).parents[2] / "docs" / "faithfulness.md").read_text(encoding="utf-8")
+    rows = {
+        line.split("|")[1].strip(): line.split("|")[4].strip()
+        for line in documentation.splitlines()
+        if line[:2] == "| "
+    }
     assert rows == {
         "test": "passes at",
         "class swap": f"{MIN_CORRELATION_MARGIN:.2f}",
@@ -232,20 +236,20 @@ def test_thresholds_stand_in_the_document_that_explains_them() -> None:
     }
 
 
-def test_a_check_without_a_number_is_not_passed() -> None:
+def test_a_check_without_a_value_fails() -> None:
     assert not FaithfulnessCheck.of("x", None, 0.1).passed
     assert FaithfulnessCheck.of("x", 0.1, 0.1).passed
     assert not FaithfulnessCheck.of("x", 0.09, 0.1).passed
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=30))
-def test_kendall_is_scipys(pairs: list[tuple[int, int]]) -> None:
+def test_kendall_equals_scipy(pairs: list[tuple[int, int]]) -> None:
     x, y = (np.array(values, dtype=np.float64) for values in zip(*pairs, strict=True))
-    wanted = stats.kendalltau(x, y).statistic
-    assert kendall_tau_b(x, y) == pytest.approx(0.0 if np.isnan(wanted) else wanted)
+    expected = stats.kendalltau(x, y).statistic
+    assert kendall_tau_b(x, y) == pytest.approx(0.0 if np.isnan(expected) else expected)
 
 
-def test_what_is_refused(tokens: Tokenizer, probe: Probe) -> None:
+def test_invalid_input_is_rejected(tokens: Tokenizer, probe: Probe) -> None:
     with pytest.raises(InputError, match="has 3 tokens that are not special; the tests need 5"):
         measure_faithfulness(task_probe(deciding(tokens, 0), "a good film"))
     with pytest.raises(InputError, match="layer is 1, and this model has 1"):

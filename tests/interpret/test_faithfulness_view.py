@@ -1,4 +1,4 @@
-"""The page's data of a faithfulness result: its verdict and numbers, and texts that fit what the tests compare."""
+"""The data of the faithfulness view: the verdict, the values, and the meaning of each test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regard.interpret.attribution.probe import Probe, pretrained_probe, task_pro
 from regard.interpret.faithfulness import VERDICTS, meanings, measure_faithfulness
 from regard.nn import record
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.text_classification import TextClassification
 from regard.tasks.token_classification import TokenClassification
 from regard.text import Tokenizer
@@ -38,7 +38,7 @@ def of_classes(tiny_bert_folder: Path, *labels: str, several: bool = False) -> P
     return task_probe(FineTunedModel(task, EncoderWithHead.from_encoder(encoder, task).eval(), tokenizer, 64), TEXT)
 
 
-def test_the_verdict_and_the_numbers(probe: Probe) -> None:
+def test_the_verdict_and_the_values(probe: Probe) -> None:
     result = measure_faithfulness(probe)
     data: Any = result.view_data()
     verdict, evidence = data["verdict"], data["evidence"]

@@ -1,4 +1,4 @@
-"""Patterns of heads: what they point at, what chance gives, and a model whose heads were made by hand."""
+"""Patterns of heads: their targets, their scores by chance, and a model with planted heads."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from regard.interpret.heads import (
     POINTING,
     HeadCensus,
     PatternSums,
-    TokenizedText,
     predictive_pairs,
     read_text_pairs,
     related_pairs,
     targets,
 )
 from regard.models import Bert, BertConfig, Gpt, GptConfig
-from regard.text import Tokenizer
+from regard.text import Encoding, Tokenizer
 from regard.verbs.python import drain
 
 NEXT, PREVIOUS, SAME, OTHER, DELIMITER, PREDICTIVE, BROAD = PATTERNS
@@ -39,18 +38,19 @@ def head_census(*arguments: Any, **options: Any) -> HeadCensus:
     return result
 
 
-def line(words: str, *, segments: str = "") -> TokenizedText:
+def line(words: str, *, segments: str = "") -> Encoding:
     """Ids are letters; `.` is special."""
-    ids = tuple(ord(letter) for letter in words)
-    marks = tuple(int(mark) for mark in segments) or (0,) * len(words)
-    return TokenizedText(tuple(words), ids, marks, tuple(letter == "." for letter in words))
+    ids = [ord(letter) for letter in words]
+    segment_ids = [int(digit) for digit in segments] or [0] * len(words)
+    special = [letter == "." for letter in words]
+    return Encoding(ids, list(words), [(0, 0)] * len(words), [None] * len(words), segment_ids, special, 0)
 
 
 def arrows(found: np.ndarray, pattern: str) -> set[tuple[int, int]]:
     return {(int(row), int(column)) for row, column in np.argwhere(found[POINTING.index(pattern)])}
 
 
-def test_what_patterns_point_at() -> None:
+def test_targets_of_every_pattern() -> None:
     text = line(".abca.ad.", segments="000000111")
     related = frozenset({(ord("b"), ord("d"))})
     bound = frozenset({(ord("b"), ord("c"))})
@@ -70,7 +70,7 @@ def test_nothing_points_ahead_in_a_causal_model() -> None:
     assert not np.triu(found, 1).any()
 
 
-def test_related_tokens_are_near_and_alike() -> None:
+def test_related_tokens_are_nearest_neighbors() -> None:
     vectors = np.eye(20, dtype=np.float32)
     vectors[3] = 0.8 * vectors[3] + 0.9 * vectors[7]  # near 7
     assert related_pairs([3, 7, 9], vectors) == {(3, 7)}
@@ -98,7 +98,7 @@ def test_shuffles_move_targets_and_keep_their_number(seed: int, length: int, cau
 
 
 @pytest.mark.parametrize("value", [-1.0, 0.3, 1.0, 2.5, 4.0])
-def test_the_tail_is_students(value: float) -> None:
+def test_p_values_equal_students_t(value: float) -> None:
     draws = np.random.default_rng(1).normal(0.2, 0.9, 200)
     t = (value - draws.mean()) / (draws.std(ddof=1) * np.sqrt(1 + 1 / 200))
     assert module.p_value(value, draws) == pytest.approx(scipy.stats.t.sf(t, 199), rel=0.01)
@@ -112,7 +112,7 @@ def test_holms_correction() -> None:
     assert module.holm([]) == []
 
 
-def test_how_even_a_row_is() -> None:
+def test_evenness() -> None:
     rows = np.array([[0.25] * 4, [1.0, 0, 0, 0], [0.5, 0.5, 0, 0]])
     np.testing.assert_allclose(module.evenness(rows, np.array([4, 4, 4])), [1.0, 0.25, 0.5])
     totals = module.random_evenness(np.array([50, 50]), 2000, np.random.default_rng(0))
@@ -121,7 +121,7 @@ def test_how_even_a_row_is() -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention_at_random_has_no_pattern(causal: bool) -> None:
+def test_random_attention_has_no_pattern(causal: bool) -> None:
     generator = np.random.default_rng(3)
     sums = PatternSums(30, max_examples=1)
     for number in range(30):
@@ -132,37 +132,37 @@ def test_attention_at_random_has_no_pattern(causal: bool) -> None:
         weights /= weights.sum(-1, keepdims=True)
         found = targets(text, frozenset(), frozenset(), causal=causal)
         sums.add(number, text, weights, found, generator, causal=causal)
-    measured = [place for place, count in enumerate(sums.tokens) if count]
+    measured = [index for index, count in enumerate(sums.tokens) if count]
     plain = [module.p_value(sums.totals[head, p], sums.draws[:, head, p]) for head in range(30) for p in measured]
     assert min(module.holm(plain)) > 0.05
     assert 0.35 < np.mean(plain) < 0.65
 
 
-# A model made by hand: a token's vector is one-hot in its name, its group, its place and its segment, so that a head's
-# queries and keys can be any table of these. Every vector has the same sum and length: the norms only scale.
+# A planted model: a token's vector is one-hot in its name, group, position and segment, so that a head's queries and
+# keys can be any table of these. Every vector has the same sum and length: the norms only scale.
 
 WORDS = [f"w{number}" for number in range(18)]
 KIN = [("king", "queen"), ("cat", "kitten"), ("red", "scarlet")]
 BOUND = [("straw", "berries"), ("salt", "pepper")]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *(w for pair in [*KIN, *BOUND] for w in pair)]
-V, PLACES = len(VOCABULARY), 40
-GROUP, PLACE, SEGMENT = V, 2 * V, 2 * V + PLACES
-D = 2 * V + PLACES + 2
+V, POSITIONS = len(VOCABULARY), 40
+GROUP, POSITION, SEGMENT = V, 2 * V, 2 * V + POSITIONS
+D = 2 * V + POSITIONS + 2
 HEADS = 5
 
 
 def tables(pattern: str | None, step: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     """Queries and keys (D, D) of the features."""
     q, k = torch.zeros(D, D), torch.zeros(D, D)
-    place = torch.eye(PLACES)
-    places, segments, groups = slice(PLACE, SEGMENT), slice(SEGMENT, D), slice(GROUP, PLACE)
+    identity = torch.eye(POSITIONS)
+    positions, segments, groups = slice(POSITION, SEGMENT), slice(SEGMENT, D), slice(GROUP, POSITION)
     if pattern in (NEXT, PREVIOUS, None):
         move = {NEXT: 1, PREVIOUS: -1, None: step}[pattern]
-        q[places, places] = place
-        k[places, places] = place if not move else torch.diag(torch.ones(PLACES - abs(move)), move)
+        q[positions, positions] = identity
+        k[positions, positions] = identity if not move else torch.diag(torch.ones(POSITIONS - abs(move)), move)
     elif pattern in (SAME, OTHER):
         q[groups, groups] = k[groups, groups] = torch.eye(V)
-        q[places, places], k[places, places] = place, -3 * place
+        q[positions, positions], k[positions, positions] = identity, -3 * identity
         q[segments, segments], k[segments, segments] = torch.eye(2), torch.eye(2) * (0.5 if pattern == SAME else -0.5)
     elif pattern == DELIMITER:
         q[0] = 1.0
@@ -181,7 +181,7 @@ def planted(layout: list[list[tuple[str | None, int]]]) -> Bert:
         num_hidden_layers=len(layout),
         num_attention_heads=HEADS,
         intermediate_size=4,
-        max_position_embeddings=PLACES,
+        max_position_embeddings=POSITIONS,
     )
     model = Bert(config, heads=()).eval()
     with torch.no_grad():
@@ -191,7 +191,7 @@ def planted(layout: list[list[tuple[str | None, int]]]) -> Bert:
         for token in range(V):
             model.embedding.tokens.weight[token, token] = 0.6
             model.embedding.tokens.weight[token, GROUP + kin.get(token, token)] = 0.8
-        model.get_parameter("embedding.positions.weight")[:, PLACE:SEGMENT] = torch.eye(PLACES)
+        model.get_parameter("embedding.positions.weight")[:, POSITION:SEGMENT] = torch.eye(POSITIONS)
         model.get_parameter("embedding.segments.weight")[:, SEGMENT:D] = torch.eye(2)
         for layer, heads in enumerate(layout):
             project = model.get_parameter(f"encoder.layers.{layer}.attention.project.weight")
@@ -203,7 +203,7 @@ def planted(layout: list[list[tuple[str | None, int]]]) -> Bert:
 
 
 def written(seed: int, count: int) -> list[tuple[str, str | None]]:
-    """Pairs of sentences with repeated, kindred and bound words, the bound ones apart from each other."""
+    """Pairs of sentences with repeated, related and predictive words, the predictive ones apart from each other."""
     chosen = random.Random(seed)
     found: list[tuple[str, str | None]] = []
     for _ in range(count):
@@ -340,6 +340,6 @@ def test_left_out_lines_and_truncation_are_noted(tokenizer: Tokenizer) -> None:
     assert found.to_dict()["notes"] == notes
 
 
-def test_other_models_are_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_other_models_are_rejected(tokenizer: Tokenizer, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="needs a BERT or a GPT"):
         head_census(torch.nn.Linear(2, 2), tokenizer, [("a", None)])

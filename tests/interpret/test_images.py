@@ -1,4 +1,4 @@
-"""Models and pictures by name: pretrained, tuned and translating folders."""
+"""Images as model input, and attention of pretrained, fine-tuned and translation folders."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from PIL import Image
 
 from regard.errors import InputError
 from regard.inference.load_model import load_model
-from regard.inference.translation.alignment import default_alignment_heads
-from regard.inference.translation.folder import save_translator
-from regard.inference.translation.model import as_translation_model
 from regard.inference.translation.subwords import Subwords
-from regard.inference.translation.translator import Translator
+from regard.inference.translation.translator import (
+    Translator,
+    as_translation_model,
+    default_alignment_heads,
+    save_translator,
+)
 from regard.interpret.attention.recording import record_attention
 from regard.interpret.images import decode_image, read_image
 from regard.models import Bert, Transformer
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from tests.interpret.conftest import translator
@@ -41,7 +43,7 @@ def test_a_translator(subwords: Subwords, tmp_path: Path) -> None:
     np.testing.assert_allclose(ours.map("cross").weights, theirs.map("cross").weights, atol=1e-6)
 
 
-def test_a_tuned_model_shows_its_encoder(tiny_bert_folder: Path, tmp_path: Path) -> None:
+def test_a_fine_tuned_model_uses_its_encoder(tiny_bert_folder: Path, tmp_path: Path) -> None:
     model, tokenizer = load_model(tiny_bert_folder)
     assert isinstance(tokenizer, Tokenizer)
     task = TextClassification(("bad", "good"))
@@ -53,7 +55,7 @@ def test_a_tuned_model_shows_its_encoder(tiny_bert_folder: Path, tmp_path: Path)
     np.testing.assert_allclose(ours.maps[0].weights, theirs.maps[0].weights, atol=1e-6)
 
 
-def test_a_picture(tmp_path: Path) -> None:
+def test_an_image_file(tmp_path: Path) -> None:
     pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
     Image.fromarray(pixels).save(tmp_path / "cat.png")
     np.testing.assert_array_equal(read_image(tmp_path / "cat.png").pixels, pixels)
@@ -73,7 +75,7 @@ def sent(kind: str, size: tuple[int, int] = (4, 2), mode: str = "RGB") -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
-def test_a_picture_that_was_sent(kind: str) -> None:
+def test_an_uploaded_image(kind: str) -> None:
     found = decode_image(sent(kind), "my cat")
     assert found.name == "my cat"
     np.testing.assert_array_equal(found.pixels, np.full((2, 4, 3), 255, np.uint8))
@@ -91,12 +93,12 @@ def test_a_picture_that_was_sent(kind: str) -> None:
     ],
     ids=["nothing", "markup", "another kind", "breaks off", "large", "larger"],
 )
-def test_what_is_no_such_picture(content: bytes, message: str) -> None:
+def test_invalid_uploads_are_rejected(content: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
         decode_image(content, "my cat")
 
 
-def test_a_file_of_too_many_pixels(tmp_path: Path) -> None:
+def test_too_many_pixels_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "large.png").write_bytes(sent("PNG", (10_000, 5_001), "1"))
     with pytest.raises(InputError, match=r"large\.png has 10,000 x 5,001 pixels"):
         read_image(tmp_path / "large.png")

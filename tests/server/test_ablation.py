@@ -14,9 +14,10 @@ import pytest
 from starlette.testclient import TestClient
 
 import regard
+from regard.inference.load_model import load_model
 from regard.interpret.ablation import ablate, sweep_heads
-from regard.interpret.attribution.probe import MAX_MASKED_TOKENS, open_probe, pretrained_probe, subsample_targets
-from regard.tasks.task_folder import save_fine_tuned
+from regard.interpret.attribution.probe import MAX_MASKED_TOKENS, pretrained_probe, probe_model, subsample_targets
+from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from regard.verbs.ablate import MAX_SWEEP_TARGETS
 from tests.inference.folders import tiny_gpt
@@ -58,7 +59,7 @@ def head(page: Page, name: str) -> Any:
 def test_heads_are_pressed_out_and_back(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at_place(page, address, model=folders["bert"], text=TEXT)
     expect(page.locator(".ablation-removed")).to_contain_text("Nothing is removed")
-    trial = open_probe(folders["bert"], TEXT, at="masked")
+    trial = probe_model(load_model(folders["bert"]), TEXT, at="masked")
     wanted = {
         (one.layer, one.head): one.strength for one in sweep_heads(subsample_targets(trial, MAX_SWEEP_TARGETS)).ranked
     }
@@ -98,7 +99,7 @@ def test_heads_are_pressed_out_and_back(page: Page, address: str, folders: dict[
 def test_bars_begin_at_the_left_and_leave_the_digits_alone(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at_place(page, address, model=folders["classifier"], text=CLASSED)
     expect(page.locator(".ablation-changes thead th")).to_have_text(["label", "probability"])
-    (effect,) = ablate(open_probe(folders["classifier"], CLASSED), heads=[(0, 1)]).effects
+    (effect,) = ablate(probe_model(load_model(folders["classifier"]), CLASSED), heads=[(0, 1)]).effects
     cells = page.locator(".ablation-changes tbody td")
     expect(cells).to_have_count(len(effect.likeliest))
     for cell, one in zip(cells.all(), effect.likeliest, strict=True):
@@ -118,7 +119,7 @@ def test_whole_layers(page: Page, address: str, folders: dict[str, str]) -> None
     expect(page.locator(".ablation-removed")).to_contain_text("heads 1.*")
     page.get_by_role("button", name="skip layer 0").click()
     expect(page.locator(".ablation-removed")).to_contain_text("layers 0")
-    trial = open_probe(folders["bert"], TEXT, at="plain")
+    trial = probe_model(load_model(folders["bert"]), TEXT, at="plain")
     effect = ablate(trial, heads=[(1, number) for number in range(4)], layers=[0]).effects[4]
     token = page.locator(".ablation-text button").nth(4)
     expect(token).to_have_attribute("title", f"{effect.strength:.3f} nats")
@@ -128,7 +129,9 @@ def test_whole_layers(page: Page, address: str, folders: dict[str, str]) -> None
     assert shown == [pytest.approx([one.before, one.after], rel=1e-4) for one in effect.likeliest[:6]]
     assert "place=4" in page.url and "heads=1.*" in page.url and "layers=0" in page.url
     page.locator(".choices").get_by_label("Predict").select_option("masked")
-    hidden = ablate(open_probe(folders["bert"], TEXT, at="masked"), heads=[(1, n) for n in range(4)], layers=[0])
+    hidden = ablate(
+        probe_model(load_model(folders["bert"]), TEXT, at="masked"), heads=[(1, n) for n in range(4)], layers=[0]
+    )
     expect(page.locator(".ablation-text button").nth(4)).to_have_attribute(
         "title", f"{hidden.effects[4].strength:.3f} nats"
     )
@@ -146,7 +149,7 @@ def test_a_gpt_and_a_classifier(page: Page, address: str, folders: dict[str, str
     assert tokens.last.get_attribute("title") == f"{effects[-1].strength:.3f} nats"
     open_at_place(page, address, model=folders["classifier"], text=CLASSED, heads="0.1")
     expect(page.locator("blockquote")).to_have_text(CLASSED)
-    (effect,) = ablate(open_probe(folders["classifier"], CLASSED), heads=[(0, 1)]).effects
+    (effect,) = ablate(probe_model(load_model(folders["classifier"]), CLASSED), heads=[(0, 1)]).effects
     rows = page.locator(".ablation-changes tbody tr").all()
     found = {
         row.locator("th").inner_text(): [float(one.get_attribute("title") or "nan") for one in row.locator("td").all()]
@@ -164,7 +167,7 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
             page.get_by_role("button", name=name, exact=True).click()
         files[name] = tmp_path / waiting.value.suggested_filename
         waiting.value.save_as(files[name])
-    trial = open_probe(folders["bert"], TEXT, at="masked")
+    trial = probe_model(load_model(folders["bert"]), TEXT, at="masked")
     effects = ablate(trial, heads=[(0, 1)]).effects
     rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))))
     places = [row for row in rows if row["what"] == "place"]

@@ -19,16 +19,14 @@ from starlette.applications import Starlette
 
 import regard
 from regard.data.translation_pairs import TranslationPair
-from regard.inference.translation import Translator
-from regard.inference.translation.alignment import default_alignment_heads
-from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
+from regard.inference.translation.translator import Translator, default_alignment_heads, save_translator
 from regard.models import Vit, VitConfig
 from regard.server.app import ACTIONS
 from regard.server.model_registry import ModelRegistry
 from regard.server.verbs import http_verbs
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.training.translation.config import TranslatorSection
 from regard.training.translation.trainer import new_model

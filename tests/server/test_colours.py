@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from itertools import combinations
 from pathlib import Path
@@ -10,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-
-from regard.render.drawing import COLORS, DASHES
 
 THEME = (Path(__file__).resolve().parents[2] / "web" / "src" / "theme.tsx").read_text(encoding="utf-8")
 # What is left of linear red, green and blue: Machado, Oliveira and Fernandes (2009), severity 1.
@@ -31,13 +28,6 @@ def lab(color: str, sight: NDArray[np.float64]) -> NDArray[np.float64]:
     xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ seen
     f = np.cbrt(xyz / np.array([0.95047, 1, 1.08883]))
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
-
-
-def test_drawings_without_a_browser_have_the_same_colours_and_dashes() -> None:
-    found = re.search(r"const SERIES_LIGHT = \[(.*?)\]", THEME)
-    assert found is not None and tuple(re.findall(r"#[0-9a-f]{6}", found[1])) == COLORS
-    dashes = re.search(r"const DASHES.*? = (\[.*\]);", THEME)
-    assert dashes is not None and json.loads(dashes[1]) == [list(one) for one in DASHES]
 
 
 @pytest.mark.parametrize("kind", SIGHT)

@@ -62,14 +62,12 @@ def test_two_sentences_are_typed(page: Page, studio: str, library: PairResult) -
 
 
 @pytest.mark.parametrize("chart", ["likelihoods", "differences"])
-def test_the_page_shows_the_tokens_that_the_library_chooses(
-    page: Page, studio: str, library: PairResult, chart: Chart
-) -> None:
+def test_the_page_shows_the_tokens_that_the_library_chooses(page: Page, studio: str, chart: Chart) -> None:
     page.goto(at(studio, text=TEXTS[0], text_b=TEXTS[1]))
     page.get_by_role("button", name=chart.title()).click()
     for number, name in ((30, "30"), (1000, "1000"), (0, "All")):
         page.get_by_role("button", name=name, exact=True).click()
-        document = library._pair.result(number, chart).to_dict()
+        document = regard.compare(*TEXTS, top=number or "all", chart=chart).to_dict()
         expected: Any = document["tokens"]
         expect(page.locator(".compare .caption")).to_have_text(str(document["caption"]))
         rows = downloaded(page)

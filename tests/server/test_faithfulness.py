@@ -12,9 +12,10 @@ from urllib.parse import urlencode
 import pytest
 from starlette.testclient import TestClient
 
-from regard.interpret.attribution.probe import open_probe
+from regard.inference.load_model import load_model
+from regard.interpret.attribution.probe import probe_model
 from regard.interpret.faithfulness import FaithfulnessResult, measure_faithfulness
-from regard.tasks.task_folder import save_fine_tuned
+from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
 
@@ -73,7 +74,7 @@ def check_meter(page: Page, found: FaithfulnessResult) -> None:
 
 def test_an_honest_map(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["honest"], text=TEXT)
-    found = measure_faithfulness(open_probe(folders["honest"], TEXT))
+    found = measure_faithfulness(probe_model(load_model(folders["honest"]), TEXT))
     assert found.verdict == "faithful"
     check_meter(page, found)
     expect(page.locator(".faithfulness-answer")).to_have_text(f"{found.probability:.1%} {found.label}")
@@ -86,7 +87,7 @@ def test_an_honest_map(page: Page, address: str, folders: dict[str, str]) -> Non
 def test_one_colour_scale(page: Page, address: str, folders: dict[str, str]) -> None:
     """A token's colour is its share of all words' sizes, against the largest share of any row."""
     open_at(page, address, model=folders["honest"], text=TEXT)
-    found = measure_faithfulness(open_probe(folders["honest"], TEXT))
+    found = measure_faithfulness(probe_model(load_model(folders["honest"]), TEXT))
     rows = (found.weights, found.integrated.scores, found.gradient.scores)
     words = range(1, len(found.tokens) - 1)
     shares = [[value / sum(abs(row[word]) for word in words) for value in row] for row in rows]
@@ -106,19 +107,19 @@ def test_another_class_layer_and_head(page: Page, address: str, folders: dict[st
     open_at(page, address, model=folders["astray"], text=TEXT)
     page.locator(".choices").get_by_label("Head").select_option("0")
     expect(page.locator(".token-strips h3").first).to_have_text("Attention, layer 0, head 0")
-    found = measure_faithfulness(open_probe(folders["astray"], TEXT), layer=None, head=0)
+    found = measure_faithfulness(probe_model(load_model(folders["astray"]), TEXT), layer=None, head=0)
     assert found.verdict == "unfaithful"
     check_meter(page, found)
     page.locator(".choices").get_by_label("Class").select_option("negative")
     expect(page.locator(".faithfulness-answer")).to_contain_text("negative")
-    check_meter(page, measure_faithfulness(open_probe(folders["astray"], TEXT), label="negative", head=0))
+    check_meter(page, measure_faithfulness(probe_model(load_model(folders["astray"]), TEXT), label="negative", head=0))
     assert "head=0" in page.url and "label=negative" in page.url
     assert "--label negative --head 0" in page.locator("pre", has_text="regard faithfulness").inner_text()
 
 
 def test_a_map_that_points_at_nothing(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["uniform"], text=TEXT)
-    check_meter(page, measure_faithfulness(open_probe(folders["uniform"], TEXT)))
+    check_meter(page, measure_faithfulness(probe_model(load_model(folders["uniform"]), TEXT)))
     assert page.get_by_text("there is nothing to test").count() == 5
 
 
@@ -129,13 +130,13 @@ def test_a_pretrained_model_points_to_training(browser: Browser, address: str, f
     expect(page.get_by_role("link", name=folders["honest"])).to_be_visible()
     expect(page.get_by_role("link", name="Train a classifier in Tasks")).to_be_visible()
     page.get_by_role("link", name=BLANKED).click()
-    found = measure_faithfulness(open_probe(folders["plain"], BLANKED))
+    found = measure_faithfulness(probe_model(load_model(folders["plain"]), BLANKED))
     expect(page.locator(".faithfulness-answer")).to_have_text(f"{found.probability:.1%} {found.label}")
     expect(page.locator(".token-strip")).to_have_count(3)
     expect(page.get_by_label("Text to classify")).to_have_value(BLANKED)
     page.get_by_label("Text to classify").fill(BLANK)
     page.keyboard.press("Enter")
-    found = measure_faithfulness(open_probe(folders["plain"], BLANK))
+    found = measure_faithfulness(probe_model(load_model(folders["plain"]), BLANK))
     expect(page.locator(".faithfulness-answer")).to_have_text(f"{found.probability:.1%} {found.label}")
     expect(page.get_by_text("there is no verdict")).to_be_visible()
     page.get_by_text("Numbers").click()
@@ -177,7 +178,7 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
             page.get_by_role("button", name=name, exact=True).click()
         files[name] = tmp_path / waiting.value.suggested_filename
         waiting.value.save_as(files[name])
-    found = measure_faithfulness(open_probe(folders["honest"], TEXT), label="negative")
+    found = measure_faithfulness(probe_model(load_model(folders["honest"]), TEXT), label="negative")
     rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))))
     tests = {row["name"]: (float(row["number"]), row["result"]) for row in rows if row["what"] == "test"}
     assert tests == {

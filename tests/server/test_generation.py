@@ -22,7 +22,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.server.conftest import create_app, serious_findings
-from tests.server.speeches import PROMPT, Gate, bars, said, spoken, visible
+from tests.server.generations import PROMPT, Gate, candidate_cells, generated, token_texts, visible
 
 expect.set_options(timeout=30_000)
 
@@ -67,14 +67,14 @@ def pieces(page: Page, column: int = 0) -> list[str]:
 
 
 def shown(page: Page, column: int = 0) -> list[list[str | None]]:
-    """The bars that are shown: probability, sum and chance, as far as they are there, in full."""
+    """The cells of the candidates: scaled, cumulative and sampling probability, as far as they are shown."""
     rows = (
         page.locator(".generation-column").nth(column).locator(".generation-bars tbody tr:not(.generation-more)").all()
     )
     return [[cell.get_attribute("title") for cell in row.locator("td").all()] for row in rows]
 
 
-def test_the_view_finds_a_model_that_writes(page: Page, writers: str, gpt: str) -> None:
+def test_the_view_selects_a_model_that_generates(page: Page, writers: str, gpt: str) -> None:
     page.goto(f"{writers}/#generation")
     expect(page.locator(".generation-column h2")).to_have_text(gpt)
     expect(field(page, "Prompt")).to_have_value("This is a story about me and my brothers")
@@ -85,7 +85,7 @@ def test_the_view_finds_a_model_that_writes(page: Page, writers: str, gpt: str) 
     expect(field(page, "Temperature")).to_have_value("0.8")
 
 
-def test_no_model_that_writes(
+def test_no_model_that_generates(
     page: Page, page_built: None, tiny_bert_folder: Path, run_app: Callable[[Starlette], str]
 ) -> None:
     registry = ModelRegistry([str(tiny_bert_folder)])
@@ -95,7 +95,7 @@ def test_no_model_that_writes(
     expect(page.locator("main")).to_contain_text("does not generate text")
 
 
-def test_a_text_and_its_bars(page: Page, writers: str, gpt: str) -> None:
+def test_a_text_and_its_candidates(page: Page, writers: str, gpt: str) -> None:
     open_at(page, writers, model=gpt, prompt="x", max_new_tokens="4")
     field(page, "Prompt").fill(PROMPT)
     field(page, "Tokens").fill("12")
@@ -103,29 +103,29 @@ def test_a_text_and_its_bars(page: Page, writers: str, gpt: str) -> None:
     field(page, "Top-p").fill("0.7")
     field(page, "Seed").fill("2")
     page.get_by_role("button", name="Run", exact=True).click()
-    speech = spoken(gpt, tokens=12, temperature=1.1, top_p=0.7, seed=2)
-    expect(page.locator(".generation-text [role=button]")).to_have_count(len(speech.tokens))
-    assert pieces(page) == said(speech)
+    generation = generated(gpt, tokens=12, temperature=1.1, top_p=0.7, seed=2)
+    expect(page.locator(".generation-text [role=button]")).to_have_count(len(generation.tokens))
+    assert pieces(page) == token_texts(generation)
     assert page.locator(".generation-text").evaluate("one => one.textContent").startswith(PROMPT)
     page.locator(".generation-text [role=button]").nth(5).click()
-    assert shown(page) == bars(speech, 5) and "lock=5" in page.url
-    kept = page.locator(".generation-kept").count()
-    assert kept == sum(bar.by is None for bar in speech.tokens[5].candidates.bars)
+    assert shown(page) == candidate_cells(generation, 5) and "lock=5" in page.url
+    kept = page.locator(".generation-available").count()
+    assert kept == sum(bar.removed_by is None for bar in generation.tokens[5].candidates)
     page.keyboard.press("ArrowRight")
-    assert shown(page) == bars(speech, 6)
+    assert shown(page) == candidate_cells(generation, 6)
     expect(page.locator(".generation-text [role=button]").nth(6)).to_be_focused()
     assert page.locator(".generation-bars thead th").all_inner_texts()[2:] == ["Sum", "Filtered"]
-    here = speech.tokens[6].candidates
-    more = here.kept - sum(bar.by is None for bar in here.bars)
+    here = generation.tokens[6]
+    more = here.nucleus_size - sum(one.removed_by is None for one in here.candidates)
     if more:
         expect(page.locator(".generation-more")).to_contain_text(f"and {more} more candidates")
     expect(page.locator(".generation-bars p").first).to_contain_text(
-        f"{speech.tokens[6].candidates.kept} of {speech.tokens[6].candidates.vocabulary} tokens with"
+        f"{generation.tokens[6].nucleus_size} of {generation.tokens[6].vocab_size} tokens with"
     )
     assert page.locator("pre", has_text="regard generate").inner_text().count("--top-p 0.7 --seed 2 ") == 1
     page.reload()
-    expect(page.locator(".generation-text [role=button]")).to_have_count(len(speech.tokens))
-    assert pieces(page) == said(speech) and shown(page) == bars(speech, 6)
+    expect(page.locator(".generation-text [role=button]")).to_have_count(len(generation.tokens))
+    assert pieces(page) == token_texts(generation) and shown(page) == candidate_cells(generation, 6)
     page.get_by_role("button", name="Another text").click()
     expect(page.locator("pre", has_text="regard generate")).not_to_have_text(re.compile("--seed 2 "))
 
@@ -133,7 +133,7 @@ def test_a_text_and_its_bars(page: Page, writers: str, gpt: str) -> None:
 def test_it_streams_and_stops(
     page: Page, browser: Browser, writers: str, gpt: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = spoken(gpt, tokens=40, temperature=1.5, seed=4)
+    whole = generated(gpt, tokens=40, temperature=1.5, seed=4)
     gate = Gate(monkeypatch, 15)
     asked = {"model": gpt, "prompt": PROMPT, "temperature": "1.5", "seed": "4", "max_new_tokens": "40"}
     page.goto(f"{writers}/#generation?{urlencode(asked)}")
@@ -147,19 +147,19 @@ def test_it_streams_and_stops(
     expect(page.get_by_role("button", name="Stop")).to_be_disabled()
     expect(page.locator(".generation-column [role=status]")).to_have_text(re.compile(r"^Stopped after \d+ tokens\.$"))
     count = page.locator(".generation-text [role=button]").count()
-    assert 10 <= count <= 15 and pieces(page) == said(whole)[:count]
+    assert 10 <= count <= 15 and pieces(page) == token_texts(whole)[:count]
     page.wait_for_url(f"**max_new_tokens={count}**")
     expect(page.locator("pre", has_text="regard generate")).to_contain_text(f"--max-new-tokens {count} ")
     expect(page.locator(".generation-column [role=status]")).to_have_text(f"Stopped after {count} tokens.")
     expect(field(page, "Tokens")).to_have_value("40")  # Run writes all of it
-    assert pieces(page) == said(whole)[:count]
+    assert pieces(page) == token_texts(whole)[:count]
     alone = exported(page, browser, tmp_path)
-    assert "".join(pieces(alone)[: count - 1]) == "".join(said(whole)[: count - 1])
+    assert "".join(pieces(alone)[: count - 1]) == "".join(token_texts(whole)[: count - 1])
     assert len(pieces(alone)) == count
     alone.context.close()
     page.get_by_role("button", name="Run", exact=True).click()
     expect(page.locator(".generation-text [role=button]")).to_have_count(len(whole.tokens))
-    assert pieces(page) == said(whole)
+    assert pieces(page) == token_texts(whole)
 
 
 def test_two_side_by_side(page: Page, writers: str, gpt: str, t5: str) -> None:
@@ -167,23 +167,23 @@ def test_two_side_by_side(page: Page, writers: str, gpt: str, t5: str) -> None:
     field(page, "two side by side").check()
     field(page, "Temperature (second text)").fill("0")
     page.get_by_role("button", name="Run", exact=True).click()
-    first, second = spoken(gpt, "the film", tokens=10), spoken(gpt, "the film", tokens=10, temperature=0.0)
+    first, second = generated(gpt, "the film", tokens=10), generated(gpt, "the film", tokens=10, temperature=0.0)
     expect(page.locator(".generation-column")).to_have_count(2)
     expect(page.locator(".generation-column").nth(1).locator(".generation-text [role=button]")).to_have_count(
         len(second.tokens)
     )
-    assert (pieces(page), pieces(page, 1)) == (said(first), said(second))
+    assert (pieces(page), pieces(page, 1)) == (token_texts(first), token_texts(second))
     page.locator(".generation-text [role=button]").nth(2).click()
-    assert (shown(page), shown(page, 1)) == (bars(first, 2), bars(second, 2))
+    assert (shown(page), shown(page, 1)) == (candidate_cells(first, 2), candidate_cells(second, 2))
     field(page, "Model (second text)").select_option(t5)
     field(page, "Temperature (second text)").fill("0.8")
     page.get_by_role("button", name="Run", exact=True).click()
-    answer = spoken(t5, "the film", tokens=10)
+    answer = generated(t5, "the film", tokens=10)
     expect(page.locator(".generation-column").nth(1).locator("h2")).to_have_text(t5)
     expect(page.locator(".generation-column").nth(1).locator(".generation-text [role=button]")).to_have_count(
         len(answer.tokens)
     )
-    assert pieces(page, 1) == said(answer)
+    assert pieces(page, 1) == token_texts(answer)
     assert (
         page.locator(".generation-column").nth(1).locator(".generation-bars tbody button").count() == 0
     )  # it continues nothing
@@ -192,12 +192,12 @@ def test_two_side_by_side(page: Page, writers: str, gpt: str, t5: str) -> None:
 
 def test_a_beams_tree_and_its_branches(page: Page, writers: str, gpt: str) -> None:
     open_at(page, writers, model=gpt, prompt="the film", num_beams="3", max_new_tokens="5")
-    speech = spoken(gpt, "the film", beam=3, tokens=5)
-    assert pieces(page) == said(speech) and speech.trace is not None
-    (row,) = speech.trace["rows"]
+    generation = generated(gpt, "the film", beam=3, tokens=5)
+    assert pieces(page) == token_texts(generation) and generation.trace is not None
+    (row,) = generation.trace["rows"]
     scores = page.locator(".search tbody tr td:nth-child(2)").all_inner_texts()[:3]
     assert scores == [f"{one['score']:.3f}" for one in row["results"]]
-    assert shown(page) == bars(speech, 4)
+    assert shown(page) == candidate_cells(generation, 4)
     heads = page.locator(".generation-bars thead th").all_inner_texts()
     assert heads == ["Token", "Probability", "Sum"]  # chance has no part in a search
     every = [(choice, one) for step in row["steps"] for choice in step["choices"] for one in choice["candidates"]]
@@ -216,14 +216,14 @@ def test_a_beams_tree_and_its_branches(page: Page, writers: str, gpt: str) -> No
     prompt = field(page, "Prompt").input_value()
     expect(page.locator(".generation-column [role=status]")).to_contain_text("tokens")
     expect(page.locator(".generation-text > .muted")).to_have_text(prompt)
-    again = spoken(gpt, prompt, beam=3, tokens=5)
+    again = generated(gpt, prompt, beam=3, tokens=5)
     expect(page.locator(".generation-text [role=button]")).to_have_count(len(again.tokens))
-    assert pieces(page) == said(again)
+    assert pieces(page) == token_texts(again)
     page.go_back()
     expect(field(page, "Prompt")).to_have_value("the film")
 
 
-def test_one_box_of_a_tree_is_tabbed_to(page: Page, writers: str, gpt: str) -> None:
+def test_one_box_of_a_tree_is_reached_with_tab(page: Page, writers: str, gpt: str) -> None:
     open_at(page, writers, model=gpt, prompt="the film", num_beams="3", max_new_tokens="5")
     boxes = page.locator(".tree g[role=button]")
     assert boxes.count() > 30 and page.locator(".tree [tabindex='0'], .tree[tabindex='0']").count() == 1
@@ -257,7 +257,7 @@ def test_one_box_of_a_tree_is_tabbed_to(page: Page, writers: str, gpt: str) -> N
     assert place() == (x + 176 * 4, y)
 
 
-def test_the_form_says_what_its_keys_and_buttons_do(page: Page, writers: str, gpt: str) -> None:
+def test_the_form_describes_its_keys_and_buttons(page: Page, writers: str, gpt: str) -> None:
     open_at(page, writers, model=gpt, prompt="the film", max_new_tokens="3")
     another = page.get_by_role("button", name="Another text")
     expect(another).to_be_enabled()
@@ -281,16 +281,16 @@ def test_the_form_says_what_its_keys_and_buttons_do(page: Page, writers: str, gp
 def test_bytes_of_half_a_character_are_in_hex(page: Page, writers: str, gpt: str) -> None:
     """The tiny model says bytes at random."""
     open_at(page, writers, model=gpt, prompt="the film", max_new_tokens="3", temperature="2", top_p="1", lock="0")
-    speech = spoken(gpt, "the film", tokens=3, temperature=2.0, top_p=1.0)
-    texts = [bar.text for bar in speech.tokens[0].candidates.bars]
+    generation = generated(gpt, "the film", tokens=3, temperature=2.0, top_p=1.0)
+    texts = [bar.text for bar in generation.tokens[0].candidates]
     assert any(re.fullmatch(r"\\x[89A-F][0-9A-F]", text) for text in texts)
     assert page.locator(".generation-bars tbody th").all_inner_texts() == [visible(text) for text in texts]
 
 
-def test_a_bar_is_a_branch_too(page: Page, writers: str, gpt: str) -> None:
+def test_a_candidate_starts_a_branch(page: Page, writers: str, gpt: str) -> None:
     open_at(page, writers, model=gpt, prompt="the film", max_new_tokens="6", temperature="0", lock="0")
-    speech = spoken(gpt, "the film", tokens=6, temperature=0.0)
-    bar = next(bar for bar in speech.tokens[0].candidates.bars if bar.text.isascii() and bar.text.isalpha())
+    generation = generated(gpt, "the film", tokens=6, temperature=0.0)
+    bar = next(bar for bar in generation.tokens[0].candidates if bar.text.isascii() and bar.text.isalpha())
     page.get_by_role("button", name=f"continue with {json.dumps(bar.text)}", exact=True).click()
     expect(field(page, "Prompt")).to_have_value("the film" + bar.text)
     assert "lock" not in page.url
@@ -309,35 +309,35 @@ def exported(page: Page, browser: Browser, folder: Path) -> Page:
 
 def test_files(page: Page, browser: Browser, writers: str, gpt: str, tmp_path: Path) -> None:
     open_at(page, writers, model=gpt, prompt=PROMPT, max_new_tokens="5", second="on", b_num_beams="2", lock="2")
-    first, second = spoken(gpt, tokens=5), spoken(gpt, beam=2, tokens=5)
+    first, second = generated(gpt, tokens=5), generated(gpt, beam=2, tokens=5)
     files = {}
     for name in ("SVG", "PNG", "CSV", "JSON"):
         with page.expect_download() as waiting:
             page.get_by_role("button", name=name, exact=True).click()
         files[name] = tmp_path / waiting.value.suggested_filename
         waiting.value.save_as(files[name])
-    rows = [one for one in csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))) if one["what"] == "bar"]
-    for text, speech in (("1", first), ("2", second)):
-        found = [float(row["tempered"]) for row in rows if row["text"] == text]
-        assert found == [bar.tempered for token in speech.tokens for bar in token.candidates.bars]
-    assert {one["what"] for one in json.loads(files["JSON"].read_text("utf-8"))} == {"bar", "search"}
+    rows = [one for one in csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))) if one["kind"] == "candidate"]
+    for text, generation in (("1", first), ("2", second)):
+        found = [float(row["scaled_probability"]) for row in rows if row["text"] == text]
+        assert found == [bar.scaled_probability for token in generation.tokens for bar in token.candidates]
+    assert {one["kind"] for one in json.loads(files["JSON"].read_text("utf-8"))} == {"candidate", "search"}
     svg = files["SVG"].read_text("utf-8")
     assert "the &lt;b&gt;film" in svg
     heads = re.findall(">(Token|Probability|Sum|Filtered)<", svg)
     assert heads == ["Token", "Probability", "Sum", "Filtered", "Token", "Probability", "Sum"]
     assert files["PNG"].read_bytes()[:4] == b"\x89PNG"
     alone = exported(page, browser, tmp_path)
-    for column, speech in enumerate((first, second)):
-        assert pieces(alone, column) == pieces(page, column) == said(speech)
-        assert shown(alone, column) == bars(speech, 2)
+    for column, generation in enumerate((first, second)):
+        assert pieces(alone, column) == pieces(page, column) == token_texts(generation)
+        assert shown(alone, column) == candidate_cells(generation, 2)
     assert alone.locator(".tree rect").count() == page.locator(".tree rect").count() > 5
     assert alone.locator(".generation-form, .tree [role=button], .generation-bars button").count() == 0
     alone.locator(".generation-text [role=button]").nth(1).click()
-    assert shown(alone) == bars(first, 1)
+    assert shown(alone) == candidate_cells(first, 1)
     alone.context.close()
 
 
-def test_a_bad_link_can_be_mended(browser: Browser, writers: str, gpt: str) -> None:
+def test_a_bad_link_can_be_corrected(browser: Browser, writers: str, gpt: str) -> None:
     page = browser.new_page()
     asked = {"model": gpt, "prompt": "the film", "top_p": "7", "max_new_tokens": "3"}
     page.goto(f"{writers}/#generation?{urlencode(asked)}")

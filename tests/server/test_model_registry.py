@@ -17,7 +17,7 @@ from regard.errors import InputError
 from regard.models import Gpt, GptConfig
 from regard.server.model_registry import ModelRegistry, ModelState, folder_capabilities, model_capabilities
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
+from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 
 

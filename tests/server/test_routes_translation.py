@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation import load_translator
+from regard.inference.translation.translator import load_translator
 from regard.interpret.translation import MAX_SOURCE_TOKENS, translate_in_steps
 from tests.server.translators import MODELS, TEXT, write_translators
 

@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
+from tests.server.generations import PROMPT, Gate, generated
 
 from regard.interpret.generation import CandidateRecorder
 from regard.server.model_registry import ModelRegistry
 from tests.inference.generation.folders import gpt_folder, t5_folder
 from tests.server.conftest import BEARER, create_app
-from tests.server.speeches import PROMPT, Gate, spoken
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_the_api_gives_what_the_library_gives(client: TestClient, gpt: str) -> N
     assert answer.headers["content-type"].startswith("application/x-ndjson")
     started, *events, result = events_of(answer.text)
     assert started["type"] == "started" and started["run"]["prompt"] == PROMPT and started["run"]["tokens"] == []
-    expected = spoken(gpt, tokens=9, seed=3, top_k=4)
+    expected = generated(gpt, tokens=9, seed=3, top_k=4)
     tokens = [token for event in events for token in event.get("tokens", ())]
     assert tokens == json.loads(json.dumps([asdict(token) for token in expected.tokens or ()]))
     assert result["type"] == "result" and result["view"] == client.post("/v1/generate/view", json=arguments).json()
@@ -123,7 +123,7 @@ def test_a_failure_in_mid_stream_is_the_last_line(
 
 
 def test_a_branch_is_a_prompt(client: TestClient, gpt: str, t5: str) -> None:
-    speech = spoken(gpt, "the film", beam=3, tokens=6)
+    speech = generated(gpt, "the film", beam=3, tokens=6)
     for result in speech.trace["rows"][0]["results"] if speech.trace else []:
         ids = result["tokens"]
         answer = client.post("/api/branch", json={"model": gpt, "prompt": "the film", "ids": ids}).json()
@@ -152,7 +152,7 @@ def test_who_leaves_stops_the_writing(writers: str, gpt: str, monkeypatch: pytes
     count = gate.tokens
     gate.opened.set()
     # The model is free for the next question, and nothing more was written for the first.
-    assert spoken(gpt, "the film", tokens=3).tokens
+    assert generated(gpt, "the film", tokens=3).tokens
     body = json.dumps({"model": gpt, "prompt": "the film", "max_new_tokens": 1, "candidates": True})
     connection.request("POST", "/v1/generate/view", body, {**BEARER, "Content-Type": "application/json"})
     assert connection.getresponse().status == 200

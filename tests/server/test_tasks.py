@@ -29,11 +29,10 @@ from regard.server.studio import Studio
 from regard.server.training import TrainingJobs
 from regard.server.verbs import run_verb
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.predict import predict
+from regard.tasks.fine_tuned_model import FineTunedModel, load_fine_tuned, predict, save_fine_tuned
 from regard.tasks.question_answering import QuestionAnswering
-from regard.tasks.read_examples import read_examples
+from regard.tasks.registry import read_examples
 from regard.tasks.task import Task
-from regard.tasks.task_folder import FineTunedModel, load_fine_tuned, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.tasks.token_classification import TokenClassification
 

@@ -58,7 +58,7 @@ def test_ends_with_a_model(order: Ordered, tmp_path: Path) -> None:
 
 def _dev(order: TrainingRequest) -> ExampleSet[Any]:
     """What `fit` keeps to judge on."""
-    from regard.training.finetuning.data import read_splits
+    from regard.training.finetuning.run import read_splits
 
     return read_splits(order.task, order.data, None, table=None, split_sizes=None)["dev"]
 

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation import load_translator
+from regard.inference.translation.translator import load_translator
 from regard.interpret.translation import CrossAttention, Floats, TranslationSteps, translate_in_steps
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.server.conftest import addresses, download, serious_findings, watched
-from tests.server.speeches import visible
+from tests.server.generations import visible
 from tests.server.translators import FRENCH, MODELS, TEXT, write_translators
 
 
@@ -78,7 +78,7 @@ def check_table(page: Page, found: TranslationSteps, *, number: int, step: int, 
 def test_the_slider_moves_with_the_arrow_keys(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["transformer"], layer="1", head="1", d="5")
     found = library(folders["transformer"])
-    told = found.hypotheses[0]
+    tokens = found.hypotheses[0]
     heading, slider = page.locator(".candidates h2"), page.get_by_role("slider")
     check_table(page, found, number=0, step=0, layer=1, head=1, d=5)
     slider.focus()
@@ -88,19 +88,19 @@ def test_the_slider_moves_with_the_arrow_keys(page: Page, address: str, folders:
     page.locator(".steps button").nth(6).click()  # and where the focus is not in a field
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
-    expect(heading).to_contain_text(f"Time step 5: {visible(told.steps[4].token)} {told.steps[4].probability:.1%}")
+    expect(heading).to_contain_text(f"Time step 5: {visible(tokens.steps[4].token)} {tokens.steps[4].probability:.1%}")
     expect(page).to_have_url(re.compile("step=4(&|$)"))
     expect(slider).to_have_value("5")
     check_table(page, found, number=0, step=4, layer=1, head=1, d=5)
     rows = page.locator(".candidates tbody tr").all()
-    said, likeliest = (
-        (told.steps[4].token, told.steps[4].probability),
-        [(one.token, one.probability) for one in told.steps[4].likeliest],
+    token_texts, likeliest = (
+        (tokens.steps[4].token, tokens.steps[4].probability),
+        [(one.token, one.probability) for one in tokens.steps[4].likeliest],
     )
-    shown = likeliest if said in likeliest else [said, *likeliest]
+    shown = likeliest if token_texts in likeliest else [token_texts, *likeliest]
     texts = [[row.locator("th").inner_text(), row.locator(".number").inner_text()] for row in rows]
     assert texts == [[visible(token), f"{share:.2%}"] for token, share in shown]
-    assert page.locator(".steps button").all_inner_texts() == list(map(visible, told.pieces.tokens))
+    assert page.locator(".steps button").all_inner_texts() == list(map(visible, tokens.pieces.tokens))
     expect(page.locator(".substeps h2")).to_have_text("Encoder-decoder attention at time step 5")
 
 
@@ -163,8 +163,8 @@ def test_another_hypothesis_of_the_beam(page: Page, address: str, folders: dict[
 def test_alignments_are_the_librarys(page: Page, address: str, folders: dict[str, str], name: str) -> None:
     open_at(page, address, model=folders[name], alignment="hard")
     translator, found = load_translator(folders[name]), library(folders[name])
-    told = found.hypotheses[0]
-    expected = translator.align(TEXT, told.translation.ids)
+    tokens = found.hypotheses[0]
+    expected = translator.align(TEXT, tokens.translation.ids)
     expect(page.locator(".pharaoh")).to_have_text(expected.pharaoh())
     hard = [int(pair.split("-")[0]) for pair in expected.pharaoh().split()]
     several = [
@@ -184,9 +184,9 @@ def test_alignments_are_the_librarys(page: Page, address: str, folders: dict[str
     last = f"{expected.target[-1]} attends to {expected.source[-1]}: {expected.weights[-1][-1]:.3f}"
     expect(page.locator(".alignment .note")).to_have_text(last)
     page.mouse.click(box["x"] + box["width"] - 8, box["y"] + box["height"] - 8)
-    expect(page).to_have_url(re.compile(rf"step={told.pieces.word_indices.index(len(expected.target) - 1)}(&|$)"))
+    expect(page).to_have_url(re.compile(rf"step={tokens.pieces.word_indices.index(len(expected.target) - 1)}(&|$)"))
     page.get_by_role("button", name="subwords").click()
-    rows, columns = len(told.steps), len(found.source.tokens)
+    rows, columns = len(tokens.steps), len(found.source.tokens)
     expect(canvas).to_have_attribute("aria-label", f"Soft alignment of {rows} target by {columns} source subwords")
 
 
@@ -194,9 +194,9 @@ def test_no_attention_is_said(page: Page, address: str, folders: dict[str, str],
     open_at(page, address, model=folders["none"])
     expect(page.locator(".translation")).to_contain_text("No encoder-decoder attention")
     assert page.locator(".attention-steps, .alignment").count() == 0
-    told = library(folders["none"]).hypotheses[0]
+    tokens = library(folders["none"]).hypotheses[0]
     rows = list(csv.DictReader(io.StringIO(download(page, "CSV", tmp_path).read_text(encoding="utf-8"))))
-    assert [float(row["probability"]) for row in rows] == pytest.approx([s.probability for s in told.steps], abs=1e-6)
+    assert [float(row["probability"]) for row in rows] == pytest.approx([s.probability for s in tokens.steps], abs=1e-6)
 
 
 def test_the_view_begins_with_a_translator(page: Page, address: str, folders: dict[str, str]) -> None:
@@ -223,17 +223,17 @@ def test_a_model_that_is_no_translator(page: Page, address: str, folders: dict[s
 def test_files_hold_what_is_shown(page: Page, address: str, folders: dict[str, str], tmp_path: Path) -> None:
     open_at(page, address, model=folders["transformer"], layer="1", head="0", translation="1")
     found = library(folders["transformer"])
-    looks, told = looks_of(found, 1), found.hypotheses[1]
+    looks, tokens = looks_of(found, 1), found.hypotheses[1]
     files = {name: download(page, name, tmp_path) for name in ("CSV", "JSON", "SVG", "PNG")}
     rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text(encoding="utf-8"))))
-    assert len(rows) == len(told.steps) * len(found.source.tokens)
+    assert len(rows) == len(tokens.steps) * len(found.source.tokens)
     records = json.loads(files["JSON"].read_text(encoding="utf-8"))
     for row, record in zip(rows, records, strict=True):
         step, source = int(row["step"]) - 1, int(row["source"])
-        assert (row["said"], row["token"]) == (told.pieces.tokens[step], found.source.tokens[source])
+        assert (row["token_texts"], row["token"]) == (tokens.pieces.tokens[step], found.source.tokens[source])
         assert float(row["weight"]) == record["weight"] == pytest.approx(looks.weights[1, 0, step, source], abs=1e-6)
         assert float(row["score"]) == record["score"] == pytest.approx(looks.scores[1, 0, step, source], abs=2e-6)
-        assert record["probability"] == pytest.approx(told.steps[step].probability, abs=1e-6)
+        assert record["probability"] == pytest.approx(tokens.steps[step].probability, abs=1e-6)
     assert files["PNG"].read_bytes().startswith(b"\x89PNG")
     svg = files["SVG"].read_text(encoding="utf-8")
     assert addresses(svg) == {"http://www.w3.org/2000/svg"}

@@ -122,8 +122,8 @@ def test_no_training_writes_elsewhere(place: Path, output: str) -> None:
 def test_no_prediction_shows_a_picture_from_elsewhere(place: Path) -> None:
     from PIL import Image
 
+    from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
     from regard.tasks.image_classification import ImageClassifier, ImageTask
-    from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
 
     Image.new("RGB", (8, 8), (200, 0, 0)).save(place.parent / "red.png")
     (place / "trained").mkdir()

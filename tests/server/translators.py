@@ -8,11 +8,13 @@ from typing import Any
 import torch
 
 from regard.data.translation_pairs import TranslationPair
-from regard.inference.translation import Translator
-from regard.inference.translation.alignment import default_alignment_heads
-from regard.inference.translation.folder import save_translator
-from regard.inference.translation.model import TranslationModel, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords, train_subwords
+from regard.inference.translation.translator import (
+    TranslationModel,
+    Translator,
+    default_alignment_heads,
+    save_translator,
+)
 from regard.nn import Padded
 from regard.training.translation.config import TranslatorSection
 from regard.training.translation.trainer import new_model
@@ -57,7 +59,7 @@ def _teach(model: TranslationModel, subwords: Subwords, lessons: int) -> None:
                 torch.tensor(subwords.encode_sources([source])),
                 torch.tensor(subwords.encode_targets([target])),
             )
-            scores = teacher_forced_logits(model, ids, Padded(), right)
+            scores = model.teacher_forced_logits(ids, Padded(), right)
             loss = torch.nn.functional.cross_entropy(scores[0], right[0])
             optimizer.zero_grad()
             loss.backward()

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from regard.data.examples import QuestionExample
+from regard.tasks.fine_tuned_model import FineTunedModel, predict, score
 from regard.tasks.inputs import InputBuilder
-from regard.tasks.predict import predict, score
 from regard.tasks.question_answering import QuestionAnswering
 from regard.tasks.task import Prediction
-from regard.tasks.task_folder import FineTunedModel
 from tests.tasks.conftest import Encoders, Makers
 from tests.tasks.planted import Planted, asked
 

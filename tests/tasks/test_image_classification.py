@@ -11,9 +11,8 @@ import torch
 from regard.data.examples import ImageExample
 from regard.errors import InputError
 from regard.models import Vit, VitConfig
+from regard.tasks.fine_tuned_model import FineTunedModel, load_fine_tuned, predict, save_fine_tuned
 from regard.tasks.image_classification import ImageClassifier, ImageTask, ImageTransform
-from regard.tasks.predict import predict
-from regard.tasks.task_folder import FineTunedModel, load_fine_tuned, save_fine_tuned
 
 CONFIG = VitConfig(
     hidden_size=16,

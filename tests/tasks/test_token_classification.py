@@ -16,10 +16,9 @@ from regard.data.examples import TaggedExample
 from regard.data.readers import read_tagged_examples, split_words
 from regard.errors import InputError
 from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import FineTunedModel, predict, score
 from regard.tasks.inputs import InputBuilder
-from regard.tasks.predict import predict, score
 from regard.tasks.task import Prediction
-from regard.tasks.task_folder import FineTunedModel
 from regard.tasks.token_classification import TokenClassification
 from regard.text import Tokenizer
 from tests.tasks.conftest import Encoders, Makers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from regard.checkpoints.files import write_folder
 from regard.errors import InputError
 from regard.events import Note
 from regard.training.finetuning.config import FineTuningConfig
-from regard.training.run_folder import RunFolder
+from regard.training.run_folder import RunFolder, log_events
 from tests.crashes import Crash, die_after
 
 
@@ -22,14 +23,18 @@ def folder(path: Path, *overrides: str, **run: object) -> RunFolder:
 
 
 def test_a_run_begins_ends_and_leaves_no_work(tmp_path: Path) -> None:
-    run, told = folder(tmp_path / "new"), []
+    run, seen = folder(tmp_path / "new"), []
+
+    def notes() -> Iterator[Note]:
+        yield Note(message="halfway")
+
     run.open(resume=False)
-    with run.running(told.append) as note:
-        note(Note(message="halfway"))
+    with run.running():
+        seen += log_events(notes(), run.path)  # type: ignore[arg-type]
         (run.work / "checkpoint").write_text("half way")
         (run.path / "report.json").write_text('{"score": 3}')
         assert folder(run.path).finished() is None, "there is still work"
-    assert not run.work.exists() and told[0].message == "halfway"
+    assert not run.work.exists() and seen[0].message == "halfway"
     assert (run.path / "events.jsonl").read_text().count("\n") == 1
     assert folder(run.path).finished() == {"score": 3}
     assert folder(run.path, "training.num_epochs=9").finished() is None
@@ -39,7 +44,7 @@ def test_a_run_begins_ends_and_leaves_no_work(tmp_path: Path) -> None:
 def test_a_run_that_was_cut_goes_on_with_the_same_settings_only(tmp_path: Path) -> None:
     run = folder(tmp_path)
     run.open(resume=False)
-    with pytest.raises(KeyboardInterrupt), run.running(lambda event: None):
+    with pytest.raises(KeyboardInterrupt), run.running():
         raise KeyboardInterrupt
     assert run.work.is_dir()
     with pytest.raises(InputError, match="holds an unfinished run: continue it with --resume"):
@@ -63,7 +68,7 @@ def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
 
 def finish(run: RunFolder) -> None:
     run.open(resume=True)
-    with run.running(lambda event: None):
+    with run.running():
         write_folder(run.path, tensors={}, files={"report.json": b'{"score": 3}'})
 
 
@@ -73,7 +78,7 @@ def test_one_command_begins_goes_on_and_reports(tmp_path: Path, resume: bool) ->
     for path in (tmp_path / "missing" / "new", tmp_path):
         run = folder(path)
         run.open(resume=resume)
-        with pytest.raises(KeyboardInterrupt), run.running(lambda event: None):
+        with pytest.raises(KeyboardInterrupt), run.running():
             raise KeyboardInterrupt
         finish(folder(path))
         assert folder(path).finished() == {"score": 3}
@@ -101,7 +106,7 @@ def test_foreign_files_in_a_run_survive_it(tmp_path: Path) -> None:
     run = folder(tmp_path / "run")
     run.open(resume=False)
     mine = ["notes.txt", "work/notes.txt", "work/1.json", "work/best/notes.txt"]
-    with pytest.raises(KeyboardInterrupt), run.running(lambda event: None):
+    with pytest.raises(KeyboardInterrupt), run.running():
         write_folder(run.work / "best", tensors={}, files={"config.json": b"{}"})
         (run.work / "0.json").write_text("ours")
         (run.work / "checkpoint").symlink_to(tmp_path / "elsewhere")
@@ -111,7 +116,7 @@ def test_foreign_files_in_a_run_survive_it(tmp_path: Path) -> None:
     finish(folder(run.path))
     saved = {"checksums.json", "model.safetensors"}
     left = {str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file()}
-    assert left == {"config.toml", "run.json", "events.jsonl", "report.json", "regard.json", "lock", *saved, *mine}
+    assert left == {"config.toml", "run.json", "report.json", "regard.json", "lock", *saved, *mine}
     assert all((run.path / name).read_text() == "mine" for name in mine)
     assert (run.work / "checkpoint").is_symlink() and (tmp_path / "elsewhere" / "0.json").exists()
     assert folder(run.path).finished() == {"score": 3}, "the folder of work is still there, and yet the run is over"
@@ -121,7 +126,7 @@ def test_foreign_files_in_a_run_survive_it(tmp_path: Path) -> None:
 def test_a_foreign_file_where_the_result_goes_is_found_before_any_work(tmp_path: Path, name: str) -> None:
     run = folder(tmp_path)
     run.open(resume=False)
-    with pytest.raises(KeyboardInterrupt), run.running(lambda event: None):
+    with pytest.raises(KeyboardInterrupt), run.running():
         raise KeyboardInterrupt
     (tmp_path / name).write_text("mine")
     with pytest.raises(InputError, match=f"{name}: this file is in the way"):
@@ -133,7 +138,7 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
     """Without a manifest, by its run.json and config.toml."""
     run = folder(tmp_path)
     run.open(resume=False)
-    with pytest.raises(KeyboardInterrupt), run.running(lambda event: None):
+    with pytest.raises(KeyboardInterrupt), run.running():
         (run.work / "0.json").write_text("ours")
         raise KeyboardInterrupt
     (tmp_path / "regard.json").unlink()
@@ -157,7 +162,7 @@ def test_a_kill_amid_the_removal_of_the_work(tmp_path: Path, monkeypatch: pytest
     for moment in range(100):
         run = folder(tmp_path / str(moment))
         run.open(resume=False)
-        with monkeypatch.context() as patch, suppress(Crash), run.running(lambda event: None):
+        with monkeypatch.context() as patch, suppress(Crash), run.running():
             for name in ("checkpoint", "0.json"):
                 (run.work / name).write_text("ours")
             write_folder(run.work / "best", tensors={}, files={"config.json": b"{}"})

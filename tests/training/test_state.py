@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.optim import LBFGS, SGD, AdamW, Optimizer
 
 from regard.errors import InputError
-from regard.training.checkpoint import Checkpoints
-from regard.training.state import capture, restore
+from regard.training.checkpoint import Checkpoints, capture, restore
 
 
 class Model(nn.Module):

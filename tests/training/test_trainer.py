@@ -1,8 +1,8 @@
-"""EpochTrainer of steps: what is told, which epoch is the best, when it ends, and going on where it was cut."""
+"""EpochTrainer: events, the best epoch, early stopping, and resuming."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import RegardError
-from regard.events import Event
+from regard.events import Event, drain
 from regard.settings import Precision
 from regard.training import optimizer, trainer
+from regard.training.events import Events
 from regard.training.stopping import Stop
 
 CPU = torch.device("cpu")
@@ -63,7 +64,6 @@ class Toy(trainer.EpochTrainer):
                 "seed": 7,
                 "device": CPU,
                 "folder": folder,
-                "on_event": self.events.append,
                 **options,
             },
         )
@@ -75,9 +75,9 @@ class Toy(trainer.EpochTrainer):
         assert group == [number // 3, number % 3]
         return {"x": torch.full((2, 3), float("nan") if number == self.bad else 1.0 + number)}
 
-    def _scores(self, epoch: int) -> dict[str, float]:
+    def _scores(self, epoch: int) -> Events[dict[str, float]]:
         for done in (1, 2, 3):
-            self.report_evaluation(done, 3)
+            yield from self._evaluation_progress(done, 3)
         return {"good": self.given[epoch - 1]}
 
     def _keep_weights(self, epoch: int) -> None:
@@ -85,15 +85,22 @@ class Toy(trainer.EpochTrainer):
             self.kept.append(epoch)
 
     def run(self) -> int:
-        self._resume()
-        assert self._train(Stop())
+        drain(self._resume(), self.events.append)
+        assert self.train()
         return self.step
+
+    def train(self, stop: Stop | None = None, on_event: Callable[[Event], object] = lambda event: None) -> bool:
+        def record(event: Event) -> None:
+            self.events.append(event)
+            on_event(event)
+
+        return drain(self._train(stop or Stop()), record)
 
     def named(self, name: str) -> list[Any]:
         return [event for event in self.events if event.type == name]
 
 
-def test_steps_and_judgements_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_and_evaluations_are_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "LOG_EVERY", 0.0)
     toy = Toy([1.0, 3.0, 2.0, 2.5])
     assert toy.run() == 12
@@ -109,15 +116,15 @@ def test_steps_and_judgements_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert toy.best_epoch == 2 and toy.kept == [1, 2]
 
 
-def test_little_is_told_of_what_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_steps_are_reported_once_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "LOG_EVERY", 1e9)
     toy = Toy([1.0] * 4, run=Run(checkpoint_every=""))
-    toy._train(Stop())
+    toy.train()
     assert [event.step for event in toy.named("step")] == [3, 6, 9, 12]  # each epoch's last
     assert {event.done for event in toy.named("evaluating")[1:]} == {3}
 
 
-def test_it_ends_when_no_more_is_hoped_for() -> None:
+def test_early_stopping() -> None:
     toy = Toy([2.0, 1.0, 1.5, 9.0], training=Training(early_stopping_patience=2))
     assert toy.run() == 9 and toy.best_epoch == 1
     last = Toy([2.0, 1.0, 1.5, 0.0], training=Training(early_stopping_patience=2), main_score=None)
@@ -125,23 +132,18 @@ def test_it_ends_when_no_more_is_hoped_for() -> None:
 
 
 @pytest.mark.parametrize("after", [1, 2, 3, 5, 11])
-def test_a_run_that_was_stopped_goes_on_bit_for_bit(
-    after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_resumes_bit_for_bit(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "LOG_EVERY", 0.0)
     scores = [1.0, 3.0, 2.0, 2.5]
     whole = Toy(scores)
-    whole._train(Stop())
+    whole.train()
     cut, stop = Toy(scores, tmp_path), Stop()
-    record = cut.on_event
 
-    def stopping(event: Event) -> None:
-        record(event)
+    def stop_after(event: Event) -> None:
         if getattr(event, "step", None) == after:
             stop.signal = 2
 
-    cut.on_event = stopping
-    assert not cut._train(stop)
+    assert not cut.train(stop, stop_after)
     again = Toy(scores, tmp_path)
     assert again.run() == 12
     assert [event.step for event in again.named("resume")] == [after]
@@ -151,7 +153,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(
     assert Toy(scores, tmp_path).run() == 12  # it is over: nothing is done
 
 
-def test_a_loss_that_is_no_number_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nan_loss_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "LOG_EVERY", 0.0)
     toy = Toy([1.0] * 4)
     toy.bad = 4
@@ -159,4 +161,4 @@ def test_a_loss_that_is_no_number_ends_it(monkeypatch: pytest.MonkeyPatch) -> No
         RegardError,
         match=r"diverged: at step 5 the loss is nan.*learning rate 0\.0666667.*Lower training\.learning_rate",
     ):
-        toy._train(Stop())
+        toy.train()

@@ -37,7 +37,10 @@ with join_world() as world:
         "highest": world.max(float(5 + rank)),
     }
     begin = time.monotonic()
-    world.run_on_main(lambda: (time.sleep(0.5), done.append(1)))
+    with world.main_only() as is_main:
+        if is_main:
+            time.sleep(0.5)
+            done.append(1)
     found |= {"done": done, "waited": time.monotonic() - begin}
     if rank == 0:
         time.sleep(0.5)
@@ -45,7 +48,9 @@ with join_world() as world:
     world.barrier()
     found["waited at the barrier"] = time.monotonic() - begin
     try:
-        world.run_on_main(fail)
+        with world.main_only() as is_main:
+            if is_main:
+                fail()
     except BaseException as error:
         found["error"] = repr(error)
 os.write(1, (json.dumps(found) + "\\n").encode())
@@ -105,9 +110,10 @@ def test_one_process_needs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         assert world.broadcast(1.0, 2.0) == world.mean(1.0, 2.0) == (1.0, 2.0)
         assert world.max(3.0) == 3.0
         world.barrier()
-        world.run_on_main(lambda: done.append(1))
-        with pytest.raises(ZeroDivisionError):
-            world.run_on_main(lambda: done.append(1 // 0))
+        with world.main_only() as is_main:
+            done.append(int(is_main))
+        with pytest.raises(ZeroDivisionError), world.main_only():
+            done.append(1 // 0)
     assert done == [1]
     assert not torch.distributed.is_initialized()
 

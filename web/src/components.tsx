@@ -92,11 +92,10 @@ export function LayerSelect({ layer, layers, onSelect }: LayerSelectProps) {
   );
 }
 
+/** A cell with attributes, such as a class. */
 export interface Cell {
   readonly content: ComponentChildren;
-  readonly class?: string;
-  readonly title?: string;
-  readonly style?: Readonly<Record<string, string>>;
+  readonly [attribute: string]: unknown;
 }
 
 interface DataTableProps {
@@ -108,11 +107,13 @@ interface DataTableProps {
   readonly label?: string;
   /** "data-table" if omitted. */
   readonly class?: string;
+  /** A row below the others. */
+  readonly footer?: readonly (ComponentChildren | Cell)[];
   /** Attributes of a row. */
   rowProps?(row: number): object;
 }
 
-export function DataTable({ headers, rows, caption, label, class: className, rowProps }: DataTableProps) {
+export function DataTable({ headers, rows, footer, caption, label, class: className, rowProps }: DataTableProps) {
   const table = (
     <table class={className ?? "data-table"}>
       {caption && <caption class="muted">{caption}</caption>}
@@ -133,24 +134,39 @@ export function DataTable({ headers, rows, caption, label, class: className, row
       <tbody>
         {rows.map((row, number) => (
           <tr key={number} {...rowProps?.(number)}>
-            {row.map((value, column) => {
-              const { content, ...attributes } = asCell(value);
-              return column ? (
-                <td key={column} {...attributes}>
-                  {content}
-                </td>
-              ) : (
-                <th key={column} scope="row" dir="auto" {...attributes}>
-                  {content}
-                </th>
-              );
-            })}
+            <RowCells cells={row} />
           </tr>
         ))}
       </tbody>
+      {footer && (
+        <tfoot>
+          <tr>
+            <RowCells cells={footer} />
+          </tr>
+        </tfoot>
+      )}
     </table>
   );
   return label ? <ScrollRegion label={label}>{table}</ScrollRegion> : table;
+}
+
+function RowCells({ cells }: { cells: readonly (ComponentChildren | Cell)[] }) {
+  return (
+    <>
+      {cells.map((value, column) => {
+        const { content, ...attributes } = asCell(value);
+        return column ? (
+          <td key={column} {...attributes}>
+            {content}
+          </td>
+        ) : (
+          <th key={column} scope="row" dir="auto" {...attributes}>
+            {content}
+          </th>
+        );
+      })}
+    </>
+  );
 }
 
 function asCell(value: ComponentChildren | Cell): Cell {

@@ -1,9 +1,8 @@
 // A view with what surrounds it: files to download, and the commands that reproduce the result.
 import { useState } from "preact/hooks";
-import { canvasPainter, svgPainter } from "./painter";
+import { svgDocument } from "./painter";
 import { currentRoute, formatRoute } from "./route";
-import { colors } from "./theme";
-import type { Drawing, Payload, Table, View } from "./view";
+import type { Payload, Table, View } from "./view";
 
 const MAX_CANVAS = 16000; // pixels per side that browsers support
 
@@ -36,7 +35,7 @@ function Downloads({ view, payload, args }: Props) {
   const [status, setStatus] = useState("");
   const [exact, setExact] = useState(false);
   const name = `regard-${view.name}`;
-  const drawing = () => view.drawing(payload, currentRoute.get());
+  const svg = () => svgDocument(view.drawing(payload, currentRoute.get()), payload.title ?? view.title);
   const table = () => view.table(payload, currentRoute.get());
   const saveCsv = () => {
     const formulas = exact ? 0 : countFormulas(table());
@@ -46,8 +45,8 @@ function Downloads({ view, payload, args }: Props) {
   const savePage = () => download(exportedPage({ ...payload, place: formatRoute(currentRoute.get()) }, view.title), `${name}.html`, "text/html");
   const actions: [string, string, Action][] = [
     ...(args ? ([["HTML", "the whole view in one file that works offline", savePage]] as [string, string, Action][]) : []),
-    ["SVG", "picture as SVG", () => download(svg(drawing()), `${name}.svg`, "image/svg+xml")],
-    ["PNG", "picture as PNG", async () => download(await png(drawing()), `${name}.png`, "image/png")],
+    ["SVG", "picture as SVG", () => download(svg(), `${name}.svg`, "image/svg+xml")],
+    ["PNG", "picture as PNG", async () => download(await png(svg()), `${name}.png`, "image/png")],
     ["CSV", "numbers as CSV", saveCsv],
     ["JSON", "numbers as JSON", () => download(json(table()), `${name}.json`, "application/json")],
     ["Link", "copy a permalink to this view", () => navigator.clipboard.writeText(permalink(view, args))],
@@ -125,26 +124,16 @@ function download(content: string | Blob, name: string, type: string): void {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-function svg({ width, height, draw }: Drawing): string {
-  const { page, ink } = colors.get();
-  const { painter, markup } = svgPainter(ink);
-  painter.rect(0, 0, width, height, page);
-  draw(painter);
-  return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">\n${markup()}\n</svg>\n`;
-}
-
-function png({ width, height, draw }: Drawing): Promise<Blob> {
-  const scale = Math.min(2, MAX_CANVAS / Math.max(width, height));
+async function png(svg: string): Promise<Blob> {
+  const image = new Image();
+  image.src = URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" }));
+  await image.decode();
+  URL.revokeObjectURL(image.src);
+  const scale = Math.min(2, MAX_CANVAS / Math.max(image.width, image.height));
   const canvas = document.createElement("canvas");
-  canvas.width = Math.ceil(width * scale);
-  canvas.height = Math.ceil(height * scale);
-  const context = canvas.getContext("2d");
-  if (!context) return Promise.reject(new Error("this browser cannot draw"));
-  context.scale(scale, scale);
-  const { page, ink } = colors.get();
-  const painter = canvasPainter(context, ink);
-  painter.rect(0, 0, width, height, page);
-  draw(painter);
+  canvas.width = Math.ceil(image.width * scale);
+  canvas.height = Math.ceil(image.height * scale);
+  canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
   return new Promise((resolve, reject) => {
     canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the picture is too large for this browser"))), "image/png");
   });

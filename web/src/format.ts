@@ -1,6 +1,7 @@
 // Numbers and tokens as text.
 
-export const count = (value: number) => value.toLocaleString("en");
+/** An integer with commas between thousands. */
+export const count = (value: number) => String(value).replace(/\B(?=(\d{3})+$)/g, ",");
 
 export const plural = (value: number, noun: string) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 

@@ -1,11 +1,13 @@
-// Entry point of the studio and of exported files: renders the payload embedded in the page.
+// Entry point of the studio and of exported files: renders the payload embedded in the page. In the library's JavaScript
+// engine, which has no document, it defines `drawSvg` instead.
 import { render } from "preact";
 import { studioModels } from "./api";
 import { ViewWithExports } from "./export_panel";
-import { currentRoute, navigate, parseRoute } from "./route";
+import { svgDocument } from "./painter";
+import { currentRoute, followAddress, navigate, parseRoute, type Route } from "./route";
 import { Studio } from "./studio";
 import "./style.css";
-import { ThemeSwitch } from "./theme";
+import { followTheme, ThemeSwitch } from "./theme";
 import type { ModelState } from "./types";
 import type { Payload } from "./view";
 import { views } from "./views";
@@ -26,9 +28,23 @@ function ExportedPage({ payload }: { payload: Payload }) {
   );
 }
 
-const payload = JSON.parse(document.getElementById("regard")!.textContent!) as Payload & { models?: ModelState[] };
-if (payload.models) studioModels.set(payload.models);
-if (payload.view !== "studio" && !currentRoute.get().view) navigate(parseRoute(payload.place ?? payload.view));
-const root = document.getElementById("page")!;
-root.textContent = "";
-render(payload.view === "studio" ? <Studio /> : <ExportedPage payload={payload} />, root);
+function openPage(): void {
+  followTheme();
+  followAddress();
+  const payload = JSON.parse(document.getElementById("regard")!.textContent!) as Payload & { models?: ModelState[] };
+  if (payload.models) studioModels.set(payload.models);
+  if (payload.view !== "studio" && !currentRoute.get().view) navigate(parseRoute(payload.place ?? payload.view));
+  const root = document.getElementById("page")!;
+  root.textContent = "";
+  render(payload.view === "studio" ? <Studio /> : <ExportedPage payload={payload} />, root);
+}
+
+/** The SVG of what a route selects, from JSON. */
+function drawSvg(payloadJson: string, routeJson: string): string {
+  const payload = JSON.parse(payloadJson) as Payload;
+  const view = views.find((one) => one.name === payload.view)!;
+  return svgDocument(view.drawing(payload, JSON.parse(routeJson) as Route), payload.title ?? view.title);
+}
+
+if (typeof document === "undefined") Object.assign(globalThis, { drawSvg });
+else openPage();

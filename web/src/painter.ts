@@ -1,4 +1,5 @@
 // One drawing interface for a canvas and for SVG files.
+import { pngUri } from "./png";
 import { colors } from "./theme";
 import type { Drawing } from "./view";
 
@@ -19,23 +20,18 @@ export interface Painter {
   text(text: string, x: number, y: number, style?: TextStyle): void;
   /** A raster of values from 0 to 1 in row-major order; the opacity of a cell is the square root of its value. */
   matrix(values: Float32Array, columns: number, x: number, y: number, width: number, height: number, color: string): void;
+  /** An image from a data URI; on a canvas, only if `loadImage` has loaded it. */
+  image(source: string, x: number, y: number, width: number, height: number): void;
 }
 
-export const MONO = 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace';
-export const SANS = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
+export const MONO = 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", "Noto Sans Mono", "Courier New", monospace';
+export const SANS = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", "Liberation Sans", "Noto Sans", Arial, sans-serif';
 
-/** A raster as a small image with one pixel per cell; if `limit` allows fewer pixels, a pixel shows its largest cell. */
-export function raster(values: Float32Array, columns: number, color: string, limit = Infinity): HTMLCanvasElement {
+/** The opacities of a raster with one pixel per cell; if `limit` allows fewer pixels, a pixel shows its largest cell. */
+function opacities(values: Float32Array, columns: number, limit: number): { wide: number; high: number; opacity: Uint8ClampedArray } {
   const rows = values.length / columns;
   const wide = Math.max(1, Math.min(columns, Math.floor(limit)));
   const high = Math.max(1, Math.min(rows, Math.floor(limit)));
-  const canvas = document.createElement("canvas");
-  canvas.width = wide;
-  canvas.height = high;
-  const context = canvas.getContext("2d");
-  if (!context || !rows) return canvas;
-  const [red, green, blue] = channels(color);
-  const image = context.createImageData(wide, high);
   const largest = new Float32Array(wide * high);
   for (let row = 0, cell = 0; row < rows; row++) {
     const base = Math.floor((row * high) / rows) * wide;
@@ -45,14 +41,36 @@ export function raster(values: Float32Array, columns: number, color: string, lim
       if (value > largest[pixel]!) largest[pixel] = value;
     }
   }
-  for (let pixel = 0; pixel < largest.length; pixel++) {
+  return { wide, high, opacity: Uint8ClampedArray.from(largest, (value) => 255 * Math.sqrt(value)) }; // the root keeps small values visible
+}
+
+/** A raster as a small image. */
+export function raster(values: Float32Array, columns: number, color: string, limit = Infinity): HTMLCanvasElement {
+  const { wide, high, opacity } = opacities(values, columns, limit);
+  const canvas = document.createElement("canvas");
+  canvas.width = wide;
+  canvas.height = high;
+  const context = canvas.getContext("2d");
+  if (!context) return canvas;
+  const image = context.createImageData(wide, high);
+  const [red, green, blue] = channels(color);
+  for (let pixel = 0; pixel < opacity.length; pixel++) {
     image.data[4 * pixel] = red;
     image.data[4 * pixel + 1] = green;
     image.data[4 * pixel + 2] = blue;
-    image.data[4 * pixel + 3] = Math.round(255 * Math.sqrt(largest[pixel]!)); // keeps small values visible
+    image.data[4 * pixel + 3] = opacity[pixel]!;
   }
   context.putImageData(image, 0, 0);
   return canvas;
+}
+
+const images = new Map<string, HTMLImageElement>();
+
+/** Loads an image, so that it can be drawn on a canvas. */
+export function loadImage(source: string): Promise<void> {
+  const image = new Image();
+  image.src = source;
+  return image.decode().then(() => void images.set(source, image));
 }
 
 function channels(color: string): [number, number, number] {
@@ -101,13 +119,29 @@ export function canvasPainter(context: CanvasRenderingContext2D, ink: string): P
       context.imageSmoothingEnabled = false;
       context.drawImage(raster(values, columns, color), x, y, width, height);
     },
+    image(source, x, y, width, height) {
+      const image = images.get(source);
+      if (image) context.drawImage(image, x, y, width, height);
+    },
   };
   return painter;
 }
 
-/** A painter that collects SVG markup. Text is escaped. */
-export function svgPainter(ink: string): { painter: Painter; markup(): string } {
+/** A complete SVG document that refers to nothing outside itself. */
+export function svgDocument(drawing: Drawing, title: string): string {
+  const [width, height, name] = [Math.ceil(drawing.width), Math.ceil(drawing.height), escaped(title)];
   const parts: string[] = [];
+  const painter = svgPainter(parts);
+  painter.rect(0, 0, width, height, colors.get().page);
+  drawing.draw(painter);
+  const size = `width="${width}" height="${height}" viewBox="0 0 ${width} ${height}"`;
+  // Joined, not concatenated: the library's JavaScript engine cannot return a string that has not been copied together.
+  return [`<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="${name}" ${size}>`, `<title>${name}</title>`, ...parts, "</svg>\n"].join("\n");
+}
+
+/** A painter that adds SVG markup to a list. Text is escaped. */
+function svgPainter(parts: string[]): Painter {
+  const sources: string[] = []; // of images, which are written once
   const n = (value: number) => String(Math.round(value * 100) / 100);
   const painter: Painter = {
     line: (x1, y1, x2, y2, color, opacity = 1, width = 1) => painter.lines([x1, y1, x2, y2], color, opacity, false, width),
@@ -131,21 +165,28 @@ export function svgPainter(ink: string): { painter: Painter; markup(): string } 
       const rotated = style.rotated ? ` transform="rotate(-90 ${n(x)} ${n(y)})"` : "";
       const family = (style.mono ? MONO : SANS).replaceAll('"', "'");
       parts.push(
-        `<text x="${n(x)}" y="${n(y)}" text-anchor="${anchor}" dominant-baseline="central" xml:space="preserve" fill="${style.color ?? ink}"` +
+        `<text x="${n(x)}" y="${n(y)}" text-anchor="${anchor}" dominant-baseline="central" xml:space="preserve" fill="${style.color ?? colors.get().ink}"` +
           ` font-family="${family}" font-size="${style.size ?? 13}"${style.bold ? ' font-weight="600"' : ""}${rotated}>${escaped(text)}</text>`,
       );
     },
     matrix(values, columns, x, y, width, height, color) {
-      const source = raster(values, columns, color).toDataURL("image/png");
+      const { wide, high, opacity } = opacities(values, columns, 2 * Math.max(width, height));
       parts.push(
-        `<image x="${n(x)}" y="${n(y)}" width="${n(width)}" height="${n(height)}" preserveAspectRatio="none" style="image-rendering:pixelated" href="${source}"/>`,
+        `<image x="${n(x)}" y="${n(y)}" width="${n(width)}" height="${n(height)}" preserveAspectRatio="none" style="image-rendering:pixelated" href="${pngUri(opacity, wide, high, channels(color))}"/>`,
       );
     },
+    image(source, x, y, width, height) {
+      if (!sources.includes(source)) {
+        parts.push(`<defs><image id="image-${sources.length}" width="1" height="1" preserveAspectRatio="none" href="${escaped(source)}"/></defs>`);
+        sources.push(source);
+      }
+      parts.push(`<use href="#image-${sources.indexOf(source)}" transform="translate(${n(x)} ${n(y)}) scale(${width} ${height})"/>`);
+    },
   };
-  return { painter, markup: () => parts.join("\n") };
+  return painter;
 }
 
-export function escaped(text: string): string {
+function escaped(text: string): string {
   const named: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
   // XML allows neither control characters nor lone surrogates.
   return text.replace(/[&<>"]/g, (letter) => named[letter]!).replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|\p{Surrogate}/gu, "\ufffd");
@@ -159,6 +200,7 @@ export function translated(painter: Painter, dx: number, dy: number): Painter {
     rect: (x, y, ...style) => painter.rect(x + dx, y + dy, ...style),
     text: (text, x, y, style) => painter.text(text, x + dx, y + dy, style),
     matrix: (values, columns, x, y, ...style) => painter.matrix(values, columns, x + dx, y + dy, ...style),
+    image: (source, x, y, ...size) => painter.image(source, x + dx, y + dy, ...size),
   };
 }
 

@@ -17,8 +17,14 @@ export function formatRoute({ view, parameters }: Route): string {
   return `#${view}${query && `?${query}`}`;
 }
 
-export const currentRoute = store<Route>(parseRoute(location.hash));
-addEventListener("hashchange", () => currentRoute.set(parseRoute(location.hash)));
+export const currentRoute = store<Route>({ view: "", parameters: {} });
+
+/** Reads the route from the address, now and when it changes. */
+export function followAddress(): void {
+  const read = () => currentRoute.set(parseRoute(location.hash));
+  addEventListener("hashchange", read);
+  read();
+}
 
 /** Changes the route; with `push`, the Back button returns to the previous one. */
 export function navigate(next: Route, { push = false } = {}): void {

@@ -39,8 +39,8 @@ const SERIES_LIGHT = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#5
 const SERIES_DARK = ["#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#0072b2", "#ffffff", "#f0e442"];
 
 const KEY = "regard-theme";
-const system = matchMedia("(prefers-color-scheme: dark)");
-const preference = store<Preference>(storedPreference());
+const SYSTEM = "(prefers-color-scheme: dark)";
+const preference = store<Preference>("system");
 export const colors = store<Colors>(LIGHT);
 
 /** The color of a series. Colors repeat after eight series; `dash` distinguishes more. */
@@ -70,7 +70,7 @@ export function strip(number: number): string {
 }
 
 function apply(): void {
-  const dark = preference.get() === "dark" || (preference.get() === "system" && system.matches);
+  const dark = preference.get() === "dark" || (preference.get() === "system" && matchMedia(SYSTEM).matches);
   document.documentElement.dataset["theme"] = dark ? "dark" : "light";
   colors.set(dark ? DARK : LIGHT);
 }
@@ -84,8 +84,12 @@ function storedPreference(): Preference {
   }
 }
 
-system.addEventListener("change", apply);
-apply();
+/** Applies the stored theme, or the system's and its changes. */
+export function followTheme(): void {
+  preference.set(storedPreference());
+  matchMedia(SYSTEM).addEventListener("change", apply);
+  apply();
+}
 
 export function ThemeSwitch() {
   const current = preference.use();

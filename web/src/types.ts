@@ -38,17 +38,8 @@ export interface Attribution {
   readonly completeness_error: number | null;
 }
 
-export interface AxisLabels {
-  readonly right: string; readonly up: string; readonly left?: string; readonly down?: string;
-}
-
 export interface BoxPassView {
   readonly tensors: readonly (readonly [string, number])[]; readonly parameters: Readonly<Record<string, readonly number[]>>; readonly difference: number;
-}
-
-export interface BoxShape {
-  readonly box: string; readonly kind: string; readonly lines: readonly string[]; readonly x: number; readonly y: number; readonly width: number;
-  readonly height: number;
 }
 
 export interface BoxView {
@@ -68,24 +59,24 @@ export interface Candidate {
 
 /** One candidate for the next token. */
 export interface CandidateToken {
-  readonly token: number; readonly text: string; readonly probability: number; readonly tempered: number; readonly reached: number | null;
-  readonly chance: number; readonly by: string | null;
+  readonly token: number; readonly text: string; readonly probability: number; readonly scaled_probability: number;
+  readonly cumulative_probability: number | null; readonly sampling_probability: number; readonly removed_by: string | null;
 }
 
-/** The likeliest tokens at one position, likeliest first, then the chosen one if it is not among them. */
-export interface CandidateTokens {
-  readonly bars: readonly CandidateToken[]; readonly chosen: number | null; readonly kept: number; readonly share: number; readonly vocabulary: number;
+/** The labels at the ends of the axes */
+export interface ChartAxes {
+  readonly right: string; readonly up: string; readonly left: string; readonly down: string;
 }
 
 export interface ChartLine {
   readonly name: string; readonly values: readonly number[];
 }
 
-/** `numbers` of tokens can be shown, 0 means all. */
+/** A pair or a grid: the tokens that any chart may show, the logits of every sentence for them, and all pairs. */
 export interface ChartsView {
-  readonly kind: "pair" | "grid"; readonly request: ComparedRequest; readonly warning: string; readonly numbers: readonly number[]; readonly palette: number;
-  readonly tokens: readonly string[]; readonly sentences: readonly ComparedSentence[]; readonly pairs: readonly PairView[]; readonly rows?: readonly string[];
-  readonly columns?: readonly string[]; readonly squares?: readonly SquareView[];
+  readonly kind: "pair" | "grid"; readonly warning: string; readonly number: number; readonly chart: "likelihoods" | "differences";
+  readonly numbers: readonly number[]; readonly palette: number; readonly tokens: readonly string[]; readonly sentences: readonly SentenceView[];
+  readonly pairs: readonly PairView[]; readonly rows: readonly string[]; readonly columns: readonly string[]; readonly squares: readonly SquareView[];
 }
 
 /** One test, how it is done, and what its outcome means. */
@@ -99,19 +90,11 @@ export interface CompareRequest {
   readonly model?: string; readonly other?: string | null; readonly logits?: readonly string[] | null; readonly vocab?: string | null;
 }
 
-/** What was compared: `number` of tokens, in which chart. */
-export interface ComparedRequest {
-  readonly texts: readonly string[]; readonly models: readonly string[]; readonly number: number; readonly chart: "likelihoods" | "differences";
-}
-
-/** `logits` are float32 in base64, `total` their logarithmic sum over the whole vocabulary. */
-export interface ComparedSentence {
-  readonly text: string; readonly model: string; readonly total: number; readonly logits: string;
-}
+/** The page's view. */
+export type CompareView = ChartsView | SweepView | CompletionsView;
 
 export interface CompletionsView {
-  readonly kind: "sentence"; readonly request: ComparedRequest; readonly warning: string; readonly text: string; readonly model: string;
-  readonly words: readonly MaskedWord[];
+  readonly kind: "sentence"; readonly warning: string; readonly text: string; readonly model: string; readonly words: readonly MaskedWord[];
 }
 
 /** A part of the model that can be removed */
@@ -123,11 +106,6 @@ export interface Component {
 export interface ComponentAblation {
   readonly measure: string; readonly outcomes: readonly AblationOutcome[]; readonly sentences: readonly (readonly [string, string | null])[];
   readonly remarks: readonly string[];
-}
-
-/** A line through points x, y, x, y ..., with or without an arrow at its end. */
-export interface Connector {
-  readonly points: readonly number[]; readonly role: "flow" | "residual" | "memory" | "positions"; readonly arrow: boolean;
 }
 
 /** The token of a step, its probability, and the likeliest tokens, best first. */
@@ -186,11 +164,6 @@ export interface FeaturesRequest {
   readonly pooling?: "cls" | "mean"; readonly layer?: string; readonly as_in_deck?: boolean; readonly seed?: number;
 }
 
-export interface FigureLayout {
-  readonly width: number; readonly height: number; readonly shapes: readonly BoxShape[]; readonly lines: readonly Connector[];
-  readonly marks: readonly TextLabel[]; readonly frames: readonly StackFrame[];
-}
-
 export interface FigureModelView {
   readonly name: string; readonly family: string; readonly depth: number; readonly heads: number; readonly width: number; readonly norm_first: boolean;
 }
@@ -206,9 +179,9 @@ export interface FigureRow {
 
 export interface FigureView {
   readonly model: FigureModelView; readonly text: string; readonly target: string | null; readonly given: string; readonly without: readonly string[];
-  readonly components: readonly Component[]; readonly tokens: Readonly<Record<string, readonly string[]>>; readonly layout: FigureLayout;
-  readonly boxes: Readonly<Record<string, BoxView>>; readonly tensors: readonly TensorView[]; readonly ablation: ComponentAblation;
-  readonly positions: PositionsView | null; readonly notes: readonly string[]; readonly place: string;
+  readonly components: readonly Component[]; readonly tokens: Readonly<Record<string, readonly string[]>>; readonly boxes: Readonly<Record<string, BoxView>>;
+  readonly tensors: readonly TensorView[]; readonly ablation: ComponentAblation; readonly positions: PositionsView | null; readonly notes: readonly string[];
+  readonly place: string;
 }
 
 /** What one filter took from the whole vocabulary: how many tokens, and their share of the model's probability. */
@@ -223,15 +196,10 @@ export interface GenerateRequest {
   readonly candidates?: boolean; readonly trace?: string | null;
 }
 
-/** A text so far, without the prompt */
-export interface GeneratedText {
-  readonly text: string; readonly tokens: readonly number[]; readonly reason: "end" | "stop" | "length" | "interrupted";
-  readonly log_probability: number | null; readonly score: number | null;
-}
-
 /** One generated token: `text` is what it adds to the text, `name` the token by itself. */
 export interface GeneratedToken {
-  readonly id: number; readonly text: string; readonly name: string; readonly candidates: CandidateTokens;
+  readonly candidates: readonly CandidateToken[]; readonly nucleus_size: number; readonly nucleus_probability: number; readonly vocab_size: number;
+  readonly id: number; readonly text: string; readonly name: string;
 }
 
 /** The tokens of a piece of text, with their candidates. */
@@ -246,14 +214,14 @@ export interface GenerationConfig {
   readonly length_penalty: number; readonly early_stopping: boolean; readonly stop: readonly string[];
 }
 
-/** A column of the page. */
+/** One text of the page, or of a stream before it starts, with its tokens so far. */
 export interface GenerationRun {
-  readonly model: string; readonly family: string; readonly prompt: string; readonly truncated: number; readonly truncated_text: string;
-  readonly max_new_tokens: number; readonly continues: boolean; readonly method: string; readonly settings: GenerationConfig;
-  readonly texts: readonly GeneratedText[]; readonly tokens: readonly GeneratedToken[] | null; readonly trace: TraceDocument | null;
+  readonly model: string; readonly family: string; readonly method: "beam" | "greedy" | "sample"; readonly settings: GenerationConfig; readonly prompt: string;
+  readonly continues: boolean; readonly truncated: number; readonly truncated_text: string; readonly max_new_tokens: number;
+  readonly tokens: readonly GeneratedToken[]; readonly reason: "end" | "stop" | "length" | "interrupted"; readonly trace: TraceDocument | null;
 }
 
-/** The texts to generate, still empty. */
+/** The text to generate, still empty. */
 export interface GenerationStarted {
   readonly type: "started"; readonly run: GenerationRun;
 }
@@ -359,10 +327,10 @@ export interface OutputChange {
   readonly output: string; readonly before: number; readonly after: number;
 }
 
-/** Two sentences by their indices */
+/** Two sentences by their indices. */
 export interface PairView {
-  readonly a: number; readonly b: number; readonly labels: readonly [string, string];
-  readonly axes: Readonly<Record<"likelihoods" | "differences", AxisLabels>>; readonly extents: Readonly<Record<string, readonly [number, number]>>;
+  readonly a: number; readonly b: number; readonly labels: readonly [string, string]; readonly axes: Readonly<Record<"likelihoods" | "differences", ChartAxes>>;
+  readonly extents: Readonly<Record<string, readonly [number, number]>>;
   readonly captions: Readonly<Record<"likelihoods" | "differences", Readonly<Record<string, string>>>>;
 }
 
@@ -411,8 +379,9 @@ export interface PredictionsView {
 
 /** The model of a probe, as results name it */
 export interface ProbedModel {
-  readonly name: string; readonly family: string; readonly task: string; readonly kind: "one" | "several" | "value"; readonly num_layers: number;
-  readonly num_heads: number; readonly labels: readonly string[];
+  readonly name: string; readonly family: string; readonly task: string;
+  readonly problem_type: "single_label_classification" | "multi_label_classification" | "regression"; readonly num_layers: number; readonly num_heads: number;
+  readonly labels: readonly string[];
 }
 
 /** How much of a stage is done */
@@ -456,13 +425,13 @@ export interface SentenceMap {
   readonly cut: number; readonly explained: readonly number[]; readonly sentences: readonly Sentence[]; readonly notes: readonly string[];
 }
 
-/** The differences of two pairs against each other, by the indices of the pairs. */
-export interface SquareView {
-  readonly across: number; readonly up: number; readonly axes: AxisLabels;
+export interface SentenceView {
+  readonly text: string; readonly model: string; readonly total: number; readonly logits: string;
 }
 
-export interface StackFrame {
-  readonly part: string; readonly x: number; readonly y: number; readonly width: number; readonly height: number;
+/** The differences of two pairs, by their indices, against each other. */
+export interface SquareView {
+  readonly across: number; readonly up: number; readonly axes: ChartAxes;
 }
 
 export interface Story {
@@ -479,10 +448,9 @@ export interface SubwordTokens {
   readonly tokens: readonly string[]; readonly words: readonly string[]; readonly word_indices: readonly number[];
 }
 
-/** `series` is float32 in base64. */
 export interface SweepView {
-  readonly kind: "sweep"; readonly request: ComparedRequest; readonly warning: string; readonly values: readonly number[]; readonly labels: readonly string[];
-  readonly caption: string; readonly tokens: readonly string[]; readonly series: string;
+  readonly kind: "sweep"; readonly warning: string; readonly values: readonly number[]; readonly labels: readonly string[]; readonly caption: string;
+  readonly tokens: readonly string[]; readonly series: string;
 }
 
 /** The effect of removing one head alone at the positions of the sweep, of which `changed` have another output. */
@@ -500,10 +468,6 @@ export interface TaskModelView {
 export interface TensorView {
   readonly shape: readonly number[]; readonly rows: string | null; readonly columns: string | null; readonly data: string | null;
   readonly values: readonly number[] | null; readonly words: readonly (readonly (readonly [string, number])[])[] | null;
-}
-
-export interface TextLabel {
-  readonly x: number; readonly y: number; readonly text: string;
 }
 
 /** Text as it is generated. */
@@ -594,7 +558,7 @@ export interface ViewedModel {
 }
 
 export interface Verbs {
-  readonly compare: { readonly request: CompareRequest; readonly result: ChartsView | SweepView | CompletionsView };
+  readonly compare: { readonly request: CompareRequest; readonly result: CompareView };
   readonly generate: { readonly request: GenerateRequest; readonly result: GenerationView };
   readonly translate: { readonly request: TranslateRequest; readonly result: TranslationView };
   readonly faithfulness: { readonly request: FaithfulnessRequest; readonly result: FaithfulnessView };

@@ -7,22 +7,31 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import re
-from collections.abc import Mapping
+import warnings
+import zipfile
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from regard.checkpoints.index import INDEX, SAFETENSORS, WEIGHTS, preferred_weights, read_index
-from regard.checkpoints.pickles import read_pickle
 from regard.errors import InputError, RegardError
 from regard.files.checksums import CHECKSUMS, sha256_of, stays_inside, written_files
 from regard.files.disk import finish_save, replace_folder
 from regard.files.file_input import check_regular
 from regard.files.json_files import json_bytes, read_json
 
+CONVERT = (
+    "If you trust its source, open the file with torch.load, and save its tensors as model.safetensors with "
+    "safetensors.torch.save_file"
+)
+INDEX = ".index.json"
+SAFETENSORS = "model.safetensors"
+PICKLE = "pytorch_model.bin"
+WEIGHTS = (SAFETENSORS, SAFETENSORS + INDEX, PICKLE, PICKLE + INDEX)
 OUR_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 DAMAGED = "damaged or cut short; download or copy it again"
 
@@ -139,6 +148,38 @@ def refuse_foreign_files(
         )
 
 
+def checksums(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return a `checksums.json` for files of a folder without weights, to be checked by `verify`."""
+    listed = {name: f"sha256:{hashlib.sha256(data).hexdigest()}" for name, data in files.items()}
+    return {CHECKSUMS: json_bytes(listed)}
+
+
+def preferred_weights(names: Collection[str]) -> str | None:
+    """Return the weight file, or index of weight files, to read among the files of a folder; None if there is none."""
+    return next((name for name in WEIGHTS if name in names), None)
+
+
+def read_index(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Read an index file: the name of each tensor and of the file in the same folder that contains it."""
+    path = Path(path)
+    weight_map = read_json(path, limit=64_000_000).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise InputError(
+            f"{path}: expected an object 'weight_map' of tensor names and file names; download or copy it again"
+        )
+    suffix = ".safetensors" if path.name == SAFETENSORS + INDEX else ".bin"
+    index: dict[str, str] = {}
+    for name, shard in weight_map.items():
+        # Plain names only: no separators, drives, parent folders, or patterns that a download would expand.
+        if not isinstance(shard, str) or not re.fullmatch(r"\w[\w.-]*", shard, re.ASCII) or not shard.endswith(suffix):
+            raise InputError(
+                f"{path}: refused: tensor {name!r} is listed in {shard!r}; "
+                f"expected the plain name of a {suffix} file in the same folder"
+            )
+        index[name] = shard
+    return index
+
+
 def _read_shards(path: Path) -> dict[str, torch.Tensor]:
     index = read_index(path)
     shards: dict[str, list[str]] = {}
@@ -180,6 +221,62 @@ def _refuse_link_outside(path: Path) -> None:
         raise InputError(f"{path}: refused: a link that leaves the folder; put a copy of the file there")
 
 
+def read_pickle(path: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors by name, on the CPU, memory mapped unless the file has the old format without an archive."""
+    max_bytes = 20 * path.stat().st_size + 64_000_000
+    try:
+        if zipfile.is_zipfile(path):
+            _check_archive(path, max_bytes=max_bytes)
+        with path.open("rb") as file:
+            mapped = file.read(4) == b"PK\x03\x04"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # warnings about files that are refused anyway
+            loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except RegardError:
+        raise
+    except Exception as error:  # a hostile or damaged pickle can raise anything
+        raise _unreadable(path, error) from error
+    return _check_tensors(path, loaded, max_bytes=max_bytes)
+
+
+def _check_archive(path: Path, *, max_bytes: int) -> None:
+    """Refuse a compressed archive: torch.save does not compress."""
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+    if sum(entry.file_size for entry in entries) > max_bytes or any(entry.compress_type for entry in entries):
+        raise InputError(
+            f"{path}: refused: an archive that grows when unpacked, which torch.save does not write; "
+            f"nothing was unpacked. {CONVERT}"
+        )
+
+
+def _check_tensors(path: Path, loaded: object, *, max_bytes: int) -> dict[str, torch.Tensor]:
+    if not isinstance(loaded, dict):
+        raise InputError(f"{path}: expected a dictionary of tensors by name, found {type(loaded).__name__}. {CONVERT}")
+    total = 0
+    for name, tensor in loaded.items():
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+            raise InputError(
+                f"{path}: expected one tensor for each name, found {type(tensor).__name__} at {name!r}. {CONVERT}"
+            )
+        if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
+            raise InputError(f"{path}: tensor {name!r} is not a plain dense tensor ({tensor.layout}). {CONVERT}")
+        total += tensor.numel() * tensor.element_size()
+    if total > max_bytes:
+        raise InputError(f"{path}: refused: its tensors claim {total:,} bytes, far more than the size of the file")
+    return {name: tensor.detach() for name, tensor in loaded.items()}
+
+
+def _unreadable(path: Path, error: Exception) -> InputError:
+    text = str(error)
+    if isinstance(error, pickle.UnpicklingError) or "weights_only" in text:
+        match = re.search(r"GLOBAL ([\w.]+)", text)
+        reason = f"it refers to {match[1]}" if match else "it contains more than tensors"
+        return InputError(f"{path}: refused: {reason}, or is damaged; nothing in it was executed. {CONVERT}")
+    reason = next(iter(text.splitlines()), type(error).__name__)
+    return InputError(f"{path}: cannot be read ({reason}): damaged or cut short; download or copy it again")
+
+
 def _plan_shards(tensors: Mapping[str, torch.Tensor], *, shard_bytes: int) -> dict[str, list[str]]:
     """Assign the sorted tensor names to files of at most `shard_bytes`, one tensor at least."""
     groups: list[list[str]] = [[]]
@@ -213,12 +310,6 @@ def _write_safetensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 def _weight_files(folder: Path) -> set[str]:
     """Return the files of a folder with the names of weight files, whether or not Regard wrote them."""
     return {name for name in os.listdir(folder) if OUR_WEIGHTS.fullmatch(name)} if folder.is_dir() else set()
-
-
-def checksums(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return a `checksums.json` for files of a folder without weights, to be checked by `verify`."""
-    listed = {name: f"sha256:{hashlib.sha256(data).hexdigest()}" for name, data in files.items()}
-    return {CHECKSUMS: json_bytes(listed)}
 
 
 def _checksum(path: Path) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.checkpoints.index import INDEX, preferred_weights, read_index
+from regard.checkpoints.files import INDEX, preferred_weights, read_index
 from regard.errors import InputError, RegardError, suggest
 from regard.escaping import raw_stream
 from regard.models.family import Checkpoint, known_checkpoints

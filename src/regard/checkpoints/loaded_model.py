@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from torch import nn
@@ -20,7 +21,7 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class LoadedModel:
     """A model, its tokenizer (those of both languages for a translator, None for a Vision Transformer) and, for a
-    fine-tuned model, the task with its head; or a translator. Unpacks to model and tokenizer, as returned by
+    fine-tuned model, the task with its head, for a translator all of it. Unpacks to model and tokenizer, as returned by
     `regard.load`."""
 
     name: str
@@ -28,6 +29,8 @@ class LoadedModel:
     tokenizer: Any
     fine_tuned: Any = None
     translator: Any = None
+    folder: Path | None = None  # where it was read from
+    changeable: bool = False  # passed in by a caller, who may have changed its weights
     cache: dict[Hashable, Any] | None = None  # results of slow analyses, used by the server
 
     def __iter__(self) -> Iterator[Any]:

@@ -10,8 +10,8 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-from regard.data.line_limit import allow_lines, parse_size
 from regard.errors import InputError
+from regard.files.file_input import parse_size, set_max_line
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda"]
 MAX_LINE = "64MiB"
@@ -57,7 +57,7 @@ JsonOption: TypeAlias = Annotated[
 def _allow_lines(size: str) -> str:
     """Accept lines up to this length in every file that the run opens."""
     try:
-        allow_lines(parse_size(size))
+        set_max_line(parse_size(size))
     except InputError as error:
         raise InputError(f"--max-line: {error}") from None
     return size

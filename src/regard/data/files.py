@@ -10,30 +10,23 @@ from __future__ import annotations
 import bz2
 import difflib
 import gzip
-import lzma
 import os
 import sys
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
-from regard.data.line_limit import current_max_line
-from regard.data.xz import open_xz
-from regard.data.zipped import open_zip
-from regard.data.zstd import open_zstandard
+from regard.data.compression import DAMAGE, open_xz, open_zip, open_zstandard
 from regard.errors import InputError
-from regard.files.file_input import format_size, is_descriptor, open_file, read_up_to
+from regard.files.file_input import current_max_line, format_size, is_descriptor, open_file, read_up_to
 
 STANDARD_INPUT = "-"
-
 # Memory limit for a compressed file that is read completely: this much, plus this many times its size on disk.
 MAX_HELD_BYTES = 512 << 20
 MAX_EXPANSION = 20
 LINE_OVERHEAD = 64  # bytes of memory per line besides its text
-
 _DECOMPRESSORS: dict[str, Callable[..., Any]] = {
     ".gz": gzip.open,
     ".xz": open_xz,
@@ -44,7 +37,6 @@ _DECOMPRESSORS: dict[str, Callable[..., Any]] = {
 COMPRESSED_SUFFIXES = tuple(_DECOMPRESSORS)
 # No UTF-8 text starts with these bytes. Texts may start with bzip2's "BZh", so `_decompress` checks the block mark too.
 _MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst", b"PK\x03\x04": ".zip"}
-_DAMAGE = (EOFError, OSError, lzma.LZMAError, zlib.error)
 
 
 def display_name(path: str | os.PathLike[str]) -> str:
@@ -64,17 +56,16 @@ def taken_for_file(source: str) -> bool:
 
 
 @contextmanager
-def open_text(path: str | os.PathLike[str], *, max_line: int | None = None) -> Iterator[Iterator[str]]:
+def open_text(path: str | os.PathLike[str]) -> Iterator[Iterator[str]]:
     """Iterate over lines without their line ends; `-` is standard input.
 
     Compressed files are decompressed: .gz, .xz, .bz2, .zst, and a .zip with one text in it.
 
     Raises InputError with file and line for bytes that are not UTF-8, for a truncated compressed file, and for a line
-    of more than `max_line` bytes (default: that of `line_limit`, 64 MiB).
+    that is longer than the limit (see `line_limit`).
     """
-    limit = current_max_line(max_line)
     with open_bytes(path) as file:
-        yield _decode(file, display_name(path), limit)
+        yield _decode(file, display_name(path))
 
 
 @contextmanager
@@ -82,18 +73,17 @@ def open_bytes(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open the decompressed bytes of a file or of standard input (which stays open).
 
     Raises InputError if it cannot be opened. FIFOs, devices and sockets are refused, except for open descriptors of
-    this process (/dev/stdin, /dev/fd/N). Reading a damaged compressed file raises EOFError, OSError, lzma.LZMAError or
-    zlib.error.
+    this process (/dev/stdin, /dev/fd/N). Reading a damaged compressed file raises one of `DAMAGE`.
     """
     with _open(path) as (file, _):
         yield file
 
 
-def read_all_lines(path: str | os.PathLike[str], *, max_line: int | None = None) -> list[str]:
+def read_all_lines(path: str | os.PathLike[str]) -> list[str]:
     """Return all lines of `open_text`. Also raises InputError if a compressed file decompresses to far too much."""
-    limit, size, lines = current_max_line(max_line), 0, []
+    size, lines = 0, []
     with _open(path) as (file, max_size):
-        for line in _decode(file, display_name(path), limit):
+        for line in _decode(file, display_name(path)):
             size += len(line) + LINE_OVERHEAD
             if size > max_size:
                 raise InputError(_too_large(path, max_size))
@@ -106,7 +96,7 @@ def read_all_bytes(path: str | os.PathLike[str]) -> bytes:
     try:
         with _open(path) as (file, max_size):
             data = file.read() if max_size == sys.maxsize else read_up_to(file, max_size + 1)
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise InputError(
             f"{display_name(path)} is truncated or damaged ({_reason(error)}): copy or download it again"
         ) from None
@@ -160,12 +150,12 @@ def _decompress(file: BinaryIO, path: str | os.PathLike[str]) -> IO[bytes]:
     return cast("IO[bytes]", _DECOMPRESSORS[detected](file)) if detected else file
 
 
-def _decode(file: IO[bytes], name: str, limit: int) -> Iterator[str]:
-    number = 0
+def _decode(file: IO[bytes], name: str) -> Iterator[str]:
+    number, limit = 0, current_max_line()
     while True:
         try:
             line = file.readline(limit + 3)  # the line, its line end, and one more byte if it is too long
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise InputError(
                 f"{name} is truncated or damaged after line {number} ({_reason(error)}): copy or download it again"
             ) from None

@@ -6,30 +6,27 @@ with it.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from itertools import chain
 
-from regard.data.csv_rows import csv_rows
 from regard.data.files import content_suffix, display_name, open_text
+from regard.data.readers.records import parse_object, string_at
+from regard.data.readers.tables import csv_rows
 from regard.errors import InputError, suggest
 from regard.wording import is_count
 
 _FORMATS = {".tsv": "TSV", ".tab": "TSV", ".csv": "CSV", ".jsonl": "JSON", ".ndjson": "JSON"}
 
 
-def read_text_column(
-    path: str | os.PathLike[str], *, column: str | int | None = None, max_line: int | None = None
-) -> Iterator[tuple[int, str]]:
+def read_text_column(path: str | os.PathLike[str], *, column: str | int | None = None) -> Iterator[tuple[int, str]]:
     """Yield (line number from 1, text). `column` is a number from 0, a name in the first row, or a JSON key.
 
     If `column` is a name, the first row is a header; if it is a number, it is not. TSV fields are not quoted; CSV
     fields may be, and a quoted text may span lines (it has the number of its first line). Without `column` every line
-    is a text, and a file with several columns, judging by its suffix and first line, is refused. `max_line` is the
-    maximum number of bytes in a line (default: 64 MiB).
+    is a text, and a file with several columns, judging by its suffix and first line, is refused.
     """
-    with open_text(path, max_line=max_line) as lines:
+    with open_text(path) as lines:
         first = next(lines, None)
         if first is None:
             return
@@ -42,7 +39,7 @@ def read_text_column(
             yield from _keys(lines, str(column), name)
         else:
             tsv = (kind or _guess(first, name)) == "TSV"
-            yield from _fields(_tsv(lines) if tsv else _csv(lines, name, max_line), str(column), name)
+            yield from _fields(_tsv(lines) if tsv else _csv(lines, name), str(column), name)
 
 
 def _refuse_columns(first: str, kind: str | None, name: str) -> None:
@@ -71,9 +68,9 @@ def _tsv(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
     return ((number, line.split("\t")) for number, line in enumerate(lines, start=1))
 
 
-def _csv(lines: Iterator[str], name: str, max_line: int | None) -> Iterator[tuple[int, list[str]]]:
+def _csv(lines: Iterator[str], name: str) -> Iterator[tuple[int, list[str]]]:
     remedy = "not a CSV row ({error}); quote the field and double its quotes"
-    return ((number, row or [""]) for number, row in csv_rows(lines, name, remedy=remedy, max_line=max_line))
+    return ((number, row or [""]) for number, row in csv_rows(lines, name, remedy=remedy))
 
 
 def _fields(rows: Iterator[tuple[int, list[str]]], column: str, name: str) -> Iterator[tuple[int, str]]:
@@ -102,27 +99,5 @@ def _fields(rows: Iterator[tuple[int, list[str]]], column: str, name: str) -> It
 
 def _keys(lines: Iterator[str], key: str, name: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            yield number, ""
-            continue
-        try:
-            document = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{name} line {number}: not JSON ({error}); expected one object per line") from None
-        if not isinstance(document, dict):
-            raise InputError(f"{name} line {number}: expected a JSON object, got {_kind(document)}")
-        if key not in document:
-            raise InputError(f"{name} line {number}: no key {key!r}; {suggest(key, document)}")
-        text = document[key]
-        if not isinstance(text, str):
-            raise InputError(f"{name} line {number}: {key!r} should be a string, got {_kind(text)}")
-        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise InputError(
-                f"{name} line {number}: {key!r} contains a lone surrogate (\\uD800), which is not a character; fix it"
-            )
-        yield number, text
-
-
-def _kind(value: object) -> str:
-    names: dict[type, str] = {list: "a list", dict: "an object", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number" if isinstance(value, int | float) else "a string")
+        where = f"{name} line {number}"
+        yield number, string_at(parse_object(line, where), key, where) if line.strip() else ""

@@ -10,6 +10,9 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from io import BufferedReader
 from typing import IO
 
@@ -22,10 +25,15 @@ KINDS = {
     stat.S_IFSOCK: "a socket",
 }
 CHUNK = 1 << 20  # bytes
+MAX_LINE = 64 << 20  # default limit for the bytes of a line
+MAX_SIZE = 1 << 40  # largest size that a user can give
+UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 # Open descriptors of this process, under the names that shells use (`<(command)` is /dev/fd/63).
 DESCRIPTOR = re.compile(r"/dev/stdin|/dev/fd/\d+|/proc/self/fd/\d+")
 NONBLOCKING = getattr(os, "O_NONBLOCK", 0)  # do not wait for the writer of a FIFO; no effect on regular files
+
+_max_line: ContextVar[int] = ContextVar("max_line", default=MAX_LINE)
 
 
 def is_descriptor(path: str | os.PathLike[str]) -> bool:
@@ -77,6 +85,39 @@ def format_size(size: int) -> str:
         if size >= 1 << power and size % (1 << power) == 0:
             return f"{size >> power:,} {unit}"
     return f"{size:,} bytes"
+
+
+def parse_size(text: str) -> int:
+    """Parse "64MiB", "1.5 GB" or "1000" to bytes. Raises InputError for other texts and for more than 1 TiB."""
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)\s*([a-zA-Z]*)", text.strip(), re.ASCII)
+    unit = UNITS.get(match[2].lower()) if match else None
+    size = round(float(match[1]) * unit) if match and unit else 0
+    if not 1 <= size <= MAX_SIZE:
+        raise InputError(f"{text!r} is not a size; expected bytes or a size such as 64MiB or 1GiB, at most 1024GiB")
+    return size
+
+
+def current_max_line() -> int:
+    """Return the maximum number of bytes in a line of a text file."""
+    return _max_line.get()
+
+
+def set_max_line(size: int) -> None:
+    """Limit lines of text files to this many bytes in the current context (thread or task)."""
+    if size < 1:
+        raise InputError(f"the maximum length of a line is {size}; expected a number of bytes, at least 1")
+    _max_line.set(size)
+
+
+@contextmanager
+def line_limit(size: int) -> Iterator[None]:
+    """Limit lines to this many bytes in every text file opened inside the block."""
+    before = current_max_line()
+    set_max_line(size)
+    try:
+        yield
+    finally:
+        set_max_line(before)
 
 
 def _check(state: os.stat_result, path: str | os.PathLike[str]) -> None:

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +16,10 @@ from regard.checkpoints.loaded_model import require_tokenizer
 from regard.data.batch import collate, group_by_token_budget
 from regard.errors import InputError
 from regard.inference.masked_lm import BATCH_TOKENS
-from regard.inference.windows import windows
-from regard.models import Gpt
 from regard.models.family import can, describe_model
 from regard.nn import Packed
 from regard.text import Tokenizer
+from regard.text.tokenizer import Encoding
 
 ROWS = 512  # rows of logits at a time: 100 MB for GPT-2's vocabulary
 
@@ -39,18 +38,18 @@ class SequenceScore(NamedTuple):
     greedy: bool
 
 
-def begin_token(model: Gpt, tokenizer: Tokenizer) -> int | None:
+def begin_token(model: Any, tokenizer: Tokenizer) -> int | None:
     """The token that begins a text, if the model has one."""
     # A published config.json may name a token outside the vocabulary.
-    candidates = (model.config.bos_token_id, tokenizer.bos_token_id)
+    candidates = (getattr(model.config, "bos_token_id", None), tokenizer.bos_token_id)
     return next((n for n in candidates if n is not None and n < model.config.vocab_size), None)
 
 
 @dataclass(frozen=True, eq=False)
 class CausalScorer:
-    """A GPT with its tokenizer and, if it has one, the token that begins a text."""
+    """A causal model with its tokenizer and, if it has one, the token that begins a text."""
 
-    model: Gpt
+    model: Any
     tokenizer: Tokenizer
     begin: int | None
 
@@ -67,7 +66,7 @@ class CausalScorer:
 
     @property
     def max_length(self) -> int:
-        return self.model.config.max_position_embeddings
+        return int(self.model.config.max_position_embeddings)
 
     @property
     def opening(self) -> list[int]:
@@ -76,7 +75,8 @@ class CausalScorer:
 
     @property
     def device(self) -> torch.device:
-        return self.model.embedding.tokens.weight.device
+        device: torch.device = self.model.embedding.tokens.weight.device
+        return device
 
     def window_rows(
         self, ids: Sequence[int], *, length: int | None = None, stride: int | None = None
@@ -125,3 +125,31 @@ class CausalScorer:
             if greedy:
                 firsts += (log_probabilities.argmax(-1) == right).tolist()
         return values, firsts
+
+
+class Window(NamedTuple):
+    """A causal model reads ids [start, end) and is scored on the ids that follow positions [scored, end)."""
+
+    start: int
+    scored: int
+    end: int
+
+
+def windows(count: int, length: int, stride: int) -> Iterator[Window]:
+    """Windows of at most `length` ids, `stride` apart, that score the successor of each of `count` ids once."""
+    scored = 0
+    for start in range(0, count, stride):
+        end = min(start + length, count)
+        yield Window(start, scored, end)
+        if end == count:
+            return
+        scored = end
+
+
+def split_special_tokens(encoding: Encoding) -> tuple[list[int], list[int], list[int]]:
+    """The special tokens before a text, the ids of the text (empty if it has none), and the special tokens after it."""
+    inner = [position for position, special in enumerate(encoding.special) if not special]
+    if not inner:
+        return encoding.ids, [], []
+    first, end = inner[0], inner[-1] + 1
+    return encoding.ids[:first], encoding.ids[first:end], encoding.ids[end:]

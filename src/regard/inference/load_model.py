@@ -8,8 +8,8 @@ import torch
 
 from regard.checkpoints import loading
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.inference.translation.folder import TRANSLATE, load_translator
-from regard.tasks.task_folder import is_fine_tuned, load_fine_tuned
+from regard.inference.translation.translator import TRANSLATE, load_translator
+from regard.tasks.fine_tuned_model import is_fine_tuned, load_fine_tuned
 
 
 def load_model(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> LoadedModel:
@@ -17,8 +17,8 @@ def load_model(name_or_path: str | os.PathLike[str], *, device: torch.device | s
     name, folder = os.fspath(name_or_path), loading.find_folder(name_or_path)
     if (folder / TRANSLATE).is_file():
         translator = load_translator(folder, device=device)
-        return LoadedModel(name, translator.model, translator.subwords, translator=translator)
+        return LoadedModel(name, translator.model, translator.subwords, translator=translator, folder=folder)
     if is_fine_tuned(folder):
         fine_tuned = load_fine_tuned(folder, device=device)
-        return LoadedModel(name, fine_tuned.model.encoder, fine_tuned.tokenizer, fine_tuned)
-    return LoadedModel(name, *loading.load(folder, device=device))
+        return LoadedModel(name, fine_tuned.model.encoder, fine_tuned.tokenizer, fine_tuned, folder=folder)
+    return LoadedModel(name, *loading.load(folder, device=device), folder=folder)

@@ -1,4 +1,4 @@
-"""Masked language models: fill in the blanks of a text, and pseudo-likelihoods.
+"""Masked language models: fill in the blanks of a text, pseudo-likelihoods, and next-sentence prediction.
 
 A blank by itself is scored while all others are masked. Together, blanks are filled from left to right, each given the
 words before it and masks after it; the probability of an assignment is the product of the steps. Probabilities are
@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import require_tokenizer
@@ -33,8 +34,6 @@ BLANK_PATTERN = r"(?<!\w)_+(?!\w)|\[MASK\]"
 ENUMERATED = 256  # maximum number of partial assignments that are all extended
 LINE = 60  # characters; a longer text is not repeated in the table of assignments
 BEAM = 20  # if there are more, the number of likeliest ones to extend
-
-
 # Tokens per batch: each masked position gets one row as wide as the vocabulary.
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
 
@@ -346,3 +345,33 @@ def pseudo_nll(
     logits = masked_lm.logits(rows, masks)
     targets = torch.tensor([body[position] for position in positions], device=logits.device)
     return float(F.cross_entropy(logits, targets, reduction="none").double().sum())
+
+
+class NextSentence(Result):
+    """`is_next` is the probability that the second text follows the first; `cut` tokens of the two did not fit."""
+
+    is_next: float
+    cut: int = Field(0, exclude=True)
+
+    def to_text(self) -> str:
+        return f"{self.is_next:.3%} likely that the second text follows the first"
+
+
+def predict_next_sentence(model: nn.Module, tokenizer: Tokenizer | None, first: str, second: str) -> NextSentence:
+    """How likely `second` follows `first`. If the pair is too long, the longer text is truncated first."""
+    tokens = require_tokenizer(model, tokenizer)
+    if not can(model, "next-sentence"):
+        raise InputError(
+            "next-sentence prediction needs a BERT with its pooler and next-sentence head, and this "
+            f"{family_name(model)} model has none; use a pretrained one, such as google-bert/bert-base-uncased"
+        )
+    for name, text in (("first", first), ("second", second)):
+        if not text.strip():
+            raise InputError(f"expected two texts, but the {name} is empty")
+    pair = tokens.encode(first, second, max_length=model.config.max_position_embeddings)
+    batch = collate([pair.ids]).to(model.next.weight.device)
+    segments = torch.tensor(pair.segments, device=batch.ids.device)
+    with evaluation_mode(model):
+        pooled = model.pooler(model(batch.ids, batch.layout, segments), batch.layout)
+        probability = model.next(pooled).float().softmax(-1)[0, 0]
+    return NextSentence(is_next=float(probability), cut=pair.cut)

@@ -10,13 +10,14 @@ import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from pydantic import PrivateAttr
 from rich.cells import cell_len
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import TypedDict
 
 from regard.data.batch import in_groups
@@ -24,10 +25,9 @@ from regard.errors import InputError
 from regard.escaping import escape_controls
 from regard.inference.masked_lm import BATCH_TOKENS
 from regard.interpret.attribution.probe import Probe, ProbedModel, probe_modes
-from regard.models import Bert, Gpt
+from regard.models.family import family_of
 from regard.nn import Site, ablate_heads, record
 from regard.nn.masks import Context, select_rows
-from regard.render.drawing import Drawing
 from regard.render.result import Result, Table, round_floats
 from regard.wording import is_count
 
@@ -246,11 +246,6 @@ class AblationResult(Result):
             },
         }
 
-    def to_drawing(self) -> Drawing:
-        from regard.interpret.attribution.drawing import draw_ablation
-
-        return draw_ablation(self.view_data())
-
 
 def ablate(
     probe: Probe,
@@ -289,7 +284,7 @@ def ablate(
         sweep=sweep,
     )
     result._top = top
-    result._token_texts = tuple(map(probe.token_text, probe.ids.tolist()))
+    result._token_texts = probe.token_texts
     if probe.predicts_tokens:
         outputs = {c.output for e in effects for c in (*e.likeliest, *e.changes, *e.successors)}
         outputs |= {name for one in (sweep.ranked if sweep else ()) for name in one.after}
@@ -305,12 +300,12 @@ def sweep_heads(probe: Probe) -> HeadSweep:
     with probe.evaluation_mode():
         before = probe.logits()[0]
         for group in in_groups(every, BATCH_TOKENS[probe.ids.device.type] // (probe.rows_per_copy * len(probe.ids))):
-            edit = _KnockOutOnePerCopy([head for head in group for _ in range(probe.rows_per_copy)])
-            with record(probe.encoder, edit=edit):
+            heads = [head for head in group for _ in range(probe.rows_per_copy)]
+            with record(probe.encoder, edit=partial(_remove_one_per_row, heads=heads)):
                 after = probe.logits(probe.ids.expand(len(group), -1))
             effects += [_head_effect(probe, head, before, row) for head, row in zip(group, after, strict=True)]
     effects.sort(key=lambda one: (-one.strength, one.layer, one.head))
-    return HeadSweep("change" if probe.kind == "value" else "divergence", probe.targets, tuple(effects))
+    return HeadSweep("change" if probe.problem_type == "regression" else "divergence", probe.targets, tuple(effects))
 
 
 def _head_effect(probe: Probe, head: tuple[int, int], before: Tensor, after: Tensor) -> HeadEffect:
@@ -318,7 +313,7 @@ def _head_effect(probe: Probe, head: tuple[int, int], before: Tensor, after: Ten
     strengths = distances if divergences is None else divergences
     changed: tuple[str, ...] = ()
     best = tuple("" for _ in probe.targets)
-    if probe.kind != "value":
+    if probe.problem_type != "regression":
         same = (before.argmax(-1) == after.argmax(-1)).tolist()
         changed = tuple(target for target, equal in zip(probe.targets, same, strict=True) if not equal)
         best = tuple(probe.outputs[index] for index in after.argmax(-1).tolist())
@@ -333,7 +328,7 @@ def _effect(probe: Probe, target: str, before: Tensor, after: Tensor, top: int) 
     def changes(order: Tensor) -> tuple[OutputChange, ...]:
         return tuple(OutputChange(probe.outputs[i], old[i].item(), new[i].item()) for i in order.tolist())
 
-    best = ["" if probe.kind == "value" else probe.outputs[int(one.argmax())] for one in (old, new)]
+    best = ["" if probe.problem_type == "regression" else probe.outputs[int(one.argmax())] for one in (old, new)]
     divergences, distance = kl_divergence(probe, before, after), output_distance(probe, before, after).item()
     divergence = None if divergences is None else divergences.item()
     return AblationEffect(
@@ -360,9 +355,9 @@ def _table(changes: Sequence[OutputChange], form: str) -> Iterator[str]:
 def kl_divergence(probe: Probe, before: Tensor, after: Tensor) -> Tensor | None:
     """The Kullback-Leibler divergence over the last dimension, None for values; clamped at 0 against rounding."""
     old, new = before.double(), after.double()
-    if probe.kind == "value":
+    if probe.problem_type == "regression":
         return None
-    if probe.kind == "one":
+    if probe.problem_type == "single_label_classification":
         return F.kl_div(new.log_softmax(-1), old.log_softmax(-1), reduction="none", log_target=True).sum(-1).clamp(0)
     yes = F.kl_div(F.logsigmoid(new), F.logsigmoid(old), reduction="none", log_target=True)
     no = F.kl_div(F.logsigmoid(-new), F.logsigmoid(-old), reduction="none", log_target=True)
@@ -372,7 +367,7 @@ def kl_divergence(probe: Probe, before: Tensor, after: Tensor) -> Tensor | None:
 def output_distance(probe: Probe, before: Tensor, after: Tensor) -> Tensor:
     """Over the last dimension: the total variation distance, the largest change of a label, or a value's change."""
     change = (probe.probabilities(after) - probe.probabilities(before)).abs()
-    return change.sum(-1) / 2 if probe.kind == "one" else change.amax(-1)
+    return change.sum(-1) / 2 if probe.problem_type == "single_label_classification" else change.amax(-1)
 
 
 def parse_heads(names: str, *, num_layers: int, num_heads: int) -> tuple[tuple[int, int], ...]:
@@ -409,24 +404,21 @@ def _check_index(what: str, index: str, count: int) -> None:
         raise InputError(f"{what} is {index}, and this model has {count}: 0 to {count - 1}")
 
 
-@dataclass(frozen=True)
-class _KnockOutOnePerCopy:
-    """An edit of attention weights that removes a different head in every copy of the text."""
-
-    heads: Sequence[tuple[int, int]]
-
-    def __call__(self, weights: Tensor, site: Site) -> Tensor:
-        keep = torch.ones(weights.shape[:2], device=weights.device, dtype=weights.dtype)
-        for copy, (layer, head) in enumerate(self.heads):
-            if layer == site.layer:
-                keep[copy, head] = 0
-        return weights * keep[:, :, None, None]
+def _remove_one_per_row(weights: Tensor, site: Site, *, heads: Sequence[tuple[int, int]]) -> Tensor:
+    """An edit of attention weights that removes a different head in every row of the batch."""
+    keep = torch.ones(weights.shape[:2], device=weights.device, dtype=weights.dtype)
+    for row, (layer, head) in enumerate(heads):
+        if layer == site.layer:
+            keep[row, head] = 0
+    return weights * keep[:, :, None, None]
 
 
 @contextmanager
-def skip_layers(encoder: Bert | Gpt, layers: Collection[int]) -> Iterator[None]:
+def skip_layers(encoder: nn.Module, layers: Collection[int]) -> Iterator[None]:
     """Make layers return their input. Threads share hooks, so a hook acts in the thread that set it only."""
-    stack = encoder.decoder if isinstance(encoder, Gpt) else encoder.encoder
+    family = family_of(encoder)
+    assert family is not None
+    stack: Any = getattr(encoder, family.stacks[0])
     thread = threading.get_ident()
 
     def return_input(module: object, inputs: tuple[Any, ...], options: dict[str, Any], output: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ import random
 import re
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,14 +25,15 @@ from regard.data.examples import TextExample
 from regard.data.files import display_name, open_text
 from regard.errors import InputError
 from regard.events import Progress
-from regard.inference.embedding.embedder import load_engine
-from regard.inference.embedding.engine import EmbeddingEngine
+from regard.inference.embedding.embedder import EmbeddingEngine, load_engine
 from regard.known import DEFAULT_MODEL
 from regard.render.result import Result, Table
 from regard.wording import is_count, truncation_note
 
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
+
+Doubles = NDArray[np.float64]
 
 BLOCK_SIZE = 512  # vectors compared at a time: memory grows with the number of vectors, not with its square
 CHUNK_SIZE = 512  # texts between two progress events
@@ -58,24 +58,12 @@ def sampling_note(total: int, used: int, seed: int) -> list[str]:
     return [f"{used:,} of {total:,} texts were sampled at random (seed {seed}); {total - used:,} are left out"]
 
 
-@dataclass(frozen=True, eq=False)
-class Projection:
-    """`points` (n, components), centered; `explained` is the share of variance of each component, from 0 to 1.
+def project(vectors: NDArray[np.floating], *, components: int = 2) -> tuple[Doubles, Doubles]:
+    """Principal component analysis: centered points (n, components), and each component's share of the variance.
 
-    Components beyond the rank of the vectors are 0.
+    The largest entry of each component is positive, since its sign has no meaning. Components beyond the rank of the
+    vectors are 0.
     """
-
-    points: NDArray[np.float64]
-    explained: NDArray[np.float64]
-
-    def aligned_to(self, other: Projection) -> Projection:
-        """The projection with the signs that bring its points nearest to those of another one."""
-        signs = np.where((self.points * other.points).sum(0) < 0, -1.0, 1.0)
-        return Projection(self.points * signs, self.explained)
-
-
-def project(vectors: NDArray[np.floating], *, components: int = 2) -> Projection:
-    """Principal component analysis of vectors (n, width), in float64."""
     exact = vectors.astype(np.float64)
     centered = exact - exact.mean(0)
     left, singular_values, right = np.linalg.svd(centered, full_matrices=False)
@@ -89,21 +77,13 @@ def project(vectors: NDArray[np.floating], *, components: int = 2) -> Projection
         signs = np.where(right[np.arange(rank), largest] < 0, -1.0, 1.0)
         points[:, :rank] = left[:, :rank] * singular_values[:rank] * signs
         explained[:rank] = singular_values[:rank] ** 2 / float((singular_values**2).sum())
-    return Projection(points, explained)
+    return points, explained
 
 
-@dataclass(frozen=True, eq=False)
-class Neighbors:
-    """`indices` (n, k) of the nearest other vectors, nearest first, and their `cosines` (n, k)."""
+def nearest_neighbors(vectors: NDArray[np.floating], count: int) -> tuple[NDArray[np.int64], Doubles]:
+    """The indices of the `count` nearest other vectors of each vector, or of all if there are fewer, and their cosines.
 
-    indices: NDArray[np.int64]
-    cosines: NDArray[np.float64]
-
-
-def nearest_neighbors(vectors: NDArray[np.floating], count: int) -> Neighbors:
-    """The `count` nearest other vectors of each vector, or all others if there are fewer.
-
-    Ties are broken by index. A zero vector has the cosine 0 with all others.
+    The nearest is first. Ties are broken by index. A zero vector has the cosine 0 with all others.
     """
     unit = normalize(vectors)
     number = len(unit)
@@ -117,19 +97,19 @@ def nearest_neighbors(vectors: NDArray[np.floating], count: int) -> Neighbors:
         order = np.argsort(-block, axis=1, kind="stable")[:, :count]
         indices[start : start + BLOCK_SIZE] = order
         cosines[start : start + BLOCK_SIZE] = np.take_along_axis(block, order, axis=1)
-    return Neighbors(indices, cosines)
+    return indices, cosines
 
 
-def cosine_similarity(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
+def cosine_similarity(vectors: NDArray[np.floating]) -> Doubles:
     """The cosines of all pairs, (n, width) -> (n, n); 0 for a zero vector."""
     unit = normalize(vectors)
     return np.clip(unit @ unit.T, -1.0, 1.0)
 
 
-def normalize(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
+def normalize(vectors: NDArray[np.floating]) -> Doubles:
     """The vectors with length 1; zero vectors stay zero."""
     exact = vectors.astype(np.float64)
-    unit: NDArray[np.float64] = exact / np.maximum(np.linalg.norm(exact, axis=1, keepdims=True), 1e-300)
+    unit: Doubles = exact / np.maximum(np.linalg.norm(exact, axis=1, keepdims=True), 1e-300)
     return unit
 
 
@@ -223,13 +203,14 @@ def sentence_map(
         done = min(start + CHUNK_SIZE, len(texts))
         yield Progress(stage="embedding", done=done, total=len(texts), unit="sentences")
     vectors = np.concatenate(chunks)
-    plane, nearest = project(vectors), nearest_neighbors(vectors, neighbors)
+    points, explained = project(vectors)
+    nearest, cosines = nearest_neighbors(vectors, neighbors)
     columns = zip(
         texts,
         labels if any(labels) else [None] * len(texts),
-        np.round(plane.points, 6).tolist(),
-        nearest.indices.tolist(),
-        np.round(nearest.cosines, 6).tolist(),
+        np.round(points, 6).tolist(),
+        nearest.tolist(),
+        np.round(cosines, 6).tolist(),
         strict=True,
     )
     return SentenceMap(
@@ -240,15 +221,15 @@ def sentence_map(
         total=len(given),
         seed=seed,
         cut=engine.truncated,
-        explained=np.round(plane.explained, 6).tolist(),
+        explained=np.round(explained, 6).tolist(),
         sentences=[
             Sentence(
                 text=text,
                 label=label,
                 point=point,
-                neighbors=[Neighbor(index=i, cosine=c) for i, c in zip(indices, cosines, strict=True)],
+                neighbors=[Neighbor(index=i, cosine=c) for i, c in zip(*near, strict=True)],
             )
-            for text, label, point, indices, cosines in columns
+            for text, label, point, *near in columns
         ],
         notes=sampling_note(len(given), len(used), seed)
         + ([truncation_note(engine.truncated)] if engine.truncated else []),
@@ -431,14 +412,14 @@ def word_vectors(
 
 def _planes(vectors: NDArray[np.float32]) -> list[Plane]:
     """A projection per layer, each with the signs that keep the plot similar to the previous layer."""
-    planes: list[Projection] = []
+    planes, previous = [], None
     for layer in vectors:
-        plane = project(layer)
-        planes.append(plane.aligned_to(planes[-1]) if planes else plane)
-    return [
-        Plane(points=np.round(plane.points, 6).tolist(), explained=np.round(plane.explained, 6).tolist())
-        for plane in planes
-    ]
+        points, explained = project(layer)
+        if previous is not None:
+            points = points * np.where((points * previous).sum(0) < 0, -1.0, 1.0)
+        previous = points
+        planes.append(Plane(points=np.round(points, 6).tolist(), explained=np.round(explained, 6).tolist()))
+    return planes
 
 
 def _static_vectors(path: str | os.PathLike[str], forms: Sequence[str]) -> NDArray[np.float32]:

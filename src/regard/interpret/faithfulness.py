@@ -7,7 +7,8 @@ there is no verdict: the result has the map and the attributions of one predicti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -26,120 +27,9 @@ from regard.interpret.attribution.attributions import Attribution, gradient_time
 from regard.interpret.attribution.probe import Probe, ProbedModel
 from regard.models.family import can
 from regard.nn import Site, record
-from regard.render.drawing import Drawing
 from regard.render.result import Result, Table, round_floats
 from regard.tasks.metrics import value_scores
-
-Change = Callable[[Tensor, slice], Tensor]  # maps (B, H, T, T) of some copies, and which copies -> the new maps
-
-
-@dataclass(frozen=True, eq=False)
-class AttentionMap:
-    """The map of `layer` and `head` (None for the mean of all heads).
-
-    `weights` (T,) is how much the token at `position` attends to each token, `words` the positions of the tokens that
-    are not special.
-    """
-
-    probe: Probe
-    layer: int
-    head: int | None
-    position: int
-    weights: Tensor
-    words: Tensor
-
-    def permute(self, draws: int, generator: torch.Generator) -> Tensor:
-        """Logits (B, O) with randomly permuted maps: weights move among the tokens that may be attended to."""
-        count = len(self.weights)
-        keys = torch.rand(draws, count, generator=generator).to(self.weights.device)
-        hidden = ~self._allowed()
-
-        def change(maps: Tensor, copies: slice) -> Tensor:
-            order = keys[copies, None, :].expand(-1, count, -1).masked_fill(hidden, torch.inf).argsort(-1)
-            return maps.gather(-1, order[:, None].expand(maps.shape))
-
-        return self._edited(change, draws)
-
-    def flatten(self) -> Tensor:
-        """Logits (1, O) with equal weights on all tokens that may be attended to."""
-        allowed = self._allowed()
-        return self._edited(lambda maps, _: (allowed / allowed.sum(-1, keepdim=True)).to(maps.dtype).expand_as(maps), 1)
-
-    def zero_values(self, positions: Tensor) -> Tensor:
-        """Logits (B, O) with the values of the tokens at `positions` (B, K) set to zero for these maps.
-
-        A weight times a value of zero is zero, so the weights are set to zero instead.
-        """
-        keep = ~self._marked(positions)
-        return self._edited(lambda maps, copies: maps * keep[copies, None, None].to(maps.dtype), len(positions))
-
-    def remove(self, positions: Tensor) -> Tensor:
-        """Logits (B, O) of the text without the tokens at `positions` (B, K)."""
-        return self._subsets(~self._marked(positions))
-
-    def keep_only(self, positions: Tensor) -> Tensor:
-        """Logits (B, O) of the words at `positions` (B, K) alone, with the special tokens around them."""
-        words = torch.zeros(len(self.weights), dtype=torch.bool, device=positions.device)
-        words[self.words] = True
-        return self._subsets(self._marked(positions) | ~words)
-
-    def _marked(self, positions: Tensor) -> Tensor:
-        marks = torch.zeros(len(positions), len(self.weights), dtype=torch.bool, device=positions.device)
-        return marks.scatter_(1, positions, True)
-
-    def _allowed(self) -> Tensor:
-        count = len(self.weights)
-        every = torch.ones(count, count, dtype=torch.bool, device=self.weights.device)
-        return every.tril() if can(self.probe.encoder, "causal-lm") else every
-
-    def _subsets(self, keep: Tensor) -> Tensor:
-        return torch.cat([self.probe.logits_of_subsets(part)[:, 0] for part in torch.split(keep, self._batch_size())])
-
-    def _edited(self, change: Change, copies: int) -> Tensor:
-        logits = []
-        for start in range(0, copies, self._batch_size()):
-            part = slice(start, min(start + self._batch_size(), copies))
-            with record(self.probe.encoder, edit=_ChangedMaps(self.layer, self.head, change, part)):
-                logits.append(self.probe.logits(self.probe.ids.expand(part.stop - part.start, -1))[:, 0])
-        return torch.cat(logits)
-
-    def _batch_size(self) -> int:
-        return max(1, BATCH_TOKENS[self.weights.device.type] // len(self.weights))
-
-
-@dataclass(frozen=True, eq=False)
-class _ChangedMaps:
-    layer: int
-    head: int | None
-    change: Change
-    copies: slice
-
-    def __call__(self, weights: Tensor, site: Site) -> Tensor:
-        if site.layer != self.layer:
-            return weights
-        heads = slice(None) if self.head is None else slice(self.head, self.head + 1)
-        weights = weights.clone()
-        weights[:, heads] = self.change(weights[:, heads], self.copies)
-        return weights
-
-
-def attention_map(probe: Probe, *, layer: int | None = None, head: int | None = None) -> AttentionMap:
-    """The map of a layer (default: the last) and a head (default: the mean of all), both counted from 0.
-
-    It is the row of the token whose state the model reads: the first blank, or the token that stands for the text.
-    """
-    layer = probe.num_layers - 1 if layer is None else layer
-    for what, index, count in (("layer", layer, probe.num_layers), ("head", head, probe.num_heads)):
-        if index is not None and not 0 <= index < count:
-            raise InputError(f"{what} is {index}, and this model has {count}: 0 to {count - 1}")
-    with record(probe.encoder) as tape:
-        probe.logits()
-        maps = tape.attention()[layer][0].double()
-    position = probe.positions[0] if probe.task == "fill" else probe.summary_position
-    weights = maps[:, position].mean(0) if head is None else maps[head, position]
-    words = [position for position, special in enumerate(probe.special) if not special]
-    return AttentionMap(probe, layer, head, position, weights, torch.tensor(words, device=weights.device))
-
+from regard.tasks.registry import TASKS
 
 # Fixed before any model was measured, with reasons in docs/faithfulness.md. Do not tune them to a result.
 REQUIRED_PASSES = 4  # tests of six, the permuted map among them
@@ -151,6 +41,8 @@ DRAWS = 100  # permutations, random choices and random rankings
 TOP_FRACTION = 0.2  # of the words: those that the map points at
 FRACTIONS = (0.1, 0.2, 0.5)  # of the words, over which removals are averaged
 FLAT = 0.01  # weights whose range is below this fraction of their mean point at nothing
+Change = Callable[[Tensor, slice], Tensor]  # maps (B, H, T, T) of some copies, and which copies -> the new maps
+
 PERMUTED = "permuted attention"  # the test that every faithful map passes
 BAR = 20
 Verdict = Literal["faithful", "doubtful", "unfaithful"]
@@ -335,7 +227,7 @@ class FaithfulnessResult(Result):
 
     def _lines(self) -> Iterator[str]:
         heads = "mean of all heads" if self.head is None else f"head {self.head}"
-        form = "z.3f" if self.model.kind == "value" else ".1%"
+        form = "z.3f" if self.model.problem_type == "regression" else ".1%"
         yield f"{self.label} {self.probability:{form}}; the map of layer {self.layer}, {heads}"
         yield ""
         tokens = [escape_controls(token) for token in self.tokens]
@@ -374,7 +266,7 @@ class FaithfulnessResult(Result):
     def _verdict_data(self, checks: list[dict[str, Any]]) -> VerdictView | None:
         if self.verdict is None:
             return None
-        by_name = meanings(len(self.model.labels), several=self.model.kind == "several")
+        by_name = meanings(len(self.model.labels), several=self.model.problem_type == "multi_label_classification")
         views: Any = [
             {**one, "method": meaning.method, "means": meaning.passed if one["passed"] else meaning.failed}
             for one in checks
@@ -391,11 +283,6 @@ class FaithfulnessResult(Result):
             "seed": self.seed,
             "checks": views,
         }
-
-    def to_drawing(self) -> Drawing:
-        from regard.interpret.attribution.drawing import draw_faithfulness
-
-        return draw_faithfulness(self.view_data())
 
 
 def no_verdict_reason(task: str) -> str:
@@ -414,12 +301,13 @@ def measure_faithfulness(
 
     Models that are not classifiers get the map and the attributions of their first target, without a verdict.
     """
-    if probe.task in ("tag", "answer"):
+    task = TASKS.get(probe.task)
+    if task is not None and not task.pooled:
         raise InputError(
             f"a model for {probe.task} makes many predictions for one text; `regard predict DIR INPUT --page FILE` "
             "shows the evidence for each of them"
         )
-    classifies = probe.task in ("classify", "pair") and len(probe.outputs) > 1
+    classifies = task is not None and task.is_classification and len(probe.outputs) > 1
     index = None if label is None else probe.output_index(label)
     with probe.evaluation_mode():
         attention = attention_map(probe, layer=layer, head=head)
@@ -460,7 +348,7 @@ def measure_faithfulness(
         integrated=integrated_gradients(probe, output=name),
         seed=seed,
     )
-    result._texts = tuple(map(probe.token_text, probe.ids.tolist()))
+    result._texts = probe.token_texts
     result._label_text = probe.token_text(probe.tokenizer.id(name)).strip() if probe.predicts_tokens else name
     result._requested_label = label
     return result
@@ -474,6 +362,105 @@ def _verdict(checks: tuple[FaithfulnessCheck, ...]) -> Verdict:
 
 
 @dataclass(frozen=True, eq=False)
+class AttentionMap:
+    """The map of `layer` and `head` (None for the mean of all heads).
+
+    `weights` (T,) is how much the token at `position` attends to each token, `words` the positions of the tokens that
+    are not special.
+    """
+
+    probe: Probe
+    layer: int
+    head: int | None
+    position: int
+    weights: Tensor
+    words: Tensor
+
+    def permute(self, draws: int, generator: torch.Generator) -> Tensor:
+        """Logits (B, O) with randomly permuted maps: weights move among the tokens that may be attended to."""
+        count = len(self.weights)
+        keys = torch.rand(draws, count, generator=generator).to(self.weights.device)
+        hidden = ~self._allowed()
+
+        def change(maps: Tensor, copies: slice) -> Tensor:
+            order = keys[copies, None, :].expand(-1, count, -1).masked_fill(hidden, torch.inf).argsort(-1)
+            return maps.gather(-1, order[:, None].expand(maps.shape))
+
+        return self._edited(change, draws)
+
+    def flatten(self) -> Tensor:
+        """Logits (1, O) with equal weights on all tokens that may be attended to."""
+        allowed = self._allowed()
+        return self._edited(lambda maps, _: (allowed / allowed.sum(-1, keepdim=True)).to(maps.dtype).expand_as(maps), 1)
+
+    def zero_values(self, positions: Tensor) -> Tensor:
+        """Logits (B, O) with the values of the tokens at `positions` (B, K) set to zero for these maps.
+
+        A weight times a value of zero is zero, so the weights are set to zero instead.
+        """
+        keep = ~self._marked(positions)
+        return self._edited(lambda maps, copies: maps * keep[copies, None, None].to(maps.dtype), len(positions))
+
+    def remove(self, positions: Tensor) -> Tensor:
+        """Logits (B, O) of the text without the tokens at `positions` (B, K)."""
+        return self._subsets(~self._marked(positions))
+
+    def keep_only(self, positions: Tensor) -> Tensor:
+        """Logits (B, O) of the words at `positions` (B, K) alone, with the special tokens around them."""
+        words = torch.zeros(len(self.weights), dtype=torch.bool, device=positions.device)
+        words[self.words] = True
+        return self._subsets(self._marked(positions) | ~words)
+
+    def _marked(self, positions: Tensor) -> Tensor:
+        marks = torch.zeros(len(positions), len(self.weights), dtype=torch.bool, device=positions.device)
+        return marks.scatter_(1, positions, True)
+
+    def _allowed(self) -> Tensor:
+        count = len(self.weights)
+        every = torch.ones(count, count, dtype=torch.bool, device=self.weights.device)
+        return every.tril() if can(self.probe.encoder, "causal-lm") else every
+
+    def _subsets(self, keep: Tensor) -> Tensor:
+        return torch.cat([self.probe.logits_of_subsets(part)[:, 0] for part in torch.split(keep, self._batch_size())])
+
+    def _edited(self, change: Change, copies: int) -> Tensor:
+        heads = slice(None) if self.head is None else slice(self.head, self.head + 1)
+
+        def edit(weights: Tensor, site: Site, *, part: slice) -> Tensor:
+            if site.layer != self.layer:
+                return weights
+            changed = weights.clone()
+            changed[:, heads] = change(weights[:, heads], part)
+            return changed
+
+        logits = []
+        for start in range(0, copies, self._batch_size()):
+            part = slice(start, min(start + self._batch_size(), copies))
+            with record(self.probe.encoder, edit=partial(edit, part=part)):
+                logits.append(self.probe.logits(self.probe.ids.expand(part.stop - part.start, -1))[:, 0])
+        return torch.cat(logits)
+
+    def _batch_size(self) -> int:
+        return max(1, BATCH_TOKENS[self.weights.device.type] // len(self.weights))
+
+
+def attention_map(probe: Probe, *, layer: int | None = None, head: int | None = None) -> AttentionMap:
+    """The map of a layer (default: the last) and a head (default: the mean of all), both counted from 0.
+
+    It is the row of the token whose state the model reads: the first blank, or the token that stands for the text.
+    """
+    layer = probe.num_layers - 1 if layer is None else layer
+    for what, index, count in (("layer", layer, probe.num_layers), ("head", head, probe.num_heads)):
+        if index is not None and not 0 <= index < count:
+            raise InputError(f"{what} is {index}, and this model has {count}: 0 to {count - 1}")
+    maps = torch.from_numpy(probe.attention()[layer]).to(probe.ids.device).double()
+    position = probe.position_of(0, 0)
+    weights = maps[:, position].mean(0) if head is None else maps[head, position]
+    words = [position for position, special in enumerate(probe.special) if not special]
+    return AttentionMap(probe, layer, head, position, weights, torch.tensor(words, device=weights.device))
+
+
+@dataclass(frozen=True, eq=False)
 class _FaithfulnessTests:
     """The six tests of one map; `logits` (1, O) are the prediction for the whole text."""
 
@@ -484,23 +471,24 @@ class _FaithfulnessTests:
     generator: torch.Generator
 
     def run(self, gradient: Attribution) -> tuple[FaithfulnessCheck, ...]:
-        weights = self.attention.weights[self.attention.words]
-        flat = bool(weights.max() - weights.min() <= FLAT * weights.mean())
-        return (
-            self._class_swap(flat),
+        checks = (
+            self._class_swap(),
             self._permuted(),
-            self._zeroed_values(flat),
-            self._gradient_correlation(flat, gradient),
-            *self._removals(flat),
+            self._zeroed_values(),
+            self._gradient_correlation(gradient),
+            *self._removals(),
         )
+        weights = self.attention.weights[self.attention.words]
+        if weights.max() - weights.min() > FLAT * weights.mean():
+            return checks
+        return tuple(one if one.name == PERMUTED else replace(one, value=None, passed=False) for one in checks)
 
-    def _class_swap(self, flat: bool) -> FaithfulnessCheck:
+    def _class_swap(self) -> FaithfulnessCheck:
         """Words are removed one by one: do the label's log-odds follow the map better than the other label's?"""
         odds = self._log_odds(self.logits) - self._log_odds(self.attention.remove(self.attention.words[:, None]))
         weights = self.attention.weights[self.attention.words].tolist()
         own, other = (value_scores(weights, odds[:, n].tolist())["pearson"] / 100 for n in (self.label, self.other))
-        value = None if flat else own - other
-        return FaithfulnessCheck.of("class swap", value, MIN_CORRELATION_MARGIN, label=own, other=other)
+        return FaithfulnessCheck.of("class swap", own - other, MIN_CORRELATION_MARGIN, label=own, other=other)
 
     def _permuted(self) -> FaithfulnessCheck:
         changes = self._change(self.attention.permute(DRAWS, self.generator))
@@ -508,25 +496,23 @@ class _FaithfulnessTests:
         numbers = {"median": median, "largest": changes.max().item(), "uniform": uniform}
         return FaithfulnessCheck.of(PERMUTED, median, MIN_CHANGE, **numbers)
 
-    def _zeroed_values(self, flat: bool) -> FaithfulnessCheck:
+    def _zeroed_values(self) -> FaithfulnessCheck:
         """The words that the map points at, against as many of the others."""
         order = self._order()
         count = _count(TOP_FRACTION, len(order))
         others = order[count:][self._rankings(len(order) - count)[:, :count]]
         top = self._change(self.attention.zero_values(order[None, :count])).item()
         random = self._change(self.attention.zero_values(others)).mean().item()
-        value = None if flat else top - random
-        return FaithfulnessCheck.of("zeroed values", value, MIN_CHANGE, pointed=top, others=random)
+        return FaithfulnessCheck.of("zeroed values", top - random, MIN_CHANGE, pointed=top, others=random)
 
-    def _gradient_correlation(self, flat: bool, gradient: Attribution) -> FaithfulnessCheck:
+    def _gradient_correlation(self, gradient: Attribution) -> FaithfulnessCheck:
         weights = self.attention.weights[self.attention.words].cpu().numpy()
         sizes = np.abs([gradient.scores[position] for position in self.attention.words.tolist()])
         tau = kendall_tau_b(weights, sizes)
         spearman = value_scores(weights.tolist(), sizes.tolist())["spearman"] / 100
-        value = None if flat else tau
-        return FaithfulnessCheck.of("correlation with gradients", value, MIN_KENDALL, kendall=tau, spearman=spearman)
+        return FaithfulnessCheck.of("correlation with gradients", tau, MIN_KENDALL, kendall=tau, spearman=spearman)
 
-    def _removals(self, flat: bool) -> tuple[FaithfulnessCheck, FaithfulnessCheck]:
+    def _removals(self) -> list[FaithfulnessCheck]:
         """Comprehensiveness and sufficiency of the map's ranking, compared with those of random rankings."""
         rankings = torch.cat([self._order()[None], self.attention.words[self._rankings(len(self.attention.words))]])
         whole = self._probability(self.logits)
@@ -539,9 +525,9 @@ class _FaithfulnessTests:
         for name, parts, sign in (("comprehensiveness", drops, 1), ("sufficiency", losses, -1)):
             mean = torch.stack(parts).mean(0)
             own, random = mean[0].item(), mean[1:].mean().item()
-            value = None if flat else sign * (own - random)
-            checks.append(FaithfulnessCheck.of(name, value, MIN_CHANGE, **{name: own, "random": random}))
-        return checks[0], checks[1]
+            numbers = {name: own, "random": random}
+            checks.append(FaithfulnessCheck.of(name, sign * (own - random), MIN_CHANGE, **numbers))
+        return checks
 
     def _order(self) -> Tensor:
         """The positions of the words, the highest weight first."""
@@ -560,7 +546,7 @@ class _FaithfulnessTests:
     def _log_odds(self, logits: Tensor) -> Tensor:
         """The log-odds of each label against all others; for multi-label outputs these are the logits."""
         logits = logits.double()
-        if self.attention.probe.kind == "several":
+        if self.attention.probe.problem_type == "multi_label_classification":
             return logits
         same = torch.eye(logits.shape[-1], dtype=torch.bool, device=logits.device)
         rest = logits[:, None, :].expand(-1, len(same), -1).masked_fill(same, -torch.inf)

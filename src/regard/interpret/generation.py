@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, PrivateAttr
+from pydantic import BaseModel, Field
 from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
-from regard.events import Event, Progress, TextPiece, drain
+from regard.events import Event, Progress, TextPiece, drain, map_events
 from regard.generation_config import SAMPLING, GenerationConfig
 from regard.inference.generation.beam_search import Beam
-from regard.inference.generation.decoder import inference_mode
-from regard.inference.generation.logits_filters import Sampling
-from regard.inference.generation.text_generator import FinishReason, GeneratedText, TextGenerator
-from regard.inference.generation.text_stream import TextStream, token_text
+from regard.inference.generation.sampling import Sampling
+from regard.inference.generation.text_generator import (
+    FinishReason,
+    GeneratedText,
+    GenerationStream,
+    TextGenerator,
+    TextStream,
+    token_text,
+)
 from regard.inference.generation.trace import Trace, TraceDocument
 from regard.models.family import family_name
+from regard.nn.training import evaluation_mode
 from regard.render.result import Result
 from regard.text import Tokenizer
 
-T = TypeVar("T")
 TOP = 15  # candidates at a position
 RESCALING = ("repetition", "temperature")  # filters that move probability and, above temperature 0, remove none
 Stages = Sequence[tuple[str, Tensor]]
@@ -37,42 +42,81 @@ Stages = Sequence[tuple[str, Tensor]]
 class CandidateToken:
     """One candidate for the next token.
 
-    `probability` is the model's own, `tempered` that after repetition penalty and temperature, `chance` that after all
-    filters: 0 if one of them, `by`, removed the token. `reached` is the cumulative probability of this token and the
-    likelier ones among those that top-p chooses from; None if another filter had removed the token before.
+    `probability` is the model's own, `scaled_probability` that after repetition penalty and temperature,
+    `sampling_probability` that after all filters: 0 if one of them, `removed_by`, removed the token.
+    `cumulative_probability` sums this token and the likelier ones among those that top-p chooses from; None if another
+    filter had removed the token before.
     """
 
     token: int
     text: str
     probability: float
-    tempered: float
-    reached: float | None
-    chance: float
-    by: str | None
+    scaled_probability: float
+    cumulative_probability: float | None
+    sampling_probability: float
+    removed_by: str | None
 
 
 @dataclass(frozen=True)
 class CandidateTokens:
     """The likeliest tokens at one position, likeliest first, then the chosen one if it is not among them.
 
-    `kept` tokens of the whole vocabulary pass the filters; they have `share` of the tempered probability.
+    `nucleus_size` tokens of the vocabulary pass the filters; `nucleus_probability` is the sum of their scaled
+    probabilities.
     """
 
-    bars: tuple[CandidateToken, ...]
-    chosen: int | None
-    kept: int
-    share: float
-    vocabulary: int
+    candidates: list[CandidateToken]
+    nucleus_size: int
+    nucleus_probability: float
+    vocab_size: int
 
 
 @dataclass(frozen=True)
-class GeneratedToken:
+class GeneratedToken(CandidateTokens):
     """One generated token: `text` is what it adds to the text, `name` the token by itself."""
 
     id: int
     text: str
     name: str
-    candidates: CandidateTokens
+
+
+class GenerationRun(BaseModel):
+    """One text of the page, or of a stream before it starts, with its tokens so far.
+
+    `trace` has the steps of a beam search; the other fields are those of `GenerateResult`.
+    """
+
+    model: str
+    family: str
+    method: Literal["beam", "greedy", "sample"]
+    settings: GenerationConfig
+    prompt: str
+    continues: bool
+    truncated: int
+    truncated_text: str
+    max_new_tokens: int
+    tokens: list[GeneratedToken]
+    reason: FinishReason
+    trace: TraceDocument | None
+
+
+class GenerationView(BaseModel):
+    """The page shows one text, or two side by side."""
+
+    runs: list[GenerationRun]
+
+
+class GenerationStarted(Event):
+    """The text to generate, still empty."""
+
+    type: Literal["started"] = "started"
+    run: GenerationRun
+
+
+class GeneratedTokens(TextPiece):
+    """The tokens of a piece of text, with their candidates."""
+
+    tokens: list[GeneratedToken]
 
 
 def candidate_tokens(
@@ -82,29 +126,29 @@ def candidate_tokens(
     logits = logits.double()
     after = {"": logits, **dict(stages)}
     penalized = after.get("repetition", logits)
-    tempered = _last(after, RESCALING).softmax(-1)
+    scaled = _last(after, RESCALING).softmax(-1)
     # Temperature keeps the order, and at 0 leaves nothing to order by.
     order = penalized.sort(descending=True, stable=True).indices
     nucleus_input = _last(after, (*RESCALING, "top_k"))
     cumulative = nucleus_input[order].softmax(-1).cumsum(-1)
     filtered = stages[-1][1] if stages else logits
-    probabilities, chances, kept = logits.softmax(-1), filtered.softmax(-1), filtered > -math.inf
+    probabilities, filtered_probabilities, nucleus = logits.softmax(-1), filtered.softmax(-1), filtered > -math.inf
     listed = list(enumerate(order[:top].tolist()))
     if chosen is not None and chosen not in (token for _, token in listed):
         listed.append((int((order == chosen).nonzero()), chosen))
-    candidates = tuple(
+    candidates = [
         CandidateToken(
             token=token,
             text=spell(token),
             probability=float(probabilities[token]),
-            tempered=float(tempered[token]),
-            reached=float(cumulative[rank]) if float(nucleus_input[token]) > -math.inf else None,
-            chance=float(chances[token]),
-            by=next((name for name, one in stages if float(one[token]) == -math.inf), None),
+            scaled_probability=float(scaled[token]),
+            cumulative_probability=float(cumulative[rank]) if float(nucleus_input[token]) > -math.inf else None,
+            sampling_probability=float(filtered_probabilities[token]),
+            removed_by=next((name for name, one in stages if float(one[token]) == -math.inf), None),
         )
         for rank, token in listed
-    )
-    return CandidateTokens(candidates, chosen, int(kept.sum()), float(tempered[kept].sum()), len(logits))
+    ]
+    return CandidateTokens(candidates, int(nucleus.sum()), float(scaled[nucleus].sum()), len(logits))
 
 
 def _last(after: dict[str, Tensor], names: Sequence[str]) -> Tensor:
@@ -128,11 +172,15 @@ class CandidateRecorder(Trace):
         """The tokens since the last piece of text; the piece belongs to the last of them."""
         last = len(self.pending) - 1
         tokens = [
-            GeneratedToken(token, piece if number == last else "", self.spell(token), candidates)
+            _generated_token(candidates, token, piece if number == last else "", self.spell)
             for number, (token, candidates) in enumerate(self.pending)
         ]
         self.pending = []
         return tokens
+
+
+def _generated_token(found: CandidateTokens, token: int, text: str, spell: Callable[[int], str]) -> GeneratedToken:
+    return GeneratedToken(**vars(found), id=token, text=text, name=spell(token))
 
 
 class GenerateResult(Result):
@@ -153,45 +201,27 @@ class GenerateResult(Result):
     truncated_text: str
     max_new_tokens: int
     continues: bool
-    method: str
+    method: Literal["beam", "greedy", "sample"]
     settings: GenerationConfig
     texts: list[GeneratedText]
     tokens: list[GeneratedToken] | None
-    _trace: TraceDocument | None = PrivateAttr(None)
+    trace: TraceDocument | None = Field(default=None, exclude=True)  # of a beam search with candidates
 
     def to_text(self) -> str:
         return "\n".join(text for text in _displayed(self.texts, self.method == "beam"))
 
+    @property
+    def reason(self) -> FinishReason:
+        return self.texts[0].reason if self.texts else "interrupted"
+
+    def run(self) -> GenerationRun:
+        """The first text for the page."""
+        return GenerationRun.model_validate(self, from_attributes=True)
+
     def view_data(self) -> dict[str, object]:
         if self.tokens is None:
             raise InputError("the page shows the candidates at every token; generate with --candidates")
-        run = GenerationRun(**dict(self), trace=self._trace)
-        return GenerationView(runs=[run]).model_dump(mode="json")
-
-
-class GenerationRun(GenerateResult):
-    """A column of the page. `trace` is that of a beam search."""
-
-    trace: TraceDocument | None
-
-
-class GenerationView(BaseModel):
-    """The page shows one text, or two side by side."""
-
-    runs: list[GenerationRun]
-
-
-class GenerationStarted(Event):
-    """The texts to generate, still empty."""
-
-    type: Literal["started"] = "started"
-    run: GenerationRun
-
-
-class GeneratedTokens(TextPiece):
-    """The tokens of a piece of text, with their candidates."""
-
-    tokens: list[GeneratedToken]
+        return GenerationView(runs=[self.run()]).model_dump(mode="json")
 
 
 class Generation:
@@ -222,7 +252,7 @@ class Generation:
 
     @property
     def reason(self) -> FinishReason:
-        return self.texts[0].reason if self.texts else "interrupted"
+        return self.result().reason
 
     def events(self) -> Iterator[Event]:
         """Run to the end: the text as it is displayed, with a heading for each of several texts.
@@ -230,7 +260,7 @@ class Generation:
         If candidates are recorded, a `GenerationStarted` comes first, and each text has its tokens.
         """
         if self.tokens is not None:
-            yield GenerationStarted(run=self._run())
+            yield GenerationStarted(run=self.result().run())
         if self.config.num_beams > 1:
             yield from self._searched()
         elif self.tokens is not None:
@@ -243,7 +273,8 @@ class Generation:
     def _stream(self) -> Iterator[str]:
         """Several texts are generated at once and displayed one after the other."""
         config = self.config
-        stream = self.generator.stream(
+        stream = GenerationStream(
+            self.generator,
             self.prompt,
             sampling=_sampling(config),
             num_return_sequences=config.num_return_sequences,
@@ -268,8 +299,13 @@ class Generation:
     def _sampled(self) -> Iterator[GeneratedTokens]:
         assert self.tokens is not None
         recorder, config = CandidateRecorder(self._spell), self.config
-        stream = self.generator.stream(
-            self.prompt, sampling=_sampling(config), seed=config.seed, stop_strings=config.stop, trace=recorder
+        stream = GenerationStream(
+            self.generator,
+            self.prompt,
+            sampling=_sampling(config),
+            seed=config.seed,
+            stop_strings=config.stop,
+            trace=recorder,
         )
         self.texts = stream.texts
         for _, piece in stream:
@@ -284,7 +320,12 @@ class Generation:
         beam = Beam(config.num_beams, config.length_penalty, config.num_return_sequences, config.early_stopping)
         trace = self.generator.trace() if self.tokens is not None else self._recorder
         search = self.generator.search_steps(self.prompt, beam=beam, stop_strings=config.stop, trace=trace)
-        self.texts += drain(search) if self.tokens is None else (yield from _progress(search, total))
+        if self.tokens is not None:
+            self.texts += yield from map_events(
+                search, lambda step: Progress(stage="searching", done=step, total=total, unit="steps")
+            )
+        else:
+            self.texts += drain(search)
         displayed = "".join(f"{text}\n" for text in _displayed(self.texts, beam=True))
         if self.tokens is None or trace is None or not self.texts:
             yield TextPiece(text=displayed)
@@ -294,7 +335,7 @@ class Generation:
         tokens = self.texts[0].tokens[: len(pieces)]
         candidates = _candidates_along(self.generator, self.prompt.ids, tokens)
         self.tokens += [
-            GeneratedToken(token, piece, self._spell(token), one)
+            _generated_token(one, token, piece, self._spell)
             for token, piece, one in zip(tokens, pieces, candidates, strict=True)
         ]
         yield GeneratedTokens(text=displayed, tokens=self.tokens)
@@ -315,8 +356,8 @@ class Generation:
     def _spell(self, token: int) -> str:
         return token_text(self.generator.tokenizer, token)
 
-    def write_trace(self, path: Path) -> None:
-        """Write the recorded steps as JSON or, by the extension, as a page."""
+    def write_trace(self, path: Path, *, cli: str, python: str) -> None:
+        """Write the recorded steps as JSON or, by the extension, as a page with the lines that reproduce it."""
         assert self._recorder is not None
         result = self.result().to_dict()
         about = {
@@ -324,20 +365,14 @@ class Generation:
         }
         document = self._recorder.document(about)
         if path.suffix.lower() == ".html":
-            from regard.inference.generation.search_page import search_page
+            from regard.inference.generation.trace import search_page
 
-            path.write_text(search_page(document), encoding="utf-8")
+            path.write_text(search_page(document, cli=cli, python=python), encoding="utf-8")
         else:
             path.write_text(json.dumps(document, allow_nan=False, indent=1) + "\n", encoding="utf-8")
 
     def result(self) -> GenerateResult:
-        run = self._run()
-        result = GenerateResult(**{name: getattr(run, name) for name in GenerateResult.model_fields})
-        result._trace = self.trace
-        return result
-
-    def _run(self) -> GenerationRun:
-        return GenerationRun(
+        return GenerateResult(
             model=self.name,
             family=family_name(self.generator.model),
             prompt=self.prompt_text,
@@ -351,15 +386,6 @@ class Generation:
             tokens=self.tokens,
             trace=self.trace,
         )
-
-
-def _progress(search: Generator[int, None, T], total: int) -> Generator[Progress, None, T]:
-    try:
-        while True:
-            yield Progress(stage="searching", done=next(search), total=total, unit="steps")
-    except StopIteration as end:
-        result: T = end.value
-        return result
 
 
 def _sampling(config: GenerationConfig) -> Sampling:
@@ -396,9 +422,10 @@ def next_tokens(
     """The candidates after a text; without `sampling`, with the model's own probabilities."""
     generator = TextGenerator(model, tokenizer)
     sampling, ids = sampling or Sampling(), generator.encode_prompt(text, max_new_tokens=1).ids
-    with inference_mode(generator.decoder):
+    with evaluation_mode(generator.decoder):
         logits, _ = generator.decoder.start(torch.tensor([ids], device=generator.device))
-        occurred = _occurred(logits, ids) if generator.continues else None
+        occurred = torch.zeros_like(logits, dtype=torch.bool)
+        occurred[:, ids] = generator.continues
         stages = [(name, values[0]) for name, values in sampling.stages(logits, occurred)]
         return candidate_tokens(logits[0], stages, spell=lambda token: token_text(generator.tokenizer, token), top=top)
 
@@ -406,7 +433,7 @@ def next_tokens(
 def _candidates_along(generator: TextGenerator, prompt: Sequence[int], tokens: Sequence[int]) -> list[CandidateTokens]:
     """The candidates before each of the given tokens, without filters."""
     candidates = []
-    with inference_mode(generator.decoder):
+    with evaluation_mode(generator.decoder):
         logits, state = generator.decoder.start(torch.tensor([list(prompt)], device=generator.device))
         for number, token in enumerate(tokens):
             spell = lambda one: token_text(generator.tokenizer, one)  # noqa: E731
@@ -414,9 +441,3 @@ def _candidates_along(generator: TextGenerator, prompt: Sequence[int], tokens: S
             if number + 1 < len(tokens):
                 logits, state = generator.decoder.step(torch.tensor([token], device=generator.device), state)
     return candidates
-
-
-def _occurred(logits: Tensor, ids: Sequence[int]) -> Tensor:
-    occurred = torch.zeros_like(logits, dtype=torch.bool)
-    occurred[:, list(ids)] = True
-    return occurred

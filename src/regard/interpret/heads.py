@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import ClassVar
 
@@ -20,7 +20,6 @@ from torch import nn
 from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
 from regard.events import Progress
-from regard.interpret.attention.maps import axis_of_encoding
 from regard.interpret.attention.recording import record_attention
 from regard.models.family import can, describe_model, family_name
 from regard.render.result import Result, Table
@@ -47,18 +46,8 @@ MIN_NPMI = 0.5  # and their normalized pointwise mutual information is at least 
 Bools = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class TokenizedText:
-    """A text or a pair as tokens, each with its segment (0 or 1) and whether it is a special token."""
-
-    tokens: tuple[str, ...]
-    ids: tuple[int, ...]
-    segments: tuple[int, ...]
-    special: tuple[bool, ...]
-
-
 def targets(
-    text: TokenizedText, related: frozenset[tuple[int, int]], predictive: frozenset[tuple[int, int]], *, causal: bool
+    text: Encoding, related: frozenset[tuple[int, int]], predictive: frozenset[tuple[int, int]], *, causal: bool
 ) -> Bools:
     """Whether each token points at each other one, for every pattern in POINTING: (patterns, T, T).
 
@@ -110,9 +99,9 @@ def related_pairs(ids: Iterable[int], vectors: NDArray[np.float32]) -> frozenset
     return frozenset(pairs)
 
 
-def predictive_pairs(tokenized: Sequence[TokenizedText]) -> frozenset[tuple[int, int]]:
+def predictive_pairs(encodings: Sequence[Encoding]) -> frozenset[tuple[int, int]]:
     """Pairs of tokens that share texts more often than by chance, by normalized pointwise mutual information."""
-    texts = [sorted({i for i, special in zip(one.ids, one.special, strict=True) if not special}) for one in tokenized]
+    texts = [sorted({i for i, special in zip(one.ids, one.special, strict=True) if not special}) for one in encodings]
     alone = Counter(token for text in texts for token in text)
     often = {token for token, count in alone.items() if count >= MIN_SHARED}
     together = Counter(pair for text in texts for pair in combinations([t for t in text if t in often], 2))
@@ -151,7 +140,7 @@ class PatternSums:
     def add(
         self,
         text: int,
-        tokenized: TokenizedText,
+        encoding: Encoding,
         weights: NDArray[np.float32],
         targets: NDArray[np.bool_],
         random: np.random.Generator,
@@ -177,7 +166,7 @@ class PatternSums:
                     row, column = divmod(index, length)
                     self._add_example(head, pattern, float(on_targets[head, index]), text, row, column, weights)
         visible = np.arange(1, length + 1) if causal else np.full(length, length)
-        rows = np.flatnonzero(~np.array(tokenized.special) & (visible >= MIN_VISIBLE))
+        rows = np.flatnonzero(~np.array(encoding.special) & (visible >= MIN_VISIBLE))
         if not len(rows):
             return
         values = evenness(weights[:, rows], visible[rows])
@@ -411,15 +400,17 @@ def head_census(
     inputs = [(text, None) for pair in texts for text in pair if text] if causal else list(texts)
     max_tokens = min(MAX_TOKENS, model.config.max_position_embeddings)
     encodings = [tokenizer.encode(a, b, max_length=max_tokens) for a, b in inputs]
-    tokenized = [_tokenized(tokenizer, encoding) for encoding in encodings]
     vectors: NDArray[np.float32] = model.embedding.tokens.weight.detach().float().cpu().numpy()
-    related = related_pairs({token for text in tokenized for token in text.ids}, vectors)
-    predictive = predictive_pairs(tokenized)
+    related = related_pairs({token for encoding in encodings for token in encoding.ids}, vectors)
+    predictive = predictive_pairs(encodings)
     random = np.random.default_rng(seed)
     sums = PatternSums(model.config.num_hidden_layers * model.config.num_attention_heads, max_examples=MAX_EXAMPLES)
-    for index, ((a, b), text) in enumerate(zip(inputs, tokenized, strict=True)):
+    tokens: list[tuple[str, ...]] = []
+    for index, ((a, b), encoding) in enumerate(zip(inputs, encodings, strict=True)):
         maps = record_attention(model, tokenizer, a, b, max_tokens=MAX_TOKENS).map()
-        weights = maps.weights.reshape(-1, len(text.ids), len(text.ids))
+        weights = maps.weights.reshape(-1, len(encoding), len(encoding))
+        tokens.append(maps.rows.tokens)
+        text = replace(encoding, segments=list(maps.rows.segments))
         sums.add(index, text, weights, targets(text, related, predictive, causal=causal), random, causal=causal)
         yield Progress(stage="reading", done=index + 1, total=len(inputs))
     heads = _heads(sums, model.config.num_attention_heads)
@@ -441,13 +432,8 @@ def head_census(
         notes=notes,
         counts={pattern: sum(head.pattern == pattern for head in heads) for pattern in PATTERNS},
         heads=heads,
-        texts={index: list(tokenized[index].tokens) for index in with_examples},
+        texts={index: list(tokens[index]) for index in with_examples},
     )
-
-
-def _tokenized(tokenizer: Tokenizer, encoding: Encoding) -> TokenizedText:
-    axis = axis_of_encoding(tokenizer, encoding)
-    return TokenizedText(axis.tokens, tuple(encoding.ids), axis.segments, tuple(encoding.special))
 
 
 def _heads(sums: PatternSums, heads_each: int) -> list[HeadPatterns]:

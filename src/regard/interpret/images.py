@@ -5,16 +5,14 @@ from __future__ import annotations
 import io
 import os
 import warnings
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from regard.data.examples import ImageExample
-from regard.data.readers.images import read_image_examples
+from regard.data.readers.images import read_image_examples, read_pixels
 from regard.errors import InputError
 
-IMAGE_SUFFIXES = {"PNG": ".png", "JPEG": ".jpg"}  # formats that can be uploaded
+UPLOAD_FORMATS = ("PNG", "JPEG")
 MAX_PIXELS = 50_000_000  # a model reads a few thousand of them
 
 
@@ -32,22 +30,15 @@ def read_image(path: str | os.PathLike[str]) -> ImageExample:
 
 def decode_image(content: bytes, name: str) -> ImageExample:
     """Decode an uploaded PNG or JPEG file; `name` is the file name on the sender's side."""
-    image_format = check_image(content, name)
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / f"upload{IMAGE_SUFFIXES[image_format]}"
-        path.write_bytes(content)
-        try:
-            return replace(read_image_examples(path, labeled=False).examples[0], name=name)
-        except InputError as error:
-            raise InputError(str(error).replace(str(path), name)) from None
+    check_image(content, name)
+    return ImageExample(read_pixels(Path(name), content), name=name)
 
 
-def check_image(content: bytes, name: str) -> str:
-    """Return "PNG" or "JPEG" from the header alone; raise InputError for other formats and for too many pixels."""
+def check_image(content: bytes, name: str) -> None:
+    """Raise InputError for formats other than PNG and JPEG, and for too many pixels, by the header alone."""
     image_format = _image_format(io.BytesIO(content), name)
-    if image_format not in IMAGE_SUFFIXES:
+    if image_format not in UPLOAD_FORMATS:
         raise InputError(f"{name} is {image_format or 'no image'}; expected a PNG or JPEG file")
-    return image_format
 
 
 def _image_format(source: Path | io.BytesIO, name: str) -> str:

@@ -15,10 +15,9 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.decoder import as_decoder
-from regard.inference.generation.text_stream import token_text
-from regard.inference.translation import Translation, Translator
-from regard.inference.translation.model import TranslationModel
+from regard.inference.generation.text_generator import token_text
 from regard.inference.translation.subwords import word_indices
+from regard.inference.translation.translator import Translation, TranslationModel, Translator
 from regard.models.family import can
 from regard.nn import Attention
 from regard.nn.attention import SeparateProjections

@@ -246,7 +246,7 @@ FAMILY = Family(
         name="bert",
         objective="masked-lm",
         config_fields=config_fields,
-        token_ids={"pad_token_id": "pad"},
+        token_ids={"pad_token_id": "pad_token_id"},
         unused=("objective.mean_noise_span_length",),
     ),
 )

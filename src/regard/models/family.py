@@ -109,7 +109,7 @@ class FileFormat:
 class PretrainingRecipe:
     """How `regard pretrain NAME` trains a family: settings are those of the TOML file, fields those of the config.
 
-    `config_fields(settings)` converts the section [model]; `token_ids` maps fields to roles of special tokens.
+    `config_fields(settings)` converts the section [model]; `token_ids` maps fields to attributes of the tokenizer.
     """
 
     name: str
@@ -118,6 +118,18 @@ class PretrainingRecipe:
     token_ids: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # that differ from the general ones
     unused: tuple[str, ...] = ()  # settings without effect
+
+
+@dataclass(frozen=True)
+class TranslationRecipe:
+    """How `regard train translate --model NAME` trains a family.
+
+    `config_fields(settings, subwords)` converts the section [model]; `subwords` are the vocabularies of both languages.
+    """
+
+    name: str
+    config_fields: Callable[[Mapping[str, Any], Any], dict[str, Any]]
+    defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # that differ from the general ones
 
 
 @dataclass(frozen=True)
@@ -139,6 +151,7 @@ class Family:
     file_format: FileFormat | None = None  # None: Regard's own format
     earlier_keys: Mapping[str, str] = field(default_factory=dict)  # config.json keys of earlier versions of Regard
     pretraining: PretrainingRecipe | None = None
+    translation: TranslationRecipe | None = None
 
     def can(self, capability: Capability) -> bool:
         check_choice("capability", capability, get_args(Capability))
@@ -170,6 +183,13 @@ def get_family(name: str) -> Family:
 def pretrainable_families() -> dict[str, Family]:
     """Return the families with a pretraining recipe by the name of the recipe, oldest first."""
     return {family.pretraining.name: family for family in families().values() if family.pretraining is not None}
+
+
+@cache
+def translation_families() -> dict[str, Family]:
+    """Return the families with a translation recipe by the name of the recipe, newest first."""
+    ordered = reversed(families().values())
+    return {family.translation.name: family for family in ordered if family.translation is not None}
 
 
 def describe_family(name: str) -> str:

@@ -197,7 +197,7 @@ FAMILY = Family(
         name="gpt",
         objective="causal-lm",
         config_fields=config_fields,
-        token_ids={"bos_token_id": "bos", "eos_token_id": "eos"},
+        token_ids={"bos_token_id": "bos_token_id", "eos_token_id": "eos_token_id"},
         defaults={
             "model": {"activation": "gelu-tanh"},
             "vocabulary": {"kind": "bpe", "lowercase": False},

@@ -6,14 +6,15 @@ the last state of the encoder; with attention, each step attends to all of its s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from regard.errors import check_choice
-from regard.models.family import Family
+from regard.models.family import Family, TranslationRecipe
 from regard.nn import (
     Attention,
     Context,
@@ -204,6 +205,14 @@ class Seq2Seq(nn.Module):
             x = self._next(logits)
         return torch.stack(outputs, dim=1)
 
+    def teacher_forced_logits(self, source: Tensor, layout: Layout, target: Tensor) -> Tensor:
+        return self(source, target, layout)  # type: ignore[no-any-return]
+
+    @property
+    def vocab_sizes(self) -> tuple[int, int]:
+        """The vocabulary sizes of source and target."""
+        return self.config.source_size, self.config.target_size
+
     def encode(self, source: Tensor, layout: Layout | None = None) -> Seq2SeqState:
         """Encode the source, vectors (B, S, F) or ids (B, S); a packed batch has no dimension B."""
         layout = layout or Padded()
@@ -240,6 +249,13 @@ class Seq2Seq(nn.Module):
         return logits.softmax(-1) if self.config.feedback == "softmax" else logits
 
 
+def translation_fields(settings: Mapping[str, Any], subwords: Any) -> dict[str, Any]:
+    """Convert the section [model] of translation settings."""
+    same = ("hidden_size", "embedding_size", "num_hidden_layers", "bidirectional", "score", "recipe", "dropout")
+    sizes = {"source_size": subwords.source.size, "target_size": subwords.target.size}
+    return {name: settings[name] for name in same} | sizes | {"decoder_start_token_id": subwords.begin}
+
+
 FAMILY = Family(
     name="seq2seq",
     title="a Seq2Seq",
@@ -256,4 +272,11 @@ FAMILY = Family(
         "depth": "num_hidden_layers",
         "begin": "decoder_start_token_id",
     },
+    # fp32: on a GPU, PyTorch's LSTM kernel computes in float16 under autocast, whatever type is requested, and small
+    # gradients underflow.
+    translation=TranslationRecipe(
+        "lstm",
+        translation_fields,
+        {"model": {"hidden_size": 512, "num_hidden_layers": 1}, "run": {"precision": "fp32"}},
+    ),
 )

@@ -223,7 +223,11 @@ FAMILY = Family(
         name="t5",
         objective="span-corruption",
         config_fields=config_fields,
-        token_ids={"pad_token_id": "pad", "decoder_start_token_id": "pad", "eos_token_id": "eos"},
+        token_ids={
+            "pad_token_id": "pad_token_id",
+            "decoder_start_token_id": "pad_token_id",
+            "eos_token_id": "eos_token_id",
+        },
         defaults={
             "model": {"activation": "relu"},
             "vocabulary": {"kind": "bpe", "lowercase": False},

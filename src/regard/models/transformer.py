@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.models.family import Family
+from regard.models.family import Family, TranslationRecipe
 from regard.nn import Block, EncoderDecoder, LayerConfig, SinusoidalPositions, Stack, TextEmbedding
 from regard.nn.embedding import Arrangement
 
@@ -84,8 +86,27 @@ class Transformer(EncoderDecoder):
     def decoder_embedding(self) -> TextEmbedding:
         return self.target_embedding or self.embedding
 
+    @property
+    def vocab_sizes(self) -> tuple[int, int]:
+        """The vocabulary sizes of source and target."""
+        return self.config.vocab_size, self.config.target_vocab_size or self.config.vocab_size
+
     def logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.decoder_embedding.tokens.weight)
+
+
+def translation_fields(settings: Mapping[str, Any], subwords: Any) -> dict[str, Any]:
+    """Convert the section [model] of translation settings."""
+    same = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "norm_first", "dropout")
+    return {name: settings[name] for name in same} | {
+        "vocab_size": subwords.source.size,
+        "target_vocab_size": None if subwords.joint else subwords.target.size,
+        "final_norm": settings["norm_first"],
+        "share_embeddings": subwords.joint,
+        "pad_token_id": subwords.padding,
+        "decoder_start_token_id": subwords.begin,
+        "eos_token_id": subwords.end,
+    }
 
 
 FAMILY = Family(
@@ -111,4 +132,5 @@ FAMILY = Family(
         "begin": "decoder_start_token_id",
         "end": "eos_token_id",
     },
+    translation=TranslationRecipe("transformer", translation_fields),
 )

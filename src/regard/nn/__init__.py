@@ -6,7 +6,6 @@ Shapes, here and in `models`:
 """
 
 from regard.nn.attention import (
-    AdditiveScore,
     Attention,
     FusedProjection,
     LuongDotAttention,
@@ -17,7 +16,7 @@ from regard.nn.attention import (
     luong_general,
 )
 from regard.nn.block import Block, FeedForward, LayerConfig, Residual
-from regard.nn.cache import DecoderState, KVCache, LayerCache, StackCache
+from regard.nn.cache import DecoderState, KVCache, StackCache
 from regard.nn.embedding import (
     LearnedPositions,
     PatchEmbedding,
@@ -28,22 +27,19 @@ from regard.nn.embedding import (
 )
 from regard.nn.encoder_decoder import EncoderDecoder
 from regard.nn.masks import Context, Layout, Packed, Padded
-from regard.nn.recording import Edit, Site, Tape, ablate_heads, record
+from regard.nn.recording import Site, Tape, ablate_heads, record
 from regard.nn.recurrent import Recurrent, StackedCell
 from regard.nn.stack import ScalarMix, Stack
 
 __all__ = [
-    "AdditiveScore",
     "Attention",
     "Block",
     "Context",
     "DecoderState",
-    "Edit",
     "EncoderDecoder",
     "FeedForward",
     "FusedProjection",
     "KVCache",
-    "LayerCache",
     "LayerConfig",
     "Layout",
     "LearnedPositions",

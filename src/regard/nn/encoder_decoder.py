@@ -55,6 +55,12 @@ class EncoderDecoder(nn.Module):
     ) -> Tensor:
         return self.decode(target, self.encode(ids, layout), target_layout, layout)
 
+    def teacher_forced_logits(self, source: Tensor, layout: Layout, target: Tensor) -> Tensor:
+        """Return the logits (B, T, V) of each target token, given the tokens before it."""
+        begin = target.new_full((len(target), 1), self.begin)
+        # Padding is on the right and the decoder is causal, so it needs no mask.
+        return self.logits(self(source, torch.cat([begin, target[:, :-1]], dim=1), layout, Padded()))
+
     def start(self, ids: Tensor, layout: Padded | None = None) -> tuple[Tensor, DecoderState]:
         """Encode the sources and decode the start token; return the logits (B, V) of the next token and the state."""
         layout = layout or Padded()

@@ -51,12 +51,12 @@ def page(payload: Mapping[str, object], *, title: str = "Regard", online: bool =
         '<link rel="icon" href="data:,">\n'
         f"<title>{html.escape(_writable(title))}</title>\n<style>{style}</style>\n</head>\n<body>\n"
         '<div id="page"><p>This page needs JavaScript.</p></div>\n'
-        f'<script type="application/json" id="regard">{_script_json(payload)}</script>\n'
+        f'<script type="application/json" id="regard">{script_json(payload)}</script>\n'
         f"<script>{script}</script>\n</body>\n</html>\n"
     )
 
 
-def _script_json(payload: Mapping[str, object]) -> str:
+def script_json(payload: Mapping[str, object]) -> str:
     """JSON that contains no tag; a lone surrogate becomes a JSON escape."""
     text = json_text(payload).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return _writable(text)

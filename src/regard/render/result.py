@@ -8,16 +8,13 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from regard.errors import InputError
 from regard.files.disk import atomic_write
 from regard.files.json_files import json_text
-
-if TYPE_CHECKING:
-    from regard.render.drawing import Drawing
 
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]  # headers and rows
 
@@ -26,7 +23,7 @@ class Result(BaseModel):
     """A typed answer. Its fields are the JSON document that `--json`, `.to_dict()` and `POST /v1/NAME` return.
 
     Subclasses define what else they offer: `to_text()` for the terminal, `to_table()` for pandas and CSV, `page_view`
-    and `view_data()` for the interactive page, `to_drawing()` for SVG and PNG.
+    and `view_data()` for the interactive page, and for SVG and PNG, which show what the page does.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -63,15 +60,15 @@ class Result(BaseModel):
         """The data of the page's view, without the lines that reproduce it; by default the JSON document."""
         return self.to_dict()
 
-    def to_drawing(self) -> Drawing | None:
-        """A still drawing, if the result has one."""
-        return None
-
     def page_data(self) -> dict[str, object]:
         """What the page needs: the view's name, its data and the lines that reproduce it."""
         if self.page_view is None:
             raise InputError(f"{type(self).__name__} has no page")
         return {"view": self.page_view, "notes": [], **self.view_data(), "cli": "", "python": "", **self._reproduce}
+
+    def drawing_data(self) -> Mapping[str, object]:
+        """The data of the page that SVG and PNG show; by default that of the page itself."""
+        return self.page_data()
 
     def with_reproduction(self, cli: str, python: str) -> None:
         """Set the lines that repeat this result; called by the doors."""
@@ -99,8 +96,7 @@ class Result(BaseModel):
     def formats(cls) -> tuple[str, ...]:
         """The file name extensions that `save` writes for this kind of result."""
         return (
-            *((".html",) if cls.page_view is not None else ()),
-            *((".svg", ".png") if cls.to_drawing is not Result.to_drawing else ()),
+            *((".html", ".svg", ".png") if cls.page_view is not None else ()),
             *((".csv",) if cls.to_table is not Result.to_table else ()),
             ".json",
         )
@@ -126,10 +122,8 @@ class Result(BaseModel):
             return buffer.getvalue().encode("utf-8", "backslashreplace")
         from regard.render.drawing import png, svg
 
-        drawing = self.to_drawing()
-        if drawing is None:
-            raise InputError("this result has no drawing; save it as .html or .json")
-        return svg(drawing).encode() if suffix == ".svg" else png(drawing)
+        document = svg(self.drawing_data())
+        return document.encode() if suffix == ".svg" else png(document)
 
     def __str__(self) -> str:
         return self.to_text()

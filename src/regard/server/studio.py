@@ -171,11 +171,8 @@ class UploadedImages:
                 f"the studio keeps the last {MAX_IMAGES} images, of {MAX_TOTAL_BYTES:,} bytes in all, until it ends; "
                 f"send {name!r} again"
             )
-        from regard.interpret.images import IMAGE_SUFFIXES, check_image
-
         with TemporaryDirectory() as folder:
-            # The client's name may be none that a file can have.
-            path = Path(folder) / f"image{IMAGE_SUFFIXES[check_image(image, name)]}"
+            path = Path(folder) / "image.png"  # the client's name may be none that a file can have
             path.write_bytes(image)
             try:
                 yield path
@@ -209,7 +206,7 @@ class BranchPrompt(BaseModel):
 
 def branch_prompt(studio: Studio, arguments: Mapping[str, object]) -> BranchPrompt:
     """The text of a branch: decoding needs the tokens before it, since a character may have several tokens."""
-    from regard.inference.generation.text_stream import REPLACEMENT
+    from regard.inference.generation.text_generator import REPLACEMENT
     from regard.text import Tokenizer
 
     branch = validated(BranchRequest, arguments)

@@ -31,7 +31,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from regard.errors import InputError, RegardError, check_choice
-from regard.events import Note
+from regard.events import Event, Note
 from regard.known import DEFAULT_MODEL, builtin_names
 from regard.verbs.base import validated
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from regard.data.readers import ExampleSet
     from regard.server.model_registry import ModelRegistry
     from regard.server.studio import Studio
-    from regard.training.events import OnEvent
 
 MAX_EPOCHS = 20
 MAX_MESSAGES = 20
@@ -332,11 +331,11 @@ def run_in_thread(job: TrainingJob) -> Mapping[str, float]:
     return train(job.request, on_event=lambda event: job.on_event(event.model_dump()))
 
 
-def train(request: TrainingRequest, *, on_event: OnEvent) -> dict[str, float]:
+def train(request: TrainingRequest, *, on_event: Callable[[Event], None]) -> dict[str, float]:
     """Train as requested and return the scores of the best epoch."""
     from regard.data.readers import TableOptions
-    from regard.tasks.read_examples import read_examples, task_for
-    from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
+    from regard.tasks.registry import read_examples, task_for
+    from regard.training.finetuning.config import FineTuningConfig
     from regard.training.finetuning.run import fit
 
     table = TableOptions.parse(request.columns or None)
@@ -345,13 +344,13 @@ def train(request: TrainingRequest, *, on_event: OnEvent) -> dict[str, float]:
     if 0 < request.limit < len(read.examples):
         on_event(Note(message=f"{request.limit:,} of {len(read.examples):,} examples were sampled"))
         read = sample_examples(read, request.limit)
-    kind = "pictures" if task_for(request.task, request.data).reads_images else request.task
+    defaults = {"training": task_for(request.task, request.data).training_defaults}
     report = fit(
         request.task,
         read,
         model=request.model,
         output=request.output,
-        config=FineTuningConfig.load(overrides=request.settings, defaults=DEFAULTS[kind]),
+        config=FineTuningConfig.load(overrides=request.settings, defaults=defaults),
         on_event=on_event,
     )
     return dict(report.best.scores)

@@ -13,15 +13,13 @@ from torch import Tensor, nn
 from regard.data.batch import Batch, collate, group_by_token_budget
 from regard.device import autocast_dtype
 from regard.errors import InputError
-from regard.models import Bert, Elmo, Gpt
-from regard.models.family import can
+from regard.models.family import can, describe_model, family_of
 from regard.nn import Layout, Packed, ScalarMix
 from regard.nn.masks import length_groups
 from regard.nn.training import evaluation_mode, normal_init
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.task import Task, TaskInput
 
-Encoder = Bert | Gpt | Elmo
 BUDGET = {"cpu": 2048, "cuda": 65536}  # tokens per forward pass
 
 
@@ -61,16 +59,20 @@ class EncoderWithHead(nn.Module):
     predict from the mean over the sequence (`mean_pooled`).
     """
 
-    def __init__(self, encoder: Encoder, head: TaskHead, *, mean_pooled: bool = False) -> None:
+    def __init__(self, encoder: Any, head: TaskHead, *, mean_pooled: bool = False) -> None:
         super().__init__()
         self.encoder, self.head, self.mean_pooled = encoder, head, mean_pooled
         self.mix = ScalarMix(encoder.config.num_hidden_layers + 1) if can(encoder, "layer-mix") else None
 
     @classmethod
-    def from_encoder(cls, encoder: nn.Module, task: Task[Any]) -> EncoderWithHead:
+    def from_encoder(cls, encoder: Any, task: Task[Any]) -> EncoderWithHead:
         """Add a head with new weights; the pooler becomes part of it, and heads of other tasks are removed."""
-        if not isinstance(encoder, Bert | Gpt | Elmo):
-            raise InputError(f"{task.name} needs a BERT, a GPT or an ELMo, got a {type(encoder).__name__}")
+        family = family_of(encoder)
+        if family is None or not family.can("fine-tuning") or family.can("image"):
+            raise InputError(
+                f"{task.name} needs a BERT, a GPT or another text model that takes a task head, got "
+                f"{describe_model(encoder)}"
+            )
         if can(encoder, "layer-mix"):
             if encoder.config.num_characters:
                 raise InputError(f"{task.name} needs an ELMo with a tokenizer; this one reads characters")
@@ -80,9 +82,11 @@ class EncoderWithHead(nn.Module):
         config, pool = encoder.config, None
         if can(encoder, "text-encoder"):
             if task.pooled:
-                pool = new_pooler(config.family, config.hidden_size)
+                linear = nn.Linear(config.hidden_size, config.hidden_size)
+                normal_init(linear)
                 if encoder.pooler is not None:
-                    pool[0].load_state_dict(encoder.pooler.linear.state_dict())
+                    linear.load_state_dict(encoder.pooler.linear.state_dict())
+                pool = nn.Sequential(linear, nn.ReLU() if family.pooler_activation == "relu" else nn.Tanh())
             encoder.pooler = encoder.masked = encoder.next = None
         bias = not (task.pooled and can(encoder, "causal-lm"))  # as in transformers
         return cls(
@@ -111,7 +115,20 @@ class EncoderWithHead(nn.Module):
         return hidden, self.head(hidden if inputs.positions is None else hidden[inputs.positions])
 
     def collate(self, inputs: Sequence[TaskInput]) -> TaskBatch:
-        return collate_inputs(inputs)
+        """Pack the sequences of all inputs into one batch."""
+        sequences = [sequence for item in inputs for sequence in item.sequences]
+        starts = [0, *accumulate(map(len, sequences))]
+        positions = None
+        if all(sequence.positions is not None for sequence in sequences):
+            positions = torch.tensor(
+                [
+                    start + position
+                    for start, sequence in zip(starts, sequences, strict=False)
+                    for position in sequence.positions or ()
+                ]
+            )
+        segments = torch.tensor([segment for sequence in sequences for segment in sequence.segments])
+        return TaskBatch(collate([sequence.ids for sequence in sequences]), segments, positions)
 
     def output_counts(self, inputs: Sequence[TaskInput]) -> list[int]:
         """Positions per input."""
@@ -131,30 +148,6 @@ def _mean_pool(hidden: Tensor, layout: Layout) -> Tensor:
     """The mean vector of each sequence, (sequences, W)."""
     assert isinstance(layout, Packed)
     return torch.cat([run.select_queries(hidden).mean(1) for run in length_groups(layout, layout)])
-
-
-def new_pooler(family: str, width: int) -> nn.Sequential:
-    """The layer between the first token's vector and the output layer; DistilBERT uses ReLU instead of tanh."""
-    linear = nn.Linear(width, width)
-    normal_init(linear)
-    return nn.Sequential(linear, nn.ReLU() if family == "distilbert" else nn.Tanh())
-
-
-def collate_inputs(inputs: Sequence[TaskInput]) -> TaskBatch:
-    """Pack the sequences of all inputs into one batch."""
-    sequences = [sequence for item in inputs for sequence in item.sequences]
-    starts = [0, *accumulate(map(len, sequences))]
-    positions = None
-    if all(sequence.positions is not None for sequence in sequences):
-        positions = torch.tensor(
-            [
-                start + position
-                for start, sequence in zip(starts, sequences, strict=False)
-                for position in sequence.positions or ()
-            ]
-        )
-    segments = torch.tensor([segment for sequence in sequences for segment in sequence.segments])
-    return TaskBatch(collate([sequence.ids for sequence in sequences]), segments, positions)
 
 
 def compute_logits(

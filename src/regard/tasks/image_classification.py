@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -60,6 +60,13 @@ class ImageTransform:
 class ImageTask(TextClassification):
     """One class per image. Users select it as the task `classify`."""
 
+    training_defaults: ClassVar[Mapping[str, object]] = {
+        "num_epochs": 12,
+        "batch_size": 128,
+        "learning_rate": 2e-3,
+        "optimizer": "muon",
+        "weight_decay": 0.05,
+    }
     input_hint: ClassVar[str] = "This model reads images: give the path of an image file on this machine as text."
     reads_images: ClassVar[bool] = True
     reads_plain_text: ClassVar[bool] = False
@@ -76,6 +83,10 @@ class ImageTask(TextClassification):
     def example(cls, text: str, second: str | None = None) -> Any:
         """The image in a file."""
         return read_image_examples(os.path.expanduser(text.strip()), labeled=False).examples[0]
+
+    @classmethod
+    def texts(cls, example: Any) -> tuple[str, str | None]:
+        raise InputError("evidence is shown for texts, not for images")
 
     def preprocess(self, examples: Sequence[Any], builder: Any) -> list[TaskInput]:
         """`builder` is an ImageTransform."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from regard.errors import InputError
+from regard.models.family import get_family
 from regard.text import Encoding, Tokenizer
 from regard.text.tokenizer import longest_first
 
@@ -34,9 +36,10 @@ class InputBuilder:
 
     def __init__(self, tokenizer: Tokenizer, *, family: str, max_length: int) -> None:
         self.tokenizer, self.family, self.max_length = tokenizer, family, max_length
-        self.causal = family == "gpt2"
-        if self.causal and tokenizer.eos_token_id is None:
-            raise InputError("this GPT's tokenizer has no end-of-text token, which a task needs; use another model")
+        self.causal = get_family(family).can("causal-lm")
+        self._num_separators = get_family(family).num_separators
+        if self.causal:
+            _required(tokenizer.eos_token_id, "end-of-text")
         if max_length < MIN_LENGTH:
             raise InputError(f"sequences of {max_length} tokens are too short for a task; use {MIN_LENGTH} or more")
 
@@ -59,11 +62,11 @@ class InputBuilder:
 
     def context_length_with_question(self, question: int) -> int:
         """Tokens of a context per sequence, next to a question of `question` tokens."""
-        return self.max_length - question - (2 if self.causal else 2 + self._between)
+        return self.max_length - question - (2 if self.causal else 2 + self._num_separators)
 
     def window(self, ids: list[int], positions: list[int]) -> InputSequence:
         """A sequence of some tokens of a text; `positions` are indices into `ids`."""
-        ids = [self._begin, *ids] if self.causal else [self._cls, *ids, self._sep]
+        ids = [self._begin, *ids, *([] if self.causal else [self._end])]
         return InputSequence(ids, [0] * len(ids), [position + 1 for position in positions])
 
     def question(self, question: list[int], context: list[int]) -> tuple[InputSequence, int]:
@@ -71,10 +74,9 @@ class InputBuilder:
         if self.causal:
             ids = [self._begin, *question, self._end, *context]
             return InputSequence(ids, [0] * len(ids), None), len(question) + 2
-        ids = [self._cls, *question, *[self._sep] * self._between, *context, self._sep]
-        first = 1 + len(question) + self._between
-        second = 0 if self.family == "roberta" else 1
-        return InputSequence(ids, [0] * first + [second] * (len(ids) - first), None), first
+        ids = [self._begin, *question, *[self._end] * self._num_separators, *context, self._end]
+        first = 1 + len(question) + self._num_separators
+        return InputSequence(ids, [0] * first + [self._second_segment] * (len(ids) - first), None), first
 
     def _causal(self, texts: Sequence[tuple[str, str | None]]) -> list[InputSequence]:
         firsts = self.tokens([a for a, _ in texts])
@@ -92,31 +94,28 @@ class InputBuilder:
         return sequences
 
     @property
-    def _between(self) -> int:
-        """The number of [SEP] between two texts."""
-        return 2 if self.family == "roberta" else 1
-
-    @property
     def _begin(self) -> int:
-        return self._end if self.tokenizer.bos_token_id is None else self.tokenizer.bos_token_id
+        if self.causal:
+            return self._end if self.tokenizer.bos_token_id is None else self.tokenizer.bos_token_id
+        return _required(self.tokenizer.cls_token_id, "[CLS]")
 
     @property
     def _end(self) -> int:
-        assert self.tokenizer.eos_token_id is not None
-        return self.tokenizer.eos_token_id
+        """The token after each text."""
+        if self.causal:
+            return _required(self.tokenizer.eos_token_id, "end-of-text")
+        return _required(self.tokenizer.sep_token_id, "[SEP]")
 
-    @property
-    def _cls(self) -> int:
-        return self._named(self.tokenizer.cls_token_id, "[CLS]")
+    @cached_property
+    def _second_segment(self) -> int:
+        """The segment of the second text of a pair."""
+        return self.tokenizer.encode("", "").segments[-1]
 
-    @property
-    def _sep(self) -> int:
-        return self._named(self.tokenizer.sep_token_id, "[SEP]")
 
-    def _named(self, token: int | None, name: str) -> int:
-        if token is None:
-            raise InputError(f"this model's tokenizer has no {name} token, which a task needs; use another model")
-        return token
+def _required(token_id: int | None, name: str) -> int:
+    if token_id is None:
+        raise InputError(f"this model's tokenizer has no {name} token, which a task needs; use another model")
+    return token_id
 
 
 def split_windows(count: int, size: int, overlap: int) -> list[tuple[int, int]]:

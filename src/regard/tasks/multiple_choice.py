@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -11,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.examples import ChoiceExample
-from regard.data.readers import ExampleSet, TableOptions, read_choice_examples
+from regard.data.readers import read_choice_examples
 from regard.errors import InputError
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import label_scores
@@ -22,6 +21,16 @@ class MultipleChoice(Task[ChoiceExample]):
     """Each ending with the text before it is one sequence, with one logit."""
 
     name: ClassVar[str] = "choose"
+    about: ClassVar[str] = """The best of several endings of a text.
+
+    Reads JSONL and Parquet with ctx, endings and label, SWAG's CSV, and text with six lines per example. --columns
+    names other keys or columns: the text, the endings (a list, or one column each), the label."""
+    description: ClassVar[str] = """The best of several endings of a text.
+
+    Reads JSONL and Parquet with ctx, endings and label, SWAG's CSV, and text with six lines per example. --columns
+    names other keys or columns: the text, the endings (a list, or one column each), the label."""
+    reader = staticmethod(read_choice_examples)
+    training_defaults: ClassVar[Mapping[str, object]] = {"batch_size": 16}
     data_format: ClassVar[str] = "JSONL with ctx, endings and label"
     input_hint: ClassVar[str] = "This model chooses an ending: give the endings as second text, one per line."
     main_metric: ClassVar[str] = "accuracy"
@@ -34,11 +43,9 @@ class MultipleChoice(Task[ChoiceExample]):
     def num_outputs(self) -> int:
         return 1
 
-    @classmethod
-    def read(
-        cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
-    ) -> ExampleSet[ChoiceExample]:
-        return read_choice_examples(path, labeled=labeled, **vars(table))
+    @property
+    def transformers_labels(self) -> tuple[str, ...]:
+        return ("fits",)
 
     @classmethod
     def example(cls, text: str, second: str | None = None) -> ChoiceExample:

@@ -5,7 +5,6 @@ A long context is read in overlapping windows. The first token of a sequence sta
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.examples import Answer, QuestionExample, is_labeled
-from regard.data.readers import ExampleSet, TableOptions, read_question_examples
+from regard.data.readers import read_question_examples
 from regard.errors import InputError
 from regard.tasks.inputs import InputBuilder, max_context_windows, split_windows
 from regard.tasks.metrics import answer_scores, best_threshold
-from regard.tasks.task import Prediction, Task, TaskInput, kl_divergence
+from regard.tasks.task import ExplainedOutput, Prediction, Task, TaskInput, kl_divergence
 
 MAX_QUESTION_LENGTH = 64  # tokens
 MAX_ANSWER_LENGTH = 30
@@ -48,12 +47,23 @@ class QuestionAnswering(Task[QuestionExample]):
     """
 
     name: ClassVar[str] = "answer"
+    about: ClassVar[str] = """The span of a context that answers a question.
+
+    Reads SQuAD's JSON, v1.1 and v2, and JSONL and Parquet with question, context and answers, or the names that
+    --columns gives. If some questions have no answer, the threshold for no answer is chosen on dev."""
+    description: ClassVar[str] = """The span of a context that answers a question.
+
+    Reads SQuAD's JSON, v1.1 and v2, and JSONL and Parquet with question, context and answers, or the names that
+    --columns gives. If some questions have no answer, the threshold for no answer is chosen on dev."""
+    reader = staticmethod(read_question_examples)
+    training_defaults: ClassVar[Mapping[str, object]] = {"num_epochs": 2}
     data_format: ClassVar[str] = "SQuAD JSON, or JSONL with question, context and answers"
     input_hint: ClassVar[str] = (
         "This model answers a question from a text: give the question first, then the text that holds the answer."
     )
     main_metric: ClassVar[str] = "f1"
     transformers_head: ClassVar[str] = "QuestionAnswering"
+    output_layer: ClassVar[str] = "qa_outputs"
     pooled: ClassVar[bool] = False
     max_length: ClassVar[int] = 384
     softmax_over_tokens: ClassVar[bool] = True
@@ -66,16 +76,14 @@ class QuestionAnswering(Task[QuestionExample]):
         return 2
 
     @classmethod
-    def read(
-        cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
-    ) -> ExampleSet[QuestionExample]:
-        return read_question_examples(path, labeled=labeled, **vars(table))
-
-    @classmethod
     def example(cls, text: str, second: str | None = None) -> QuestionExample:
         if second is None:
             raise InputError("answer reads a question and a context; give the context as second text")
         return QuestionExample("", text, second)
+
+    @classmethod
+    def texts(cls, example: QuestionExample) -> tuple[str, str | None]:
+        return example.question, example.context
 
     @classmethod
     def from_examples(cls, examples: Sequence[QuestionExample]) -> QuestionAnswering:
@@ -180,9 +188,25 @@ class QuestionAnswering(Task[QuestionExample]):
     ) -> dict[str, float]:
         return answer_scores(_truth(examples), {str(index): item["answer"] for index, item in enumerate(predictions)})
 
+    def explained_outputs(
+        self, example: QuestionExample, prediction: Prediction, inputs: TaskInput, tokens: Sequence[str]
+    ) -> list[ExplainedOutput]:
+        """The tokens where the answer starts and ends; the first token if there is none."""
+        window = inputs.extra
+        inside = [
+            window.first + token
+            for token, (start, end) in enumerate(window.offsets)
+            if start < prediction["end"] and end > prediction["start"]
+        ] or [0]
+        ends = ((0, "start", inside[0]), (1, "end", inside[-1]))
+        return [ExplainedOutput(f"{name} at {tokens[token]}", index, token) for index, name, token in ends]
+
     @property
     def has_calibration(self) -> bool:
         return self.threshold is not None
+
+    def with_threshold(self, threshold: float) -> QuestionAnswering:
+        return QuestionAnswering(threshold)
 
     def calibrate(
         self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]

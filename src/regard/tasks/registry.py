@@ -1,10 +1,16 @@
-"""All tasks, by name. A new task is one file and one entry here."""
+"""All tasks by name, and their examples in files. A new task is one file and one entry here."""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Iterator
 from typing import Any
 
-from regard.errors import check_choice
+from regard.data.examples import Example, is_labeled
+from regard.data.files import STANDARD_INPUT, open_text
+from regard.data.readers import ExampleSet, TableOptions, holds_images
+from regard.errors import InputError, check_choice
 from regard.tasks.image_classification import ImageTask
 from regard.tasks.multiple_choice import MultipleChoice
 from regard.tasks.question_answering import QuestionAnswering
@@ -31,3 +37,59 @@ def get_task(name: str, *, images: bool = False) -> type[Task[Any]]:
     tasks = _IMAGE_TASKS if images else TASKS
     check_choice("task for images" if images else "task", name, tasks)
     return tasks[name]
+
+
+def task_for(name: str, path: str | os.PathLike[str]) -> type[Task[Any]]:
+    """The task with this name for the contents of a path, texts or images."""
+    return get_task(name, images=name in _IMAGE_TASKS and holds_images(path))
+
+
+def read_examples(
+    task: str, path: str | os.PathLike[str], *, table: TableOptions | None = None, labeled: bool | None = None
+) -> ExampleSet[Any]:
+    """The examples in a file. `labeled`: True requires labels, False ignores them, None reads them if any."""
+    return task_for(task, path).read(path, table or TableOptions(), labeled=labeled)
+
+
+def check_labels(task: Task[Any], examples: ExampleSet[Any]) -> None:
+    """Raise InputError with file and line if a label is missing or unknown to the task."""
+    for index, example in enumerate(examples.examples):
+        try:
+            if not is_labeled(example):
+                raise InputError("the example has no label")
+            task.check(example)
+        except InputError as error:
+            raise InputError(f"{examples.path} {examples.location(index)}: {error}") from None
+
+
+def new_examples(task: str, source: str, *, table: TableOptions | None = None) -> Iterator[Example]:
+    """Examples to predict: those of a file, lines of standard input as they arrive, or one text."""
+    kind = get_task(task)
+    if source != STANDARD_INPUT and not os.path.exists(source):
+        if not kind.reads_plain_text or not any(map(str.isspace, source)):
+            raise InputError(f"{source}: no such file; expected a file of input, or - for standard input")
+        yield kind.example(source)
+    elif source == STANDARD_INPUT and kind.reads_plain_text and table in (None, TableOptions()):
+        yield from map(kind.example, _piped_texts())
+    else:
+        yield from read_examples(task, source, table=table, labeled=False).examples
+
+
+def _piped_texts() -> Iterator[str]:
+    """Texts from standard input as they arrive, one per line: plain, or JSON with the key `text`."""
+    with open_text(STANDARD_INPUT) as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            text: object = line
+            if line.lstrip().startswith("{"):
+                try:
+                    text = json.loads(line)["text"]
+                except (ValueError, KeyError, TypeError, RecursionError):
+                    text = None
+            if not isinstance(text, str) or "\t" in line:
+                raise InputError(
+                    f"standard input line {number}: expected one text per line, or JSON with the key text; "
+                    "for a table, select the text with --columns"
+                )
+            yield text

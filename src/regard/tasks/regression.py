@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.examples import TextExample
-from regard.data.readers import ExampleSet, TableOptions, read_text_examples
+from regard.data.readers import read_text_examples
 from regard.errors import InputError
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import value_scores
-from regard.tasks.task import Prediction, Task, TaskInput
+from regard.tasks.task import ExplainedOutput, Prediction, ProblemType, Task, TaskInput
 from regard.tasks.text_classification import shown_texts
 
 
@@ -24,6 +24,14 @@ class Regression(Task[TextExample]):
     """`mean` and `deviation` are those of the training labels; the loss is measured in deviations."""
 
     name: ClassVar[str] = "regress"
+    about: ClassVar[str] = """A number for a text or pair: similarity.
+
+    Reads TSV, CSV, JSONL and Parquet: one or two texts and a number."""
+    description: ClassVar[str] = """A number for a text or pair: similarity.
+
+    Reads TSV, CSV, JSONL and Parquet: one or two texts and a number."""
+    reader = staticmethod(partial(read_text_examples, task="regress"))
+    training_defaults: ClassVar[Mapping[str, object]] = {"num_epochs": 5}
     data_format: ClassVar[str] = "TSV or CSV with one or two texts and a number"
     main_metric: ClassVar[str] = "spearman"
     transformers_head: ClassVar[str] = "SequenceClassification"
@@ -50,18 +58,16 @@ class Regression(Task[TextExample]):
         return self.mean
 
     @property
-    def problem_type(self) -> str:
+    def problem_type(self) -> ProblemType:
         return "regression"
-
-    @classmethod
-    def read(
-        cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
-    ) -> ExampleSet[TextExample]:
-        return read_text_examples(path, task="regress", labeled=labeled, **vars(table))
 
     @classmethod
     def example(cls, text: str, second: str | None = None) -> TextExample:
         return TextExample(text, second)
+
+    @classmethod
+    def texts(cls, example: TextExample) -> tuple[str, str | None]:
+        return example.text, example.text_pair
 
     @classmethod
     def from_examples(cls, examples: Sequence[TextExample]) -> Regression:
@@ -113,6 +119,11 @@ class Regression(Task[TextExample]):
     ) -> list[Prediction]:
         pairs = zip(examples, logits, strict=True)
         return [{**shown_texts(example), "value": value.double().mean().item()} for example, value in pairs]
+
+    def explained_outputs(
+        self, example: TextExample, prediction: Prediction, inputs: TaskInput, tokens: Sequence[str]
+    ) -> list[ExplainedOutput]:
+        return [ExplainedOutput("value", 0, 0)]
 
     def compute_metrics(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         truth = [_number(example.label) for example in examples]

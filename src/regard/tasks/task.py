@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,6 +20,7 @@ from regard.errors import InputError
 from regard.tasks.inputs import InputSequence
 
 Example = TypeVar("Example")
+ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
 Prediction = dict[str, Any]  # JSON: what `regard predict` prints
 
 
@@ -36,24 +37,39 @@ class TaskInput:
         return sum(map(len, self.sequences))
 
 
+class ExplainedOutput(NamedTuple):
+    """An output of a prediction to explain: its description, and the indices of the target and the output."""
+
+    about: str
+    target: int
+    output: int
+
+
 class Task(ABC, Generic[Example]):
     """A task that a model can be fine-tuned for.
 
     `main_metric` selects the best model. `pooled` tasks predict from one position per sequence, with a pooling layer
-    before the output layer. `transformers_head` and `problem_type` are the names that transformers uses.
+    before the output layer. `transformers_head`, `output_layer` and `problem_type` are the names that transformers
+    uses.
     """
 
     name: ClassVar[str]
+    about: ClassVar[str]  # the help page of `regard train`: what is predicted, and the files that are read
+    description: ClassVar[str]  # the help of `regard train NAME`: what the task predicts, and the files it reads
     main_metric: ClassVar[str]
     transformers_head: ClassVar[str]
     pooled: ClassVar[bool]
     max_length: ClassVar[int]  # default maximum number of tokens per sequence
+    reader: ClassVar[Callable[..., ExampleSet[Any]]]
+    output_layer: ClassVar[str] = "classifier"  # unless the task is pooled
+    training_defaults: ClassVar[Mapping[str, object]] = {}  # settings of fine-tuning that differ from the usual ones
     data_format: ClassVar[str] = "labeled examples"  # of training files
     input_hint: ClassVar[str] = ""  # names on the page unless the input is one text
     reads_images: ClassVar[bool] = False
     reads_plain_text: ClassVar[bool] = False  # an example can be one line of plain text
     single_sequence: ClassVar[bool] = True  # a short example is one sequence
     softmax_over_tokens: ClassVar[bool] = False  # else over the outputs
+    is_classification: ClassVar[bool] = False  # predicts one class, or several, for the whole text
 
     @property
     @abstractmethod
@@ -71,25 +87,35 @@ class Task(ABC, Generic[Example]):
         return self.labels
 
     @property
+    def transformers_labels(self) -> tuple[str, ...]:
+        """The labels in config.json."""
+        return self.labels
+
+    @property
     def initial_bias(self) -> float | None:
         """The bias of a new output layer, if it is not 0."""
         return None
 
     @property
-    def problem_type(self) -> str | None:
+    def problem_type(self) -> ProblemType | None:
         return None
 
     @classmethod
-    @abstractmethod
     def read(
         cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
     ) -> ExampleSet[Example]:
         """Read the examples of a file. `labeled`: True requires labels, False ignores them, None reads them if any."""
+        return cls.reader(path, labeled=labeled, **vars(table))
 
     @classmethod
     @abstractmethod
     def example(cls, text: str, second: str | None = None) -> Example:
         """The example of one typed text, or of two; the InputError states what the task expects."""
+
+    @classmethod
+    def texts(cls, example: Example) -> tuple[str, str | None]:
+        """The texts from which `example` makes this example. Raises InputError if there are none."""
+        raise InputError(f"evidence is shown for one text or two, and the input of {cls.name} is another")
 
     @classmethod
     @abstractmethod
@@ -132,6 +158,12 @@ class Task(ABC, Generic[Example]):
     ) -> list[Prediction]:
         """One prediction per example; `logits` has the (positions, outputs) of each input."""
 
+    def explained_outputs(
+        self, example: Example, prediction: Prediction, inputs: TaskInput, tokens: Sequence[str]
+    ) -> list[ExplainedOutput]:
+        """The outputs of a prediction that evidence is shown for; `tokens` are those of the single sequence."""
+        return []
+
     @abstractmethod
     def compute_metrics(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Metrics in percent."""
@@ -146,6 +178,13 @@ class Task(ABC, Generic[Example]):
     ) -> tuple[Task[Example], Sequence[Prediction]]:
         """The task with the best parameter for labeled examples, and the predictions with this parameter."""
         return self, predictions
+
+    def with_threshold(self, threshold: float) -> Task[Example]:
+        """The task with another margin by which an answer must exceed "no answer"."""
+        raise InputError(
+            f"only models that answer questions have a threshold for no answer, and the task of this model is "
+            f"{self.name}"
+        )
 
 
 class LabelTask(Task[Example]):
@@ -165,7 +204,9 @@ class LabelTask(Task[Example]):
 
     def _label_id(self, label: object) -> int:
         if label not in self._label_ids:
-            raise unknown_label(label, self._labels)
+            more = len(self._labels) - 10
+            names = ", ".join(map(repr, self._labels[:10])) + (f" and {more} more" if more > 0 else "")
+            raise InputError(f"the label {label!r} does not occur in the training data, which has {names}")
         return self._label_ids[str(label)]
 
 
@@ -183,9 +224,3 @@ def kl_divergence(logits: Tensor, teacher_logits: Tensor, temperature: float) ->
     """The KL divergence over the last dimension, times the squared temperature to keep gradients large."""
     ours, theirs = (F.log_softmax(each / temperature, dim=-1) for each in (logits, teacher_logits))
     return F.kl_div(ours, theirs, reduction="batchmean", log_target=True) * temperature**2
-
-
-def unknown_label(label: object, labels: Sequence[str]) -> InputError:
-    """The error for a label that the task does not have."""
-    names = ", ".join(map(repr, labels[:10])) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
-    return InputError(f"the label {label!r} does not occur in the training data, which has {names}")

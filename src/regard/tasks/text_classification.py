@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -12,43 +12,51 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.examples import ImageExample, TextExample
-from regard.data.readers import ExampleSet, TableOptions, read_text_examples
+from regard.data.readers import read_text_examples
 from regard.errors import InputError
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import choose_positive_label, label_scores, multilabel_scores
-from regard.tasks.task import LabelTask, Prediction, TaskInput, read_labels
+from regard.tasks.task import ExplainedOutput, LabelTask, Prediction, ProblemType, TaskInput, read_labels
 
 
 class TextClassification(LabelTask[TextExample]):
     """One class per text, or any number of them (`multi_label`). F1 of two classes is that of `positive_label`."""
 
     name: ClassVar[str] = "classify"
+    about: ClassVar[str] = """One class per text, or several: sentiment, spam, topics. Or one class per image.
+
+    Reads TSV, CSV, JSONL and Parquet: a text and its label, or several columns of 0 and 1. Images are a folder
+    with one folder per class, or IDX files as of MNIST; a new Vision Transformer is trained on them."""
+    description: ClassVar[str] = """One class per text, or several: sentiment, spam, topics. Or one class per image.
+
+    Reads TSV, CSV, JSONL and Parquet: a text and its label, or several columns of 0 and 1. Images are a folder
+    with one folder per class, or IDX files as of MNIST; a new Vision Transformer is trained on them."""
+    reader = staticmethod(partial(read_text_examples, task="classify"))
     data_format: ClassVar[str] = "TSV or CSV with a text and its label"
     main_metric: ClassVar[str] = "accuracy"
     transformers_head: ClassVar[str] = "SequenceClassification"
     pooled: ClassVar[bool] = True
     max_length: ClassVar[int] = 128
     reads_plain_text: ClassVar[bool] = True
+    is_classification: ClassVar[bool] = True
 
     def __init__(self, labels: Sequence[str], *, multi_label: bool = False, positive_label: str | None = None) -> None:
         super().__init__(labels)
         self.multi_label, self.positive_label = multi_label, positive_label
 
     @property
-    def problem_type(self) -> str:
+    def problem_type(self) -> ProblemType:
         return "multi_label_classification" if self.multi_label else "single_label_classification"
-
-    @classmethod
-    def read(
-        cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
-    ) -> ExampleSet[TextExample]:
-        return read_text_examples(path, task="classify", labeled=labeled, **vars(table))
 
     @classmethod
     def example(cls, text: str, second: str | None = None) -> TextExample:
         if second is not None:
             raise InputError("classify reads one text, and two were given; leave the second out")
         return TextExample(text)
+
+    @classmethod
+    def texts(cls, example: TextExample) -> tuple[str, str | None]:
+        return example.text, example.text_pair
 
     @classmethod
     def from_examples(cls, examples: Sequence[TextExample]) -> TextClassification:
@@ -126,6 +134,15 @@ class TextClassification(LabelTask[TextExample]):
         """The fields of an example that its prediction repeats."""
         return shown_texts(example)
 
+    def explained_outputs(
+        self, example: TextExample, prediction: Prediction, inputs: TaskInput, tokens: Sequence[str]
+    ) -> list[ExplainedOutput]:
+        """Every predicted label; if there is none, the likeliest."""
+        predicted, probabilities = prediction["label"], prediction["probabilities"]
+        order = probabilities.__getitem__
+        names = [predicted] if isinstance(predicted, str) else sorted(predicted, key=order, reverse=True)
+        return [ExplainedOutput(name, 0, self._label_id(name)) for name in names or [max(probabilities, key=order)]]
+
     def compute_metrics(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         truth = [example.label for example in examples]
         predicted = [prediction["label"] for prediction in predictions]
@@ -141,16 +158,18 @@ class PairClassification(TextClassification):
     """One class per pair of texts."""
 
     name: ClassVar[str] = "pair"
+    about: ClassVar[str] = """One class per pair of texts: entailment, paraphrase.
+
+    Reads TSV, CSV, JSONL and Parquet: two texts and their label."""
+    description: ClassVar[str] = """One class per pair of texts: entailment, paraphrase.
+
+    Reads TSV, CSV, JSONL and Parquet: two texts and their label."""
+    reader = staticmethod(partial(read_text_examples, task="pair"))
+    training_defaults: ClassVar[Mapping[str, object]] = {"num_epochs": 5}
     data_format: ClassVar[str] = "TSV or CSV with two texts and their label"
     input_hint: ClassVar[str] = "This model compares two texts: give both."
     max_length: ClassVar[int] = 256
     reads_plain_text: ClassVar[bool] = False
-
-    @classmethod
-    def read(
-        cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
-    ) -> ExampleSet[TextExample]:
-        return read_text_examples(path, task="pair", labeled=labeled, **vars(table))
 
     @classmethod
     def example(cls, text: str, second: str | None = None) -> TextExample:

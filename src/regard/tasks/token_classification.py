@@ -21,7 +21,7 @@ from regard.data.readers import ExampleSet, TableOptions, read_tagged_examples, 
 from regard.errors import InputError
 from regard.tasks.inputs import InputBuilder, max_context_windows, split_windows
 from regard.tasks.metrics import entities, entity_scores
-from regard.tasks.task import LabelTask, Prediction, TaskInput, read_labels
+from regard.tasks.task import ExplainedOutput, LabelTask, Prediction, TaskInput, read_labels
 from regard.text import Encoding
 
 OUTSIDE = "O"
@@ -30,6 +30,15 @@ OVERLAP = 64  # tokens shared with the previous window
 
 class TokenClassification(LabelTask[TaggedExample]):
     name: ClassVar[str] = "tag"
+    about: ClassVar[str] = """Entities in a text: persons, places, organizations.
+
+    Reads CoNLL's columns, the word first and its tag last, in IOB1, IOB2 or BIOES, with a blank line between sentences;
+    and JSONL and Parquet with words and tags. --columns 0,2 names the columns of word and tag."""
+    description: ClassVar[str] = """Entities in a text: persons, places, organizations.
+
+    Reads CoNLL's columns, the word first and its tag last, in IOB1, IOB2 or BIOES, with a blank line between sentences;
+    and JSONL and Parquet with words and tags. --columns 0,2 names the columns of word and tag."""
+    training_defaults: ClassVar[Mapping[str, object]] = {"num_epochs": 5}
     data_format: ClassVar[str] = "CoNLL columns: a word first, its tag last, and a blank line between sentences"
     main_metric: ClassVar[str] = "f1"
     transformers_head: ClassVar[str] = "TokenClassification"
@@ -53,6 +62,12 @@ class TokenClassification(LabelTask[TaggedExample]):
         if second is not None:
             raise InputError("tag reads one text, and two were given; leave the second out")
         return TaggedExample(text, split_words(text))
+
+    @classmethod
+    def texts(cls, example: TaggedExample) -> tuple[str, str | None]:
+        if split_words(example.text) != example.words:
+            raise InputError("the file has its own words, and evidence is for those that Regard finds in a text")
+        return example.text, None
 
     @classmethod
     def from_examples(cls, examples: Sequence[TaggedExample]) -> TokenClassification:
@@ -109,11 +124,23 @@ class TokenClassification(LabelTask[TaggedExample]):
                 tags[item.example][word], probabilities[item.example][word] = self._labels[label], probability
         return [_prediction(*each) for each in zip(examples, tags, probabilities, strict=True)]
 
+    def explained_outputs(
+        self, example: TaggedExample, prediction: Prediction, inputs: TaskInput, tokens: Sequence[str]
+    ) -> list[ExplainedOutput]:
+        """The first word of each entity."""
+        starts = {start: word for word, (start, _) in enumerate(example.words)}
+        outputs = []
+        for entity in prediction["entities"]:
+            word = starts[entity["start"]]
+            if word in inputs.extra:
+                tag = prediction["tags"][word]
+                about = f"{tag} at {example.text[slice(*example.words[word])]}"
+                outputs.append(ExplainedOutput(about, inputs.extra.index(word), self._label_id(tag)))
+        return outputs
+
     def compute_metrics(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        scores = entity_scores(
-            [list(example.tags or ()) for example in examples], [prediction["tags"] for prediction in predictions]
-        )
-        return {name: value for name, value in scores.items() if isinstance(value, float)}
+        truth = [list(example.tags or ()) for example in examples]
+        return entity_scores(truth, [prediction["tags"] for prediction in predictions])
 
 
 def _first_tokens(example: TaggedExample, encoding: Encoding) -> dict[int, int]:

@@ -1,7 +1,9 @@
 """Checkpoints of a run: a folder of folders `step-000001200`, each of them written whole and checked when it is read.
 
 A checkpoint is a folder of safetensors and JSON with their SHA-256. One process at a time writes to a folder, which the
-caller ensures.
+caller ensures. `capture` and `restore` convert the state of a run between two steps, so that a resumed run continues
+bit for bit: the model, the optimizers and PyTorch's random states, without gradients. Owners of other random generators
+save them themselves.
 """
 
 from __future__ import annotations
@@ -10,19 +12,199 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from regard.checkpoints.files import OUR_WEIGHTS, read_tensors, verify, write_folder
 from regard.errors import InputError, RegardError
 from regard.files.checksums import CHECKSUMS
 from regard.files.disk import COMMITTED, TEMPORARY, finish_save
 from regard.files.json_files import json_bytes, read_json
+
+RANDOM = "random.cpu"
+RANDOM_CUDA = re.compile(r"random\.cuda\.(\d+)", re.ASCII)
+
+
+def capture(model: nn.Module, optimizers: Sequence[Optimizer]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a run by name, and everything else as JSON, under the key `optimizers`.
+
+    The tensors are the live ones, not copies: save them before the next step.
+    """
+    names = _names(model, optimizers)
+    tensors = {name: target.detach() for name, target in _live_tensors(model, optimizers).items()}
+    tensors[RANDOM] = torch.get_rng_state()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        tensors |= {f"random.cuda.{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}
+    records = []
+    for i, optimizer in enumerate(optimizers):
+        record = _record(optimizer, names)
+        for parameter, values in optimizer.state.items():
+            for key, value in values.items():
+                if isinstance(value, Tensor) and "." not in key:
+                    tensors[f"optimizer.{i}.{names[parameter]}.{key}"] = value.detach()
+                elif value is None or isinstance(value, int | float):
+                    record["numbers"].setdefault(names[parameter], {})[key] = value
+                else:
+                    raise InputError(
+                        f"{record['kind']} keeps {key!r} of {names[parameter]} as a {type(value).__name__}; "
+                        "expected a tensor or a number, under a name without dots"
+                    )
+        records.append(record)
+    return tensors, {"optimizers": records}
+
+
+def restore(
+    model: nn.Module, optimizers: Sequence[Optimizer], tensors: Mapping[str, Tensor], state: Mapping[str, Any]
+) -> None:
+    """Restore what `capture` returned; if model or optimizers differ, raise InputError and change nothing.
+
+    The settings of the optimizers' groups (learning rate, weight decay) are restored too. The random states of missing
+    GPUs are ignored.
+    """
+    names = _names(model, optimizers)
+    live = _live_tensors(model, optimizers)
+    records: list[dict[str, Any]] = state.get("optimizers") or []
+    values_of = _optimizer_values(records, tensors)
+    differences = [
+        *_other_optimizers(records, [_record(optimizer, names) for optimizer in optimizers]),
+        *_other_tensors(tensors, {**live, RANDOM: torch.get_rng_state()}, values_of=values_of),
+    ]
+    if differences:
+        raise InputError(
+            f"this checkpoint is of another model or other optimizers: {'; '.join(differences)}. Nothing was changed; "
+            "resume with the settings that the run was started with, or start a new run"
+        )
+    with torch.no_grad():
+        for name, target in live.items():
+            target.copy_(tensors[name])
+    for i, (optimizer, record) in enumerate(zip(optimizers, records, strict=True)):
+        optimizer.state.clear()
+        for group, stored in zip(optimizer.param_groups, record["groups"], strict=True):
+            group |= {k: tuple(v) if isinstance(v, list) else v for k, v in stored["numbers"].items()}
+            for parameter in group["params"]:
+                for key, value in values_of[f"optimizer.{i}.{names[parameter]}"].items():
+                    optimizer.state[parameter][key] = _on_device(value, key=key, parameter=parameter, group=group)
+    _restore_random(tensors)
+
+
+def _names(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[Tensor, str]:
+    """The name of each parameter in the model; tied parameters have one name."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    for optimizer in optimizers:
+        for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"]):
+            if parameter not in names:
+                raise InputError(
+                    f"{type(optimizer).__name__} trains a parameter of shape {tuple(parameter.shape)} that is not in "
+                    "the model; expected only those of the model, whose names there are their names in a checkpoint"
+                )
+    return names
+
+
+def _live_tensors(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
+    """The tensors that exist from the start, by name, without the model's non-persistent buffers."""
+    saved = model.state_dict()
+    own = [*model.named_parameters(), *model.named_buffers()]
+    live: dict[str, Tensor] = {f"model.{name}": tensor for name, tensor in own if name in saved}
+    for i, optimizer in enumerate(optimizers):
+        for j, group in enumerate(optimizer.param_groups):
+            live |= {f"group.{i}.{j}.{key}": value for key, value in group.items() if isinstance(value, Tensor)}
+    return live
+
+
+def _record(optimizer: Optimizer, names: Mapping[Tensor, str]) -> dict[str, Any]:
+    """An optimizer as JSON, without machine-dependent switches such as `fused`."""
+    groups = [
+        {
+            "parameters": [names[parameter] for parameter in group["params"]],
+            "numbers": {k: list(v) if isinstance(v, tuple) else v for k, v in group.items() if _is_numeric(v)},
+        }
+        for group in optimizer.param_groups
+    ]
+    return {"kind": type(optimizer).__name__, "groups": groups, "numbers": {}}
+
+
+def _is_numeric(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_numeric, value))
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _optimizer_values(records: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
+    """For each parameter of each optimizer, `optimizer.I.NAME`, the values in the optimizer's state."""
+    values_of: dict[str, dict[str, Any]] = {}
+    for i, record in enumerate(records):
+        for name in (name for group in record["groups"] for name in group["parameters"]):
+            values_of[f"optimizer.{i}.{name}"] = dict(record["numbers"].get(name, {}))
+    for name, tensor in tensors.items():
+        owner, _, key = name.rpartition(".")
+        if owner in values_of:
+            values_of[owner][key] = tensor
+    return values_of
+
+
+def _other_optimizers(found: Sequence[Mapping[str, Any]], expected: Sequence[Mapping[str, Any]]) -> list[str]:
+    kinds = [[str(record["kind"]) for record in records] for records in (found, expected)]
+    if kinds[0] != kinds[1]:
+        return [f"it has {' and '.join(kinds[0]) or 'no optimizer'}, here is {' and '.join(kinds[1]) or 'none'}"]
+    differences = []
+    for record, here in zip(found, expected, strict=True):
+        shapes = [[(group["parameters"], {*group["numbers"]}) for group in each["groups"]] for each in (record, here)]
+        if shapes[0] != shapes[1]:
+            sizes = [", ".join(str(len(names)) for names, _ in shape) for shape in shapes]
+            differences.append(
+                f"its {here['kind']} has groups of {sizes[0]} parameters, here of {sizes[1]}, or others in them"
+            )
+    return differences
+
+
+def _other_tensors(
+    found: Mapping[str, Tensor], expected: Mapping[str, Tensor], *, values_of: Mapping[str, object]
+) -> list[str]:
+    missing = [name for name in expected if name not in found]
+    others = [name for name in found if name not in expected and name.rpartition(".")[0] not in values_of]
+    strange = [name for name in others if not RANDOM_CUDA.fullmatch(name)]
+    unlike = [
+        f"{name} is {_kind(found[name])}, here {_kind(tensor)}"
+        for name, tensor in expected.items()
+        if name in found and _kind(found[name]) != _kind(tensor)
+    ]
+    differences = [f"it lacks {_some(missing)}"] if missing else []
+    differences += [f"it has {_some(strange)}, which are not expected here"] if strange else []
+    return differences + ([f"its {_some(unlike)}"] if unlike else [])
+
+
+def _on_device(value: Any, *, key: str, parameter: Tensor, group: Mapping[str, Any]) -> Any:
+    """A copy of an optimizer value on the device of its parameter, with the parameter's memory layout."""
+    if not isinstance(value, Tensor):
+        return value
+    on_host = key == "step" and not (group.get("fused") or group.get("capturable"))  # torch's own rule
+    like = parameter if value.shape == parameter.shape else value
+    device = torch.device("cpu") if on_host else parameter.device
+    return torch.empty_like(like, dtype=value.dtype, device=device, requires_grad=False).copy_(value)
+
+
+def _restore_random(tensors: Mapping[str, Tensor]) -> None:
+    torch.set_rng_state(tensors[RANDOM].clone())
+    for name, tensor in tensors.items():
+        match = RANDOM_CUDA.fullmatch(name)
+        if match and int(match[1]) < torch.cuda.device_count():
+            torch.cuda.set_rng_state(tensor.clone(), int(match[1]))
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
 
 STATE = "state.json"
 STATE_BYTES = 64_000_000

@@ -129,18 +129,14 @@ def estimate_cost(
 
 def shape_of_settings(path: str, *, length: int | None = None) -> ModelShape:
     """The model that a TOML file of `regard pretrain` describes, with the vocabulary size of the file."""
-    from regard.training.pretraining.build import SHAPE
+    from regard.training.pretraining.build import model_config, trained_heads
     from regard.training.pretraining.config import PretrainingConfig
 
     settings = PretrainingConfig.load(path)
-    family = {"gpt": "gpt2"}.get(settings.model.family, settings.model.family)
-    kind = get_family(family).config_class
-    names = {field.name for field in fields(kind)}
-    shape = {SHAPE.get(name, name): value for name, value in settings.model}
-    shape = {name: value for name, value in shape.items() if name in names}
-    config = kind(**{**shape, "family": family, "vocab_size": settings.vocabulary.vocab_size})
-    heads = ("masked",) if family == "bert" and settings.objective.sentence_pairs == "none" else None
-    return ModelShape.from_config(path, config, heads=heads, length=length or settings.data.max_length)
+    config = model_config(settings, vocab_size=settings.vocabulary.vocab_size)
+    return ModelShape.from_config(
+        path, config, heads=trained_heads(settings), length=length or settings.data.max_length
+    )
 
 
 def find_shape(name: str, *, length: int | None = None) -> ModelShape:

@@ -16,10 +16,11 @@ from regard.checkpoints import loading
 from regard.data.examples import Example, TaggedExample, TextExample
 from regard.device import choose_device
 from regard.errors import InputError
+from regard.events import drain
 from regard.known import DEFAULT_MODEL
 from regard.parameters import EstimatorParameters
+from regard.tasks.fine_tuned_model import predict
 from regard.tasks.metrics import entity_scores
-from regard.tasks.predict import predict
 from regard.tasks.task import Task
 from regard.tasks.text_classification import TextClassification
 from regard.tasks.token_classification import TokenClassification
@@ -65,7 +66,7 @@ class _FineTunedEstimator(EstimatorParameters):
         factory = ModelFactory(task, *loading.load(self.model), length=self.max_length or 0)
         model = factory.new_model(self.seed)
         items = task.preprocess(examples, factory.rows)
-        FineTuner(model, task, items, config, seed=self.seed, device=choose_device(self.device)).run(Stop())
+        drain(FineTuner(model, task, items, config, seed=self.seed, device=choose_device(self.device)).run(Stop()))
         self.fine_tuned_ = factory.fine_tuned_model(model.eval())
 
     def _predictions(self, examples: Sequence[Example]) -> list[dict[str, Any]]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
 from regard.events import Event
 from regard.wording import duration
 
-OnEvent = Callable[[Event], None]
+R = TypeVar("R")
+Events = Generator[Event, None, R]  # yields events and returns a result
 OBJECTIVES = {  # how the scores of a pretrained model are shown
     "words": "tokens",
     "pairs": "next sentence",
@@ -27,20 +28,14 @@ OBJECTIVES = {  # how the scores of a pretrained model are shown
 }
 
 
-def ignore_event(event: Event) -> None:
-    """The default consumer of events."""
-
-
 class TrainingEvent(Event):
     """An event of a training run; `seed` is set where several seeds are trained."""
-
-    transient: ClassVar[bool] = False
 
     seed: int | None = None
 
     def line(self) -> str | None:
         text = self.text()
-        return text if text is None or self.seed is None else f"seed {self.seed}  {text}"
+        return text if text is None or self.seed is None or self.once else f"seed {self.seed}  {text}"
 
     def text(self) -> str | None:
         """The event in words, without the seed."""
@@ -83,6 +78,8 @@ class LayersScheduled(TrainingEvent):
     """When each layer starts to learn, and its peak learning rate; `layer` is 0 for embeddings, None for the head."""
 
     type: Literal["layers"] = "layers"
+    once: ClassVar[bool] = True  # the same for all seeds
+
     steps: int
     layers: list[dict[str, Any]]
 
@@ -156,7 +153,7 @@ class Evaluated(TrainingEvent):
 
     def text(self) -> str:
         where = f"epoch {self.epoch} " if self.epoch is not None else f"step {self.step:,}, held-out text:"
-        return f"{where} {_scores(self.scores)}"
+        return f"{where} {'  '.join(describe_scores(self.scores))}"
 
 
 class AverageEvaluated(TrainingEvent):
@@ -167,7 +164,7 @@ class AverageEvaluated(TrainingEvent):
     scores: dict[str, float]
 
     def text(self) -> str:
-        return f"average of epochs {self.epochs[0]} to {self.epochs[-1]}  {_scores(self.scores)}"
+        return f"average of epochs {self.epochs[0]} to {self.epochs[-1]}  {'  '.join(describe_scores(self.scores))}"
 
 
 class ThresholdChosen(TrainingEvent):
@@ -221,10 +218,11 @@ class EventLog:
         if not complete:
             self._file.write("\n")
 
-    def add(self, event: Event) -> None:
+    def add(self, event: Event) -> Event:
         fields = event.model_dump(exclude_none=True)
         self._file.write(json.dumps({"type": fields.pop("type"), "time": round(time.time(), 3), **fields}) + "\n")
         self._file.flush()
+        return event
 
     def __enter__(self) -> EventLog:
         return self
@@ -237,7 +235,7 @@ class EventLog:
         self._file.close()
 
 
-def _scores(scores: Mapping[str, Any]) -> str:
+def describe_scores(scores: Mapping[str, Any]) -> list[str]:
     """Percentages by name, or the loss and accuracy or perplexity of each objective."""
     parts = []
     for name, value in scores.items():
@@ -249,4 +247,4 @@ def _scores(scores: Mapping[str, Any]) -> str:
         else:
             quality = f"perplexity {value['perplexity']:.2f}"
         parts.append(f"{OBJECTIVES.get(name, name)}: loss {value['loss']:.3f}, {quality}")
-    return "  ".join(parts)
+    return parts

@@ -1,6 +1,6 @@
 """Optimizers: AdamW for everything, or Muon for the matrices inside the layers and AdamW for the rest.
 
-Learning rate schedules are in `regard.training.schedule`.
+Learning rate schedules are in `regard.training.settings`.
 """
 
 from __future__ import annotations

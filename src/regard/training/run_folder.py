@@ -12,20 +12,28 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from regard.checkpoints.files import refuse_foreign_files, verify
 from regard.errors import InputError, RegardError
-from regard.events import Event
+from regard.events import Event, map_events
 from regard.files.disk import atomic_write, finish_save
-from regard.files.folder_lock import LOCK, describe_changes, lock_folder
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
-from regard.files.output_folder import OutputManifest, foreign_entries, refuse_foreign_content, remove_files
+from regard.files.output_folder import (
+    LOCK,
+    OutputManifest,
+    describe_changes,
+    foreign_entries,
+    lock_folder,
+    refuse_foreign_content,
+    remove_files,
+)
+from regard.render.result import Result
 from regard.settings import SettingsFile, check_saved_settings
-from regard.training.events import EventLog, OnEvent
+from regard.training.events import EventLog, Events, Finished
 
 CONFIG, RUN, EVENTS, REPORT = "config.toml", "run.json", "events.jsonl", "report.json"
 MODEL = "config.json"
@@ -42,6 +50,7 @@ OUTPUTS = (
     "vocab.txt",
 )
 State = Literal["new", "unfinished", "finished"]
+R = TypeVar("R")
 
 
 def saved_config(output: str | os.PathLike[str], *, resume: bool) -> Path | None:
@@ -71,6 +80,30 @@ def model_saved(path: Path) -> Iterator[None]:
             f"{path}: the model is saved and complete, but the run could not be closed ({reason}); the same command "
             "with --resume closes it"
         ) from error
+
+
+class RunReport(Result):
+    """The result of a run; `output` is its folder."""
+
+    output: str
+
+    def file(self) -> bytes:
+        """The report as the folder holds it: without the name of the folder, which may change."""
+        return json_bytes({name: value for name, value in self.to_dict().items() if name != "output"})
+
+
+def log_events(events: Events[R], path: Path) -> Events[R]:
+    """Pass on the events, and write them to the log of the folder."""
+    with EventLog(path / EVENTS) as log:
+
+        def add(event: Event) -> Event:
+            with model_saved(path) if isinstance(event, Finished) else nullcontext():
+                return log.add(event)
+
+        result = yield from map_events(events, add)
+        with model_saved(path):
+            log.close()
+        return result
 
 
 class RunFolder:
@@ -141,25 +174,17 @@ class RunFolder:
         self.manifest.write(self.path)
 
     @contextmanager
-    def running(self, on_event: OnEvent) -> Iterator[OnEvent]:
-        """Lock the folder and log events; yields the consumer that logs and forwards them. At the end the work folder
-        is removed."""
+    def running(self) -> Iterator[None]:
+        """Lock the folder while the run trains; then mark it as finished and remove the work folder."""
         with lock_folder(self.path):
             self.claim()  # before the first file it lists
             self.work.mkdir(exist_ok=True)
-            with EventLog(self.path / EVENTS) as log:
-                atomic_write(self.path / CONFIG, self.config.saved())
-                atomic_write(self.path / RUN, json_bytes(with_checksum(self.run)))
-
-                def emit(event: Event) -> None:
-                    log.add(event)
-                    on_event(event)
-
-                yield emit
-                with model_saved(self.path):
-                    log.close()
-                    replace(self.manifest, finished=True).write(self.path)
-                    self._remove_work()
+            atomic_write(self.path / CONFIG, self.config.saved())
+            atomic_write(self.path / RUN, json_bytes(with_checksum(self.run)))
+            yield
+            with model_saved(self.path):
+                replace(self.manifest, finished=True).write(self.path)
+                self._remove_work()
 
     def _state(self, *, beside: Collection[str] = ()) -> State:
         """The state of the run in the folder; InputError if the folder holds something else."""

@@ -19,15 +19,15 @@ from torch.optim import Optimizer
 
 from regard.device import autocast_dtype, synchronize
 from regard.errors import RegardError
-from regard.events import Note
+from regard.events import Event, Note
 from regard.settings import Precision
-from regard.training.checkpoint import Checkpoints, TrainingCheckpoint
+from regard.training.checkpoint import Checkpoints, TrainingCheckpoint, capture, restore
 from regard.training.events import (
     CheckpointSaved,
     Evaluated,
     EvaluationProgress,
+    Events,
     Interrupted,
-    OnEvent,
     Resumed,
     StepFinished,
 )
@@ -40,8 +40,7 @@ from regard.training.loop import (
     derive_seed,
     train,
 )
-from regard.training.schedule import parse_interval
-from regard.training.state import capture, restore
+from regard.training.settings import parse_interval
 from regard.training.stopping import Stop, stopping
 from regard.training.world import World
 
@@ -66,18 +65,17 @@ class RunSettings(Protocol):
 class Interruptible(Protocol[Result]):
     """A trainer whose `run` returns None if it was interrupted."""
 
-    on_event: OnEvent
     step: int
 
-    def run(self, stop: Stop) -> Result | None: ...
+    def run(self, stop: Stop) -> Events[Result | None]: ...
 
 
-def run_interruptible(trainer: Interruptible[Result]) -> Result:
+def run_interruptible(trainer: Interruptible[Result]) -> Events[Result]:
     """Run with deferred signals: on Ctrl-C or SIGTERM the trainer saves its state, then the signal is delivered."""
     with stopping() as stop:
-        result = trainer.run(stop)
+        result = yield from trainer.run(stop)
         if result is None:
-            trainer.on_event(Interrupted(step=trainer.step))
+            yield Interrupted(step=trainer.step)
             stop.deliver()
     assert result is not None
     return result
@@ -100,13 +98,12 @@ class Trainer(ABC):
         run: RunSettings,
         checkpoints: Checkpoints | None,
         device: torch.device,
-        on_event: OnEvent,
         world: World | None = None,
     ) -> None:
         self.model, self.objective, self.optimizers = model, objective, optimizers
         self._learning_rate, self._max_grad_norm = learning_rate, max_grad_norm or math.inf
         self._saving = parse_interval(run.checkpoint_every)
-        self.checkpoints, self.device, self.on_event = checkpoints, device, on_event
+        self.checkpoints, self.device = checkpoints, device
         self.autocast = autocast_dtype(run.precision, device)
         self.world = world or World()
         self.stopwatch = Stopwatch()
@@ -126,7 +123,7 @@ class Trainer(ABC):
         """Whether the model is evaluated after the step that was just made."""
 
     @abstractmethod
-    def _evaluate(self) -> None: ...
+    def _evaluate(self) -> Events[None]: ...
 
     @abstractmethod
     def _position(self) -> dict[str, Any]:
@@ -143,8 +140,8 @@ class Trainer(ABC):
         """Whether training ends before the progress says so."""
         return False
 
-    def _train(self, stop: Stop) -> bool:
-        """Train to the end; False if it was interrupted. In both cases everything is saved."""
+    def _train(self, stop: Stop) -> Events[bool]:
+        """Train to the end; returns False if it was interrupted. In both cases everything is saved."""
         self._logged_step = self._saved_step = self.step
         self._logged = self._saved = self.stopwatch.elapsed
         self.stopwatch.start()
@@ -158,13 +155,13 @@ class Trainer(ABC):
                 float(self._evaluation_due()),
             )
             if log or save or evaluate:  # losses are checked before saving: the last checkpoint of a run is good
-                self._log(step)
+                yield self._log(step)
             if save or evaluate:
                 self.stopwatch.pause()
                 if evaluate:
-                    self._evaluate()
+                    yield from self._evaluate()
                 if save or self._saves_after(evaluation=bool(evaluate)):
-                    self._save()
+                    yield from self._save()
                 self.world.barrier()
                 self.stopwatch.start()
             interrupted = self._interrupted(stop)
@@ -173,9 +170,9 @@ class Trainer(ABC):
         synchronize(self.device)
         self.stopwatch.pause()
         if last is not None and self._logged_step != self.step:
-            self._log(last)
+            yield self._log(last)
         if self._saved_step != self.step:
-            self._save()
+            yield from self._save()
         return not interrupted
 
     def _saves_after(self, *, evaluation: bool) -> bool:
@@ -202,7 +199,7 @@ class Trainer(ABC):
             first=first,
         )
 
-    def _log(self, step: Step) -> None:
+    def _log(self, step: Step) -> StepFinished:
         means = self.world.mean(*(loss.item() for loss in step.losses.values()))  # waits for the device
         losses, norm = dict(zip(step.losses, means, strict=True)), step.grad_norm.item()
         loss, elapsed = losses.pop("loss"), self.stopwatch.elapsed
@@ -213,38 +210,35 @@ class Trainer(ABC):
             )
         details = self._step_details(elapsed)
         self._logged, self._logged_step = elapsed, self.step
-        self.on_event(
-            StepFinished(
-                step=self.step,
-                seconds=elapsed,
-                loss=loss,
-                losses=losses,
-                learning_rate=step.learning_rate,
-                progress=step.progress,
-                grad_norm=norm,
-                **details,
-            )
+        return StepFinished(
+            step=self.step,
+            seconds=elapsed,
+            loss=loss,
+            losses=losses,
+            learning_rate=step.learning_rate,
+            progress=step.progress,
+            grad_norm=norm,
+            **details,
         )
 
-    def _save(self) -> None:
-        def save() -> None:
-            if self.checkpoints is not None:
+    def _save(self) -> Events[None]:
+        with self.world.main_only() as is_main:
+            if is_main and self.checkpoints is not None:
                 tensors, state = capture(self.model, self.optimizers)
                 state |= self._position() | {"seconds": self.stopwatch.elapsed}
                 self.checkpoints.save(self.step, tensors | self._extra_tensors(), state)
-                self.on_event(CheckpointSaved(step=self.step))
-
-        self.world.run_on_main(save)
+                yield CheckpointSaved(step=self.step)
         self._saved, self._saved_step = self.stopwatch.elapsed, self.step
 
     def _extra_tensors(self) -> dict[str, Tensor]:
         return {}
 
-    def _resume(self) -> bool:
+    def _resume(self) -> Events[bool]:
         """Restore the newest intact checkpoint, if there is one."""
-        found = self.checkpoints and self.checkpoints.latest(
-            on_damaged=lambda problem: self.on_event(Note(message=f"skipped a damaged checkpoint: {problem}"))
-        )
+        damaged: list[str] = []
+        found = self.checkpoints and self.checkpoints.latest(on_damaged=damaged.append)
+        for problem in damaged:
+            yield Note(message=f"skipped a damaged checkpoint: {problem}")
         if not found:
             return False
         self._restore_position(found)
@@ -253,7 +247,7 @@ class Trainer(ABC):
         self.step = found.step
         self.stopwatch = Stopwatch(found.state["seconds"])
         tokens = found.state.get("tokens")
-        self.on_event(Resumed(step=found.step, seconds=self.stopwatch.elapsed, tokens=tokens))
+        yield Resumed(step=found.step, seconds=self.stopwatch.elapsed, tokens=tokens)
         return True
 
 
@@ -280,7 +274,6 @@ class EpochTrainer(Trainer):
         seed: int,
         device: torch.device,
         folder: Path | None,
-        on_event: OnEvent,
     ) -> None:
         super().__init__(
             model,
@@ -291,7 +284,6 @@ class EpochTrainer(Trainer):
             run=run,
             checkpoints=None if folder is None else Checkpoints(folder),
             device=device,
-            on_event=on_event,
         )
         self._patience = training.early_stopping_patience
         self.steps_per_epoch, self.steps = steps_per_epoch, training.num_epochs * steps_per_epoch
@@ -310,7 +302,7 @@ class EpochTrainer(Trainer):
         """The objective's inputs for the batch of a step, counted from 0."""
 
     @abstractmethod
-    def _scores(self, epoch: int) -> dict[str, float]:
+    def _scores(self, epoch: int) -> Events[dict[str, float]]:
         """The scores of the model after an epoch; empty if it is not evaluated."""
 
     @abstractmethod
@@ -322,11 +314,11 @@ class EpochTrainer(Trainer):
         """Finished epochs."""
         return self.step // self.steps_per_epoch
 
-    def report_evaluation(self, done: int, total: int) -> None:
-        """Report the progress of the evaluation that is running; `total` is 0 if it is unknown."""
+    def _evaluation_progress(self, done: int, total: int) -> Iterator[Event]:
+        """The progress of the evaluation that is running, at most once a second; `total` is 0 if it is unknown."""
         if (now := time.monotonic()) - self._progress_reported >= LOG_EVERY or done == total:
             self._progress_reported = now
-            self.on_event(EvaluationProgress(epoch=len(self.history) + 1, done=done, total=total))
+            yield EvaluationProgress(epoch=len(self.history) + 1, done=done, total=total)
 
     def _progress(self) -> StepProgress:
         return StepProgress(self.steps)
@@ -347,10 +339,10 @@ class EpochTrainer(Trainer):
     def _saves_after(self, *, evaluation: bool) -> bool:
         return evaluation
 
-    def _evaluate(self) -> None:
-        scores = self._scores(self.epoch)
+    def _evaluate(self) -> Events[None]:
+        scores = yield from self._scores(self.epoch)
         if scores:
-            self.on_event(Evaluated(epoch=self.epoch, seconds=self.stopwatch.elapsed, scores=scores))
+            yield Evaluated(epoch=self.epoch, seconds=self.stopwatch.elapsed, scores=scores)
         self.history.append(scores)
         main = self.main_score
         if main is None or not self.best_epoch or scores[main] > self.history[self.best_epoch - 1][main]:

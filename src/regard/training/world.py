@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -62,11 +62,14 @@ class World:
         distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX)
         return float(tensor.item())
 
-    def run_on_main(self, work: Callable[[], None]) -> None:
-        """Let the main process do the work while the others wait. If it fails, the others exit silently."""
+    @contextmanager
+    def main_only(self) -> Iterator[bool]:
+        """Yields whether this is the main process, which does the work of the body; the others wait for it.
+
+        If the main process fails, the others exit silently.
+        """
         try:
-            if self.is_main:
-                work()
+            yield self.is_main
         except BaseException:
             self.broadcast(1.0)
             raise

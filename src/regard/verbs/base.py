@@ -32,7 +32,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.fields import FieldInfo
 
 from regard.errors import InputError, InputErrors, suggest
-from regard.events import Event, ResultItem
+from regard.events import Event, ResultItem, map_events
 from regard.known import DEFAULT_MODEL
 from regard.verbs import RENAMED
 
@@ -58,7 +58,8 @@ class Models(Protocol):
 class Request(BaseModel):
     """The arguments of a verb. Fields made by `argument` are positional; the others are options."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    # Schemas are built when they are needed, so that help pages appear quickly.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     def table_flags(self) -> list[str]:
         """Options that a command needs to read texts of this request that are piped to it in columns."""
@@ -112,10 +113,21 @@ def argument(default: Any = ..., *, help: str, metavar: str | None = None, **lim
 
 
 def option(
-    default: Any = ..., *flags: str, help: str, metavar: str | None = None, hidden: bool = False, **limits: Any
+    default: Any = ...,
+    *flags: str,
+    help: str,
+    metavar: str | None = None,
+    hidden: bool = False,
+    repeat: bool = False,
+    variadic: bool = False,
+    **limits: Any,
 ) -> Any:
-    """An option; its flag is the field's name, and `flags` may add or replace it ("-k", or "--text")."""
+    """An option; its flag is the field's name, and `flags` may add or replace it ("-k", or "--text").
+
+    A list is written with commas; with `repeat` as several options, with `variadic` also as the words after one option.
+    """
     cli: Any = {"flags": list(flags), "metavar": metavar, "hidden": hidden}
+    cli |= {"repeat": repeat or variadic, "variadic": variadic}
     return Field(default, description=help, json_schema_extra={"cli": cli}, **limits)
 
 
@@ -144,6 +156,8 @@ class Verb:
     http: bool  # whether clients of the server may call it
     max_characters: int  # of one text that a client may send
     items: str  # the field of the result whose items are yielded as `ResultItem` events; "" if none
+    command: str  # the words after `regard`
+    subcommands: tuple[str, Callable[[], dict[str, str]]] | None  # a field whose values are commands; their help pages
     aliases: tuple[str, ...] = field(default=())
 
     @property
@@ -179,32 +193,30 @@ class Verb:
         result has none of the items that were yielded, so that memory does not grow with their number."""
         outcome = self.function(request, models)
         items: list[object] = []
-        if inspect.isgenerator(outcome):
-            result: Result = yield from self._collect(outcome, items) if self.items and keep else outcome
-        else:
-            result = outcome
+
+        def collect(event: Event) -> Event:
+            if isinstance(event, ResultItem):
+                items.append(event.item)
+            return event
+
+        generates = inspect.isgenerator(outcome)  # else it is the result
+        result: Result = outcome
+        if generates:
+            result = yield from map_events(outcome, collect) if self.items and keep else outcome
         if items:
             result = result.model_copy(update={self.items: items})
         result.with_reproduction(self.command_line(request), self.python_code(request))
         return result
 
-    def _collect(self, events: Any, items: list[object]) -> Generator[Event, None, Result]:
-        while True:
-            try:
-                event = next(events)
-            except StopIteration as end:
-                result: Result = end.value
-                return result
-            if isinstance(event, ResultItem):
-                items.append(event.item)
-            yield event
-
     def command_line(self, request: Request) -> str:
         """The command that makes the same request."""
         options: list[str] = []
         positional: list[str] = []
-        source = ""
+        source, words = "", self.command.split()
         for name, info, value in _given(request):
+            if self.subcommands is not None and name == self.subcommands[0]:
+                words.append(str(value))
+                continue
             if isinstance(value, list) and holds_texts(info):  # texts that are not in a file
                 source = _print_lines(value)
                 options += request.table_flags()
@@ -218,7 +230,7 @@ class Verb:
             else:
                 options += [flag_of(name, info), _word(value)]
         separator = ["--"] if any(word.startswith("-") and word != "-" for word in positional) else []
-        return source + shlex.join(["regard", self.name, *options, *separator, *positional])
+        return source + shlex.join(["regard", *words, *options, *separator, *positional])
 
     def python_code(self, request: Request) -> str:
         """The Python call that makes the same request."""
@@ -242,13 +254,27 @@ def verb(
     http: bool = True,
     max_characters: int = 20_000,
     items: str = "",
+    command: str = "",
+    subcommands: tuple[str, Callable[[], dict[str, str]]] | None = None,
     aliases: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Any, Any], Any]], Verb]:
     """Make a verb of a function that takes a request and models, and returns a result, or yields events on the way."""
 
     def define(function: Callable[[Any, Any], Any]) -> Verb:
         called = name or function.__name__.strip("_")
-        return Verb(called, request, function, result, formats, http, max_characters, items, aliases)
+        return Verb(
+            called,
+            request,
+            function,
+            result,
+            formats,
+            http,
+            max_characters,
+            items,
+            command or called,
+            subcommands,
+            aliases,
+        )
 
     return define
 

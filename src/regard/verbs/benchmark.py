@@ -31,8 +31,7 @@ def benchmark(request: BenchmarkRequest, models: Models) -> Generator[Event, Non
     JSON lines and labels, scored after "Question: GOAL, Answer:". winogrande: JSON lines; the text after the blank is
     scored, given either option. Normalised: by the bytes of the ending.
     """
-    from regard.inference.benchmark import benchmark_events
-    from regard.inference.benchmark_data import read_items
+    from regard.inference.benchmark import benchmark_events, read_items
 
     items = read_items(request.task, request.data, labels=request.labels, limit=request.limit)
     with models.use(request.model) as loaded:

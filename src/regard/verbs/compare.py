@@ -51,7 +51,7 @@ class CompareRequest(Request):
 @verb(
     CompareRequest,
     result="regard.interpret.masked_lm.comparison:CompareResult",
-    formats=(".html", ".json"),
+    formats=(".html", ".svg", ".png", ".json"),
 )
 def compare(request: CompareRequest, models: Models) -> Generator[Note, None, CompareResult]:
     """Compare what a masked language model predicts at the blank of two sentences.

@@ -32,7 +32,7 @@ def doctor(request: DoctorRequest, models: Models) -> Generator[Event, None, Doc
     constant predictions, class imbalance, label noise by duplicates, wrong columns; for images the checks that apply,
     and wrong sizes. The exit code is 1 if a check reports an error.
     """
-    from regard.tasks.read_examples import read_examples
+    from regard.tasks.registry import read_examples
     from regard.training.doctor import DoctorResult, examine, examined_model
 
     with models.use(request.model) as loaded:

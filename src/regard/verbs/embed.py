@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -10,7 +11,7 @@ from regard.events import Event, Note
 from regard.verbs.base import ModelName, Models, Request, Texts, argument, model_option, option, verb
 
 if TYPE_CHECKING:
-    from regard.inference.embedding import EmbedResult
+    from regard.inference.embedding.bulk import EmbedResult
 
 
 class EmbedRequest(Request):
@@ -40,7 +41,7 @@ class EmbedRequest(Request):
     restart: bool = option(False, help="Embed all texts again, whatever an earlier run has finished.")
 
 
-@verb(EmbedRequest, result="regard.inference.embedding:EmbedResult", http=False)
+@verb(EmbedRequest, result="regard.inference.embedding.bulk:EmbedResult", http=False)
 def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, EmbedResult]:
     """Turn texts into vectors: float32, one row per text, in the order of the input.
 
@@ -52,12 +53,14 @@ def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, Embed
     .npz (lines, vectors) keep the line numbers, from 1. With --pooling none, Parquet has the columns line, tokens,
     starts, ends, words, vectors, and .npz the arrays vectors, starts (where each row begins), offsets, words, lines.
     """
-    from regard.inference.embedding import embed_events
+    from regard.inference.embedding.bulk import embed_events
 
-    # The job loads the model itself: it also needs the model's folder, for its settings and its fingerprint.
-    options = request.model_dump(exclude={"source", "output"}) | {"device": getattr(models, "device", "auto")}
+    options = request.model_dump(exclude={"source", "output", "model"})
     try:
-        result = yield from embed_events(request.source, request.output, **options)
+        with ExitStack() as stack:
+            result = yield from embed_events(
+                request.source, request.output, lambda: stack.enter_context(models.use(request.model)), **options
+            )
     except (Exception, GeneratorExit):
         raise
     except BaseException:  # Ctrl-C, or a signal that ends the process

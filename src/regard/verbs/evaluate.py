@@ -30,7 +30,7 @@ class EvaluateRequest(TableRequest):
 )
 def evaluate(request: EvaluateRequest, models: Models) -> Generator[Event, None, EvaluationResult]:
     """Compute the metrics of a fine-tuned model on labeled examples, in percent."""
-    from regard.tasks.task_folder import fine_tuned_of, require_fine_tuned
+    from regard.tasks.fine_tuned_model import fine_tuned_of, require_fine_tuned
     from regard.training.finetuning.evaluate import evaluate_model
 
     with models.use(request.model, require_fine_tuned) as loaded:

@@ -29,7 +29,7 @@ class FeaturesRequest(TableRequest):
 @verb(
     FeaturesRequest,
     result="regard.interpret.probes.feature_walk:FeatureWalk",
-    formats=(".html", ".json"),
+    formats=(".html", ".svg", ".png", ".json"),
     max_characters=300_000,
 )
 def features(request: FeaturesRequest, models: Models) -> Generator[Event, None, FeatureWalk]:

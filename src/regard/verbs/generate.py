@@ -54,7 +54,7 @@ class GenerateRequest(Request, GenerationConfig):
 @verb(
     GenerateRequest,
     result="regard.interpret.generation:GenerateResult",
-    formats=(".html", ".json"),
+    formats=(".html", ".svg", ".png", ".json"),
 )
 def generate(request: GenerateRequest, models: Models) -> Generator[Event, None, GenerateResult]:
     """Generate text: a GPT continues the prompt, a T5 answers it. The text appears as it is generated.
@@ -83,7 +83,7 @@ def generate(request: GenerateRequest, models: Models) -> Generator[Event, None,
             interrupted = True
             yield TextPiece(text="\n")
         if target is not None:
-            generation.write_trace(target)
+            generation.write_trace(target, cli=generate.command_line(request), python=generate.python_code(request))
     result = generation.result()
     result._interrupted = interrupted
     return result

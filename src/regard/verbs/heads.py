@@ -21,7 +21,7 @@ class HeadsRequest(Request):
     seed: int = seed_option()
 
 
-@verb(HeadsRequest, result="regard.interpret.heads:HeadCensus", formats=(".html", ".csv", ".json"))
+@verb(HeadsRequest, result="regard.interpret.heads:HeadCensus", formats=(".html", ".svg", ".png", ".csv", ".json"))
 def heads(request: HeadsRequest, models: Models) -> Generator[Event, None, HeadCensus]:
     """Take a census of a model's heads: next word, previous word, same word, delimiter and other known patterns.
 

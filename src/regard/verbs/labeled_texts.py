@@ -66,7 +66,7 @@ def read_table(
     task: str, path: Path, request: TableRequest, *, labeled: bool | None = None
 ) -> Generator[Note, None, list[TextExample]]:
     """The examples of a file for a task; reports how it was read."""
-    from regard.tasks.read_examples import read_examples
+    from regard.tasks.registry import read_examples
 
     read = read_examples(task, path, table=table_options(request), labeled=labeled)
     yield Note(message=f"{read.path}: {read.description}; {count_of(len(read.examples), 'example')}")

@@ -29,7 +29,7 @@ class MapRequest(TableRequest):
     MapRequest,
     result="regard.interpret.embeddings:SentenceMap",
     name="map",
-    formats=(".html", ".csv", ".json"),
+    formats=(".html", ".svg", ".png", ".csv", ".json"),
     max_characters=300_000,
 )
 def map(request: MapRequest, models: Models) -> Generator[Event, None, SentenceMap]:

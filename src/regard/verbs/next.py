@@ -9,7 +9,7 @@ from regard.events import Note
 from regard.verbs.base import ModelName, Models, Request, argument, model_option, verb
 
 if TYPE_CHECKING:
-    from regard.inference.next_sentence import NextSentence
+    from regard.inference.masked_lm import NextSentence
 
 
 class NextRequest(Request):
@@ -18,10 +18,10 @@ class NextRequest(Request):
     model: ModelName = model_option()
 
 
-@verb(NextRequest, result="regard.inference.next_sentence:NextSentence", formats=(".json",))
+@verb(NextRequest, result="regard.inference.masked_lm:NextSentence", formats=(".json",))
 def next(request: NextRequest, models: Models) -> Generator[Note, None, NextSentence]:
     """Predict how likely the second text follows the first, with BERT's next-sentence head."""
-    from regard.inference.next_sentence import predict_next_sentence
+    from regard.inference.masked_lm import predict_next_sentence
 
     with models.use(request.model) as loaded:
         result = predict_next_sentence(loaded.model, loaded.tokenizer, request.first, request.second)

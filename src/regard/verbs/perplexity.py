@@ -11,7 +11,7 @@ from regard.events import Event, Note
 from regard.verbs.base import ModelName, Models, Request, Texts, argument, model_option, option, seed_option, verb
 
 if TYPE_CHECKING:
-    from regard.inference.perplexity import Perplexity
+    from regard.inference.likelihood import Perplexity
 
 
 class PerplexityRequest(Request):
@@ -29,7 +29,7 @@ class PerplexityRequest(Request):
     seed: int = seed_option()
 
 
-@verb(PerplexityRequest, result="regard.inference.perplexity:Perplexity", formats=(".json",))
+@verb(PerplexityRequest, result="regard.inference.likelihood:Perplexity", formats=(".json",))
 def perplexity(request: PerplexityRequest, models: Models) -> Generator[Event, None, Perplexity]:
     """Measure how well a model predicts a text: perplexity and bits per byte.
 
@@ -38,7 +38,7 @@ def perplexity(request: PerplexityRequest, models: Models) -> Generator[Event, N
     middle of its own window, which takes long. The two are not comparable; models with different vocabularies are
     comparable in bits per byte only.
     """
-    from regard.inference.perplexity import perplexity_events, read_text_file
+    from regard.inference.likelihood import perplexity_events, read_text_file
 
     text = read_text_file(request.source) if isinstance(request.source, Path) else "\n".join(request.source)
     if not text.strip():

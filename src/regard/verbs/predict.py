@@ -18,7 +18,7 @@ from regard.verbs.labeled_texts import TableRequest, table_options
 if TYPE_CHECKING:
     from regard.data.examples import Example
     from regard.interpret.attribution.predictions import PredictResult
-    from regard.tasks.task_folder import FineTunedModel
+    from regard.tasks.fine_tuned_model import FineTunedModel
 
 
 class PredictRequest(TableRequest):
@@ -68,8 +68,7 @@ def predict(request: PredictRequest, models: Models) -> Generator[Event, None, P
     from regard.files.disk import replace_file
     from regard.interpret.attribution.predictions import PAGE_EXAMPLES, prediction_events
     from regard.render.bundle import check_built
-    from regard.tasks.predict import CHUNK_SIZE
-    from regard.tasks.task_folder import describe_compute, fine_tuned_of, require_fine_tuned
+    from regard.tasks.fine_tuned_model import CHUNK_SIZE, describe_compute, fine_tuned_of, require_fine_tuned
 
     with ExitStack() as stack:
         page = None
@@ -98,7 +97,7 @@ def predict(request: PredictRequest, models: Models) -> Generator[Event, None, P
 
 def _examples(request: PredictRequest, fine_tuned: FineTunedModel) -> Iterator[Example]:
     from regard.interpret.attribution.predictions import parse_example
-    from regard.tasks.read_examples import new_examples
+    from regard.tasks.registry import new_examples
 
     if isinstance(request.source, str):
         yield from new_examples(fine_tuned.task.name, request.source, table=table_options(request))

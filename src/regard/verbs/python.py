@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import InputError
@@ -64,7 +65,7 @@ def python_function(verb: Verb) -> Callable[..., Result]:
 def signature(verb: Verb) -> inspect.Signature:
     """Positional arguments first, then everything else by keyword."""
     parameters, kind = [], inspect.Parameter
-    fields = verb.request.model_fields.items()
+    fields = sorted(verb.request.model_fields.items(), key=lambda field: not field[1].is_required())
     for positional in (True, False):
         for name, info in fields:
             if bool(cli_of(info).get("position")) is positional:
@@ -88,7 +89,7 @@ def _label(value: Any, loaded: dict[str, LoadedModel]) -> Any:
         value = LoadedModel("model" if "model" not in loaded else f"model {len(loaded) + 1}", *value)
     if not isinstance(value, LoadedModel):
         raise InputError(f"model is {type(value).__name__}; expected a name, a folder, or what regard.load returns")
-    loaded[value.name] = value
+    loaded[value.name] = replace(value, changeable=True)
     return value.name
 
 

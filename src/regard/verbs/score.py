@@ -13,7 +13,7 @@ from regard.known import DEFAULT_CAUSAL_LM
 from regard.verbs.base import ModelName, Models, Request, Texts, argument, model_option, verb
 
 if TYPE_CHECKING:
-    from regard.inference.line_scores import LineScores
+    from regard.inference.likelihood import LineScores
 
 
 class ScoreRequest(Request):
@@ -23,7 +23,7 @@ class ScoreRequest(Request):
     model: ModelName = model_option(DEFAULT_CAUSAL_LM)
 
 
-@verb(ScoreRequest, result="regard.inference.line_scores:LineScores", formats=(".csv", ".json"))
+@verb(ScoreRequest, result="regard.inference.likelihood:LineScores", formats=(".csv", ".json"), items="lines")
 def score(request: ScoreRequest, models: Models) -> Generator[Event, None, LineScores]:
     """Print the log-probability of each line in nats, its number of tokens and the mean per token.
 
@@ -32,7 +32,7 @@ def score(request: ScoreRequest, models: Models) -> Generator[Event, None, LineS
     overlap by half. A BERT gives pseudo-log-likelihoods: each token is masked in turn, which is not a probability of
     the line and not comparable with the scores of a GPT.
     """
-    from regard.inference.line_scores import read_lines_to_score, scoring_events
+    from regard.inference.likelihood import read_lines_to_score, scoring_events
 
     lines = read_lines_to_score(request.source) if isinstance(request.source, Path) else iter(request.source)
     first = next(lines, None)  # a file that cannot be read is refused before the model is loaded

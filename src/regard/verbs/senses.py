@@ -30,7 +30,7 @@ class SensesRequest(Request):
 @verb(
     SensesRequest,
     result="regard.interpret.embeddings:SensesResult",
-    formats=(".html", ".csv", ".json"),
+    formats=(".html", ".svg", ".png", ".csv", ".json"),
     max_characters=300_000,
 )
 def senses(request: SensesRequest, models: Models) -> Generator[Note, None, SensesResult]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from regard.data.files import STANDARD_INPUT
 from regard.errors import InputError
-from regard.events import Event, Note, Progress, TextPiece
+from regard.events import Event, Note, Progress, ResultItem, TextPiece
 from regard.verbs.base import ModelName, Models, Request, TextOrFile, argument, option, verb
 
 if TYPE_CHECKING:
@@ -47,7 +46,12 @@ class TranslateRequest(Request):
     reference: Path | None = option(None, help="Reference translations, one per line; reports BLEU.", metavar="FILE")
 
 
-@verb(TranslateRequest, result="regard.inference.translation.translator:TranslationResult", formats=(".html", ".json"))
+@verb(
+    TranslateRequest,
+    result="regard.inference.translation.translator:TranslationResult",
+    formats=(".html", ".json"),
+    items="texts",
+)
 def translate(request: TranslateRequest, models: Models) -> Generator[Event, None, TranslationResult]:
     """Translate texts, one per line. Empty lines stay empty, so line numbers are kept.
 
@@ -56,8 +60,13 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
     """
     from regard.files.disk import replace_file
     from regard.inference.generation.beam_search import Beam
-    from regard.inference.translation.alignment import check_has_attention
-    from regard.inference.translation.translator import TranslatedText, TranslationResult
+    from regard.inference.translation.translator import (
+        TranslatedText,
+        TranslationResult,
+        check_has_attention,
+        require_translator,
+        translator_of,
+    )
 
     for name, known in (("alignments", (".json", ".txt")), ("trace", (".json", ".html"))):
         _check_suffix(name, getattr(request, name), known)
@@ -68,11 +77,7 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
         else Beam(num_beams=request.num_beams, num_return_sequences=several, length_penalty=request.length_penalty)
     )
     with ExitStack() as stack:
-        translator = stack.enter_context(models.use(request.model)).translator
-        if translator is None:
-            raise InputError(
-                f"{request.model}: no translate.json; expected a folder that `regard train translate` wrote"
-            )
+        translator = translator_of(stack.enter_context(models.use(request.model, require_translator)))
         if request.alignments is not None:
             check_has_attention(translator.model)
         texts, references = _read_texts(request.source, request.model), _read_references(request.reference)
@@ -90,20 +95,24 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
                 raise InputError(f"--trace keeps every step, of at most {TRACED} texts; use a shorter file")
             texts, at_once = iter(traced), TRACED
         # Outputs that cannot be written are refused before the work.
-        alignments_file, trace_file = (
-            path and stack.enter_context(replace_file(path)) for path in (request.alignments, request.trace)
-        )
+        outputs = (request.alignments, request.trace)
+        alignments_file, trace_file = (path and stack.enter_context(replace_file(path)) for path in outputs)
+        # Otherwise memory does not grow with the number of texts.
+        keep = request.steps or references is not None or any(outputs)
         done: list[TranslatedText] = []
+        count = 0
         yield TextPiece(text="")  # translations are printed as they come
         while batch := list(islice(texts, at_once)):
             for text, found in zip(batch, translator.translate(batch, beam=beam, trace=trace), strict=True):
-                done.append(TranslatedText(text, found))
-                yield TextPiece(text=done[-1].lines(len(done) - 1, several=several > 1))
-                if not sys.stdout.isatty():
-                    yield Progress(stage="translating", done=len(done))
+                translated = TranslatedText(text, found)
+                if keep:
+                    done.append(translated)
+                yield ResultItem(text=translated.lines(count, several=several > 1), item=translated)
+                count += 1
+                yield Progress(stage="translating", done=count)
         bleu = None
         if references is not None:
-            from regard.inference.translation.bleu import bleu as corpus_bleu
+            from regard.inference.translation.translator import bleu as corpus_bleu
 
             _check_count(references, str(request.reference), len(done))
             scores = corpus_bleu([one.translations[0].text for one in done], references)
@@ -114,8 +123,8 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
             _write_alignments(alignments_file, translator, done)
             yield Note(message=f"{request.alignments}: alignments by {translator.alignment_heads}")
         if trace_file and trace is not None:
-            _write_trace(trace_file, trace, request.model, beam, [one.source for one in done])
-        result = TranslationResult(model=request.model, texts=done, bleu=bleu)
+            _write_trace(trace_file, trace, request, beam, [one.source for one in done])
+        result = TranslationResult(model=request.model, texts=[], bleu=bleu)
         if request.steps:
             from regard.interpret.translation import replay_translations
 
@@ -137,30 +146,33 @@ def _write_alignments(path: Path, translator: Translator, done: Sequence[Transla
     heads = translator.alignment_heads
     aligned = [[translator.align(one.source, each.ids) for each in one.translations] for one in done]
     if path.suffix.lower() == ".json":
-        texts = [[alignment.document() for alignment in several] for several in aligned]
-        document = {"attention": {"of": str(heads), **heads.document()}, "texts": texts}
+        texts = [[asdict(alignment) for alignment in several] for several in aligned]
+        document = {"attention": {"of": str(heads), **asdict(heads)}, "texts": texts}
         content = json.dumps(document, ensure_ascii=False) + "\n"
     else:
         content = "".join(f"{alignment.pharaoh()}\n" for several in aligned for alignment in several)
     path.write_text(content, encoding="utf-8", errors="backslashreplace")
 
 
-def _write_trace(path: Path, trace: Trace, model: str, beam: Beam | None, texts: list[str]) -> None:
+def _write_trace(path: Path, trace: Trace, request: TranslateRequest, beam: Beam | None, texts: list[str]) -> None:
     settings = {} if beam is None else {k: v for k, v in asdict(beam).items() if k not in ("early_stopping", "wide")}
-    document = trace.document({"model": model, "texts": texts, "settings": settings})
+    document = trace.document({"model": request.model, "texts": texts, "settings": settings})
     if path.suffix.lower() == ".html":
-        from regard.inference.generation.search_page import search_page
+        from regard.inference.generation.trace import search_page
 
-        content = search_page(document)
+        if request.source == STANDARD_INPUT:
+            request = request.model_copy(update={"source": texts})
+        cli, python = translate.command_line(request), translate.python_code(request)
+        content = search_page(document, cli=cli, python=python)
     else:
         content = json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
     path.write_text(content, encoding="utf-8", errors="backslashreplace")
 
 
-def _read_texts(source: str | list[str], model: str) -> Iterator[str]:
+def _read_texts(source: str | Sequence[str], model: str) -> Iterator[str]:
     from regard.data.files import open_text, taken_for_file
 
-    if isinstance(source, list):
+    if not isinstance(source, str):
         yield from source
         return
     if not (source.strip() or os.path.exists(source)):

@@ -85,12 +85,12 @@ def test_answers_elsewhere_are_dropped_and_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("question", "message"),
     [
-        ({"id": "x"}, r"a\.json: data\[0\]\.paragraphs\[0\]\.qas\[0\]: no 'question'"),
+        ({"id": "x"}, r"a\.json: data\[0\]\.paragraphs\[0\]\.qas\[0\]: no key 'question'"),
         ({"question": 3}, "'question' should be a string, got a number"),
         ({"question": "a", "answers": "b"}, "answers should be a list, got a string"),
         ({"question": "a", "answers": ["b"]}, "an answer should be an object"),
         ({"question": "a", "answers": [{"text": "Oslo", "answer_start": "0"}]}, "integer, got '0'"),
-        ({"question": "a", "answers": [{"answer_start": 0}]}, "no 'text'"),
+        ({"question": "a", "answers": [{"answer_start": 0}]}, "no key 'text'"),
         ({"question": "a"}, "no answers; expected"),
     ],
 )

@@ -13,9 +13,11 @@ import pytest
 
 from regard import Embedder
 from regard.errors import InputError
-from regard.inference.embedding import EmbedProgress, bulk, embed_file
-from regard.inference.embedding.engine import EmbeddingEngine
+from regard.inference.embedding import bulk
+from regard.inference.embedding.bulk import EmbedProgress
+from regard.inference.embedding.embedder import EmbeddingEngine
 from regard.inference.embedding.shards import ShardFolder
+from tests.inference.measure import embed_file
 
 TEXTS = [f"the {word} film was {'so ' * (number % 7)}long" for number, word in enumerate(["good", "dull", "hot"] * 10)]
 

@@ -7,17 +7,34 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
-from regard.inference.embedding.manifest import Manifest, differences, fingerprint, manifest
+import regard
+from regard.checkpoints.loaded_model import LoadedModel
+from regard.inference.embedding.shards import Manifest, differences, fingerprint, manifest
 
 
 def record(folder: Path, **changes: object) -> Manifest:
     settings: dict[str, object] = {"layers": "-1", "pooling": "mean", "max_length": None} | changes
-    return manifest(texts="abc", model=folder, continuable=True, settings=settings)
+    model = LoadedModel("tiny", *regard.load(folder), folder=folder)
+    return manifest(texts="abc", model=model, continuable=True, settings=settings)
 
 
 def test_the_same_job_has_no_differences(tiny_bert_folder: Path) -> None:
     assert differences(record(tiny_bert_folder), record(tiny_bert_folder)) == []
+
+
+def test_a_model_that_was_passed_in_is_identified_by_its_weights(tiny_bert_folder: Path) -> None:
+    loaded = LoadedModel("tiny", *regard.load(tiny_bert_folder), folder=tiny_bert_folder, changeable=True)
+
+    def record_of_weights() -> Manifest:
+        return manifest(texts="abc", model=loaded, continuable=True, settings={})
+
+    before = record_of_weights()
+    assert record_of_weights() == before
+    with torch.no_grad():
+        next(loaded.model.parameters()).add_(1)
+    assert differences(before, record_of_weights()) == ["the model's files changed"]
 
 
 def test_differences_are_told_with_both_values(tiny_bert_folder: Path) -> None:

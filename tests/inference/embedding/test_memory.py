@@ -10,7 +10,7 @@ import numpy as np
 
 PEAK = """
 import resource, sys
-from regard.inference.embedding import embed_file
+from tests.inference.measure import embed_file
 
 def embedded(name):
     embed_file(name, sys.argv[3], model=sys.argv[4], layers="concat(:)", pooling="none", shard_size=500)

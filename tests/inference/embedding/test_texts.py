@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from regard.errors import InputError
-from regard.inference.embedding.texts import BlankLines, InputChanged, InputTexts, scan_texts
+from regard.inference.embedding.bulk import BlankLines, InputChanged, InputTexts, scan_texts
 
 
 def scanned(path: str | Path, **options: Any) -> InputTexts:

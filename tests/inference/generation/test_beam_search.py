@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from regard.errors import InputError, RegardError
-from regard.inference.generation import Beam, Hypothesis, as_decoder, beam_search, greedy_search
+from regard.inference.generation.beam_search import Beam, Hypothesis, beam_search, greedy_search
+from regard.inference.generation.decoder import as_decoder
 from regard.models import Bert, BertConfig
 from regard.nn import Padded
 from tests.inference.generation.models import FAMILIES, VOCABULARY, Chain, family

@@ -10,7 +10,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from regard.inference.generation import Beam, Hypothesis, beam_search, greedy_search
+from regard.inference.generation.beam_search import Beam, Hypothesis, beam_search, greedy_search
 from regard.models import Transformer, TransformerConfig
 from regard.nn import Padded
 from tests.parity.references import VOCABULARY, Pair, ids, pair_of, randomised

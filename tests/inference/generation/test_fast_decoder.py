@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard.inference.generation import greedy_search
-from regard.inference.generation.fast_decoder import reuse_packed_weights
+from regard.inference.generation.beam_search import greedy_search
+from regard.inference.generation.decoder import reuse_packed_weights
 from regard.models import Gpt, GptConfig
 
 ROWS, TOKENS = 4, 20

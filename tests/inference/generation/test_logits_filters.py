@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.errors import InputError
-from regard.inference.generation.logits_filters import Sampling, min_p, repetition_penalty, temperature, top_k, top_p
+from regard.inference.generation.sampling import Sampling, min_p, repetition_penalty, temperature, top_k, top_p
 
 # Few different numbers, so that many are equal.
 ROWS = st.lists(st.integers(-6, 6).map(lambda n: n / 2), min_size=1, max_size=12)
@@ -139,22 +138,3 @@ def test_no_settings_leave_the_model_as_it_is() -> None:
     logits = torch.randn(2, 9)
     assert list(Sampling().stages(logits, torch.ones(2, 9, dtype=torch.bool))) == []
     assert torch.equal(Sampling().filtered(logits), logits.double())
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"top_p": 0.0}, "top-p is 0.0; expected a probability above 0"),
-        ({"top_p": 1.01}, "top-p is 1.01"),
-        ({"top_p": math.nan}, "top-p is nan"),
-        ({"temperature": -0.1}, "temperature is -0.1; expected a number from 0"),
-        ({"temperature": math.inf}, "temperature is inf"),
-        ({"top_k": 0}, "top-k is 0"),
-        ({"min_p": 1.5}, "min-p is 1.5"),
-        ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0"),
-        ({"repetition_penalty": math.nan}, "repetition_penalty is nan"),
-    ],
-)
-def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Sampling(**settings)

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from regard.errors import InputError, RegardError
-from regard.inference.generation import greedy_search
-from regard.inference.generation.logits_filters import Sampling
-from regard.inference.generation.sampling import choose_tokens, sample, uniform_number
+from regard.inference.generation.beam_search import greedy_search
+from regard.inference.generation.sampling import Sampling, choose_tokens, sample, uniform_number
 from regard.nn import Padded
 from tests.inference.generation.models import FAMILIES, VOCABULARY, Chain, family
 

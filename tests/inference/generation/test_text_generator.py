@@ -9,7 +9,9 @@ import torch
 
 import regard
 from regard.errors import InputError
-from regard.inference.generation import Beam, Sampling, TextGenerator, beam_search, greedy_search
+from regard.inference.generation.beam_search import Beam, beam_search, greedy_search
+from regard.inference.generation.sampling import Sampling
+from regard.inference.generation.text_generator import GenerationStream, TextGenerator
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
 WARM = Sampling(temperature=1.2)
@@ -38,7 +40,7 @@ def test_greedy_is_what_the_model_says(writer: TextGenerator) -> None:
     assert prompt.ids == ids
     (expected,) = greedy_search(writer.decoder, torch.tensor([ids]), end=writer.end, max_new_tokens=9)
     for sampling in (None, Sampling(temperature=0.0)):
-        writing = writer.stream(prompt, sampling=sampling)
+        writing = GenerationStream(writer, prompt, sampling=sampling)
         pieces = list(writing)
         (text,) = writing.texts
         assert tuple(token for token in text.tokens if token != writer.end) == expected.ids
@@ -54,7 +56,7 @@ def test_samples_are_the_same_however_many_are_asked_for(writer: TextGenerator) 
     prompt = writer.encode_prompt("the day", max_new_tokens=10)
 
     def texts(number: int, seed: int = 3) -> list[str]:
-        writing = writer.stream(prompt, sampling=WARM, num_return_sequences=number, seed=seed)
+        writing = GenerationStream(writer, prompt, sampling=WARM, num_return_sequences=number, seed=seed)
         pieces = [""] * number
         for row, piece in writing:
             pieces[row] += piece
@@ -78,9 +80,9 @@ def test_a_beam(writer: TextGenerator) -> None:
 
 def test_a_stop_string_ends_a_text(t5: TextGenerator) -> None:
     prompt = t5.encode_prompt("the film", max_new_tokens=30)
-    free = t5.stream(prompt, sampling=WARM, num_return_sequences=8, seed=1)
+    free = GenerationStream(t5, prompt, sampling=WARM, num_return_sequences=8, seed=1)
     list(free)
-    stopped = t5.stream(prompt, sampling=WARM, num_return_sequences=8, seed=1, stop_strings=["e", "day"])
+    stopped = GenerationStream(t5, prompt, sampling=WARM, num_return_sequences=8, seed=1, stop_strings=["e", "day"])
     pieces = list(stopped)
     reasons = set()
     for row, (before, after) in enumerate(zip(free.texts, stopped.texts, strict=True)):
@@ -123,7 +125,7 @@ def test_what_fits_into_the_context(gpt: TextGenerator, length: int, asked: int,
     prompt = gpt.encode_prompt(text, max_new_tokens=asked)
     assert (prompt.truncated, prompt.max_new_tokens, prompt.truncated_text) == (cut, said, text[:cut])
     assert gpt.tokenizer.decode(prompt.ids) == text[cut:]
-    writing = gpt.stream(prompt, sampling=Sampling(top_k=5))
+    writing = GenerationStream(gpt, prompt, sampling=Sampling(top_k=5))
     list(writing)
     assert len(writing.texts[0].tokens) == said or writing.texts[0].reason == "end"
 
@@ -131,16 +133,16 @@ def test_what_fits_into_the_context(gpt: TextGenerator, length: int, asked: int,
 def test_a_t5_has_no_limit(t5: TextGenerator) -> None:
     prompt = t5.encode_prompt("the film " * 80, max_new_tokens=3)
     assert (prompt.truncated, prompt.max_new_tokens) == (0, 3) and len(prompt.ids) > 100
-    list(t5.stream(prompt, sampling=None))
+    list(GenerationStream(t5, prompt, sampling=None))
 
 
 def test_an_empty_prompt_is_the_begin_token(gpt: TextGenerator, tmp_path: Path) -> None:
     assert gpt.encode_prompt("", max_new_tokens=5).ids == [0]
-    list(gpt.stream(gpt.encode_prompt("", max_new_tokens=5), sampling=WARM))
+    list(GenerationStream(gpt, gpt.encode_prompt("", max_new_tokens=5), sampling=WARM))
     without = TextGenerator(*regard.load(gpt_folder(tmp_path / "gpt", begin=False)))
     with pytest.raises(InputError, match="prompt is empty, and this model has no begin token"):
         without.encode_prompt("", max_new_tokens=5)
-    (text,) = (writing := without.stream(without.encode_prompt("a", max_new_tokens=5), sampling=WARM)).texts
+    (text,) = (writing := GenerationStream(without, without.encode_prompt("a", max_new_tokens=5), sampling=WARM)).texts
     list(writing)
     assert (len(text.tokens), text.reason) == (5, "length")
 
@@ -150,7 +152,7 @@ def test_the_repetition_penalty_hears_a_gpts_prompt(gpt: TextGenerator) -> None:
     prompt = gpt.encode_prompt("abcdefghijklmnopqrst", max_new_tokens=12)
 
     def repeated(penalty: float) -> int:
-        writing = gpt.stream(prompt, sampling=Sampling(repetition_penalty=penalty), num_return_sequences=16)
+        writing = GenerationStream(gpt, prompt, sampling=Sampling(repetition_penalty=penalty), num_return_sequences=16)
         list(writing)
         return sum(token in prompt.ids for one in writing.texts for token in one.tokens)
 
@@ -159,7 +161,7 @@ def test_the_repetition_penalty_hears_a_gpts_prompt(gpt: TextGenerator) -> None:
 
 
 def test_a_text_in_the_middle_is_as_it_is(gpt: TextGenerator) -> None:
-    writing = gpt.stream(gpt.encode_prompt("the", max_new_tokens=9), sampling=WARM, seed=2)
+    writing = GenerationStream(gpt, gpt.encode_prompt("the", max_new_tokens=9), sampling=WARM, seed=2)
     pieces = iter(writing)
     _, first = next(pieces)
     assert writing.texts[0].text == first and writing.texts[0].reason == "interrupted"
@@ -170,10 +172,5 @@ def test_bad_input_is_refused(gpt: TextGenerator, tiny_bert_folder: Path) -> Non
         TextGenerator(*regard.load(tiny_bert_folder))
     with pytest.raises(InputError, match="has no tokenizer"):
         TextGenerator(gpt.model, None)
-    prompt = gpt.encode_prompt("the", max_new_tokens=3)
-    with pytest.raises(InputError, match="0 texts"):
-        gpt.stream(prompt, sampling=None, num_return_sequences=0)
-    with pytest.raises(InputError, match="stop string is empty"):
-        gpt.stream(prompt, sampling=None, stop_strings=[""])
     with pytest.raises(InputError, match="max_new_tokens is 0"):
         gpt.encode_prompt("the", max_new_tokens=0)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.errors import InputError
-from regard.inference.generation.text_stream import TextStream, token_text
+from regard.inference.generation.text_generator import TextStream, token_text
 from regard.text import Tokenizer
 from tests.inference.folders import byte_level
 from tests.inference.generation.folders import unigram
@@ -112,11 +111,6 @@ def test_a_stop_string_in_the_prompt_does_not_count(tokens: Tokenizer) -> None:
     before = tokens.encode("x#", add_special_tokens=False).ids
     said = TextStream(tokens, prompt_ids=before, stop_strings=["##"])
     assert "".join(stream(said, tokens.encode("#a", add_special_tokens=False).ids)) == "#a"
-
-
-def test_an_empty_stop_string_is_refused(tokens: Tokenizer) -> None:
-    with pytest.raises(InputError, match="stop string is empty"):
-        TextStream(tokens, stop_strings=["a", ""])
 
 
 def test_spelling_one_token(tokens: Tokenizer, pieces: Tokenizer) -> None:

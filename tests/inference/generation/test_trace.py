@@ -9,8 +9,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from regard.inference.generation import Beam, Sampling, Trace, beam_search, sample
-from regard.inference.generation.trace import TraceCandidate, TraceDocument, TraceRow
+from regard.inference.generation.beam_search import Beam, beam_search
+from regard.inference.generation.sampling import Sampling, sample
+from regard.inference.generation.trace import Trace, TraceCandidate, TraceDocument, TraceRow
 from tests.inference.generation.models import FAMILIES, VOCABULARY, Chain, family
 
 END = 0

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.inference.benchmark import run_benchmark
-from regard.inference.benchmark_data import PUBLISHED, TASKS, BenchmarkItem, Ending, published
+from regard.inference.benchmark import PUBLISHED, TASKS, BenchmarkItem, Ending, published
 from tests.inference.conftest import Loaded
 from tests.inference.likelihood.conftest import Reference
+from tests.inference.measure import run_benchmark
 
 WORDS = ("the", "film", "day", "good", "a", "an", "of", "so", "dull", "she", "said", "naïve")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import InputError
-from regard.inference.benchmark_data import Ending, read_items
+from regard.inference.benchmark import Ending, read_items
 
 SIX = "Roof: A man sits. he\n1\nsleeps.\nworks.\nruns.\neats.\n"
 PIQA = {"goal": "Open a tin. ", "sol1": "Use a key ", "sol2": "Use a song"}
@@ -104,7 +104,7 @@ def test_bytes_of_an_ending() -> None:
         ("piqa", lines(PIQA), "line 1: no label, so nothing can be scored; name the file that has them"),
         ("piqa", lines({**PIQA, "label": 0}, {**PIQA, "label": 2}), "line 2: expected the number of the right one, 0"),
         ("piqa", lines({**PIQA, "sol2": " "}), "line 1: an ending is empty"),
-        ("piqa", '{"goal": "a"}\n', "line 1: no 'sol1'"),
+        ("piqa", '{"goal": "a"}\n', "line 1: no key 'sol1'"),
         ("piqa", "just text\n", "line 1: expected JSON lines with goal, sol1 and sol2"),
         ("piqa", lines(PIQA) + "{\n", "line 2: not JSON"),
         ("winogrande", lines({**WINOGRANDE, "sentence": "no blank"}), "line 1: expected a sentence with one '_'"),

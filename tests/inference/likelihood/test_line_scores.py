@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import regard
 from regard.errors import InputError
-from regard.inference import measure_perplexity
-from regard.inference.line_scores import read_lines_to_score, score_lines
+from regard.inference.likelihood import read_lines_to_score, score_lines
 from regard.models import T5, T5Config
 from tests.inference.conftest import Loaded
 from tests.inference.likelihood.conftest import Reference
+from tests.inference.measure import measure_perplexity
 
 LINES = ["the film", "", "a good day, é", "the the the"]
 

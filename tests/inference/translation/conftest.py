@@ -12,8 +12,9 @@ import torch
 
 from regard.data.readers import ExampleSet
 from regard.data.translation_pairs import TranslationPair
+from regard.events import drain
 from regard.training.translation.config import TranslationConfig
-from regard.training.translation.run import fit
+from regard.training.translation.run import train_translator
 from regard.training.translation.trainer import TranslationReport
 
 WORDS = {
@@ -79,7 +80,9 @@ def tune(data: dict[str, ExampleSet[TranslationPair]], one_thread: None) -> Tune
         config = TranslationConfig.read(overrides=[*SMALL, *settings])
         options = {**data, **options}
         train, dev = options.pop("train"), options.pop("dev")
-        return fit(train, dev, output=output, config=config, device=torch.device("cpu"), **options)
+        on_event = options.pop("on_event", None)
+        events = train_translator(train, dev, output=output, config=config, device=torch.device("cpu"), **options)
+        return drain(events, on_event)
 
     return run
 

@@ -11,9 +11,14 @@ import pytest
 import torch
 
 from regard.errors import InputError
-from regard.inference.translation import Translator, load_translator
-from regard.inference.translation import alignment as align
-from regard.inference.translation.alignment import Alignment, AlignmentHeads, check_has_attention
+from regard.inference.translation import translator as align
+from regard.inference.translation.translator import (
+    Alignment,
+    AlignmentHeads,
+    Translator,
+    check_has_attention,
+    load_translator,
+)
 from regard.models import Seq2Seq
 from regard.nn.recording import record
 

@@ -8,7 +8,7 @@ import pytest
 import sacrebleu
 
 from regard.errors import InputError
-from regard.inference.translation.bleu import bleu
+from regard.inference.translation.translator import bleu
 
 SAID = ["Ein Hund läuft im Park.", "Zwei Männer stehen auf der Straße und reden."]
 MEANT = ["Ein Hund rennt im Park.", "zwei Männer stehen auf der Straße und sprechen ."]

@@ -11,9 +11,8 @@ import torch
 
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation import load_translator
-from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import train_subwords
+from regard.inference.translation.translator import load_translator, save_translator
 from tests.inference.translation.conftest import sentences
 
 

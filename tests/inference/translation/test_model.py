@@ -10,8 +10,8 @@ import torch
 
 from regard.errors import InputError
 from regard.inference.generation.beam_search import greedy_search
-from regard.inference.translation.model import as_translation_model, teacher_forced_logits, vocab_sizes
 from regard.inference.translation.subwords import train_subwords
+from regard.inference.translation.translator import as_translation_model
 from regard.models import Bert, BertConfig, Seq2Seq, Transformer
 from regard.nn import Padded
 from regard.training.translation.config import TranslationConfig
@@ -44,11 +44,11 @@ def test_told_words_score_as_those_that_are_found(
     found = greedy_search(model, ids, layout, end=None, max_new_tokens=5)
     target = torch.tensor([one.ids for one in found])
     with torch.no_grad():
-        scores = teacher_forced_logits(model, ids, layout, target).log_softmax(-1)
+        scores = model.teacher_forced_logits(ids, layout, target).log_softmax(-1)
     assert scores.argmax(-1).equal(target)
     sums = scores.gather(2, target[..., None]).sum((1, 2))
     assert sums.tolist() == pytest.approx([one.log_probability for one in found], abs=1e-4)
-    assert vocab_sizes(model) == (subwords.source.size, subwords.target.size)
+    assert model.vocab_sizes == (subwords.source.size, subwords.target.size)
 
 
 def test_a_seed_draws_the_same_weights_and_joint_ones_are_shared() -> None:

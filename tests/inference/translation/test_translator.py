@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from regard.events import drain
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.trace import Trace
-from regard.inference.translation import Translator, load_translator
-from regard.inference.translation.model import teacher_forced_logits
+from regard.inference.translation.translator import Translator, load_translator
 from regard.nn import Padded
 from tests.inference.translation.conftest import sentences
 
@@ -38,9 +38,9 @@ def test_one_by_one_and_together(translator: Translator, beam: Beam | None) -> N
         assert [one.score for one in alone] == pytest.approx([one.score for one in found], abs=1e-4)
 
 
-def test_nothing_stays_nothing(translator: Translator) -> None:
+def test_blank_texts(translator: Translator) -> None:
     done: list[int] = []
-    found = translator.translate(["", " \t", "the dog"], on_progress=done.append)
+    found = drain(translator.translate_steps(["", " \t", "the dog"]), done.append)
     assert [len(several) for several in found] == [1, 1, 1]
     assert found[0][0].text == found[1][0].text == "" and found[0][0].finished
     assert sum(done) == 3
@@ -54,9 +54,7 @@ def test_a_log_probability_is_that_of_the_words(translator: Translator) -> None:
         target = [*one.ids, *([translator.subwords.end] if one.finished else [])]
         source = torch.tensor(translator.subwords.encode_sources(["the small dog runs"]))
         with torch.no_grad():
-            scores = teacher_forced_logits(translator.model, source, Padded(), torch.tensor([target]))[0].log_softmax(
-                -1
-            )
+            scores = translator.model.teacher_forced_logits(source, Padded(), torch.tensor([target]))[0].log_softmax(-1)
         total = sum(float(row[token]) for row, token in zip(scores, target, strict=True))
         assert one.log_probability == pytest.approx(total, abs=1e-3)
         assert one.score == pytest.approx(total / len(target), abs=1e-4)

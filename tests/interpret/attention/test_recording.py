@@ -27,7 +27,7 @@ def equal(ours: np.ndarray[Any, Any], theirs: tuple[torch.Tensor, ...]) -> None:
 
 
 def rebuilt(one: AttentionMaps) -> np.ndarray[Any, Any]:
-    """The weights as the page makes them."""
+    """The weights as the page computes them."""
     assert one.query is not None and one.key is not None and one.scale is not None
     scores = one.scale * one.query @ one.key.transpose(0, 1, 3, 2)
     rows, columns = scores.shape[2:]
@@ -102,16 +102,16 @@ def test_t5_with_a_given_output(t5: Both) -> None:
     assert found.map() is cross and found.map("decoder") is decoder
 
 
-def test_t5_finds_its_own_answer(t5: Both) -> None:
+def test_t5_decodes_greedily(t5: Both) -> None:
     found = record_attention(t5.ours, t5.tokenizer, "the film", max_tokens=12)
     cross = found.map("cross")
-    said = cross.rows.tokens
-    assert 1 <= len(said) <= 13
+    tokens = cross.rows.tokens
+    assert 1 <= len(tokens) <= 13
     with torch.no_grad():
         ids = torch.tensor([[*t5.tokenizer.encode("the film").ids, 1]])  # type: ignore[union-attr]
-        theirs = t5.theirs.generate(ids, do_sample=False, num_beams=1, max_new_tokens=len(said) - 1, eos_token_id=1)
+        theirs = t5.theirs.generate(ids, do_sample=False, num_beams=1, max_new_tokens=len(tokens) - 1, eos_token_id=1)
     expected = [number for number in theirs[0].tolist()[1:] if number != 1]
-    assert [t5.tokenizer.id(token) if token.startswith("<") else None for token in said][-1] == 1  # type: ignore[union-attr]
+    assert [t5.tokenizer.id(token) if token.startswith("<") else None for token in tokens][-1] == 1  # type: ignore[union-attr]
     assert found.texts[1] == t5.tokenizer.decode(expected).strip()  # type: ignore[union-attr]
 
 

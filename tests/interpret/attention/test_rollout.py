@@ -1,4 +1,4 @@
-"""Rollout and flow: a case worked by hand, networkx's maximum flow, and what must hold for every map."""
+"""Rollout and flow: a case worked out by hand, networkx's maximum flow, and properties of every map."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regard.interpret.attention.rollout import flow, residual_attention, rollout
 
 Array = np.ndarray[Any, Any]
 
-# Two layers of one head, two tokens. In the first token 0 looks at 1 and 1 at itself; in the second both look at 0.
+# Two layers of one head, two tokens. In the first, token 0 attends to 1 and 1 to itself; in the second, both to 0.
 HAND = np.array([[[[0.0, 1.0], [0.0, 1.0]]], [[[1.0, 0.0], [1.0, 0.0]]]])
 
 
@@ -43,8 +43,8 @@ def test_by_hand() -> None:
     np.testing.assert_allclose(residual_attention(HAND), [[[0.5, 0.5], [0.0, 1.0]], [[1.0, 0.0], [0.5, 0.5]]])
     # Second layer times first: row 0 stays (0.5, 0.5); row 1 is half of each, (0.25, 0.75).
     np.testing.assert_allclose(rollout(HAND), [[[0.5, 0.5], [0.0, 1.0]], [[0.5, 0.5], [0.25, 0.75]]])
-    # From 0 there is one road, to 0, and from there 0.5 to each. From 1 half goes to 0, whose 0.5 leads to input 0;
-    # to input 1 there is that 0.5 and another by way of token 1.
+    # From 0 one path leads to 0, and from there 0.5 to each input. From 1 half goes to 0, whose 0.5 leads to input 0;
+    # to input 1 lead that 0.5 and another through token 1.
     np.testing.assert_allclose(flow(HAND), [[0.5, 0.5], [0.5, 1.0]])
 
 
@@ -54,9 +54,9 @@ def test_heads_are_averaged() -> None:
     np.testing.assert_allclose(residual_attention(both), (residual_attention(one) + residual_attention(two)) / 2)
 
 
-def test_a_token_that_nobody_looks_at_keeps_its_half() -> None:
-    nobody = np.zeros((1, 1, 2, 2))
-    np.testing.assert_allclose(residual_attention(nobody)[0], np.eye(2))
+def test_zero_attention_leaves_the_residual() -> None:
+    zeros = np.zeros((1, 1, 2, 2))
+    np.testing.assert_allclose(residual_attention(zeros)[0], np.eye(2))
 
 
 @given(
@@ -71,8 +71,8 @@ def test_flow_is_the_maximum_flow(seed: int, layers: int, heads: int, tokens: in
     np.testing.assert_allclose(flow(weights), reference(weights), atol=1e-6)
 
 
-def test_a_flow_that_must_take_back_what_it_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The widest road down is one that others need: only by going back up is the flow the greatest."""
+def test_flow_is_redirected_along_existing_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The widest path down blocks others: the maximum needs paths that go back up."""
     weights = maps(225, 3, 1, 4, 12.0)
     expected = reference(weights)
     np.testing.assert_allclose(flow(weights), expected, atol=1e-6)
@@ -81,7 +81,7 @@ def test_a_flow_that_must_take_back_what_it_sent(monkeypatch: pytest.MonkeyPatch
 
 
 @given(seed=st.integers(0, 1000), tokens=st.integers(1, 6))
-def test_shares(seed: int, tokens: int) -> None:
+def test_rollout_rows_sum_to_one_and_flow_is_bounded(seed: int, tokens: int) -> None:
     weights = maps(seed, 3, 2, tokens, 4.0)
     np.testing.assert_allclose(rollout(weights).sum(-1), 1.0)
     found = flow(weights)
@@ -89,6 +89,6 @@ def test_shares(seed: int, tokens: int) -> None:
     assert (np.diag(found) >= 0.5 - 1e-9).all()  # the half of each layer that is the token itself
 
 
-def test_maps_between_two_texts_cannot_be_joined() -> None:
+def test_cross_attention_is_rejected() -> None:
     with pytest.raises(ValueError, match="expected self-attention maps"):
         rollout(np.ones((2, 1, 3, 4)) / 4)

@@ -1,4 +1,4 @@
-"""Words and texts of tokens, whatever the tokenizer marks."""
+"""Token axes: the word and the text of each token, for different tokenizers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def bytes_(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return byte_level(tmp_path_factory.mktemp("bytes") / "x", specials=["<|endoftext|>"], kind="gpt2")
 
 
-def test_pieces_share_a_word_and_marks_have_their_own(words: Tokenizer) -> None:
+def test_subwords_share_a_word_and_special_tokens_have_their_own(words: Tokenizer) -> None:
     side = token_axis.axis_of_encoding(words, words.encode("films, it", "it is"))
     assert side.tokens == ("[CLS]", "film", "##s", ",", "it", "[SEP]", "it", "is", "[SEP]")
     assert side.words == (0, 1, 1, 2, 3, 4, 5, 6, 7)
@@ -47,7 +47,7 @@ def test_two_texts_without_segments(tmp_path: Path) -> None:
     assert set(alone.segments) == {0}
 
 
-def test_white_space_alone_is_seen_as_signs(bytes_: Tokenizer) -> None:
+def test_white_space_tokens_are_shown_as_signs(bytes_: Tokenizer) -> None:
     text = "the  film\n\tgood ▁"
     side = token_axis.axis_of_encoding(bytes_, bytes_.encode(text))
     half = ("\\xE2", "\\x96", "\\x81")  # the bytes of a sign that no token of this vocabulary has
@@ -55,25 +55,25 @@ def test_white_space_alone_is_seen_as_signs(bytes_: Tokenizer) -> None:
     assert token_axis.axis_of_ids(bytes_, bytes_.encode(text).ids, special=0).tokens == side.tokens
 
 
-def test_a_space_alone_where_spaces_are_signs_of_the_vocabulary(tmp_path: Path) -> None:
+def test_a_sentencepiece_space_by_itself(tmp_path: Path) -> None:
     pieces = unigram(tmp_path)
     encoding = pieces.encode("the x")
     assert encoding.tokens == ["▁the", "▁", "x", "</s>"]
     assert token_axis.axis_of_encoding(pieces, encoding).tokens == ("the", "␣", "x", "</s>")
 
 
-def test_a_word_that_is_spelled_as_that_sign_stays(tmp_path: Path) -> None:
+def test_a_word_spelled_like_the_sentencepiece_space(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁", "x"]), "utf-8")
     pieces = Tokenizer.open(tmp_path)
     assert token_axis.axis_of_encoding(pieces, pieces.encode("x ▁")).tokens == ("[CLS]", "x", "▁", "[SEP]")
 
 
-def test_what_a_decoder_heard() -> None:
-    heard = token_axis.shift_right("<s>", TokenAxis(("ein", " Hund", "</s>"), (0, 1, 2), (0, 0, 0)))
-    assert heard == TokenAxis(("<s>", "ein", " Hund"), (0, 1, 2), (0, 0, 0))
+def test_decoder_inputs_are_shifted_right() -> None:
+    shifted = token_axis.shift_right("<s>", TokenAxis(("ein", " Hund", "</s>"), (0, 1, 2), (0, 0, 0)))
+    assert shifted == TokenAxis(("<s>", "ein", " Hund"), (0, 1, 2), (0, 0, 0))
 
 
-def test_sides_of_unequal_length_are_refused() -> None:
+def test_unequal_lengths_are_rejected() -> None:
     with pytest.raises(ValueError, match="2 tokens, 1 words, 2 segments"):
         TokenAxis(("a", "b"), (0,), (0, 0))
 

@@ -1,4 +1,4 @@
-"""The page's document: what the page makes of it is the model's own attention, and it stays small."""
+"""The data of the attention view: the page reconstructs the model's attention from it, and it stays small."""
 
 from __future__ import annotations
 
@@ -116,14 +116,14 @@ def test_an_additive_score_has_no_vectors(subwords: Subwords) -> None:
     np.testing.assert_allclose(weights.sum(-1) / 255, 1.0, atol=0.05)
 
 
-def test_a_picture(vit: Both) -> None:
+def test_an_image(vit: Both) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
     payload: Any = page_data("vit", vit.ours, None, image=ImageExample(pixels, None, "my cat.png"))
     assert payload["image"].startswith("data:image/png;base64,")
     assert payload["grid"] == [2, 4]
 
 
-def test_long_texts_send_vectors_then_bytes_of_them(bert: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_texts_are_sent_as_vectors_then_as_int8_vectors(bert: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "the day " * 20
     one = record_attention(bert.ours, bert.tokenizer, text).maps[0]
     assert one.query is not None
@@ -148,7 +148,7 @@ def test_long_texts_send_vectors_then_bytes_of_them(bert: Both, monkeypatch: pyt
     assert np.abs(decoded(small, "q", 40) - one.query).max() <= np.abs(one.query).max() / 127
 
 
-def test_sizes_are_foreseen(bert: Both, t5: Both) -> None:
+def test_predicted_sizes_are_exact(bert: Both, t5: Both) -> None:
     for model, text in ((bert, TEXT), (t5, "the film")):
         found = record_attention(model.ours, model.tokenizer, text)
         maps: Any = found.page_data()["maps"]

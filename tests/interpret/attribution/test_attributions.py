@@ -20,8 +20,8 @@ from regard.interpret.attribution.attributions import (
 )
 from regard.interpret.attribution.probe import Probe, pretrained_probe, task_probe
 from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.question_answering import QuestionAnswering
-from regard.tasks.task_folder import FineTunedModel
 from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding, sentence

@@ -1,4 +1,4 @@
-"""Evidence: the numbers looked into are those the prediction stands on, and what is told of them is true."""
+"""Evidence: it explains the logits of the prediction, with the attention of the position they are read from."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from regard.data.readers import split_words
 from regard.errors import InputError
 from regard.interpret.attention.recording import record_attention
 from regard.interpret.attention.rollout import rollout
-from regard.interpret.attribution.evidence import Evidence, gather_evidence
+from regard.interpret.attribution.attributions import Evidence, gather_evidence
 from regard.models import Bert
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
+from regard.tasks.fine_tuned_model import FineTunedModel, predict
 from regard.tasks.multiple_choice import MultipleChoice
-from regard.tasks.predict import predict
 from regard.tasks.question_answering import QuestionAnswering
 from regard.tasks.regression import Regression
 from regard.tasks.task import Task
-from regard.tasks.task_folder import FineTunedModel
 from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
 
@@ -32,7 +31,7 @@ TEXT = "the film is so dull and they love it"
 
 
 @pytest.fixture
-def solved(tiny_bert_folder: Path) -> Any:
+def fine_tuned(tiny_bert_folder: Path) -> Any:
     def make(task: Task[Any]) -> FineTunedModel:
         encoder, tokenizer = regard.load(tiny_bert_folder)
         torch.manual_seed(1)
@@ -41,17 +40,17 @@ def solved(tiny_bert_folder: Path) -> Any:
     return make
 
 
-def looked(solved: FineTunedModel, example: Example) -> tuple[dict[str, Any], list[Evidence], torch.Tensor]:
-    """The prediction, its evidence, and all numbers of the example."""
-    prediction = predict(solved, [example], device=CPU)[0]
-    items = solved.task.preprocess([example], solved.input_builder)
-    found = dict(compute_logits(solved.model, items, CPU))
-    return prediction, gather_evidence(solved, example, prediction), found[0]
+def explain(fine_tuned: FineTunedModel, example: Example) -> tuple[dict[str, Any], list[Evidence], torch.Tensor]:
+    """The prediction, its evidence, and the logits of the example."""
+    prediction = predict(fine_tuned, [example], device=CPU)[0]
+    items = fine_tuned.task.preprocess([example], fine_tuned.input_builder)
+    found = dict(compute_logits(fine_tuned.model, items, CPU))
+    return prediction, gather_evidence(fine_tuned, example, prediction), found[0]
 
 
-def test_label(solved: Any) -> None:
-    model = solved(TextClassification(["bad", "good", "so"]))
-    prediction, (found,), logits = looked(model, TextExample(TEXT))
+def test_label(fine_tuned: Any) -> None:
+    model = fine_tuned(TextClassification(["bad", "good", "so"]))
+    prediction, (found,), logits = explain(model, TextExample(TEXT))
     assert found.about == prediction["label"]
     assert found.integrated.value == pytest.approx(logits[0].max().item(), abs=1e-5)
     assert found.gradient.value == pytest.approx(found.integrated.value, abs=1e-5)
@@ -62,44 +61,45 @@ def test_label(solved: Any) -> None:
     assert found.token == 0
 
 
-def test_attention_is_that_of_the_speaking_token(solved: Any) -> None:
-    model = solved(TextClassification(["bad", "good"]))
-    _, (found,), _ = looked(model, TextExample(TEXT))
+def test_attention_is_that_of_the_position_that_is_read(fine_tuned: Any) -> None:
+    model = fine_tuned(TextClassification(["bad", "good"]))
+    _, (found,), _ = explain(model, TextExample(TEXT))
     weights = record_attention(model.model.encoder, model.tokenizer, TEXT).maps[0].weights
     np.testing.assert_allclose(found.attention, weights[:, :, 0].mean(1), atol=1e-6)
     np.testing.assert_allclose(found.rollout, rollout(weights)[-1][0], atol=1e-6)
     np.testing.assert_allclose(np.sum(found.attention, axis=1), 1, atol=1e-5)
 
 
-def test_several_labels(solved: Any) -> None:
-    model = solved(TextClassification(["a", "b", "c"], multi_label=True))
+def test_several_labels(fine_tuned: Any) -> None:
+    model = fine_tuned(TextClassification(["a", "b", "c"], multi_label=True))
     with torch.no_grad():
         model.model.head.output.bias.copy_(torch.tensor([9.0, -9.0, 20.0]))
-    prediction, found, _ = looked(model, TextExample(TEXT))
+    prediction, found, _ = explain(model, TextExample(TEXT))
     assert sorted(prediction["label"]) == ["a", "c"]
     assert [one.about for one in found] == ["c", "a"]
     with torch.no_grad():
         model.model.head.output.bias.copy_(torch.tensor([-9.0, -30.0, -20.0]))
-    prediction, found, _ = looked(model, TextExample(TEXT))
+    prediction, found, _ = explain(model, TextExample(TEXT))
     assert prediction["label"] == []
     assert [one.about for one in found] == ["a"]
 
 
-def test_pair_and_value(solved: Any) -> None:
-    prediction, (found,), logits = looked(solved(PairClassification(["no", "yes"])), TextExample("the film", "so long"))
+def test_pair_and_value(fine_tuned: Any) -> None:
+    pair = TextExample("the film", "so long")
+    prediction, (found,), logits = explain(fine_tuned(PairClassification(["no", "yes"])), pair)
     assert found.about == prediction["label"]
     assert found.integrated.value == pytest.approx(logits[0].max().item(), abs=1e-5)
     assert found.tokens.count("[SEP]") == 2
-    prediction, (found,), _ = looked(solved(Regression(0.0, 1.0)), TextExample("the film", "so long"))
+    prediction, (found,), _ = explain(fine_tuned(Regression(0.0, 1.0)), pair)
     assert found.integrated.value == pytest.approx(prediction["value"], abs=1e-5)
 
 
-def test_entities(solved: Any) -> None:
-    model = solved(TokenClassification(["O", "B-X", "I-X"]))
+def test_entities(fine_tuned: Any) -> None:
+    model = fine_tuned(TokenClassification(["O", "B-X", "I-X"]))
     with torch.no_grad():
         model.model.head.output.bias.copy_(torch.tensor([-1.0, 2.0, 0.0]))
     example = TaggedExample("we see zebras in the film", tuple(split_words("we see zebras in the film")))
-    prediction, found, logits = looked(model, example)
+    prediction, found, logits = explain(model, example)
     entities = prediction["entities"]
     assert len(entities) > 1
     assert len(found) == min(4, len(entities))
@@ -111,10 +111,10 @@ def test_entities(solved: Any) -> None:
         assert one.integrated.value == pytest.approx(logits[word, model.task.labels.index(tag)].item(), abs=1e-5)
 
 
-def test_ends_of_an_answer_whose_tokens_stand_there_twice(solved: Any) -> None:
-    model = solved(QuestionAnswering())
+def test_ends_of_an_answer_with_repeated_tokens(fine_tuned: Any) -> None:
+    model = fine_tuned(QuestionAnswering())
     context = "the film is the film and the film is good"
-    prediction, found, logits = looked(model, QuestionExample("", "what film", context))
+    prediction, found, logits = explain(model, QuestionExample("", "what film", context))
     assert [one.integrated.target for one in found] == ["start", "end"]
     first = 1 + 2 + 1
     words = split_words(context)
@@ -125,20 +125,20 @@ def test_ends_of_an_answer_whose_tokens_stand_there_twice(solved: Any) -> None:
         assert one.integrated.value == pytest.approx(logits[token, side].item(), abs=1e-5)
 
 
-def test_no_answer_is_the_first_token(solved: Any) -> None:
-    model = solved(QuestionAnswering(1e9))
-    prediction, found, logits = looked(model, QuestionExample("", "what film", "the film is good"))
+def test_no_answer_is_the_first_token(fine_tuned: Any) -> None:
+    model = fine_tuned(QuestionAnswering(1e9))
+    prediction, found, logits = explain(model, QuestionExample("", "what film", "the film is good"))
     assert prediction["answer"] == ""
     assert [one.token for one in found] == [0, 0]
     assert found[1].integrated.value == pytest.approx(logits[0, 1].item(), abs=1e-5)
 
 
-def test_what_cannot_be_looked_into(solved: Any) -> None:
-    assert isinstance(solved(MultipleChoice()).model.encoder, Bert)
-    with pytest.raises(InputError, match="not for a choice"):
-        looked(solved(MultipleChoice()), ChoiceExample("the film", ("is good", "is bad")))
+def test_unsupported_examples_are_rejected(fine_tuned: Any) -> None:
+    assert isinstance(fine_tuned(MultipleChoice()).model.encoder, Bert)
+    with pytest.raises(InputError, match="the input of choose"):
+        explain(fine_tuned(MultipleChoice()), ChoiceExample("the film", ("is good", "is bad")))
     odd = TaggedExample("the film", ((0, 2), (2, 8)))
     with pytest.raises(InputError, match="its own words"):
-        looked(solved(TokenClassification(["O", "B-X", "I-X"])), odd)
+        explain(fine_tuned(TokenClassification(["O", "B-X", "I-X"])), odd)
     with pytest.raises(InputError, match="shorten it"):
-        looked(solved(TextClassification(["bad", "good"])), TextExample("the film " * 60))
+        explain(fine_tuned(TextClassification(["bad", "good"])), TextExample("the film " * 60))

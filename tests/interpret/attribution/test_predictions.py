@@ -19,14 +19,13 @@ from regard.events import drain
 from regard.interpret.attribution.predictions import parse_example, prediction_events
 from regard.models import Vit, VitConfig
 from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import FineTunedModel, predict, save_fine_tuned
 from regard.tasks.image_classification import ImageClassifier, ImageTask
 from regard.tasks.multiple_choice import MultipleChoice
-from regard.tasks.predict import predict
 from regard.tasks.question_answering import QuestionAnswering
-from regard.tasks.read_examples import new_examples
+from regard.tasks.registry import new_examples
 from regard.tasks.regression import Regression
 from regard.tasks.task import Task
-from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
 from regard.verbs import find

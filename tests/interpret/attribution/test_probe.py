@@ -1,4 +1,4 @@
-"""Putting texts to models: the numbers are those of the verbs that predict, and what cannot be asked is refused."""
+"""Probes: their outputs equal those of fill, generation and predict, and invalid input is rejected."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import regard
 from regard.data.examples import QuestionExample, TaggedExample, TextExample
 from regard.data.readers import split_words
 from regard.errors import InputError
-from regard.inference import fill_blanks
-from regard.interpret.attribution.probe import Probe, open_probe, pretrained_probe, task_probe
+from regard.inference.load_model import load_model
+from regard.inference.masked_lm import fill_blanks
+from regard.interpret.attribution.probe import Probe, pretrained_probe, probe_model, task_probe
 from regard.models import Bert, BertConfig, Gpt, GptConfig, Vit, VitConfig
 from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import FineTunedModel, predict, save_fine_tuned
 from regard.tasks.multiple_choice import MultipleChoice
-from regard.tasks.predict import predict
 from regard.tasks.question_answering import QuestionAnswering
 from regard.tasks.regression import Regression
-from regard.tasks.task_folder import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
 from regard.text import Tokenizer
@@ -39,7 +39,7 @@ def gpt_tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return byte_level(tmp_path_factory.mktemp("gpt") / "v", specials=["<|endoftext|>"], kind="gpt2")
 
 
-def tuned(task: object, tokenizer: Tokenizer, *, causal: bool = False, length: int = 48) -> FineTunedModel:
+def new_model(task: object, tokenizer: Tokenizer, *, causal: bool = False, length: int = 48) -> FineTunedModel:
     sizes = {
         "vocab_size": tokenizer.size,
         "hidden_size": 24,
@@ -53,110 +53,112 @@ def tuned(task: object, tokenizer: Tokenizer, *, causal: bool = False, length: i
     return FineTunedModel(task, randomised(model).eval(), tokenizer, length)  # type: ignore[arg-type]
 
 
-def shares(trial: Probe) -> torch.Tensor:
-    with trial.evaluation_mode():
-        return trial.probabilities(trial.logits())[0]
+def probabilities(probe: Probe) -> torch.Tensor:
+    with probe.evaluation_mode():
+        return probe.probabilities(probe.logits())[0]
 
 
 def test_a_bert_fills_its_blanks_as_fill_does(tiny_bert_folder: Path) -> None:
     model, tokenizer = regard.load(tiny_bert_folder)
-    trial = pretrained_probe(model, tokenizer, "the _ was [MASK]")
+    probe = pretrained_probe(model, tokenizer, "the _ was [MASK]")
     filled = fill_blanks(model, tokenizer, "the _ was [MASK]", top=5)
-    assert trial.targets == ("blank 1", "blank 2")
-    assert trial.tokens == ("[CLS]", "the", "[MASK]", "was", "[MASK]", "[SEP]")
-    assert trial.special == (True, False, False, False, False, True)
-    for row, candidates in zip(shares(trial), filled.masks, strict=True):
+    assert probe.targets == ("blank 1", "blank 2")
+    assert probe.tokens == ("[CLS]", "the", "[MASK]", "was", "[MASK]", "[SEP]")
+    assert probe.special == (True, False, False, False, False, True)
+    for row, candidates in zip(probabilities(probe), filled.masks, strict=True):
         best = row.topk(5)
-        assert [trial.outputs[i] for i in best.indices.tolist()] == [one.token for one in candidates]
+        assert [probe.outputs[i] for i in best.indices.tolist()] == [one.token for one in candidates]
         assert best.values.tolist() == pytest.approx([one.probability for one in candidates], rel=1e-5)
 
 
-def test_a_gpt_says_the_next_token(tmp_path: Path) -> None:
+def test_a_gpt_predicts_the_next_token(tmp_path: Path) -> None:
     model, tokenizer = regard.load(tiny_gpt(tmp_path))
-    trial = pretrained_probe(model, tokenizer, "the good")
-    assert trial.targets == ("next token",)
+    probe = pretrained_probe(model, tokenizer, "the good")
+    assert probe.targets == ("next token",)
     with torch.no_grad():
-        logits, _ = model.start(trial.ids[None])
-        assert torch.allclose(trial.logits()[0], logits, atol=1e-5)
+        logits, _ = model.start(probe.ids[None])
+        assert torch.allclose(probe.logits()[0], logits, atol=1e-5)
 
 
-def test_classes_are_those_of_predict(bert_tokens: Tokenizer, gpt_tokens: Tokenizer) -> None:
+def test_probabilities_equal_those_of_predict(bert_tokens: Tokenizer, gpt_tokens: Tokenizer) -> None:
     for causal, tokens in ((False, bert_tokens), (True, gpt_tokens)):
         for task in (TextClassification(["a", "b", "c"]), TextClassification(["a", "b"], multi_label=True)):
-            solved = tuned(task, tokens, causal=causal)
-            said = predict(solved, [TextExample("the good film")], device=CPU)[0]["probabilities"]
-            trial = task_probe(solved, "the good film")
-            assert trial.kind == ("several" if task.multi_label else "one")
-            assert dict(zip(trial.outputs, shares(trial)[0].tolist(), strict=True)) == pytest.approx(said, abs=1e-6)
+            fine_tuned = new_model(task, tokens, causal=causal)
+            expected = predict(fine_tuned, [TextExample("the good film")], device=CPU)[0]["probabilities"]
+            probe = task_probe(fine_tuned, "the good film")
+            assert probe.problem_type == task.problem_type
+            assert dict(zip(probe.outputs, probabilities(probe)[0].tolist(), strict=True)) == pytest.approx(
+                expected, abs=1e-6
+            )
 
 
-def test_pairs_have_their_segments(bert_tokens: Tokenizer) -> None:
-    solved = tuned(PairClassification(["a", "b"]), bert_tokens)
-    said = predict(solved, [TextExample("the good film", "a dull day")], device=CPU)[0]["probabilities"]
-    found = shares(task_probe(solved, "the good film", "a dull day"))[0].tolist()
-    assert found == pytest.approx(list(said.values()), abs=1e-6)
+def test_pairs_have_segments(bert_tokens: Tokenizer) -> None:
+    fine_tuned = new_model(PairClassification(["a", "b"]), bert_tokens)
+    expected = predict(fine_tuned, [TextExample("the good film", "a dull day")], device=CPU)[0]["probabilities"]
+    found = probabilities(task_probe(fine_tuned, "the good film", "a dull day"))[0].tolist()
+    assert found == pytest.approx(list(expected.values()), abs=1e-6)
     with pytest.raises(InputError, match="pair reads two texts"):
-        task_probe(solved, "the good film")
+        task_probe(fine_tuned, "the good film")
 
 
 def test_values_tags_and_answers(bert_tokens: Tokenizer) -> None:
-    regress = tuned(Regression(0.0, 1.0), bert_tokens)
+    regress = new_model(Regression(0.0, 1.0), bert_tokens)
     value = predict(regress, [TextExample("the film")], device=CPU)[0]["value"]
-    assert shares(task_probe(regress, "the film")).item() == pytest.approx(value, abs=1e-5)
+    assert probabilities(task_probe(regress, "the film")).item() == pytest.approx(value, abs=1e-5)
 
-    tag, text = tuned(TokenClassification(["O", "B-X", "I-X"]), bert_tokens), "the film, now"
+    tag, text = new_model(TokenClassification(["O", "B-X", "I-X"]), bert_tokens), "the film, now"
     found = task_probe(tag, text)
     assert found.targets == ("the", "film", ",", "now")
     tags = predict(tag, [TaggedExample(text, tuple(split_words(text)))], device=CPU)[0]["tags"]
-    assert [found.outputs[i] for i in shares(found).argmax(-1).tolist()] == tags
+    assert [found.outputs[i] for i in probabilities(found).argmax(-1).tolist()] == tags
 
-    answer = tuned(QuestionAnswering(), bert_tokens)
-    trial = task_probe(answer, "what film", "the good film was long")
-    assert trial.targets == ("start", "end")
-    assert shares(trial).shape == (2, len(trial.ids))
-    assert shares(trial).sum(-1).tolist() == pytest.approx([1.0, 1.0])
+    answer = new_model(QuestionAnswering(), bert_tokens)
+    probe = task_probe(answer, "what film", "the good film was long")
+    assert probe.targets == ("start", "end")
+    assert probabilities(probe).shape == (2, len(probe.ids))
+    assert probabilities(probe).sum(-1).tolist() == pytest.approx([1.0, 1.0])
     best = predict(answer, [QuestionExample("", "what film", "the good film was long")], device=CPU)[0]["nbest"]
     spans = {(one["start"], one["end"]): one["probability"] for one in best}
-    with trial.evaluation_mode():
-        first, last = trial.logits()[0].double()
+    with probe.evaluation_mode():
+        first, last = probe.logits()[0].double()
     # [CLS] what film [SEP] the good film was long [SEP]: a span's score is the sum of both its ends'.
-    places = {0: 4, 4: 5, 9: 6, 14: 7, 18: 8}
+    starts = {0: 4, 4: 5, 9: 6, 14: 7, 18: 8}
     ends = {3: 4, 8: 5, 13: 6, 17: 7, 22: 8}
     (a, p), (b, q) = list(spans.items())[:2]
-    scores = [(first[places[start]] + last[ends[end]]).item() for start, end in (a, b)]
+    scores = [(first[starts[start]] + last[ends[end]]).item() for start, end in (a, b)]
     assert scores[0] - scores[1] == pytest.approx(math.log(p / q), abs=1e-4)
 
 
-def test_parts_are_shorter_texts(bert_tokens: Tokenizer) -> None:
-    solved = tuned(TextClassification(["a", "b"]), bert_tokens)
-    trial, shorter = task_probe(solved, "the good film"), task_probe(solved, "the film")
+def test_subsets_are_shorter_texts(bert_tokens: Tokenizer) -> None:
+    fine_tuned = new_model(TextClassification(["a", "b"]), bert_tokens)
+    probe, shorter = task_probe(fine_tuned, "the good film"), task_probe(fine_tuned, "the film")
     keep = torch.tensor([[True, True, False, True, True], [True, True, True, True, False]])
-    with trial.evaluation_mode():
-        assert torch.allclose(trial.logits_of_subsets(keep)[0], shorter.logits()[0], atol=1e-5)
+    with probe.evaluation_mode():
+        assert torch.allclose(probe.logits_of_subsets(keep)[0], shorter.logits()[0], atol=1e-5)
 
 
-def test_a_folder_of_a_task_opens_as_one(tmp_path: Path, bert_tokens: Tokenizer, tiny_bert_folder: Path) -> None:
-    save_fine_tuned(tuned(TextClassification(["a", "b"]), bert_tokens), tmp_path / "task")
-    assert open_probe(tmp_path / "task", "the film").task == "classify"
-    assert open_probe(tiny_bert_folder, "the _").task == "fill"
+def test_fine_tuned_and_pretrained_folders(tmp_path: Path, bert_tokens: Tokenizer, tiny_bert_folder: Path) -> None:
+    save_fine_tuned(new_model(TextClassification(["a", "b"]), bert_tokens), tmp_path / "task")
+    assert probe_model(load_model(tmp_path / "task"), "the film").task == "classify"
+    assert probe_model(load_model(tiny_bert_folder), "the _").task == "fill"
 
 
-def test_what_cannot_be_asked(tmp_path: Path, bert_tokens: Tokenizer, tiny_bert_folder: Path) -> None:
+def test_invalid_input_is_rejected(tmp_path: Path, bert_tokens: Tokenizer, tiny_bert_folder: Path) -> None:
     with pytest.raises(
         InputError, match="one of answer, classify, pair, regress, tag; this is a BERT model for choose"
     ):
-        task_probe(tuned(MultipleChoice(), bert_tokens), "the film")
-    classify = tuned(TextClassification(["a", "b"]), bert_tokens, length=8)
+        task_probe(new_model(MultipleChoice(), bert_tokens), "the film")
+    classify = new_model(TextClassification(["a", "b"]), bert_tokens, length=8)
     with pytest.raises(InputError, match="classify reads one text, and two were given"):
         task_probe(classify, "the", "film")
     with pytest.raises(InputError, match="the text is 2 tokens longer than the 8"):
         task_probe(classify, "the film was good and the day long")
     with pytest.raises(InputError, match="one row of the model, and this one takes 2; shorten it"):
         task_probe(
-            tuned(TokenClassification(["O", "B-X"]), bert_tokens, length=8), "the film was good and the day long"
+            new_model(TokenClassification(["O", "B-X"]), bert_tokens, length=8), "the film was good and the day long"
         )
     with pytest.raises(InputError, match="this one has no words"):
-        task_probe(tuned(TokenClassification(["O", "B-X"]), bert_tokens), " ")
+        task_probe(new_model(TokenClassification(["O", "B-X"]), bert_tokens), " ")
     model, tokenizer = regard.load(tiny_bert_folder)
     with pytest.raises(InputError, match="second text is for a fine-tuned model"):
         pretrained_probe(model, tokenizer, "the _", "film")

@@ -1,4 +1,4 @@
-"""Asked at every token: each place gives what the model says when it is asked for that place alone."""
+"""Predictions at every token: each equals the prediction at that position alone."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from torch import nn
 
 import regard
 from regard.errors import InputError
+from regard.inference.load_model import load_model
 from regard.interpret.ablation import ablate, sweep_heads
 from regard.interpret.attribution.attributions import gradient_times_input
 from regard.interpret.attribution.probe import (
     MAX_MASKED_TOKENS,
-    open_probe,
     pretrained_probe,
+    probe_model,
     probe_modes,
     subsample_targets,
 )
 from regard.nn import Padded
-from regard.tasks.task_folder import save_fine_tuned
+from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding
@@ -40,17 +41,17 @@ def gpt(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     return regard.load(tiny_gpt(tmp_path_factory.mktemp("gpt")))
 
 
-def test_hidden_in_turn_is_each_word_as_a_blank(bert: Pair) -> None:
+def test_masked_in_turn_equals_each_word_as_a_blank(bert: Pair) -> None:
     probe = pretrained_probe(*bert, TEXT, at="masked")
     assert (probe.positions, probe.rows_per_copy) == (tuple(range(1, 10)), 9)
     assert probe.targets[1] == "2 good" and probe.targets[6] == "7 [MASK]"
     with probe.evaluation_mode():
         found = probe.logits()[0]
         assert found.shape == (9, len(probe.outputs))
-        for place in range(9):
-            words = [("_" if number == place else word) for number, word in enumerate(WORDS)]
+        for index in range(9):
+            words = [("_" if number == index else word) for number, word in enumerate(WORDS)]
             alone = pretrained_probe(*bert, " ".join(words))
-            torch.testing.assert_close(found[place], alone.logits()[0, alone.positions.index(place + 1)])
+            torch.testing.assert_close(found[index], alone.logits()[0, alone.positions.index(index + 1)])
 
 
 def test_plain_is_one_pass_over_the_text(bert: Pair) -> None:
@@ -59,28 +60,28 @@ def test_plain_is_one_pass_over_the_text(bert: Pair) -> None:
     probe = pretrained_probe(*bert, "the good film", at="plain")
     ids = torch.tensor([tokenizer.encode("the good film").ids])
     with torch.no_grad():
-        wanted = model.masked(model(ids, Padded()))[0, 1:-1]
+        expected = model.masked(model(ids, Padded()))[0, 1:-1]
     with probe.evaluation_mode():
-        torch.testing.assert_close(probe.logits()[0], wanted)
+        torch.testing.assert_close(probe.logits()[0], expected)
 
 
-def test_a_gpt_says_what_follows_each_token(gpt: Pair) -> None:
+def test_a_gpt_predicts_what_follows_each_token(gpt: Pair) -> None:
     probe = pretrained_probe(*gpt, "the film day", at="plain")
     tokenizer = gpt[1]
     assert tokenizer is not None
-    numbers = probe.ids.tolist()
-    assert probe.positions == tuple(range(1, len(numbers) + 1))
+    ids = probe.ids.tolist()
+    assert probe.positions == tuple(range(1, len(ids) + 1))
     assert probe.targets[-1] == "next token"
     with probe.evaluation_mode():
         found = probe.logits()[0]
-        for count in range(1, len(numbers) + 1):
-            alone = pretrained_probe(*gpt, tokenizer.decode(numbers[:count]))
-            assert alone.ids.tolist() == numbers[:count]
+        for count in range(1, len(ids) + 1):
+            alone = pretrained_probe(*gpt, tokenizer.decode(ids[:count]))
+            assert alone.ids.tolist() == ids[:count]
             torch.testing.assert_close(found[count - 1], alone.logits()[0, 0])
 
 
 @pytest.mark.parametrize("at", ["masked", "plain"])
-def test_a_sweep_is_one_head_at_a_time(bert: Pair, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_equals_one_ablation_per_head(bert: Pair, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
         regard.interpret.ablation.BATCH_TOKENS, "cpu", 3 * 9 * 11
     )  # several copies a batch, and batches
@@ -95,7 +96,7 @@ def test_a_sweep_is_one_head_at_a_time(bert: Pair, at: str, monkeypatch: pytest.
         assert one.changed == tuple(effect.target for effect in effects if effect.before != effect.after)
 
 
-def test_who_leads_after(bert: Pair) -> None:
+def test_successors_are_the_likeliest_outputs_afterwards(bert: Pair) -> None:
     probe = pretrained_probe(*bert, TEXT, at="masked")
     for effect in ablate(probe, heads=[(0, 0), (1, 1)], layers=[1], top=4).effects:
         assert effect.successors[0].output == effect.after
@@ -104,7 +105,7 @@ def test_who_leads_after(bert: Pair) -> None:
         assert all(after[-1] >= one.after for one in effect.likeliest if one not in effect.successors)
 
 
-def test_fewer_places_are_evenly_spread(bert: Pair) -> None:
+def test_subsampled_targets_are_evenly_spaced(bert: Pair) -> None:
     probe = pretrained_probe(*bert, TEXT, at="masked")
     few = subsample_targets(probe, 3)
     assert few.positions == (1, 4, 7) and few.targets == tuple(probe.targets[i] for i in (0, 3, 6))
@@ -116,15 +117,15 @@ def test_fewer_places_are_evenly_spread(bert: Pair) -> None:
 
 
 def test_by_name(tiny_bert_folder: Path, tmp_path: Path) -> None:
-    assert open_probe(tiny_bert_folder, TEXT).targets == ("blank",)
-    assert len(open_probe(tiny_bert_folder, TEXT, at="masked").targets) == 9
+    assert probe_model(load_model(tiny_bert_folder), TEXT).targets == ("blank",)
+    assert len(probe_model(load_model(tiny_bert_folder), TEXT, at="masked").targets) == 9
     save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 1), tmp_path / "task")
-    assert open_probe(tmp_path / "task", "a good day").outputs == ("negative", "positive")
+    assert probe_model(load_model(tmp_path / "task"), "a good day").outputs == ("negative", "positive")
     with pytest.raises(InputError, match="predicts its labels, not every token"):
-        open_probe(tmp_path / "task", "a good day", at="plain")
+        probe_model(load_model(tmp_path / "task"), "a good day", at="plain")
 
 
-def test_what_cannot_be_asked(bert: Pair, gpt: Pair) -> None:
+def test_invalid_input_is_rejected(bert: Pair, gpt: Pair) -> None:
     assert (probe_modes(bert[0]), probe_modes(gpt[0])) == (("masked", "plain", "blanks"), ("plain", "blanks"))
     with pytest.raises(InputError, match="'masked' is for a BERT"):
         pretrained_probe(*gpt, "the film", at="masked")

@@ -22,29 +22,29 @@ def cosine(a: list[float], b: list[float]) -> float:
 def test_neighbors_equal_a_comparison_of_every_pair(count: int, width: int, limit: int, seed: int) -> None:
     vectors = np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
     rows = vectors.astype(np.float64).tolist()
-    found = nearest_neighbors(vectors, limit)
-    assert found.indices.shape == found.cosines.shape == (count, min(limit, count - 1))
+    indices, cosines = nearest_neighbors(vectors, limit)
+    assert indices.shape == cosines.shape == (count, min(limit, count - 1))
     for index, row in enumerate(rows):
         values = {other: cosine(row, rows[other]) for other in range(count) if other != index}
         expected = sorted(values.values(), reverse=True)[:limit]
-        np.testing.assert_allclose(found.cosines[index], expected, atol=1e-12)
+        np.testing.assert_allclose(cosines[index], expected, atol=1e-12)
         # By value and not by index: in one dimension all cosines are 1 or -1, and rounding decides who is first.
-        np.testing.assert_allclose([values[other] for other in found.indices[index]], expected, atol=1e-12)
-        assert len({*found.indices[index].tolist(), index}) == len(expected) + 1
+        np.testing.assert_allclose([values[other] for other in indices[index]], expected, atol=1e-12)
+        assert len({*indices[index].tolist(), index}) == len(expected) + 1
 
 
 def test_by_hand() -> None:
     vectors = np.array([[1, 0], [3, 4], [0, 2], [-1, 0]], dtype=np.float32)
-    found = nearest_neighbors(vectors, 2)
-    assert found.indices.tolist() == [[1, 2], [2, 0], [1, 0], [2, 1]]
-    np.testing.assert_allclose(found.cosines, [[0.6, 0], [0.8, 0.6], [0.8, 0], [0, -0.6]], atol=1e-15)
+    indices, cosines = nearest_neighbors(vectors, 2)
+    assert indices.tolist() == [[1, 2], [2, 0], [1, 0], [2, 1]]
+    np.testing.assert_allclose(cosines, [[0.6, 0], [0.8, 0.6], [0.8, 0], [0, -0.6]], atol=1e-15)
     np.testing.assert_allclose(cosine_similarity(vectors)[1], [0.6, 1, 0.8, -0.6])
 
 
 def test_ties_zeros_and_doubles() -> None:
-    found = nearest_neighbors(np.array([[0, 0], [2, 0], [4, 0], [0, 0]]), 3)
-    assert found.indices.tolist() == [[1, 2, 3], [2, 0, 3], [1, 0, 3], [0, 1, 2]]
-    assert found.cosines.tolist() == [[0, 0, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]]
+    indices, cosines = nearest_neighbors(np.array([[0, 0], [2, 0], [4, 0], [0, 0]]), 3)
+    assert indices.tolist() == [[1, 2, 3], [2, 0, 3], [1, 0, 3], [0, 1, 2]]
+    assert cosines.tolist() == [[0, 0, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]]
 
 
 def test_the_block_size_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,5 +52,5 @@ def test_the_block_size_does_not_change_the_result(monkeypatch: pytest.MonkeyPat
     whole = nearest_neighbors(vectors, 4)
     monkeypatch.setattr(module, "BLOCK_SIZE", 7)
     parts = nearest_neighbors(vectors, 4)
-    assert (whole.indices == parts.indices).all()
-    np.testing.assert_allclose(whole.cosines, parts.cosines, atol=1e-15)
+    assert (whole[0] == parts[0]).all()
+    np.testing.assert_allclose(whole[1], parts[1], atol=1e-15)

@@ -165,9 +165,9 @@ def test_planes_are_of_the_vectors_of_each_layer(tiny_bert_folder: Path) -> None
         for one, (start, end) in zip(tokens, result.spans, strict=True):
             inside = [v for v, (a, b) in zip(one.vectors, one.offsets, strict=True) if a < end and b > start]
             rows.append(np.mean(inside, 0))
-        expected, points = project(np.array(rows)), np.array(plane.points)
-        np.testing.assert_allclose(np.abs(points), np.abs(expected.points), atol=1e-4)
-        np.testing.assert_allclose(plane.explained, expected.explained, atol=1e-5)
+        (expected, explained), points = project(np.array(rows)), np.array(plane.points)
+        np.testing.assert_allclose(np.abs(points), np.abs(expected), atol=1e-4)
+        np.testing.assert_allclose(plane.explained, explained, atol=1e-5)
         assert previous is None or ((points * previous).sum(0) >= 0).all()
         previous = points
 

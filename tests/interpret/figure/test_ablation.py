@@ -8,9 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.inference.perplexity import measure_perplexity
-from regard.inference.translation.model import as_translation_model, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords
+from regard.inference.translation.translator import as_translation_model
 from regard.interpret.figure import ablation
 from regard.interpret.figure.ablation import (
     ENGLISH,
@@ -24,6 +23,7 @@ from regard.interpret.figure.figure import draw_figure
 from regard.models import Gpt
 from regard.nn import Padded
 from regard.nn.training import evaluation_mode
+from tests.inference.measure import measure_perplexity
 from tests.interpret.conftest import translator
 from tests.interpret.figure.conftest import Drawn
 
@@ -33,7 +33,7 @@ def reference(drawn: Drawn, found: object) -> float:
     if isinstance(drawn.reader, Subwords):
         model, sentence = as_translation_model(drawn.model), found.inputs  # type: ignore[attr-defined]
         wanted = torch.tensor([sentence.target_ids])
-        scores = teacher_forced_logits(model, torch.tensor([sentence.source_ids]), Padded(), wanted)[0]
+        scores = model.teacher_forced_logits(torch.tensor([sentence.source_ids]), Padded(), wanted)[0]
         return float(F.cross_entropy(scores, wanted[0]))
     measured = measure_perplexity(drawn.model, drawn.reader, drawn.text)
     return math.log(measured.perplexity)

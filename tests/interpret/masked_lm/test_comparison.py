@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
-from regard.inference import fill_blanks
+from regard.inference.masked_lm import fill_blanks
 from regard.interpret.masked_lm.comparison import (
     Chart,
+    ChartAxes,
     CompletionsResult,
     GridResult,
     PairComparison,
@@ -35,7 +36,7 @@ A = [5.0, 4.0, 3.0, 0.0, -9.0]
 B = [1.0, 4.5, 3.0, 2.0, -9.0]
 
 
-def answer(logits: list[float], text: str = "text _", model: str = "m") -> MaskedPrediction:
+def prediction(logits: list[float], text: str = "text _", model: str = "m") -> MaskedPrediction:
     values = np.array(logits, dtype=np.float32)
     return MaskedPrediction(text, model, values, float(np.log(np.exp(values.astype(np.float64)).sum())))
 
@@ -43,7 +44,7 @@ def answer(logits: list[float], text: str = "text _", model: str = "m") -> Maske
 @pytest.fixture
 def pair() -> PairComparison:
     return PairComparison(
-        TOKENS, answer(A, "Here they buy _"), answer(B, "There they buy _"), ("Here", "There"), "BERT"
+        TOKENS, prediction(A, "Here they buy _"), prediction(B, "There they buy _"), ("Here", "There"), "BERT"
     )
 
 
@@ -51,7 +52,7 @@ def names(pair: PairComparison, number: int, chart: Chart) -> list[str]:
     return [TOKENS[index] for index in pair.visible(number, chart)]
 
 
-def test_likelihoods_show_what_is_in_the_range_of_the_likeliest_of_either(pair: PairComparison) -> None:
+def test_likelihoods_show_the_tokens_in_the_range_of_the_likeliest_of_either(pair: PairComparison) -> None:
     assert pair.extent(1) == (1.0, 5.0)  # ox is at 5 and 1, ice at 4 and 4.5
     assert names(pair, 1, "likelihoods") == ["ice", "ox", "tea"]  # tea is third in both, but within the range
     assert pair.extent(0) == (-9.0, 5.0)
@@ -64,7 +65,7 @@ def test_differences_show_the_highest_means(pair: PairComparison) -> None:
     assert names(pair, 0, "differences") == ["ice", "ox", "tea", "pie", "cat"]
 
 
-def test_the_document(pair: PairComparison) -> None:
+def test_the_json_document(pair: PairComparison) -> None:
     document = pair.result(2, "differences").to_dict()
     assert list(document) == ["a", "b", "labels", "caption", "tokens"]
     assert document["labels"] == ["Here", "There"]
@@ -82,32 +83,31 @@ def test_the_document(pair: PairComparison) -> None:
     }
 
 
-def test_captions_name_what_leans_to_either_side(pair: PairComparison) -> None:
+def test_captions_name_the_tokens_that_differ_most_to_either_side(pair: PairComparison) -> None:
     assert pair.caption(0, "differences") == (
         "BERT associates these potential purchases more with Here than There: ox. "
         "It associates these more with There than Here: pie, ice."
     )
-    same = PairComparison(TOKENS, answer(A), answer(A), ("x", "y"), "BERT")
+    same = PairComparison(TOKENS, prediction(A), prediction(A), ("x", "y"), "BERT")
     assert same.caption(0, "differences") == "There is no difference between x and y."
 
 
 def test_the_first_of_two_sentences_goes_up_and_the_second_of_two_cells(pair: PairComparison) -> None:
-    assert pair.axes()["likelihoods"] == {
-        "right": "__ likelihood, There sentence →",
-        "up": "__ likelihood, Here sentence →",
-    }
-    assert pair.axes()["differences"]["up"] == "Higher likelihood, Here sentence →"
-    assert pair.axes()["differences"]["down"] == "← Higher likelihood, There sentence"
+    axes = pair.axes()
+    assert axes["likelihoods"].right == "__ likelihood, There sentence →"
+    assert axes["likelihoods"].up == "__ likelihood, Here sentence →"
+    assert axes["differences"].up == "Higher likelihood, Here sentence →"
+    assert axes["differences"].down == "← Higher likelihood, There sentence"
     cells = PairComparison(TOKENS, pair.a, pair.b, ("1908 / he", "2018 / he"), "BERT", kind="cells")
-    assert cells.axes()["likelihoods"] == {"right": "1908 / he →", "up": "2018 / he →"}
-    assert cells.axes()["differences"]["down"] == "← 1908 / he"
+    assert cells.axes()["likelihoods"] == ChartAxes(right="1908 / he →", up="2018 / he →")
+    assert cells.axes()["differences"].down == "← 1908 / he"
 
 
 def test_difference_of_differences() -> None:
-    first = PairComparison(TOKENS, answer(A), answer(B), ("a", "b"), "BERT")
-    second = PairComparison(TOKENS, answer(B), answer(A), ("c", "d"), "BERT")
-    places, values = second_differences(first, second, 2)
-    assert [TOKENS[place] for place in places] == ["ox", "ice"]
+    first = PairComparison(TOKENS, prediction(A), prediction(B), ("a", "b"), "BERT")
+    second = PairComparison(TOKENS, prediction(B), prediction(A), ("c", "d"), "BERT")
+    indices, values = second_differences(first, second, 2)
+    assert [TOKENS[index] for index in indices] == ["ox", "ice"]
     assert values.tolist() == [[4.0, -4.0, 8.0], [-0.5, 0.5, -1.0]]
 
 
@@ -115,13 +115,13 @@ def test_difference_of_differences() -> None:
     st.lists(st.floats(-20, 20, width=32), min_size=3, max_size=40),
     st.integers(1, 8),
 )
-def test_selections_hold_the_likeliest(logits: list[float], number: int) -> None:
+def test_charts_include_the_likeliest_tokens(logits: list[float], number: int) -> None:
     other = list(reversed(logits))
-    tokens = [f"t{place}" for place in range(len(logits))]
-    found = PairComparison(tokens, answer(logits), answer(other), ("a", "b"), "BERT")
+    tokens = [f"t{index}" for index in range(len(logits))]
+    found = PairComparison(tokens, prediction(logits), prediction(other), ("a", "b"), "BERT")
     likely = set(found.visible(number, "likelihoods").tolist())
     for values in (logits, other):
-        assert set(sorted(range(len(values)), key=lambda place: (-values[place], place))[:number]) <= likely
+        assert set(sorted(range(len(values)), key=lambda index: (-values[index], index))[:number]) <= likely
     assert len(found.visible(number, "differences")) == min(number, len(logits))
     means = found.mean[found.visible(0, "likelihoods")]
     assert (np.diff(means) <= 0).all()
@@ -137,16 +137,16 @@ PUBLISHED = [  # softmax in percent, as SOURCE.txt gives them
 ]
 
 
-@pytest.mark.parametrize(("name", "shares"), PUBLISHED)
-def test_published_percentages(name: str, shares: dict[str, float], shared_data: Shared) -> None:
+@pytest.mark.parametrize(("name", "percentages"), PUBLISHED)
+def test_published_percentages(name: str, percentages: dict[str, float], shared_data: Shared) -> None:
     path = shared_data(f"{FOLDER}/{name}.json.gz")
     found = compare_stored([path, path], shared_data("vocab-bert-base-uncased/vocab.txt"))
     tokens = found.to_dict()["tokens"]
     assert isinstance(tokens, list)
-    told = {token["token"]: token for token in tokens}
-    for word, percent in shares.items():
-        assert round(100 * told[word]["probability_a"], 2) == percent
-        assert told[word]["difference"] == 0
+    by_token = {token["token"]: token for token in tokens}
+    for word, percent in percentages.items():
+        assert round(100 * by_token[word]["probability_a"], 2) == percent
+        assert by_token[word]["difference"] == 0
 
 
 def test_texas_and_new_york_from_stored_logits(shared_data: Shared) -> None:
@@ -160,14 +160,14 @@ def test_texas_and_new_york_from_stored_logits(shared_data: Shared) -> None:
     assert len(tokens) == 30
     assert tokens[0]["token"] == "things"
     assert [token["mean"] for token in tokens] == sorted((token["mean"] for token in tokens), reverse=True)
-    said = ["In Texas, they like to buy _.", "In New York, they like to buy _."]
-    named = compare_stored(paths, vocabulary, texts=said).to_dict()
+    texts = ["In Texas, they like to buy _.", "In New York, they like to buy _."]
+    named = compare_stored(paths, vocabulary, texts=texts).to_dict()
     assert named["labels"] == ["Texas", "New York"]
     assert "potential purchases more with Texas than New York: cattle" in str(named["caption"])
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("[1.0, 2.0]", "holds 2 logits"),
         ('{"a": 1}', "expected one JSON list"),
@@ -176,11 +176,11 @@ def test_texas_and_new_york_from_stored_logits(shared_data: Shared) -> None:
         ("nonsense", "cannot be read as JSON"),
     ],
 )
-def test_logits_that_cannot_be_used(tmp_path: Path, content: str, said: str) -> None:
+def test_logits_that_cannot_be_used_raise(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "vocab.txt").write_text("a\nb\nc\n")
     with gzip.open(tmp_path / "x.json.gz", "wt") as file:
         file.write(content)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_predictions([tmp_path / "x.json.gz"], tmp_path / "vocab.txt")
 
 
@@ -245,7 +245,7 @@ def test_any_grid(subject: LoadedModel, rows: int, columns: int) -> None:
     assert (len(data["pairs"]), len(data["squares"])) == (len(grid.pairs), len(grid.differences))
 
 
-def test_a_sweep_is_one_difference_a_year(subject: LoadedModel) -> None:
+def test_a_sweep_has_one_difference_per_year(subject: LoadedModel) -> None:
     sweep = compare_models(["in [1908..1912] [he|she] was a _"], [subject], number=200)
     assert isinstance(sweep, SweepResult)
     assert sweep.values == (1908, 1909, 1910, 1911, 1912)
@@ -267,7 +267,9 @@ def test_a_sweep_is_one_difference_a_year(subject: LoadedModel) -> None:
 def test_two_models(subject: LoadedModel, other: LoadedModel) -> None:
     result = compare_models(["he was a _"], [subject, other], number=5)
     assert isinstance(result, PairResult)
-    assert (result.labels, result._pair.kind) == (("tiny", "other"), "models")
+    assert result.labels == ("tiny", "other")
+    view: Any = result.view_data()
+    assert view["pairs"][0]["axes"]["differences"]["right"] == "__ likelihood, both models →"
     for one in result.tokens:
         assert one.difference == pytest.approx(-1.0, abs=1e-5)
         assert one.probability_a == pytest.approx(one.probability_b, rel=1e-4)
@@ -290,7 +292,7 @@ def test_every_word_masked_in_turn(subject: LoadedModel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "said"),
+    ("texts", "message"),
     [
         (["he was _ and _", "he was _"], "expected one blank"),
         (["no blank", "none here _"], "blank"),
@@ -300,23 +302,22 @@ def test_every_word_masked_in_turn(subject: LoadedModel) -> None:
         (["[1..4] [5..9] _"], "another range"),
         (["[a|b|c|d|e|f|g|h|i] [1|2|3|4|5|6|7|8] _"], "72 sentences"),
         (["   "], "expected a sentence"),
-        (["a _", "b _", "c _"], "one or two"),
         (["he _ " + "word " * 200, "she _"], "shorten"),
     ],
 )
-def test_what_cannot_be_compared(subject: LoadedModel, texts: list[str], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_texts_that_cannot_be_compared_raise(subject: LoadedModel, texts: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         compare_models(texts, [subject])
 
 
-def test_the_view_has_the_request(subject: LoadedModel) -> None:
+def test_the_view_opens_with_the_requested_chart(subject: LoadedModel) -> None:
     texts = ["it's _", "it is _"]
     data: Any = compare_models(texts, [subject], number=200, chart="differences").view_data()
-    assert data["request"] == {"texts": texts, "models": ["tiny"], "number": 200, "chart": "differences"}
-    assert (data["kind"], len(data["sentences"])) == ("pair", 2)
+    assert (data["number"], data["chart"], data["kind"]) == (200, "differences", "pair")
+    assert [one["text"] for one in data["sentences"]] == texts
 
 
-def test_too_many_words_to_mask_each(subject: LoadedModel) -> None:
+def test_too_many_words_raise(subject: LoadedModel) -> None:
     with pytest.raises(InputError, match=r"500 words .*at most 100.* Shorten it by 400"):
         compare_models(["word " * 500], [subject])
     result = compare_models(["film " * 100], [subject])

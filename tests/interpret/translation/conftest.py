@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from regard.inference.translation import Translator
-from regard.inference.translation.alignment import default_alignment_heads
-from regard.inference.translation.model import as_translation_model
 from regard.inference.translation.subwords import Subwords
+from regard.inference.translation.translator import Translator, as_translation_model, default_alignment_heads
 from tests.interpret.conftest import translator as new_model
 
 RECURRENT = [(score, recipe) for score in ("dot", "general", "additive") for recipe in ("luong", "deck")]

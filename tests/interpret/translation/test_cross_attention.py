@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.decoder import as_decoder
-from regard.inference.translation import Translator
+from regard.inference.translation.translator import Translator
 from regard.interpret.translation import (
     DecodedHypothesis,
     Floats,

@@ -12,8 +12,7 @@ import torch
 
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation import Translator
-from regard.inference.translation.model import teacher_forced_logits
+from regard.inference.translation.translator import Translator
 from regard.interpret.translation import (
     MAX_SOURCE_TOKENS,
     NUM_LIKELIEST,
@@ -39,7 +38,7 @@ def test_probabilities_are_those_of_the_search(translator: Translator) -> None:
         with torch.inference_mode():
             source = torch.tensor(translator.subwords.encode_sources([TEXT]))
             shares = (
-                teacher_forced_logits(translator.model, source, Padded(), torch.tensor([ids]))[0].double().softmax(-1)
+                translator.model.teacher_forced_logits(source, Padded(), torch.tensor([ids]))[0].double().softmax(-1)
             )
         for step, token, row in zip(told.steps, ids, shares, strict=True):
             assert step.probability == pytest.approx(float(row[token]), abs=1e-6)

@@ -12,7 +12,7 @@ import pytest
 
 from regard.errors import InputError
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation import Translator
+from regard.inference.translation.translator import Translator
 from regard.interpret import translation as module
 from regard.interpret.translation import translate_in_steps
 

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.inference.generation import sample
-from regard.inference.generation.fast_decoder import reuse_packed_weights
+from regard.inference.generation.decoder import reuse_packed_weights
+from regard.inference.generation.sampling import sample
 from regard.models import Gpt, GptConfig
 from regard.nn.fast import int8_argmax
 from regard.nn.fast.int8_argmax import Int8ArgmaxFilter

@@ -12,9 +12,9 @@ import torch
 import regard
 from regard.data.examples import TextExample
 from regard.data.readers import ExampleSet
-from regard.tasks.encoder_with_head import EncoderWithHead, collate_inputs
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.inputs import InputBuilder
-from regard.tasks.task_folder import FineTunedModel
 from regard.tasks.text_classification import TextClassification
 from regard.training.doctor import ExaminedModel
 from tests.training.doctor.seeds import clean_texts, read_of
@@ -43,7 +43,7 @@ def tuned(tiny_bert_folder: Path, train: ExampleSet[TextExample]) -> FineTunedMo
     for step in range(60):
         batch = [items[(step * 24 + place) % len(items)] for place in range(24)]
         optimizer.zero_grad()
-        task.loss(model(collate_inputs(batch)), batch).backward()
+        task.loss(model(model.collate(batch)), batch).backward()
         optimizer.step()
     return FineTunedModel(task, model.eval(), tokenizer, 64)
 

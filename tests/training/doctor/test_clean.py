@@ -13,8 +13,7 @@ import regard
 from regard.inference.load_model import load_model
 from regard.models import Bert, BertConfig
 from regard.tasks.inputs import InputBuilder
-from regard.tasks.read_examples import read_examples
-from regard.tasks.registry import get_task
+from regard.tasks.registry import get_task, read_examples
 from regard.text import Tokenizer
 from regard.training.doctor import ExaminedModel, examine, examine_data, examined_model, problems
 from tests.training.doctor.seeds import reported

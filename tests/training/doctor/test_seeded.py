@@ -15,8 +15,7 @@ from regard.data.readers import ExampleSet
 from regard.inference.load_model import load_model
 from regard.models import Bert
 from regard.nn import Layout, Padded
-from regard.tasks.predict import score
-from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.fine_tuned_model import FineTunedModel, score
 from regard.training.doctor import CHECKS, ExaminedModel, examine, examined_model
 from tests.training.doctor.seeds import (
     cased,

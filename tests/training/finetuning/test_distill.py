@@ -11,12 +11,13 @@ import torch.nn.functional as F
 
 from regard.data.examples import ChoiceExample, QuestionExample, TextExample
 from regard.errors import InputError
-from regard.tasks.encoder_with_head import EncoderWithHead, collate_inputs
+from regard.events import drain
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import FineTunedModel, load_fine_tuned
 from regard.tasks.multiple_choice import MultipleChoice
 from regard.tasks.question_answering import QuestionAnswering
 from regard.tasks.regression import Regression
 from regard.tasks.task import Task
-from regard.tasks.task_folder import FineTunedModel, load_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.model_factory import DistillationObjective, StudentFactory
@@ -49,7 +50,7 @@ def test_the_same_model_has_nothing_to_learn_from_itself(teacher: Path) -> None:
     items = solved.task.preprocess(
         [TextExample("the film is good", label="pos"), TextExample("so dull", label="neg")], solved.input_builder
     )
-    losses = DistillationObjective(solved.model, solved.task, solved.model).eval()(collate_inputs(items), items)
+    losses = DistillationObjective(solved.model, solved.task, solved.model).eval()(solved.model.collate(items), items)
     assert abs(losses["soft"].item()) < 1e-6 and abs(losses["hidden"].item()) < 1e-6
     assert losses["loss"].item() == pytest.approx(losses["labels"].item(), abs=1e-5)
     assert not DistillationObjective(solved.model, solved.task, solved.model).state_dict().keys() - {
@@ -85,7 +86,7 @@ def test_endings_and_tokens_are_compared_within_their_row(
     tuned = EncoderWithHead.from_encoder(encoder, task)
     items = task.preprocess([example, example], FineTunedModel(task, tuned, tokenizer, 32).input_builder)
     with torch.no_grad():
-        numbers = tuned.eval()(collate_inputs(items))
+        numbers = tuned.eval()(tuned.collate(items))
     assert task.distillation_loss(numbers, numbers, items, 2.0).item() == pytest.approx(0, abs=1e-6)
     moved = numbers + 7  # the same for all: no share changes
     assert task.distillation_loss(moved, numbers, items, 2.0).item() == pytest.approx(0, abs=1e-5)
@@ -94,7 +95,7 @@ def test_endings_and_tokens_are_compared_within_their_row(
 
 
 def test_a_student_is_taught_and_is_a_folder_like_any_other(teacher: Path, files: Path, tmp_path: Path) -> None:
-    report = distill(
+    events = distill(
         teacher,
         str(files / "train.tsv"),
         str(files / "dev.tsv"),
@@ -103,6 +104,7 @@ def test_a_student_is_taught_and_is_a_folder_like_any_other(teacher: Path, files
         config=FineTuningConfig.load(overrides=list(SMALL)),
         device="cpu",
     )
+    report = drain(events)
     assert report.task == "classify" and report.model == f"{teacher}, 1 of 2 layers"
     student = load_fine_tuned(tmp_path / "student")
     assert student.model.encoder.config.num_hidden_layers == 1 and student.task.labels == ("neg", "pos")

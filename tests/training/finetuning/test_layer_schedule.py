@@ -12,16 +12,15 @@ import torch
 import regard
 from regard.data.examples import TextExample
 from regard.errors import InputError
+from regard.events import drain
 from regard.models import Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig
 from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import load_fine_tuned, predict
 from regard.tasks.inputs import InputBuilder
-from regard.tasks.predict import predict
-from regard.tasks.task_folder import load_fine_tuned
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.layer_schedule import LayerStart, layer_starts, parameter_levels, unfreeze_layers
-from regard.training.finetuning.trainer import FineTuner
+from regard.training.finetuning.trainer import FineTuner, LayerStart, layer_starts, parameter_levels, unfreeze_layers
 from regard.training.stopping import Stop
 
 CPU = torch.device("cpu")
@@ -94,7 +93,7 @@ def test_a_layer_learns_more_slowly_than_the_one_above(family: str, name: str, t
 
     for optimizer in run.optimizers:
         optimizer.register_step_pre_hook(note)
-    run.run(Stop())
+    drain(run.run(Stop()))
     assert rates.keys() == level.keys()
     top = next(rates[parameter] for parameter, number in level.items() if number == 0)
     assert 9e-3 < max(top) <= 1e-2 and len(top) == 16
@@ -117,10 +116,8 @@ def test_layers_begin_to_learn_one_after_the_other(family: str, tokenizer: Token
 
 
 @pytest.mark.parametrize("family", ["bert", "elmo"])
-def test_what_is_told_of_the_layers_is_what_happens(family: str, tokenizer: Tokenizer) -> None:
-    told: list[Any] = []
+def test_the_reported_schedule_is_the_real_one(family: str, tokenizer: Tokenizer) -> None:
     run = made(family, tokenizer, "training.unfreeze=0.6", "training.layerwise_lr_decay=0.5", "training.warmup_ratio=0")
-    run.on_event = told.append
     begun: dict[int, int] = {}
     rates: dict[int, float] = {}
 
@@ -137,20 +134,18 @@ def test_what_is_told_of_the_layers_is_what_happens(family: str, tokenizer: Toke
                     begun.setdefault(number, step)
 
     optimizer.register_step_pre_hook(look)
-    run.run(Stop())
-    (event,) = [one for one in told if one.type == "layers"]
+    events: list[Any] = []
+    drain(run.run(Stop()), events.append)
+    (event,) = [one for one in events if one.type == "layers"]
     assert event.steps == 16 and [one["layer"] for one in event.layers] == [None, 3, 2, 1, 0]
     assert [one["step"] for one in event.layers] == [begun[number] for number in range(5)]
     assert [one["learning_rate"] for one in event.layers] == pytest.approx([rates[number] for number in range(5)])
 
 
-def test_nothing_is_told_where_all_layers_learn_alike(tokenizer: Tokenizer) -> None:
+def test_no_schedule_is_reported_if_all_layers_learn_alike(tokenizer: Tokenizer) -> None:
     for settings in ((), ("training.frozen=true", "training.unfreeze=0.5", "training.layerwise_lr_decay=0.5")):
-        told: list[str] = []
-        run = made("bert", tokenizer, *settings)
-        run.on_event = lambda event, told=told: told.append(event.type)
-        run.run(Stop())
-        assert told and "layers" not in told
+        types = {event.type for event in made("bert", tokenizer, *settings).run(Stop())}
+        assert types and "layers" not in types
 
 
 def test_a_run_may_be_too_short_for_all_levels() -> None:
@@ -186,8 +181,8 @@ def test_words_that_do_not_learn_yet_cannot_be_moved() -> None:
         FineTuningConfig.load(overrides=["training.adversarial_epsilon=0.5", "training.unfreeze=0.5"])
 
 
-class Asked(Stop):
-    """Asks to stop in the middle."""
+class StopAfterEightSteps(Stop):
+    """Requests a stop in the middle."""
 
     steps = 0
 
@@ -201,16 +196,16 @@ class Asked(Stop):
         pass
 
 
-def test_it_goes_on_bit_for_bit(tokenizer: Tokenizer, tmp_path: Path, one_thread: None) -> None:
+def test_a_run_resumes_bit_for_bit(tokenizer: Tokenizer, tmp_path: Path, one_thread: None) -> None:
     settings = ("training.unfreeze=0.5", "training.layerwise_lr_decay=0.4", "run.checkpoint_every=1 steps")
     whole = made("bert", tokenizer, *settings)
-    whole.run(Stop())
+    drain(whole.run(Stop()))
     cut = made("bert", tokenizer, *settings, folder=tmp_path)
-    assert cut.run(Asked()) is None
+    assert drain(cut.run(StopAfterEightSteps())) is None
     again = made("bert", tokenizer, *settings, folder=tmp_path)
-    assert again._resume() and again.step in range(1, 15)
+    assert drain(again._resume()) and again.step in range(1, 15)
     outcome = made("bert", tokenizer, *settings, folder=tmp_path)
-    assert outcome.run(Stop()) is not None
+    assert drain(outcome.run(Stop())) is not None
     expected = whole.model.state_dict()
     for name, tensor in outcome.model.state_dict().items():
         assert torch.equal(tensor, expected[name]), name
@@ -222,7 +217,7 @@ def test_the_best_epoch_is_that_of_all_layers(tokenizer: Tokenizer) -> None:
     scores = iter([4.0, 3.0, 2.0, 1.0])
     run.evaluate, run.main_score = lambda model: {TASK.main_metric: next(scores)}, TASK.main_metric
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
-    outcome = run.run(Stop())
+    outcome = drain(run.run(Stop()))
     assert outcome is not None and outcome.epoch == 1
     after = run.model.state_dict()
     changed = {name for name in after if not torch.equal(after[name], before[name])}

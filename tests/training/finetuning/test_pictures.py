@@ -11,7 +11,7 @@ import torch
 
 from regard.cli.app import run
 from regard.errors import InputError
-from regard.tasks.task_folder import load_fine_tuned
+from regard.tasks.fine_tuned_model import load_fine_tuned
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.evaluate import evaluate
 from regard.training.finetuning.run import fit

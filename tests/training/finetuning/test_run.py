@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from regard.errors import InputError
-from regard.tasks.predict import predict
-from regard.tasks.task_folder import load_fine_tuned
+from regard.tasks.fine_tuned_model import load_fine_tuned, predict
 from regard.training.finetuning.evaluate import evaluate
 from regard.training.finetuning.report import FineTuningReport
 
@@ -57,10 +56,10 @@ def test_the_best_epoch_and_the_best_seed_are_kept(tune: Tune, files: Path, tmp_
     report = tune(tmp_path / "run", "run.num_seeds=3", "training.learning_rate=2e-3", on_event=events.append)
     judged = [event for event in events if event.type == "evaluation"]
     assert [(event.seed, event.epoch) for event in judged] == [(s, e) for s in range(3) for e in (1, 2, 3)]
-    for outcome in report.outcomes:
+    for outcome in report.seeds:
         mine = [event.scores["accuracy"] for event in judged if event.seed == outcome.seed]
         assert outcome.scores["accuracy"] == max(mine) and outcome.epoch == mine.index(max(mine)) + 1
-    assert report.best.scores["accuracy"] == max(outcome.scores["accuracy"] for outcome in report.outcomes)
+    assert report.best.scores["accuracy"] == max(outcome.scores["accuracy"] for outcome in report.seeds)
     assert evaluate(tmp_path / "run", str(files / "dev.tsv"), device="cpu").metrics == report.best.scores
     assert f"| {report.best.seed} | {report.best.epoch} | {report.best.scores['accuracy']:.2f} |" in report.markdown()
 
@@ -95,8 +94,8 @@ def test_crashes_change_no_bit(tune: Tune, tmp_path: Path, settings: tuple[str, 
             tune(tmp_path / "cut", *settings, resume=number > 0, on_event=crashing(after))
     report = tune(tmp_path / "cut", *settings, resume=True)
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
-    assert [one.scores for one in report.outcomes] == [one.scores for one in whole.outcomes]
-    assert [one.history for one in report.outcomes] == [one.history for one in whole.outcomes]
+    assert [one.scores for one in report.seeds] == [one.scores for one in whole.seeds]
+    assert [one.history for one in report.seeds] == [one.history for one in whole.seeds]
 
 
 def flip(path: Path, place: int | None = None) -> None:
@@ -146,7 +145,7 @@ def test_a_damaged_report_of_a_seed_is_named_and_the_remedy_works(tune: Tune, tm
     path.unlink()
     report = tune(tmp_path / "cut", "run.num_seeds=3", "training.dropout=0.1", resume=True)
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
-    assert [one.scores for one in report.outcomes] == [one.scores for one in whole.outcomes]
+    assert [one.scores for one in report.seeds] == [one.scores for one in whole.seeds]
 
 
 def test_a_damaged_best_model_is_named_and_the_remedy_works(tune: Tune, tmp_path: Path) -> None:
@@ -154,7 +153,7 @@ def test_a_damaged_best_model_is_named_and_the_remedy_works(tune: Tune, tmp_path
     after_the_seeds(tune, tmp_path / "cut", "training.dropout=0.1")
     seeds = tmp_path / "cut" / "seeds"
     flip(seeds / "best" / "model.safetensors")
-    best = max(whole.outcomes[:2], key=lambda one: one.scores["accuracy"]).seed
+    best = max(whole.seeds[:2], key=lambda one: one.scores["accuracy"]).seed
     message = rf"best/model\.safetensors.*delete .*best and .*{best}\.json.*--resume"
     with pytest.raises(InputError, match=message):
         tune(tmp_path / "cut", "run.num_seeds=3", "training.dropout=0.1", resume=True)
@@ -274,7 +273,8 @@ def test_a_kill_amid_the_last_cleaning_up(tune: Tune, tmp_path: Path, monkeypatc
         patch.setattr("regard.training.run_folder.remove_files", crash)
         tune(tmp_path / "run")
     report = tune(tmp_path / "run", resume=True)
-    assert report.document() == json.loads((tmp_path / "run" / "report.json").read_text())
+    document = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report.to_dict() == {"output": str(tmp_path / "run"), **document}
 
 
 def test_files_may_be_paths(tune: Tune, files: Path, tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from torch import nn
 
 import regard
 from regard.data.examples import TextExample
+from regard.events import drain
 from regard.nn import Attention
 from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.text_classification import TextClassification
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.trainer import FineTuner, default_learning_rate
@@ -46,7 +47,7 @@ def test_every_step_has_its_rate_and_a_bounded_gradient(
 
     run = made(tiny_bert_folder, "training.num_epochs=10", "training.batch_size=16", "training.learning_rate=1e-3")
     run.optimizers[0].register_step_pre_hook(note)
-    run.run(Stop())
+    drain(run.run(Stop()))
     assert len(rates) == 30  # 33 sentences are 3 batches
     assert rates[0] < 1e-4 and rates.index(max(rates)) == 3 and max(rates) == 1e-3
     assert rates[3:] == sorted(rates[3:], reverse=True) and rates[-1] == pytest.approx(1e-3 / 27)
@@ -54,18 +55,17 @@ def test_every_step_has_its_rate_and_a_bounded_gradient(
 
 
 @pytest.mark.parametrize(("select", "judged"), [("best", [1, 2, 3]), ("last", [3])])
-def test_a_judgement_is_told_before_and_after(select: str, judged: list[int], tiny_bert_folder: Path) -> None:
-    told: list[tuple[str, object]] = []
+def test_an_evaluation_is_reported_before_and_after(select: str, judged: list[int], tiny_bert_folder: Path) -> None:
+    events: list[tuple[str, object]] = []
     run = made(
         tiny_bert_folder,
         "training.num_epochs=3",
         f"training.select={select}",
         evaluate=lambda model: {TASK.main_metric: 1.0},
-        on_event=lambda event: told.append((event.type, getattr(event, "epoch", None))),
     )
-    outcome = run.run(Stop())
+    outcome = drain(run.run(Stop()), lambda event: events.append((event.type, getattr(event, "epoch", None))))
     assert outcome is not None and outcome.epoch == (1 if select == "best" else 3)  # of equal ones the first
-    found = [one for one in told if one[0] not in ("step", "checkpoint")]
+    found = [one for one in events if one[0] not in ("step", "checkpoint")]
     assert found == [(name, epoch) for epoch in judged for name in ("evaluating", "evaluation")]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from regard.training import trainer
 from regard.training.pretraining import plan
-from regard.training.pretraining.config import Family, PretrainingConfig
+from regard.training.pretraining.config import PretrainingConfig
 
 __all__ = [
     "SMALL",
@@ -72,7 +72,7 @@ def story(documents: int = 120, *, seed: int = 0) -> str:
     return "\n\n".join("\n".join(paragraph() for _ in range(chance.randrange(1, 4))) for _ in range(documents)) + "\n"
 
 
-def settings(family: Family = "bert", **changed: object) -> list[str]:
+def settings(family: str = "bert", **changed: object) -> list[str]:
     """SMALL as values of --set, with others in place of some: `data_tokens_per_micro_batch=128`."""
     values = {key: value for key, value in SMALL.items() if family == "bert" or not key.startswith("objective.")}
     if family == "elmo":
@@ -82,11 +82,11 @@ def settings(family: Family = "bert", **changed: object) -> list[str]:
     return [f"{key}={value}" for key, value in values.items()]
 
 
-def config(family: Family = "bert", **changed: object) -> PretrainingConfig:
+def config(family: str = "bert", **changed: object) -> PretrainingConfig:
     return PretrainingConfig.read(family=family, overrides=settings(family, **changed))
 
 
-def command(sources: Path, output: Path, *more: str, family: Family = "bert", **changed: object) -> list[str]:
+def command(sources: Path, output: Path, *more: str, family: str = "bert", **changed: object) -> list[str]:
     """The arguments of `regard` for a run on the CPU."""
     values = [part for value in settings(family, **changed) for part in ("--set", value)]
     return ["pretrain", family, "-c", str(sources), "-o", str(output), "--device", "cpu", *values, *more]

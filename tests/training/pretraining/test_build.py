@@ -1,4 +1,4 @@
-"""Settings to parts: the right class, shape and heads, and a model to start from only where it fits."""
+"""From settings to a model, an objective and micro-batches; and pretrained models to start from."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ import torch
 import regard
 from regard.device import autocast_dtype
 from regard.errors import InputError
+from regard.events import drain
 from regard.models import T5, Bert, Elmo, Gpt
 from regard.text import Tokenizer
-from regard.training.pretraining.build import micro_batches_for, new_model, objective_for, pretrained_model
+from regard.training.pretraining.build import new_model, pretrained_model
+from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.dataset import PretrainingDataset, open_dataset, prepare
+from regard.training.pretraining.micro_batches import MicroBatches
 from regard.training.pretraining.objectives import (
     BidirectionalLanguageModeling,
     CausalLanguageModeling,
     MaskedLanguageModeling,
+    PretrainingObjective,
     SpanDenoising,
+    objective_class,
 )
 from regard.training.pretraining.row_sampler import FOLLOWS, OTHER
 from tests.training.pretraining.runs import config
@@ -27,14 +32,22 @@ from tests.training.pretraining.runs import config
 CPU = torch.device("cpu")
 
 
+def objective_of(config: PretrainingConfig, model: Any, tokenizer: Tokenizer) -> PretrainingObjective:
+    return objective_class(config).from_config(config, model, tokenizer, CPU)
+
+
+def micro_batches(config: PretrainingConfig, dataset: PretrainingDataset) -> MicroBatches:
+    return objective_class(config).micro_batches(config, dataset.text, dataset.tokenizer, 256)
+
+
 @pytest.fixture
-def material(corpus: Path) -> PretrainingDataset:
+def dataset(corpus: Path) -> PretrainingDataset:
     return open_dataset(config(), [str(corpus)], Path("nowhere"), held_out=False)
 
 
 @pytest.fixture
-def tokenizer(material: PretrainingDataset) -> Tokenizer:
-    return material.tokenizer
+def tokenizer(dataset: PretrainingDataset) -> Tokenizer:
+    return dataset.tokenizer
 
 
 def test_a_bert(tokenizer: Tokenizer) -> None:
@@ -74,9 +87,9 @@ def test_a_gpt(tokenizer: Tokenizer) -> None:
 
 @pytest.fixture(scope="module")
 def with_sentinels(source: Path, tmp_path_factory: pytest.TempPathFactory) -> PretrainingDataset:
-    """What a T5 reads."""
+    """The dataset of a T5."""
     output = tmp_path_factory.mktemp("sentinels")
-    prepare(config("t5"), [str(source)], output, on_event=lambda event: None)
+    drain(prepare(config("t5"), [str(source)], output))
     return open_dataset(config("t5"), [str(source)], output, held_out=False)
 
 
@@ -100,28 +113,33 @@ def test_a_t5(with_sentinels: PretrainingDataset) -> None:
     assert (found.vocab_size, found.hidden_act, found.scale_decoder_outputs, model.output) == (400, "relu", True, None)
 
 
-def test_portions_of_a_t5_fill_its_rows(with_sentinels: PretrainingDataset) -> None:
+def test_micro_batches_of_a_t5_fill_its_rows(with_sentinels: PretrainingDataset) -> None:
     chosen = config("t5", objective_mlm_probability=0.3, objective_mean_noise_span_length=2.0)
-    objective = objective_for(chosen, new_model(chosen, with_sentinels.tokenizer), with_sentinels.tokenizer, CPU)
+    objective = objective_class(chosen).from_config(
+        chosen, new_model(chosen, with_sentinels.tokenizer), with_sentinels.tokenizer, CPU
+    )
     assert isinstance(objective, SpanDenoising)
-    portion = micro_batches_for(chosen, with_sentinels, 256).micro_batch(0, 0)
-    inputs = objective.prepare(portion, torch.Generator().manual_seed(0))
-    assert inputs["ids"].shape == (8, 32) and portion.ids.shape == (8, 36)
+    batch = micro_batches(chosen, with_sentinels).micro_batch(0, 0)
+    inputs = objective.prepare(batch, torch.Generator().manual_seed(0))
+    assert inputs["ids"].shape == (8, 32) and batch.ids.shape == (8, 36)
     assert inputs["decoder_ids"].shape == inputs["targets"].shape == (8, 11 + 6 + 2)
     assert {*inputs["decoder_ids"][:, 0].tolist()} == {with_sentinels.tokenizer.pad_token_id}
 
 
-def test_an_elmo(tokenizer: Tokenizer, material: PretrainingDataset) -> None:
+def test_an_elmo(tokenizer: Tokenizer, dataset: PretrainingDataset) -> None:
     model = new_model(config("elmo"), tokenizer)
     assert isinstance(model, Elmo) and model.output is not None
     assert (model.config.hidden_size, model.config.cell_size, model.config.num_characters) == (32, 64, 0)
-    assert isinstance(objective_for(config("elmo"), model, tokenizer, CPU), BidirectionalLanguageModeling)
-    portion = micro_batches_for(config("elmo"), material, 256).micro_batch(0, 0)
-    assert portion.ids.shape == (8, 32) and {*portion.ids[:, 0].tolist()} == {tokenizer.cls_token_id}
+    assert isinstance(
+        objective_of(config("elmo"), model, tokenizer),
+        BidirectionalLanguageModeling,
+    )
+    batch = micro_batches(config("elmo"), dataset).micro_batch(0, 0)
+    assert batch.ids.shape == (8, 32) and {*batch.ids[:, 0].tolist()} == {tokenizer.cls_token_id}
 
 
 @pytest.mark.parametrize("family", ["t5", "elmo"])
-def test_others_start_from_one_of_their_own(
+def test_other_families_start_from_pretrained_weights(
     family: Any, with_sentinels: PretrainingDataset, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     words = with_sentinels.tokenizer if family == "t5" else tokenizer
@@ -138,14 +156,14 @@ def test_others_start_from_one_of_their_own(
 
 @pytest.fixture
 def finished(tokenizer: Tokenizer, tmp_path: Path) -> str:
-    """The folder of a model of the usual shape, with all heads."""
+    """The folder of a model of the usual shape with all heads."""
     model = new_model(config(), tokenizer)
     regard.save(model, tmp_path / "finished", tokenizer)
     return str(tmp_path / "finished")
 
 
 @pytest.mark.parametrize("pairs", ["next", "none"])
-def test_a_start_gives_its_weights(pairs: str, finished: str, tokenizer: Tokenizer) -> None:
+def test_a_run_starts_from_pretrained_weights(pairs: str, finished: str, tokenizer: Tokenizer) -> None:
     torch.manual_seed(5)
     model = pretrained_model(config(objective_sentence_pairs=pairs, model_dropout=0.4), tokenizer, finished)
     before, _ = regard.load(finished)
@@ -166,76 +184,77 @@ def test_a_start_gives_its_weights(pairs: str, finished: str, tokenizer: Tokeniz
         ({"model_max_position_embeddings": 64}, "max_position_embeddings was 32 and is 64"),
     ],
 )
-def test_a_start_of_another_shape_is_refused(
+def test_a_pretrained_model_of_another_shape_is_refused(
     changed: dict[str, object], message: str, finished: str, tokenizer: Tokenizer
 ) -> None:
     with pytest.raises(InputError, match=message):
         pretrained_model(config(**changed), tokenizer, finished)
 
 
-def test_a_start_of_another_kind_is_refused(finished: str, tokenizer: Tokenizer, tiny_bert_folder: Path) -> None:
+def test_a_model_of_another_family_is_refused(finished: str, tokenizer: Tokenizer, tiny_bert_folder: Path) -> None:
     with pytest.raises(InputError, match="is no gpt; start from a model of that family"):
         pretrained_model(config("gpt"), tokenizer, finished)
     with pytest.raises(InputError, match=r"another vocabulary than the corpus; set vocabulary\.path"):
         pretrained_model(config(), tokenizer, str(tiny_bert_folder))
 
 
-def test_a_start_without_the_heads_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_pretrained_model_without_the_heads_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
     regard.save(new_model(config(objective_sentence_pairs="none"), tokenizer), tmp_path, tokenizer)
     with pytest.raises(InputError, match="lacks heads that this run trains: next, pooler"):
         pretrained_model(config(), tokenizer, str(tmp_path))
 
 
-def test_a_start_keeps_what_no_setting_says(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_pretrained_model_keeps_the_rest_of_its_configuration(tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = new_model(config(), tokenizer)
     assert isinstance(model, Bert)
     regard.save(Bert(type(model.config)(**{**vars(model.config), "layer_norm_eps": 1e-5})), tmp_path, tokenizer)
     assert pretrained_model(config(), tokenizer, str(tmp_path)).config.layer_norm_eps == 1e-5
 
 
-def test_what_is_learned(tokenizer: Tokenizer) -> None:
+def test_objectives_follow_the_settings(tokenizer: Tokenizer) -> None:
     chosen = config(
         objective_mlm_probability=0.4,
         objective_whole_word_mask="true",
         objective_replacement_probabilities=[1.0, 0.0, 0.0],
     )
-    objective = objective_for(chosen, new_model(chosen, tokenizer), tokenizer, CPU)
+    objective = objective_of(chosen, new_model(chosen, tokenizer), tokenizer)
     assert isinstance(objective, MaskedLanguageModeling)
     assert (objective.length, objective.masking.rate, objective.masking.replace) == (32, 0.4, (1.0, 0.0, 0.0))
     assert objective.masking.continues is not None
     assert isinstance(
-        objective_for(config("gpt"), new_model(config("gpt"), tokenizer), tokenizer, CPU), CausalLanguageModeling
+        objective_of(config("gpt"), new_model(config("gpt"), tokenizer), tokenizer),
+        CausalLanguageModeling,
     )
 
 
-def test_portions_of_pairs(material: PretrainingDataset) -> None:
-    portion = micro_batches_for(config(), material, 256).micro_batch(0, 0)
-    assert portion.ids.shape == (256,) and portion.starts is not None and portion.labels is not None
-    assert {FOLLOWS, OTHER} <= {*portion.labels.tolist()}
-    assert portion.starts.diff().max() <= 32
+def test_micro_batches_of_pairs(dataset: PretrainingDataset) -> None:
+    batch = micro_batches(config(), dataset).micro_batch(0, 0)
+    assert batch.ids.shape == (256,) and batch.starts is not None and batch.labels is not None
+    assert {FOLLOWS, OTHER} <= {*batch.labels.tolist()}
+    assert batch.starts.diff().max() <= 32
 
 
-def test_portions_of_single_texts(material: PretrainingDataset) -> None:
-    portion = micro_batches_for(config(objective_sentence_pairs="none"), material, 256).micro_batch(0, 0)
-    assert portion.ids.shape == (8, 32) and portion.labels is None and portion.segments is None
-    assert {*portion.ids[:, 0].tolist()} == {material.tokenizer.cls_token_id}
+def test_micro_batches_of_single_texts(dataset: PretrainingDataset) -> None:
+    batch = micro_batches(config(objective_sentence_pairs="none"), dataset).micro_batch(0, 0)
+    assert batch.ids.shape == (8, 32) and batch.labels is None and batch.segments is None
+    assert {*batch.ids[:, 0].tolist()} == {dataset.tokenizer.cls_token_id}
 
 
-def test_a_gpt_is_asked_for_as_many_words_as_it_reads(material: PretrainingDataset) -> None:
-    portion = micro_batches_for(config("gpt"), material, 256).micro_batch(0, 0)
-    assert portion.ids.shape == (8, 33)
+def test_a_gpt_predicts_as_many_tokens_as_it_reads(dataset: PretrainingDataset) -> None:
+    batch = micro_batches(config("gpt"), dataset).micro_batch(0, 0)
+    assert batch.ids.shape == (8, 33)
 
 
-def test_order_and_seed_matter(material: PretrainingDataset) -> None:
+def test_seed_and_pairs_change_the_rows(dataset: PretrainingDataset) -> None:
     def ids(**changed: Any) -> list[int]:
-        return micro_batches_for(config(**changed), material, 256).micro_batch(0, 0).ids.tolist()
+        return micro_batches(config(**changed), dataset).micro_batch(0, 0).ids.tolist()
 
     assert ids() == ids()
     assert ids() != ids(run_seed=1)
     assert ids() != ids(objective_sentence_pairs="next")
 
 
-def test_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     def chosen(precision: str, device: str = "cpu") -> torch.dtype | None:
         return autocast_dtype(config(run_precision=precision).run.precision, torch.device(device))
 

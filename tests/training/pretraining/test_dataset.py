@@ -11,9 +11,8 @@ import pytest
 
 from regard.data.corpus import Corpus
 from regard.errors import InputError
-from regard.events import Note, Progress
+from regard.events import Note, Progress, drain
 from regard.text import Tokenizer
-from regard.training.events import ignore_event
 from regard.training.pretraining import dataset as module
 from regard.training.pretraining.dataset import PretrainingDataset, open_dataset, prepare
 from tests.training.pretraining.runs import config, story
@@ -23,16 +22,10 @@ def made(
     sources: list[Path], output: Path, *, held_out: list[Path] | None = None, family: Any = "bert", **changed: object
 ) -> tuple[PretrainingDataset, list[str]]:
     """The material, and what was said on the way."""
-    said: list[str] = []
     chosen, names = config(family, **changed), [str(source) for source in sources]
-    prepare(
-        chosen,
-        names,
-        output,
-        held_out=[str(path) for path in held_out or []],
-        on_event=lambda event: said.append(event.message) if isinstance(event, Note) else None,
-    )
-    return open_dataset(chosen, names, output, held_out=bool(held_out)), said
+    events = prepare(chosen, names, output, held_out=[str(path) for path in held_out or []])
+    notes = [event.message for event in events if isinstance(event, Note)]
+    return open_dataset(chosen, names, output, held_out=bool(held_out)), notes
 
 
 def test_from_text_to_material(source: Path, tmp_path: Path) -> None:
@@ -69,7 +62,9 @@ def test_finished_work_is_not_done_again(source: Path, tmp_path: Path, monkeypat
     first, _ = made([source], tmp_path)
     shard = tmp_path / "corpus" / "shard-000000"
     before = shard.stat().st_ino
-    monkeypatch.setattr(module, "train_tokenizer", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(
+        "regard.training.pretraining.objectives.train_tokenizer", lambda *_, **__: pytest.fail("trained again")
+    )
     again, said = made([source], tmp_path)
     assert again.digest == first.digest and shard.stat().st_ino == before
     assert [line.split(":")[0] for line in said] == ["corpus"]
@@ -138,7 +133,7 @@ def test_ctrl_c_while_a_corpus_is_built(
     error: type[BaseException], source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is whole stays, and the next call goes on behind it to the same bytes."""
-    monkeypatch.setattr(module, "build_corpus", partial(module.build_corpus, shard_bytes=6000))
+    monkeypatch.setattr(module, "corpus_events", partial(module.corpus_events, shard_bytes=6000))
     reports: list[Progress] = []
 
     def interrupt(event: object) -> None:
@@ -149,14 +144,14 @@ def test_ctrl_c_while_a_corpus_is_built(
 
     chosen, names = config(), [str(source)]
     with pytest.raises(error):
-        prepare(chosen, names, tmp_path / "a", on_event=interrupt)
+        drain(prepare(chosen, names, tmp_path / "a"), interrupt)
     left = sorted(os.listdir(tmp_path / "a" / "corpus"))
     assert "shard-000000" in left and "shard-000004" not in left
     again: list[object] = []
-    prepare(chosen, names, tmp_path / "a", on_event=again.append)
+    drain(prepare(chosen, names, tmp_path / "a"), again.append)
     encoded = [event for event in again if isinstance(event, Progress)]
     assert encoded[-1].done == encoded[-1].total and 0 < encoded[-1].done < 120  # the rest was there
-    prepare(chosen, names, tmp_path / "b", on_event=ignore_event)
+    drain(prepare(chosen, names, tmp_path / "b"))
     materials = [open_dataset(chosen, names, tmp_path / name, held_out=False) for name in "ab"]
     assert materials[0].digest == materials[1].digest
 

@@ -163,7 +163,7 @@ def test_a_portion_without_room_for_a_row_is_refused() -> None:
 def test_a_tokenizer_without_the_tokens_around_a_row_is_refused() -> None:
     from types import SimpleNamespace
 
-    bare: Any = SimpleNamespace(cls=None, sep=None, pad=None)
+    bare: Any = SimpleNamespace(cls_token_id=None, sep_token_id=None, pad_token_id=None)
     rows = TextChunks(made(BOOK), tokens=12, seed=0)
     with pytest.raises(InputError, match=r"no tokens \[CLS\] and \[SEP\]"):
         MicroBatches(rows, bare, tokens=70, pairs=False)

@@ -235,7 +235,13 @@ def test_words_that_fill_up_the_vocabulary_change_no_loss(bias: bool, device: to
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "walk", "##ing", "talk", "##ed"]
 WORDS: Any = SimpleNamespace(
-    pad=0, unknown=1, cls=2, sep=3, mask=4, size=len(PIECES), token=lambda number: PIECES[number]
+    pad_token_id=0,
+    unk_token_id=1,
+    cls_token_id=2,
+    sep_token_id=3,
+    mask_token_id=4,
+    size=len(PIECES),
+    token=PIECES.__getitem__,
 )
 
 

@@ -10,12 +10,20 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.models import T5, Bert, BertConfig, Gpt, GptConfig, T5Config
 from regard.training.pretraining import plan
-from regard.training.pretraining.plan import flops_per_token, peak_flops, seconds_per_step
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.objectives import objective_class
+from regard.training.pretraining.plan import peak_flops, seconds_per_step
 from regard.training.pretraining.span_corruption import SpanSizes
 from regard.training.world import World
 from tests.training.pretraining.runs import config
 
 CPU = torch.device("cpu")
+
+
+def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
+    return objective_class(config).flops_per_token(config, vocabulary)
+
+
 VOCABULARY, ROWS, LENGTH = 500, 4, 32
 
 

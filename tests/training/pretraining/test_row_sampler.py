@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from regard.errors import InputError
-from regard.training.pretraining.row_sampler import FOLLOWS, OTHER, RowSampler, RowSpans, SentencePairs, TextChunks
-from regard.training.pretraining.token_stream import TokenStream
+from regard.training.pretraining.row_sampler import (
+    FOLLOWS,
+    OTHER,
+    RowSampler,
+    RowSpans,
+    SentencePairs,
+    TextChunks,
+    TokenStream,
+)
 from tests.training.pretraining.texts import DOCUMENTS, made
 
 SEEDS = st.integers(0, (1 << 63) - 1)

@@ -15,6 +15,7 @@ import transformers
 import regard
 from regard.data.corpus import Corpus
 from regard.errors import InputError, RegardError
+from regard.events import drain
 from regard.models import T5, Bert, Elmo
 from regard.nn import Padded
 from regard.training import trainer as module
@@ -33,7 +34,7 @@ def trained(
     sources: Path, output: Path, *, family: Any = "bert", held_out: Path | None = None, start: str = "", **changed: Any
 ) -> PretrainingResult:
     kept = [] if held_out is None else [str(held_out)]
-    return pretrain(config(family, **changed), [str(sources)], output, held_out=kept, start=start, device=CPU)
+    return drain(pretrain(config(family, **changed), [str(sources)], output, held_out=kept, start=start, device=CPU))
 
 
 def unigram(material: PretrainingDataset) -> float:
@@ -193,7 +194,8 @@ def test_the_log_tells_what_happened(finished: tuple[PretrainingResult, Path], c
     assert [event["step"] for event in log if event["type"] == "checkpoint"] == [4, 8, 12]
     assert [event["step"] for event in log if event["type"] == "evaluation"] == [5, 10]
     assert (end["type"], end["steps"], end["tokens"]) == ("finished", STEPS, steps[-1]["tokens"])
-    assert result == PretrainingResult(output, STEPS, end["tokens"], end["seconds"], end["scores"])
+    figures = {name: end[name] for name in ("steps", "tokens", "seconds", "scores")}
+    assert result == PretrainingResult(output=str(output), **figures) and result.steps == STEPS
     assert 0.9 * STEPS * 256 < result.tokens <= STEPS * 256
     assert [event["time"] for event in log] == sorted(event["time"] for event in log)
 

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 import torch
 
 from regard.errors import InputError, RegardError
+from regard.events import drain
 from regard.training.pretraining.run import PretrainingResult, pretrain
 from tests.training.pretraining.runs import STEPS, config, events, losses
 
@@ -29,9 +29,15 @@ class Crash(BaseException):
 
 
 def trained(
-    corpus: Path, output: Path, *, family: Any = "bert", changed: Mapping[str, Any] = DROPOUT, **options: Any
+    corpus: Path,
+    output: Path,
+    *,
+    family: Any = "bert",
+    changed: Mapping[str, Any] = DROPOUT,
+    on_event: Callable[[Any], None] | None = None,
+    **options: Any,
 ) -> PretrainingResult:
-    return pretrain(config(family, **changed), [str(corpus)], output, device=CPU, **options)
+    return drain(pretrain(config(family, **changed), [str(corpus)], output, device=CPU, **options), on_event)
 
 
 def crashed(corpus: Path, output: Path, *, after: str = "checkpoint", step: int = 8, **options: Any) -> None:
@@ -163,7 +169,9 @@ def test_a_resumed_run_is_evaluated_at_the_same_steps(corpus: Path, tmp_path: Pa
 def test_a_finished_run_is_finished(corpus: Path, whole: Path, tmp_path: Path) -> None:
     first = trained(corpus, tmp_path)
     again = trained(corpus, tmp_path, resume=True)
-    assert again == replace(first, seconds=again.seconds) and again.seconds == pytest.approx(first.seconds, abs=0.01)
+    assert again == first.model_copy(update={"seconds": again.seconds}) and again.seconds == pytest.approx(
+        first.seconds, abs=0.01
+    )
     assert len(events(tmp_path, "step")) == STEPS and len(events(tmp_path, "checkpoint")) == 3
     assert_same(tmp_path, whole)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard.events import drain
 from regard.training import trainer as reporting
 from regard.training.pretraining import plan
 from regard.training.pretraining.run import pretrain
@@ -19,6 +20,6 @@ def test_a_run_never_has_more_left_than_its_budget(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(plan.SIDE, "cpu", 64)
     (tmp_path / "story.txt").write_text(story(), encoding="utf-8")
     settings = config("elmo", schedule_max_steps=0, schedule_budget="0.5s", run_checkpoint_every="")
-    pretrain(settings, [str(tmp_path / "story.txt")], tmp_path / "run", device=torch.device("cpu"))
+    drain(pretrain(settings, [str(tmp_path / "story.txt")], tmp_path / "run", device=torch.device("cpu")))
     told = events(tmp_path / "run", "step")
     assert told and all(event["seconds_left"] == pytest.approx(max(0.5 - event["seconds"], 0.0)) for event in told)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from regard.data.corpus import Corpus, build_corpus, train_tokenizer
 from regard.errors import InputError
-from regard.training.pretraining.token_stream import TokenStream
+from regard.training.pretraining.row_sampler import TokenStream
 from tests.training.pretraining.texts import DOCUMENTS, FIRST, made, places
 
 PIECES = st.integers(1, 5)

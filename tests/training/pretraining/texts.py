@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from regard.training.pretraining.token_stream import TokenStream
+from regard.training.pretraining.row_sampler import TokenStream
 
 FIRST = 10
 PAD, CLS, SEP, MASK = range(4)
-TOKENIZER: Any = SimpleNamespace(pad=PAD, cls=CLS, sep=SEP)
+TOKENIZER: Any = SimpleNamespace(pad_token_id=PAD, cls_token_id=CLS, sep_token_id=SEP)
 
 # Documents as lists of the lengths of their sentences.
 DOCUMENTS = st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=6), min_size=1, max_size=12)

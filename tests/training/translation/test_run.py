@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ from regard.data.readers import ExampleSet
 from regard.data.translation_pairs import TranslationPair, read_translation_pairs
 from regard.errors import InputError, RegardError
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation import load_translator
-from regard.inference.translation.bleu import bleu
+from regard.inference.translation.translator import bleu, load_translator
 from regard.training.translation.trainer import TranslationReport
 from tests.inference.translation.conftest import sentences
 
@@ -75,8 +75,10 @@ def test_what_a_folder_holds(tune: Tune, tmp_path: Path, data: dict[str, Example
     assert {"config.json", "model.safetensors", "tokenizer.json", "translate.json", "report.json"} <= names
     assert {"config.toml", "run.json", "events.jsonl"} <= names and "work" not in names
     document = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert document == report.document() and document["data"]["train"]["pairs"] == 80
-    assert TranslationReport.restore(document) == report
+    assert (
+        report.to_dict() == {"output": str(tmp_path / "run"), **document} and document["data"]["train"]["pairs"] == 80
+    )
+    assert TranslationReport(output=str(tmp_path / "run"), **document) == report
     logged = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     emitted = [event.model_dump(exclude_none=True) for event in events]
     assert [{k: v for k, v in line.items() if k != "time"} for line in logged] == emitted[-len(logged) :]
@@ -171,8 +173,9 @@ def test_what_is_set_aside_is_scored_once(tune: Tune, tmp_path: Path) -> None:
     report = tune(tmp_path / "run", test=aside)
     found = load_translator(tmp_path / "run").translate([pair.source for pair in aside.examples], beam=Beam())
     score = bleu([one[0].text for one in found], [pair.target for pair in aside.examples])
-    assert report.test == {"pairs": 6, "beam": 5, **score.document()}
-    assert TranslationReport.restore(json.loads((tmp_path / "run" / "report.json").read_text())) == report
+    assert report.test == {"pairs": 6, "beam": 5, **asdict(score)}
+    document = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert TranslationReport(output=str(tmp_path / "run"), **document) == report
     assert read_translation_pairs(tmp_path / "run" / "test.tsv").examples == aside.examples
 
 

@@ -9,12 +9,15 @@ import torch
 from torch import nn
 
 from regard.errors import RegardError
-from regard.inference.translation.model import teacher_forced_logits
 from regard.inference.translation.subwords import train_subwords
-from regard.training.translation.batches import EncodedPair, collate_pairs
 from regard.training.translation.config import TranslationConfig
-from regard.training.translation.epoch_weights import EpochWeights
-from regard.training.translation.trainer import TranslationObjective, new_model
+from regard.training.translation.trainer import (
+    EncodedPair,
+    EpochWeights,
+    TranslationObjective,
+    collate_pairs,
+    new_model,
+)
 from tests.inference.translation.conftest import SMALL, sentences
 
 PAIRS = sentences(60)
@@ -34,7 +37,7 @@ def test_the_loss_is_smoothed_and_passes_over_padding(kind: str) -> None:
     total, count = 0.0, 0
     for pair in pairs:  # one by one: no padding at all
         batch = collate_pairs([pair], padding=SUBWORDS.padding)
-        scores = teacher_forced_logits(model, batch.source, batch.layout, batch.target)[0].log_softmax(-1).detach()
+        scores = model.teacher_forced_logits(batch.source, batch.layout, batch.target)[0].log_softmax(-1).detach()
         for row, token in zip(scores, pair.target, strict=True):
             total -= float(0.9 * row[token] + 0.1 * row.mean())
             count += 1
@@ -55,7 +58,7 @@ def test_two_passes_are_told_to_agree() -> None:
 
     torch.manual_seed(1)
     both = batch.twice()
-    scores = teacher_forced_logits(model, both.source, both.layout, both.target).detach().chunk(2)
+    scores = model.teacher_forced_logits(both.source, both.layout, both.target).detach().chunk(2)
     first, second = (half[batch.target != SUBWORDS.padding].log_softmax(-1) for half in scores)
     one_way = nn.functional.kl_div(second, first, log_target=True, reduction="batchmean")
     other_way = nn.functional.kl_div(first, second, log_target=True, reduction="batchmean")

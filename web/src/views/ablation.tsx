@@ -3,8 +3,9 @@ import { useState } from "preact/hooks";
 import { inStudio } from "../api";
 import { DataTable } from "../components";
 import { range } from "../format";
+import { drawHeadGrid, HeadGrid, headGridSize } from "../head_grid";
 import type { Painter } from "../painter";
-import { currentRoute, onArrowKeys, type Route, setParameters } from "../route";
+import { currentRoute, type Route, setParameters } from "../route";
 import { colors } from "../theme";
 import type { Drawing, Table, View } from "../view";
 import "./ablation/ablation.css";
@@ -14,7 +15,7 @@ import { type AblationPayload, changeOf, describeRemoved, formatOutput, formatSt
 function Show({ payload }: { payload: AblationPayload }) {
   return (
     <div class="ablation">
-      <HeadGrid payload={payload} />
+      <Heads payload={payload} />
       <Positions payload={payload} />
     </div>
   );
@@ -39,16 +40,16 @@ export const ablation: View<AblationPayload> = {
   table,
 };
 
-const [CELL_WIDTH, CELL_HEIGHT, LEFT, TOP] = [46, 26, 70, 80];
+const [LEFT, TOP] = [70, 80];
 const WIDTH = 940;
 const MARGIN = 20;
 const BOX = 62; // height of a token with two predictions below
 
 export function drawing(payload: AblationPayload, route: Route): Drawing {
-  const { num_layers: depth, num_heads: heads } = payload.model;
+  const [gridWidth, gridHeight] = headGridSize(payload.model.num_layers, payload.model.num_heads);
   const intact = isIntact(payload, route);
   const height = intact ? BOX - 18 : BOX;
-  let [x, y] = [MARGIN, TOP + depth * CELL_HEIGHT + 36];
+  let [x, y] = [MARGIN, TOP + gridHeight + 36];
   const boxes = shownEffects(payload, route).flatMap((one, position) => {
     if (!one) return [];
     const spot = payload.positions[position];
@@ -66,7 +67,7 @@ export function drawing(payload: AblationPayload, route: Route): Drawing {
   });
   const bottom = y + height + 8;
   return {
-    width: Math.max(WIDTH, 90 + heads * CELL_WIDTH),
+    width: Math.max(WIDTH, LEFT + gridWidth + MARGIN),
     height: bottom + MARGIN,
     draw(painter) {
       const { accent, muted } = colors.get();
@@ -87,18 +88,14 @@ function drawHeads(painter: Painter, payload: AblationPayload, route: Route): vo
   const removed = removedAt(payload, route);
   const single = singleHead(payload, route);
   const out = single ? `head ${single.layer}.${single.head} alone` : describeRemoved(payload, removed);
-  const label = { size: 11, color: muted };
   painter.text(`${payload.model.name} ${out ? `without ${out}` : "intact"}`, MARGIN, 24, { size: 15, bold: true });
   painter.text(`each head removed alone: ${payload.sweep.measure}${unit(payload) === "nats" ? " in nats" : ""}; × is removed`, MARGIN, 46, { size: 12, color: muted });
-  for (const head of range(payload.model.num_heads)) painter.text(String(head), LEFT + (head + 0.5) * CELL_WIDTH, TOP - 10, { ...label, align: "center" });
-  for (const { layer, head, strength } of payload.sweep.heads) {
-    const [x, y] = [LEFT + head * CELL_WIDTH, TOP + layer * CELL_HEIGHT];
+  const cells = payload.sweep.heads.map(({ layer, head, strength }) => {
     const missing = !single && (removed.heads.has(`${layer}.${head}`) || removed.layers.has(layer));
-    painter.rect(x + 1, y + 1, CELL_WIDTH - 2, CELL_HEIGHT - 2, accent, 0.04 + 0.6 * headColor(payload, strength));
     const number = strength < 0.005 && strength > 0 ? strength.toExponential(0) : strength.toFixed(2);
-    painter.text(`${missing ? "× " : ""}${number}`, x + CELL_WIDTH / 2, y + CELL_HEIGHT / 2, { align: "center", size: 11 });
-    if (!head) painter.text(`layer ${layer}`, LEFT - 8, y + CELL_HEIGHT / 2, { ...label, align: "right" });
-  }
+    return { layer, head, color: accent, opacity: 0.04 + 0.6 * headColor(payload, strength), text: `${missing ? "× " : ""}${number}` };
+  });
+  drawHeadGrid(painter, cells, LEFT, TOP);
 }
 
 export function table(payload: AblationPayload, route: Route): Table {
@@ -115,62 +112,41 @@ export function table(payload: AblationPayload, route: Route): Table {
 
 const RANKED = 5;
 
-export function HeadGrid({ payload }: { payload: AblationPayload }) {
+function Heads({ payload }: { payload: AblationPayload }) {
   const route = currentRoute.use();
   const removed = removedAt(payload, route);
   const single = singleHead(payload, route);
-  const { num_layers: depth, num_heads: heads } = payload.model;
+  const { num_heads: heads } = payload.model;
   const [focused, setFocused] = useState(0);
   const live = inStudio();
   const most = strongest(payload);
   const positions = payload.sweep.targets.length;
   const measured = positions < payload.effects.length ? `, the mean over ${positions} of the ${payload.effects.length} tokens` : positions > 1 ? `, the mean over ${positions} positions` : "";
-  const move = (event: KeyboardEvent) => {
-    const at = Number((event.target as HTMLElement).dataset["at"] ?? "NaN");
-    const grid = event.currentTarget as Element;
-    onArrowKeys({ ArrowRight: 1, ArrowLeft: -1, ArrowDown: heads, ArrowUp: -heads }, (step) => {
-      if (Number.isNaN(at) || at + step < 0 || at + step >= depth * heads) return;
-      setFocused(at + step);
-      grid.querySelector<HTMLElement>(`[data-at="${at + step}"]`)?.focus();
-    })(event);
-  };
-  const cell = (layer: number, head: number) => {
-    const at = layer * heads + head;
+  const cell = (at: number) => {
+    const { layer, head, strength } = payload.sweep.heads[at]!;
     const name = `${layer}.${head}`;
-    const strength = payload.sweep.heads[at]!.strength;
-    const isSingle = single?.layer === layer && single.head === head;
     const out = removed.heads.has(name) || removed.layers.has(layer);
-    const press = () => {
-      setFocused(at);
-      if (live) return toggleHeads(payload, removed, [name]);
-      setParameters({ alone: isSingle ? "" : name });
+    return {
+      text: brief(strength, most),
+      pressed: live ? removed.heads.has(name) : isSingle(at),
+      class: out && !single ? "ablation-out" : "",
+      "aria-label": `${brief(strength, most)} Head ${name}${out ? ", removed" : ""}`,
+      title: `${name} alone: ${formatStrength(strength)} ${unit(payload)}`,
+      style: { "--tint": `${Math.round(45 * headColor(payload, strength))}%` },
     };
-    return (
-      <button
-        key={at}
-        type="button"
-        data-at={at}
-        class={out && !single ? "ablation-out" : ""}
-        aria-pressed={live ? removed.heads.has(name) : isSingle}
-        tabIndex={at === focused ? 0 : -1}
-        aria-label={`${brief(strength, most)} Head ${name}${out ? ", removed" : ""}`}
-        title={`${name} alone: ${formatStrength(strength)} ${unit(payload)}`}
-        style={{ "--tint": `${Math.round(45 * headColor(payload, strength))}%` }}
-        onClick={press}
-      >
-        {brief(strength, most)}
-      </button>
-    );
+  };
+  const isSingle = (at: number) => single !== undefined && payload.sweep.heads[at] === single;
+  const press = (at: number) => {
+    const { layer, head } = payload.sweep.heads[at]!;
+    setFocused(at);
+    if (live) return toggleHeads(payload, removed, [`${layer}.${head}`]);
+    setParameters({ alone: isSingle(at) ? "" : `${layer}.${head}` });
   };
   const rowStart = (layer: number) =>
-    live ? (
+    live && (
       <button key={`l${layer}`} type="button" class="ablation-all" aria-label={`All heads of layer ${layer}`} onClick={() => toggleHeads(payload, removed, range(heads).map((head) => `${layer}.${head}`))}>
         {layer}
       </button>
-    ) : (
-      <span key={`l${layer}`} class="ablation-at">
-        {layer}
-      </span>
     );
   const rowEnd = (layer: number) =>
     live ? (
@@ -186,7 +162,7 @@ export function HeadGrid({ payload }: { payload: AblationPayload }) {
         skip
       </button>
     ) : (
-      <span key={`s${layer}`} class="ablation-at">
+      <span key={`s${layer}`} class="at">
         {removed.layers.has(layer) ? "skipped" : ""}
       </span>
     );
@@ -197,18 +173,7 @@ export function HeadGrid({ payload }: { payload: AblationPayload }) {
         The color is the effect of removing a head alone: {payload.sweep.measure === "divergence" ? "the divergence of the predictions in nats" : "the change of the value"}
         {measured}. {live ? "Press a head to remove it, or a layer number for all its heads." : "Press a head to see the effect of removing it alone."}
       </p>
-      <div class="wide">
-        <div class="ablation-grid" role="group" aria-label="Heads" style={{ gridTemplateColumns: `auto repeat(${heads}, 40px) auto` }} onKeyDown={move}>
-          <span class="ablation-at">layer</span>
-          {range(heads).map((head) => (
-            <span key={head} class="ablation-at ablation-across">
-              {head}
-            </span>
-          ))}
-          <span />
-          {range(depth).map((layer) => [rowStart(layer), ...range(heads).map((head) => cell(layer, head)), rowEnd(layer)])}
-        </div>
-      </div>
+      <HeadGrid layers={payload.model.num_layers} heads={heads} focused={focused} onFocus={setFocused} onPress={press} cell={cell} rowStart={rowStart} rowEnd={rowEnd} />
       <p class="ablation-scale muted" aria-hidden="true">
         0 <span class="ablation-ramp" /> {formatStrength(most)} {unit(payload)}, the strongest
       </p>

@@ -31,7 +31,7 @@ function Show({ payload }: { payload: AttentionPayload }) {
       {mode === "lines" && <Lines selection={selection} />}
       {mode === "grid" && <Grid selection={selection} />}
       {mode === "neuron" && <Neuron selection={selection} />}
-      {mode === "image" && payload.image && <ImageMode selection={selection} source={payload.image} grid={patchGrid(payload)} />}
+      {selection.image && <ImageMode selection={selection} image={selection.image} />}
     </section>
   );
 }
@@ -58,11 +58,6 @@ function arrowKeys({ layer, heads, maps, source }: Selection) {
     if (down) setParameters({ layer: clamp(layer + down, maps.layers) });
     else if (source === "heads") setParameters({ heads: clamp(heads[0]! + across, maps.heads) });
   });
-}
-
-function patchGrid(payload: AttentionPayload): readonly [number, number] {
-  const side = Math.floor(Math.sqrt(payload.maps[0]!.columns.length));
-  return payload.grid ?? [side, side];
 }
 
 export const attention: View<AttentionPayload> = {

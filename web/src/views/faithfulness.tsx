@@ -103,7 +103,7 @@ function stripsOf(evidence: EvidenceView): readonly TokenStrip[] {
 }
 
 function summary({ evidence, model }: FaithfulnessPayload): string {
-  return model.kind === "value" ? `${evidence.label}: ${decimal(evidence.probability)}` : `${percent(evidence.probability)} ${evidence.label}`;
+  return model.problem_type === "regression" ? `${evidence.label}: ${decimal(evidence.probability)}` : `${percent(evidence.probability)} ${evidence.label}`;
 }
 
 const WIDTH = 900;

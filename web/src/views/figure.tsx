@@ -4,7 +4,7 @@ import { Notes } from "../components";
 import { currentRoute, setParameters } from "../route";
 import type { View } from "../view";
 import { BoxPanel, Diagram } from "./figure/box_panel";
-import { Encodings } from "./figure/encodings";
+import { Encodings } from "./figure/draw";
 import { drawing, table } from "./figure/export";
 import "./figure/figure.css";
 import { PartRemoval, RemoveButtons } from "./figure/part_removal";

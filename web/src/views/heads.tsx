@@ -1,7 +1,8 @@
 // Head patterns: every head of the model as a cell, labeled with what it attends to; clicking one shows scores and examples.
 import { DataTable, Notes } from "../components";
-import { fixedPercent, range } from "../format";
-import { currentRoute, integerParameter, onArrowKeys, setParameters, type Route } from "../route";
+import { fixedPercent } from "../format";
+import { drawHeadGrid, HeadGrid, headGridSize } from "../head_grid";
+import { currentRoute, integerParameter, type Route, setParameters } from "../route";
 import { colors, series } from "../theme";
 import type { HeadExample, HeadPatterns } from "../types";
 import type { Drawing, Table, View, ViewOf } from "../view";
@@ -44,14 +45,17 @@ function Show({ payload }: { payload: HeadsPayload }) {
   const theme = colors.use();
   const { pattern, index } = selectionOf(payload, currentRoute.use());
   const unlabeled = payload.heads.filter((head) => head.pattern === null).length;
-  const columns = payload.heads_each;
-  const move = (event: KeyboardEvent) => {
-    const grid = event.currentTarget as Element;
-    onArrowKeys({ ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns }, (step) => {
-      if (index + step < 0 || index + step >= payload.heads.length) return;
-      setParameters({ head: String(index + step) });
-      grid.querySelectorAll("button")[index + step]?.focus();
-    })(event);
+  const select = (head: number) => setParameters({ head: String(head) });
+  const cell = (at: number) => {
+    const head = payload.heads[at]!;
+    const { color, opacity, text } = cellOf(payload, head, pattern);
+    return {
+      text,
+      pressed: at === index,
+      "aria-label": `${text && `${text}: `}layer ${head.layer} head ${head.head}, ${head.pattern ?? "none"}`,
+      title: `${head.layer}.${head.head} ${head.pattern ?? "none of these"}`,
+      style: { background: color ? `color-mix(in srgb, ${color} ${Math.round(100 * opacity)}%, ${theme.page})` : theme.page },
+    };
   };
   return (
     <section aria-label="Head patterns" class="head-patterns">
@@ -72,35 +76,7 @@ function Show({ payload }: { payload: HeadsPayload }) {
           ))}
         </ul>
         <p class="muted">none of these: {unlabeled}</p>
-        <div class="wide">
-          <div class="head-grid" role="group" aria-label="Heads" style={{ gridTemplateColumns: `auto repeat(${columns}, 36px)` }} onKeyDown={move}>
-            <span class="at">layer</span>
-            {range(columns).map((head) => (
-              <span key={head} class="at across">
-                {head}
-              </span>
-            ))}
-            {payload.heads.map((head, at) => {
-              const { color, opacity, text } = cellOf(payload, head, pattern);
-              const background = color ? `color-mix(in srgb, ${color} ${Math.round(100 * opacity)}%, ${theme.page})` : theme.page;
-              const button = (
-                <button
-                  key={at}
-                  type="button"
-                  aria-pressed={at === index}
-                  tabIndex={at === index ? 0 : -1}
-                  aria-label={`${text && `${text}: `}layer ${head.layer} head ${head.head}, ${head.pattern ?? "none"}`}
-                  title={`${head.layer}.${head.head} ${head.pattern ?? "none of these"}`}
-                  style={{ background }}
-                  onClick={() => setParameters({ head: String(at) })}
-                >
-                  {text}
-                </button>
-              );
-              return head.head ? button : [<span key={`l${at}`} class="at">{head.layer}</span>, button];
-            })}
-          </div>
-        </div>
+        <HeadGrid layers={payload.layers} heads={payload.heads_each} focused={index} onFocus={select} onPress={select} cell={cell} />
       </div>
       <HeadDetails payload={payload} head={payload.heads[index]!} />
     </section>
@@ -158,27 +134,24 @@ function ExampleText({ payload, example: { text, row, column, weights } }: { pay
   );
 }
 
-const [CELL_WIDTH, CELL_HEIGHT, LEFT, TOP] = [52, 34, 60, 60];
+const [LEFT, TOP] = [70, 60];
 
 function drawing(payload: HeadsPayload, route: Route): Drawing {
   const { pattern } = selectionOf(payload, route);
   const names = Object.keys(payload.about);
-  const bottom = TOP + payload.layers * CELL_HEIGHT + 24;
+  const [width, height] = headGridSize(payload.layers, payload.heads_each);
+  const bottom = TOP + height + 24;
   return {
-    width: Math.max(LEFT + payload.heads_each * CELL_WIDTH, 420),
+    width: Math.max(LEFT + width + 16, 420),
     height: bottom + names.length * 22,
     draw(painter) {
       const theme = colors.get();
-      const label = { size: 11, color: theme.muted };
       painter.text(`${payload.model}: ${pattern || "head patterns"}`, 16, 22, { size: 15, bold: true });
-      for (const head of range(payload.heads_each)) painter.text(String(head), LEFT + (head + 0.5) * CELL_WIDTH, TOP - 12, { ...label, align: "center" });
-      for (const head of payload.heads) {
-        const { color, opacity, text } = cellOf(payload, head, pattern);
-        const [x, y] = [LEFT + head.head * CELL_WIDTH, TOP + head.layer * CELL_HEIGHT];
-        painter.rect(x + 1, y + 1, CELL_WIDTH - 2, CELL_HEIGHT - 2, color || theme.rule, color ? opacity : 0.3);
-        painter.text(text, x + CELL_WIDTH / 2, y + CELL_HEIGHT / 2, { align: "center", size: 11 });
-        if (!head.head) painter.text(String(head.layer), LEFT - 10, y + CELL_HEIGHT / 2, { ...label, align: "right" });
-      }
+      const cells = payload.heads.map((one) => {
+        const { color, opacity, text } = cellOf(payload, one, pattern);
+        return { ...one, color: color || theme.rule, opacity: color ? opacity : 0.3, text };
+      });
+      drawHeadGrid(painter, cells, LEFT, TOP);
       names.forEach((name, number) => {
         painter.rect(16, bottom + number * 22 - 6, 12, 12, patternColor(payload, name));
         painter.text(`${name}: ${payload.counts[name]}`, 36, bottom + number * 22, { size: 12 });

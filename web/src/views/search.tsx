@@ -3,10 +3,12 @@ import { Select } from "../components";
 import { currentRoute, integerParameter, type Route, setParameters } from "../route";
 import type { TraceDocument } from "../types";
 import type { Payload, View } from "../view";
-import { allCandidates, drawTree, layoutTree, outcome, } from "./search/tree";
+import { allCandidates, drawTree, layoutTree, outcome } from "./search/tree";
 import { About, Results, Steps, TreeView } from "./search/tree_view";
 
-type SearchPayload = Payload & { readonly trace: TraceDocument };
+interface SearchPayload extends Payload {
+  readonly trace: TraceDocument;
+}
 
 const LEGENDS: Record<TraceDocument["method"], string> = {
   beam:

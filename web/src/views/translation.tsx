@@ -6,10 +6,9 @@ import { Notes, Select } from "../components";
 import { currentRoute, formatRoute, onArrowKeys, setParameters } from "../route";
 import type { View } from "../view";
 import { Alignment } from "./translation/alignment";
-import { AttentionSteps } from "./translation/attention_steps";
+import { AttentionSteps, Candidates, goToStep, TimeSlider } from "./translation/attention_steps";
 import { drawing, table } from "./translation/export";
 import { type Selection, selectionOf, type Translation } from "./translation/payload";
-import { Candidates, goToStep, TimeSlider } from "./translation/time_steps";
 import "./translation/translation.css";
 
 /** The sentences of the lectures; `languages` is the suffix of the names of models that can translate them. */

@@ -1,9 +1,14 @@
-"""The folder of a corpus, and what of it can be reused.
+"""The folder of a corpus: its manifest, its shards, and what of it can be reused.
 
 manifest.json   sources, tokenizer and settings; also lists the shards when the corpus is finished
 report.json     counts and speed of the build
 tokenizer/      for Tokenizer.open
-shard-000000/   and so on; see `shards`
+shard-000000/   and so on, each written atomically:
+  tokens.bin      all token ids: little-endian uint16, or uint32 for large vocabularies
+  sentences.npy   int64, offset of each sentence in tokens.bin, followed by the number of tokens
+  documents.npy   int64, offset of each document in sentences.npy, followed by the number of sentences
+  shard.json      counts, the position in the sources where the next shard starts, size and SHA-256 of the other
+                  files, and its own checksum
 """
 
 from __future__ import annotations
@@ -11,32 +16,172 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from regard.data.corpus.shards import (
-    DOCUMENTS,
-    RECORD,
-    SENTENCES,
-    TOKENS,
-    CorpusCounts,
-    ShardRecord,
-    as_count,
-    read_record,
-)
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter, ValidationError
+
 from regard.errors import InputError, RegardError
 from regard.files.checksums import Verify, find_damage, sha256_of
 from regard.files.disk import atomic_write
-from regard.files.folder_lock import LOCK, describe_changes
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
-from regard.files.output_folder import foreign_entries, remove_files
+from regard.files.output_folder import LOCK, describe_changes, foreign_entries, remove_files
 from regard.text import Tokenizer
 from regard.text.tokenizer import TOKENIZER_FILES
 
+TOKENS, SENTENCES, DOCUMENTS, RECORD = "tokens.bin", "sentences.npy", "documents.npy", "shard.json"
+REMEDY = "build the corpus again from its sources: only missing and damaged shards are rebuilt"
+MANIFEST = "manifest.json"
 REPORT = "report.json"
+TOKENIZER = "tokenizer"
+FORMAT = 1
+MAX_MANIFEST = 1 << 30  # bytes; a thousand files or shards need half a megabyte
+SHARD_FILES = (TOKENS, SENTENCES, DOCUMENTS, RECORD)
+SHARD = re.compile(r"shard-(\d{6,})")
+CORPUS_NAMES = re.compile(rf"{MANIFEST}|{REPORT}|{LOCK}|{TOKENIZER}|{SHARD.pattern}|\..+\.partial(\.\w+)?")
+Ids = NDArray[Any]
+Count = Annotated[int, Field(strict=True, ge=0)]
+FileState = tuple[Count, str]  # size, SHA-256
+
+
+@dataclass(frozen=True)
+class CorpusCounts:
+    """Counts of a corpus or a shard; `bytes` are those of the text, `dropped` counts sentences without tokens."""
+
+    documents: Count = 0
+    paragraphs: Count = 0
+    sentences: Count = 0
+    tokens: Count = 0
+    bytes: Count = 0
+    unknown: Count = 0
+    longest_sentence: Count = 0
+    dropped: Count = 0
+
+    def __add__(self, other: CorpusCounts) -> CorpusCounts:
+        sums = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
+        return CorpusCounts(**sums | {"longest_sentence": max(self.longest_sentence, other.longest_sentence)})
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """Counts of a shard, (source, document) where the next one starts, and name -> (size, SHA-256) of its files."""
+
+    counts: CorpusCounts
+    next: tuple[Count, Count]
+    files: Mapping[str, FileState]
+
+    @classmethod
+    def read(cls, folder: Path) -> ShardRecord:
+        """Read the record of a finished shard."""
+        path = folder / RECORD
+        try:
+            record = TypeAdapter(cls).validate_python(read_checked_json(path))
+        except ValidationError as error:
+            raise InputError(f"{path} is not the record of a shard ({_reason(error)}); {REMEDY}") from None
+        if record.files.keys() != {TOKENS, SENTENCES, DOCUMENTS}:
+            raise InputError(f"{path} is not the record of a shard: it lists {sorted(record.files)}; {REMEDY}")
+        return record
+
+
+def token_type(vocabulary: int) -> np.dtype[Any]:
+    """Return the smallest dtype for the ids of a vocabulary."""
+    return np.dtype("<u2" if vocabulary <= 1 << 16 else "<u4")
+
+
+class ShardWriter:
+    """Writes one shard into a folder, batch by batch; only the offsets are held in memory."""
+
+    def __init__(self, folder: Path, *, dtype: np.dtype[Any], unknown: int | None) -> None:
+        self._folder, self._dtype, self._unknown = folder, dtype, unknown
+        self._file = (folder / TOKENS).open("wb")
+        self._sentences, self._documents = array("q", [0]), array("q", [0])
+        self._unknowns = self._dropped = self._longest = 0
+
+    @property
+    def tokens(self) -> int:
+        return self._sentences[-1]
+
+    def add(self, documents: Iterable[list[list[int]]]) -> None:
+        """Add documents (lists of sentences); sentences without tokens and documents without sentences are dropped."""
+        flat: list[int] = []
+        for document in documents:
+            sentences = [sentence for sentence in document if sentence]
+            self._dropped += len(document) - len(sentences)
+            for sentence in sentences:
+                flat += sentence
+                self._longest = max(self._longest, len(sentence))
+                self._sentences.append(self._sentences[-1] + len(sentence))
+            if sentences:
+                self._documents.append(self._documents[-1] + len(sentences))
+        ids = np.array(flat, dtype=self._dtype)
+        if self._unknown is not None:
+            self._unknowns += int((ids == self._unknown).sum())
+        self._file.write(ids.tobytes())
+
+    def finish(self, *, paragraphs: int, size: int, next: tuple[int, int]) -> ShardRecord:
+        """Write the offsets and the record. `size` is in bytes of text; `next` is where the next shard starts."""
+        self._file.close()
+        for name, offsets in ((SENTENCES, self._sentences), (DOCUMENTS, self._documents)):
+            np.save(self._folder / name, np.array(offsets, dtype="<i8"))
+        counts = CorpusCounts(
+            documents=len(self._documents) - 1,
+            paragraphs=paragraphs,
+            sentences=len(self._sentences) - 1,
+            tokens=self._sentences[-1],
+            bytes=size,
+            unknown=self._unknowns,
+            longest_sentence=self._longest,
+            dropped=self._dropped,
+        )
+        paths = [self._folder / name for name in (TOKENS, SENTENCES, DOCUMENTS)]
+        record = ShardRecord(counts, next, {path.name: (path.stat().st_size, sha256_of(path)) for path in paths})
+        (self._folder / RECORD).write_bytes(json_bytes(with_checksum(asdict(record))))
+        return record
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The memory-mapped arrays of a shard, read-only."""
+
+    tokens: Ids
+    sentences: NDArray[np.int64]
+    documents: NDArray[np.int64]
+
+    @classmethod
+    def open(cls, folder: Path, record: ShardRecord, *, dtype: np.dtype[Any]) -> Shard:
+        """Map the files. Raises InputError for a file that is missing or does not match the record."""
+        for name, problem in find_damage(folder, record.files, verify="never").items():
+            raise InputError(f"{folder / name} {problem}; {REMEDY}")
+        counts = record.counts
+        tokens = _memory_map(folder / TOKENS, dtype)
+        sentences, documents = _memory_map(folder / SENTENCES), _memory_map(folder / DOCUMENTS)
+        sizes = [len(tokens), len(sentences) - 1, len(documents) - 1, int(sentences[-1]), int(documents[-1])]
+        expected = [counts.tokens, counts.sentences, counts.documents, counts.tokens, counts.sentences]
+        if sizes != expected:
+            raise InputError(f"{folder} is damaged: its sizes are {sizes}, expected {expected}; {REMEDY}")
+        return cls(tokens, sentences, documents)
+
+
+def _memory_map(path: Path, dtype: np.dtype[Any] | None = None) -> Ids:
+    try:
+        if dtype is not None:
+            mapped: Ids = np.memmap(path, dtype=dtype, mode="r")
+        else:
+            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+            if mapped.dtype != np.dtype("<i8") or mapped.ndim != 1 or not len(mapped):
+                raise ValueError(f"type {mapped.dtype}, shape {mapped.shape}")
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path} is damaged ({error}); {REMEDY}") from None
+    return mapped.view(np.ndarray)  # slicing an ndarray is much faster than slicing a memmap
 
 
 @dataclass(frozen=True)
@@ -62,23 +207,10 @@ class CorpusReport:
     seconds: float
 
     @property
-    def one_document(self) -> bool:
-        """Whether there is only one document, so that sentences cannot be paired across documents."""
-        return self.counts.documents == 1
-
-    @property
-    def tokens_per_second(self) -> float:
-        return (self.counts.tokens - self.resumed.tokens) / max(self.seconds, 1e-9)
-
-    @property
-    def bytes_per_second(self) -> float:
-        return (self.counts.bytes - self.resumed.bytes) / max(self.seconds, 1e-9)
-
-    @property
     def notes(self) -> list[str]:
         """Warnings about the corpus, as sentences."""
         notes = []
-        if self.one_document:
+        if self.counts.documents == 1:
             notes.append(
                 "The corpus is one document, so next-sentence pairs cannot be made: put a blank line between documents."
             )
@@ -93,17 +225,12 @@ class CorpusReport:
         return notes
 
     def json(self) -> dict[str, object]:
+        seconds = max(self.seconds, 1e-9)
         speeds = {
-            "tokens_per_second": round(self.tokens_per_second, 1),
-            "bytes_per_second": round(self.bytes_per_second, 1),
+            f"{unit}_per_second": round((getattr(self.counts, unit) - getattr(self.resumed, unit)) / seconds, 1)
+            for unit in ("tokens", "bytes")
         }
         return asdict(self) | speeds | {"notes": self.notes}
-
-
-MANIFEST = "manifest.json"
-FORMAT = 1
-FILES = "tokenizer_files"
-MAX_MANIFEST = 1 << 30  # bytes; a thousand files or shards need half a megabyte
 
 
 @dataclass(frozen=True)
@@ -111,7 +238,7 @@ class SourceFile:
     """A text file: its name and the size and hash of its content."""
 
     name: str
-    bytes: int
+    bytes: Count
     sha256: str
 
 
@@ -121,49 +248,30 @@ class CorpusManifest:
 
     sources: tuple[SourceFile, ...]
     tokenizer: str
-    vocabulary: int
+    vocabulary: Count
     settings: Mapping[str, object]
     shards: tuple[ShardRecord, ...] | None = None
-    tokenizer_files: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # size, SHA-256; {} in older versions
-
-    def json(self) -> dict[str, object]:
-        return {
-            "format": FORMAT,
-            "sources": [vars(source) for source in self.sources],
-            "tokenizer": self.tokenizer,
-            FILES: {name: list(file) for name, file in self.tokenizer_files.items()},
-            "vocabulary": self.vocabulary,
-            "settings": dict(self.settings),
-            "shards": None if self.shards is None else [shard.json() for shard in self.shards],
-        }
+    tokenizer_files: Mapping[str, FileState] = field(default_factory=dict)  # {} in older versions
 
     def write(self, folder: Path) -> None:
         """Write the manifest with a checksum."""
-        atomic_write(folder / MANIFEST, json_bytes(with_checksum(self.json())))
+        atomic_write(folder / MANIFEST, json_bytes(with_checksum({"format": FORMAT, **asdict(self)})))
 
     @classmethod
     def read(cls, folder: Path) -> CorpusManifest:
         path = folder / MANIFEST
         try:
-            value: Any = read_checked_json(path, limit=MAX_MANIFEST)
+            value = read_checked_json(path, limit=MAX_MANIFEST)
         except InputError as error:
             raise InputError(f"{error}; restore a copy of it, or build the corpus again") from None
         if value.get("format") != FORMAT:
             raise InputError(f"{path}: expected format {FORMAT}, got {value.get('format')!r}; build the corpus again")
         try:
-            sources = tuple(
-                SourceFile(str(s["name"]), as_count(s["bytes"]), str(s["sha256"])) for s in value["sources"]
-            )
-            shards = value["shards"]
-            records = None if shards is None else tuple(ShardRecord.of(shard, path) for shard in shards)
-            files = {str(name): (as_count(size), str(digest)) for name, (size, digest) in value.get(FILES, {}).items()}
-            return cls(
-                sources, str(value["tokenizer"]), as_count(value["vocabulary"]), dict(value["settings"]), records, files
-            )
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"{path} is not the manifest of a corpus ({error!r}); build the corpus again") from None
+            return TypeAdapter(cls).validate_python(value)
+        except ValidationError as error:
+            raise InputError(
+                f"{path} is not the manifest of a corpus ({_reason(error)}); build the corpus again"
+            ) from None
 
     def differences(self, now: CorpusManifest) -> list[str]:
         """Describe what changed; empty if shards of this manifest can be used for `now`."""
@@ -173,11 +281,16 @@ class CorpusManifest:
         return changes + describe_changes(self.settings, now.settings)
 
 
+def _reason(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
 def source_of(path: Path) -> SourceFile:
     return SourceFile(path.as_posix(), path.stat().st_size, sha256_of(path))
 
 
-def tokenizer_files(tokenizer: Tokenizer) -> dict[str, tuple[int, str]]:
+def tokenizer_files(tokenizer: Tokenizer) -> dict[str, FileState]:
     """Return the size and SHA-256 of each file of a saved tokenizer."""
     return {name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in tokenizer.files().items()}
 
@@ -200,18 +313,12 @@ def _source_changes(before: Sequence[SourceFile], now: Sequence[SourceFile]) -> 
     return changes if len(changes) < 4 else [*changes[:3], f"and {len(changes) - 3} more sources"]
 
 
-TOKENIZER = "tokenizer"
-SHARD_FILES = (TOKENS, SENTENCES, DOCUMENTS, RECORD)
-SHARD = re.compile(r"shard-(\d{6,})")
-CORPUS_NAMES = re.compile(rf"{MANIFEST}|{REPORT}|{LOCK}|{TOKENIZER}|{SHARD.pattern}|\..+\.partial(\.\w+)?")
-
-
 def shard_folder(folder: Path, number: int) -> Path:
     """Return the folder of a shard."""
     return folder / f"shard-{number:06d}"
 
 
-def shard_files(records: Iterable[ShardRecord]) -> dict[str, tuple[int, str]]:
+def shard_files(records: Iterable[ShardRecord]) -> dict[str, FileState]:
     """Return the size and SHA-256 of every file of the shards, by its path in the corpus."""
     return {
         f"shard-{number:06d}/{name}": file
@@ -220,7 +327,7 @@ def shard_files(records: Iterable[ShardRecord]) -> dict[str, tuple[int, str]]:
     }
 
 
-def tokenizer_paths(manifest: CorpusManifest) -> dict[str, tuple[int, str]]:
+def tokenizer_paths(manifest: CorpusManifest) -> dict[str, FileState]:
     """Return the size and SHA-256 of the tokenizer's files, by path in the corpus; older corpora do not have them."""
     return {f"{TOKENIZER}/{name}": file for name, file in manifest.tokenizer_files.items()}
 
@@ -296,7 +403,7 @@ def _intact_shards(
     records: list[ShardRecord] = []
     try:
         while (shard := shard_folder(folder, len(records))).is_dir():
-            record = read_record(shard)
+            record = ShardRecord.read(shard)
             if manifest.shards is not None and record not in manifest.shards[len(records) : len(records) + 1]:
                 raise InputError(f"{shard / RECORD} is damaged: it does not match {MANIFEST}")
             records.append(record)

@@ -17,14 +17,18 @@ import numpy as np
 
 from regard.data.corpus.folder import (
     MANIFEST,
+    REMEDY,
     TOKENIZER,
+    CorpusCounts,
     CorpusManifest,
+    Ids,
+    Shard,
     shard_files,
     shard_folder,
+    token_type,
     tokenizer_digest,
     tokenizer_paths,
 )
-from regard.data.corpus.shards import REMEDY, CorpusCounts, Ids, Shard, token_type
 from regard.errors import InputError
 from regard.files.checksums import Verify, find_damage
 from regard.text import Tokenizer

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from regard.data.examples import ChoiceExample
 from regard.data.files import content_suffix, display_name
-from regard.data.readers.read import ExampleSet, Path, example_list, kind_of, read_lines
-from regard.data.readers.records import Record, is_parquet, json_lines, looks_like_json, parquet, string_at, strings_at
+from regard.data.readers.records import ExampleSet, Path, Record, Records, kind_of, open_records, string_at, strings_at
 from regard.data.readers.tables import Table, column_at, rows_of, table_of
 from regard.errors import InputError
 from regard.wording import is_count
@@ -28,33 +27,25 @@ def read_choice_examples(
     quoting: bool | None = None,
     labeled: bool | None = None,
     remedy: str = REMEDY,
-    max_line: int | None = None,
 ) -> ExampleSet[ChoiceExample]:
     """Read JSON lines or CSV with `ctx` and `endings`, or `sent1`, `sent2`, `ending0`... (SWAG), and `label`.
 
     Other files have six lines per example: the text, the number of the correct ending from 0, and four endings.
     HellaSwag's text is `ctx` alone; the six-line files put the activity before it. `columns` names other columns: the
     text, the endings (one list, or each on its own), then the label, which is omitted if `labeled` is False. `remedy`
-    ends the error for a file without endings. `max_line` is the maximum number of bytes in a line (default: 64 MiB).
+    ends the error for a file without endings.
     """
     name = display_name(path)
-    if is_parquet(path):
-        return _from_records(parquet(path), name, "Parquet", "row", labeled, columns, remedy)
-    lines = read_lines(path, max_line=max_line)
-    if delimiter is None and looks_like_json(path, lines):
-        return _from_records(json_lines(lines, name), name, "JSON lines", "line", labeled, columns, remedy)
+    records, lines = open_records(path, is_table=delimiter is not None)
+    if records is not None:
+        return _from_records(records, labeled, columns, remedy)
     is_table = (header, delimiter, quoting) != (None, None, None)
     if content_suffix(path) in (".csv", ".tsv") or "ending0" in lines[0] or is_table:
-        table = table_of(
-            lines,
-            path,
-            delimiter=delimiter or ("\t" if content_suffix(path) == ".tsv" else ","),
-            quoting=quoting,
-            max_line=max_line,
-        )
+        delimiter = delimiter or ("\t" if content_suffix(path) == ".tsv" else ",")
+        table = table_of(lines, path, delimiter=delimiter, quoting=quoting)
         rows = _swag_rows(table, remedy) if columns is None else rows_of(table, columns, header=header)
         description = "SWAG table" if columns is None else table.description
-        return _from_records(rows, name, description, "line", labeled, columns, remedy)
+        return _from_records(Records(name, rows, description), labeled, columns, remedy)
     if columns is not None:
         raise InputError(
             f"{name}: the format with six lines per example has no columns; leave out --columns, or give --delimiter "
@@ -93,17 +84,11 @@ def _swag_rows(table: Table, remedy: str) -> Iterator[tuple[int, Record]]:
 
 
 def _from_records(
-    records: Iterator[tuple[int, Record]],
-    name: str,
-    description: str,
-    unit: str,
-    labeled: bool | None,
-    columns: Sequence[str] | None,
-    remedy: str,
+    records: Records, labeled: bool | None, columns: Sequence[str] | None, remedy: str
 ) -> ExampleSet[ChoiceExample]:
     examples, lines, swag = [], [], False
-    for number, record in records:
-        where = f"{name} {unit} {number}"
+    for number, record in records.numbered:
+        where = f"{records.name} {records.unit} {number}"
         swag = "ending0" in record and columns is None
         record = record if columns is None else _rename_columns(record, columns, where, labeled=labeled)
         endings = _endings(record, where, remedy)
@@ -113,8 +98,8 @@ def _from_records(
         examples.append(ChoiceExample(_text(record, where), endings, label))
         lines.append(number)
     text = "text = sent1 + sent2" if swag else f"text = {columns[0] if columns else 'ctx'}"
-    description = f"{description}, {text}, {_ending_counts(examples)}"
-    return ExampleSet(example_list(examples, name), name, description, {}, lines, unit)
+    description = f"{records.description}, {text}, {_ending_counts(examples)}"
+    return ExampleSet(examples, records.name, description, {}, lines, records.unit)
 
 
 def _text(record: Record, where: str) -> str:
@@ -167,7 +152,7 @@ def _six_lines(lines: Sequence[str], name: str, labeled: bool | None) -> Example
         examples.append(ChoiceExample(block[0], tuple(block[2:]), None if labeled is False else label))
     starts = list(range(1, last + 1, _LINES))
     description = f"six lines per example, {_ending_counts(examples)}"
-    return ExampleSet(example_list(examples, name), name, description, {}, starts)
+    return ExampleSet(examples, name, description, {}, starts)
 
 
 def _ending_counts(examples: Sequence[ChoiceExample]) -> str:

@@ -6,22 +6,14 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from typing import Literal
 
 from regard.data.examples import TaggedExample
 from regard.data.files import display_name
-from regard.data.readers.read import ExampleSet, Path, example_list, read_lines
-from regard.data.readers.records import (
-    Record,
-    is_parquet,
-    json_lines,
-    looks_like_json,
-    parquet,
-    string_at,
-    strings_at,
-)
+from regard.data.readers.records import ExampleSet, Path, Record, Records, open_records, string_at, strings_at
 from regard.data.readers.tables import column_at
 from regard.errors import InputError, check_choice
 from regard.wording import is_count
@@ -128,11 +120,7 @@ Sentence = tuple[int, list[str], list[str] | None]  # number of its first line, 
 
 
 def read_tagged_examples(
-    path: Path,
-    *,
-    columns: Sequence[str] | None = None,
-    labeled: bool | None = None,
-    max_line: int | None = None,
+    path: Path, *, columns: Sequence[str] | None = None, labeled: bool | None = None
 ) -> ExampleSet[TaggedExample]:
     """Read tagged sentences; tags are converted to IOB2.
 
@@ -140,16 +128,13 @@ def read_tagged_examples(
     A line of JSON has `words` (or `tokens`) and `tags` (or `ner_tags`), or a `text`. Unless `labeled` is True, a file
     without columns is plain text, one text per line. The text of a sentence is its words joined by spaces. `columns`
     are those of the word and of the tag, numbers from 0 or JSON keys; if `labeled` is False, the tag is optional.
-    `max_line` is the maximum number of bytes in a line (default: 64 MiB).
     """
     name = display_name(path)
     if columns is not None and len(columns) not in ((1, 2) if labeled is False else (2,)):
         raise InputError(f"--columns for tag should be word, tag, such as 0,3; got {', '.join(columns)}")
-    if is_parquet(path):
-        return _from_records(parquet(path), name, "Parquet", "row", labeled, columns)
-    lines = read_lines(path, max_line=max_line)
-    if looks_like_json(path, lines):
-        return _from_records(json_lines(lines, name), name, "JSON lines", "line", labeled, columns)
+    records, lines = open_records(path)
+    if records is not None:
+        return _from_records(records, labeled, columns)
     if labeled or columns is not None or _has_columns(lines):
         width = _width(lines)
         word, tag = _column_indices(columns, width, name)
@@ -224,7 +209,7 @@ def _example_set(sentences: list[Sentence], name: str, description: str) -> Exam
         converted = strays(all_tags) if scheme == "IOB2" else 0
         note = f" ({converted} entities begin with I-, read as B-)" if converted else ""
         description = f"{scheme}{note}, {description}"
-    return ExampleSet(example_list(examples, name), name, description, {}, [start for start, _, _ in sentences])
+    return ExampleSet(examples, name, description, {}, [start for start, _, _ in sentences])
 
 
 def _join(words: Sequence[str], tags: tuple[str, ...] | None) -> TaggedExample:
@@ -235,18 +220,11 @@ def _join(words: Sequence[str], tags: tuple[str, ...] | None) -> TaggedExample:
     return TaggedExample(" ".join(words), tuple(spans), tags)
 
 
-def _from_records(
-    records: Iterator[tuple[int, Record]],
-    name: str,
-    description: str,
-    unit: str,
-    labeled: bool | None,
-    columns: Sequence[str] | None,
-) -> ExampleSet[TaggedExample]:
+def _from_records(records: Records, labeled: bool | None, columns: Sequence[str] | None) -> ExampleSet[TaggedExample]:
     sentences: list[Sentence] = []
     untagged: dict[int, TaggedExample] = {}  # by index
-    for number, record in records:
-        where = f"{name} {unit} {number}"
+    for number, record in records.numbered:
+        where = f"{records.name} {records.unit} {number}"
         if columns is not None:
             record = {
                 key: column_at(record, column, where) for key, column in zip(("words", "tags"), columns, strict=False)
@@ -263,9 +241,9 @@ def _from_records(
         if not words or not all(word.strip() for word in words):
             raise InputError(f"{where}: {key!r} should hold words, got {'an empty one' if words else 'none'}")
         sentences.append((number, words, None if labeled is False else _tags(record, words, where, bool(labeled))))
-    tagged = _example_set(sentences, name, description)
+    tagged = _example_set(sentences, records.name, records.description)
     examples = [untagged.get(index, example) for index, example in enumerate(tagged.examples)]
-    return ExampleSet(examples, name, tagged.description, {}, tagged.lines, unit)
+    return replace(tagged, examples=examples, unit=records.unit)
 
 
 def _tags(record: Record, words: list[str], where: str, needed: bool) -> list[str] | None:

@@ -5,6 +5,7 @@ Image files need Pillow; IDX files need no further package.
 
 from __future__ import annotations
 
+import io
 import math
 import os
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from regard.data.examples import ImageExample
 from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, display_name, read_all_bytes
-from regard.data.readers.read import ExampleSet, Path
+from regard.data.readers.records import ExampleSet, Path
 from regard.errors import InputError
 from regard.files.file_input import open_file
 
@@ -37,26 +38,22 @@ def holds_images(path: Path) -> bool:
     return os.path.isdir(path) or name.endswith(_TASK_SUFFIXES) or ("idx" in name and "ubyte" in name)
 
 
-def read_image_examples(
-    path: Path, *, labels: Path | None = None, labeled: bool | None = None
-) -> ExampleSet[ImageExample]:
+def read_image_examples(path: Path, *, labeled: bool | None = None) -> ExampleSet[ImageExample]:
     """Read a folder with one folder per class, a folder of images, a single image, or an IDX file.
 
-    The labels of an IDX file are in `labels`, or in the file next to it with "labels" instead of "images" in its name,
-    as in MNIST. `labeled`: True raises an error if there are no labels, False ignores labels, None reads them if there
+    The labels of an IDX file are in the file next to it with "labels" instead of "images" in its name, as in MNIST.
+    `labeled`: True raises an error if there are no labels, False ignores labels, None reads them if there
     are any.
     """
     file = File(path)
     if os.fspath(path) != STANDARD_INPUT and file.is_dir():
-        if labels is not None:
-            raise InputError(f"{path} is a folder, whose folders are the labels; leave out {labels}")
         return _from_folder(file, labeled)
     if file.suffix.lower() in _SUFFIXES:
         if labeled:
             raise InputError(f"{path} is one image without a label; expected a folder with one folder per class")
-        image = ImageExample(_open(file), None, os.fspath(file))
+        image = ImageExample(read_pixels(file), None, os.fspath(file))
         return ExampleSet([image], display_name(path), "one image", {}, [1], "image")
-    return _from_idx(path, labels, labeled)
+    return _from_idx(path, labeled)
 
 
 def _from_folder(folder: File, labeled: bool | None) -> ExampleSet[ImageExample]:
@@ -85,7 +82,7 @@ def _example_set(
 
 
 def _example(file: File, label: str | None, folder: File) -> ImageExample:
-    return ImageExample(_open(file), label, str(file.relative_to(folder)))
+    return ImageExample(read_pixels(file), label, str(file.relative_to(folder)))
 
 
 def _count_others(folder: File) -> int:
@@ -107,13 +104,14 @@ def _below(folder: File) -> Iterator[File]:
             yield from _below(entry)
 
 
-def _open(file: File) -> Pixels:
+def read_pixels(file: File, content: bytes | None = None) -> Pixels:
+    """Decode an image file, or `content` under its name."""
     try:
         from PIL import Image, ImageOps
     except ImportError:
         raise InputError(f"{file} is an image, which needs Pillow: pip install 'regard[images]'") from None
     try:
-        with open_file(file) as opened, Image.open(opened) as image:
+        with open_file(file) if content is None else io.BytesIO(content) as opened, Image.open(opened) as image:
             return _pixels(ImageOps.exif_transpose(image))
     except InputError:
         raise
@@ -135,7 +133,7 @@ def _pixels(image: Image) -> Pixels:
     return np.array(image.convert("RGB"), dtype=np.uint8)
 
 
-def _from_idx(path: Path, labels: Path | None, labeled: bool | None) -> ExampleSet[ImageExample]:
+def _from_idx(path: Path, labeled: bool | None) -> ExampleSet[ImageExample]:
     name = display_name(path)
     pixels = _idx(path)
     if pixels.ndim != 3 and not (pixels.ndim == 4 and pixels.shape[-1] == 3):
@@ -143,21 +141,19 @@ def _from_idx(path: Path, labels: Path | None, labeled: bool | None) -> ExampleS
         raise InputError(f"{name} has {shape} bytes, expected images: count x height x width, optionally x 3")
     if not len(pixels):
         raise InputError(f"{name} has no images: expected at least one")
-    label_file = None if labeled is False else labels if labels is not None else _find_labels(path)
+    label_file = None if labeled is False else _find_labels(path)
     if labeled and label_file is None:
         raise InputError(f"{name}: no labels found; expected them in {_label_name(path)} in the same folder")
     values = None if label_file is None else _idx(label_file)
     if values is not None and values.shape != (len(pixels),):
         label_shape = " x ".join(map(str, values.shape))
-        raise InputError(
-            f"{display_name(label_file or '')} has {label_shape} labels for {len(pixels)} images; expected one for each"
-        )
+        raise InputError(f"{label_file} has {label_shape} labels for {len(pixels)} images; expected one for each")
     texts = [None] * len(pixels) if values is None else [str(value) for value in values.tolist()]
     examples = [
         ImageExample(image, label, str(index)) for index, (image, label) in enumerate(zip(pixels, texts, strict=True))
     ]
     size = " x ".join(map(str, pixels.shape[1:]))
-    description = f"IDX, {size}, " + ("no labels" if label_file is None else f"labels in {File(label_file).name}")
+    description = f"IDX, {size}, " + ("no labels" if label_file is None else f"labels in {label_file.name}")
     return _example_set(examples, path, description, {})
 
 

@@ -1,4 +1,7 @@
-"""Reads records with keys from JSON lines, JSON lists and Parquet, each with its line or row number."""
+"""Reads lines, and records with keys from JSON lines, JSON lists and Parquet, each with its line or row number.
+
+Readers load a file completely, because its format is inferred before the first example is created.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,99 @@ import io
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
 
-from regard.data.files import MAX_EXPANSION, MAX_HELD_BYTES, content_suffix, display_name, read_all_bytes
-from regard.data.readers.read import Path, kind_of
+from regard.data.files import (
+    MAX_EXPANSION,
+    MAX_HELD_BYTES,
+    content_suffix,
+    display_name,
+    read_all_bytes,
+    read_all_lines,
+)
 from regard.errors import InputError, suggest
 from regard.files.file_input import format_size
 
+E = TypeVar("E")
+Path = str | os.PathLike[str]
 Record = dict[str, object]
 
 MAX_DOCUMENT = 512 << 20  # characters of a single JSON document; SQuAD has 40 million
-_JSON_LINES = (".jsonl", ".ndjson")
 _ROWS = 4096  # rows of a Parquet file to read at a time
 _CELL = 64  # bytes of overhead of a value in Python
 
 
-def is_parquet(path: Path) -> bool:
-    """Return whether a file is Parquet, judging by its suffix."""
-    return content_suffix(path) in (".parquet", ".pq")
+@dataclass(frozen=True)
+class ExampleSet(Generic[E]):
+    """Examples and where they come from. `description` says in one line how the file was read."""
+
+    examples: list[E]
+    path: str
+    description: str
+    dropped: dict[str, int] = field(default_factory=dict)  # reason -> count
+    lines: list[int] = field(default_factory=list)  # first line of each example, from 1
+    unit: str = "line"  # what `lines` counts
+
+    def __post_init__(self) -> None:
+        if not self.examples:
+            raise InputError(f"{self.path} has no examples: expected at least one")
+
+    def location(self, example: int) -> str:
+        """Return where an example starts, for errors: "line 12"."""
+        return f"{self.unit} {self.lines[example]:,}" if self.lines else f"example {example + 1:,}"
 
 
-def looks_like_json(path: Path, lines: Sequence[str]) -> bool:
-    """Return whether a file is JSON, judging by its suffix and first line."""
+def read_lines(path: Path) -> list[str]:
+    """Return all lines of a text file. Raises InputError if it is empty or binary."""
+    name = display_name(path)
+    lines = read_all_lines(path)
+    for number, line in enumerate(lines, start=1):
+        if "\0" in line:
+            raise InputError(f"{name} line {number}: contains a zero byte; expected a text file, not a binary file")
+    if not any(line.strip() for line in lines):
+        raise InputError(f"{name} is empty: expected at least one example")
+    return lines
+
+
+def kind_of(value: object) -> str:
+    """Return the JSON type of a value, for errors."""
+    names: dict[type, str] = {
+        list: "a list",
+        dict: "an object",
+        bool: "true or false",
+        type(None): "null",
+        str: "a string",
+    }
+    return names.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)
+
+
+class Records(NamedTuple):
+    """The records of a file with their numbers; `unit` is what is counted: lines, rows, or records of a JSON list."""
+
+    name: str
+    numbered: Iterator[tuple[int, Record]]
+    description: str
+    unit: str = "line"
+
+
+def open_records(path: Path, *, is_table: bool = False) -> tuple[Records | None, list[str]]:
+    """Return the records of a Parquet or JSON file (None for other files), and the lines of a text file.
+
+    JSON is detected by the suffix and the first line, unless the user says that the file `is_table`.
+    """
+    name = display_name(path)
+    suffix = content_suffix(path)
+    if suffix in (".parquet", ".pq"):
+        return Records(name, _parquet_rows(path), "Parquet", "row"), []
+    lines = read_lines(path)
     first = next(line for line in lines if line.strip()).strip()
-    if content_suffix(path) in _JSON_LINES or (content_suffix(path) == ".json" and first[0] in "[{"):
-        return True
-    return json_object(first) is not None
+    is_json = suffix in (".jsonl", ".ndjson") or (suffix == ".json" and first[0] in "[{")
+    if is_table or not (is_json or json_object(first) is not None):
+        return None, lines
+    if first.startswith("["):
+        return Records(name, _json_list(lines, name), "JSON list", "record"), lines
+    return Records(name, _json_lines(lines, name), "JSON lines"), lines
 
 
 def json_object(line: str) -> Record | None:
@@ -44,32 +115,34 @@ def json_object(line: str) -> Record | None:
     return value if isinstance(value, dict) else None
 
 
-def json_lines(lines: Sequence[str], name: str) -> Iterator[tuple[int, Record]]:
-    """Yield the objects of JSON lines with their line numbers, or of a JSON list with their numbers in it."""
-    first = next(line for line in lines if line.strip())
-    if first.lstrip().startswith("["):
-        document = json_whole(lines, name)
-        if isinstance(document, list):
-            for number, item in enumerate(document, start=1):
-                yield number, _object(item, f"{name} record {number}")
-        return
+def _json_lines(lines: Sequence[str], name: str) -> Iterator[tuple[int, Record]]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            where = f"{name} line {number}"
-            yield number, _object(_parse(line, where, "one object per line"), where)
+            yield number, parse_object(line, f"{name} line {number}")
 
 
-def json_whole(lines: Sequence[str], name: str, *, limit: int = MAX_DOCUMENT) -> object:
-    """Parse the lines as one JSON value of at most `limit` characters, which needs several times that much memory."""
-    if sum(len(line) + 1 for line in lines) > limit:
+def _json_list(lines: Sequence[str], name: str) -> Iterator[tuple[int, Record]]:
+    document = json_whole(lines, name)
+    for number, item in enumerate(document if isinstance(document, list) else [], start=1):
+        yield number, _object(item, f"{name} record {number}")
+
+
+def parse_object(line: str, where: str) -> Record:
+    """Parse a line of JSON lines. Raises InputError if it is not an object."""
+    return _object(_parse(line, where, "one object per line"), where)
+
+
+def json_whole(lines: Sequence[str], name: str) -> object:
+    """Parse the lines as one JSON value of bounded length, which needs several times that much memory."""
+    if sum(len(line) + 1 for line in lines) > MAX_DOCUMENT:
         raise InputError(
-            f"{name} is one JSON document of more than {format_size(limit)}; convert it to JSON lines (.jsonl, one "
-            "object per line), or split it"
+            f"{name} is one JSON document of more than {format_size(MAX_DOCUMENT)}; convert it to JSON lines (.jsonl, "
+            "one object per line), or split it"
         )
     return _parse("\n".join(lines), name, "one JSON document")
 
 
-def parquet(path: Path) -> Iterator[tuple[int, Record]]:
+def _parquet_rows(path: Path) -> Iterator[tuple[int, Record]]:
     """Yield the rows of a Parquet file, numbered from 1."""
     name = display_name(path)
     try:
@@ -97,9 +170,7 @@ def parquet(path: Path) -> Iterator[tuple[int, Record]]:
 
 def string_at(record: Record, key: str, where: str) -> str:
     """Return the string at a key. Raises InputError if there is none."""
-    if key not in record:
-        raise InputError(f"{where}: no {key!r}; {suggest(key, record)}")
-    value = record[key]
+    value = _value_at(record, key, where)
     if not isinstance(value, str):
         raise InputError(f"{where}: {key!r} should be a string, got {kind_of(value)}")
     refuse_halves(value, key, where)
@@ -108,9 +179,7 @@ def string_at(record: Record, key: str, where: str) -> str:
 
 def strings_at(record: Record, key: str, where: str) -> list[str]:
     """Return the list of strings at a key. Raises InputError if there is none."""
-    if key not in record:
-        raise InputError(f"{where}: no {key!r}; {suggest(key, record)}")
-    value = record[key]
+    value = _value_at(record, key, where)
     if not isinstance(value, list):
         raise InputError(f"{where}: {key!r} should be a list of strings, got {kind_of(value)}")
     for item in value:
@@ -118,6 +187,12 @@ def strings_at(record: Record, key: str, where: str) -> list[str]:
             raise InputError(f"{where}: {key!r} should hold strings, got {kind_of(item)}: {item!r}")
         refuse_halves(item, key, where)
     return value
+
+
+def _value_at(record: Record, key: str, where: str) -> object:
+    if key not in record:
+        raise InputError(f"{where}: no key {key!r}; {suggest(key, record)}")
+    return record[key]
 
 
 def refuse_halves(text: str, key: str, where: str) -> None:

@@ -10,16 +10,15 @@ from dataclasses import dataclass, field
 
 from regard.data.examples import Answer, QuestionExample
 from regard.data.files import content_suffix, display_name
-from regard.data.readers.read import ExampleSet, Path, example_list, kind_of, read_lines
 from regard.data.readers.records import (
-    MAX_DOCUMENT,
+    ExampleSet,
+    Path,
     Record,
-    is_parquet,
-    json_lines,
+    Records,
     json_object,
     json_whole,
-    looks_like_json,
-    parquet,
+    kind_of,
+    open_records,
     string_at,
 )
 from regard.data.readers.tables import Table, column_at, fold, rows_of, table_of
@@ -38,8 +37,6 @@ def read_question_examples(
     delimiter: str | None = None,
     quoting: bool | None = None,
     labeled: bool | None = None,
-    max_line: int | None = None,
-    max_document: int = MAX_DOCUMENT,
 ) -> ExampleSet[QuestionExample]:
     """Read SQuAD JSON, or JSON lines, Parquet or TSV with `question`, `context` and optionally `id`.
 
@@ -47,29 +44,26 @@ def read_question_examples(
     this way are dropped and counted separately. SQuAD v2's `is_impossible` makes `answerable` False, and so does an
     empty list of `answers` in JSON lines and Parquet. `labeled`: False ignores answers, True requires them. A question
     without an id gets its line number, or in SQuAD JSON its number in the file. `columns` names other keys or columns:
-    question, context and optionally answers. `max_line` is the maximum number of bytes in a line (default: 64 MiB),
-    `max_document` the maximum number of characters of SQuAD JSON.
+    question, context and optionally answers.
     """
     name = display_name(path)
     if columns is not None and not 2 <= len(columns) <= len(COLUMNS):
         raise InputError(f"--columns for answer should be question, context[, answers]; got {', '.join(columns)}")
     reader = _Questions(name, labeled, columns)
-    if is_parquet(path):
-        return reader.from_records(parquet(path), "Parquet", "row")
-    lines = read_lines(path, max_line=max_line)
-    document = None if delimiter is not None else _document(path, lines, name, max_document)
+    records, lines = open_records(path, is_table=delimiter is not None)
+    document = _document(path, lines, name) if lines and delimiter is None else None
     if document is not None:
         if columns is not None:
             raise InputError(f"{name}: the keys of SQuAD JSON are fixed; leave out --columns")
         return reader.from_squad(document)
-    if delimiter is None and looks_like_json(path, lines):
-        return reader.from_records(json_lines(lines, name), "JSON lines", "line")
-    table = table_of(lines, path, delimiter=delimiter, quoting=quoting, max_line=max_line)
-    rows = _rows(table, header=header) if columns is None else rows_of(table, columns, header=header)
-    return reader.from_records(rows, "table", "line")
+    if records is None:
+        table = table_of(lines, path, delimiter=delimiter, quoting=quoting)
+        rows = _rows(table, header=header) if columns is None else rows_of(table, columns, header=header)
+        records = Records(name, rows, "table")
+    return reader.from_records(records)
 
 
-def _document(path: Path, lines: Sequence[str], name: str, limit: int) -> Record | None:
+def _document(path: Path, lines: Sequence[str], name: str) -> Record | None:
     """Return the SQuAD document, or None if the file has rows. An invalid document is an error, not a table."""
     first = next(line for line in lines if line.strip()).strip()
     if not first.startswith("{") or content_suffix(path) in (".jsonl", ".ndjson"):
@@ -77,7 +71,7 @@ def _document(path: Path, lines: Sequence[str], name: str, limit: int) -> Record
     document = json_object(first)
     if document is not None and "data" not in document:
         return None
-    value = json_whole(lines, name, limit=limit) if document is None or len(lines) > 1 else document
+    value = json_whole(lines, name) if document is None or len(lines) > 1 else document
     if not isinstance(value, dict) or not isinstance(value.get("data"), list):
         raise InputError(
             f"{name}: expected a SQuAD object with a list called data, or a .jsonl file with one object per line"
@@ -118,7 +112,7 @@ class _Questions:
             raise InputError(
                 f"{self.name}: no answer matches the context at its answer_start (in characters from 0); fix them"
             )
-        return ExampleSet(example_list(self.questions, self.name), self.name, description, dropped, self.numbers, unit)
+        return ExampleSet(self.questions, self.name, description, dropped, self.numbers, unit)
 
     def from_squad(self, document: Record) -> ExampleSet[QuestionExample]:
         impossible = False
@@ -129,11 +123,9 @@ class _Questions:
         version = str(document.get("version", "")).lstrip("v") or ("2.0" if impossible else "1.1")
         return self.example_set(f"SQuAD v{version}", "question")
 
-    def from_records(
-        self, records: Iterator[tuple[int, Record]], source: str, unit: str
-    ) -> ExampleSet[QuestionExample]:
-        for number, record in records:
-            where = f"{self.name} {unit} {number}"
+    def from_records(self, records: Records) -> ExampleSet[QuestionExample]:
+        for number, record in records.numbered:
+            where = f"{self.name} {records.unit} {number}"
             if self.columns is not None:
                 named = zip(COLUMNS, self.columns, strict=False)
                 record = record | {key: column_at(record, column, where) for key, column in named}
@@ -153,7 +145,7 @@ class _Questions:
                 record = {**record, "answers": [{"text": text, "answer_start": start} for text, start in pairs]}
             answerable = record.get("answers") != [] and not record.get("is_impossible", False)
             self.add(record, string_at(record, key, where), number, where, answerable=answerable)
-        return self.example_set(f"{source} of questions and contexts", unit)
+        return self.example_set(f"{records.description} of questions and contexts", records.unit)
 
     def add(self, record: Record, context: str, number: int, where: str, *, answerable: bool) -> None:
         identity = record.get("id")
@@ -162,7 +154,10 @@ class _Questions:
         if self.labeled is False:
             answerable = True
         elif answerable:
-            all_answers = [_answer(answer, where) for answer in _answer_list(record.get("answers"), where)]
+            given = record.get("answers")
+            if given is not None and not isinstance(given, list):
+                raise InputError(f"{where}: answers should be a list, got {kind_of(given)}")
+            all_answers = [_answer(answer, where) for answer in given or []]
             if self.labeled and not all_answers:
                 raise InputError(f"{where}: no answers; expected a list of objects with text and answer_start")
             answers = tuple(a for a in all_answers if a.start >= 0 and a.text and context.startswith(a.text, a.start))
@@ -190,14 +185,6 @@ def _objects(record: Record, key: str, where: str) -> list[Record]:
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise InputError(f"{where}: expected a list of objects called {key}, got {kind_of(value)}")
     return value
-
-
-def _answer_list(answers: object, where: str) -> list[object]:
-    if answers is None:
-        return []
-    if not isinstance(answers, list):
-        raise InputError(f"{where}: answers should be a list, got {kind_of(answers)}")
-    return answers
 
 
 def _answer(answer: object, where: str) -> Answer:

@@ -1,7 +1,4 @@
-"""Reads rows and columns; infers the delimiter and whether fields are quoted.
-
-`columns` infers the header and the roles of the columns.
-"""
+"""Reads rows and columns; infers the delimiter and whether fields are quoted."""
 
 from __future__ import annotations
 
@@ -11,12 +8,51 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from regard.data.csv_rows import csv_rows, widen_fields
 from regard.data.files import content_suffix, display_name
-from regard.data.readers.read import Path, read_lines
-from regard.data.readers.records import Record, is_parquet, json_lines, looks_like_json, parquet
+from regard.data.readers.records import Path, Record, Records, open_records
 from regard.errors import InputError, suggest
+from regard.files.file_input import current_max_line, format_size
 from regard.wording import is_count
+
+# The csv module limits fields to 131,072 characters by default; the setting is global.
+_MAX_FIELD = 2**31 - 1
+
+
+def csv_rows(lines: Iterable[str], name: str, *, delimiter: str = ",", remedy: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line number (from 1) where each row starts, and its fields; a quoted field may span lines.
+
+    Raises InputError with `remedy` for invalid CSV, and for a row of several lines that are longer in total than a line
+    may be, which usually means that a quote is not closed.
+    """
+    widen_fields()
+    limit = current_max_line()
+    start, length = 1, 0
+
+    def checked_lines() -> Iterator[str]:
+        nonlocal length
+        for line in lines:
+            length += len(line) + 1
+            if length > limit + 1 and reader.line_num >= start:
+                raise InputError(
+                    f"{name} line {start}: the row that starts here has a quote that is not closed within "
+                    f"{format_size(limit)}; close it, or turn off quoting. If the row is really that "
+                    "long, raise the limit: --max-line 1GiB"
+                )
+            yield line + "\n"
+
+    reader = csv.reader(checked_lines(), delimiter=delimiter, strict=True)
+    try:
+        for row in reader:
+            yield start, row
+            start, length = reader.line_num + 1, 0
+    except csv.Error as error:
+        raise InputError(f"{name} line {start}: {remedy.format(error=error)}") from None
+
+
+def widen_fields() -> None:
+    """Let the csv module read fields of any length; the length of lines is limited separately."""
+    csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD))
+
 
 TEXTS = (
     "text", "sentence", "comment_text", "comment", "review", "review_text", "tweet", "message", "sms", "content",
@@ -104,29 +140,13 @@ class Table:
         return f"{self.name} {self.unit} {self.lines[row]}"
 
 
-def open_table(
-    path: Path, *, delimiter: str | None = None, quoting: bool | None = None, max_line: int | None = None
-) -> Table:
+def open_table(path: Path, *, delimiter: str | None = None, quoting: bool | None = None) -> Table:
     """Read a table. Options that are not given are inferred from the suffix and the first rows."""
-    name = display_name(path)
-    if is_parquet(path):
-        return _from_records(parquet(path), name, description="Parquet", unit="row")
-    lines = read_lines(path, max_line=max_line)
-    if delimiter is None and looks_like_json(path, lines):
-        is_list = next(line for line in lines if line.strip()).lstrip().startswith("[")
-        description, unit = ("JSON list", "record") if is_list else ("JSON lines", "line")
-        return _from_records(json_lines(lines, name), name, description=description, unit=unit)
-    return table_of(lines, path, delimiter=delimiter, quoting=quoting, max_line=max_line)
+    records, lines = open_records(path, is_table=delimiter is not None)
+    return table_of(lines, path, delimiter=delimiter, quoting=quoting) if records is None else _from_records(records)
 
 
-def table_of(
-    lines: Sequence[str],
-    path: Path,
-    *,
-    delimiter: str | None = None,
-    quoting: bool | None = None,
-    max_line: int | None = None,
-) -> Table:
+def table_of(lines: Sequence[str], path: Path, *, delimiter: str | None = None, quoting: bool | None = None) -> Table:
     """Parse lines that were read from `path` (which may be standard input, and is not read again)."""
     name = display_name(path)
     sign = _delimiter(path, lines) if delimiter is None else _DELIMITERS.get(delimiter, delimiter)
@@ -137,7 +157,14 @@ def table_of(
         raise InputError(f"the delimiter should be one character, tab, comma or semicolon, got {sign!r}")
     quoted = (sign != "\t" or _is_quoted(lines)) if quoting is None else quoting
     description = f"{_DESCRIPTIONS.get(sign, f'separated by {sign!r}')}{', quoted' if quoted else ''}"
-    rows = _quoted(lines, sign, name, max_line) if quoted else _plain(lines, sign)
+    remedy = (
+        "not a valid quoted row ({error}); double the quotes inside a quoted field, or turn off quoting (--unquoted)"
+    )
+    rows: Iterator[tuple[int, list[str]]]
+    if quoted:
+        rows = csv_rows(lines, name, delimiter=sign, remedy=remedy)
+    else:
+        rows = ((number, line.split(sign)) for number, line in enumerate(lines, start=1))
     return _from_rows(rows, name, description=description, delimiter=sign)
 
 
@@ -184,17 +211,6 @@ def _is_quoted(lines: Sequence[str]) -> bool:
     return any('""' in field or "\t" in field or "\n" in field for field in fields) or 2 * len(quoted) >= length
 
 
-def _plain(lines: Iterable[str], sign: str) -> Iterator[tuple[int, list[str]]]:
-    return ((number, line.split(sign)) for number, line in enumerate(lines, start=1))
-
-
-def _quoted(lines: Iterable[str], sign: str, name: str, max_line: int | None = None) -> Iterator[tuple[int, list[str]]]:
-    remedy = (
-        "not a valid quoted row ({error}); double the quotes inside a quoted field, or turn off quoting (--unquoted)"
-    )
-    return csv_rows(lines, name, delimiter=sign, remedy=remedy, max_line=max_line)
-
-
 def _from_rows(rows: Iterable[tuple[int, list[str]]], name: str, *, description: str, delimiter: str | None) -> Table:
     nonblank = [(number, row) for number, row in rows if any(map(str.strip, row))]
     if not nonblank:
@@ -203,13 +219,14 @@ def _from_rows(rows: Iterable[tuple[int, list[str]]], name: str, *, description:
     return Table(name, description, cells, [number for number, _ in nonblank], header=None, delimiter=delimiter)
 
 
-def _from_records(records: Iterable[tuple[int, Record]], name: str, *, description: str, unit: str) -> Table:
-    numbered = list(records)
+def _from_records(records: Records) -> Table:
+    numbered = list(records.numbered)
     if not numbered:
-        raise InputError(f"{name} is empty: expected at least one object")
+        raise InputError(f"{records.name} is empty: expected at least one object")
     keys = list(dict.fromkeys(key for _, record in numbered for key in record))
     rows = [[record.get(key) for key in keys] for _, record in numbered]
-    return Table(name, description, rows, [number for number, _ in numbered], header=keys, unit=unit)
+    numbers = [number for number, _ in numbered]
+    return Table(records.name, records.description, rows, numbers, header=keys, unit=records.unit)
 
 
 def column_at(record: Record, column: str, where: str) -> object:

@@ -1,42 +1,54 @@
 """Bulk embedding: a file of texts to a file of vectors, shard by shard; can be killed at any time and continued.
 
-Prints nothing: `embed_events` yields what happens.
+The input is read twice: first to check, count and hash the texts, then to embed them. An input that can be read only
+once is copied to a temporary file. Prints nothing: `embed_events` yields what happens.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, computed_field
 
-from regard.checkpoints.loading import find_folder
-from regard.errors import InputError
-from regard.events import Event, Note, Progress, drain
+from regard.checkpoints.loaded_model import LoadedModel
+from regard.data.files import display_name
+from regard.data.text_column import read_text_column
+from regard.errors import InputError, check_choice
+from regard.events import Event, Note, Progress
 from regard.inference.embedding import outputs
-from regard.inference.embedding.embedder import load_engine
-from regard.inference.embedding.engine import EmbeddingEngine, LongTexts, TextError
-from regard.inference.embedding.manifest import manifest, read_finished, record_path, write_finished
-from regard.inference.embedding.shards import Block, ShardFolder, locked_shard_folder, pack_tokens
-from regard.inference.embedding.texts import BlankLines, InputChanged, InputTexts, NumberedText, is_blank, scan_texts
-from regard.known import DEFAULT_MODEL
+from regard.inference.embedding.embedder import EmbeddingEngine, LongTexts, TextError, load_engine
+from regard.inference.embedding.shards import (
+    Block,
+    ShardFolder,
+    locked_shard_folder,
+    manifest,
+    pack_tokens,
+    read_finished,
+    record_path,
+    write_finished,
+)
 from regard.render.result import Result
 from regard.wording import count_of
 
+BlankLines = Literal["error", "zero", "skip"]
+NumberedText = tuple[int, str]  # line number from 1, and the text
 SHARD_SIZE = 4096
 # In memory at once: characters of text, or floats of token vectors if every character were a token.
 CHARACTERS = 1 << 22
 FLOATS = 1 << 26
-
 Source = str | os.PathLike[str] | Sequence[str]
 
 
@@ -102,25 +114,6 @@ class EmbedResult(Result):
         return notes
 
 
-def embed_file(
-    source: Source,
-    output: str | os.PathLike[str] | None,
-    *,
-    on_progress: Callable[[EmbedProgress], None] = lambda progress: None,
-    on_damaged: Callable[[str], None] = lambda problem: None,
-    **options: Any,
-) -> EmbedResult:
-    """`embed_events` run to its end, with the same options; damage that is found is reported to `on_damaged`."""
-
-    def on_event(event: Event) -> None:
-        if isinstance(event, EmbedProgress):
-            on_progress(event)
-        elif isinstance(event, DamageNote):
-            on_damaged(event.message)
-
-    return drain(embed_events(source, output, **options), on_event)
-
-
 class DamageNote(Note):
     """Damage that is repaired by embedding again."""
 
@@ -128,8 +121,8 @@ class DamageNote(Note):
 def embed_events(
     source: Source,
     output: str | os.PathLike[str] | None,
+    load: Callable[[], LoadedModel],
     *,
-    model: str | os.PathLike[str] = DEFAULT_MODEL,
     layers: int | str = -1,
     pooling: str | None = None,
     normalize: bool = False,
@@ -137,13 +130,12 @@ def embed_events(
     column: str | int | None = None,
     long: LongTexts = "cut",
     blank: BlankLines = "error",
-    device: str = "auto",
     shard_size: int = SHARD_SIZE,
     restart: bool = False,
 ) -> Generator[Event, None, EmbedResult]:
     """Embed the texts of a list, of a file (one per line) or of one of its columns into a .npy, .npz or .parquet file.
 
-    Errors in the input or the settings are found before the long work. Finished shards of `shard_size` texts are kept
+    `load` is called after the input was checked. Finished shards of `shard_size` texts are kept
     in `output` + ".partial" until the end: after a crash the same call continues, and a call with other settings is
     refused unless `restart` discards them. Standard input (`-`) cannot be continued.
 
@@ -157,15 +149,9 @@ def embed_events(
         outputs.check(target)
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=None if target is None else target.parent) as spool:
         texts = scan_texts(source, column=column, blank=blank, spool=spool)
-        folder = find_folder(model)
+        model = load()
         engine = load_engine(
-            folder,
-            layers=layers,
-            pooling=pooling,
-            normalize=normalize,
-            max_length=max_length,
-            long=long,
-            device=device,
+            model, layers=layers, pooling=pooling, normalize=normalize, max_length=max_length, long=long
         )
         if target is not None:
             outputs.check_pooling(target, engine.pooling)
@@ -188,7 +174,7 @@ def embed_events(
                 "blank": blank,
                 "shard_size": shard_size,
             }
-            record = manifest(texts=texts.digest, model=folder, continuable=texts.rereadable, settings=settings)
+            record = manifest(texts=texts.digest, model=model, continuable=texts.rereadable, settings=settings)
             with locked_shard_folder(partial_folder(target), record, restart=restart) as shards:
                 started = time.perf_counter()
                 damage: list[str] = []
@@ -209,7 +195,7 @@ def embed_events(
         output=target,
         rows=texts.rows,
         width=engine.width,
-        model=os.fspath(model),
+        model=model.name,
         layers=str(layers),
         pooling=engine.pooling,
         max_length=engine.max_length,
@@ -342,3 +328,95 @@ def _line_named(name: str, group: list[NumberedText]) -> Iterator[None]:
     except TextError as error:
         line = [line for line, text in group if not is_blank(text)][error.index]
         raise InputError(f"{name} line {line} {error.reason}") from None
+
+
+class InputChanged(InputError):
+    """The input has changed since it was scanned."""
+
+
+@dataclass(frozen=True)
+class InputTexts:
+    """A checked input: `rows` texts, and `blank` blank ones, which are rows unless they are skipped.
+
+    `rereadable`: another process can read it again; standard input or a pipe cannot.
+    """
+
+    name: str
+    rows: int
+    blank: int
+    digest: str
+    rereadable: bool
+    lines: int
+    skip: bool
+    read: Callable[[], Iterator[NumberedText]]
+
+    def __iter__(self) -> Iterator[NumberedText]:
+        """The rows again. Lines appended meanwhile are ignored; any other change is an error, raised at the end."""
+        digest, trouble = hashlib.sha256(), ""
+        try:
+            for line, text in islice(self.read(), self.lines):
+                _feed(digest, line, text)
+                if not (self.skip and is_blank(text)):
+                    yield line, text
+        except InputError as error:
+            trouble = f" ({error})"
+        if trouble or digest.hexdigest() != self.digest:
+            raise InputChanged(
+                f"{self.name} was changed while it was read{trouble}; nothing is kept: run the command again"
+            )
+
+
+def scan_texts(
+    source: str | os.PathLike[str] | Sequence[str],
+    *,
+    column: str | int | None = None,
+    blank: BlankLines = "error",
+    spool: IO[str],
+) -> InputTexts:
+    """Read a list of texts or a file. Standard input or a pipe is copied to `spool` for the second time."""
+    check_choice("way with blank lines", blank, get_args(BlankLines))
+    if isinstance(source, str | os.PathLike):
+        name, again = display_name(source), Path(source).is_file()
+        read: Callable[[], Iterator[NumberedText]] = lambda: read_text_column(source, column=column)  # noqa: E731
+    else:
+        name, again, texts = "the list of texts", True, source
+        read = lambda: enumerate(texts, start=1)  # noqa: E731
+    digest = hashlib.sha256()
+    lines = blanks = 0
+    for line, text in read():
+        lines += 1
+        _feed(digest, line, text)
+        if is_blank(text):
+            blanks += 1
+            if blank == "error":
+                raise InputError(
+                    f"{name} line {line} is blank; mend it, or choose --blank zero (a vector of zeros) or --blank skip"
+                )
+        if not again:
+            spool.write(json.dumps((line, text)) + "\n")
+    rows = lines - (blanks if blank == "skip" else 0)
+    if not rows:
+        raise InputError(f"{name} {'holds blank lines only' if lines else 'is empty'}; expected one text per line")
+
+    def unspool() -> Iterator[NumberedText]:
+        spool.seek(0)
+        return (tuple(json.loads(row)) for row in spool)
+
+    return InputTexts(
+        name=name,
+        rows=rows,
+        blank=blanks,
+        digest=digest.hexdigest(),
+        rereadable=again,
+        lines=lines,
+        skip=blank == "skip",
+        read=read if again else unspool,
+    )
+
+
+def is_blank(text: str) -> bool:
+    return not text.strip()
+
+
+def _feed(digest: hashlib._Hash, line: int, text: str) -> None:
+    digest.update(f"{line}:{len(text)}:{text}".encode())

@@ -20,16 +20,16 @@ from torch import Tensor
 
 from regard.errors import InputError, RegardError
 from regard.events import drain
-from regard.inference.generation.decoder import Decoder, StateT, inference_mode
-from regard.inference.generation.fast_decoder import cuda_graph_decoder, fast_decoder
-from regard.inference.generation.top_k import top_k
-from regard.nn import DecoderState, Padded
+from regard.inference.generation.decoder import Decoder, StateT, fast_decoder
+from regard.nn import Padded
+from regard.nn.training import evaluation_mode
 
 if TYPE_CHECKING:
     from regard.inference.generation.trace import Trace
-    from regard.nn.fast.cuda_graphs import CudaGraphDecoder
 
+CHUNK = 256  # entries of a row whose maximum is computed together
 PENALTIES = 10.0  # beyond, length**penalty leaves the range of a float
+Path = tuple["Path", int] | None  # the tokens of a prefix, last first; prefixes share their common beginnings
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def beam_search_steps(
 ) -> Generator[int, None, list[list[Hypothesis]]]:
     """Like `beam_search`; yields the number of each step."""
     check_max_new_tokens(max_new_tokens)
-    with inference_mode(model):
+    with evaluation_mode(model):
         model = fast_decoder(model, ids.device, steps=max_new_tokens)
         logits, state = model.start(ids, layout)
         _check_width(beam, logits.shape[-1])
@@ -151,19 +151,13 @@ def greedy_search(
 ) -> list[Hypothesis]:
     """The likeliest token at each step, for each row. A score is the mean log-probability of the tokens."""
     check_max_new_tokens(max_new_tokens)
-    with inference_mode(model):
+    with evaluation_mode(model):
         logits, state = model.start(ids, layout)
-        if max_new_tokens > 1 and isinstance(state, DecoderState):
-            graph_decoder = cuda_graph_decoder(
-                model, state, max_new_tokens=max_new_tokens, choose=_argmax, kind="greedy"
-            )
-            if graph_decoder is not None:
-                return _greedy_with_cuda_graphs(graph_decoder, state, logits, end=end, max_tokens=max_new_tokens)
         model = fast_decoder(model, ids.device, steps=max_new_tokens)
         generated: list[list[int]] = [[] for _ in range(len(logits))]
         sums, active = [0.0] * len(generated), list(range(len(generated)))
         for step in range(1, max_new_tokens + 1):
-            values, tokens = _checked_argmax(logits)
+            tokens, values = _argmax(logits)
             going = []
             for position, (row, token, value) in enumerate(zip(active, tokens.tolist(), values.tolist(), strict=True)):
                 generated[row].append(token)
@@ -178,26 +172,12 @@ def greedy_search(
                 state.reorder(index)
                 tokens = tokens[index]
             logits, state = model.step(tokens, state)
-    return [_greedy_hypothesis(tokens, total, end) for tokens, total in zip(generated, sums, strict=True)]
-
-
-def _greedy_with_cuda_graphs(
-    graph_decoder: CudaGraphDecoder, state: DecoderState, logits: Tensor, *, end: int | None, max_tokens: int
-) -> list[Hypothesis]:
-    """The rest of a greedy search with CUDA graphs: all rows continue until the last one is finished."""
-    values, tokens = _checked_argmax(logits)
-    generated, sums = [[token] for token in tokens.tolist()], values.tolist()
-    active = [row for row, next_tokens in enumerate(generated) if next_tokens[-1] != end]
-    for next_tokens, scores in graph_decoder.generate(state, tokens, count=max_tokens - 1) if active else ():
-        for row in active:
-            if math.isnan(scores[row]):
-                check_finite(torch.tensor(scores))
-            generated[row].append(next_tokens[row])
-            sums[row] += scores[row]
-        active = [row for row in active if next_tokens[row] != end]
-        if not active:
-            break
-    return [_greedy_hypothesis(tokens, total, end) for tokens, total in zip(generated, sums, strict=True)]
+    hypotheses = []
+    for chosen, total in zip(generated, sums, strict=True):
+        finished = chosen[-1] == end
+        kept = tuple(chosen[:-1] if finished else chosen)
+        hypotheses.append(Hypothesis(kept, total, total / len(chosen), finished))
+    return hypotheses
 
 
 def check_max_new_tokens(max_new_tokens: int) -> None:
@@ -217,9 +197,6 @@ class _Move(NamedTuple):
     going: list[Continuation]
     ended: list[Continuation]
     done: bool
-
-
-Path = tuple["Path", int] | None  # the tokens of a prefix, last first; prefixes share their common beginnings
 
 
 class _Row:
@@ -263,7 +240,7 @@ def _ranked(logits: Tensor, totals: Tensor, count: int) -> list[list[Continuatio
     each = min(count, vocabulary)
     # The best overall are among the best of each prefix, so only those are summed.
     scores = logits.float()
-    best, tokens = top_k(scores, each)
+    best, tokens = chunked_top_k(scores, each)
     sums = (best - scores.logsumexp(-1, keepdim=True)).view(rows, -1, each) + totals[:, :, None]
     values, indices = sums.view(rows, -1).topk(min(count, sums[0].numel()))
     chosen = tokens.view(rows, -1).gather(1, indices)
@@ -273,18 +250,13 @@ def _ranked(logits: Tensor, totals: Tensor, count: int) -> list[list[Continuatio
     return [[Continuation(*one) for one in zip(*row, strict=True)] for row in lists]
 
 
-def _checked_argmax(logits: Tensor) -> tuple[Tensor, Tensor]:
+def _argmax(logits: Tensor) -> tuple[Tensor, Tensor]:
     """The likeliest token of each row and its log-probability."""
-    tokens, values = _argmax(logits)
-    check_finite(values)
-    return values, tokens
-
-
-def _argmax(logits: Tensor, chances: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The likeliest tokens and their log-probabilities, unchecked; `chances` are ignored."""
     scores = logits.float()
-    best, tokens = top_k(scores, 1)
-    return tokens[:, 0], (scores - best).exp_().sum(-1).log_().neg_()
+    best, tokens = chunked_top_k(scores, 1)
+    values = (scores - best).exp_().sum(-1).log_().neg_()
+    check_finite(values)
+    return tokens[:, 0], values
 
 
 def _check_width(beam: Beam, vocabulary: int) -> None:
@@ -295,6 +267,27 @@ def _check_width(beam: Beam, vocabulary: int) -> None:
         )
 
 
-def _greedy_hypothesis(tokens: list[int], total: float, end: int | None) -> Hypothesis:
-    finished = tokens[-1] == end
-    return Hypothesis(tuple(tokens[:-1] if finished else tokens), total, total / len(tokens), finished)
+def chunked_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The `k` highest values of each row (B, V), highest first, and their indices; for k = 1 the first of equals.
+
+    They lie in the `k` chunks of the row with the highest maxima, and maxima are cheap.
+    """
+    rows, size = scores.shape
+    chunks = size // CHUNK
+    if k > chunks // 4 or scores.is_cuda:
+        return _plain_top_k(scores, k)
+    body = torch.unflatten(scores[:, : chunks * CHUNK], 1, (chunks, CHUNK))
+    chosen = _plain_top_k(body.amax(-1), k)[1]
+    candidates = body.gather(1, chosen[:, :, None].expand(-1, -1, CHUNK)).flatten(1)
+    indices = (chosen[:, :, None] * CHUNK + torch.arange(CHUNK, device=scores.device)).flatten(1)
+    if size > chunks * CHUNK:
+        rest = torch.arange(chunks * CHUNK, size, device=scores.device)
+        candidates = torch.cat([candidates, scores[:, rest[0] :]], 1)
+        indices = torch.cat([indices, rest.expand(rows, -1)], 1)
+    values, best = _plain_top_k(candidates, k)
+    return values, indices.gather(1, best)
+
+
+def _plain_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    values, indices = scores.max(-1, keepdim=True) if k == 1 else scores.topk(k)
+    return values, indices

@@ -1,20 +1,41 @@
-"""The `Decoder` protocol: read a batch, take one token per row, and reorder rows.
+"""The `Decoder` protocol: read a batch, take one token per row, and reorder rows. Does not choose tokens.
 
-Gpt, T5, Transformer and Seq2Seq implement it. Does not choose tokens.
+This is the only module of inference that imports `regard.nn.fast`. Without that folder, `fast_decoder` returns the
+plain decoder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Protocol, TypeVar, cast
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.models.family import family_name
-from regard.nn import Padded
+from regard.nn import DecoderState, Padded, Stack
+
+if TYPE_CHECKING:
+    from regard.nn.fast.cuda_graphs import CudaGraphDecoder
+
+
+try:
+    from regard.nn.fast.cuda_graphs import cuda_graph_decoder as _cuda_graph_decoder
+    from regard.nn.fast.fused_step import FusedStep, supports_fused_step
+    from regard.nn.fast.int8_argmax import Int8ArgmaxFilter
+    from regard.nn.fast.packed_linear import PackedLinear
+except ImportError:
+    AVAILABLE = False
+else:
+    AVAILABLE = True
+
+
+PACK_STEPS = 16  # from this number of steps on, weights are packed at once
+ROUND_STEPS = 160  # from this number of steps on, an output layer is rounded to int8
 
 
 class ReorderableState(Protocol):
@@ -47,22 +68,83 @@ def as_decoder(model: nn.Module) -> Decoder[ReorderableState]:
     return cast("Decoder[ReorderableState]", model)
 
 
+class _PackedWeights:
+    """Weights in the layouts that are fast on a CPU."""
+
+    def __init__(self, *, patience: int = 0) -> None:
+        self.packing = PackedLinear(patience=patience)
+        self.argmax_filter = Int8ArgmaxFilter(self.packing.linear)
+
+
+_packed: ContextVar[_PackedWeights | None] = ContextVar("_packed", default=None)
+
+
+def cuda_graph_decoder(
+    model: Decoder[StateT], state: DecoderState, *, max_new_tokens: int, choose: Any, kind: object
+) -> CudaGraphDecoder | None:
+    """Recorded steps for a GPT on a GPU; None where they do not apply."""
+    if not AVAILABLE:
+        return None
+    return _cuda_graph_decoder(model, state, max_tokens=max_new_tokens, choose=choose, kind=kind)
+
+
 @contextmanager
-def inference_mode(model: Decoder[StateT]) -> Iterator[None]:
-    """Evaluation mode without gradients."""
-    with eval_mode(model), torch.inference_mode():
+def reuse_packed_weights() -> Iterator[None]:
+    """Decodings inside this context share the weights that are packed for a CPU.
+
+    Weights must not change meanwhile; those used with few rows take twice their memory.
+    """
+    if not AVAILABLE:
         yield
-
-
-@contextmanager
-def eval_mode(model: Decoder[StateT]) -> Iterator[None]:
-    """Evaluation mode, restored at the end. Gradients stay on: a generator must not disable them for its caller."""
-    modules = list(model.modules()) if isinstance(model, nn.Module) else []
-    training = [module for module in modules if module.training]
-    for module in training:
-        module.training = False
+        return
+    token = _packed.set(_packed.get() or _PackedWeights())
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        _packed.reset(token)
+
+
+def fast_decoder(
+    model: Decoder[StateT], device: torch.device, *, steps: int, argmax_only: bool = False
+) -> Decoder[StateT]:
+    """The same decoder for one decoding of up to `steps` steps, with the same logits up to rounding.
+
+    `argmax_only`: only the highest logit of each row is needed; others may be -inf. Weights must not change meanwhile.
+    """
+    if not AVAILABLE:
+        return model
+    weights, shared = None, _packed.get()
+    if device.type == "cpu":
+        weights = shared or _PackedWeights(patience=0 if steps >= PACK_STEPS else 1)
+    argmax_only = argmax_only and (shared is not None or steps >= ROUND_STEPS)
+    return _FastDecoder(model, weights, argmax_only=argmax_only)
+
+
+class _FastDecoder(Generic[StateT]):
+    """A decoder with packed weights that takes fused steps, unless it has no stack or its modules are hooked."""
+
+    def __init__(self, model: Decoder[StateT], weights: _PackedWeights | None, *, argmax_only: bool) -> None:
+        self.model: Any = model
+        self.packing: AbstractContextManager[object] = weights.packing if weights else nullcontext()
+        self.output = weights.argmax_filter if weights and argmax_only else self.packing
+        self.linear = weights.packing.linear if weights else F.linear
+        self.fused_step: FusedStep | None = None
+        self.decided = False
+
+    def start(self, ids: Tensor, layout: Padded | None = None, /) -> tuple[Tensor, Any]:
+        logits, state = self.model.start(ids, layout)
+        return logits, state
+
+    def step(self, tokens: Tensor, state: Any, /) -> tuple[Tensor, Any]:
+        if not self.decided:
+            self.decided = True
+            stack = getattr(self.model, "decoder", None)
+            if isinstance(stack, Stack) and supports_fused_step(stack):
+                self.fused_step = FusedStep(stack, self.linear)
+        if self.fused_step is None:
+            with self.packing:
+                logits, state = self.model.step(tokens, state)
+                return logits, state
+        hidden = self.fused_step(self.model.embed_next(tokens, state)[:, 0], state)
+        with self.output:
+            return self.model.logits(hidden), state

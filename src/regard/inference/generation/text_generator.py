@@ -1,13 +1,14 @@
 """Text generation from a prompt: what fits into the model, and the generated text, streamed in pieces.
 
-A GPT continues its prompt, a T5 answers it.
+A causal model continues its prompt, an encoder-decoder answers it. `TextStream` decodes tokens incrementally: never
+half a character, and nothing after a stop string.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -15,18 +16,17 @@ from torch import nn
 from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
 from regard.events import drain
+from regard.inference.causal_lm import begin_token
 from regard.inference.generation.beam_search import Beam, beam_search_steps, check_max_new_tokens
 from regard.inference.generation.decoder import Decoder, ReorderableState, as_decoder
-from regard.inference.generation.logits_filters import Sampling
-from regard.inference.generation.sampling import sample
-from regard.inference.generation.text_stream import TextStream, check_stop_strings, token_text
+from regard.inference.generation.sampling import Sampling, sample
 from regard.inference.generation.trace import Trace
-from regard.models import T5, Gpt
-from regard.models.family import describe_model
+from regard.models.family import can, describe_model
 from regard.text import Tokenizer
+from regard.text.tokenizer import readable_token
 
+REPLACEMENT = "\ufffd"  # what decoding returns for an incomplete character
 BATCH = 16  # texts generated together
-
 FinishReason = Literal["end", "stop", "length", "interrupted"]
 
 
@@ -64,23 +64,23 @@ class TextGenerator:
     def __init__(self, model: nn.Module, tokenizer: Tokenizer | None) -> None:
         self.tokenizer = require_tokenizer(model, tokenizer)
         self.decoder: Decoder[ReorderableState] = as_decoder(model)
-        if not isinstance(model, Gpt | T5):
+        if not can(model, "text-generation"):
             raise InputError(
                 f"expected a GPT-2 or a T5 to write with, and this is {describe_model(model)}; "
                 "`regard translate` takes a translator"
             )
-        self.model = model
-        self.continues = isinstance(model, Gpt)
-        ends = [number for number in (model.config.eos_token_id, self.tokenizer.eos_token_id) if number is not None]
-        self.end = ends[0] if ends else None
+        self.model: Any = model
+        self.continues = can(model, "causal-lm")
+        end = model.config.eos_token_id
+        self.end: int | None = self.tokenizer.eos_token_id if end is None else end
 
     def encode_prompt(self, text: str, *, max_new_tokens: int) -> EncodedPrompt:
         """Encode a prompt. New tokens get up to half of the model's context if the prompt is long; the prompt the rest.
 
-        A T5 has no limit. An empty prompt of a GPT becomes its begin token.
+        An encoder-decoder has no limit. An empty prompt of a causal model becomes its begin token.
         """
         check_max_new_tokens(max_new_tokens)
-        if not isinstance(self.model, Gpt):
+        if not self.continues:
             return EncodedPrompt(self.tokenizer.encode(text).ids, 0, "", max_new_tokens)
         ids, context = (
             self.tokenizer.encode(text, add_special_tokens=False).ids or self._begin(),
@@ -90,24 +90,6 @@ class TextGenerator:
         room = min(max_new_tokens, max(context + 1 - len(ids), context // 2, 1))
         cut = max(0, len(ids) + room - 1 - context)
         return EncodedPrompt(ids[cut:], cut, self.tokenizer.decode(ids[:cut]), room)
-
-    def stream(
-        self,
-        prompt: EncodedPrompt,
-        *,
-        sampling: Sampling | None,
-        num_return_sequences: int = 1,
-        seed: int = 0,
-        stop_strings: Sequence[str] = (),
-        trace: Trace | None = None,
-    ) -> GenerationStream:
-        """Sample `num_return_sequences` texts, or search greedily; iterate over the stream to generate them."""
-        check_stop_strings(stop_strings)
-        if num_return_sequences < 1:
-            raise InputError(f"{num_return_sequences} texts were requested; expected at least 1")
-        return GenerationStream(
-            self, prompt, sampling=sampling, number=num_return_sequences, seed=seed, stops=stop_strings, trace=trace
-        )
 
     def beam_search(
         self, prompt: EncodedPrompt, *, beam: Beam, stop_strings: Sequence[str] = (), trace: Trace | None = None
@@ -119,7 +101,6 @@ class TextGenerator:
         self, prompt: EncodedPrompt, *, beam: Beam, stop_strings: Sequence[str] = (), trace: Trace | None = None
     ) -> Generator[int, None, list[GeneratedText]]:
         """Like `beam_search`; yields the number of each step."""
-        check_stop_strings(stop_strings)
         ids = torch.tensor([prompt.ids], device=self.device)
         (found,) = yield from beam_search_steps(
             self.decoder, ids, beam=beam, end=self.end, max_new_tokens=prompt.max_new_tokens, trace=trace
@@ -144,36 +125,37 @@ class TextGenerator:
 
     @property
     def device(self) -> torch.device:
-        return self.model.embedding.tokens.weight.device
+        return next(self.model.parameters()).device  # type: ignore[no-any-return]
 
     def _begin(self) -> list[int]:
-        config = self.model.config
-        known = [
-            n
-            for n in (getattr(config, "bos_token_id", None), self.tokenizer.bos_token_id, self.end)
-            if n is not None and n < config.vocab_size
-        ]
-        if not known:
+        """The begin token, or the end token, which separates texts in a model without one."""
+        begin = begin_token(self.model, self.tokenizer)
+        if begin is None and self.end is not None and self.end < self.model.config.vocab_size:
+            begin = self.end
+        if begin is None:
             raise InputError("the prompt is empty, and this model has no begin token to start from; give it a word")
-        return known[:1]
+        return [begin]
 
 
 class GenerationStream:
-    """Texts being generated: iterate for pieces (index of the text, new text); `texts` holds the texts so far."""
+    """Texts being generated: iterate for pieces (index of the text, new text); `texts` holds the texts so far.
+
+    Without `sampling` the search is greedy.
+    """
 
     def __init__(
         self,
-        writer: TextGenerator,
+        generator: TextGenerator,
         prompt: EncodedPrompt,
         *,
         sampling: Sampling | None,
-        number: int,
-        seed: int,
-        stops: Sequence[str],
-        trace: Trace | None,
+        num_return_sequences: int = 1,
+        seed: int = 0,
+        stop_strings: Sequence[str] = (),
+        trace: Trace | None = None,
     ) -> None:
-        self.texts = [GeneratedText() for _ in range(number)]
-        self._writer, self._prompt, self._stops = writer, prompt, stops
+        self.texts = [GeneratedText() for _ in range(num_return_sequences)]
+        self._generator, self._prompt, self._stop_strings = generator, prompt, stop_strings
         self._sampling, self._seed, self._trace = sampling, seed, trace
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
@@ -181,15 +163,15 @@ class GenerationStream:
             yield from self._batch(range(first, min(first + BATCH, len(self.texts))))
 
     def _batch(self, rows: Sequence[int]) -> Iterator[tuple[int, str]]:
-        writer, prompt = self._writer, self._prompt
-        before = prompt.ids if writer.continues else []
-        streams = [TextStream(writer.tokenizer, prompt_ids=before, stop_strings=self._stops) for _ in rows]
+        generator, prompt = self._generator, self._prompt
+        before = prompt.ids if generator.continues else []
+        streams = [TextStream(generator.tokenizer, prompt_ids=before, stop_strings=self._stop_strings) for _ in rows]
         finished: set[int] = set()
         steps = sample(
-            writer.decoder,
-            torch.tensor([prompt.ids] * len(rows), device=writer.device),
+            generator.decoder,
+            torch.tensor([prompt.ids] * len(rows), device=generator.device),
             sampling=self._sampling,
-            end=writer.end,
+            end=generator.end,
             max_new_tokens=prompt.max_new_tokens,
             seed=self._seed,
             rows=rows,
@@ -211,7 +193,7 @@ class GenerationStream:
         """Add a token to a text and return the new text that is final."""
         text = self.texts[row]
         text.tokens.append(token)
-        if token == self._writer.end:
+        if token == self._generator.end:
             return self._close(row, stream, "end")
         piece = stream.push(token)
         text.text += piece
@@ -227,3 +209,75 @@ class GenerationStream:
         text.text += piece
         text.reason = "stop" if stream.stopped else reason
         return piece
+
+
+class TextStream:
+    """The text of tokens that arrive one by one after `prompt_ids`, whose text is not repeated.
+
+    The strings returned by `push` and `end`, joined, are what the tokens add to the text of the prompt, up to the first
+    stop string: the one that is complete first, of several that end together the longest. `stopped`: there was one.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, *, prompt_ids: Sequence[int] = (), stop_strings: Sequence[str] = ()
+    ) -> None:
+        self.stopped = False
+        self._tokenizer, self._stop_strings = tokenizer, tuple(stop_strings)
+        self._ids = list(prompt_ids)
+        # Spaces between tokens depend on their neighbors, so new text is found after the text of the last tokens:
+        # tokens [first, emitted) are that context.
+        self._first, self._emitted = 0, len(self._ids)
+        self._held = ""
+
+    def push(self, token: int) -> str:
+        """Add a token and return the text that is now final."""
+        if self.stopped:
+            return ""
+        self._ids.append(token)
+        new = self._new()
+        if not new or new.endswith(REPLACEMENT):  # the rest of a character may follow
+            return ""
+        self._first, self._emitted = self._emitted, len(self._ids)
+        return self._released(new)
+
+    def end(self) -> str:
+        """Return the text that was held back; no more tokens follow."""
+        if self.stopped:
+            return ""
+        new = self._new()
+        self._emitted = len(self._ids)
+        text = self._released(new) + self._held
+        self._held = ""
+        return text
+
+    def _new(self) -> str:
+        """The text that the last tokens add."""
+        known = self._tokenizer.decode(self._ids[self._first : self._emitted])
+        return self._tokenizer.decode(self._ids[self._first :])[len(known) :]
+
+    def _released(self, new: str) -> str:
+        """The text up to a stop string, or up to where one may have begun."""
+        text = self._held + new
+        found = [(text.index(stop) + len(stop), -len(stop)) for stop in self._stop_strings if stop in text]
+        if found:
+            self.stopped, self._held = True, ""
+            after, negative = min(found)
+            return text[: after + negative]
+        sure = len(text) - max((_overlap(text, stop) for stop in self._stop_strings), default=0)
+        self._held = text[sure:]
+        return text[:sure]
+
+
+def token_text(tokenizer: Tokenizer, token: int) -> str:
+    """A token as text, bytes of an incomplete character in hex, other tokens as the vocabulary spells them."""
+    if token >= tokenizer.size:
+        return f"<{token}>"  # an output layer may be wider than the vocabulary
+    text = tokenizer.decode([token], skip_special_tokens=False)
+    if REPLACEMENT in text:
+        return readable_token(tokenizer.token(token))
+    return text or tokenizer.token(token)
+
+
+def _overlap(text: str, stop: str) -> int:
+    """The number of characters at the end of the text that may begin the stop string."""
+    return next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:size])), 0)

@@ -11,18 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import (
-    Literal,
-    NotRequired,  # pydantic needs these before Python 3.12
-)
+from typing import Literal, NotRequired
 
 from torch import Tensor
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from regard.inference.generation.beam_search import Continuation, Hypothesis
+from regard.render.bundle import page
 
 Fate = Literal["kept", "ended", "cut", "passed"]
 CUT = 3  # of what filters cut, so many of the likeliest are listed at least
+TITLES = {"beam": "A beam search, step by step", "sample": "Sampling, token by token"}
 
 
 class TraceCandidate(TypedDict):
@@ -278,3 +277,9 @@ def _cuts(scores: Tensor, stages: Sequence[tuple[str, Tensor]]) -> list[FilterCu
 def _number(value: float) -> float | None:
     """JSON has no infinity."""
     return value if math.isfinite(value) else None
+
+
+def search_page(document: TraceDocument, *, cli: str, python: str) -> str:
+    """The page of a trace: for each row its texts, the tree and the steps; `cli` and `python` reproduce it."""
+    title = TITLES[document["method"]]
+    return page({"view": "search", "title": title, "trace": document, "cli": cli, "python": python}, title=title)

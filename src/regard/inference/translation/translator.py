@@ -1,29 +1,43 @@
-"""The translator: encodes texts, searches in batches of similar length, decodes, and returns translations in order."""
+"""Translators: search in batches of similar length, word alignments from cross-attention, BLEU, and model folders.
+
+An alignment is soft, as weights, or hard, in Pharaoh format `i-j`; words are separated by spaces. The decoder reads the
+translation (teacher forcing), so any translation can be aligned.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from pydantic import PrivateAttr
+from torch import Tensor, nn
 
+from regard.checkpoints import loading
+from regard.checkpoints.loaded_model import LoadedModel
+from regard.checkpoints.loading import read_model, write_model
 from regard.data.batch import collate, group_by_token_budget
 from regard.errors import InputError
+from regard.events import drain
+from regard.files.json_files import json_bytes, read_json
 from regard.inference.generation.beam_search import Beam, Hypothesis, beam_search, greedy_search
-from regard.inference.generation.decoder import as_decoder
-from regard.inference.generation.fast_decoder import reuse_packed_weights
-from regard.inference.translation.alignment import Alignment, AlignmentHeads, align
-from regard.inference.translation.model import TranslationModel
-from regard.inference.translation.subwords import Subwords
+from regard.inference.generation.decoder import as_decoder, reuse_packed_weights
+from regard.inference.translation.subwords import Subwords, word_indices
+from regard.models.family import can, describe_model
 from regard.nn import Padded
+from regard.nn.recording import record
+from regard.nn.training import evaluation_mode
 from regard.render.result import Result
 
 if TYPE_CHECKING:
     from regard.inference.generation.trace import Trace
 
+TranslationModel = Any  # a model with the capability "translation"
 BUDGET = 8192  # tokens per batch, times the number of beams
+TRANSLATE = "translate.json"
 
 
 @dataclass(frozen=True)
@@ -95,24 +109,24 @@ class Translator:
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        return next(self.model.parameters()).device  # type: ignore[no-any-return]
 
     def translate(
-        self,
-        texts: Sequence[str],
-        *,
-        beam: Beam | None = None,
-        trace: Trace | None = None,
-        on_progress: Callable[[int], None] = lambda count: None,
+        self, texts: Sequence[str], *, beam: Beam | None = None, trace: Trace | None = None
     ) -> list[list[Translation]]:
         """The translations of each text, best first; without a beam, the greedy one. A blank text gives "".
 
-        `on_progress` is called with the number of newly finished texts. A trace records non-blank texts, all in one
-        batch, and numbers its rows by their index in `texts`.
+        A trace records non-blank texts, all in one batch, and numbers its rows by their index in `texts`.
         """
+        return drain(self.translate_steps(texts, beam=beam, trace=trace))
+
+    def translate_steps(
+        self, texts: Sequence[str], *, beam: Beam | None = None, trace: Trace | None = None
+    ) -> Generator[int, None, list[list[Translation]]]:
+        """Translate; yields the number of newly finished texts."""
         translations: list[list[Translation]] = [[Translation("", (), 0.0, 0.0, True)] for _ in texts]
         indices = [index for index, text in enumerate(texts) if text.strip()]
-        on_progress(len(texts) - len(indices))
+        yield len(texts) - len(indices)
         sources = self.subwords.encode_sources([texts[index] for index in indices])
         groups = group_by_token_budget([len(ids) for ids in sources], BUDGET // (beam.num_beams if beam else 1))
         if trace is not None:
@@ -123,7 +137,7 @@ class Translator:
                 results = self._search([sources[row] for row in group], beam, trace)
                 for row, hypotheses in zip(group, results, strict=True):
                     translations[indices[row]] = [self._translation(hypothesis) for hypothesis in hypotheses]
-                on_progress(len(group))
+                yield len(group)
         return translations
 
     def align(self, text: str, ids: Sequence[int]) -> Alignment:
@@ -149,3 +163,180 @@ class Translator:
     def _translation(self, hypothesis: Hypothesis) -> Translation:
         text = self.subwords.decode(hypothesis.ids)
         return Translation(text, hypothesis.ids, hypothesis.log_probability, hypothesis.score, hypothesis.finished)
+
+
+def save_translator(translator: Translator, folder: Path, *, files: Mapping[str, bytes] | None = None) -> None:
+    """Write a folder atomically, with additional `files`."""
+    document = {
+        "task": "translate",
+        "joint": translator.subwords.joint,
+        "alignment": asdict(translator.alignment_heads),
+    }
+    contents = {**translator.subwords.files(), **(files or {}), TRANSLATE: json_bytes(document)}
+    write_model(translator.model, folder, files=contents)
+
+
+def require_translator(name_or_path: str | os.PathLike[str]) -> Path:
+    """The folder of a translator; raises InputError for other models."""
+    folder = loading.find_folder(name_or_path)
+    if not (folder / TRANSLATE).is_file():
+        raise InputError(f"{folder}: no {TRANSLATE}; expected a folder that `regard train translate` wrote")
+    return folder
+
+
+def translator_of(loaded: LoadedModel) -> Translator:
+    """The translator of a loaded model; of a model and its subwords, one with the default alignment heads."""
+    if loaded.translator is not None:
+        found: Translator = loaded.translator
+        return found
+    if not isinstance(loaded.tokenizer, Subwords):
+        raise InputError(f"{loaded.name} does not translate; expected a folder that `regard train translate` wrote")
+    model = as_translation_model(loaded.model)
+    return Translator(model, loaded.tokenizer, default_alignment_heads(model))
+
+
+def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Translator:
+    """Load a folder written by `regard train translate`, or a built-in translator."""
+    folder = require_translator(name_or_path)
+    alignment_heads = _read_alignment_heads(folder / TRANSLATE)
+    model, subwords = as_translation_model(read_model(folder)), Subwords.open(folder)
+    for side, rows, size in zip(
+        ("source", "target"), model.vocab_sizes, (subwords.source.size, subwords.target.size), strict=True
+    ):
+        if rows != size:
+            raise InputError(
+                f"{folder}: the model has {rows:,} {side} tokens and the tokenizer {size:,}; copy the folder again"
+            )
+    return Translator(model.to(device).eval(), subwords, alignment_heads)
+
+
+def _read_alignment_heads(path: Path) -> AlignmentHeads:
+    alignment = read_json(path).get("alignment")
+    if isinstance(alignment, dict):
+        layer, heads = alignment.get("layer"), alignment.get("heads")
+        if type(layer) is int and isinstance(heads, list) and heads and all(type(head) is int for head in heads):
+            return AlignmentHeads(layer, tuple(heads))
+    raise InputError(
+        f'{path}: alignment is {str(alignment)[:60]}; expected {{"layer": 1, "heads": [0, 1]}}: copy the folder again, '
+        "or train again"
+    )
+
+
+def as_translation_model(model: nn.Module) -> TranslationModel:
+    """The model, if it can translate; raises InputError otherwise."""
+    if can(model, "translation") and getattr(model.config, "embedding_size", None) != 0:  # 0: reads vectors, not tokens
+        return model
+    raise InputError(
+        f"{describe_model(model)} does not translate; expected a Transformer or a recurrent model with "
+        "tokens, trained with `regard train translate`"
+    )
+
+
+@dataclass(frozen=True)
+class AlignmentHeads:
+    """The attention that defines alignments: a decoder layer, from 0, and the heads whose attention is averaged."""
+
+    layer: int
+    heads: tuple[int, ...]
+
+    def __str__(self) -> str:
+        several = f"the mean of heads {', '.join(map(str, self.heads))}" if len(self.heads) > 1 else "the only head"
+        return f"{several} of decoder layer {self.layer}, counted from 0"
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """`weights[j][i]` is the attention of target word j to source word i; the weights of a word sum to 1.
+
+    `outside[j]` is the attention to the end token of the source, before normalization.
+    """
+
+    source: list[str]
+    target: list[str]
+    weights: list[list[float]]
+    outside: list[float]
+
+    def pharaoh(self) -> str:
+        """`i-j` for each target word j and the source word i with the highest weight, both from 0."""
+        return " ".join(f"{max(range(len(row)), key=row.__getitem__)}-{j}" for j, row in enumerate(self.weights))
+
+
+def default_alignment_heads(model: TranslationModel) -> AlignmentHeads:
+    """The mean of all heads of the second-to-last layer, or the attention of a recurrent model."""
+    if can(model, "recurrent"):
+        return AlignmentHeads(0, (0,))
+    return AlignmentHeads(max(model.config.num_hidden_layers - 2, 0), tuple(range(model.config.num_attention_heads)))
+
+
+def check_has_attention(model: TranslationModel) -> None:
+    """Raise InputError for a model without attention."""
+    if can(model, "recurrent") and model.decoder.cross is None:
+        raise InputError(
+            "this model has no attention (model.score is none), so it has no alignment; train one with attention"
+        )
+
+
+def align(
+    model: TranslationModel, subwords: Subwords, text: str, ids: Sequence[int], *, alignment_heads: AlignmentHeads
+) -> Alignment:
+    """Align a text with a translation, given by its `ids` without an end token."""
+    check_has_attention(model)
+    source = subwords.encode_sources([text])[0]
+    pieces = [*source[:-1]], [*ids]
+    words = subwords.source.decode(pieces[0]).split(), subwords.target.decode(pieces[1]).split()
+    if not words[0] or not words[1]:
+        return Alignment(words[0], words[1], [], [])
+    attention = _cross_attention(model, source, [*ids, subwords.end], alignment_heads)[: len(ids)]
+    # The pieces of a target word are averaged, the pieces of a source word are summed.
+    rows = torch.zeros(len(words[1]), attention.shape[1], dtype=attention.dtype)
+    target_words = torch.tensor(word_indices(subwords.target, pieces[1]))
+    rows.index_add_(0, target_words, attention)
+    rows = rows / torch.bincount(target_words, minlength=len(rows))[:, None].clamp(min=1)
+    weights = torch.zeros(len(rows), len(words[0]), dtype=attention.dtype)
+    weights.index_add_(1, torch.tensor(word_indices(subwords.source, pieces[0])), rows[:, :-1])
+    outside = rows[:, -1]
+    weights = weights / weights.sum(1, keepdim=True).clamp(min=1e-12)
+    return Alignment(*words, weights.tolist(), outside.tolist())
+
+
+def _cross_attention(
+    model: TranslationModel, source: Sequence[int], target: Sequence[int], heads: AlignmentHeads
+) -> Tensor:
+    """The attention of each target token to each source token, (T, S), on the CPU."""
+    device = next(model.parameters()).device
+    with evaluation_mode(model), record(model) as tape:
+        model.teacher_forced_logits(
+            torch.tensor([source], device=device), Padded(), torch.tensor([target], device=device)
+        )
+    layers = tape.attention("cross", "decoder")
+    if not 0 <= heads.layer < len(layers) or not set(heads.heads) <= set(range(layers[0].shape[1])):
+        raise InputError(
+            f"alignments of layer {heads.layer}, heads {list(heads.heads)} were requested, and the decoder has "
+            f"layers 0 to {len(layers) - 1} of {layers[0].shape[1]} heads"
+        )
+    return layers[heads.layer][0, list(heads.heads)].mean(0).double().cpu()
+
+
+@dataclass(frozen=True)
+class Bleu:
+    """The score of the texts, cased and lowercased (`sacrebleu -lc`), each with sacrebleu's signature."""
+
+    bleu: float
+    bleu_lowercase: float
+    signature: str
+    signature_lowercase: str
+
+    @property
+    def scores(self) -> dict[str, float]:
+        return {"bleu": self.bleu, "bleu_lowercase": self.bleu_lowercase}
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:
+    """Corpus BLEU against one reference per translation, with sacrebleu's default settings."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    if len(hypotheses) != len(references):
+        raise InputError(f"{len(hypotheses):,} translations and {len(references):,} references; expected one for each")
+    metrics = BLEU(), BLEU(lowercase=True)
+    scores = (metric.corpus_score(list(hypotheses), [list(references)]).score for metric in metrics)
+    return Bleu(*scores, *(str(metric.get_signature()) for metric in metrics))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,13 +17,10 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.escaping import escape_controls
-from regard.inference.generation.text_stream import token_text
+from regard.inference.generation.text_generator import token_text
 from regard.nn.recording import Tape
 from regard.render.result import Result, Table
 from regard.text import Encoding, Tokenizer
-
-if TYPE_CHECKING:
-    from regard.render.drawing import Drawing
 
 SPACE = "␣"
 SENTENCEPIECE_SPACE = "▁"  # as a token by itself it decodes to nothing
@@ -187,10 +184,14 @@ class AttentionRecord(Result):
 
         return attention_view(self).model_dump(mode="json")
 
-    def to_drawing(self) -> Drawing:
-        from regard.interpret.attention.drawing import attention_drawing
+    def drawing_data(self) -> dict[str, object]:
+        """Without a layer, and for an image, a map of every head; else lines between tokens."""
+        from regard.interpret.attention.view import attention_view
 
-        return attention_drawing(self)
+        view = attention_view(self, weights_only=True)
+        mode = "image" if self.image is not None else "grid" if self.layer is None else "lines"
+        place = view.place + ("&" if "?" in view.place else "?") + f"mode={mode}"
+        return {"view": "attention", **view.model_dump(mode="json"), "place": place}
 
 
 def maps_from_tape(

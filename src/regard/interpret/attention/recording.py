@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +13,9 @@ from regard.data.examples import ImageExample
 from regard.errors import InputError
 from regard.inference.generation.beam_search import greedy_search
 from regard.inference.generation.decoder import as_decoder
-from regard.inference.translation.alignment import check_has_attention
-from regard.inference.translation.model import as_translation_model, teacher_forced_logits
 from regard.inference.translation.subwords import Subwords
+from regard.inference.translation.translator import as_translation_model, check_has_attention
 from regard.interpret.attention.maps import (
-    AttentionMaps,
     AttentionRecord,
     MapKind,
     axis_of_encoding,
@@ -27,8 +25,7 @@ from regard.interpret.attention.maps import (
     shift_right,
 )
 from regard.interpret.attention.view import MIN_TOKENS, max_tokens_on_page
-from regard.models import T5, Bert, Gpt, Seq2Seq, Transformer, Vit
-from regard.models.family import family_name
+from regard.models.family import can, family_name
 from regard.nn import Padded
 from regard.nn.recording import record
 from regard.nn.training import evaluation_mode
@@ -80,7 +77,7 @@ def record_attention(
     Texts are truncated to `max_tokens`, the model's number of positions or MAX_TOKENS, whichever is smallest.
     """
     model = model.encoder if isinstance(model, EncoderWithHead | ImageClassifier) else model
-    if isinstance(model, Vit):
+    if can(model, "image"):
         return _vision(model, text, image)
     if image is not None:
         raise InputError(f"this {family_name(model)} model reads text; an image needs a Vision Transformer")
@@ -92,41 +89,37 @@ def record_attention(
     limits = (MAX_TOKENS, max_tokens, getattr(getattr(model, "config", None), "max_position_embeddings", None))
     limit = min(one for one in limits if one is not None)
     with evaluation_mode(model):
-        if isinstance(model, Bert):
-            return _encoder(model, _tokenizer(model, tokenizer), text, text_b, limit)
-        if isinstance(model, Gpt):
-            return _decoder(model, _tokenizer(model, tokenizer), text, text_b, limit)
-        if isinstance(model, T5 | Transformer | Seq2Seq):
+        if can(model, "encoder-decoder"):
             return _encoder_decoder(model, tokenizer, text, text_b, limit)
+        if can(model, "text-encoder") or can(model, "causal-lm"):
+            return _self_attention(model, _tokenizer(model, tokenizer), text, text_b, limit)
     raise InputError(
         f"this {family_name(model)} model has no attention; expected a BERT, a GPT, a T5, a translator or a ViT"
     )
 
 
-def _encoder(model: Bert, tokenizer: Tokenizer, text: str, text_b: str | None, limit: int) -> AttentionRecord:
-    encoding = tokenizer.encode(text, text_b, max_length=limit)
-    has_segments = max(encoding.segments, default=0) < model.config.type_vocab_size
+def _self_attention(model: Any, tokenizer: Tokenizer, text: str, text_b: str | None, limit: int) -> AttentionRecord:
+    causal, second_text = can(model, "causal-lm"), None
+    if causal and text_b is not None:
+        encoding = tokenizer.encode(f"{text} {text_b}", max_length=limit)
+        second_text = len(text)
+    else:
+        encoding = tokenizer.encode(text, text_b, max_length=limit)
+    has_segments = not causal and max(encoding.segments, default=0) < model.config.type_vocab_size
     with record(model) as tape:
-        model(_tensor(model, encoding.ids), Padded(), _tensor(model, encoding.segments) if has_segments else None)
-    axis = axis_of_encoding(tokenizer, encoding)
-    maps = maps_from_tape(tape, "encoder", axis, axis, part="encoder", is_self_attention=True)
-    return _record(model, [text] if text_b is None else [text, text_b], [maps], encoding.cut)
-
-
-def _decoder(model: Gpt, tokenizer: Tokenizer, text: str, text_b: str | None, limit: int) -> AttentionRecord:
-    encoding = tokenizer.encode(text if text_b is None else f"{text} {text_b}", max_length=limit)
-    with record(model) as tape:
-        model(_tensor(model, encoding.ids), Padded())
-    axis = axis_of_encoding(tokenizer, encoding, second_text=None if text_b is None else len(text))
-    maps = maps_from_tape(tape, "decoder", axis, axis, part="decoder", is_self_attention=True)
-    return _record(model, [text] if text_b is None else [text, text_b], [maps], encoding.cut)
+        model(_tensor(model, encoding.ids), Padded(), *([_tensor(model, encoding.segments)] if has_segments else []))
+    axis = axis_of_encoding(tokenizer, encoding, second_text=second_text)
+    part: MapKind = "decoder" if causal else "encoder"
+    maps = maps_from_tape(tape, part, axis, axis, part=part, is_self_attention=True)
+    texts = [text] if text_b is None else [text, text_b]
+    return AttentionRecord(family=family_name(model), texts=texts, maps=[maps], truncated=encoding.cut)
 
 
 def _encoder_decoder(
-    model: T5 | Transformer | Seq2Seq, tokenizer: TextTokenizer, text: str, text_b: str | None, limit: int
+    model: Any, tokenizer: TextTokenizer, text: str, text_b: str | None, limit: int
 ) -> AttentionRecord:
     """Encoder, decoder and cross-attention; for a recurrent model cross-attention alone."""
-    if isinstance(model, T5):
+    if not can(model, "translation"):
         source = target = _tokenizer(model, tokenizer)
         end = model.config.eos_token_id
     elif isinstance(tokenizer, Subwords):
@@ -146,26 +139,21 @@ def _encoder_decoder(
     else:
         target_ids, more = _truncate(_encode(target, tokenizer, text_b), limit, end)
         truncated += more
+    recurrent = can(model, "recurrent")
     with record(model) as tape:
-        if isinstance(model, T5):
-            model(_tensor(model, source_ids), _tensor(model, [model.begin, *target_ids[:-1]]))
-        else:
-            teacher_forced_logits(model, _tensor(model, source_ids), Padded(), _tensor(model, target_ids))
+        decoder_ids = target_ids if recurrent else [model.begin, *target_ids[:-1]]
+        model(_tensor(model, source_ids), _tensor(model, decoder_ids), Padded())
     texts = [text, target.decode(target_ids).strip() if text_b is None else text_b]
     columns, rows = axis_of_ids(source, source_ids, special=1), axis_of_ids(target, target_ids, special=1)
-    if isinstance(model, Seq2Seq):
-        cross = maps_from_tape(tape, "lstm", rows, columns, part="decoder", site="cross")
-        return _record(model, texts, [cross], truncated)
-    inputs = shift_right(target.token(model.begin), rows)
-    maps = [
-        maps_from_tape(tape, "encoder", columns, columns, part="encoder", is_self_attention=True),
-        maps_from_tape(tape, "decoder", inputs, inputs, part="decoder"),
-        maps_from_tape(tape, "cross", rows, columns, part="decoder", site="cross"),
-    ]
-    return _record(model, texts, maps, truncated)
+    maps = [maps_from_tape(tape, "lstm" if recurrent else "cross", rows, columns, part="decoder", site="cross")]
+    if not recurrent:
+        inputs = shift_right(target.token(model.begin), rows)
+        encoder = maps_from_tape(tape, "encoder", columns, columns, part="encoder", is_self_attention=True)
+        maps = [encoder, maps_from_tape(tape, "decoder", inputs, inputs, part="decoder"), *maps]
+    return AttentionRecord(family=family_name(model), texts=texts, maps=maps, truncated=truncated)
 
 
-def _vision(model: Vit, text: str, image: ImageExample | None) -> AttentionRecord:
+def _vision(model: Any, text: str, image: ImageExample | None) -> AttentionRecord:
     if image is None:
         raise InputError("this model reads images; give it an image file, not a text")
     if text:
@@ -173,22 +161,22 @@ def _vision(model: Vit, text: str, image: ImageExample | None) -> AttentionRecor
     config = model.config
     if config.num_channels not in (1, 3):
         raise InputError(f"this model reads {config.num_channels} channels; expected 1 (gray) or 3 (color)")
-    pixels = ImageTransform(*config.image_size, config.num_channels).pixels(image)
+    height, width = config.image_size
+    pixels = ImageTransform(height, width, config.num_channels).pixels(image)
     parameter = next(model.parameters())
     with evaluation_mode(model), record(model) as tape:
         model((pixels[None].to(parameter.device).float() / 127.5 - 1).to(parameter.dtype))
-    grid = (config.image_size[0] // config.patch_size[0], config.image_size[1] // config.patch_size[1])
+    grid = height // config.patch_size[0], width // config.patch_size[1]
     axis = axis_of_patches(grid)
     image_pixels = pixels[0] if config.num_channels == 1 else pixels.permute(1, 2, 0)
     maps = maps_from_tape(tape, "vit", axis, axis, part="encoder", is_self_attention=True)
-    result = _record(model, [image.name], [maps], 0)
-    return result.model_copy(update={"image": image_pixels.contiguous().numpy(), "grid": grid})
-
-
-def _record(
-    model: Bert | Gpt | T5 | Transformer | Seq2Seq | Vit, texts: list[str], maps: list[AttentionMaps], truncated: int
-) -> AttentionRecord:
-    return AttentionRecord(family=model.config.family, texts=texts, maps=maps, truncated=truncated)
+    return AttentionRecord(
+        family=family_name(model),
+        texts=[image.name],
+        maps=[maps],
+        image=image_pixels.contiguous().numpy(),
+        grid=grid,
+    )
 
 
 def _encode(tokenizer: Tokenizer, reader: TextTokenizer, text: str) -> list[int]:

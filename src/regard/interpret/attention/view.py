@@ -23,8 +23,7 @@ from pydantic import BaseModel
 from regard.errors import InputError
 from regard.interpret.attention.maps import AttentionMaps, AttentionRecord, Floats, MapKind
 from regard.interpret.attention.rollout import MAX_FLOW_TOKENS, flow, rollout
-from regard.render.page_arrays import MAX_FLOAT16, base64_size, encode_array, encode_float16
-from regard.render.png import data_uri
+from regard.render.page_arrays import MAX_FLOAT16, base64_size, data_uri, encode_array, encode_float16
 
 PREFERRED_SIZE = 9_000_000  # characters of base64, of the 10 MB that a page should have
 MAX_SIZE = 15_000_000  # of the 16 MB
@@ -74,14 +73,17 @@ class AttentionView(BaseModel):
     place: str  # the part of the page's address after which it opens at the selection
 
 
-def attention_view(record: AttentionRecord) -> AttentionView:
-    """The view's data; of a text that is too long for a page, the record of its first tokens."""
+def attention_view(record: AttentionRecord, *, weights_only: bool = False) -> AttentionView:
+    """The view's data; of a text that is too long for a page, the record of its first tokens.
+
+    `weights_only`: bytes of the weights, however many, and nothing else; for drawings, which are made at once.
+    """
     page = record.for_page or record
-    form = _form(page.maps)
+    form = "weights" if weights_only else _form(page.maps)
     if form is None:
         raise InputError(f"{_describe(page.maps)} are too many for a page; expected a shorter text or a smaller model")
-    spare = dict(FORMS)[form] - _size(page.maps, form)
-    with_rollout = form == "whole" or spare >= _rollout_size(page.maps)
+    limit = dict(FORMS).get(form, 0)
+    with_rollout = form == "whole" or limit - _size(page.maps, form) >= _rollout_size(page.maps)
     views = [_map_view(maps, form, with_rollout=with_rollout) for maps in page.maps]
     first = page.maps[0]
     return AttentionView(
@@ -142,8 +144,9 @@ def _rollout_size(maps: Sequence[AttentionMaps]) -> int:
 
 def _map_view(maps: AttentionMaps, form: str, *, with_rollout: bool) -> MapView:
     each = 1 if form == "small" else 2
-    with_vectors = maps.query is not None and (form == "whole" or _vectors_size(maps, each) < _weights_size(maps))
-    with_flow = maps.is_self_attention and len(maps.rows.tokens) <= MAX_FLOW_TOKENS
+    fits = form == "whole" or (form != "weights" and _vectors_size(maps, each) < _weights_size(maps))
+    with_vectors = maps.query is not None and fits
+    with_flow = maps.is_self_attention and form != "weights" and len(maps.rows.tokens) <= MAX_FLOW_TOKENS
     q, q_step = _vectors(maps.query, each) if with_vectors else (None, None)
     k, k_step = _vectors(maps.key, each) if with_vectors else (None, None)
     return MapView(

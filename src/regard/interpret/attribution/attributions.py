@@ -18,18 +18,22 @@ import torch
 from rich.cells import cell_len
 from torch import Tensor
 
+from regard.data.examples import Example
 from regard.errors import InputError, check_choice
 from regard.escaping import escape_controls
 from regard.inference.masked_lm import BATCH_TOKENS, find_blanks
 from regard.interpret.attention.rollout import rollout
-from regard.interpret.attribution.probe import Probe, ProbedModel
+from regard.interpret.attribution.probe import Probe, ProbedModel, task_probe
 from regard.render.result import Result, Table
+from regard.tasks.fine_tuned_model import FineTunedModel
+from regard.tasks.task import Prediction
 
 Baseline = Literal["mask", "pad", "zero"]
 BASELINES = ("mask", "pad", "zero")
 Method = Literal["integrated-gradients", "gradient-x-input", "occlusion", "attention", "rollout"]
 STEPS = 32
 BAR = 20  # characters for the largest score
+MAX_OUTPUTS = 4  # outputs of one example that evidence is gathered for
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ class AttributionResult(Result):
         names = [escape_controls(one.token) for one in self.tokens]
         width = max(map(cell_len, names))
         largest = max(abs(one.score) for one in self.tokens) or 1.0
-        form = "z.3f" if self.model.kind == "value" else ".1%"
+        form = "z.3f" if self.model.problem_type == "regression" else ".1%"
         lines = [f"{self.target}: {self.label} {self.probability:{form}}; {self.method.replace('-', ' ')}", ""]
         for name, one in zip(names, self.tokens, strict=True):
             bar = ("-" if one.score < 0 else "█") * round(abs(one.score) / largest * BAR)
@@ -128,7 +132,7 @@ def attribute(
             found = _attention(probe, target, index, method)
     with probe.evaluation_mode():
         probability = probe.probabilities(probe.logits())[0, target, index].item()
-    tokens = zip(map(probe.token_text, probe.ids.tolist()), found.scores, probe.special, strict=True)
+    tokens = zip(probe.token_texts, found.scores, probe.special, strict=True)
     return AttributionResult(
         model=probe.describe(),
         texts=probe.texts,
@@ -279,3 +283,53 @@ def _character_spans(probe: Probe) -> list[tuple[int, int, int] | tuple[None, No
                 spans[start:first] = [(text, *offset) for offset in encoding.offsets]
                 break
     return spans
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The evidence for one output: `about` names it, `token` is the position it is read from.
+
+    `attention` (L, T) is the attention of that position in each layer, averaged over the heads; `rollout` (T,) is the
+    attention rollout through all layers. `integrated` and `gradient` are attributions of the output's logit.
+    """
+
+    about: str
+    token: int
+    tokens: tuple[str, ...]
+    special: tuple[bool, ...]
+    attention: tuple[tuple[float, ...], ...]
+    rollout: tuple[float, ...]
+    integrated: Attribution
+    gradient: Attribution
+
+
+def gather_evidence(fine_tuned: FineTunedModel, example: Example, prediction: Prediction) -> list[Evidence]:
+    """Evidence for the first outputs of a prediction: its labels, its entities, the ends of its answer.
+
+    InputError if the model or the example cannot be explained: an image, an LSTM, a text that is split or truncated.
+    """
+    task = fine_tuned.task
+    probe = task_probe(fine_tuned, *task.texts(example))
+    inputs = task.preprocess([example], fine_tuned.input_builder)[0]
+    tokens = probe.token_texts
+    explained = task.explained_outputs(example, prediction, inputs, tokens)[:MAX_OUTPUTS]
+    if not explained:
+        return []
+    maps = probe.attention()
+    rolled_out = rollout(maps)[-1]
+    evidence = []
+    for about, target, output in explained:
+        position = probe.position_of(target, output)
+        evidence.append(
+            Evidence(
+                about=about,
+                token=position,
+                tokens=tokens,
+                special=probe.special,
+                attention=tuple(tuple(layer) for layer in maps[:, :, position].mean(1).tolist()),
+                rollout=tuple(rolled_out[position].tolist()),
+                integrated=integrated_gradients(probe, target=target, output=output),
+                gradient=gradient_times_input(probe, target=target, output=output),
+            )
+        )
+    return evidence

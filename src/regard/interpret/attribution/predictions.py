@@ -15,13 +15,12 @@ from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionE
 from regard.errors import InputError
 from regard.escaping import escape_json
 from regard.events import Event, Progress, ResultItem
-from regard.interpret.attribution.evidence import Evidence, gather_evidence
+from regard.interpret.attribution.attributions import Evidence, gather_evidence
 from regard.models.family import family_name
-from regard.render.png import data_uri
+from regard.render.page_arrays import data_uri
 from regard.render.result import Result, Table, round_floats
-from regard.tasks.predict import CHUNK_SIZE, predict
+from regard.tasks.fine_tuned_model import CHUNK_SIZE, FineTunedModel, predict
 from regard.tasks.task import Prediction
-from regard.tasks.task_folder import FineTunedModel
 
 PAGE_EXAMPLES = 50  # examples that a page shows
 

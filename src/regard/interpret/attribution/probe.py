@@ -10,12 +10,11 @@ B copies, T tokens, P targets, O outputs per target, W width.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,22 +25,18 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.examples import Example
 from regard.errors import InputError, check_choice
 from regard.inference.generation.text_generator import TextGenerator
-from regard.inference.load_model import load_model
 from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM, find_blanks
 from regard.interpret.attention.maps import display_token
-from regard.models import Bert, Gpt
 from regard.models.family import can, describe_model, family_name
 from regard.nn import Padded, record
 from regard.nn.training import evaluation_mode
 from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.registry import TASKS
-from regard.tasks.task import TaskInput
-from regard.tasks.task_folder import FineTunedModel
+from regard.tasks.task import ProblemType, TaskInput
 from regard.text import Tokenizer
 
-OutputKind = Literal["one", "several", "value"]  # single label, multi-label, regression
-OUTPUT_KINDS: dict[str | None, OutputKind] = {"regression": "value", "multi_label_classification": "several"}
 MODES = ("auto", "blanks", "masked", "plain")
 MAX_MASKED_TOKENS = 128  # tokens masked in turn: the cost grows with the square of their number
 
@@ -53,7 +48,7 @@ class ProbedModel:
     name: str
     family: str
     task: str
-    kind: OutputKind
+    problem_type: ProblemType
     num_layers: int
     num_heads: int
     labels: tuple[str, ...]
@@ -75,14 +70,14 @@ class Probe:
     task: str
     texts: tuple[str, ...]
     model: nn.Module
-    encoder: Bert | Gpt
+    encoder: Any
     tokenizer: Tokenizer
     ids: Tensor
-    segments: Tensor | None
     targets: tuple[str, ...]
     outputs: tuple[str, ...]
-    kind: OutputKind
     read: Callable[[Tensor], Tensor]
+    problem_type: ProblemType = "single_label_classification"
+    segments: Tensor | None = None
     positions: tuple[int, ...] = ()
     mask: int | None = None
     at: str = "blanks"
@@ -98,6 +93,11 @@ class Probe:
         return tuple(self.tokenizer.token(number) for number in self.ids.tolist())
 
     @property
+    def token_texts(self) -> tuple[str, ...]:
+        """The tokens as text; white space is shown as signs."""
+        return tuple(map(self.token_text, self.ids.tolist()))
+
+    @property
     def special(self) -> tuple[bool, ...]:
         """True for tokens that are not part of the text."""
         special = _special_ids(self.tokenizer)
@@ -105,11 +105,11 @@ class Probe:
 
     @property
     def num_layers(self) -> int:
-        return self.encoder.config.num_hidden_layers
+        return int(self.encoder.config.num_hidden_layers)
 
     @property
     def num_heads(self) -> int:
-        return self.encoder.config.num_attention_heads
+        return int(self.encoder.config.num_attention_heads)
 
     @property
     def summary_position(self) -> int:
@@ -131,7 +131,7 @@ class Probe:
     def describe(self) -> ProbedModel:
         labels = () if self.predicts_tokens else self.outputs
         family = family_name(self.encoder)
-        return ProbedModel(self.name, family, self.task, self.kind, self.num_layers, self.num_heads, labels)
+        return ProbedModel(self.name, family, self.task, self.problem_type, self.num_layers, self.num_heads, labels)
 
     def token_embeddings(self) -> Tensor:
         """The embeddings of the tokens, (T, W)."""
@@ -175,15 +175,14 @@ class Probe:
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Softmax or, for multi-label outputs, sigmoid in float64; regression values as they are."""
-        match self.kind:
-            case "one":
+        match self.problem_type:
+            case "single_label_classification":
                 return logits.double().softmax(-1)
-            case "several":
+            case "multi_label_classification":
                 return logits.double().sigmoid()
         return logits.double()
 
     def token_text(self, number: int) -> str:
-        """A token id as text; white space is shown as signs."""
         return display_token(self.tokenizer, number)
 
     def output_index(self, name: str) -> int:
@@ -199,18 +198,6 @@ class Probe:
         """Evaluation mode without dropout, and without gradients unless requested."""
         with evaluation_mode(self.model), torch.inference_mode(not gradients), torch.set_grad_enabled(gradients):
             yield
-
-
-def open_probe(
-    name_or_path: str | os.PathLike[str],
-    text: str,
-    second: str | None = None,
-    *,
-    at: str = "blanks",
-    device: torch.device | str = "cpu",
-) -> Probe:
-    """Load a model by its name or folder, and probe it with a text; see `probe_model`."""
-    return probe_model(load_model(name_or_path, device=device), text, second, at=at)
 
 
 def probe_model(loaded: LoadedModel, text: str, second: str | None = None, *, at: str = "blanks") -> Probe:
@@ -268,7 +255,7 @@ def subsample_targets(probe: Probe, count: int) -> Probe:
     return replace(probe, targets=targets, positions=positions)
 
 
-def _masked(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
+def _masked(model: Any, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
     masked = MaskedLM.from_model(
         model, tokenizer, purpose="filling in blanks" if at == "blanks" else "predicting every token"
     )
@@ -299,10 +286,8 @@ def _masked(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Pro
         encoder=model,
         tokenizer=names,
         ids=torch.tensor(ids, device=masked.head.bias.device),
-        segments=None,
         targets=tuple(targets),
         outputs=_output_names(names, len(masked.head.bias)),
-        kind="one",
         read=masked.head if at == "masked" else lambda hidden: masked.head(hidden[:, list(positions)]),
         positions=positions,
         mask=masked.mask_id if at == "masked" else None,
@@ -310,7 +295,7 @@ def _masked(model: Bert, tokenizer: Tokenizer | None, text: str, at: str) -> Pro
     )
 
 
-def _next_token(model: Gpt, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
+def _next_token(model: Any, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
     """What a GPT predicts after the text or, with "plain", after each token; the first token is never predicted."""
     generator = TextGenerator(model, tokenizer)
     prompt = generator.encode_prompt(text, max_new_tokens=1)
@@ -324,10 +309,8 @@ def _next_token(model: Gpt, tokenizer: Tokenizer | None, text: str, at: str) -> 
         encoder=model,
         tokenizer=generator.tokenizer,
         ids=torch.tensor(prompt.ids, device=model.embedding.tokens.weight.device),
-        segments=None,
         targets=(*every, "next token") if plain else ("next token",),
         outputs=_output_names(generator.tokenizer, model.config.vocab_size),
-        kind="one",
         read=model.logits if plain else lambda hidden: model.logits(hidden[:, -1:]),
         positions=tuple(range(1, len(prompt.ids) + 1)) if plain else (len(prompt.ids),),
         at=at,
@@ -378,7 +361,7 @@ def task_probe(fine_tuned: FineTunedModel, text: str, second: str | None = None,
         segments=segments if can(encoder, "text-encoder") and encoder.config.type_vocab_size else None,
         targets=task.targets(example, item),
         outputs=tuple(map(tokenizer.token, row.ids)) if task.softmax_over_tokens else task.labels,
-        kind=OUTPUT_KINDS.get(task.problem_type, "one"),
+        problem_type=task.problem_type or "single_label_classification",
         read=read,
         positions=() if task.pooled else tuple(row.positions or ()),
     )

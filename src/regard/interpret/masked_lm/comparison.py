@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import combinations
-from typing import ClassVar, Literal, NotRequired, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import PrivateAttr
+from pydantic import BaseModel, PrivateAttr, RootModel
 from rich.cells import cell_len
-from typing_extensions import TypedDict
 
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.errors import InputError, check_choice
+from regard.errors import InputError
 from regard.escaping import escape_controls
 from regard.interpret.masked_lm.predictions import (
     WARNING,
@@ -56,6 +55,84 @@ CAPTION_TOKENS = 5  # that a caption names on either side
 FULL_COLOR = 0.8  # of the greatest difference: from there on the color is full
 MAX_CELLS = 64  # sentences of a grid
 LISTED = 15  # completions of a word, and rows of a sweep, in the terminal
+
+
+class ChartAxes(BaseModel):
+    """The labels at the ends of the axes; an empty one is not shown."""
+
+    right: str
+    up: str
+    left: str = ""
+    down: str = ""
+
+
+class SentenceView(BaseModel):
+    text: str
+    model: str
+    total: float  # log-sum-exp over the whole vocabulary
+    logits: str  # float32 in base64
+
+
+class PairView(BaseModel):
+    """Two sentences by their indices. Keys of `extents` and `captions` are numbers of tokens."""
+
+    a: int
+    b: int
+    labels: tuple[str, str]
+    axes: dict[Chart, ChartAxes]
+    extents: dict[str, tuple[float, float]]
+    captions: dict[Chart, dict[str, str]]
+
+
+class SquareView(BaseModel):
+    """The differences of two pairs, by their indices, against each other."""
+
+    across: int
+    up: int
+    axes: ChartAxes
+
+
+class ChartsView(BaseModel):
+    """A pair or a grid: the tokens that any chart may show, the logits of every sentence for them, and all pairs.
+
+    `numbers` of tokens can be selected (0: all), at first `number`. Differences above `palette` times the largest one
+    have the full color.
+    """
+
+    kind: Literal["pair", "grid"]
+    warning: str = WARNING
+    number: int
+    chart: Chart
+    numbers: list[int]
+    palette: float = FULL_COLOR
+    tokens: list[str]
+    sentences: list[SentenceView]
+    pairs: list[PairView]
+    rows: list[str] = []
+    columns: list[str] = []
+    squares: list[SquareView] = []
+
+
+class SweepView(BaseModel):
+    kind: Literal["sweep"] = "sweep"
+    warning: str = WARNING
+    values: list[int]
+    labels: list[str]
+    caption: str
+    tokens: list[str]
+    series: str  # (tokens, values), float32 in base64
+
+
+class CompletionsView(BaseModel):
+    kind: Literal["sentence"] = "sentence"
+    warning: str = WARNING
+    text: str
+    model: str
+    words: list[MaskedWord]
+
+
+class CompareView(RootModel[ChartsView | SweepView | CompletionsView]):
+    """The page's view."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,81 +187,47 @@ class PairComparison:
         name = self.model_name if self.a.model == self.b.model else None
         return caption(name, self.a.text, self.labels, more_a, more_b)
 
-    def axes(self) -> dict[str, dict[str, str]]:
+    def axes(self) -> dict[Chart, ChartAxes]:
         """The axis labels of both charts; the first of two sentences goes up, and the second of two cells."""
         a, b = self.labels
         if self.kind == "cells":
             return {
-                "likelihoods": {"right": f"{a} →", "up": f"{b} →"},
-                "differences": {"right": f"{a} + {b} →", "up": f"{b} →", "down": f"← {a}"},
+                "likelihoods": ChartAxes(right=f"{a} →", up=f"{b} →"),
+                "differences": ChartAxes(right=f"{a} + {b} →", up=f"{b} →", down=f"← {a}"),
             }
         if self.kind == "sentences":
             a, b = sentence_of(a), sentence_of(b)
         return {
-            "likelihoods": {"right": f"__ likelihood, {b} →", "up": f"__ likelihood, {a} →"},
-            "differences": {
-                "right": f"__ likelihood, both {self.kind} →",
-                "up": f"Higher likelihood, {a} →",
-                "down": f"← Higher likelihood, {b}",
-            },
+            "likelihoods": ChartAxes(right=f"__ likelihood, {b} →", up=f"__ likelihood, {a} →"),
+            "differences": ChartAxes(
+                right=f"__ likelihood, both {self.kind} →",
+                up=f"Higher likelihood, {a} →",
+                down=f"← Higher likelihood, {b}",
+            ),
         }
+
+    def view(self, a: int, b: int, counts: Sequence[int]) -> PairView:
+        """The pair of the sentences `a` and `b` with the ranges and captions of each number of tokens."""
+        return PairView(
+            a=a,
+            b=b,
+            labels=self.labels,
+            axes=self.axes(),
+            extents={str(number): self.extent(number) for number in counts},
+            captions={chart: {str(n): self.caption(n, chart) for n in counts} for chart in CHARTS},
+        )
 
     def result(self, number: int, chart: Chart) -> PairResult:
         visible = self.visible(number, chart)
-        columns = (
-            self.a.logits,
-            self.b.logits,
-            self.a.probabilities,
-            self.b.probabilities,
-            self.mean,
-            self.difference,
-        )
-        rows = zip(*(values[visible].tolist() for values in columns), strict=True)
+        logits = self.a.logits, self.b.logits, self.a.probabilities, self.b.probabilities, self.mean, self.difference
+        rows = zip(*(values[visible].tolist() for values in logits), strict=True)
         tokens = [TokenDifference(self.tokens[i], *row) for i, row in zip(visible.tolist(), rows, strict=True)]
-        made = PairResult(
-            a=self.a.text, b=self.b.text, labels=self.labels, caption=self.caption(number, chart), tokens=tokens
-        )
-        made._pair, made._number = self, number
-        return made
-
-
-@dataclass(frozen=True, eq=False)
-class Grid:
-    """The predictions for a template of two slots, row by row; a template of one slot has one row without a name.
-
-    `In [1908|2018], [he|she] was employed as a _.` has rows (1908, 2018) and columns (he, she): a pair in every row and
-    in every column, and two second differences, which compare pair with pair.
-    """
-
-    text: str
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    predictions: MaskedPredictions
-
-    def label(self, cell: int) -> str:
-        row, column = divmod(cell, len(self.columns))
-        return " / ".join(name for name in (self.rows[row], self.columns[column]) if name)
-
-    def pairs(self) -> dict[tuple[int, int], PairComparison]:
-        """Any two cells of a row, row by row; then any two of a column. Cells are numbered row by row."""
-        width, cells = len(self.columns), range(len(self.rows) * len(self.columns))
-        across = [pair for row in range(len(self.rows)) for pair in combinations(cells[row * width :][:width], 2)]
-        down = [pair for column in range(width) for pair in combinations(cells[column::width], 2)]
-        rows, common = self.predictions.rows, (self.predictions.tokens, self.predictions.model_name)
-        return {
-            (a, b): PairComparison(common[0], rows[a], rows[b], (self.label(a), self.label(b)), common[1], "cells")
-            for a, b in across + down
-        }
-
-    def squares(self) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-        """Pairs of pairs that differ in the same way: the rows' differences, then the columns', for any two of each."""
-        width = len(self.columns)
-        squares = []
-        for above, below in combinations(range(len(self.rows)), 2):
-            for left, right in combinations(range(width), 2):
-                a, b, c, d = (row * width + column for row in (above, below) for column in (left, right))
-                squares += [((a, b), (c, d)), ((a, c), (b, d))]
-        return squares
+        text = self.caption(number, chart)
+        result = PairResult(a=self.a.text, b=self.b.text, labels=self.labels, caption=text, tokens=tokens)
+        result._listed = number or len(tokens)
+        predictions = MaskedPredictions(list(self.tokens), [self.a, self.b], self.model_name)
+        result._view = lambda: _charts_view(predictions, {(0, 1): self}, TOKEN_COUNTS, number=number, chart=chart)
+        return result
 
 
 def second_differences(first: PairComparison, second: PairComparison, number: int) -> tuple[Indices, Values]:
@@ -204,104 +247,15 @@ def _top(values: NDArray[np.floating], number: int) -> Indices:
     return order[:number] if number else order
 
 
-class ComparedRequest(TypedDict):
-    """What was compared: `number` of tokens, in which chart."""
-
-    texts: list[str]
-    models: list[str]
-    number: int
-    chart: Chart
-
-
-class AxisLabels(TypedDict):
-    right: str
-    up: str
-    left: NotRequired[str]
-    down: NotRequired[str]
-
-
-class PairView(TypedDict):
-    """Two sentences by their indices; `extents` is the range of logits, by number of tokens."""
-
-    a: int
-    b: int
-    labels: tuple[str, str]
-    axes: dict[Chart, AxisLabels]
-    extents: dict[str, tuple[float, float]]
-    captions: dict[Chart, dict[str, str]]
-
-
-class SquareView(TypedDict):
-    """The differences of two pairs against each other, by the indices of the pairs."""
-
-    across: int
-    up: int
-    axes: AxisLabels
-
-
-class ComparedSentence(TypedDict):
-    """`logits` are float32 in base64, `total` their logarithmic sum over the whole vocabulary."""
-
-    text: str
-    model: str
-    total: float
-    logits: str
-
-
-class ChartsView(TypedDict):
-    """`numbers` of tokens can be shown, 0 means all. Differences above the fraction `palette` of the largest one have
-    the full color. Only a grid has rows, columns and squares."""
-
-    kind: Literal["pair", "grid"]
-    request: ComparedRequest
-    warning: str
-    numbers: list[int]
-    palette: float
-    tokens: list[str]
-    sentences: list[ComparedSentence]
-    pairs: list[PairView]
-    rows: NotRequired[list[str]]
-    columns: NotRequired[list[str]]
-    squares: NotRequired[list[SquareView]]
-
-
-class SweepView(TypedDict):
-    """`series` is float32 in base64."""
-
-    kind: Literal["sweep"]
-    request: ComparedRequest
-    warning: str
-    values: list[int]
-    labels: list[str]
-    caption: str
-    tokens: list[str]
-    series: str
-
-
-class CompletionsView(TypedDict):
-    kind: Literal["sentence"]
-    request: ComparedRequest
-    warning: str
-    text: str
-    model: str
-    words: list[MaskedWord]
-
-
-CompareView = ChartsView | SweepView | CompletionsView
-
-
 class CompareResult(Result):
     """A comparison; its form depends on what varies: a PairResult, GridResult, SweepResult or CompletionsResult."""
 
     page_view: ClassVar[str | None] = "compare"
     view_type: ClassVar[str | None] = "regard.interpret.masked_lm.comparison:CompareView"
-    _request: dict[str, object] = PrivateAttr(default_factory=dict)
+    _view: Callable[[], ChartsView | SweepView | CompletionsView] = PrivateAttr()
 
     def view_data(self) -> dict[str, object]:
-        return {"request": self._request, "warning": WARNING, **self._chart_data()}
-
-    def _chart_data(self) -> dict[str, object]:
-        raise NotImplementedError
+        return self._view().model_dump(mode="json")
 
 
 @dataclass(frozen=True)
@@ -325,15 +279,14 @@ class PairResult(CompareResult):
     labels: tuple[str, str]
     caption: str
     tokens: list[TokenDifference]
-    _pair: PairComparison = PrivateAttr()
-    _number: int = PrivateAttr(TOKEN_COUNTS[0])
+    _listed: int = PrivateAttr(TOKEN_COUNTS[0])  # tokens in the terminal
 
     def to_text(self) -> str:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
         a, b = map(escape_controls, self.labels)
-        listed = self.tokens[: self._number] if self._number else self.tokens
+        listed = self.tokens[: self._listed]
         words = [escape_controls(one.token) for one in listed]
         width = max(map(cell_len, [*words, "token"]))
         yield self.caption
@@ -346,10 +299,6 @@ class PairResult(CompareResult):
             yield f"  {word}{space}  {probabilities}  {one.difference:+10.2f}"
         if len(self.tokens) > len(listed):
             yield f"  and {len(self.tokens) - len(listed):,} more in the chart, which --json and --output have"
-
-    def _chart_data(self) -> dict[str, object]:
-        pair = self._pair
-        return {"kind": "pair"} | _charts(pair.tokens, [pair.a, pair.b], {(0, 1): pair}, TOKEN_COUNTS)
 
 
 @dataclass(frozen=True)
@@ -379,75 +328,99 @@ class GridResult(CompareResult):
     columns: tuple[str, ...]
     pairs: list[PairResult]
     differences: list[SecondDifference]
-    _grid: Grid = PrivateAttr()
-
-    @classmethod
-    def of(cls, grid: Grid, number: int, chart: Chart) -> GridResult:
-        pairs = grid.pairs()
-        differences = []
-        for first, second in ((pairs[one], pairs[other]) for one, other in grid.squares()):
-            order, values = second_differences(first, second, number)
-            rows = zip(order.tolist(), values.tolist(), strict=True)
-            tokens = [TokenSecondDifference(first.tokens[index], *row) for index, row in rows]
-            differences.append(SecondDifference(first.labels, second.labels, tokens))
-        result = cls(
-            template=grid.text,
-            rows=grid.rows,
-            columns=grid.columns,
-            pairs=[pair.result(number, chart) for pair in pairs.values()],
-            differences=differences,
-        )
-        result._grid = grid
-        return result
 
     def to_text(self) -> str:
         pairs = [f"{pair.to_text()}\n" for pair in self.pairs]
         return "\n".join([*pairs, "--json and --output have the differences of differences too"])
 
-    def _chart_data(self) -> dict[str, object]:
-        grid = self._grid
-        counts = TOKEN_COUNTS if len(grid.predictions.rows) <= WHOLE else FEWER_TOKEN_COUNTS
-        pairs = grid.pairs()
-        numbers = {cells: number for number, cells in enumerate(pairs)}
-        squares = []
-        for across, up in grid.squares():
-            left, right, down, top = (grid.label(cell) for cell in (*across, *up))
-            axes = {"left": f"← {left}", "right": f"{right} →", "down": f"← {down}", "up": f"{top} →"}
-            squares.append({"across": numbers[across], "up": numbers[up], "axes": axes})
-        charts = _charts(grid.predictions.tokens, grid.predictions.rows, pairs, counts)
-        return {"kind": "grid", "rows": list(grid.rows), "columns": list(grid.columns), **charts, "squares": squares}
+
+def compare_grid(
+    text: str,
+    rows: tuple[str, ...],
+    columns: tuple[str, ...],
+    predictions: MaskedPredictions,
+    number: int,
+    chart: Chart,
+) -> GridResult:
+    """The predictions for a template of two slots, row by row; a template of one slot has one row without a name.
+
+    `In [1908|2018], [he|she] was employed as a _.` has rows (1908, 2018) and columns (he, she): a pair in every row and
+    in every column, and two second differences, which compare pair with pair.
+    """
+    labels = [" / ".join(name for name in (row, column) if name) for row in rows for column in columns]
+    width, cells = len(columns), range(len(labels))
+    across = [pair for row in range(len(rows)) for pair in combinations(cells[row * width :][:width], 2)]
+    down = [pair for column in range(width) for pair in combinations(cells[column::width], 2)]
+    pairs = {
+        (a, b): PairComparison(
+            predictions.tokens,
+            predictions.rows[a],
+            predictions.rows[b],
+            (labels[a], labels[b]),
+            predictions.model_name,
+            "cells",
+        )
+        for a, b in across + down
+    }
+    squares = []  # pairs of pairs that differ in the same way: first the rows' differences, then the columns'
+    for above, below in combinations(range(len(rows)), 2):
+        for left, right in combinations(range(width), 2):
+            a, b, c, d = (row * width + column for row in (above, below) for column in (left, right))
+            squares += [((a, b), (c, d)), ((a, c), (b, d))]
+
+    def view() -> ChartsView:
+        counts = TOKEN_COUNTS if len(labels) <= WHOLE else FEWER_TOKEN_COUNTS
+        indices = {cells: index for index, cells in enumerate(pairs)}
+        views = []
+        for across, up in squares:
+            left, right, bottom, top = (labels[cell] for cell in (*across, *up))
+            axes = ChartAxes(left=f"← {left}", right=f"{right} →", down=f"← {bottom}", up=f"{top} →")
+            views.append(SquareView(across=indices[across], up=indices[up], axes=axes))
+        charts = _charts_view(predictions, pairs, counts, number=number, chart=chart)
+        names = {"rows": list(rows), "columns": list(columns)}
+        return charts.model_copy(update={"kind": "grid", "squares": views, **names})
+
+    result = GridResult(
+        template=text,
+        rows=rows,
+        columns=columns,
+        pairs=[pair.result(number, chart) for pair in pairs.values()],
+        differences=[_second_difference(pairs[one], pairs[other], number) for one, other in squares],
+    )
+    result._view = view
+    return result
 
 
-def _charts(
-    tokens: Sequence[str],
-    predictions: Sequence[MaskedPrediction],
+def _second_difference(first: PairComparison, second: PairComparison, number: int) -> SecondDifference:
+    order, values = second_differences(first, second, number)
+    rows = zip(order.tolist(), values.tolist(), strict=True)
+    tokens = [TokenSecondDifference(first.tokens[index], *row) for index, row in rows]
+    return SecondDifference(first.labels, second.labels, tokens)
+
+
+def _charts_view(
+    predictions: MaskedPredictions,
     pairs: dict[tuple[int, int], PairComparison],
     counts: Sequence[int],
-) -> dict[str, object]:
-    """The tokens that any chart may show, the logits of every sentence for them, and the labels of each pair."""
-    kept = np.arange(len(tokens))
+    *,
+    number: int,
+    chart: Chart,
+) -> ChartsView:
+    shown = np.arange(len(predictions.tokens))
     if ALL not in counts:
-        kept = reduce(np.union1d, [pair.visible(max(counts), chart) for pair in pairs.values() for chart in CHARTS])
-    return {
-        "numbers": list(counts),
-        "palette": FULL_COLOR,
-        "tokens": [tokens[index] for index in kept.tolist()],
-        "sentences": [
-            {"text": one.text, "model": one.model, "total": one.total, "logits": encode_float32(one.logits[kept])}
-            for one in predictions
+        shown = reduce(np.union1d, [pair.visible(max(counts), chart) for pair in pairs.values() for chart in CHARTS])
+    return ChartsView(
+        kind="pair",
+        number=number,
+        chart=chart,
+        numbers=list(counts),
+        tokens=[predictions.tokens[index] for index in shown.tolist()],
+        sentences=[
+            SentenceView(text=one.text, model=one.model, total=one.total, logits=encode_float32(one.logits[shown]))
+            for one in predictions.rows
         ],
-        "pairs": [
-            {
-                "a": a,
-                "b": b,
-                "labels": list(pair.labels),
-                "axes": pair.axes(),
-                "extents": {str(number): pair.extent(number) for number in counts},
-                "captions": {chart: {str(n): pair.caption(n, chart) for n in counts} for chart in CHARTS},
-            }
-            for (a, b), pair in pairs.items()
-        ],
-    }
+        pairs=[pair.view(a, b, counts) for (a, b), pair in pairs.items()],
+    )
 
 
 @dataclass(frozen=True)
@@ -473,32 +446,6 @@ class SweepResult(CompareResult):
     caption: str
     tokens: list[SweepToken]
 
-    @classmethod
-    def of(cls, text: str, slots: Sequence[Slot], predictions: MaskedPredictions, number: int) -> SweepResult:
-        """`slots` are the range and at most one slot of two labels, in the order of the predictions."""
-        axis = next(index for index, slot in enumerate(slots) if slot.is_range)
-        values = tuple(int(value) for value in slots[axis].values)
-        labels: tuple[str, ...] = next((slot.values for slot in slots if not slot.is_range), ("logit",))
-        logits = np.stack([row.logits for row in predictions.rows])
-        logits = np.moveaxis(logits.reshape([*(len(slot.values) for slot in slots), -1]), axis, 0)
-        logits = logits.reshape(len(values), len(labels), -1)
-        mean = logits.mean((0, 1), dtype=np.float64)
-        top = _top(mean, number)
-        chosen = logits[:, :, top].astype(np.float64)
-        two = len(labels) == 2
-        series = chosen[:, 0] - chosen[:, 1] if two else chosen[:, 0]
-        names = (predictions.tokens[index] for index in top.tolist())
-        return cls(
-            template=text,
-            values=values,
-            labels=labels,
-            caption=_sweep_caption(predictions.model_name, values, labels, series),
-            tokens=[
-                SweepToken(name, average, **{"differences" if two else "logits": row})
-                for name, average, row in zip(names, mean[top].tolist(), series.T.tolist(), strict=True)
-            ],
-        )
-
     def to_text(self) -> str:
         """The tokens whose value changes most between the ends of the range."""
         most = sorted(self.tokens, key=lambda one: -abs(one.series[-1] - one.series[0]))[:LISTED]
@@ -510,15 +457,45 @@ class SweepResult(CompareResult):
             lines.append(f"  {name}{space}  {one.series[0]:+8.2f}  {one.series[-1]:+8.2f}")
         return "\n".join(lines)
 
-    def _chart_data(self) -> dict[str, object]:
-        return {
-            "kind": "sweep",
-            "values": list(self.values),
-            "labels": list(self.labels),
-            "caption": self.caption,
-            "tokens": [one.token for one in self.tokens],
-            "series": encode_float32(np.array([one.series for one in self.tokens])),
-        }
+    def _sweep_view(self) -> SweepView:
+        return SweepView(
+            values=list(self.values),
+            labels=list(self.labels),
+            caption=self.caption,
+            tokens=[one.token for one in self.tokens],
+            series=encode_float32(np.array([one.series for one in self.tokens])),
+        )
+
+
+def compare_sweep(text: str, slots: Sequence[Slot], predictions: MaskedPredictions, number: int) -> SweepResult:
+    """The tokens of highest mean logit along a range.
+
+    `slots` are the range and at most one slot of two labels, in the order of the predictions.
+    """
+    axis = next(index for index, slot in enumerate(slots) if slot.is_range)
+    values = tuple(int(value) for value in slots[axis].values)
+    labels: tuple[str, ...] = next((slot.values for slot in slots if not slot.is_range), ("logit",))
+    logits = np.stack([row.logits for row in predictions.rows])
+    logits = np.moveaxis(logits.reshape([*(len(slot.values) for slot in slots), -1]), axis, 0)
+    logits = logits.reshape(len(values), len(labels), -1)
+    mean = logits.mean((0, 1), dtype=np.float64)
+    top = _top(mean, number)
+    chosen = logits[:, :, top].astype(np.float64)
+    two = len(labels) == 2
+    series = chosen[:, 0] - chosen[:, 1] if two else chosen[:, 0]
+    names = (predictions.tokens[index] for index in top.tolist())
+    result = SweepResult(
+        template=text,
+        values=values,
+        labels=labels,
+        caption=_sweep_caption(predictions.model_name, values, labels, series),
+        tokens=[
+            SweepToken(name, average, **{"differences" if two else "logits": row})
+            for name, average, row in zip(names, mean[top].tolist(), series.T.tolist(), strict=True)
+        ],
+    )
+    result._view = result._sweep_view
+    return result
 
 
 def _sweep_caption(model: str, values: tuple[int, ...], labels: tuple[str, ...], series: Values) -> str:
@@ -547,28 +524,41 @@ class CompletionsResult(CompareResult):
             lines.append(f"{word.word}: {listed}")
         return "\n".join(lines)
 
-    def _chart_data(self) -> dict[str, object]:
-        words = self.to_dict()["words"]
-        return {"kind": "sentence", "text": self.text, "model": self.model, "words": words}
-
 
 def compare_models(
-    texts: Sequence[str], models: Sequence[LoadedModel], *, number: int | None = None, chart: str = "likelihoods"
+    texts: Sequence[str], models: Sequence[LoadedModel], *, number: int | None = None, chart: Chart = "likelihoods"
 ) -> CompareResult:
-    """Compare sentences with one model, or two models with each other.
+    """Compare one or two sentences with one model, or two models with each other.
 
     What varies decides the form of the result: nothing, the words of one sentence; one thing, a pair or a row; two
     things, a grid. A thing that varies is a slot `[he|she]`, the two texts, or the two models; a slot `[1860..2018]`
     makes a sweep. `number` of tokens is 30 by default, 150 in a sweep; 0 is all.
     """
-    if not 1 <= len(models) <= 2:
-        raise InputError(f"expected one model or two to compare with each other, got {len(models)}")
-    if not 1 <= len(texts) <= 2:
-        raise InputError(f"expected one or two sentences, got {len(texts)}; a slot such as [he|she] makes more of one")
-    kind = _check(number, chart)
-    result = _compare(list(texts), models, number, kind)
-    default = SWEEP_TOKENS if isinstance(result, SweepResult) else TOKEN_COUNTS[0]
-    return _with_request(result, texts, [one.name for one in models], default if number is None else number, kind)
+    templates = [parse_template(text) for text in texts]
+    slots = list(templates[0].slots)
+    if len(texts) == 2:
+        if any(template.slots for template in templates):
+            raise InputError("slots such as [he|she] belong in a single sentence; give one text, or two without slots")
+        slots = [Slot(contrast_labels(*texts), is_range=False)]
+    if len(models) == 2:
+        slots.insert(0, Slot(tuple(short_name(one) for one in models), is_range=False))
+    if not slots:
+        words, name = complete_words(models[0], texts[0]), short_name(models[0])
+        completions = CompletionsResult(text=texts[0], model=name, words=words)
+        completions._view = lambda: CompletionsView(text=texts[0], model=name, words=words)
+        return completions
+    _check_slots(slots)
+    predictions = predict_blanks(models, texts if len(texts) == 2 else templates[0].sentences())
+    if any(slot.is_range for slot in slots):
+        return compare_sweep(texts[0], slots, predictions, SWEEP_TOKENS if number is None else number)
+    count = TOKEN_COUNTS[0] if number is None else number
+    if len(slots) == 1 and len(slots[0].values) == 2:
+        (a, b), (first, second) = slots[0].values, predictions.rows
+        kind: PairKind = "models" if len(models) == 2 else "sentences"
+        pair = PairComparison(predictions.tokens, first, second, (a, b), predictions.model_name, kind)
+        return pair.result(count, chart)
+    rows = slots[0].values if len(slots) == 2 else ("",)
+    return compare_grid(" / ".join(texts), rows, slots[-1].values, predictions, count, chart)
 
 
 def compare_stored(
@@ -577,60 +567,15 @@ def compare_stored(
     *,
     texts: Sequence[str] | None = None,
     number: int | None = None,
-    chart: str = "likelihoods",
+    chart: Chart = "likelihoods",
 ) -> PairResult:
     """Compare two files of logits. `texts` are their sentences; by default made from the file names."""
-    if len(paths) != 2 or (texts and len(texts) != 2):
+    if texts and len(texts) != 2:
         raise InputError("expected two files of logits, and two sentences for them or none")
-    kind = _check(number, chart)
     predictions = read_predictions(paths, vocabulary, texts=texts or None)
     a, b = predictions.rows
     pair = PairComparison(predictions.tokens, a, b, contrast_labels(a.text, b.text), predictions.model_name)
-    count = TOKEN_COUNTS[0] if number is None else number
-    result = pair.result(count, kind)
-    _with_request(result, [a.text, b.text], [], count, kind)
-    return result
-
-
-def _check(number: int | None, chart: str) -> Chart:
-    if number is not None and number < 0:
-        counts = ", ".join(map(str, TOKEN_COUNTS[:-1]))
-        raise InputError(f"the number of tokens is {number}; expected {counts} or 0 for all")
-    check_choice("chart", chart, CHARTS)
-    return "likelihoods" if chart == "likelihoods" else "differences"
-
-
-def _with_request(
-    result: CompareResult, texts: Sequence[str], models: Sequence[str], number: int, chart: Chart
-) -> CompareResult:
-    result._request = {"texts": list(texts), "models": list(models), "number": number, "chart": chart}
-    return result
-
-
-def _compare(texts: list[str], models: Sequence[LoadedModel], number: int | None, chart: Chart) -> CompareResult:
-    templates = [parse_template(text) for text in texts]
-    slots = list(templates[0].slots)
-    if len(texts) == 2:
-        if any(template.slots for template in templates):
-            raise InputError("slots such as [he|she] belong in a single sentence; give one text, or two without slots")
-        slots = [Slot(contrast_labels(*texts), is_range=False)]
-    sentences = texts if len(texts) == 2 else templates[0].sentences()
-    if len(models) == 2:
-        slots.insert(0, Slot(tuple(short_name(one) for one in models), is_range=False))
-    if not slots:
-        return CompletionsResult(text=texts[0], model=short_name(models[0]), words=complete_words(models[0], texts[0]))
-    _check_slots(slots)
-    predictions = predict_blanks(models, sentences)
-    if any(slot.is_range for slot in slots):
-        return SweepResult.of(texts[0], slots, predictions, SWEEP_TOKENS if number is None else number)
-    count = TOKEN_COUNTS[0] if number is None else number
-    if len(slots) == 1 and len(slots[0].values) == 2:
-        (a, b), (first, second) = slots[0].values, predictions.rows
-        kind: PairKind = "models" if len(models) == 2 else "sentences"
-        name = predictions.model_name
-        return PairComparison(predictions.tokens, first, second, (a, b), name, kind=kind).result(count, chart)
-    rows = slots[0].values if len(slots) == 2 else ("",)
-    return GridResult.of(Grid(" / ".join(texts), rows, slots[-1].values, predictions), count, chart)
+    return pair.result(TOKEN_COUNTS[0] if number is None else number, chart)
 
 
 def _check_slots(slots: Sequence[Slot]) -> None:

@@ -22,7 +22,7 @@ from regard.data.batch import group_by_token_budget
 from regard.data.files import display_name, read_all_bytes, read_all_lines
 from regard.errors import InputError
 from regard.inference.masked_lm import BLANK_PATTERN, Candidate, MaskedLM, find_blanks
-from regard.models.family import family_name
+from regard.models.family import describe_model
 from regard.nn.training import evaluation_mode
 from regard.text import Encoding
 
@@ -146,7 +146,6 @@ def caption(model: str | None, text: str, pair: Sequence[str], more_a: Sequence[
 
 
 Logits = NDArray[np.float32]
-FAMILY_NAMES = {"bert": "BERT", "distilbert": "DistilBERT", "roberta": "RoBERTa"}
 TOP = 90  # completions of each word
 MAX_WORDS = 100  # each takes a pass over the whole text
 
@@ -201,8 +200,8 @@ def predict_blanks(models: Sequence[LoadedModel], texts: Sequence[str]) -> Maske
         columns = [vocabulary[token] for token in tokens]
         for text, row, total in zip(texts, logits[:, columns], totals.tolist(), strict=True):
             rows.append(MaskedPrediction(text, short_name(loaded), row, total))
-    family = family_name(models[0].model)
-    return MaskedPredictions(tokens, rows, FAMILY_NAMES.get(family, family))
+    _, _, name = describe_model(models[0].model).partition(" ")  # without the article
+    return MaskedPredictions(tokens, rows, name)
 
 
 def _predict(loaded: LoadedModel, texts: Sequence[str]) -> tuple[dict[str, int], Logits, NDArray[np.float64]]:

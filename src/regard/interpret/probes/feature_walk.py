@@ -20,8 +20,7 @@ from regard.data.examples import TextExample
 from regard.errors import InputError, check_choice
 from regard.escaping import escape_controls
 from regard.events import Progress
-from regard.inference.embedding.embedder import load_engine
-from regard.inference.embedding.engine import BUDGET, EmbeddingEngine
+from regard.inference.embedding.embedder import BUDGET, EmbeddingEngine, load_engine
 from regard.interpret.embeddings import sample_indices, sampling_note
 from regard.nn.masks import Padded
 from regard.render.result import Result

@@ -10,25 +10,7 @@ from pydantic import Field, model_validator
 from regard.settings import SettingsFile, SettingsSection
 from regard.training.settings import RENAMED_SETTINGS, RunSection
 
-# Defaults of tasks that differ from those below.
-DEFAULTS: dict[str, dict[str, dict[str, object]]] = {
-    "classify": {},
-    "pair": {"training": {"num_epochs": 5}},
-    "regress": {"training": {"num_epochs": 5}},
-    "choose": {"training": {"batch_size": 16}},
-    "tag": {"training": {"num_epochs": 5}},
-    "answer": {"training": {"num_epochs": 2}},
-    "distill": {"training": {"num_epochs": 5}},
-    "pictures": {
-        "training": {
-            "num_epochs": 12,
-            "batch_size": 128,
-            "learning_rate": 2e-3,
-            "optimizer": "muon",
-            "weight_decay": 0.05,
-        }
-    },
-}
+DISTILLATION_DEFAULTS: dict[str, dict[str, object]] = {"training": {"num_epochs": 5}}
 
 
 class FineTuningSection(SettingsSection):

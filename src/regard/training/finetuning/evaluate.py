@@ -10,11 +10,10 @@ from regard.data.readers import ExampleSet, TableOptions
 from regard.device import choose_device
 from regard.events import Event, Note, drain
 from regard.render.result import Result, Table
+from regard.tasks.fine_tuned_model import FineTunedModel, describe_compute, load_fine_tuned, score
 from regard.tasks.image_classification import ImageTransform
-from regard.tasks.predict import score
-from regard.tasks.read_examples import check_labels, read_examples
-from regard.tasks.task_folder import FineTunedModel, describe_compute, load_fine_tuned
-from regard.training.finetuning.data import DataSource
+from regard.tasks.registry import check_labels, read_examples
+from regard.training.finetuning.run import DataSource
 from regard.wording import count_of
 
 

@@ -18,10 +18,10 @@ from regard.models.family import can, family_name
 from regard.nn.training import normal_init
 from regard.settings import Precision
 from regard.tasks.encoder_with_head import EncoderWithHead, TaskBatch
+from regard.tasks.fine_tuned_model import MAX_LENGTH, FineTunedModel
 from regard.tasks.image_classification import ImageClassifier, ImageTransform
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.task import Task, TaskInput
-from regard.tasks.task_folder import MAX_LENGTH, FineTunedModel
 from regard.text import Tokenizer
 from regard.training.finetuning.config import VisionSection
 

@@ -1,11 +1,18 @@
-"""The result of a fine-tuning run, as JSON and as Markdown."""
+"""The result of a fine-tuning run."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import Field
+
+from regard.render.result import Table
+from regard.training.run_folder import RunReport
+
+Scores = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -13,101 +20,83 @@ class SeedResult:
     """The result of one seed: the scores of the epoch that is kept, and the scores after each epoch."""
 
     seed: int
-    scores: dict[str, float]
+    scores: Scores
     epoch: int
     seconds: float
     steps: int
-    history: list[dict[str, float]] = field(default_factory=list)
+    history: list[Scores] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class FineTuningReport:
-    """The result of all seeds. `main` is the score that decides; `beside` are other runs with mean and deviation."""
+class FineTuningReport(RunReport):
+    """The result of all seeds, on dev. `score` is the one that decides; `beside` has mean and deviation of other runs.
+
+    The standard deviation is that of a sample (with n - 1); 0 for one seed.
+    """
 
     task: str
     model: str
-    main: str
+    score: str
     data: dict[str, dict[str, Any]]
     settings: dict[str, dict[str, Any]]
-    outcomes: list[SeedResult] = field(default_factory=list)
-    beside: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    mean: Scores
+    deviation: Scores
+    best_seed: int
+    beside: dict[str, dict[str, Scores]] = Field(default_factory=dict)
+    seeds: list[SeedResult]
 
     @property
     def best(self) -> SeedResult:
-        return max(self.outcomes, key=lambda outcome: outcome.scores[self.main])
+        return next(result for result in self.seeds if result.seed == self.best_seed)
 
-    @property
-    def mean(self) -> dict[str, float]:
-        return {name: statistics.fmean(self._values(name)) for name in self.outcomes[0].scores}
+    def to_dict(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", exclude=None if self.beside else {"beside"})
 
-    @property
-    def deviation(self) -> dict[str, float]:
-        """The sample standard deviation (with n - 1); 0 for one seed."""
-        several = len(self.outcomes) > 1
-        return {name: statistics.stdev(self._values(name)) if several else 0.0 for name in self.outcomes[0].scores}
-
-    def _values(self, name: str) -> Sequence[float]:
-        return [outcome.scores[name] for outcome in self.outcomes]
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "task": self.task,
-            "model": self.model,
-            "score": self.main,
-            "data": self.data,
-            "settings": self.settings,
-            "mean": self.mean,
-            "deviation": self.deviation,
-            "best_seed": self.best.seed,
-            **({"beside": self.beside} if self.beside else {}),
-            "seeds": [asdict(outcome) for outcome in self.outcomes],
-        }
-
-    @classmethod
-    def restore(cls, document: Mapping[str, Any]) -> FineTuningReport:
-        """The report that `document()` returned the JSON of."""
-        return cls(
-            document["task"],
-            document["model"],
-            document["score"],
-            document["data"],
-            document["settings"],
-            [SeedResult(**result) for result in document["seeds"]],
-            document.get("beside", {}),
-        )
+    def to_table(self) -> Table:
+        names = list(self.mean)
+        rows = [[one.seed, one.epoch, *(one.scores[name] for name in names), one.seconds] for one in self.seeds]
+        return ["seed", "epoch", *names, "seconds"], rows
 
     def markdown(self) -> str:
-        names = list(self.outcomes[0].scores)
-        head = ["seed", "epoch", *names, "seconds"]
+        headers, seeds = self.to_table()
+        names = list(self.mean)
         rows = [
-            [str(one.seed), str(one.epoch), *(f"{one.scores[name]:.2f}" for name in names), f"{one.seconds:.0f}"]
-            for one in self.outcomes
+            [str(seed), str(epoch), *(f"{score:.2f}" for score in scores), f"{seconds:.0f}"]
+            for seed, epoch, *scores, seconds in seeds
         ]
         others = dict(self.beside)
-        if len(self.outcomes) > 1:
+        if len(self.seeds) > 1:
             others = {"mean": {"mean": self.mean, "deviation": self.deviation}} | others
         for name, other in others.items():
             cells = [f"{other['mean'][score]:.2f} ± {other['deviation'][score]:.2f}" for score in names]
             rows.append([name, "", *cells, ""])
         lines = [f"# {self.task} with {self.model}", ""]
         lines += [f"{name}: {about['examples']:,} examples of {about['path']}" for name, about in self.data.items()]
-        table = [head, ["---"] * len(head), *rows]
+        table = [headers, ["---"] * len(headers), *rows]
         lines += ["", *(f"| {' | '.join(row)} |" for row in table), ""]
         return "\n".join(lines)
 
-    def lines(self, output: str) -> list[str]:
-        """The report for a terminal."""
-        count, best = len(self.outcomes), self.best
+    def to_text(self) -> str:
+        count = len(self.seeds)
         if count > 1:
-            lines = [f"{output}: the model of seed {best.seed}, the best; means of {count} seeds on dev"]
+            lines = [f"{self.output}: the model of seed {self.best_seed}, the best; means of {count} seeds on dev"]
         else:
-            lines = [f"{output}: scores on dev after epoch {best.epoch}"]
-        deviation = self.deviation
+            lines = [f"{self.output}: scores on dev after epoch {self.best.epoch}"]
         for name, value in self.mean.items():
-            spread = f" ± {deviation[name]:.2f}" if count > 1 else ""
+            spread = f" ± {self.deviation[name]:.2f}" if count > 1 else ""
             lines.append(f"{name:<20}{value:6.2f}{spread}")
         for name, other in self.beside.items():
             lines += [f"{name + ' ' + score:<20}{value:6.2f}" for score, value in other["mean"].items()]
         for name, value in self.data.get("test", {}).get("scores", {}).items():
             lines.append(f"{'test ' + name:<20}{value:6.2f}")
-        return lines
+        return "\n".join(lines)
+
+
+def summarize(seeds: Sequence[SeedResult], score: str) -> dict[str, Any]:
+    """Mean and standard deviation of the scores, and the best seed, as fields of a `FineTuningReport`."""
+    values = {name: [result.scores[name] for result in seeds] for name in seeds[0].scores}
+    return {
+        "mean": {name: statistics.fmean(each) for name, each in values.items()},
+        "deviation": {name: statistics.stdev(each) if len(each) > 1 else 0.0 for name, each in values.items()},
+        "best_seed": max(seeds, key=lambda result: result.scores[score]).seed,
+        "seeds": seeds,
+    }

@@ -9,9 +9,11 @@ config.json model.safetensors task.json report.json ...   the best seed's model,
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,35 +23,103 @@ from regard.checkpoints import loading
 from regard.checkpoints.files import verify
 from regard.data.examples import ImageExample
 from regard.data.readers import ExampleSet, TableOptions
+from regard.data.split import split_examples
 from regard.device import choose_device
 from regard.errors import InputError
-from regard.events import Note
+from regard.events import Event, Note, drain, map_events
 from regard.files.disk import atomic_write
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.files.output_folder import remove_files
 from regard.known import DEFAULT_MODEL
-from regard.models import Vit
+from regard.models.family import can
 from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import FineTunedModel, calibrate, load_fine_tuned, save_fine_tuned, score
 from regard.tasks.image_classification import ImageClassifier, ImageTask, ImageTransform
-from regard.tasks.predict import calibrate, score
-from regard.tasks.read_examples import check_labels
-from regard.tasks.registry import get_task
-from regard.tasks.task_folder import FineTunedModel, load_fine_tuned, save_fine_tuned
+from regard.tasks.registry import check_labels, get_task, read_examples
 from regard.training.doctor import examine_data, problems
-from regard.training.events import Finished, OnEvent, ThresholdChosen, ignore_event
-from regard.training.finetuning.config import DEFAULTS, FineTuningConfig
-from regard.training.finetuning.data import DataSource, digest, read_splits
+from regard.training.events import Events, Finished, ThresholdChosen, TrainingEvent
+from regard.training.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
 from regard.training.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory
-from regard.training.finetuning.report import FineTuningReport, SeedResult
+from regard.training.finetuning.report import FineTuningReport, SeedResult, summarize
 from regard.training.finetuning.trainer import FineTuner
-from regard.training.run_folder import REPORT, RUN, RunFolder, model_saved
+from regard.training.run_folder import REPORT, RUN, RunFolder, log_events
 from regard.training.trainer import run_interruptible
+
+DEFAULT_SPLIT = "90/10"
+DataSource = str | os.PathLike[str] | ExampleSet[Any]  # a file, or examples that were already read
+
+
+def read_splits(
+    task: str, train: DataSource, dev: DataSource | None, *, table: TableOptions | None, split_sizes: str | None
+) -> dict[str, ExampleSet[Any]]:
+    """The examples by split: train, dev, and test if `split_sizes` has three parts. Without `dev`, train is split."""
+
+    def read(source: DataSource) -> ExampleSet[Any]:
+        return source if isinstance(source, ExampleSet) else read_examples(task, source, table=table, labeled=True)
+
+    whole = read(train)
+    if dev is not None:
+        if split_sizes is not None:
+            raise InputError("--dev and --split both choose the dev data; use one of them")
+        return {"train": whole, "dev": read(dev)}
+    sizes = split_sizes or DEFAULT_SPLIT
+    return {
+        name: ExampleSet(
+            [whole.examples[index] for index in indices],
+            whole.path,
+            f"{whole.description}; {name} part of {sizes}",
+            whole.dropped if name == "train" else {},
+            [whole.lines[index] for index in indices] if whole.lines else [],
+            whole.unit,
+        )
+        for name, indices in zip(("train", "dev", "test"), split_examples(whole.examples, sizes), strict=False)
+    }
+
+
+def digest(read: ExampleSet[Any]) -> str:
+    """A hash of the examples in their order."""
+    result = hashlib.sha256()
+    for example in read.examples:
+        result.update(_stable_repr(example).encode("utf-8", "surrogatepass"))
+        if isinstance(example, ImageExample):
+            result.update(example.pixels.tobytes())
+    return result.hexdigest()[:16]
+
+
+# Names of classes and fields in earlier versions, which computed the same digests with them.
+_NAMES = {"TextExample": "Text", "ChoiceExample": "Choice", "TaggedExample": "Tagged", "QuestionExample": "Question"}
+
+
+_NAMES |= {"ImageExample": "Picture", "text_pair": "second", "answerable": "possible"}
+
+
+def _stable_repr(example: Any) -> str:
+    """The representation of an example, with the names of earlier versions."""
+    values = (
+        f"{_NAMES.get(field.name, field.name)}={getattr(example, field.name)!r}"
+        for field in fields(example)
+        if field.repr
+    )
+    return f"{_NAMES.get(type(example).__name__)}({', '.join(values)})"
+
 
 SEEDS, FROZEN = "seeds", "frozen"
 BEST, SEED = "best", "seed.json"
 
 
 def fit(
+    task: str,
+    train: DataSource,
+    dev: DataSource | None = None,
+    *,
+    on_event: Callable[[Event], object] | None = None,
+    **options: Any,
+) -> FineTuningReport:
+    """`fine_tune` run to its end, with the same options."""
+    return drain(fine_tune(task, train, dev, **options), on_event)
+
+
+def fine_tune(
     task: str,
     train: DataSource,
     dev: DataSource | None = None,
@@ -62,8 +132,7 @@ def fit(
     resume: bool = False,
     both: bool = False,
     device: torch.device | str = "auto",
-    on_event: OnEvent = ignore_event,
-) -> FineTuningReport:
+) -> Events[FineTuningReport]:
     """Fine-tune `model` for a task on labeled examples, and write the best seed's model to `output`.
 
     `train` and `dev` are files, or examples from a reader. Without `dev`, `train` is split ("90/10" by default); the
@@ -72,17 +141,14 @@ def fit(
     """
     get_task(task)  # an unknown task is an error before anything is read
     output = Path(output)
-    data = _read(task, train, dev, table, split, on_event)
+    data = yield from _read(task, train, dev, table, split)
     images = isinstance(data["train"].examples[0], ImageExample)
-    config = config or FineTuningConfig.load(defaults=DEFAULTS["pictures" if images else task])
-    factory = (_image_factory if images else _text_factory)(task, data, model, config, on_event)
+    config = config or FineTuningConfig.load(defaults={"training": get_task(task, images=images).training_defaults})
+    factory = yield from (_image_factory if images else _text_factory)(task, data, model, config)
     name = "a new ViT" if isinstance(factory, ImageModelFactory) and factory.pretrained is None else model
 
-    def run(settings: FineTuningConfig, folder: Path, *, resume: bool, beside: Mapping[str, Any]) -> FineTuningReport:
-        return _run(factory, name, data, settings, folder, resume=resume, beside=beside, device=device, emit=on_event)
-
     if not both:
-        return run(config, output, resume=resume, beside={})
+        return (yield from _run(factory, name, data, config, output, resume=resume, device=device))
     held = [name for name in (RUN, "config.json", FROZEN) if (output / name).exists()]
     if held and not resume:
         raise InputError(
@@ -94,10 +160,10 @@ def fit(
         folder.claim(f"{FROZEN}/")
     training = config.training.model_copy(update={"frozen": True})
     settings = config.model_copy(update={"training": training})
-    frozen = run(settings, output / FROZEN, resume=resume, beside={}).document()
-    beside = {FROZEN: {key: frozen[key] for key in ("mean", "deviation")}}
+    frozen = yield from _run(factory, name, data, settings, output / FROZEN, resume=resume, device=device)
+    beside = {FROZEN: {"mean": frozen.mean, "deviation": frozen.deviation}}
     # The folder belongs to this run by now, so `resume` allows both a new and an unfinished run.
-    return run(config, output, resume=True, beside=beside)
+    return (yield from _run(factory, name, data, config, output, resume=True, device=device, beside=beside))
 
 
 def distill(
@@ -112,46 +178,40 @@ def distill(
     split: str | None = None,
     resume: bool = False,
     device: torch.device | str = "auto",
-    on_event: OnEvent = ignore_event,
-) -> FineTuningReport:
+) -> Events[FineTuningReport]:
     """Train a student with fewer `layers` on labeled examples and the predictions of a fine-tuned teacher."""
     fine_tuned = load_fine_tuned(teacher)
-    config = config or FineTuningConfig.load(defaults=DEFAULTS["distill"])
-    data = _read(fine_tuned.task.name, train, dev, table, split, on_event)
+    config = config or FineTuningConfig.load(defaults=DISTILLATION_DEFAULTS)
+    data = yield from _read(fine_tuned.task.name, train, dev, table, split)
     student = StudentFactory(fine_tuned, layers=layers, length=config.training.max_length)
-    _diagnose(student, data, on_event)
+    yield from _diagnose(student, data)
     name = f"{os.fspath(teacher)}, {layers} of {fine_tuned.model.encoder.config.num_hidden_layers} layers"
-    return _run(student, name, data, config, Path(output), resume=resume, device=device, emit=on_event)
+    return (yield from _run(student, name, data, config, Path(output), resume=resume, device=device))
 
 
 def _read(
-    task: str,
-    train: DataSource,
-    dev: DataSource | None,
-    table: TableOptions | None,
-    split: str | None,
-    on_event: OnEvent,
-) -> dict[str, ExampleSet[Any]]:
+    task: str, train: DataSource, dev: DataSource | None, table: TableOptions | None, split: str | None
+) -> Events[dict[str, ExampleSet[Any]]]:
     data = read_splits(task, train, dev, table=table, split_sizes=split)
     for name, read in data.items():
-        on_event(Note(message=f"{name}: {len(read.examples):,} examples of {read.path} ({read.description})"))
+        yield Note(message=f"{name}: {len(read.examples):,} examples of {read.path} ({read.description})")
         for reason, count in read.dropped.items():
-            on_event(Note(message=f"{name}: {count:,} left out: {reason}"))
+            yield Note(message=f"{name}: {count:,} left out: {reason}")
     return data
 
 
 def _text_factory(
-    task: str, data: Mapping[str, ExampleSet[Any]], model: str, config: FineTuningConfig, on_event: OnEvent
-) -> ModelFactory:
+    task: str, data: Mapping[str, ExampleSet[Any]], model: str, config: FineTuningConfig
+) -> Events[ModelFactory]:
     learned = get_task(task).from_examples(data["train"].examples)
     factory = ModelFactory(learned, *loading.load(model), length=config.training.max_length)
-    _diagnose(factory, data, on_event)
+    yield from _diagnose(factory, data)
     return factory
 
 
 def _image_factory(
-    task: str, data: Mapping[str, ExampleSet[Any]], model: str, config: FineTuningConfig, on_event: OnEvent
-) -> ModelFactory:
+    task: str, data: Mapping[str, ExampleSet[Any]], model: str, config: FineTuningConfig
+) -> Events[ModelFactory]:
     """Factory of a Vision Transformer: a new one unless a model is named (the default model reads text)."""
     images = data["train"].examples
     learned = ImageTask.from_examples(images)
@@ -161,22 +221,22 @@ def _image_factory(
         hint = f", in patches of {patch} (larger images fit with a larger vision.patch_size)"
     else:
         encoder, _ = loading.load(model)
-        if not isinstance(encoder, Vit):
+        if not can(encoder, "image"):
             raise InputError(f"{model} is no Vision Transformer; name one, or leave --model out for a new one")
-        frame, hint = ImageTransform(*encoder.config.image_size, encoder.config.num_channels), ""
+        height, width = encoder.config.image_size
+        frame, hint = ImageTransform(height, width, encoder.config.num_channels), ""
         factory = ImageModelFactory(learned, frame, config.vision, encoder=encoder)
     if other := factory.frame.count_resized(images):
         size = f"{factory.frame.height} x {factory.frame.width}"
         message = f"train: {other:,} of {len(images):,} images have another size than {size} and are resized{hint}"
-        on_event(Note(message=message))
-    _diagnose(factory, data, on_event)
+        yield Note(message=message)
+    yield from _diagnose(factory, data)
     return factory
 
 
-def _diagnose(factory: ModelFactory, data: Mapping[str, ExampleSet[Any]], on_event: OnEvent) -> None:
+def _diagnose(factory: ModelFactory, data: Mapping[str, ExampleSet[Any]]) -> Iterator[Note]:
     for finding in problems(examine_data(factory.task, data["train"], data["dev"], factory.rows)):
-        message = f"{finding.status}: {finding.check}: {finding.evidence}. To fix it: {finding.remedy}"
-        on_event(Note(message=message))
+        yield Note(message=f"{finding.status}: {finding.check}: {finding.evidence}. To fix it: {finding.remedy}")
 
 
 def _run(
@@ -188,19 +248,19 @@ def _run(
     *,
     resume: bool,
     device: torch.device | str,
-    emit: OnEvent,
-    beside: Mapping[str, Any] | None = None,
-) -> FineTuningReport:
+    beside: dict[str, Any] | None = None,
+) -> Events[FineTuningReport]:
     device = choose_device(device) if isinstance(device, str) else device
     task = factory.task
     for read in data.values():
         check_labels(task, read)
     folder = _folder(factory, model, data, config, output)
     if resume and (done := folder.finished()):
-        return FineTuningReport.restore(done)
+        return FineTuningReport(output=os.fspath(output), **done)
     folder.open(resume=resume)
-    with folder.running(emit) as on_event:
-        results = _train_seeds(factory, data, config, output / SEEDS, device=device, on_event=on_event)
+
+    def train_and_save() -> Events[FineTuningReport]:
+        seeds = yield from _train_seeds(factory, data, config, output / SEEDS, device=device)
         about: dict[str, dict[str, Any]] = {
             name: {"path": read.path, "examples": len(read.examples), "how": read.description}
             for name, read in data.items()
@@ -209,12 +269,22 @@ def _run(
         if "test" in data:
             about["test"]["scores"] = score(best, data["test"].examples, device=device)
         settings = {name: dict(getattr(config, name)) for name in config.sections()}
-        report = FineTuningReport(task.name, model, task.main_metric, about, settings, results, dict(beside or {}))
-        files = {REPORT: json_bytes(report.document()), "report.md": report.markdown().encode()}
-        save_fine_tuned(best, output, files=files)
-        with model_saved(output):
-            on_event(Finished(scores=report.mean))
-    return report
+        report = FineTuningReport(
+            output=os.fspath(output),
+            task=task.name,
+            model=model,
+            score=task.main_metric,
+            data=about,
+            settings=settings,
+            beside=beside or {},
+            **summarize(seeds, task.main_metric),
+        )
+        save_fine_tuned(best, output, files={REPORT: report.file(), "report.md": report.markdown().encode()})
+        yield Finished(scores=report.mean)
+        return report
+
+    with folder.running():
+        return (yield from log_events(train_and_save(), output))
 
 
 def _folder(
@@ -238,8 +308,7 @@ def _train_seeds(
     folder: Path,
     *,
     device: torch.device,
-    on_event: OnEvent,
-) -> list[SeedResult]:
+) -> Events[list[SeedResult]]:
     """Train once per seed and keep the best model in `folder`; finished seeds are not repeated."""
     seeds, task = _seeds(config), factory.task
     done = {seed: _read_result(folder, seed) for seed in seeds if _result_path(folder, seed).is_file()}
@@ -247,7 +316,7 @@ def _train_seeds(
     items = task.preprocess(data["train"].examples, factory.rows)
     if cut := sum(any(row.num_truncated for row in item.sequences) for item in items):
         message = f"{cut:,} of {len(items):,} texts are longer than {factory.length} tokens and are truncated"
-        on_event(Note(message=message))
+        yield Note(message=message)
 
     def evaluate(model: EncoderWithHead | ImageClassifier) -> tuple[FineTunedModel, dict[str, float]]:
         fine_tuned = factory.fine_tuned_model(model, precision=config.run.precision)
@@ -266,15 +335,14 @@ def _train_seeds(
             folder=folder / f"checkpoints-{seed}",
             evaluate=lambda model: evaluate(model)[1],
             objective=factory.objective,
-            on_event=on_event,
         )
-        done[seed] = run_interruptible(trainer)
+        done[seed] = yield from map_events(run_interruptible(trainer), partial(_with_seed, seed=seed))
         if _best_seed(done, task.main_metric) == seed:
             model = trainer.model.eval()
             if task.has_calibration:
                 # A resumed run does not know what an earlier epoch chose, so it is computed again.
                 fine_tuned = evaluate(model)[0]
-                on_event(ThresholdChosen(seed=seed, values=fine_tuned.task.to_dict()))
+                yield ThresholdChosen(seed=seed, values=fine_tuned.task.to_dict())
             else:
                 fine_tuned = factory.fine_tuned_model(model, precision=config.run.precision)
             save_fine_tuned(fine_tuned, folder / BEST, files={SEED: json_bytes({"seed": seed})}, overwrite=True)
@@ -287,6 +355,10 @@ def _train_seeds(
             f"{_result_path(folder, best)} and continue with --resume: that seed is trained again"
         )
     return [done[seed] for seed in seeds]
+
+
+def _with_seed(event: Event, seed: int) -> Event:
+    return event.model_copy(update={"seed": seed}) if isinstance(event, TrainingEvent) else event
 
 
 def _best_seed(done: Mapping[int, SeedResult], score: str) -> int:

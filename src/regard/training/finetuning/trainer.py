@@ -1,9 +1,14 @@
-"""Fine-tunes one seed: learning rates per layer, the order of examples, and the weights of the best epoch."""
+"""Fine-tunes one seed: the order of examples, the weights of the best epoch, and a schedule per layer (ULM-FiT).
+
+For the schedule every parameter has a level, counted from the top: 0 for the task head, 1 for the last layer, up to
+depth + 1 for the embeddings. Lower layers are more general, so they are trained later and with a lower learning rate.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +22,94 @@ from regard.nn.block import FeedForward
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.task import Task, TaskInput
-from regard.training.events import LayersScheduled, OnEvent, ignore_event
+from regard.training.events import Events, LayersScheduled
 from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.layer_schedule import (
-    apply_layerwise_lr_decay,
-    layer_starts,
-    parameter_levels,
-    unfreeze_layers,
-)
 from regard.training.finetuning.model_factory import TaskObjective
 from regard.training.finetuning.report import SeedResult
 from regard.training.loop import AdversarialPerturbation
 from regard.training.optimizer import build_optimizers
-from regard.training.schedule import learning_rate_factor
+from regard.training.settings import learning_rate_factor
 from regard.training.stopping import Stop
 from regard.training.trainer import EpochTrainer
+
+LAYER = re.compile(r"encoder\.(?:encoder|decoder)\.(?:layers|forwards|backwards)\.(\d+)\.")
+EMBEDDING = "encoder.embedding."
+
+
+@dataclass(frozen=True)
+class LayerStart:
+    """The first step, from 1, at which a layer is trained (None if it never is), and its peak learning rate.
+
+    `layer` is 0 for the embeddings and None for the task head.
+    """
+
+    layer: int | None
+    step: int | None
+    learning_rate: float
+
+
+def parameter_levels(model: nn.Module, depth: int) -> dict[nn.Parameter, int]:
+    """The level of each trainable parameter of a model with `depth` layers."""
+    levels = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            layer = LAYER.match(name)
+            levels[parameter] = depth - int(layer[1]) if layer else depth + 1 if name.startswith(EMBEDDING) else 0
+    return levels
+
+
+def apply_layerwise_lr_decay(
+    optimizers: Iterable[torch.optim.Optimizer], levels: Mapping[nn.Parameter, int], decay: float
+) -> None:
+    """Split the parameter groups by level; the learning rate of a level is `decay` times that of the level above it."""
+    for optimizer in optimizers:
+        groups: list[dict[str, Any]] = []
+        for group in optimizer.param_groups:
+            for level in sorted({levels[parameter] for parameter in group["params"]}):
+                parameters = [parameter for parameter in group["params"] if levels[parameter] == level]
+                groups.append({**group, "params": parameters, "share": decay**level})
+        optimizer.param_groups = groups
+
+
+def unfreeze_layers(levels: Mapping[nn.Parameter, int], progress: float, unfreeze: float) -> None:
+    """Unfreeze the levels that have started; they start evenly spaced over the first part `unfreeze` of the run."""
+    lowest = _lowest_started(max(levels.values(), default=0), progress, unfreeze)
+    for parameter, level in levels.items():
+        parameter.requires_grad_(level <= lowest)
+
+
+def layer_starts(
+    optimizers: Iterable[torch.optim.Optimizer],
+    levels: Mapping[nn.Parameter, int],
+    *,
+    depth: int,
+    learning_rate: float,
+    unfreeze: float,
+    steps: int,
+) -> list[LayerStart]:
+    """The schedule that `unfreeze_layers` and the optimizers' groups follow, from the top layer down."""
+    highest = max(levels.values(), default=0)
+    factors = {
+        levels[parameter]: float(group.get("share", 1.0))
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+    first_steps: dict[int, int] = {}
+    for step in range(steps):
+        lowest = _lowest_started(highest, step / steps, unfreeze)
+        for level in range(len(first_steps), lowest + 1):
+            first_steps[level] = step + 1
+        if lowest == highest:
+            break
+    return [
+        LayerStart(depth + 1 - level if level else None, first_steps.get(level), learning_rate * factor)
+        for level, factor in sorted(factors.items())
+    ]
+
+
+def _lowest_started(highest: int, progress: float, unfreeze: float) -> int:
+    return highest if progress >= unfreeze else int(progress / unfreeze * highest)
 
 
 def default_learning_rate(width: int) -> float:
@@ -56,7 +134,6 @@ class FineTuner(EpochTrainer):
         folder: Path | None = None,
         evaluate: Callable[[EncoderWithHead | ImageClassifier], dict[str, float]] | None = None,
         objective: Callable[[EncoderWithHead | ImageClassifier], nn.Module] | None = None,
-        on_event: OnEvent = ignore_event,
     ) -> None:
         self.items, self.config, self.evaluate = items, config, evaluate
         self.model = configure_model(model, config).to(device)
@@ -91,15 +168,16 @@ class FineTuner(EpochTrainer):
             seed=seed,
             device=device,
             folder=folder,
-            on_event=lambda event: on_event(event.model_copy(update={"seed": seed})),
         )
         self.perturbation = self._adversarial_perturbation()
 
-    def run(self, stop: Stop) -> SeedResult | None:
+    def run(self, stop: Stop) -> Events[SeedResult | None]:
         """Train to the end, from the newest checkpoint if there is one. None: interrupted, with everything saved."""
-        self._report_layers()
-        self._resume()
-        if not self._train(stop):
+        settings = self.config.training
+        if not settings.frozen and (settings.layerwise_lr_decay < 1 or settings.unfreeze):
+            yield self._layers_scheduled()
+        yield from self._resume()
+        if not (yield from self._train(stop)):
             return None
         with torch.no_grad():
             for name, parameter in self._trained_parameters().items() if self.best_weights else ():
@@ -107,19 +185,16 @@ class FineTuner(EpochTrainer):
         scores = self.history[self.best_epoch - 1]
         return SeedResult(self.seed, scores, self.best_epoch, self.stopwatch.elapsed, self.step, self.history)
 
-    def _report_layers(self) -> None:
-        settings = self.config.training
-        if settings.frozen or (settings.layerwise_lr_decay == 1 and not settings.unfreeze):
-            return
+    def _layers_scheduled(self) -> LayersScheduled:
         starts = layer_starts(
             self.optimizers,
             self.levels,
             depth=self.model.encoder.config.num_hidden_layers,
             learning_rate=self.peak_learning_rate,
-            unfreeze=settings.unfreeze,
+            unfreeze=self.config.training.unfreeze,
             steps=self.steps,
         )
-        self.on_event(LayersScheduled(steps=self.steps, layers=[asdict(start) for start in starts]))
+        return LayersScheduled(steps=self.steps, layers=[asdict(start) for start in starts])
 
     def _adversarial_perturbation(self) -> AdversarialPerturbation | None:
         """None without token embeddings, or if they are not trained."""
@@ -141,11 +216,11 @@ class FineTuner(EpochTrainer):
             unfreeze_layers(self.levels, step / self.steps, unfreeze)
         return {"inputs": self.model.collate(chosen).to(self.device), "items": chosen}
 
-    def _scores(self, epoch: int) -> dict[str, float]:
+    def _scores(self, epoch: int) -> Events[dict[str, float]]:
         """Empty if the scores would decide nothing."""
         if self.evaluate is None or (self.main_score is None and epoch < self.config.training.num_epochs):
             return {}
-        self.report_evaluation(0, 0)
+        yield from self._evaluation_progress(0, 0)
         return self.evaluate(self.model)
 
     def _keep_weights(self, epoch: int) -> None:

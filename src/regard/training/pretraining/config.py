@@ -9,71 +9,39 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, Strict, field_validator, model_validator
 
-from regard.errors import InputError
-from regard.models.family import describe_family
+from regard.errors import InputError, check_choice
+from regard.models.family import Objective, PretrainingRecipe, describe_family, pretrainable_families
 from regard.settings import SettingsFile, SettingsSection, SettingsTables
-from regard.training.schedule import IntervalSetting, parse_budget
-from regard.training.settings import RENAMED_SETTINGS, RunSection
-
-Family = Literal["bert", "gpt", "t5", "elmo"]
+from regard.training.settings import RENAMED_SETTINGS, IntervalSetting, RunSection, parse_budget
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 LAX = Strict(False)  # TOML has lists where Python has tuples
 
-# Defaults of families that differ from those of BERT.
-DEFAULTS: dict[Family, dict[str, dict[str, object]]] = {
-    "bert": {},
-    "gpt": {
-        "model": {"activation": "gelu-tanh"},
-        "vocabulary": {"kind": "bpe", "lowercase": False},
-        "objective": {"sentence_pairs": "none"},
-    },
-    "t5": {
-        "model": {"activation": "relu"},
-        "vocabulary": {"kind": "bpe", "lowercase": False},
-        "objective": {"sentence_pairs": "none"},
-    },
-    "elmo": {"model": {"num_attention_heads": 1}, "objective": {"sentence_pairs": "none"}},
+# Objectives without settings.
+FIXED_OBJECTIVES: dict[Objective, str] = {
+    "causal-lm": "predicts the next token of all its text",
+    "bidirectional-lm": "predicts the next and the previous token of all its text",
 }
 
-# Families whose objective has no settings.
-FIXED_OBJECTIVE = {
-    "gpt": "a GPT predicts the next token of all its text",
-    "elmo": "an ELMo predicts the next and the previous token of all its text",
+# Tokenizers that lack special tokens an objective needs: the kind, the tokens, and the kind to use.
+UNFIT_TOKENIZERS: dict[Objective, tuple[str, str, str]] = {
+    "masked-lm": ("bpe", "[MASK]", "wordpiece"),
+    "bidirectional-lm": ("bpe", "[CLS] and [SEP]", "wordpiece"),
+    "span-corruption": ("wordpiece", "sentinels", "bpe"),
 }
 
-# Other settings that have no effect for a family. Saved configurations contain them, so their defaults are accepted.
-UNUSED: dict[Family, tuple[str, ...]] = {
-    "bert": ("objective.mean_noise_span_length",),
-    "gpt": (),
-    "t5": (
-        "model.attention_dropout",
-        "data.position_shift_probability",
-        "objective.replacement_probabilities",
-        "objective.whole_word_mask",
-        "objective.sentence_pairs",
-        "objective.short_seq_prob",
-    ),
-    "elmo": (
-        "model.num_attention_heads",
-        "model.attention_dropout",
-        "model.activation",
-        "data.position_shift_probability",
-        "run.gradient_checkpointing",
-    ),
-}
 
-# Tokenizers that lack special tokens a family needs: the kind, the tokens, and the kind to use.
-UNFIT_TOKENIZERS: dict[Family, tuple[str, str, str]] = {
-    "bert": ("bpe", "[MASK] for a BERT", "wordpiece"),
-    "elmo": ("bpe", "[CLS] and [SEP] for an ELMo", "wordpiece"),
-    "t5": ("wordpiece", "sentinels for a T5", "bpe"),
-}
+def get_recipe(family: str) -> PretrainingRecipe:
+    """How `regard pretrain` trains a family."""
+    check_choice("model family", family, pretrainable_families())
+    recipe = pretrainable_families()[family].pretraining
+    assert recipe is not None
+    return recipe
 
 
 class ModelSection(SettingsSection):
-    family: Family = Field(default="bert", description="bert, gpt, t5 or elmo.")
+    family: str = Field(default="bert", description="bert, gpt, t5 or elmo.")
     hidden_size: int = Field(
         default=384, ge=1, le=1 << 16, description="Size of the hidden states; ELMo: per direction."
     )
@@ -205,30 +173,38 @@ class PretrainingConfig(SettingsFile):
         cls,
         path: str | os.PathLike[str] | None = None,
         *,
-        family: Family,
+        family: str,
         overrides: Sequence[str] = (),
         saved: bool = False,
     ) -> PretrainingConfig:
         """Load settings with the defaults of a family."""
+
+        recipe = get_recipe(family)
 
         def check(document: SettingsTables, origins: Mapping[str, str]) -> None:
             """Refuse settings of other families, which would have no effect."""
             if (named := document["model"].setdefault("family", family)) != family:
                 raise InputError(f"{origins['model.family']}: model.family is {named!r}, and this trains a {family!r}")
             for key, origin in origins.items():
-                if family in FIXED_OBJECTIVE and key.startswith("objective."):
-                    raise InputError(f"{origin}: {key} is for BERT; {FIXED_OBJECTIVE[family]}, so remove it")
+                if recipe.objective in FIXED_OBJECTIVES and key.startswith("objective."):
+                    why = f"{describe_family(family)} {FIXED_OBJECTIVES[recipe.objective]}"
+                    raise InputError(f"{origin}: {key} is for BERT; {why}, so remove it")
                 section, name = key.split(".")
                 value = document[section][name]
                 value = tuple(value) if isinstance(value, list) else value
-                default = DEFAULTS[family].get(section, {}).get(name, getattr(getattr(cls(), section), name, None))
-                if key in UNUSED[family] and value != default:
+                default = recipe.defaults.get(section, {}).get(name, getattr(getattr(cls(), section), name, None))
+                # Saved configurations contain all settings, so defaults are accepted.
+                if key in recipe.unused and value != default:
                     raise InputError(f"{origin}: {key} has no effect for {describe_family(family)}; remove it")
 
-        return cls.load(path, overrides=overrides, defaults=DEFAULTS[family], check=check, saved=saved)
+        return cls.load(path, overrides=overrides, defaults=recipe.defaults, check=check, saved=saved)
+
+    @property
+    def recipe(self) -> PretrainingRecipe:
+        return get_recipe(self.model.family)
 
     def sections(self) -> list[str]:
-        fixed = self.model.family in FIXED_OBJECTIVE
+        fixed = self.recipe.objective in FIXED_OBJECTIVES
         return [name for name in super().sections() if not (name == "objective" and fixed)]
 
     @model_validator(mode="after")
@@ -255,12 +231,14 @@ class PretrainingConfig(SettingsFile):
                 f"data.tokens_per_micro_batch is {micro}; expected a divisor of data.tokens_per_batch, "
                 f"{data.tokens_per_batch}, that holds a row of {data.max_length} tokens"
             )
-        unfit = UNFIT_TOKENIZERS.get(model.family)
+        title = describe_family(model.family)
+        unfit = UNFIT_TOKENIZERS.get(self.recipe.objective)
         if unfit and vocabulary.kind == unfit[0] and not vocabulary.path:
-            raise ValueError(f"vocabulary.kind is {unfit[0]!r}, which has no {unfit[1]}; use {unfit[2]!r}")
-        if model.family == "elmo" and model.intermediate_size < model.hidden_size:
+            raise ValueError(f"vocabulary.kind is {unfit[0]!r}, which has no {unfit[1]} for {title}; use {unfit[2]!r}")
+        recurrent = pretrainable_families()[model.family].can("recurrent")
+        if recurrent and model.intermediate_size < model.hidden_size:
             raise ValueError(
-                f"model.intermediate_size is {model.intermediate_size}: an ELMo's LSTMs have at least as many cells as "
+                f"model.intermediate_size is {model.intermediate_size}: {title}'s LSTMs have at least as many cells as "
                 f"model.hidden_size, {model.hidden_size}"
             )
         return self

@@ -4,40 +4,31 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from regard import events
 from regard.checkpoints.files import checksums
 from regard.checkpoints.files import verify as verify_folder
-from regard.data.corpus import Corpus, CorpusProgress, CorpusReport, build_corpus, read_documents, train_tokenizer
+from regard.data.corpus import Corpus, CorpusProgress, CorpusReport, corpus_events, read_documents
 from regard.data.corpus.documents import find_sources
 from regard.data.corpus.folder import MANIFEST
 from regard.data.corpus.vocabulary import SizeError
 from regard.errors import InputError
-from regard.events import Note
+from regard.events import Event, Note, Progress, map_events
 from regard.files.checksums import Verify
 from regard.files.disk import replace_folder
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.models.family import describe_family
 from regard.text import Tokenizer
-from regard.training.events import OnEvent
-from regard.training.pretraining.config import Family, PretrainingConfig
-from regard.training.pretraining.span_corruption import sentinels_of, train_with_sentinels
-from regard.training.pretraining.token_stream import TokenStream
+from regard.training.events import Events
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.objectives import objective_class
+from regard.training.pretraining.row_sampler import TokenStream
 
 CORPUS, HELD_OUT, VOCABULARY = "corpus", "heldout", "vocabulary"
 ORIGIN = "origin.json"  # how and on what a vocabulary was trained
-
-# The special tokens that a family requires.
-ROLES: dict[Family, tuple[str, ...]] = {
-    "bert": ("cls", "sep", "mask", "pad"),
-    "gpt": ("eos",),
-    "t5": ("pad", "eos"),
-    "elmo": ("cls", "sep"),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,21 +48,11 @@ def prepare(
     *,
     held_out: Sequence[str] = (),
     verify: Verify = "auto",
-    on_event: OnEvent,
-) -> None:
+) -> Events[None]:
     """Prepare the files for `open_dataset`. `sources` are text files and folders, or folders of finished corpora.
 
     Finished corpora must match their checksums. Damaged parts of a corpus that this run made are made again.
     """
-
-    def on_damaged(problem: str) -> None:
-        on_event(Note(message=f"{problem}; it is made again from the text"))
-
-    def on_progress(report: CorpusProgress) -> None:
-        if report.resumed < report.documents:
-            done, total = report.done - report.resumed, report.documents - report.resumed
-            on_event(events.Progress(stage="encoding", done=done, total=total, unit="documents"))
-
     if _are_corpora(sources):
         first, *others = (Corpus.open(source, verify=verify) for source in sources)
         for corpus in others:
@@ -80,19 +61,22 @@ def prepare(
         tokenizer = first.tokenizer
         _check_special_tokens(tokenizer, config)
     else:
-        tokenizer = _tokenizer(config, sources, output / VOCABULARY, on_event)
+        tokenizer = yield from _tokenizer(config, sources, output / VOCABULARY)
         _check_special_tokens(tokenizer, config)
-        report = build_corpus(
-            sources,
-            output / CORPUS,
-            tokenizer=tokenizer,
-            verify=verify,
-            on_progress=on_progress,
-            on_damaged=on_damaged,
-        )
-        _describe(report, on_event)
+        report = yield from _encode(sources, output / CORPUS, tokenizer, verify)
+        yield from _describe(report)
     if held_out:
-        build_corpus(held_out, output / HELD_OUT, tokenizer=tokenizer, verify=verify, on_damaged=on_damaged)
+        yield from _encode(held_out, output / HELD_OUT, tokenizer, verify)
+
+
+def _encode(sources: Sequence[str], folder: Path, tokenizer: Tokenizer, verify: Verify) -> Events[CorpusReport]:
+    def event(found: CorpusProgress | Note) -> Event:
+        if isinstance(found, Note):
+            return Note(message=f"{found.message}; it is made again from the text")
+        done, total = found.done - found.resumed, found.documents - found.resumed
+        return Progress(stage="encoding", done=done, total=total, unit="documents")
+
+    return map_events(corpus_events(sources, folder, tokenizer=tokenizer, verify=verify), event)
 
 
 def open_dataset(
@@ -107,10 +91,8 @@ def open_dataset(
         held = TokenStream.concatenate(Corpus.open(output / HELD_OUT, verify="never"))
     else:
         text, held = text.split()
-    tokenizer = corpora[0].tokenizer
-    if config.model.family == "gpt":
-        assert tokenizer.eos_token_id is not None
-        text, held = text.with_end_tokens(tokenizer.eos_token_id), held.with_end_tokens(tokenizer.eos_token_id)
+    tokenizer, prepare_text = corpora[0].tokenizer, objective_class(config).prepare_text
+    text, held = prepare_text(text, tokenizer), prepare_text(held, tokenizer)
     return PretrainingDataset(text, held, tokenizer, _digest(corpora, whole=held_out))
 
 
@@ -118,7 +100,7 @@ def _are_corpora(sources: Sequence[str]) -> bool:
     return bool(sources) and all((Path(source) / MANIFEST).is_file() for source in sources)
 
 
-def _tokenizer(config: PretrainingConfig, sources: Sequence[str], folder: Path, on_event: OnEvent) -> Tokenizer:
+def _tokenizer(config: PretrainingConfig, sources: Sequence[str], folder: Path) -> Events[Tokenizer]:
     settings = config.vocabulary
     if settings.path:
         path = Path(settings.path)
@@ -131,14 +113,16 @@ def _tokenizer(config: PretrainingConfig, sources: Sequence[str], folder: Path, 
             if before | {"settings": config.with_new_keys(VOCABULARY, before["settings"])} == origin:
                 return Tokenizer.open(folder)
         except InputError as error:
-            on_event(Note(message=f"{error}; the vocabulary is trained again"))
+            yield Note(message=f"{error}; the vocabulary is trained again")
     texts = (paragraph for document in read_documents(sources) for paragraph in document.paragraphs)
     first = next(texts, None)
     if first is None:
         raise InputError(f"the corpus is empty: there is no text in {', '.join(sources)}")
-    on_event(Note(message=f"training a {settings.kind} vocabulary of {settings.vocab_size:,} entries"))
+    yield Note(message=f"training a {settings.kind} vocabulary of {settings.vocab_size:,} entries")
     try:
-        tokenizer = _trained(chain([first], texts), config)
+        tokenizer = objective_class(config).train_tokenizer(
+            chain([first], texts), settings, config.model.max_position_embeddings
+        )
     except SizeError as error:
         raise InputError(f"{error}: --set vocabulary.vocab_size={error.size}") from None
     with replace_folder(folder) as staging:
@@ -149,46 +133,24 @@ def _tokenizer(config: PretrainingConfig, sources: Sequence[str], folder: Path, 
     return tokenizer
 
 
-def _trained(texts: Iterator[str], config: PretrainingConfig) -> Tokenizer:
-    settings, limit = config.vocabulary, config.model.max_position_embeddings
-    if config.model.family == "t5":
-        return train_with_sentinels(
-            texts,
-            size=settings.vocab_size,
-            lowercase=settings.lowercase,
-            minimum=settings.min_frequency,
-            max_length=limit,
-        )
-    return train_tokenizer(
-        texts,
-        kind=settings.kind,
-        size=settings.vocab_size,
-        lowercase=settings.lowercase,
-        minimum=settings.min_frequency,
-        max_length=limit,
-    )
-
-
 def _origin(config: PretrainingConfig, sources: Sequence[str]) -> dict[str, Any]:
     """Everything the vocabulary depends on; of files size and time, so at worst it is trained again."""
     states = [(str(path), path.stat()) for path in find_sources(sources).files]
     return {
         "settings": config.vocabulary.model_dump(),
-        "sentinels": config.model.family == "t5",
+        "sentinels": config.recipe.objective == "span-corruption",
         "positions": config.model.max_position_embeddings,
         "sources": [[name, state.st_size, state.st_mtime_ns] for name, state in states],
     }
 
 
 def _digest(corpora: Sequence[Corpus], *, whole: bool) -> str:
-    shards = [shard.json() for corpus in corpora for shard in corpus.manifest.shards or ()]
+    shards = [asdict(shard) for corpus in corpora for shard in corpus.manifest.shards or ()]
     return hashlib.sha256(json_bytes([corpora[0].manifest.tokenizer, shards, whole])).hexdigest()
 
 
 def _check_special_tokens(tokenizer: Tokenizer, config: PretrainingConfig) -> None:
-    missing = [role for role in ROLES[config.model.family] if getattr(tokenizer, f"{role}_token_id") is None]
-    if config.model.family == "t5" and not sentinels_of(tokenizer):
-        missing.append("dropped spans (<extra_id_0>)")
+    missing = objective_class(config).missing_tokens(tokenizer)
     if missing:
         raise InputError(
             f"this tokenizer has no token for {', '.join(missing)}, which "
@@ -197,11 +159,11 @@ def _check_special_tokens(tokenizer: Tokenizer, config: PretrainingConfig) -> No
         )
 
 
-def _describe(report: CorpusReport, on_event: OnEvent) -> None:
+def _describe(report: CorpusReport) -> Iterator[Note]:
     counts = report.counts
     message = (
         f"corpus: {counts.documents:,} documents, {counts.sentences:,} sentences, {counts.tokens:,} tokens "
         f"({counts.bytes / 1e6:,.1f} MB of text)"
     )
     for line in (message, *report.notes):
-        on_event(Note(message=line))
+        yield Note(message=line)

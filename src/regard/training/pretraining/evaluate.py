@@ -6,7 +6,8 @@ The same text and seed give the same questions for every model, so losses of mod
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,19 +17,10 @@ from torch import Tensor
 from regard.data.batch import collate
 from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
-from regard.models.bert import Bert
-from regard.models.elmo import Elmo
-from regard.models.gpt2 import Gpt
-from regard.models.t5 import T5
 from regard.nn.training import evaluation_mode
 from regard.text import Tokenizer
-from regard.training.pretraining.build import PretrainableModel, corruption_for
-from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import PretrainingDataset
-from regard.training.pretraining.objectives import masking_for
-from regard.training.pretraining.row_sampler import FOLLOWS
+from regard.training.pretraining.row_sampler import FOLLOWS, TokenStream
 from regard.training.pretraining.span_corruption import SpanCorruption
-from regard.training.pretraining.token_stream import TokenStream
 
 TOKENS = 1 << 15  # tokens of a forward pass
 TRIES = 1000  # consecutive failures after which no more pairs are sampled
@@ -54,9 +46,12 @@ class PerplexityScore:
     def perplexity(self) -> float:
         return math.exp(min(self.loss, 700.0))
 
+    def to_dict(self) -> dict[str, float]:
+        return {"loss": self.loss, "perplexity": self.perplexity, "count": self.count}
+
 
 def masked_lm_score(
-    model: Bert,
+    model: Any,
     masking: Masking,
     text: TokenStream,
     tokenizer: Tokenizer,
@@ -108,7 +103,7 @@ def chunks(text: TokenStream, *, length: int, rows: int) -> Tensor:
 
 
 def next_sentence_score(
-    model: Bert, text: TokenStream, tokenizer: Tokenizer, *, length: int = 128, count: int = 2000, seed: int = 0
+    model: Any, text: TokenStream, tokenizer: Tokenizer, *, length: int = 128, count: int = 2000, seed: int = 0
 ) -> AccuracyScore:
     """Next-sentence prediction on `count` pairs."""
     assert model.pooler is not None and model.next is not None
@@ -173,7 +168,7 @@ def next_sentence_pairs(
     return found if len(found) == count else found[: len(found) - len(found) % 2]
 
 
-def next_token_score(model: Gpt, text: TokenStream, *, length: int, rows: int = 512) -> PerplexityScore:
+def next_token_score(model: Any, text: TokenStream, *, length: int, rows: int = 512) -> PerplexityScore:
     """The loss of each token of the first `rows` rows of running text, except the first of each row."""
     length = min(length, text.tokens)
     if length < 2:
@@ -192,7 +187,7 @@ def next_token_score(model: Gpt, text: TokenStream, *, length: int, rows: int = 
 
 
 def bidirectional_scores(
-    model: Elmo, text: TokenStream, tokenizer: Tokenizer, *, length: int, rows: int = 512
+    model: Any, text: TokenStream, tokenizer: Tokenizer, *, length: int, rows: int = 512
 ) -> tuple[PerplexityScore, PerplexityScore]:
     """The loss of each token of the first `rows` rows, predicted from the tokens before it and from those after it.
 
@@ -213,7 +208,7 @@ def bidirectional_scores(
 
 
 def span_score(
-    model: T5, corruption: SpanCorruption, text: TokenStream, *, rows: int = 512, seed: int = 0
+    model: Any, corruption: SpanCorruption, text: TokenStream, *, rows: int = 512, seed: int = 0
 ) -> PerplexityScore:
     """Drop spans of the first `rows` rows of running text and predict the targets, with sentinels and end."""
     device = next(model.parameters()).device
@@ -234,36 +229,3 @@ def span_score(
 def _beginning(text: TokenStream, count: int) -> Tensor:
     """The first tokens of a text, across its pieces."""
     return torch.from_numpy(np.concatenate([piece[:count] for piece in text.pieces])[:count].astype(np.int64))
-
-
-def held_out_scores(
-    model: PretrainableModel, config: PretrainingConfig, dataset: PretrainingDataset
-) -> dict[str, dict[str, float]]:
-    length, tokenizer, text = config.data.max_length, dataset.tokenizer, dataset.held_out
-    if isinstance(model, Gpt):
-        return {"words": _perplexity(next_token_score(model, text, length=length))}
-    if isinstance(model, T5):
-        return {"spans": _perplexity(span_score(model, corruption_for(config, tokenizer), text))}
-    if isinstance(model, Elmo):
-        ahead, back = bidirectional_scores(model, text, tokenizer, length=length)
-        return {"forwards": _perplexity(ahead), "backwards": _perplexity(back)}
-    masking = masking_for(tokenizer, rate=config.objective.mlm_probability, replace=(1.0, 0.0, 0.0))
-    scores = {"words": asdict(masked_lm_score(model, masking, text, tokenizer, length=length))}
-    if config.objective.sentence_pairs == "next":
-        scores["pairs"] = asdict(next_sentence_score(model, text, tokenizer, length=length))
-    return scores
-
-
-def check_held_out(config: PretrainingConfig, dataset: PretrainingDataset) -> None:
-    """InputError if the held-out text is too short to evaluate on; found before training."""
-    text, tokenizer, length = dataset.held_out, dataset.tokenizer, config.data.max_length
-    if config.model.family in ("bert", "elmo"):
-        rows_with_special_tokens(text, tokenizer, length=length, rows=1)
-    if config.model.family == "t5":
-        chunks(text, length=corruption_for(config, tokenizer).sizes.tokens, rows=1)
-    if config.objective.sentence_pairs == "next":
-        next_sentence_pairs(text, tokenizer, length=length, count=2)
-
-
-def _perplexity(found: PerplexityScore) -> dict[str, float]:
-    return {"loss": found.loss, "perplexity": found.perplexity, "count": found.count}

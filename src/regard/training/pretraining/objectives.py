@@ -6,43 +6,127 @@ be compiled and distributed.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.data.corpus import train_tokenizer
 from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
-from regard.models.bert import Bert
-from regard.models.elmo import Elmo
-from regard.models.gpt2 import Gpt
-from regard.models.t5 import T5
+from regard.models.family import Objective, describe_family
 from regard.nn import Layout, Packed, Padded
 from regard.nn.masks import first_token_indices
 from regard.text import Tokenizer
-from regard.training.pretraining.micro_batches import MicroBatch
-from regard.training.pretraining.span_corruption import SpanCorruption
+from regard.training.pretraining import evaluate
+from regard.training.pretraining.config import ModelSection, PretrainingConfig, VocabularySection
+from regard.training.pretraining.micro_batches import MicroBatch, MicroBatches, PositionShift
+from regard.training.pretraining.row_sampler import RowSampler, SentencePairs, TextChunks, TokenStream
+from regard.training.pretraining.span_corruption import SpanCorruption, SpanSizes, sentinels_of, train_with_sentinels
 
 ALIGNED = 64  # GPUs multiply matrices faster if their sides are multiples of this
 MAX_ELEMENTS = 2**31 - 1  # of a tensor: kernels index with 32 bits
 
 
 class PretrainingObjective(nn.Module):
-    """`forward` returns the loss to minimize as "loss", and its parts by name."""
+    """What a model learns: the rows of text it reads, its losses, its scores, and what it needs of a tokenizer.
+
+    `forward` returns the loss to minimize as "loss", and its parts by name.
+    """
+
+    special_tokens: ClassVar[tuple[str, ...]]  # roles of the tokens that the tokenizer must have
+
+    @classmethod
+    def from_config(
+        cls, config: PretrainingConfig, model: Any, tokenizer: Tokenizer, device: torch.device | None = None
+    ) -> PretrainingObjective:
+        return cls(model)
+
+    @staticmethod
+    def micro_batches(config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer, tokens: int) -> MicroBatches:
+        """Micro-batches of `tokens` tokens."""
+        raise NotImplementedError
 
     def prepare(self, batch: MicroBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """The keyword arguments of `forward`."""
         raise NotImplementedError
 
+    @staticmethod
+    def scores(
+        model: Any, config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer
+    ) -> dict[str, dict[str, float]]:
+        """Scores on held-out text by name."""
+        raise NotImplementedError
+
+    @staticmethod
+    def check_text(config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer) -> None:
+        """InputError if the held-out text is too short to evaluate on; found before training."""
+
+    @staticmethod
+    def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
+        """FLOPs of matrix products and attention, forward and backward, per token read."""
+        raise NotImplementedError
+
+    @staticmethod
+    def train_tokenizer(texts: Iterable[str], settings: VocabularySection, max_length: int) -> Tokenizer:
+        return train_tokenizer(
+            texts,
+            kind=settings.kind,
+            size=settings.vocab_size,
+            lowercase=settings.lowercase,
+            minimum=settings.min_frequency,
+            max_length=max_length,
+        )
+
+    @classmethod
+    def missing_tokens(cls, tokenizer: Tokenizer) -> list[str]:
+        """The special tokens that the tokenizer lacks."""
+        return [role for role in cls.special_tokens if getattr(tokenizer, f"{role}_token_id") is None]
+
+    @staticmethod
+    def prepare_text(text: TokenStream, tokenizer: Tokenizer) -> TokenStream:
+        """The text as the model reads it."""
+        return text
+
 
 class MaskedLanguageModeling(PretrainingObjective):
     """BERT's: predict masked tokens and, for pairs, whether B follows A."""
 
-    def __init__(self, model: Bert, masking: Masking, *, length: int) -> None:
+    special_tokens = ("cls", "sep", "mask", "pad")
+
+    def __init__(self, model: Any, masking: Masking, *, length: int) -> None:
         super().__init__()
         assert model.masked is not None
         self.model, self.masking, self.length = model, masking, length
+
+    @classmethod
+    def from_config(
+        cls, config: PretrainingConfig, model: Any, tokenizer: Tokenizer, device: torch.device | None = None
+    ) -> MaskedLanguageModeling:
+        settings = config.objective
+        masking = masking_for(
+            tokenizer,
+            rate=settings.mlm_probability,
+            replace=settings.replacement_probabilities,
+            whole_words=settings.whole_word_mask,
+            device=device,
+        )
+        return cls(model, masking, length=config.data.max_length)
+
+    @staticmethod
+    def micro_batches(config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer, tokens: int) -> MicroBatches:
+        length, seed, kind = config.data.max_length, config.run.seed, config.objective.sentence_pairs
+        if kind == "none":
+            rows: RowSampler = TextChunks(text, tokens=length - 2, seed=seed)
+        else:
+            rows = SentencePairs(text, tokens=length - 3, seed=seed, kind=kind, short=config.objective.short_seq_prob)
+        shift, probability = None, config.data.position_shift_probability
+        if probability:
+            shift = PositionShift(probability, config.model.max_position_embeddings - length, seed)
+        return MicroBatches(rows, tokenizer, tokens=tokens, pairs=kind != "none", shift=shift)
 
     def prepare(self, batch: MicroBatch, generator: torch.Generator) -> dict[str, Tensor]:
         masked = self.masking(batch.ids, generator, num_positions=round(batch.ids.numel() * self.masking.rate))
@@ -83,13 +167,44 @@ class MaskedLanguageModeling(PretrainingObjective):
             losses["pairs"] = mean_loss(model.next(model.pooler.vectors(hidden[len(masked_positions) :])), labels)
         return losses | {"loss": torch.stack(list(losses.values())).sum()}
 
+    @staticmethod
+    def scores(
+        model: Any, config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer
+    ) -> dict[str, dict[str, float]]:
+        length = config.data.max_length
+        masking = masking_for(tokenizer, rate=config.objective.mlm_probability, replace=(1.0, 0.0, 0.0))
+        scores = {"words": asdict(evaluate.masked_lm_score(model, masking, text, tokenizer, length=length))}
+        if config.objective.sentence_pairs == "next":
+            scores["pairs"] = asdict(evaluate.next_sentence_score(model, text, tokenizer, length=length))
+        return scores
+
+    @staticmethod
+    def check_text(config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer) -> None:
+        length = config.data.max_length
+        evaluate.rows_with_special_tokens(text, tokenizer, length=length, rows=1)
+        if config.objective.sentence_pairs == "next":
+            evaluate.next_sentence_pairs(text, tokenizer, length=length, count=2)
+
+    @staticmethod
+    def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
+        size = config.model.hidden_size
+        output = (2.0 * size * vocabulary + 2 * size**2) * config.objective.mlm_probability
+        return 3.0 * (_layer_flops(config) + output)
+
 
 class CausalLanguageModeling(PretrainingObjective):
-    """GPT's: predict each token from those before it."""
+    """GPT's: predict each token from those before it. A token ends each document."""
 
-    def __init__(self, model: Gpt) -> None:
+    special_tokens = ("eos",)
+
+    def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
+
+    @staticmethod
+    def micro_batches(config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer, tokens: int) -> MicroBatches:
+        # The model reads all tokens but the last and predicts all but the first.
+        return _bare_micro_batches(config, text, tokenizer, tokens, size=config.data.max_length + 1)
 
     def prepare(self, batch: MicroBatch, generator: torch.Generator) -> dict[str, Tensor]:
         return {"ids": batch.ids[:, :-1], "targets": batch.ids[:, 1:].long()}
@@ -99,13 +214,41 @@ class CausalLanguageModeling(PretrainingObjective):
         loss = token_loss(model(ids).flatten(0, 1), model.embedding.tokens.weight, None, targets.flatten())
         return {"words": loss, "loss": loss}
 
+    @staticmethod
+    def scores(
+        model: Any, config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer
+    ) -> dict[str, dict[str, float]]:
+        return {"words": evaluate.next_token_score(model, text, length=config.data.max_length).to_dict()}
+
+    @staticmethod
+    def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
+        return 3.0 * (_layer_flops(config) + 2.0 * config.model.hidden_size * vocabulary)
+
+    @staticmethod
+    def prepare_text(text: TokenStream, tokenizer: Tokenizer) -> TokenStream:
+        assert tokenizer.eos_token_id is not None
+        return text.with_end_tokens(tokenizer.eos_token_id)
+
 
 class SpanDenoising(PretrainingObjective):
     """T5's: predict the dropped spans, each after its sentinel."""
 
-    def __init__(self, model: T5, corruption: SpanCorruption) -> None:
+    special_tokens = ("pad", "eos")
+
+    def __init__(self, model: Any, corruption: SpanCorruption) -> None:
         super().__init__()
         self.model, self.corruption = model, corruption
+
+    @classmethod
+    def from_config(
+        cls, config: PretrainingConfig, model: Any, tokenizer: Tokenizer, device: torch.device | None = None
+    ) -> SpanDenoising:
+        return cls(model, _span_corruption(config, tokenizer, device))
+
+    @staticmethod
+    def micro_batches(config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer, tokens: int) -> MicroBatches:
+        # The text fills the encoder's rows after its spans are dropped.
+        return _bare_micro_batches(config, text, tokenizer, tokens, size=_span_sizes(config).tokens)
 
     def prepare(self, batch: MicroBatch, generator: torch.Generator) -> dict[str, Tensor]:
         corrupted = self.corruption(batch.ids, generator)
@@ -121,14 +264,55 @@ class SpanDenoising(PretrainingObjective):
         loss = token_loss(hidden.flatten(0, 1), weight, None, targets.flatten())
         return {"spans": loss, "loss": loss}
 
+    @staticmethod
+    def scores(
+        model: Any, config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer
+    ) -> dict[str, dict[str, float]]:
+        return {"spans": evaluate.span_score(model, _span_corruption(config, tokenizer), text).to_dict()}
+
+    @staticmethod
+    def check_text(config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer) -> None:
+        evaluate.chunks(text, length=_span_sizes(config).tokens, rows=1)
+
+    @staticmethod
+    def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
+        model, length, targets = config.model, config.data.max_length, _span_sizes(config).targets
+        size, depth, layers = model.hidden_size, model.num_hidden_layers, _layer_flops(config)
+        # Cross-attention: the keys and values of the encoder's states are computed once per decoder layer.
+        cross = 2 * depth * 2 * size**2
+        decoder = layers + 4 * depth * targets * size + cross
+        return 3.0 * (layers + cross + (decoder + 2.0 * size * vocabulary) * targets / length)
+
+    @staticmethod
+    def train_tokenizer(texts: Iterable[str], settings: VocabularySection, max_length: int) -> Tokenizer:
+        return train_with_sentinels(
+            texts,
+            size=settings.vocab_size,
+            lowercase=settings.lowercase,
+            minimum=settings.min_frequency,
+            max_length=max_length,
+        )
+
+    @classmethod
+    def missing_tokens(cls, tokenizer: Tokenizer) -> list[str]:
+        sentinels = [] if sentinels_of(tokenizer) else ["dropped spans (<extra_id_0>)"]
+        return super().missing_tokens(tokenizer) + sentinels
+
 
 class BidirectionalLanguageModeling(PretrainingObjective):
     """ELMo's: predict each token from those before it, and from those after it. Special tokens enclose rows."""
 
-    def __init__(self, model: Elmo) -> None:
+    special_tokens = ("cls", "sep")
+
+    def __init__(self, model: Any) -> None:
         super().__init__()
         assert model.output is not None
         self.model = model
+
+    @staticmethod
+    def micro_batches(config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer, tokens: int) -> MicroBatches:
+        rows = TextChunks(text, tokens=config.data.max_length - 2, seed=config.run.seed)
+        return MicroBatches(rows, tokenizer, tokens=tokens, pairs=False)
 
     def prepare(self, batch: MicroBatch, generator: torch.Generator) -> dict[str, Tensor]:
         return {"ids": batch.ids}
@@ -143,6 +327,73 @@ class BidirectionalLanguageModeling(PretrainingObjective):
             "backwards": token_loss(back[:, 2:].flatten(0, 1), output.weight, output.bias, words),
         }
         return losses | {"loss": (losses["forwards"] + losses["backwards"]) / 2}
+
+    @staticmethod
+    def scores(
+        model: Any, config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer
+    ) -> dict[str, dict[str, float]]:
+        ahead, back = evaluate.bidirectional_scores(model, text, tokenizer, length=config.data.max_length)
+        return {"forwards": ahead.to_dict(), "backwards": back.to_dict()}
+
+    @staticmethod
+    def check_text(config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer) -> None:
+        evaluate.rows_with_special_tokens(text, tokenizer, length=config.data.max_length, rows=1)
+
+    @staticmethod
+    def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
+        model = config.model
+        size, cells = model.hidden_size, model.intermediate_size
+        lstms = model.num_hidden_layers * (8 * cells * size + (cells * size if cells > size else 0))
+        return 3.0 * 2 * (2 * lstms + 2.0 * size * vocabulary)
+
+
+_OBJECTIVES: dict[Objective, type[PretrainingObjective]] = {
+    "masked-lm": MaskedLanguageModeling,
+    "causal-lm": CausalLanguageModeling,
+    "span-corruption": SpanDenoising,
+    "bidirectional-lm": BidirectionalLanguageModeling,
+}
+
+
+def objective_class(config: PretrainingConfig) -> type[PretrainingObjective]:
+    return _OBJECTIVES[config.recipe.objective]
+
+
+def _bare_micro_batches(
+    config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer, tokens: int, *, size: int
+) -> MicroBatches:
+    """Rows of `size` tokens of running text, without special tokens."""
+    if config.data.position_shift_probability:
+        title = describe_family(config.model.family)
+        raise InputError(f"data.position_shift_probability is for a BERT; the rows of {title} begin at position 0")
+    rows = TextChunks(text, tokens=size, seed=config.run.seed)
+    return MicroBatches(rows, tokenizer, tokens=tokens // config.data.max_length * size, pairs=False, bare=True)
+
+
+def _span_sizes(config: PretrainingConfig) -> SpanSizes:
+    objective = config.objective
+    return SpanSizes.filling(
+        config.data.max_length, rate=objective.mlm_probability, span=objective.mean_noise_span_length
+    )
+
+
+def _span_corruption(
+    config: PretrainingConfig, tokenizer: Tokenizer, device: torch.device | None = None
+) -> SpanCorruption:
+    assert tokenizer.eos_token_id is not None
+    sentinels = sentinels_of(tokenizer)
+    return SpanCorruption(_span_sizes(config), sentinels=sentinels, end=tokenizer.eos_token_id, device=device)
+
+
+def _layer_flops(config: PretrainingConfig) -> float:
+    """FLOPs of the layers of an encoder or decoder, forward, per token."""
+    model = config.model
+    return 2 * layer_parameters(model) + 4 * model.num_hidden_layers * config.data.max_length * model.hidden_size
+
+
+def layer_parameters(model: ModelSection) -> int:
+    """Parameters of the matrices in the layers of a Transformer."""
+    return model.num_hidden_layers * (4 * model.hidden_size**2 + 2 * model.hidden_size * model.intermediate_size)
 
 
 def masking_for(

@@ -1,4 +1,4 @@
-"""The plan of a run: FLOPs per token, measured speed, and the expected loss from a curve fitted to finished runs."""
+"""The plan of a run: measured speed, and the expected loss from a curve fitted to finished runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 
 from regard.device import synchronize
-from regard.training.pretraining.config import ModelSection, PretrainingConfig
-from regard.training.pretraining.span_corruption import SpanSizes
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.objectives import layer_parameters
 from regard.training.world import World
 
 # The runs behind the curve: parameters of the layers, vocabulary size, and tokens read.
@@ -17,27 +17,6 @@ MEASURED_LAYERS, MEASURED_VOCABULARY, MEASURED_TOKENS = 10_616_832, 30_522, (5e7
 CURVE = (2.05, 1.62, 0.42)  # irreducible loss, reducible loss at 100 million tokens, exponent
 SECONDS = 3.0  # of the measurement
 SIDE = {"cpu": 1024, "cuda": 8192}  # of the matrices whose product measures the peak
-
-
-def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
-    """FLOPs of matrix products and attention, forward and backward, per token read."""
-    model, length = config.model, config.data.max_length
-    output = 2.0 * model.hidden_size * vocabulary
-    if model.family == "elmo":
-        return 3.0 * 2 * (2 * _lstms(model) + output)
-    layers = 2 * _layers(model) + 4 * model.num_hidden_layers * length * model.hidden_size
-    if model.family == "t5":
-        sizes = SpanSizes.filling(
-            length, rate=config.objective.mlm_probability, span=config.objective.mean_noise_span_length
-        )
-        # Cross-attention: the keys and values of the encoder's states are computed once per decoder layer.
-        cross = 2 * model.num_hidden_layers * 2 * model.hidden_size**2
-        decoder = layers - 4 * model.num_hidden_layers * (length - sizes.targets) * model.hidden_size + cross
-        decoder += 4 * model.num_hidden_layers * length * model.hidden_size
-        return 3.0 * (layers + cross + (decoder + output) * sizes.targets / length)
-    if model.family == "bert":
-        output = (output + 2 * model.hidden_size**2) * config.objective.mlm_probability
-    return 3.0 * (layers + output)
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
@@ -76,25 +55,13 @@ def expected_loss(config: PretrainingConfig, vocabulary: int, tokens: int) -> fl
 
     The curve is fitted to runs on English text with 6 layers of 384, a vocabulary of 30,522 and Muon.
     """
-    model = config.model
     comparable = (
-        model.family == "bert"
+        config.recipe.objective == "masked-lm"
         and config.optimizer.name == "muon"
         and config.objective.mlm_probability == 0.15
-        and 1 / 2 <= _layers(model) / MEASURED_LAYERS <= 2
+        and 1 / 2 <= layer_parameters(config.model) / MEASURED_LAYERS <= 2
         and 3 / 4 <= vocabulary / MEASURED_VOCABULARY <= 4 / 3
         and MEASURED_TOKENS[0] <= tokens <= MEASURED_TOKENS[1]
     )
     least, size, power = CURVE
     return least + size * (tokens / 1e8) ** -power if comparable else None
-
-
-def _lstms(model: ModelSection) -> int:
-    """Parameters of the matrices in the LSTMs of one direction."""
-    projected = model.intermediate_size * model.hidden_size if model.intermediate_size > model.hidden_size else 0
-    return model.num_hidden_layers * (8 * model.intermediate_size * model.hidden_size + projected)
-
-
-def _layers(model: ModelSection) -> int:
-    """Parameters of the matrices in the layers."""
-    return model.num_hidden_layers * (4 * model.hidden_size**2 + 2 * model.hidden_size * model.intermediate_size)

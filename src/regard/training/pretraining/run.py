@@ -22,14 +22,13 @@ from regard.checkpoints.files import refuse_foreign_files
 from regard.checkpoints.files import verify as verify_folder
 from regard.data.corpus.folder import MANIFEST as CORPUS_MANIFEST
 from regard.errors import InputError
-from regard.events import Event, Note
+from regard.events import Note, drain
 from regard.files.checksums import Verify, written_files
 from regard.files.disk import atomic_write, finish_save
-from regard.files.folder_lock import LOCK, lock_folder
-from regard.files.output_folder import OutputManifest, foreign_entries, refuse_foreign_content
+from regard.files.output_folder import LOCK, OutputManifest, foreign_entries, lock_folder, refuse_foreign_content
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.checkpoint import Checkpoints
-from regard.training.events import EventLog, OnEvent, ignore_event
+from regard.training.events import Events
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.dataset import (
     CORPUS,
@@ -40,10 +39,10 @@ from regard.training.pretraining.dataset import (
     open_dataset,
     prepare,
 )
-from regard.training.pretraining.evaluate import check_held_out
+from regard.training.pretraining.objectives import objective_class
 from regard.training.pretraining.trainer import CHECKPOINTS, Pretrainer, PretrainingResult
-from regard.training.run_folder import CONFIG, EVENTS, MODEL, create_folder, model_saved, saved_config
-from regard.training.world import join_world
+from regard.training.run_folder import CONFIG, EVENTS, MODEL, create_folder, log_events, saved_config
+from regard.training.world import World, join_world
 
 FILES = OutputManifest(
     "pretraining run",
@@ -70,9 +69,8 @@ def pretrain(
     resume: bool = False,
     verify: Verify = "auto",
     device: torch.device,
-    on_event: OnEvent = ignore_event,
-) -> PretrainingResult:
-    """Train a new model, or continue the one named by `start`, on text.
+) -> Events[PretrainingResult]:
+    """Train a new model, or continue the one named by `start`, on text. Only the main process yields events.
 
     `resume` continues the run in `output` from its last checkpoint, or from the beginning if there is none; for a
     finished run it returns the result. Token shards are compared with their checksums before the first step, as
@@ -82,42 +80,53 @@ def pretrain(
         raise InputError(
             "how long to train? give a budget such as --budget 20min, or --set schedule.max_steps=N, one of them"
         )
-    with ExitStack() as stack:
-        world = stack.enter_context(join_world())
-        log: EventLog | None = None
-
-        def emit(event: Event) -> None:
-            if log is not None:
-                log.add(event)
-            if world.is_main:
-                on_event(event)
-
-        def begin() -> None:
-            _open(output, config, resume=resume)
-            if start:
-                loading.find_folder(start)  # a wrong name is an error before the text is prepared
-            stack.enter_context(lock_folder(output))
-            FILES.write(output)  # before the first file it lists
-            prepare(config, sources, output, held_out=held_out, verify=verify, on_event=emit)
-            atomic_write(output / CONFIG, config.saved())
-
-        world.run_on_main(begin)
-        dataset = open_dataset(config, sources, output, held_out=bool(held_out))
-        if resume and (done := _finished(output, dataset, emit)):
-            return done
-        log = stack.enter_context(EventLog(output / EVENTS)) if world.is_main else None
-        trainer = Pretrainer(
-            config, dataset, output, world=world, device=world.device(device), start=start, on_event=emit
+    with join_world() as world:
+        events = _run(
+            config,
+            sources,
+            output,
+            held_out=held_out,
+            start=start,
+            resume=resume,
+            verify=verify,
+            device=device,
+            world=world,
         )
+        return (yield from events) if world.is_main else drain(events)
+
+
+def _run(
+    config: PretrainingConfig,
+    sources: Sequence[str],
+    output: Path,
+    *,
+    held_out: Sequence[str],
+    start: str,
+    resume: bool,
+    verify: Verify,
+    device: torch.device,
+    world: World,
+) -> Events[PretrainingResult]:
+    with ExitStack() as stack:
+        with world.main_only() as is_main:
+            if is_main:
+                _open(output, config, resume=resume)
+                if start:
+                    loading.find_folder(start)  # a wrong name is an error before the text is prepared
+                stack.enter_context(lock_folder(output))
+                FILES.write(output)  # before the first file it lists
+                yield from prepare(config, sources, output, held_out=held_out, verify=verify)
+                atomic_write(output / CONFIG, config.saved())
+        dataset = open_dataset(config, sources, output, held_out=bool(held_out))
+        if resume and (done := (yield from _finished(output, dataset))):
+            return done
+        trainer = Pretrainer(config, dataset, output, world=world, device=world.device(device), start=start)
         try:
-            check_held_out(config, dataset)
+            objective_class(config).check_text(config, dataset.held_out, dataset.tokenizer)
         except InputError as error:
             raise error if held_out else InputError(f"{error}; or name a text to evaluate on with --heldout") from None
-        result = trainer.pretrain(resume=resume)
-        if log is not None:
-            with model_saved(output):
-                log.close()
-        return result
+        events = trainer.pretrain(resume=resume)
+        return (yield from log_events(events, output) if world.is_main else events)
 
 
 def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> None:
@@ -150,7 +159,7 @@ def _is_earlier(output: Path) -> bool:
     return made and set(foreign_entries(output)) <= ours
 
 
-def _finished(output: Path, dataset: PretrainingDataset, on_event: OnEvent) -> PretrainingResult | None:
+def _finished(output: Path, dataset: PretrainingDataset) -> Events[PretrainingResult | None]:
     """The result of a finished run: its model is saved and intact, and the last event says that it finished.
 
     If the model or the last checkpoint is damaged, the run continues from a checkpoint and saves them again.
@@ -182,6 +191,7 @@ def _finished(output: Path, dataset: PretrainingDataset, on_event: OnEvent) -> P
     except InputError as error:
         if not checkpoints.any():
             raise
-        on_event(Note(message=f"{error}. The model is saved again from the last checkpoint"))
+        yield Note(message=f"{error}. The model is saved again from the last checkpoint")
         return None
-    return PretrainingResult(output, event["steps"], event["tokens"], event["seconds"], event["scores"])
+    figures = {name: event[name] for name in ("steps", "tokens", "seconds", "scores")}
+    return PretrainingResult(output=str(output), **figures)

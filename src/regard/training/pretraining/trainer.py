@@ -2,46 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import computed_field
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.checkpoints import loading
 from regard.errors import InputError
+from regard.models.family import can
+from regard.render.result import Result, Table
 from regard.training.checkpoint import Checkpoints, TrainingCheckpoint
-from regard.training.events import Evaluated, Finished, OnEvent, PretrainingPlan
+from regard.training.events import Evaluated, Events, Finished, PretrainingPlan, describe_scores
 from regard.training.loop import StepProgress, TimeProgress, derive_seed, enable_gradient_checkpointing, train
 from regard.training.optimizer import build_optimizers
-from regard.training.pretraining.build import micro_batches_for, new_model, objective_for, pretrained_model
+from regard.training.pretraining.build import new_model, pretrained_model
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.dataset import PretrainingDataset
-from regard.training.pretraining.evaluate import held_out_scores
 from regard.training.pretraining.micro_batches import prefetch
-from regard.training.pretraining.plan import expected_loss, flops_per_token, peak_flops, seconds_per_step
-from regard.training.run_folder import model_saved
-from regard.training.schedule import learning_rate_factor, parse_budget, parse_interval
+from regard.training.pretraining.objectives import objective_class
+from regard.training.pretraining.plan import expected_loss, peak_flops, seconds_per_step
+from regard.training.settings import learning_rate_factor, parse_budget, parse_interval
 from regard.training.stopping import Stop
 from regard.training.trainer import Trainer, run_interruptible
 from regard.training.world import World
+from regard.wording import duration
 
 CHECKPOINTS = "checkpoints"
 
 
-@dataclass(frozen=True)
-class PretrainingResult:
+class PretrainingResult(Result):
     """A finished run: the model folder, the cost, and the scores on held-out text."""
 
-    output: Path
+    output: str
     steps: int
     tokens: int
     seconds: float
-    scores: Mapping[str, Mapping[str, float]]
+    scores: dict[str, dict[str, float | int]]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens / max(self.seconds, 1e-9)
+
+    def to_text(self) -> str:
+        lines = [f"{self.output}: {self.steps:,} steps, {self.tokens:,} tokens in {duration(self.seconds)}"]
+        return "\n".join([*lines, *describe_scores(self.scores)])
+
+    def to_table(self) -> Table:
+        rows = [
+            [name, score["loss"], score.get("accuracy"), score.get("perplexity")] for name, score in self.scores.items()
+        ]
+        return ["objective", "loss", "accuracy", "perplexity"], rows
 
 
 class Pretrainer(Trainer):
@@ -61,7 +77,6 @@ class Pretrainer(Trainer):
         world: World,
         device: torch.device,
         start: str,
-        on_event: OnEvent,
     ) -> None:
         self.config, self.dataset, self.output = config, dataset, output
         torch.manual_seed(config.run.seed)
@@ -69,7 +84,8 @@ class Pretrainer(Trainer):
         model = (pretrained_model(config, tokenizer, start) if start else new_model(config, tokenizer)).to(device)
         if config.run.gradient_checkpointing:
             enable_gradient_checkpointing(model)
-        self.preparation = objective_for(config, model, tokenizer, device)
+        self.objective_class = objective_class(config)
+        self.preparation = self.objective_class.from_config(config, model, tokenizer, device)
         chosen, schedule = config.optimizer, config.schedule
         super().__init__(
             model,
@@ -95,11 +111,12 @@ class Pretrainer(Trainer):
             run=config.run,
             checkpoints=Checkpoints(output / CHECKPOINTS, keep=config.run.save_total_limit),
             device=device,
-            on_event=on_event,
             world=world,
         )
         batch, micro = config.data.tokens_per_batch, config.data.tokens_per_micro_batch
-        self.micro_batches = micro_batches_for(config, dataset, micro or batch // world.size)
+        self.micro_batches = self.objective_class.micro_batches(
+            config, dataset.text, tokenizer, micro or batch // world.size
+        )
         self.micro_batches_per_step = batch // micro if micro else world.size
         if self.micro_batches_per_step % world.size:
             raise InputError(
@@ -113,22 +130,23 @@ class Pretrainer(Trainer):
         self.tokens = self._logged_tokens = 0
         self._mfu_per_speed = 0.0  # MFU of one token per second
 
-    def pretrain(self, *, resume: bool) -> PretrainingResult:
+    def pretrain(self, *, resume: bool) -> Events[PretrainingResult]:
         """Train to the end; with `resume` from the newest checkpoint, if there is one."""
         assert self.checkpoints is not None
         resume = resume and self.checkpoints.any()  # before the measurement, in which all processes take part
         seconds, peak = self._measure()
-        self._mfu_per_speed = flops_per_token(self.config, self.dataset.tokenizer.size) / peak / self.world.size
-        if not (resume and self._resume()):
-            self._report_plan(seconds)
+        flops = self.objective_class.flops_per_token(self.config, self.dataset.tokenizer.size)
+        self._mfu_per_speed = flops / peak / self.world.size
+        if not (resume and (yield from self._resume())):
+            yield self._plan(seconds)
         # A resumed run is evaluated at the same steps as one that was never interrupted.
         self._evaluated_step = self.step - self.step % (self._evaluating.steps or 1)
         self._evaluated, self._logged_tokens = self.stopwatch.elapsed, self.tokens
-        run_interruptible(self)  # signals need not be deferred before, nor when everything is saved
-        return self._finish()
+        yield from run_interruptible(self)  # signals need not be deferred before, nor when everything is saved
+        return (yield from self._finish())
 
-    def run(self, stop: Stop) -> bool | None:
-        return self._train(stop) or None
+    def run(self, stop: Stop) -> Events[bool | None]:
+        return (yield from self._train(stop)) or None
 
     def _progress(self) -> StepProgress | TimeProgress:
         schedule = self.config.schedule
@@ -161,8 +179,8 @@ class Pretrainer(Trainer):
 
     def _compiled(self, module: nn.Module, world: World, device: torch.device) -> nn.Module:
         mode = self.config.run.compile
-        # An ELMo has nothing to compile: its recurrent layers are library kernels.
-        auto = device.type == "cuda" and self.config.model.family != "elmo"
+        # Recurrent layers are library kernels, which there is nothing to compile in.
+        auto = device.type == "cuda" and not can(self.preparation.model, "recurrent")
         if mode == "on" or (mode == "auto" and auto):
             # CUDA graphs save hundreds of kernel launches per step, which dominate the time of a small model. With
             # gradient accumulation a replay would overwrite the gradients of the previous micro-batch.
@@ -187,19 +205,17 @@ class Pretrainer(Trainer):
         self.next_row = self.tokens = 0
         return seconds, peak_flops(self.device, self.autocast or torch.float32)
 
-    def _report_plan(self, seconds: float) -> None:
+    def _plan(self, seconds: float) -> PretrainingPlan:
         config, batch = self.config, self.config.data.tokens_per_batch
         steps = config.schedule.max_steps or max(int(parse_budget(config.schedule.budget) / seconds), 1)
-        self.on_event(
-            PretrainingPlan(
-                tokens_per_second=batch / seconds,
-                steps=steps,
-                seconds=steps * seconds,
-                tokens=steps * batch,
-                epochs=steps * batch / self.dataset.text.tokens,
-                mfu=self._mfu_per_speed * batch / seconds,
-                expected_loss=expected_loss(config, self.dataset.tokenizer.size, steps * batch),
-            )
+        return PretrainingPlan(
+            tokens_per_second=batch / seconds,
+            steps=steps,
+            seconds=steps * seconds,
+            tokens=steps * batch,
+            epochs=steps * batch / self.dataset.text.tokens,
+            mfu=self._mfu_per_speed * batch / seconds,
+            expected_loss=expected_loss(config, self.dataset.tokenizer.size, steps * batch),
         )
 
     def _position(self) -> dict[str, Any]:
@@ -232,9 +248,9 @@ class Pretrainer(Trainer):
         steps, seconds = self.step - self._evaluated_step, self.stopwatch.elapsed - self._evaluated
         return self._evaluating.due(steps=steps, seconds=seconds)
 
-    def _evaluate(self) -> None:
+    def _evaluate(self) -> Events[None]:
         elapsed = self.stopwatch.elapsed
-        self.on_event(Evaluated(step=self.step, tokens=self.tokens, seconds=elapsed, scores=self._scores()))
+        yield Evaluated(step=self.step, tokens=self.tokens, seconds=elapsed, scores=self._scores())
         self._evaluated, self._evaluated_step = elapsed, self.step
 
     def _scores(self) -> dict[str, dict[str, float]]:
@@ -242,19 +258,13 @@ class Pretrainer(Trainer):
         if not self.world.is_main:
             return {}
         with torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext():
-            return held_out_scores(self.model, self.config, self.dataset)  # type: ignore[arg-type]
+            return self.objective_class.scores(self.model, self.config, self.dataset.held_out, self.dataset.tokenizer)
 
-    def _finish(self) -> PretrainingResult:
-        scores, seconds = self._scores(), self.stopwatch.elapsed
-        self.world.run_on_main(lambda: loading.save(self.model.eval(), self.output, self.dataset.tokenizer))
-        with model_saved(self.output):
-            self.on_event(
-                Finished(
-                    steps=self.step,
-                    tokens=self.tokens,
-                    seconds=seconds,
-                    text_digest=self.dataset.digest,
-                    scores=scores,
-                )
-            )
-        return PretrainingResult(self.output, self.step, self.tokens, seconds, scores)
+    def _finish(self) -> Events[PretrainingResult]:
+        cost: dict[str, Any] = {"steps": self.step, "tokens": self.tokens, "seconds": self.stopwatch.elapsed}
+        scores = self._scores()
+        with self.world.main_only() as is_main:
+            if is_main:
+                loading.save(self.model.eval(), self.output, self.dataset.tokenizer)
+        yield Finished(scores=scores, text_digest=self.dataset.digest, **cost)
+        return PretrainingResult(output=str(self.output), scores=scores, **cost)

@@ -9,15 +9,9 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from regard.errors import check_choice
+from regard.models.family import translation_families
 from regard.settings import SettingsFile, SettingsSection, SettingsTables
 from regard.training.settings import RENAMED_SETTINGS, RunSection
-
-# Defaults of families that differ from those below. On a GPU, PyTorch's LSTM kernel computes in float16 under autocast,
-# whatever type is requested, and small gradients underflow.
-FAMILY_DEFAULTS: dict[str, dict[str, dict[str, object]]] = {
-    "transformer": {},
-    "lstm": {"model": {"hidden_size": 512, "num_hidden_layers": 1}, "run": {"precision": "fp32"}},
-}
 
 
 class TranslatorSection(SettingsSection):
@@ -96,14 +90,15 @@ class TranslationConfig(SettingsFile):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         model, size = self.model, self.model.hidden_size
-        if model.family == "transformer" and size % model.num_attention_heads:
+        recurrent = translation_families()[model.family].can("recurrent")
+        if not recurrent and size % model.num_attention_heads:
             raise ValueError(
                 f"model.num_attention_heads is {model.num_attention_heads}, which does not divide model.hidden_size, "
                 f"{size}"
             )
-        if model.family == "transformer" and size % 2:
+        if not recurrent and size % 2:
             raise ValueError(f"model.hidden_size is {size}; sinusoidal positions need an even size")
-        if model.family == "lstm" and model.bidirectional and size % 2:
+        if recurrent and model.bidirectional and size % 2:
             raise ValueError(f"model.hidden_size is {size}; two directions share it, so it must be even")
         return self
 
@@ -118,6 +113,8 @@ class TranslationConfig(SettingsFile):
 def _apply_family_defaults(document: SettingsTables, origins: Mapping[str, str]) -> None:
     family = document["model"].get("family", "transformer")
     if isinstance(family, str):
-        check_choice("model.family", family, FAMILY_DEFAULTS)
-        for section, table in FAMILY_DEFAULTS[family].items():
+        check_choice("model.family", family, translation_families())
+        recipe = translation_families()[family].translation
+        assert recipe is not None
+        for section, table in recipe.defaults.items():
             document[section] = {**table, **document[section]}

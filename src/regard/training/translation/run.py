@@ -10,8 +10,8 @@ config.json model.safetensors tokenizer.json translate.json report.json   the tr
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Generator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,27 +24,28 @@ from regard.device import choose_device
 from regard.errors import InputError
 from regard.events import Note
 from regard.files.disk import replace_folder
-from regard.files.json_files import json_bytes
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation.alignment import default_alignment_heads
-from regard.inference.translation.bleu import bleu
-from regard.inference.translation.folder import save_translator
 from regard.inference.translation.subwords import SIDES, Subwords, train_subwords
-from regard.inference.translation.translator import Translator
+from regard.inference.translation.translator import Translator, bleu, default_alignment_heads, save_translator
 from regard.text.tokenizer import TOKENIZER_FILES
-from regard.training.events import Finished, OnEvent, TrainingStarted, ignore_event
-from regard.training.run_folder import REPORT, RunFolder, model_saved
+from regard.training.events import Events, Finished, TrainingStarted
+from regard.training.run_folder import REPORT, RunFolder, log_events
 from regard.training.trainer import run_interruptible
-from regard.training.translation.batches import EncodedPair
 from regard.training.translation.config import TranslationConfig
-from regard.training.translation.epoch_weights import weight_files
-from regard.training.translation.trainer import OnProgress, TranslationReport, TranslationTrainer, new_model
+from regard.training.translation.trainer import (
+    EncodedPair,
+    TranslationOutcome,
+    TranslationReport,
+    TranslationTrainer,
+    new_model,
+    weight_files,
+)
 from regard.wording import count_of
 
 WORK, SUBWORDS, TEST = "work", "subwords", "test.tsv"
 
 
-def fit(
+def train_translator(
     train: ExampleSet[TranslationPair],
     dev: ExampleSet[TranslationPair],
     *,
@@ -53,8 +54,7 @@ def fit(
     config: TranslationConfig | None = None,
     resume: bool = False,
     device: torch.device | str = "auto",
-    on_event: OnEvent = ignore_event,
-) -> TranslationReport:
+) -> Events[TranslationReport]:
     """Train a translator on the pairs of `train`, select by BLEU on `dev`, and write it to `output`.
 
     `test` is translated once at the end and saved beside the model as test.tsv.
@@ -63,25 +63,41 @@ def fit(
     device = choose_device(device) if isinstance(device, str) else device
     data = {"train": train, "dev": dev, **({"test": test} if test else {})}
     for name, read in data.items():
-        message = f"{name}: {count_of(len(read.examples), 'pair')} of {read.path} ({read.description})"
-        on_event(Note(message=message))
+        yield Note(message=f"{name}: {count_of(len(read.examples), 'pair')} of {read.path} ({read.description})")
         for reason, count in read.dropped.items():
-            on_event(Note(message=f"{name}: {count:,} left out: {reason}"))
+            yield Note(message=f"{name}: {count:,} left out: {reason}")
     run = {"task": "translate", "data": {name: pairs_digest(read.examples) for name, read in data.items()}}
     folder = RunFolder(output, config, run, work=WORK, work_files=_work_files(config), kind="translation run")
     if resume and (done := folder.finished()):
-        return TranslationReport.restore(done)
+        return TranslationReport(output=os.fspath(output), **done)
     folder.open(resume=resume)
-    with folder.running(on_event) as emit:
-        report, translator = _train(data, config, output / WORK, device=device, on_event=emit)
-        files = {}
-        if test is not None:
-            report = replace(report, test=_test_scores(translator, test.examples))
+
+    def train_and_save() -> Events[TranslationReport]:
+        translator, outcome = yield from _train(data, config, output / WORK, device=device)
+        signed = bleu(["a"], ["a"])
+        report = TranslationReport(
+            output=os.fspath(output),
+            model=config.model.family,
+            parameters=sum(parameter.numel() for parameter in translator.model.parameters()),
+            device=device.type,
+            data={
+                name: {"path": read.path, "pairs": len(read.examples), "how": read.description}
+                for name, read in data.items()
+            },
+            settings={name: dict(getattr(config, name)) for name in config.sections()},
+            signature={"bleu": signed.signature, "bleu_lowercase": signed.signature_lowercase},
+            outcome=outcome,
+            test=_test_scores(translator, test.examples) if test else {},
+        )
+        files = {REPORT: report.file()}
+        if test:
             files[TEST] = "".join(f"{' '.join(a.split())}\t{' '.join(b.split())}\n" for a, b in test.examples).encode()
-        save_translator(translator, output, files={**files, REPORT: json_bytes(report.document())})
-        with model_saved(output):
-            emit(Finished(scores=report.outcome.scores))
-    return report
+        save_translator(translator, output, files=files)
+        yield Finished(scores=outcome.scores)
+        return report
+
+    with folder.running():
+        return (yield from log_events(train_and_save(), output))
 
 
 def _work_files(config: TranslationConfig) -> list[str]:
@@ -97,24 +113,16 @@ def _train(
     work: Path,
     *,
     device: torch.device,
-    on_event: OnEvent,
-) -> tuple[TranslationReport, Translator]:
-    subwords = _subwords(data["train"].examples, config, work / SUBWORDS, on_event)
-    pairs = _encode(data["train"].examples, subwords, max_length=config.training.max_length, on_event=on_event)
+) -> Events[tuple[Translator, TranslationOutcome]]:
+    subwords = yield from _subwords(data["train"].examples, config, work / SUBWORDS)
+    pairs = yield from _encode(data["train"].examples, subwords, max_length=config.training.max_length)
     model = new_model(config.model, subwords, seed=config.run.seed)
     translator = Translator(model, subwords, default_alignment_heads(model))
     sources, references = zip(*data["dev"].examples, strict=True)
     beam = Beam(num_beams=config.training.num_beams) if config.training.num_beams > 1 else None
 
-    def evaluate(on_progress: OnProgress) -> dict[str, float]:
-        done = 0
-
-        def count(more: int) -> None:
-            nonlocal done
-            done += more
-            on_progress(done, len(sources))
-
-        translations = translator.translate(sources, beam=beam, on_progress=count)
+    def evaluate() -> Generator[int, None, dict[str, float]]:
+        translations = yield from translator.translate_steps(sources, beam=beam)
         return bleu([one[0].text for one in translations], references).scores
 
     trainer = TranslationTrainer(
@@ -125,30 +133,23 @@ def _train(
         device=device,
         folder=work,
         evaluate=evaluate,
-        on_event=on_event,
+        num_dev=len(sources),
     )
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    on_event(TrainingStarted(steps=trainer.steps, examples=len(pairs), parameters=parameters))
-    outcome = run_interruptible(trainer)
-    about = {
-        name: {"path": read.path, "pairs": len(read.examples), "how": read.description} for name, read in data.items()
-    }
-    settings = {name: dict(getattr(config, name)) for name in config.sections()}
-    signed = bleu(references[:1], references[:1])
-    signature = {"bleu": signed.signature, "bleu_lowercase": signed.signature_lowercase}
-    report = TranslationReport(config.model.family, parameters, device.type, about, settings, signature, outcome)
+    yield TrainingStarted(steps=trainer.steps, examples=len(pairs), parameters=parameters)
+    outcome = yield from run_interruptible(trainer)
     model.eval()
-    return report, translator
+    return translator, outcome
 
 
 def _test_scores(translator: Translator, pairs: list[TranslationPair]) -> dict[str, Any]:
     beam = Beam()
     translations = translator.translate([pair.source for pair in pairs], beam=beam)
     scores = bleu([one[0].text for one in translations], [pair.target for pair in pairs])
-    return {"pairs": len(pairs), "beam": beam.num_beams, **scores.document()}
+    return {"pairs": len(pairs), "beam": beam.num_beams, **asdict(scores)}
 
 
-def _subwords(pairs: list[TranslationPair], config: TranslationConfig, folder: Path, on_event: OnEvent) -> Subwords:
+def _subwords(pairs: list[TranslationPair], config: TranslationConfig, folder: Path) -> Events[Subwords]:
     """The subwords of a resumed run, or new ones."""
     if not folder.is_dir():
         settings = config.vocabulary
@@ -159,7 +160,7 @@ def _subwords(pairs: list[TranslationPair], config: TranslationConfig, folder: P
                 (staging / name).parent.mkdir(exist_ok=True)
                 (staging / name).write_bytes(content)
         kind = "shared by both languages" if new.joint else "per language"
-        on_event(Note(message=f"subwords: {new.target.size:,}, {kind}"))
+        yield Note(message=f"subwords: {new.target.size:,}, {kind}")
     try:
         verify(folder)
     except InputError as error:
@@ -169,16 +170,14 @@ def _subwords(pairs: list[TranslationPair], config: TranslationConfig, folder: P
     return Subwords.open(folder)
 
 
-def _encode(
-    pairs: list[TranslationPair], subwords: Subwords, *, max_length: int, on_event: OnEvent
-) -> list[EncodedPair]:
+def _encode(pairs: list[TranslationPair], subwords: Subwords, *, max_length: int) -> Events[list[EncodedPair]]:
     sources = subwords.encode_sources([pair.source for pair in pairs])
     targets = subwords.encode_targets([pair.target for pair in pairs])
     encoded = [EncodedPair(*sides) for sides in zip(sources, targets, strict=True)]
     short = [pair for pair in encoded if pair.length <= max_length]
     if len(short) < len(encoded):
         left_out = f"{len(encoded) - len(short):,} of {len(encoded):,} pairs"
-        on_event(Note(message=f"{left_out} are longer than {max_length} tokens: left out"))
+        yield Note(message=f"{left_out} are longer than {max_length} tokens: left out")
     if not short:
         raise InputError(
             f"none of the {len(encoded):,} pairs has at most {max_length} tokens a side; set a larger "

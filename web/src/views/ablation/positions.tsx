@@ -46,7 +46,7 @@ export function Positions({ payload }: { payload: AblationPayload }) {
           <span class="muted">{ways[payload.at]?.[1]}</span>
         </div>
       )}
-      {payload.effects.length > 1 && payload.model.kind !== "value" && !intact && (
+      {payload.effects.length > 1 && payload.model.problem_type !== "regression" && !intact && (
         <p class="ablation-sum">
           The prediction changes at {changed} of {shown.filter(Boolean).length} {payload.positions.length ? "tokens" : "positions"}.
         </p>
@@ -126,7 +126,7 @@ function PositionButtons({ payload, selected }: { payload: AblationPayload; sele
 function PositionDetails({ payload, one, intact }: { payload: AblationPayload; one: ShownEffect | undefined; intact: boolean }) {
   if (!one) return <p class="muted">This token was not part of the sweep over single heads.</p>;
   const { effect, before, after } = one;
-  const isValue = payload.model.kind === "value";
+  const isValue = payload.model.problem_type === "regression";
   const measures = `${formatStrength(one.strength)} ${unit(payload)}` + (effect && !isValue ? `, distance ${effect.distance.toFixed(3)}` : "");
   const verdict = isValue ? "" : before === after ? `${before} stays the most probable; ` : `${before} becomes ${after}; `;
   const name = payload.positions.length ? one.target.replace(/^\d+ /, "") : one.target;
@@ -173,8 +173,8 @@ interface ChangeTableProps {
 }
 
 function ChangeTable({ payload, title, changes, intact = false }: ChangeTableProps) {
-  const { kind, task } = payload.model;
-  const bars = kind !== "value";
+  const { problem_type, task } = payload.model;
+  const bars = problem_type !== "regression";
   const columns = intact ? (["before"] as const) : (["before", "after"] as const);
   const cell = (one: OutputChange, when: "before" | "after") => ({
     title: String(one[when]),

@@ -118,7 +118,7 @@ export const textColor = (payload: AblationPayload, strength: number) => Math.mi
 export const headColor = (payload: AblationPayload, strength: number) => Math.sqrt(strength / strongest(payload));
 
 export function formatOutput(payload: AblationPayload, value: number): string {
-  return payload.model.kind === "value" ? (Number(value.toFixed(3)) || 0).toFixed(3) : percent(value); // no −0.000
+  return payload.model.problem_type === "regression" ? (Number(value.toFixed(3)) || 0).toFixed(3) : percent(value); // no −0.000
 }
 
 export function formatStrength(value: number): string {

@@ -4,13 +4,15 @@ import { outline, type Painter } from "../../painter";
 import { colors } from "../../theme";
 import { drawVector } from "../../vector_strip";
 import type { Drawing, Table } from "../../view";
-import { drawLines, headColor, headDash } from "./draw_lines";
+import { drawLines, headColor, headDash, legendWarning } from "./lines";
 import { drawHeatMap, gridSize, heatMapLayout, mapTitle } from "./grid";
+import { drawPatches, focusOf, sizeOf } from "./image";
 import { computeWeights } from "./neuron";
 import type { Selection } from "./selection";
 
 const [WIDTH, MARGIN, HEADING, ROW] = [720, 16, 34, 20];
 const [ENTRY, LEGEND] = [43, 18]; // width of a legend entry, height of a legend row
+const IMAGE = 360; // pixels of an image's longer side
 
 export function drawing(selection: Selection): Drawing {
   if (selection.mode === "lines") return linesDrawing(selection);
@@ -47,13 +49,14 @@ function heading({ source, layer, heads, maps }: Selection): string {
   if (source === "flow") return "Attention flow";
   if (source === "rollout") return `Attention rollout to layer ${layer}`;
   const which = heads.length === maps.heads ? "all heads" : `head${heads.length > 1 ? "s" : ""} ${heads.join(", ")}`;
-  return `${maps.raw.kind}, layer ${layer}, ${which}`;
+  return `${maps.raw.kind} attention, layer ${layer}, ${which}`;
 }
 
 function linesDrawing(selection: Selection): Drawing {
   const { rows, columns, locked } = selection;
   const legend = legendRows(selection);
-  const top = HEADING + legend.length * LEGEND;
+  const warning = legend.length ? legendWarning(selection) : "";
+  const top = HEADING + (legend.length + (warning ? 1 : 0)) * LEGEND;
   const [left, right] = [WIDTH / 2 - 130, WIDTH / 2 + 130];
   const middle = (index: number) => top + (index + 0.5) * ROW;
   return {
@@ -68,9 +71,10 @@ function linesDrawing(selection: Selection): Drawing {
           painter.text(String(selection.heads[number]), x + 25, y, { size: 11 });
         }),
       );
+      painter.text(warning, MARGIN, top - LEGEND, { size: 11, color: colors.get().muted });
       drawLines(painter, selection, locked, { left, right, row: middle, column: middle });
-      rows.labels.forEach((label, i) => painter.text(truncate(label, 12), left - 8, middle(i), { align: "right", bold: locked?.side === "row" && locked.index === i }));
-      columns.labels.forEach((label, j) => painter.text(truncate(label, 12), right + 8, middle(j), { bold: locked?.side === "column" && locked.index === j }));
+      rows.labels.forEach((label, i) => painter.text(truncate(label, 24), left - 8, middle(i), { align: "right", bold: locked?.side === "row" && locked.index === i }));
+      columns.labels.forEach((label, j) => painter.text(truncate(label, 24), right + 8, middle(j), { bold: locked?.side === "column" && locked.index === j }));
     },
   };
 }
@@ -83,7 +87,7 @@ function legendRows({ source, heads }: Selection): number[][] {
 }
 
 function gridDrawing(selection: Selection): Drawing {
-  const { maps, source, layer } = selection;
+  const { maps, source, layer, image } = selection;
   const [layers, heads] = gridSize(selection);
   const size = Math.min(64, (WIDTH - 2 * MARGIN - 24) / heads - 4);
   const layout = heatMapLayout(selection, WIDTH - 2 * MARGIN);
@@ -91,7 +95,7 @@ function gridDrawing(selection: Selection): Drawing {
   const { muted, rule, accent } = colors.get();
   return {
     width: WIDTH,
-    height: Math.ceil(below + layout.height + MARGIN),
+    height: Math.ceil(below + (image ? sizeOf(image, IMAGE)[1] : layout.height) + MARGIN),
     draw(painter) {
       painter.text(source === "heads" ? `${maps.raw.kind}: layers down, heads across` : heading(selection), MARGIN, HEADING / 2, { bold: true });
       for (const row of range(layers)) {
@@ -100,9 +104,18 @@ function gridDrawing(selection: Selection): Drawing {
         for (const head of range(heads)) {
           const x = MARGIN + 24 + head * (size + 4);
           if (row === 0 && heads > 1) painter.text(String(head), x + size / 2, HEADING + 8, { align: "center", size: 11, color: muted });
-          painter.matrix(maps.weights(row, head, selection), selection.columns.labels.length, x, y, size, size, accent);
+          if (image) {
+            drawPatches(painter, { ...selection, layer: row, heads: [head] }, image, size, x, y);
+            continue;
+          }
+          painter.matrix(maps.thumbnail(row, head, selection, Math.ceil(2 * size)), selection.columns.labels.length, x, y, size, size, accent);
           outline(painter, x, y, size, size, rule);
         }
+      }
+      if (image) {
+        painter.text(`${heading(selection)}: bright where ${selection.rows.labels[focusOf(selection).index]} attends`, MARGIN, below - 18, { bold: true });
+        drawPatches(painter, selection, image, IMAGE, MARGIN, below);
+        return;
       }
       painter.text(source === "heads" ? mapTitle(selection, layer, selection.heads[0]!) : "", MARGIN, below - 18, { bold: true });
       drawHeatMap(painter, selection, selection.heads[0]!, layout, MARGIN, below);

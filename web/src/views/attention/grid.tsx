@@ -1,7 +1,7 @@
 // Model mode: a thumbnail of every head of every layer, and the selected one as a heat map. Also the heat map's drawing.
 import { useEffect, useRef } from "preact/hooks";
 import { useWidth } from "../../canvas";
-import { Token } from "../../components";
+import { DataTable, Token } from "../../components";
 import { range } from "../../format";
 import { drawLabels, HeatMap, type MapLayout, squareLayout } from "../../heat_map";
 import { outline, type Painter, raster } from "../../painter";
@@ -28,33 +28,15 @@ export function Grid({ selection }: { selection: Selection }) {
   return (
     <div class="split grid">
       <div ref={element}>
-        <table class="thumbnails">
-          <caption class="muted">{{ heads: "Layers down, heads across", flow: "Flow through all layers", rollout: "Rollout, layer by layer" }[source]}</caption>
-          {source === "heads" && (
-            <thead>
-              <tr>
-                <td />
-                {range(heads).map((head) => (
-                  <th key={head} scope="col">
-                    {head}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-          )}
-          <tbody>
-            {range(layers).map((row) => (
-              <tr key={row}>
-                <th scope="row">{source === "flow" ? "" : row}</th>
-                {range(heads).map((head) => (
-                  <td key={head}>
-                    <Thumbnail selection={selection} layer={row} head={head} size={size} pressed={(row === layer || source === "flow") && head === current} />
-                  </td>
-                ))}
-              </tr>
-            ))}
-          </tbody>
-        </table>
+        <DataTable
+          class="thumbnails"
+          caption={{ heads: "Layers down, heads across", flow: "Flow through all layers", rollout: "Rollout, layer by layer" }[source]}
+          {...(source === "heads" && { headers: ["", ...range(heads)] })}
+          rows={range(layers).map((row) => [
+            source === "flow" ? "" : row,
+            ...range(heads).map((head) => <Thumbnail selection={selection} layer={row} head={head} size={size} pressed={(row === layer || source === "flow") && head === current} />),
+          ])}
+        />
       </div>
       <div>
         <h3>{mapTitle(selection, layer, current)}</h3>

@@ -2,56 +2,61 @@
 import { useEffect, useState } from "preact/hooks";
 import { Canvas, useWidth } from "../../canvas";
 import { Select } from "../../components";
+import { range } from "../../format";
+import { loadImage, outline, type Painter } from "../../painter";
 import { colors } from "../../theme";
-import { focusWeights } from "./draw_lines";
-import { WeightsPanel } from "./lines";
-import { type Selection, setLock } from "./selection";
+import { focusWeights, WeightsPanel } from "./lines";
+import { type Focus, type PatchImage, type Selection, setLock } from "./selection";
 
 const MAX_WIDTH = 520;
 
-interface Props {
-  readonly selection: Selection;
-  readonly source: string;
-  /** Rows and columns of patches. */
-  readonly grid: readonly [number, number];
+/** The query: the locked token, or the first. */
+export const focusOf = ({ locked }: Selection): Focus => (locked?.side === "row" ? locked : { side: "row", index: 0 });
+
+/** The number of tokens before the patches, such as [CLS]. */
+const specialTokens = ({ columns }: Selection, { grid: [down, across] }: PatchImage) => columns.labels.length - down * across;
+
+/** The largest weight of each patch among the selected heads. */
+function patchWeights(selection: Selection, image: PatchImage): number[] {
+  const weights = focusWeights(selection, focusOf(selection));
+  const special = specialTokens(selection, image);
+  return range(image.grid[0] * image.grid[1]).map((patch) => Math.max(...weights.map((list) => list[special + patch]!)));
 }
 
-export function ImageMode({ selection, source, grid: [down, across] }: Props) {
-  const [element, room] = useWidth<HTMLDivElement>();
-  const [image, setImage] = useState<HTMLImageElement | null>(null);
-  useEffect(() => {
-    const loading = new Image();
-    loading.onload = () => setImage(loading);
-    loading.src = source;
-  }, [source]);
-  const special = selection.columns.labels.length - down * across; // tokens before the patches, such as [CLS]
-  const focus = selection.locked?.side === "row" ? selection.locked : { side: "row" as const, index: 0 };
-  const weights = focusWeights(selection, focus);
-  const width = Math.min(MAX_WIDTH, room);
-  const height = image ? Math.round((width * image.naturalHeight) / image.naturalWidth) : width;
-  const patches = Array.from({ length: down * across }, (_, patch) => Math.max(...weights.map((list) => list[special + patch]!)));
+/** Width and height of an image whose longer side has this length; patches are square. */
+export function sizeOf({ grid: [down, across] }: PatchImage, side: number): readonly [number, number] {
+  const patch = side / Math.max(down, across);
+  return [across * patch, down * patch];
+}
+
+/** The image, bright where weights are large; the query patch has a border. */
+export function drawPatches(painter: Painter, selection: Selection, image: PatchImage, side: number, x = 0, y = 0): void {
+  const [width, height] = sizeOf(image, side);
+  const [down, across] = image.grid;
+  const [patchWidth, patchHeight] = [width / across, height / down];
+  const corner = (patch: number) => [x + (patch % across) * patchWidth, y + Math.floor(patch / across) * patchHeight] as const;
+  const patches = patchWeights(selection, image);
   const largest = Math.max(1e-9, ...patches);
+  painter.image(image.source, x, y, width, height);
+  patches.forEach((weight, patch) => painter.rect(...corner(patch), patchWidth, patchHeight, "#000000", 0.8 * (1 - Math.sqrt(weight / largest))));
+  const query = focusOf(selection).index - specialTokens(selection, image);
+  if (query >= 0) outline(painter, ...corner(query), patchWidth, patchHeight, colors.get().other, 1, 3);
+}
+
+export function ImageMode({ selection, image }: { selection: Selection; image: PatchImage }) {
+  const [element, room] = useWidth<HTMLDivElement>();
+  const [loaded, setLoaded] = useState("");
+  useEffect(() => void loadImage(image.source).then(() => setLoaded(image.source)), [image.source]);
+  const focus = focusOf(selection);
+  const side = Math.min(MAX_WIDTH, room);
+  const [width, height] = sizeOf(image, side);
+  const [down, across] = image.grid;
   const select = (index: number) => setLock({ side: "row", index }, selection);
   const press = (event: MouseEvent) => {
     const box = (event.currentTarget as HTMLElement).getBoundingClientRect();
     const row = Math.floor(((event.clientY - box.top) / box.height) * down);
     const column = Math.floor(((event.clientX - box.left) / box.width) * across);
-    select(special + row * across + column);
-  };
-  const draw = (_: unknown, context: CanvasRenderingContext2D) => {
-    if (!image) return;
-    context.drawImage(image, 0, 0, width, height);
-    const corner = (patch: number) => [((patch % across) * width) / across, (Math.floor(patch / across) * height) / down] as const;
-    context.fillStyle = "#000000";
-    patches.forEach((weight, patch) => {
-      context.globalAlpha = 0.8 * (1 - Math.sqrt(weight / largest));
-      context.fillRect(...corner(patch), width / across + 0.5, height / down + 0.5);
-    });
-    context.globalAlpha = 1;
-    if (focus.index < special) return;
-    context.strokeStyle = colors.get().other;
-    context.lineWidth = 3;
-    context.strokeRect(...corner(focus.index - special), width / across, height / down);
+    select(specialTokens(selection, image) + row * across + column);
   };
   return (
     <div class="split">
@@ -59,17 +64,17 @@ export function ImageMode({ selection, source, grid: [down, across] }: Props) {
         <Canvas
           width={width}
           height={height}
-          inputs={[image, selection, focus.index]}
+          inputs={[loaded, selection, focus.index]}
           label={`The image, bright where ${selection.rows.labels[focus.index]} attends`}
           canvas={{ onClick: press, class: "picture" }}
-          draw={draw}
+          draw={(painter) => drawPatches(painter, selection, image, side)}
         />
         <div class="choices">
           <Select label="Query patch" options={Object.fromEntries(selection.rows.labels.entries())} value={focus.index} onSelect={(index) => select(Number(index))} />
-          <span class="muted">Bright patches have large weights; largest {largest.toFixed(3)}.</span>
+          <span class="muted">Bright patches have large weights; largest {Math.max(...patchWeights(selection, image)).toFixed(3)}.</span>
         </div>
       </div>
-      <WeightsPanel selection={selection} focus={focus} weights={weights} />
+      <WeightsPanel selection={selection} focus={focus} weights={focusWeights(selection, focus)} />
     </div>
   );
 }

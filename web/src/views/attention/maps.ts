@@ -102,17 +102,18 @@ export class AttentionMaps {
     });
   }
 
-  /** A map for a thumbnail; if it has to be computed from queries and keys, only of `rows` evenly spaced rows. */
+  /** A map for a thumbnail: if it has more than `rows` rows, only so many, evenly spaced. */
   thumbnail(layer: number, head: number, options: MapOptions, rows: number): Float32Array {
     const { source, level, pair } = options;
-    const count = this.raw.rows.length;
+    const [count, across] = [this.raw.rows.length, this.raw.columns.length];
     const plain = source === "heads" && level === "piece" && pair === "all";
-    if (this.headWeights || !plain || count <= rows) return this.weights(layer, head, options);
-    const keys = new Float64Array(this.keys(layer, head));
-    const result = new Float32Array(rows * this.raw.columns.length);
+    if (!plain || count <= rows) return this.weights(layer, head, options);
+    const keys = this.headWeights ? null : new Float64Array(this.keys(layer, head));
+    const result = new Float32Array(rows * across);
     for (let i = 0; i < rows; i++) {
       const row = Math.floor(((i + 0.5) * count) / rows);
-      result.set(softmax(this.scores(layer, head, row, keys)), i * this.raw.columns.length);
+      const first = ((layer * this.heads + head) * count + row) * across;
+      result.set(keys ? softmax(this.scores(layer, head, row, keys)) : unquantize(this.headWeights!, first, across), i * across);
     }
     return result;
   }

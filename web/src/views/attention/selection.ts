@@ -20,6 +20,14 @@ export interface Selection extends MapOptions {
   readonly rows: Axis;
   readonly columns: Axis;
   readonly locked: Focus | null;
+  /** The image in image mode. */
+  readonly image: PatchImage | null;
+}
+
+export interface PatchImage {
+  readonly source: string;
+  /** Rows and columns of patches. */
+  readonly grid: readonly [number, number];
 }
 
 const decoded = new WeakMap<object, AttentionMaps>();
@@ -42,7 +50,13 @@ export function selectionOf(payload: AttentionPayload, { parameters }: Route): S
   const [rows, columns] = [maps.rows(options), maps.columns(options)];
   const layer = integerParameter(parameters, "layer", maps.layers);
   const heads = source === "heads" ? parseHeads(parameters["heads"], maps.heads) : [0];
-  return { ...options, maps, mode, map, layer, heads, rows, columns, locked: parseLock(parameters["lock"], rows, columns) };
+  const locked = parseLock(parameters["lock"], rows, columns);
+  return { ...options, maps, mode, map, layer, heads, rows, columns, locked, image: mode === "image" ? imageOf(payload) : null };
+}
+
+function imageOf({ image, grid, maps }: AttentionPayload): PatchImage | null {
+  const side = Math.floor(Math.sqrt(maps[0]!.columns.length));
+  return image ? { source: image, grid: grid ?? [side, side] } : null;
 }
 
 export function availableModes(payload: AttentionPayload, maps: AttentionMaps): readonly Mode[] {

@@ -3,9 +3,9 @@ import { useMemo } from "preact/hooks";
 import { ButtonGroup, DataTable, Select } from "../../components";
 import { count, fixedPercent } from "../../format";
 import { currentRoute, integerParameter, navigate, type Route, setParameters } from "../../route";
+import type { PairView } from "../../types";
 import type { Drawing, Table } from "../../view";
 import { drawScatter, ScatterPlot } from "./scatter";
-import type { PairView } from "../../types";
 import { type Charts, gridParts, pairChart, probability, type Selection, selectionOf, selectTokens, squareChart, tintOf, valuesOf } from "./selection";
 
 const MAX_ROWS = 30;
@@ -46,7 +46,7 @@ export function ShowPair({ payload }: { payload: Charts }) {
   const selection = selectionOf(payload, currentRoute.use());
   const pair = payload.pairs[0]!;
   const chart = useMemo(() => pairChart(payload, pair, selection, tintOf(payload, pair, selection)), [payload, selection.number, selection.chart]);
-  const caption = pair.captions[selection.chart][String(selection.number)]!;
+  const caption = pair.captions[selection.chart]![String(selection.number)]!;
   const { difference } = valuesOf(payload, pair);
   const tokens = selectTokens(payload, pair, selection);
   return (
@@ -87,7 +87,7 @@ function AxisSelects({ payload, name, labels }: { payload: Charts; name: string;
           onSelect={(value) => setParameters({ [`${name}${number}`]: value })}
         />
       ))}
-      {payload.rows!.length > 1 && <span class="muted">of {labels.length}</span>}
+      {payload.rows.length > 1 && <span class="muted">of {labels.length}</span>}
     </>
   );
 }
@@ -102,10 +102,10 @@ export function ShowGrid({ payload }: { payload: Charts }) {
     <section class="compare" aria-label="Comparison of a grid of sentences">
       <Controls payload={payload} selection={selection} />
       <div class="choices">
-        <AxisSelects payload={payload} name="row" labels={payload.rows!} />
-        <AxisSelects payload={payload} name="column" labels={payload.columns!} />
+        <AxisSelects payload={payload} name="row" labels={payload.rows} />
+        <AxisSelects payload={payload} name="column" labels={payload.columns} />
       </div>
-      <p class="caption">{payload.pairs[coloredBy]!.captions[selection.chart][String(selection.number)]}</p>
+      <p class="caption">{payload.pairs[coloredBy]!.captions[selection.chart]![String(selection.number)]}</p>
       <div class="grid-charts">
         {parts.map((part) => ("pair" in part ? <PairCell key={`p${part.pair}`} index={part.pair} {...common} /> : <SquareCell key={`s${part.square}`} index={part.square} {...common} />))}
       </div>
@@ -130,14 +130,14 @@ function PairCell({ payload, index, selection, tint, coloredBy }: CellProps) {
       <button type="button" class="title" aria-pressed={coloredBy === index} title="color all charts by this difference" onClick={() => setParameters({ color: String(index) })}>
         {pair.labels[0]} · {pair.labels[1]}
       </button>
-      <ScatterPlot chart={chart} label={pair.captions[selection.chart][String(selection.number)]!} maxSize={380} describe={describePair(payload, pair)} />
+      <ScatterPlot chart={chart} label={pair.captions[selection.chart]![String(selection.number)]!} maxSize={380} describe={describePair(payload, pair)} />
     </div>
   );
 }
 
 function SquareCell({ payload, index, selection, tint, coloredBy }: CellProps) {
   const chart = useMemo(() => squareChart(payload, index, selection, tint, coloredBy), [payload, index, selection.number, tint, coloredBy]);
-  const { across, up } = payload.squares![index]!;
+  const { across, up } = payload.squares[index]!;
   const pairs = [payload.pairs[across]!, payload.pairs[up]!];
   const describe = (token: number) => {
     const [x, y] = pairs.map((pair) => valuesOf(payload, pair).difference[token]!) as [number, number];

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { Canvas, useWidth } from "../../canvas";
 import type { Painter } from "../../painter";
 import { type Colors, colors } from "../../theme";
-import type { AxisLabels } from "../../types";
+import type { ChartAxes } from "../../types";
 
 export interface Scatter {
   readonly labels: readonly string[];
@@ -16,9 +16,9 @@ export interface Scatter {
   tint(token: number): number;
   readonly across: readonly [number, number];
   readonly up: readonly [number, number];
-  readonly axes: AxisLabels;
+  readonly axes: ChartAxes;
   /** The sentence whose color an axis label has. */
-  readonly sides: Readonly<Partial<Record<keyof AxisLabels, "a" | "b">>>;
+  readonly sides: Readonly<Partial<Record<keyof ChartAxes, "a" | "b">>>;
   readonly diagonal: boolean;
   readonly dot: number;
 }
@@ -128,7 +128,7 @@ function drawAxes(painter: Painter, chart: Scatter, { x, y, left, top, width, he
   if (chart.diagonal && low < high) painter.line(x(low), y(low), x(high), y(high), theme.muted, 0.7);
   const { axes } = chart;
   const size = width < 300 ? 12 : 13;
-  const style = (end: keyof AxisLabels) => ({ size, color: chart.sides[end] ? tintColor(chart.sides[end] === "a" ? 1 : -1, theme) : theme.ink });
+  const style = (end: keyof ChartAxes) => ({ size, color: chart.sides[end] ? tintColor(chart.sides[end] === "a" ? 1 : -1, theme) : theme.ink });
   const [below, middle] = [bottom + 32, left + width / 2];
   if (axes.left) {
     painter.text(axes.left, middle - 8, below, { ...style("left"), align: "right" });

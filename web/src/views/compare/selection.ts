@@ -14,10 +14,10 @@ export interface Selection {
 export function selectionOf(payload: Charts, { parameters }: Route): Selection {
   const number = Number(parameters["number"] ?? Number.NaN);
   const chart = parameters["chart"];
-  const initial = payload.numbers.includes(payload.request.number) ? payload.request.number : payload.numbers[0]!;
+  const initial = payload.numbers.includes(payload.number) ? payload.number : payload.numbers[0]!;
   return {
     number: payload.numbers.includes(number) ? number : initial,
-    chart: chart === "likelihoods" || chart === "differences" ? chart : payload.request.chart,
+    chart: chart === "likelihoods" || chart === "differences" ? chart : payload.chart,
   };
 }
 
@@ -80,7 +80,7 @@ export function pairChart(payload: Charts, pair: PairView, selection: Selection,
   const { a, b, mean, difference } = valuesOf(payload, pair);
   const tokens = selectTokens(payload, pair, selection);
   const inGrid = payload.kind === "grid";
-  const common = { labels: payload.tokens, tokens, tint, axes: pair.axes[selection.chart], dot: DOTS[selection.number] ?? 3 };
+  const common = { labels: payload.tokens, tokens, tint, axes: pair.axes[selection.chart]!, dot: DOTS[selection.number] ?? 3 };
   if (selection.chart === "likelihoods") {
     const [low, high] = pair.extents[String(selection.number)]!;
     const margin = (high - low) * 0.02 || 1;
@@ -105,7 +105,7 @@ export function pairChart(payload: Charts, pair: PairView, selection: Selection,
 }
 
 export function squareChart(payload: Charts, index: number, selection: Selection, tint: Tint, coloredBy: number): Scatter {
-  const square = payload.squares![index]!;
+  const square = payload.squares[index]!;
   const [first, second] = [payload.pairs[square.across]!, payload.pairs[square.up]!];
   const [x, y] = [valuesOf(payload, first).difference, valuesOf(payload, second).difference];
   const tokens = selectSquareTokens(payload, first, second, selection.number);
@@ -138,13 +138,13 @@ export function gridParts(payload: Charts, { parameters }: Route): { readonly pa
     const second = integerParameter(parameters, `${name}2`, count, first ? 0 : 1);
     return first < second ? [first, second] : first > second ? [second, first] : [0, Math.min(1, count - 1)];
   };
-  const [rows, columns] = [two("row", payload.rows!.length), two("column", payload.columns!.length)];
-  const cell = (row: number, column: number) => row * payload.columns!.length + column;
+  const [rows, columns] = [two("row", payload.rows.length), two("column", payload.columns.length)];
+  const cell = (row: number, column: number) => row * payload.columns.length + column;
   const findPair = (a: number, b: number) => payload.pairs.findIndex((pair) => pair.a === a && pair.b === b);
-  const findSquare = (across: number, up: number) => payload.squares!.findIndex((one) => one.across === across && one.up === up);
+  const findSquare = (across: number, up: number) => payload.squares.findIndex((one) => one.across === across && one.up === up);
   let pairs: number[];
   let parts: Part[];
-  if (payload.rows!.length < 2) {
+  if (payload.rows.length < 2) {
     pairs = [findPair(cell(0, columns[0]), cell(0, columns[1]))];
     parts = [{ pair: pairs[0]! }];
   } else {
@@ -158,7 +158,7 @@ export function gridParts(payload: Charts, { parameters }: Route): { readonly pa
   return { parts, coloredBy: pairs.includes(selected) ? selected : fallback };
 }
 
-export type ChartKind = ChartsView["request"]["chart"];
+export type ChartKind = ChartsView["chart"];
 export type Charts = ChartsView & Payload;
 export type Sweep = SweepView & Payload;
 export type Sentence = CompletionsView & Payload;

@@ -1,20 +1,23 @@
 // Drawings of the diagram and of signed heat maps.
+import { useMemo } from "preact/hooks";
+import { bytes, halves } from "../../binary";
+import { ButtonGroup } from "../../components";
 import { largestMagnitude, truncate } from "../../format";
 import { HeatMap, type MapLayout } from "../../heat_map";
 import { outline, type Painter } from "../../painter";
+import { currentRoute, type Route, setParameters } from "../../route";
 import { colors, series } from "../../theme";
-import type { FigureLayout } from "../../types";
+import { type Connector, layoutOf } from "./layout";
 import { type FigurePayload, formatNumber, type Matrix, visibleToken } from "./payload";
 
 const ARROW = 4;
-// As in src/regard/render/figure_picture.py: colors of the kinds of boxes (others are grey), and opacities of the
-// background of a stack, a box, and a removed box.
+// Colors of the kinds of boxes (others are gray), and opacities of the background of a stack, a box, and a removed box.
 const KINDS: Readonly<Record<string, number>> = { attention: 4, ffn: 5, embedding: 3, linear: 0, softmax: 2 };
 const [FRAME, BOX, REMOVED] = [0.07, 0.28, 0.06];
 
 /** The figure at a scale, with its upper left corner at x and y; the selected box has a thick border. */
 export function drawFigure(painter: Painter, payload: FigurePayload, scale: number, selected: string, x = 0, y = 0): void {
-  const { layout } = payload;
+  const layout = layoutOf(payload);
   const theme = colors.get();
   const scaled = (box: { x: number; y: number; width: number; height: number }) => [x + box.x * scale, y + box.y * scale, box.width * scale, box.height * scale] as const;
   for (const frame of layout.frames) {
@@ -35,10 +38,10 @@ export function drawFigure(painter: Painter, payload: FigurePayload, scale: numb
       painter.text(text, left + width / 2, middle, { size: 12 * scale, align: "center", color: removed ? theme.muted : theme.ink });
     });
   }
-  for (const mark of layout.marks) painter.text(mark.text, x + mark.x * scale, y + mark.y * scale, { size: 12 * scale, align: "center" });
+  for (const label of layout.labels) painter.text(label.text, x + label.x * scale, y + label.y * scale, { size: 12 * scale, align: "center" });
 }
 
-function drawLine(painter: Painter, line: FigureLayout["lines"][number], scale: number, x: number, y: number): void {
+function drawLine(painter: Painter, line: Connector, scale: number, x: number, y: number): void {
   const theme = colors.get();
   const color = line.role === "memory" ? theme.accent : line.role === "residual" ? theme.muted : theme.ink;
   const points = line.points.map((value, i) => value * scale + (i % 2 ? y : x));
@@ -113,3 +116,101 @@ export function SignedHeatMap({ matrix, label, maxRow, full }: SignedHeatMapProp
     />
   );
 }
+
+const ROW = 9; // pixels
+
+export function Encodings({ payload }: { payload: FigurePayload }) {
+  const { width, count, layout } = encodingOptions(currentRoute.use());
+  const matrix = useMemo(() => sinusoids({ width, count, layout }), [width, count, layout]);
+  const learned = useMemo(() => learnedEncodings(payload), [payload]);
+  const { model, positions } = payload;
+  const number = (label: string, name: string, value: number, limits: object) => (
+    <label>
+      {label}
+      <input type="number" {...limits} value={value} onChange={(event) => setParameters({ [name]: event.currentTarget.value })} />
+    </label>
+  );
+  return (
+    <section aria-labelledby="encodings">
+      <h2 id="encodings">Positional encodings</h2>
+      <p>
+        Row t is added to the vector of the token at position t: p<sub>t</sub>[2k] = sin(w<sub>k</sub> t), p<sub>t</sub>[2k+1] = cos(w<sub>k</sub> t), w<sub>k</sub> = 1 / 10000
+        <sup>2k/d</sup>. The interleaved layout puts each sine next to its cosine, as in the paper; halves put all sines first: the same numbers in another order.
+      </p>
+      <div class="choices">
+        {number("Dimension", "width", width, { min: 2, max: MAX_WIDTH, step: 2 })}
+        {number("Positions", "count", count, { min: 1, max: MAX_COUNT })}
+        <ButtonGroup title="Layout" options={["interleaved", "halves"]} value={layout} onSelect={(value) => setParameters({ layout: value })} />
+        <fieldset>
+          <legend>Sizes in the lectures</legend>
+          {PRESETS.map((one) => (
+            <button key={one.width} type="button" onClick={() => setParameters({ width: String(one.width), count: String(one.count), layout: one.layout })}>
+              {one.width} × {one.count}
+            </button>
+          ))}
+        </fieldset>
+      </div>
+      <SignedHeatMap matrix={matrix} label={`Sinusoids, ${count} positions × ${width} dimensions, ${layout}`} maxRow={count > 24 ? ROW : 14} full={1} />
+      <p class="muted">
+        In Python: <code>regard.interpret.figure.figure.positional_encoding({width}, {count}, "{layout}")</code>
+      </p>
+      {learned ? (
+        <>
+          <h3>
+            The learned embeddings of {model.name}: the first {learned.rows.length} positions × {learned.width}
+          </h3>
+          <SignedHeatMap matrix={learned} label={`Learned positions of ${model.name}, ${learned.rows.length} × ${learned.width}`} maxRow={ROW} />
+        </>
+      ) : (
+        <p class="muted">{positions ? `${model.name} adds sinusoids, ${positions.arrangement}, ${positions.shape[1]} wide.` : `${model.name} adds no positions.`}</p>
+      )}
+    </section>
+  );
+}
+
+export const MAX_WIDTH = 1024;
+export const MAX_COUNT = 512;
+
+export interface EncodingOptions {
+  readonly width: number;
+  readonly count: number;
+  readonly layout: "interleaved" | "halves";
+}
+
+/** The sizes in the lectures. */
+export const PRESETS: readonly EncodingOptions[] = [
+  { width: 128, count: 50, layout: "interleaved" },
+  { width: 512, count: 20, layout: "halves" },
+  { width: 64, count: 10, layout: "interleaved" },
+];
+
+export function encodingOptions({ parameters }: Route): EncodingOptions {
+  const number = (name: string, most: number, fallback: number) => {
+    const value = Number.parseInt(parameters[name] ?? "", 10);
+    return value >= 1 && value <= most ? value : fallback;
+  };
+  const width = number("width", MAX_WIDTH, 128);
+  return { width: width + (width % 2), count: number("count", MAX_COUNT, 50), layout: parameters["layout"] === "halves" ? "halves" : "interleaved" };
+}
+
+/** p(t)[2k] = sin(w t), p(t)[2k+1] = cos(w t) with w = 10000^(-2k/width); halves: all sines, then all cosines. */
+export function sinusoids({ width, count, layout }: EncodingOptions): Matrix {
+  const values = new Float32Array(width * count);
+  for (let t = 0; t < count; t++) {
+    for (let k = 0; k < width / 2; k++) {
+      const angle = t * 10000 ** ((-2 * k) / width);
+      const [sine, cosine] = layout === "halves" ? [k, width / 2 + k] : [2 * k, 2 * k + 1];
+      values[t * width + sine] = Math.sin(angle);
+      values[t * width + cosine] = Math.cos(angle);
+    }
+  }
+  return { values, width, rows: positionLabels(count), columns: null };
+}
+
+/** The learned position embeddings of the model, if it has any. */
+export function learnedEncodings({ positions }: FigurePayload): Matrix | null {
+  if (!positions?.data) return null;
+  return { values: halves(bytes(positions.data)), width: positions.shape[1], rows: positionLabels(positions.shape[0]), columns: null };
+}
+
+const positionLabels = (count: number) => Array.from({ length: count }, (_, position) => String(position));

@@ -1,39 +1,54 @@
 // Exports of Figure 1: the figure with the selected tensor, or the positional encodings; and their numbers.
-import { largestMagnitude, range } from "../../format";
+import { largestMagnitude, range, truncate } from "../../format";
+import { wrap } from "../../painter";
 import type { Route } from "../../route";
 import { colors } from "../../theme";
 import type { Drawing, Table } from "../../view";
-import { drawFigure, drawSignedMap, signedMapLayout } from "./draw";
-import { encodingOptions, learnedEncodings, sinusoids } from "./encodings";
+import { drawFigure, drawSignedMap, encodingOptions, learnedEncodings, signedMapLayout, sinusoids } from "./draw";
+import { layoutOf } from "./layout";
+import { formatChange, formatLoss, nameOf } from "./part_removal";
 import { type FigurePayload, formatNumber, formatShape, type Matrix, matrixOf, rowTokens, selectionOf, visibleToken } from "./payload";
 
-const [MARGIN, TOP, ROOM] = [16, 44, 520];
+const [MARGIN, TOP, ROOM, LINE] = [16, 44, 520, 17];
 
 export function drawing(payload: FigurePayload, route: Route): Drawing {
   const { mode, box, tensor, tensorName, head, layer, name } = selectionOf(payload, route);
   if (mode === "positions") return encodingsDrawing(payload, route);
-  const { layout, model, text, without } = payload;
+  const { model, text, without } = payload;
+  const layout = layoutOf(payload);
   const matrix = tensor.words ? null : matrixOf(payload, tensor, head);
   const map = matrix && signedMapLayout(matrix, ROOM);
   const left = MARGIN + layout.width + 24;
   const lines = box.code.split("\n");
+  const below = TOP + 60 + lines.length * LINE + (map?.height ?? 20 * (tensor.words?.length ?? 0));
+  const removal = removalLines(payload);
   return {
-    width: left + Math.max(ROOM, ...lines.map((line) => line.length * 7.3)) + MARGIN,
-    height: TOP + Math.max(layout.height, 40 + lines.length * 17 + (map?.height ?? 22 * (tensor.words?.length ?? 0))) + MARGIN,
+    width: left + Math.max(ROOM, ...[...lines, ...removal].map((line) => line.length * 7.3)) + MARGIN,
+    height: Math.max(TOP + layout.height, below + removal.length * LINE) + MARGIN,
     draw(painter) {
-      painter.text(`${model.name}: ${text}${without.length ? ` (without ${without.join(", ")})` : ""}`, MARGIN, 20, { size: 14, bold: true });
+      painter.text(`${model.name}: ${truncate(text, 90)}${without.length ? ` (without ${without.join(", ")})` : ""}`, MARGIN, 20, { size: 14, bold: true });
       drawFigure(painter, payload, 1, name, MARGIN, TOP);
       const where = `${box.steps.length > 1 ? `, layer ${layer}` : ""}: ${tensorName} (${formatShape(tensor.shape)})${tensor.shape.length === 3 ? `, head ${head}` : ""}`;
       painter.text(`${box.title}${where}`, left, TOP, { size: 13, bold: true });
-      lines.forEach((line, number) => painter.text(line, left, TOP + 20 + 17 * number, { size: 12, mono: true, color: colors.get().muted }));
-      const y = TOP + 28 + 17 * lines.length;
+      lines.forEach((line, number) => painter.text(line, left, TOP + 20 + LINE * number, { size: 12, mono: true, color: colors.get().muted }));
+      const y = TOP + 28 + LINE * lines.length;
       if (matrix && map) drawSignedMap(painter, matrix, map, largestMagnitude(matrix.values), left, y);
       tensor.words?.forEach((best, row) => {
         const words = best.slice(0, 4).map(([word, value]) => `${visibleToken(word)} ${formatNumber(value)}`);
         painter.text(`${visibleToken(rowTokens(payload, tensor)?.[row] ?? "")}: ${words.join("  ")}`, left, y + 8 + 20 * row, { size: 12, mono: true });
       });
+      removal.forEach((line, number) => painter.text(line, left, below + LINE * number, number ? { size: 12, mono: true } : { size: 13, bold: true }));
     },
   };
+}
+
+/** The effect of removing each part: the loss of the text, and the output. */
+function removalLines({ ablation: { outcomes, remarks } }: FigurePayload): string[] {
+  const effects = outcomes.flatMap((one) => [
+    `${nameOf(one)}: loss ${formatLoss(one.loss)}${one === outcomes[0] ? "" : ` (${formatChange(one.loss, outcomes[0]!.loss)})`}`,
+    `  output: ${truncate(one.output.replace(/\s+/g, " "), 60)}`,
+  ]);
+  return ["Effect of removing each part", ...effects, ...remarks.flatMap((remark) => wrap(remark, 72))];
 }
 
 function encodingsDrawing(payload: FigurePayload, route: Route): Drawing {

@@ -35,7 +35,7 @@ export function RemoveButtons({ payload }: { payload: FigurePayload }) {
   );
 }
 
-const nameOf = ({ without }: AblationOutcome) => without.map((name) => `no ${name}`).join(", ") || "intact model";
+export const nameOf = ({ without }: AblationOutcome) => without.map((name) => `no ${name}`).join(", ") || "intact model";
 
 export function PartRemoval({ payload }: { payload: FigurePayload }) {
   const { measure, outcomes, sentences, remarks } = payload.ablation;
@@ -83,10 +83,10 @@ export function PartRemoval({ payload }: { payload: FigurePayload }) {
   );
 }
 
-const formatLoss = (value: number | null) => (value === null ? "–" : value.toFixed(3));
+export const formatLoss = (value: number | null) => (value === null ? "–" : value.toFixed(3));
 const formatProbability = (value: number | null) => (value === null ? "–" : `${(100 * value).toFixed(1)}%`);
 
-function formatChange(value: number | null, before: number | null): string {
+export function formatChange(value: number | null, before: number | null): string {
   if (value === null || before === null) return "–";
   const magnitude = Math.abs(value - before).toFixed(3);
   return `${value < before && Number(magnitude) ? "−" : "+"}${magnitude}`;

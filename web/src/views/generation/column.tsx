@@ -15,7 +15,7 @@ interface Props {
 const stoppedAfter = ({ tokens }: Run) => `Stopped after ${plural(tokens.length, "token")}.`;
 
 function finishText(run: Run): string {
-  switch (run.texts[0]?.reason ?? "interrupted") {
+  switch (run.reason) {
     case "end":
       return "The model ended the text.";
     case "stop":
@@ -95,7 +95,7 @@ function GeneratedText({ run, at, active }: { run: Run; at: number; active: bool
 }
 
 function TokenButton({ token, pressed, onPress }: { token: GeneratedToken; pressed: boolean; onPress(): void }) {
-  const probability = token.candidates.bars.find((one) => one.token === token.id)?.probability ?? 0;
+  const probability = token.candidates.find((one) => one.token === token.id)?.probability ?? 0;
   return (
     <span
       role="button"
@@ -124,45 +124,45 @@ const FILTERS: Readonly<Record<string, string>> = { temperature: "temperature 0"
 export function Candidates({ run, at, onSelect }: CandidatesProps) {
   const token = run.tokens[at];
   if (!token) return null;
-  const { method } = run;
-  const sampled = method !== "beam";
-  const { bars, kept, vocabulary, share } = token.candidates;
-  const largest = Math.max(...bars.map((one) => Math.max(one.tempered, one.probability)));
+  const { temperature } = run.settings;
+  const sampled = run.method !== "beam";
+  const { candidates, nucleus_size: size, nucleus_probability: total, vocab_size: vocabulary } = token;
+  const largest = Math.max(...candidates.map((one) => Math.max(one.scaled_probability, one.probability)));
   const width = (probability: number) => `${(100 * probability) / largest}%`;
-  const listed = bars.filter((one) => !one.by);
-  const more = kept - listed.length;
-  const rest = Math.max(0, share - listed.reduce((sum, one) => sum + one.tempered, 0));
+  const listed = candidates.filter((one) => !one.removed_by);
+  const more = size - listed.length;
+  const rest = Math.max(0, total - listed.reduce((sum, one) => sum + one.scaled_probability, 0));
   const rowClass = (one: CandidateToken, number: number) =>
-    [one.by ? "generation-cut" : "generation-kept", one.token === token.id && "generation-selected", !one.by && bars[number + 1]?.by && "generation-edge"].filter(Boolean).join(" ");
+    [one.removed_by ? "generation-removed" : "generation-available", one.token === token.id && "generation-selected", !one.removed_by && candidates[number + 1]?.removed_by && "generation-edge"].filter(Boolean).join(" ");
   return (
     <section class="generation-bars" aria-label="Candidates for the next token">
       <h3>
         Token {at + 1} of {run.tokens.length}: <span class="token">{visible(token.name)}</span>
       </h3>
       <p class="muted">
-        {kept === vocabulary
+        {size === vocabulary
           ? `All ${count(vocabulary)} tokens are candidates.`
-          : `The nucleus holds ${count(kept)} of ${count(vocabulary)} tokens with ${percent(share)} of the probability.`}
+          : `The nucleus holds ${count(size)} of ${count(vocabulary)} tokens with ${percent(total)} of the probability.`}
       </p>
       <table>
         <thead>
           <tr>
             <th scope="col">Token</th>
             <th scope="col" class="generation-wide">
-              Probability{method === "sample" ? ` at temperature ${run.settings.temperature}` : ""}
+              Probability{run.method === "sample" ? ` at temperature ${temperature}` : ""}
             </th>
             <th scope="col" title="of this token and the more probable ones">
               Sum
             </th>
             {sampled && (
-              <th scope="col" class="generation-chance" title="probability after all filters">
+              <th scope="col" class="generation-filtered" title="probability after all filters">
                 Filtered
               </th>
             )}
           </tr>
         </thead>
         <tbody>
-          {bars.map((one, number) => (
+          {candidates.map((one, number) => (
             <tr key={one.token} class={rowClass(one, number)}>
               <th scope="row">
                 {onSelect ? (
@@ -173,17 +173,23 @@ export function Candidates({ run, at, onSelect }: CandidatesProps) {
                   <span class="token">{visible(one.text)}</span>
                 )}
               </th>
-              <td class="generation-bar" title={`${one.tempered}; the model's own probability: ${one.probability}`}>
-                <div style={{ width: width(one.tempered) }} />
+              <td class="generation-bar" title={`${one.scaled_probability}; the model's own probability: ${one.probability}`}>
+                <div style={{ width: width(one.scaled_probability) }} />
                 <i style={{ left: width(one.probability) }} />
-                <span>{percent(one.tempered)}</span>
+                <span>{percent(one.scaled_probability)}</span>
               </td>
-              <td title={one.reached === null ? "" : String(one.reached)}>{one.reached === null ? "–" : percent(one.reached)}</td>
-              {sampled && <td title={String(one.chance)}>{one.by ? `cut by ${FILTERS[one.by] ?? one.by}` : percent(one.chance)}</td>}
+              <td title={one.cumulative_probability === null ? "" : String(one.cumulative_probability)}>
+                {one.cumulative_probability === null ? "–" : percent(one.cumulative_probability)}
+              </td>
+              {sampled && (
+                <td title={String(one.sampling_probability)}>
+                  {one.removed_by ? `removed by ${FILTERS[one.removed_by] ?? one.removed_by}` : percent(one.sampling_probability)}
+                </td>
+              )}
             </tr>
           ))}
           {more > 0 && (
-            <tr class={kept < vocabulary ? "generation-more generation-edge" : "generation-more"}>
+            <tr class={size < vocabulary ? "generation-more generation-edge" : "generation-more"}>
               <td colSpan={sampled ? 4 : 3}>
                 … and {count(more)} more candidates with {percent(rest)} in total
               </td>
@@ -193,7 +199,7 @@ export function Candidates({ run, at, onSelect }: CandidatesProps) {
       </table>
       <p class="muted generation-legend">
         {sampled
-          ? "Striped bars were cut by the filters; the thick line is the end of the nucleus. A small mark shows the model's own probability, at temperature 1."
+          ? "Striped bars were removed by the filters; the thick line is the end of the nucleus. A small mark shows the model's own probability, at temperature 1."
           : "Beam search uses the model's own probabilities."}
         {onSelect && " Press a token to continue with it instead."}
       </p>

@@ -36,29 +36,29 @@ function textOf(run: Run): Part {
 function candidates(run: Run, at: number): Part {
   const token = run.tokens[at];
   if (!token) return [0, () => undefined];
-  const { bars, kept, share } = token.candidates;
-  const largest = Math.max(...bars.map((bar) => Math.max(bar.tempered, bar.probability)));
+  const largest = Math.max(...token.candidates.map((one) => Math.max(one.scaled_probability, one.probability)));
   const sampled = run.method !== "beam";
   return [
-    LINE * (bars.length + 3),
+    LINE * (token.candidates.length + 3),
     (painter, y) => {
       const { accent, muted, ink, other } = colors.get();
-      const title = `Token ${at + 1}: ${visible(token.name)}; the nucleus holds ${count(kept)} tokens with ${percent(share)} of the probability`;
+      const title = `Token ${at + 1}: ${visible(token.name)}; the nucleus holds ${count(token.nucleus_size)} tokens with ${percent(token.nucleus_probability)} of the probability`;
       painter.text(title, MARGIN, y + LINE / 2, { color: muted });
       const columns = { Token: LEFT - 10, Probability: LEFT + BAR + 60, Sum: LEFT + BAR + 130, ...(sampled && { Filtered: LEFT + BAR + 200 }) };
       for (const [text, x] of Object.entries(columns)) painter.text(text, x, y + LINE * 1.5, { align: "right", color: muted, size: 12 });
-      bars.forEach((bar, number) => {
+      token.candidates.forEach((one, number) => {
         const top = y + LINE * (number + 2);
         const middle = top + LINE / 2;
-        const selected = bar.token === token.id;
-        const mark = LEFT + (BAR * bar.probability) / largest;
-        painter.text(visible(bar.text), columns.Token, middle, { align: "right", mono: true, bold: selected, color: bar.by ? muted : ink });
-        painter.rect(LEFT, top + 3, (BAR * bar.tempered) / largest, LINE - 6, bar.by ? muted : accent, bar.by ? 0.3 : selected ? 1 : 0.6);
+        const selected = one.token === token.id;
+        const removed = one.removed_by !== null;
+        const mark = LEFT + (BAR * one.probability) / largest;
+        painter.text(visible(one.text), columns.Token, middle, { align: "right", mono: true, bold: selected, color: removed ? muted : ink });
+        painter.rect(LEFT, top + 3, (BAR * one.scaled_probability) / largest, LINE - 6, removed ? muted : accent, removed ? 0.3 : selected ? 1 : 0.6);
         painter.line(mark, top + 2, mark, top + LINE - 2, ink);
-        painter.text(percent(bar.tempered), columns.Probability, middle, { align: "right" });
-        painter.text(bar.reached === null ? "" : percent(bar.reached), columns.Sum, middle, { align: "right", color: muted });
-        if (columns.Filtered) painter.text(bar.by ? "cut" : percent(bar.chance), columns.Filtered, middle, { align: "right", color: muted });
-        if (!bar.by && bars[number + 1]?.by) painter.line(MARGIN, top + LINE, LEFT + BAR + 210, top + LINE, other, 1, 2);
+        painter.text(percent(one.scaled_probability), columns.Probability, middle, { align: "right" });
+        painter.text(one.cumulative_probability === null ? "" : percent(one.cumulative_probability), columns.Sum, middle, { align: "right", color: muted });
+        if (columns.Filtered) painter.text(removed ? "removed" : percent(one.sampling_probability), columns.Filtered, middle, { align: "right", color: muted });
+        if (!removed && token.candidates[number + 1]?.removed_by) painter.line(MARGIN, top + LINE, LEFT + BAR + 210, top + LINE, other, 1, 2);
       });
     },
   ];
@@ -68,9 +68,10 @@ function candidates(run: Run, at: number): Part {
 export function table(payload: Generation): Table {
   const rows = payload.runs.flatMap((run, number) => [
     ...run.tokens.flatMap((token, at) =>
-      token.candidates.bars.map((bar) => {
-        const fate = bar.token === token.id ? "selected" : bar.by ? `cut by ${bar.by.replace("_", "-")}` : "not selected";
-        return [number + 1, "bar", at + 1, bar.token, bar.text, bar.probability, bar.tempered, bar.reached ?? "", run.method === "beam" ? "" : bar.chance, fate];
+      token.candidates.map((one) => {
+        const result = one.token === token.id ? "selected" : one.removed_by ? `removed by ${one.removed_by.replace("_", "-")}` : "not selected";
+        const sampling = run.method === "beam" ? "" : one.sampling_probability;
+        return [number + 1, "candidate", at + 1, one.token, one.text, one.probability, one.scaled_probability, one.cumulative_probability ?? "", sampling, result];
       }),
     ),
     ...(run.trace?.rows ?? []).flatMap(allCandidates).map(({ step, candidate: one }) => [
@@ -86,5 +87,6 @@ export function table(payload: Generation): Table {
       outcome(one),
     ]),
   ]);
-  return { headers: ["text", "what", "place", "token", "name", "probability", "tempered", "reached", "chance", "fate"], rows };
+  const probabilities = ["probability", "scaled_probability", "cumulative_probability", "sampling_probability"];
+  return { headers: ["text", "kind", "position", "token", "name", ...probabilities, "outcome"], rows };
 }

@@ -1,11 +1,10 @@
 // The payload of the generation view, and the requests that make it.
 import { runVerb, type VerbEvent } from "../../api";
 import { quoted } from "../../format";
-import type { GeneratedToken, GenerationRun, Progress } from "../../types";
+import type { GenerationRun, Progress } from "../../types";
 import type { Arguments, ViewOf } from "../../view";
 
-export type Run = Omit<GenerationRun, "tokens"> & {
-  readonly tokens: readonly GeneratedToken[];
+export type Run = GenerationRun & {
   /** Still being generated; with the progress of a beam search. */
   readonly running?: boolean;
   readonly progress?: Progress;

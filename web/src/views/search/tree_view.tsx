@@ -2,8 +2,8 @@
 import { useMemo, useState } from "preact/hooks";
 import { DataTable } from "../../components";
 import { count, visible } from "../../format";
-import "./search.css";
 import type { TraceChoice, TraceDocument, TraceRow, TraceStep } from "../../types";
+import "./search.css";
 import { type Box, BOX_HEIGHT, BOX_WIDTH, layoutTree, logNumber, neighborBox, optionName, outcome, probabilityPercent } from "./tree";
 
 const KEYS = new Set(["Enter", " ", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End"]);

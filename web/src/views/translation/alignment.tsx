@@ -7,7 +7,7 @@ import { outline, type Painter } from "../../painter";
 import { setParameters } from "../../route";
 import { colors } from "../../theme";
 import { describeHeads, meanWeights, type Selection } from "./payload";
-import { goToStep } from "./time_steps";
+import { goToStep } from "./attention_steps";
 
 const MAX_CELL = 44;
 const WRITTEN = 28; // pixels; smaller cells have no numbers

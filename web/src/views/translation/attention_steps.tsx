@@ -1,8 +1,9 @@
 // The four sub-steps of encoder-decoder attention with their numbers: encoder states, scores, softmax and weighted states,
 // and the context vector.
+import type { ComponentChildren } from "preact";
 import { useWidth } from "../../canvas";
-import { ScrollRegion, Token } from "../../components";
-import { decimal, largestMagnitude, visible } from "../../format";
+import { DataTable, Token } from "../../components";
+import { decimal, fixedPercent, largestMagnitude, visible } from "../../format";
 import { setParameters } from "../../route";
 import { STRIP_HEIGHT, VectorStrip } from "../../vector_strip";
 import { describeHeads, type Selection, type StepAttention } from "./payload";
@@ -54,6 +55,41 @@ function Numbers({ selection, attention }: Props) {
   const name = recurrent ? "h" : "v";
   const selectable = { marked: dimension, onSelect: (next: number) => setParameters({ d: String(next) }) };
   const valueStrip = (vector: Float32Array) => <VectorStrip vector={vector} largest={largestValue} width={Math.max(24, weightedWidth - 10)} {...selectable} />;
+  const number = (content: ComponentChildren, name: string) => ({ content, class: `number ${name}` });
+  const headers = [
+    "source",
+    { content: `1. state${recurrent ? " h" : ""}`, class: "vector", ref: stateColumn },
+    ...(substeps > 1 ? ["2. score"] : []),
+    ...(substeps > 2
+      ? [{ content: "3. softmax", class: "soft" }, { content: `× ${name}`, class: "vector", ref: weightedColumn }, `${name}[${dimension}]`, `× ${name}[${dimension}]`]
+      : []),
+  ];
+  const weightBar = (weight: number) => (
+    <>
+      <span class="bar" style={{ width: `${100 * weight}%` }} />
+      {decimal(weight)}
+    </>
+  );
+  const cells = (token: string, at: number) => [
+    <Token text={visible(token)} />,
+    { content: <VectorStrip vector={states[at]!} largest={largestState} width={stripWidth} {...(recurrent && selectable)} />, class: "vector" },
+    ...(substeps > 1 ? [number(scores ? decimal(scores[at]!) : "–", "score")] : []),
+    ...(substeps > 2
+      ? [
+          number(weightBar(weights[at]!), "weight"),
+          { content: valueStrip(weighted[at]!), class: "vector" },
+          number(decimal(values[at]![dimension]!), "value"),
+          number(decimal(weighted[at]![dimension]!, 4), "product"),
+        ]
+      : []),
+  ];
+  const sum = [
+    { content: "4. sum: the context vector", colSpan: 3 },
+    number(decimal(weights.reduce((a, b) => a + b, 0)), ""),
+    { content: valueStrip(context), class: "vector", style: { height: `${STRIP_HEIGHT + 8}px` } },
+    "",
+    number(decimal(context[dimension]!, 4), "context"),
+  ];
   return (
     <>
       {query && substeps > 1 && (
@@ -61,68 +97,14 @@ function Numbers({ selection, attention }: Props) {
           <span>{queryName(selection)}:</span> <VectorStrip vector={query} largest={largestMagnitude(query)} width={Math.min(420, Math.max(120, stripWidth))} />
         </p>
       )}
-      <ScrollRegion label="States, scores, weights and their products">
-        <table class={`attention-steps upto${substeps}`}>
-          <thead>
-            <tr>
-              <th scope="col">source</th>
-              <th scope="col" ref={stateColumn} class="vector">
-                1. state{recurrent ? " h" : ""}
-              </th>
-              {substeps > 1 && <th scope="col">2. score</th>}
-              {substeps > 2 && (
-                <>
-                  <th scope="col" class="soft">3. softmax</th>
-                  <th scope="col" ref={weightedColumn} class="vector">
-                    × {name}
-                  </th>
-                  <th scope="col">{name}[{dimension}]</th>
-                  <th scope="col">× {name}[{dimension}]</th>
-                </>
-              )}
-            </tr>
-          </thead>
-          <tbody>
-            {payload.source.tokens.map((token, at) => (
-              <tr key={at} class={substeps > 2 && at === strongest ? "strong" : ""}>
-                <th scope="row">
-                  <Token text={visible(token)} />
-                </th>
-                <td class="vector">
-                  <VectorStrip vector={states[at]!} largest={largestState} width={stripWidth} {...(recurrent && selectable)} />
-                </td>
-                {substeps > 1 && <td class="number score">{scores ? decimal(scores[at]!) : "–"}</td>}
-                {substeps > 2 && (
-                  <>
-                    <td class="number weight">
-                      <span class="bar" style={{ width: `${100 * weights[at]!}%` }} />
-                      {decimal(weights[at]!)}
-                    </td>
-                    <td class="vector">{valueStrip(weighted[at]!)}</td>
-                    <td class="number value">{decimal(values[at]![dimension]!)}</td>
-                    <td class="number product">{decimal(weighted[at]![dimension]!, 4)}</td>
-                  </>
-                )}
-              </tr>
-            ))}
-          </tbody>
-          {substeps > 3 && (
-            <tfoot>
-              <tr>
-                <th scope="row" colSpan={3}>
-                  4. sum: the context vector
-                </th>
-                <td class="number">{decimal(weights.reduce((a, b) => a + b, 0))}</td>
-                <td class="vector" style={{ height: `${STRIP_HEIGHT + 8}px` }}>
-                  {valueStrip(context)}
-                </td>
-                <td />
-                <td class="number context">{decimal(context[dimension]!, 4)}</td>
-              </tr>
-            </tfoot>
-          )}
-        </table>
-      </ScrollRegion>
+      <DataTable
+        class={`attention-steps upto${substeps}`}
+        label="States, scores, weights and their products"
+        headers={headers}
+        rows={payload.source.tokens.map(cells)}
+        rowProps={(at) => ({ class: substeps > 2 && at === strongest ? "strong" : "" })}
+        {...(substeps > 3 && { footer: sum })}
+      />
       {substeps > 2 && (
         <label class="which">
           <span class="muted">
@@ -175,4 +157,68 @@ export function explanations({ model, payload, mean, attention }: Selection): re
       : "The softmax turns the scores into weights that sum to 1. Each value is multiplied by its weight.",
     `The sum is the context vector${mean ? `, ${width} numbers of these heads` : ` of this head, ${width} numbers`}. The contexts of all heads are concatenated, multiplied by a matrix and added to the decoder’s vector.`,
   ];
+}
+
+export function goToStep(step: number, { hypothesis }: Selection): void {
+  setParameters({ step: String(Math.max(0, Math.min(hypothesis.steps.length - 1, step))) });
+}
+
+export function TimeSlider({ selection }: { selection: Selection }) {
+  const { hypothesis, step } = selection;
+  const count = hypothesis.steps.length;
+  return (
+    <div class="time">
+      <label class="slider">
+        <span>
+          Time step {step + 1} of {count}
+        </span>
+        <input
+          type="range"
+          name="step"
+          min={1}
+          max={count}
+          value={step + 1}
+          aria-valuetext={`${step + 1} of ${count}: ${visible(hypothesis.steps[step]!.token)}`}
+          onInput={(event) => goToStep(Number(event.currentTarget.value) - 1, selection)}
+        />
+      </label>
+      <ol class="steps" aria-label="Tokens of the translation, step by step">
+        {hypothesis.steps.map((one, number) => (
+          <li key={number}>
+            <button
+              type="button"
+              class={number < step ? "past" : number > step ? "future" : ""}
+              aria-pressed={number === step}
+              title={`step ${number + 1}: ${fixedPercent(one.probability, 1)}`}
+              onClick={() => goToStep(number, selection)}
+            >
+              <bdi>{visible(one.token)}</bdi>
+            </button>
+          </li>
+        ))}
+      </ol>
+    </div>
+  );
+}
+
+export function Candidates({ selection: { hypothesis, step } }: { selection: Selection }) {
+  const { token, probability, likeliest } = hypothesis.steps[step]!;
+  const isSelected = (one: { token: string; probability: number }) => one.token === token && one.probability === probability;
+  const rows = likeliest.some(isSelected) ? likeliest : [{ token, probability }, ...likeliest]; // the beam may select another token
+  return (
+    <div class="candidates">
+      <h2>
+        Time step {step + 1}: <Token text={visible(token)} /> {fixedPercent(probability, 1)}
+      </h2>
+      <DataTable
+        class="candidates-table"
+        rows={rows.map((one) => [
+          <bdi>{visible(one.token)}</bdi>,
+          { content: <span class="bar" style={{ width: `${100 * one.probability}%` }} />, class: "share" },
+          { content: fixedPercent(one.probability, 2), class: "number" },
+        ])}
+        rowProps={(row) => ({ class: isSelected(rows[row]!) ? "taken" : "" })}
+      />
+    </div>
+  );
 }

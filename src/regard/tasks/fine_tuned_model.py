@@ -1,0 +1,255 @@
+"""A fine-tuned model: its predictions and metrics, and its folder, which transformers reads too.
+
+The folder has the layout of transformers, and task.json with the task.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from regard.checkpoints import loading
+from regard.checkpoints.loaded_model import LoadedModel
+from regard.checkpoints.loading import read_parts, write_model
+from regard.data.examples import Example, without_label
+from regard.device import autocast_dtype
+from regard.errors import InputError, check_choice
+from regard.files.json_files import json_bytes, read_json
+from regard.known import builtin_names
+from regard.models.family import can, describe_model, get_family
+from regard.settings import Precision
+from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
+from regard.tasks.image_classification import ImageClassifier, ImageTransform
+from regard.tasks.inputs import MIN_LENGTH, InputBuilder
+from regard.tasks.registry import get_task
+from regard.tasks.task import Prediction, Task
+from regard.text import Tokenizer
+
+TASK_FILE = "task.json"
+MIX = "mix."
+MAX_LENGTH = 1 << 16  # maximum tokens per sequence of a model without position embeddings
+CHUNK_SIZE = 512  # examples
+
+
+@dataclass(frozen=True, eq=False)
+class FineTunedModel:
+    """A model fine-tuned for a task; `length` is the maximum sequence length. Image models have no tokenizer.
+
+    Predictions use the `precision` of training: auto, bf16 or fp32.
+    """
+
+    task: Task[Any]
+    model: EncoderWithHead | ImageClassifier
+    tokenizer: Tokenizer | None
+    length: int
+    precision: Precision = "auto"
+
+    def with_threshold(self, threshold: float | None) -> FineTunedModel:
+        """The model with another margin by which an answer must exceed "no answer"; None keeps the trained one."""
+        return self if threshold is None else replace(self, task=self.task.with_threshold(threshold))
+
+    @property
+    def input_builder(self) -> InputBuilder | ImageTransform:
+        """Converts examples to model inputs."""
+        config: Any = self.model.encoder.config
+        if can(self.model.encoder, "image"):
+            height, width = config.image_size
+            return ImageTransform(height, width, config.num_channels)
+        assert self.tokenizer is not None
+        return InputBuilder(self.tokenizer, family=config.family, max_length=self.length)
+
+
+def predict(model: FineTunedModel, examples: Sequence[Example], *, device: torch.device) -> list[Prediction]:
+    """One prediction per example; labels of the examples are ignored."""
+    inputs = model.task.preprocess([without_label(example) for example in examples], model.input_builder)
+    logits: list[Tensor] = [torch.empty(0)] * len(inputs)
+    for index, part in compute_logits(model.model, inputs, device, precision=model.precision):
+        logits[index] = part
+    return model.task.postprocess(examples, inputs, logits)
+
+
+def predict_stream(
+    model: FineTunedModel, examples: Iterable[Example], *, device: torch.device, chunk_size: int = CHUNK_SIZE
+) -> Iterator[Prediction]:
+    """Predictions for any number of examples, with `chunk_size` of them in memory at a time."""
+    source = iter(examples)
+    while chunk := list(islice(source, chunk_size)):
+        yield from predict(model, chunk, device=device)
+
+
+def score(model: FineTunedModel, examples: Sequence[Example], *, device: torch.device) -> dict[str, float]:
+    """The metrics on labeled examples, in percent."""
+    return model.task.compute_metrics(examples, list(predict_stream(model, examples, device=device)))
+
+
+def calibrate(
+    model: FineTunedModel, examples: Sequence[Example], *, device: torch.device
+) -> tuple[FineTunedModel, dict[str, float]]:
+    """Choose the parameters of the task, such as the no-answer threshold, on labeled examples, and return its metrics.
+
+    These metrics are slightly optimistic, as SQuAD's "best F1" is.
+    """
+    task, predictions = model.task.calibrate(examples, list(predict_stream(model, examples, device=device)))
+    return replace(model, task=task), task.compute_metrics(examples, predictions)
+
+
+def describe_compute(model: FineTunedModel, device: torch.device) -> str:
+    """A sentence with the device and the data type of predictions."""
+    dtype = "bfloat16" if autocast_dtype(model.precision, device) is not None else "float32"
+    return f"computing on {device} in {dtype}, as run.precision was {model.precision} in training"
+
+
+def is_fine_tuned(folder: str | os.PathLike[str]) -> bool:
+    return Path(folder, TASK_FILE).is_file()
+
+
+def save_fine_tuned(
+    fine_tuned: FineTunedModel, folder: Path, *, files: Mapping[str, bytes] | None = None, overwrite: bool = False
+) -> None:
+    """Write a folder, all or nothing, with additional `files`. `overwrite` as for `write_folder`."""
+    task, model = fine_tuned.task, fine_tuned.model
+    document = {"task": task.name, "length": fine_tuned.length, "precision": fine_tuned.precision} | task.to_dict()
+    contents = {**(files or {}), TASK_FILE: json_bytes(document)}
+    if isinstance(model, ImageClassifier):
+        contents["preprocessor_config.json"] = json_bytes(_processor(model.encoder.config))
+        write_model(model.encoder, folder, files=contents, about=_classes(task.labels), overwrite=overwrite)
+        return
+    assert fine_tuned.tokenizer is not None
+    architecture, names = _transformers_names(model.encoder.config.family, task)
+    rest = {_renamed(name, names): tensor for name, tensor in _state(model).items()}
+    about: dict[str, object] = {}
+    if architecture:  # for other families, task.json is enough
+        about["architectures"] = [architecture]
+        if task.transformers_labels:
+            about |= _classes(task.transformers_labels)
+        if task.problem_type is not None:
+            about["problem_type"] = task.problem_type
+        pad = fine_tuned.tokenizer.pad_token_id
+        if can(model.encoder, "causal-lm") and pad not in (None, fine_tuned.tokenizer.eos_token_id):
+            # transformers predicts from the last token that is not padding, which must not be our end token.
+            about["pad_token_id"] = pad
+    contents = {**fine_tuned.tokenizer.files(), **contents}
+    write_model(model.encoder, folder, files=contents, rest=rest, about=about, overwrite=overwrite)
+
+
+def require_fine_tuned(name_or_path: str | os.PathLike[str]) -> Path:
+    """The folder of a fine-tuned model; raises InputError for anything else. Nothing is downloaded."""
+    name = os.fspath(name_or_path)
+    if not os.path.isdir(os.path.expanduser(name)) and name not in builtin_names():
+        raise InputError(f"{name}: no such folder; expected one that `regard train` wrote")
+    folder = loading.find_folder(name_or_path)
+    if not is_fine_tuned(folder):
+        raise InputError(f"{folder}: no {TASK_FILE}; expected a folder that `regard train` wrote")
+    return folder
+
+
+def fine_tuned_of(loaded: LoadedModel) -> FineTunedModel:
+    """The task and its head; InputError if the model is not fine-tuned."""
+    if loaded.fine_tuned is None:
+        raise InputError(f"{loaded.name} is not fine-tuned for a task; expected a folder that `regard train` wrote")
+    found: FineTunedModel = loaded.fine_tuned
+    return found
+
+
+def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> FineTunedModel:
+    """Load what `save_fine_tuned` wrote."""
+    folder = require_fine_tuned(name_or_path)
+    task, length, precision = _read(folder / TASK_FILE)
+    encoder, rest = read_parts(folder)
+    if can(encoder, "image") and task.reads_images:
+        return FineTunedModel(task, ImageClassifier(encoder).to(device).eval(), None, 0, precision)
+    if not can(encoder, "fine-tuning") or can(encoder, "image"):
+        raise InputError(f"{folder}: expected a text model that takes a task head, found {describe_model(encoder)}")
+    longest = getattr(encoder.config, "max_position_embeddings", MAX_LENGTH)
+    if not MIN_LENGTH <= length <= longest:
+        raise InputError(
+            f"{folder / TASK_FILE}: length is {length}, and this model reads from {MIN_LENGTH} to {longest} "
+            "tokens; correct it there"
+        )
+    pooled = can(encoder, "pooling")  # the pooler becomes part of the head
+    model = EncoderWithHead.from_encoder(encoder, task)
+    _, names = _transformers_names(encoder.config.family, task)
+    state = _state(model)
+    for ours, expected in list(state.items()):
+        theirs = _renamed(ours, names)
+        if theirs in rest:
+            state[ours] = rest[theirs]
+            if state[ours].shape != expected.shape:
+                shapes = f"{tuple(state[ours].shape)}, expected {tuple(expected.shape)}"
+                raise InputError(f"{folder}: {theirs} has shape {shapes}")
+        elif not (pooled and ".pooler." in theirs):
+            raise InputError(f"{folder}: the weights lack {theirs}, which {task.name} needs; copy the folder again")
+    model.head.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith(MIX)})
+    if model.mix is not None:
+        model.mix.load_state_dict({name: state[MIX + name] for name in model.mix.state_dict()})
+    tokenizer = Tokenizer.open(folder, rows=encoder.config.vocab_size)
+    return FineTunedModel(task, model.to(device).eval(), tokenizer, length, precision)
+
+
+def _state(model: EncoderWithHead) -> dict[str, Tensor]:
+    """The weights of the head and of the layer mix."""
+    mix = {} if model.mix is None else model.mix.state_dict()
+    return {**model.head.state_dict(), **{MIX + name: tensor for name, tensor in mix.items()}}
+
+
+def _read(path: Path) -> tuple[Task[Any], int, Precision]:
+    document = read_json(path)
+    try:
+        kind = get_task(str(document["task"]), images=bool(document.get("pictures")))
+        precision: Any = document.get("precision", "auto")  # older folders do not have it
+        check_choice("precision", str(precision), get_args(Precision))
+        return kind.from_dict(document), int(str(document["length"])), precision
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except KeyError as error:
+        raise InputError(f"{path}: {error} is missing; copy the folder again, or train again") from None
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: unexpected content: {error}; copy the folder again, or train again") from None
+
+
+def _classes(labels: Sequence[str]) -> dict[str, object]:
+    """The labels as config.json lists them."""
+    return {
+        "id2label": {str(i): label for i, label in enumerate(labels)},
+        "label2id": {label: i for i, label in enumerate(labels)},
+    }
+
+
+def _processor(config: Any) -> dict[str, object]:
+    """The image processor of transformers that prepares images as this model expects them."""
+    half = [0.5] * config.num_channels
+    return {
+        "image_processor_type": "ViTImageProcessor",
+        "size": {"height": config.image_size[0], "width": config.image_size[1]},
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": half,
+        "image_std": half,
+    }
+
+
+def _transformers_names(name: str, task: Task[Any]) -> tuple[str, dict[str, str]]:
+    """The class of transformers for a family and a task, and our names of the head's layers -> theirs.
+
+    A family that transformers does not have has no class, and similar names.
+    """
+    family_format = get_family(name).file_format
+    if family_format is None:
+        return "", {"output": "classifier", "mix": "mix"}
+    if not task.pooled:
+        return f"{family_format.class_prefix}For{task.transformers_head}", {"output": task.output_layer}
+    head = task.transformers_head if task.transformers_head in family_format.task_heads else "SequenceClassification"
+    return f"{family_format.class_prefix}For{head}", dict(family_format.task_heads[head])
+
+
+def _renamed(name: str, layers: Mapping[str, str]) -> str:
+    layer, _, parameter = name.rpartition(".")
+    return f"{layers[layer]}.{parameter}"

@@ -1,0 +1,135 @@
+"""Weights that do not fit their config.json: each tensor is named as it is in the file, and told what was expected."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from tests.checkpoints.test_load import BERT, GPT2, T5, assert_same, rewritten, saved
+from torch import Tensor
+
+from regard.checkpoints.files import read_tensors
+from regard.checkpoints.loading import read_model
+from regard.errors import InputError
+
+
+def test_a_fine_tuned_model_says_what_is_not_used(tmp_path: Path) -> None:
+    model = saved(BERT, tmp_path, heads=["pooler"])
+    rewritten(
+        tmp_path, lambda tensors: tensors | {"classifier.weight": torch.ones(2, 24), "classifier.bias": torch.ones(2)}
+    )
+    with pytest.warns(UserWarning, match=r"^.*: not used: classifier\.bias; classifier\.weight$") as caught:
+        again = read_model(tmp_path)
+    assert len(caught) == 1
+    assert_same(again, model)
+
+
+def test_many_unused_tensors_are_counted(tmp_path: Path) -> None:
+    saved(BERT, tmp_path)
+    rewritten(tmp_path, lambda tensors: tensors | {f"extra.{i}": torch.ones(1) for i in range(11)})
+    with pytest.warns(UserWarning, match=r"extra\.0; extra\.1; extra\.10; .* and 3 more$"):
+        read_model(tmp_path)
+
+
+QUERY = "bert.encoder.layer.1.attention.self.query.weight"
+
+
+def refused(folder: Path, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_model(folder)
+    assert str(caught.value) == f"{folder}: the weights do not match config.json: {message}"
+
+
+def test_missing_tensors_are_named_as_in_the_file(tmp_path: Path) -> None:
+    saved(BERT, tmp_path)
+    rewritten(
+        tmp_path,
+        lambda tensors: {name: t for name, t in tensors.items() if name not in (QUERY, "cls.predictions.bias")},
+    )
+    refused(tmp_path, f"{QUERY} is missing; cls.predictions.bias is missing")
+    rewritten_bare = {name.removeprefix("bert."): t for name, t in read_tensors(tmp_path).items() if "cls" not in name}
+    save_file(rewritten_bare, tmp_path / "model.safetensors")
+    refused(tmp_path, f"{QUERY.removeprefix('bert.')} is missing")
+
+
+def test_tensors_of_another_shape_are_named_as_in_the_file(tmp_path: Path) -> None:
+    saved(BERT, tmp_path)
+
+    def change(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        return tensors | {QUERY: torch.ones(24, 23), "bert.embeddings.word_embeddings.weight": torch.ones(54, 24)}
+
+    rewritten(tmp_path, change)
+    refused(
+        tmp_path,
+        "bert.embeddings.word_embeddings.weight has shape (54, 24), expected (53, 24); "
+        f"{QUERY} has shape (24, 23), expected (24, 24)",
+    )
+
+
+def test_shapes_that_only_fit_together_are_refused(tmp_path: Path) -> None:
+    """Query, key and value lie in one matrix of ours; each must have its own third of it."""
+    saved(BERT, tmp_path)
+    key = QUERY.replace("query", "key")
+    rewritten(tmp_path, lambda tensors: tensors | {QUERY: torch.ones(20, 24), key: torch.ones(28, 24)})
+    refused(tmp_path, f"{QUERY} has shape (20, 24), expected (24, 24); {key} has shape (28, 24), expected (24, 24)")
+
+
+def test_a_transposed_shape_is_told_as_in_the_file(tmp_path: Path) -> None:
+    saved(GPT2, tmp_path)
+    name = "transformer.h.0.mlp.c_fc.weight"
+    rewritten(tmp_path, lambda tensors: tensors | {name: tensors[name].T.contiguous()})
+    refused(tmp_path, f"{name} has shape (37, 24), expected (24, 37)")
+
+
+def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
+    saved(BERT, tmp_path)
+    rewritten(tmp_path, lambda tensors: tensors | {QUERY: torch.ones(24, 24, dtype=torch.int8)})
+    refused(tmp_path, f"{QUERY} has dtype torch.int8, expected a floating point type")
+
+
+@pytest.mark.parametrize(
+    ("config", "copy", "original"),
+    [
+        (BERT, "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
+        (GPT2, "lm_head.weight", "transformer.wte.weight"),
+        (T5, "decoder.embed_tokens.weight", "shared.weight"),
+    ],
+)
+def test_a_matrix_that_is_no_copy_is_not_dropped(tmp_path: Path, config: Any, copy: str, original: str) -> None:
+    saved(config, tmp_path)
+    rewritten(tmp_path, lambda tensors: tensors | {copy: torch.ones(53, 24)})
+    refused(tmp_path, f"{copy} differs from {original}, but Regard uses one tensor for both")
+
+
+def test_more_layers_than_the_file_has(tmp_path: Path) -> None:
+    saved(GPT2, tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(path.read_text().replace('"n_layer": 2', '"n_layer": 3'))
+    (tmp_path / "checksums.json").unlink()
+    with pytest.raises(InputError, match=r"transformer\.h\.2\.attn\.c_attn\.weight is missing; .* and 4 more$"):
+        read_model(tmp_path)
+
+
+@pytest.mark.timeout(60)
+def test_sizes_that_no_memory_holds_are_refused_before_any_is_taken(tmp_path: Path) -> None:
+    saved(T5, tmp_path)
+    path = tmp_path / "config.json"
+    (tmp_path / "checksums.json").unlink()
+    document = json.loads(path.read_text())
+    huge = document | {
+        "d_model": 10**7,
+        "vocab_size": 10**7,
+        "d_ff": 10**7,
+        "num_layers": 200,
+        "num_decoder_layers": 200,
+    }
+    path.write_text(json.dumps(huge))
+    with pytest.raises(InputError, match=r"shared\.weight has shape \(53, 24\), expected \(10000000, 10000000\)"):
+        read_model(tmp_path)
+    path.write_text(json.dumps(huge | {"d_kv": 10**7, "num_heads": 10**7}))
+    with pytest.raises(InputError, match=r"config\.json: "):
+        read_model(tmp_path)

@@ -1,0 +1,41 @@
+"""Zstandard: frames one after the other, cut files, damaged files."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from regard.data.compression import open_zstandard
+from regard.data.files import open_text
+from regard.errors import InputError
+
+TEXT = "".join(f"line {number * 7919}\n" for number in range(50_000)).encode()
+
+
+def test_several_frames_are_one_text() -> None:
+    packed = zstandard.compress(TEXT) + zstandard.compress(b"") + zstandard.compress(b"end")
+    assert open_zstandard(io.BytesIO(packed)).read() == TEXT + b"end"
+
+
+def test_by_its_first_bytes_where_the_name_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(zstandard.compress(b"one\ntwo"))
+    with open_text(path) as lines:
+        assert list(lines) == ["one", "two"]
+
+
+@pytest.mark.parametrize("cut", [3, 1000, -1, -5])
+def test_a_cut_file_is_no_whole_one(cut: int) -> None:
+    packed = zstandard.ZstdCompressor(write_checksum=True).compress(TEXT)
+    with pytest.raises((EOFError, OSError)):
+        open_zstandard(io.BytesIO(packed[:cut])).read()
+
+
+def test_what_is_behind_the_frames_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.zst"
+    path.write_bytes(zstandard.compress(b"one\ntwo\n") + b"rubbish, not a frame")
+    with pytest.raises(InputError, match=r"a\.zst is truncated or damaged after line 2"), open_text(path) as lines:
+        list(lines)

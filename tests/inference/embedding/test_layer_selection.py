@@ -1,0 +1,73 @@
+"""Layer expressions: what they mean, what is refused, and that states past the last chosen one are not made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.inference.embedding.embedder import LayerSelection
+
+
+@pytest.mark.parametrize(
+    ("expression", "operation", "chosen"),
+    [
+        (0, "only", (0,)),
+        (-1, "only", (6,)),
+        ("-2", "only", (5,)),
+        ("+3", "only", (3,)),
+        (-7, "only", (0,)),
+        ("sum(1:)", "sum", (1, 2, 3, 4, 5, 6)),
+        ("sum(-4:)", "sum", (3, 4, 5, 6)),
+        ("concat(-4:)", "concat", (3, 4, 5, 6)),
+        ("mean(:)", "mean", (0, 1, 2, 3, 4, 5, 6)),
+        (" mean( 1 : 3 ) ", "mean", (1, 2)),
+        ("concat(:-5)", "concat", (0, 1)),
+        ("sum(-100:1)", "sum", (0,)),
+    ],
+)
+def test_parse(expression: int | str, operation: str, chosen: tuple[int, ...]) -> None:
+    assert LayerSelection.parse(expression, 7) == LayerSelection(operation, chosen)
+
+
+@pytest.mark.parametrize(("expression", "message"), [(7, "0 to 6"), ("-8", "-7 to -1"), ("sum(5:2)", "none of")])
+def test_layers_that_are_not_there(expression: int | str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        LayerSelection.parse(expression, 7)
+
+
+@pytest.mark.parametrize(
+    "expression", ["", "last", "1.0", "sum", "sum()", "sum(1)", "max(1:)", "sum(1:2:3)", "sum(1:", True, "9" * 5000]
+)
+def test_what_is_no_expression_is_told_what_would_be(expression: object) -> None:
+    with pytest.raises(InputError, match=r"unknown layer expression .* expected a number such as -1, or sum"):
+        LayerSelection.parse(expression, 7)  # type: ignore[arg-type]
+
+
+def test_join() -> None:
+    states = [torch.full((2, 3), float(10**i)) for i in range(4)]
+    assert LayerSelection.parse("-1", 4).join(iter(states)).equal(states[3])
+    assert LayerSelection.parse("sum(1:)", 4).join(iter(states)).equal(torch.full((2, 3), 1110.0))
+    assert LayerSelection.parse("mean(:2)", 4).join(iter(states)).equal(torch.full((2, 3), 5.5))
+    joined = LayerSelection.parse("concat(2:)", 4)
+    assert joined.join(iter(states)).equal(torch.cat(states[2:], dim=-1))
+    assert joined.factor == 2
+    assert LayerSelection.parse("sum(2:)", 4).factor == 1
+    assert states[1].equal(torch.full((2, 3), 10.0))  # a sum must not be made in place
+
+
+@pytest.mark.parametrize(("expression", "made"), [("0", 1), ("-2", 3), ("sum(:2)", 2), ("concat(1:3)", 3), ("-1", 4)])
+def test_states_past_the_last_chosen_are_not_made(expression: str, made: int) -> None:
+    count = 0
+
+    def states() -> Iterator[Tensor]:
+        nonlocal count
+        for _ in range(4):
+            count += 1
+            yield torch.zeros(1)
+
+    LayerSelection.parse(expression, 4).join(states())
+    assert count == made

@@ -1,0 +1,74 @@
+"""What is read from a sentence-transformers folder, in the spellings of old and new files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from regard.errors import InputError
+from regard.inference.embedding.embedder import SentenceSettings, read_sentence_settings
+
+
+def folder_with(folder: Path, *, pooling: object = None, length: object = None) -> Path:
+    if pooling is not None:
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
+    if length is not None:
+        (folder / "sentence_bert_config.json").write_text(json.dumps(length), encoding="utf-8")
+    return folder
+
+
+def test_a_plain_folder_says_nothing(tmp_path: Path) -> None:
+    assert read_sentence_settings(tmp_path) == SentenceSettings(None, None)
+
+
+def test_the_real_files(minilm_folder: Path) -> None:
+    assert read_sentence_settings(minilm_folder) == SentenceSettings("mean", 256)
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False, "word_embedding_dimension": 8}, "cls"),
+        ({"pooling_mode_max_tokens": True}, "max"),
+        ({"pooling_mode": "mean", "include_prompt": True}, "mean"),
+        ({"pooling_mode": ["cls"]}, "cls"),
+        ({"pooling_mode": "max", "pooling_mode_cls_token": True}, "max"),
+    ],
+)
+def test_pooling(document: object, expected: str, tmp_path: Path) -> None:
+    assert read_sentence_settings(folder_with(tmp_path, pooling=document)).pooling == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "asked"),
+    [
+        ({"pooling_mode_lasttoken": True}, "pooling_mode_lasttoken"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, "cls and mean"),
+        ({"pooling_mode": "weightedmean"}, "weightedmean"),
+        ({"pooling_mode": ["cls", "max"]}, "cls and max"),
+        ({"pooling_mode": 3}, "3"),
+        ({"pooling_mode": []}, "no pooling"),
+        ({}, "no pooling"),
+    ],
+)
+def test_a_pooling_regard_does_not_do_is_refused_unless_another_is_chosen(
+    document: object, asked: str, tmp_path: Path
+) -> None:
+    folder = folder_with(tmp_path, pooling=document)
+    with pytest.raises(InputError, match=rf"1_Pooling/config.json: it specifies {asked}, .*choose a pooling"):
+        read_sentence_settings(folder)
+    assert read_sentence_settings(folder, pooling=False) == SentenceSettings(None, None)
+
+
+@pytest.mark.parametrize(("document", "expected"), [({"max_seq_length": 256}, 256), ({"do_lower_case": False}, None)])
+def test_length(document: object, expected: int | None, tmp_path: Path) -> None:
+    assert read_sentence_settings(folder_with(tmp_path, length=document)).max_length == expected
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "256", True])
+def test_a_length_that_is_none_is_refused(value: object, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"sentence_bert_config.json: max_seq_length is .*expected a number of tokens"):
+        read_sentence_settings(folder_with(tmp_path, length={"max_seq_length": value}))
