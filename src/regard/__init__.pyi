@@ -13,7 +13,6 @@ from regard.inference.embedding.embedder import Embedder as Embedder
 from regard.training.estimators import Tagger as Tagger
 from regard.training.estimators import TextClassifier as TextClassifier
 from regard.nn.recording import ablate_heads as ablate_heads
-from regard.training.finetuning.run import fit as fit
 from regard.checkpoints.loading import load as load
 from regard.nn.recording import record as record
 from regard.checkpoints.loading import save as save
@@ -40,6 +39,9 @@ from regard.interpret.probes.layers import LayersResult
 from regard.training.cost import CostEstimate
 from regard.training.doctor import DoctorResult
 from regard.training.finetuning.evaluate import EvaluationResult
+from regard.training.finetuning.report import FineTuningReport
+from regard.training.pretraining.trainer import PretrainingResult
+from regard.training.translation.trainer import TranslationReport
 from regard.verbs.models import ModelList
 
 _Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
@@ -189,11 +191,11 @@ def translate(
 def evaluate(
     model: _Model,
     *,
+    data: str | PathLike[str],
     columns: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
     quoted: bool | None = None,
-    data: str | PathLike[str],
     threshold: float | None = None,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
@@ -203,11 +205,11 @@ def evaluate(
 def doctor(
     model: _Model,
     *,
+    data: str | PathLike[str],
     columns: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
     quoted: bool | None = None,
-    data: str | PathLike[str],
     train: str | PathLike[str] | None = None,
     task: str | None = None,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
@@ -246,11 +248,11 @@ def faithfulness(
 
 def features(
     *,
+    data: list[tuple[str, str | None]] | str | PathLike[str],
     columns: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
     quoted: bool | None = None,
-    data: list[tuple[str, str | None]] | str | PathLike[str],
     rows: int = 2000,
     limit: int | None = None,
     model: _Model = 'regard-bert',
@@ -265,12 +267,12 @@ def features(
 
 def compare_layers(
     *,
+    train: str | PathLike[str],
+    dev: str | PathLike[str],
     columns: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
     quoted: bool | None = None,
-    train: str | PathLike[str],
-    dev: str | PathLike[str],
     model: _Model = 'regard-bert',
     task: Literal['tag', 'classify'] = 'tag',
     head: Literal['linear', 'bilstm'] = 'linear',
@@ -370,6 +372,86 @@ def list_models(
     on_event: Callable[[Event], object] | None = None,
 ) -> ModelList:
     """List the model families and known checkpoints, with their sizes."""
+
+def pretrain(
+    family: str,
+    *,
+    output: str | PathLike[str],
+    corpus: list[str],
+    config: str | PathLike[str] | None = None,
+    settings: list[str] | dict[str, Any] = [],
+    resume: bool = False,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    heldout: list[str] = [],
+    budget: str | None = None,
+    start: str = '',
+    verify: Literal['auto', 'always'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> PretrainingResult:
+    """Pretrain a BERT (masked tokens, next sentence), a GPT (next token), a T5 (dropped spans) or an ELMo (next and"""
+
+def train(
+    task: str,
+    *,
+    output: str | PathLike[str],
+    train: str | PathLike[str],
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    config: str | PathLike[str] | None = None,
+    settings: list[str] | dict[str, Any] = [],
+    resume: bool = False,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    dev: str | PathLike[str] | None = None,
+    split: str | None = None,
+    seeds: int | None = None,
+    model: str = 'regard-bert',
+    frozen: bool = False,
+    both: bool = False,
+    ulmfit: bool = False,
+    on_event: Callable[[Event], object] | None = None,
+) -> FineTuningReport:
+    """Fine-tune a model for a task on your own files."""
+
+def distill(
+    *,
+    output: str | PathLike[str],
+    train: str | PathLike[str],
+    teacher: str | PathLike[str],
+    layers: int,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    config: str | PathLike[str] | None = None,
+    settings: list[str] | dict[str, Any] = [],
+    resume: bool = False,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    dev: str | PathLike[str] | None = None,
+    split: str | None = None,
+    seeds: int | None = None,
+    on_event: Callable[[Event], object] | None = None,
+) -> FineTuningReport:
+    """Distill a fine-tuned model into a student with fewer layers: DistilBERT's recipe, for any task."""
+
+def train_translator(
+    *,
+    output: str | PathLike[str],
+    train: list[str],
+    config: str | PathLike[str] | None = None,
+    settings: list[str] | dict[str, Any] = [],
+    resume: bool = False,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    dev: list[str] | None = None,
+    hold_out: int = 0,
+    columns: list[str] | None = None,
+    model: Literal['transformer', 'lstm'] | None = None,
+    score: Literal['dot', 'general', 'additive', 'none'] | None = None,
+    recipe: Literal['luong', 'deck'] | None = None,
+    on_event: Callable[[Event], object] | None = None,
+) -> TranslationReport:
+    """Train a translator: a Transformer, or an LSTM with attention, evaluated by BLEU (sacrebleu) after each epoch."""
 
 def predict(
     model: _Model,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import closing
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -17,6 +17,8 @@ class Event(BaseModel):
     """Something that happened while a verb was running. `type` names the subclass in JSON."""
 
     model_config = ConfigDict(frozen=True)
+    transient: ClassVar[bool] = False  # on a terminal, the next event of this kind replaces it
+    once: ClassVar[bool] = False  # the same line is not repeated
 
     type: str
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from regard.cli import train
 from regard.cli.app import run, verb_commands
 
 Captured = pytest.CaptureFixture[str]
@@ -25,7 +24,7 @@ THINGS = ("film", "good", "day")
 @pytest.fixture
 def call(one_thread: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     monkeypatch.chdir(tmp_path)
-    registers = [train.register, *verb_commands()]
+    registers = verb_commands()
     return lambda *arguments: run([str(argument) for argument in arguments], registers=registers)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from regard.cli import pretrain
-from regard.cli.app import run
+from regard.cli import commands
+from regard.cli.app import run, verb_commands
 from regard.data.corpus import CorpusProgress
 from regard.errors import InputError
 from regard.training.pretraining import plan
@@ -47,11 +47,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def call(*more: str, corpus: str = "story.txt", output: str = "run", **changed: Any) -> int:
     arguments = command(Path(corpus), Path(output), *more, **changed)
-    return run(arguments, registers=[pretrain.register])
+    return run(arguments, registers=verb_commands())
 
 
 def test_results_on_stdout_and_the_rest_on_stderr(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretrain, "STATUS_EVERY", 0.0)
+    monkeypatch.setattr(commands, "STATUS_EVERY", 0.0)
     monkeypatch.setattr("regard.training.trainer.LOG_EVERY", 0.0)
     assert call(objective_sentence_pairs="next", run_evaluate_every="6 steps") == 0
     out, error = capsys.readouterr()
@@ -87,7 +87,7 @@ def test_other_families(family: str, names: list[str], capsys: Captured) -> None
     assert f"step 1, held-out text: {names[0]}: loss " in error
     assert "LSTM" not in error
     bare = ["pretrain", family, "-c", "story.txt", "-o", "run", "--resume", "--json"]
-    assert run(bare, registers=[pretrain.register]) == 0
+    assert run(bare, registers=verb_commands()) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 2
 
 
@@ -96,15 +96,15 @@ def test_a_run_is_resumed_with_its_own_settings(capsys: Captured) -> None:
     told = capsys.readouterr()
     assert "run: 2 steps" in told.out and "plan: 2 steps" in told.err
     bare = ["pretrain", "bert", "-c", "story.txt", "-o", "run", "--resume"]
-    assert run(bare, registers=[pretrain.register]) == 0
+    assert run(bare, registers=verb_commands()) == 0
     again = capsys.readouterr()
     assert again.out == told.out and "plan" not in again.err  # it is over: nothing is done
     log = Path("run/events.jsonl")
     kept = [line for line in log.read_text().splitlines(keepends=True) if json.loads(line)["type"] != "finished"]
     log.write_text("".join(kept))  # as if it had been killed before it could say so
-    assert run(bare, registers=[pretrain.register]) == 0
+    assert run(bare, registers=verb_commands()) == 0
     assert "resuming after step 2 and 0s of training" in capsys.readouterr().err
-    assert run([*bare, "--set", "run.seed=1"], registers=[pretrain.register]) == 2
+    assert run([*bare, "--set", "run.seed=1"], registers=verb_commands()) == 2
     error = capsys.readouterr().err
     assert "was started with other settings: " in error and "run.seed was 0 and is 1" in error
     assert call(schedule_max_steps=2) == 2
@@ -116,7 +116,7 @@ def test_a_budget_takes_the_place_of_what_the_file_says(place: Path, capsys: Cap
     (place / "settings.toml").write_text("[schedule]\nmax_steps = 1000000\n")
     arguments = [part for value in given for part in ("--set", value)]
     base = ["pretrain", "bert", "-c", "story.txt", "-o", "run", "--config", "settings.toml", *arguments]
-    assert run([*base, "--budget", "0.3s", "--json"], registers=[pretrain.register]) == 0
+    assert run([*base, "--budget", "0.3s", "--json"], registers=verb_commands()) == 0
     assert 0.3 <= json.loads(capsys.readouterr().out)["seconds"] < 5
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from regard.cli import train
 from regard.cli.app import run, verb_commands
 
 Captured = pytest.CaptureFixture[str]
@@ -21,7 +20,7 @@ REVIEWS = [("the film is good", "pos"), ("it was dull", "neg"), ("we love it", "
 
 @pytest.fixture
 def call(one_thread: None) -> Call:
-    registers = [train.register, *verb_commands()]
+    registers = verb_commands()
     return lambda *arguments: run([str(argument) for argument in arguments], registers=registers)
 
 
@@ -49,7 +48,7 @@ def tuned(reviews: Path, tiny_bert_folder: Path, tmp_path_factory: pytest.TempPa
         tiny_bert_folder,
         *QUICK,
     ]
-    assert run(list(map(str, arguments)), registers=[train.register]) == 0
+    assert run(list(map(str, arguments)), registers=verb_commands()) == 0
     return output
 
 

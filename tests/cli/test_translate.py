@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 import sacrebleu
 
-from regard.cli import train
-from regard.cli.app import run
-from regard.cli.train_translate import repeat_option
+from regard.cli.app import run, verb_commands
+from regard.cli.commands import repeat_options
 from regard.training.events import EvaluationProgress
 
 Captured = pytest.CaptureFixture[str]
@@ -72,7 +71,7 @@ def trained(files: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     both = ["--train", files / "train.en", files / "train.de", "--dev", files / "train.en", files / "train.de"]
     for name, more in {"transformer": [], "lstm": ["--model", "lstm", "--score", "none"]}.items():
         arguments = ["train", "translate", *both, "-o", place / name, *more, *QUICK]
-        assert run(list(map(str, arguments)), registers=[train.register]) == 0
+        assert run(list(map(str, arguments)), registers=verb_commands()) == 0
     return {"transformer": place / "transformer", "lstm": place / "lstm"}
 
 
@@ -86,7 +85,7 @@ def trained(files: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     ],
 )
 def test_two_files_behind_one_option(given: str, meant: str) -> None:
-    assert repeat_option(given.split()) == meant.split()
+    assert repeat_options(given.split(), {"--train", "--dev"}) == meant.split()
 
 
 def test_progress_of_the_evaluation_is_shown() -> None:

@@ -16,6 +16,19 @@ class Example(NamedTuple):
     error: str  # part of the message about `bad`
 
 
+TRAINING: dict[str, Any] = {"settings": ["training.num_epochs=1"], "resume": True, "device": "cpu"}
+TRANSLATION: dict[str, Any] = {
+    "settings": [
+        "training.num_epochs=1",
+        "vocabulary.vocab_size=262",
+        "model.hidden_size=8",
+        "model.num_hidden_layers=1",
+        "model.num_attention_heads=2",
+        "model.intermediate_size=16",
+    ],
+    "resume": True,
+    "device": "cpu",
+}
 EXAMPLES: dict[str, Example] = {
     "fill": Example(
         {"text": "the _ was good", "model": "MODEL", "top": 3}, {"text": "no blank", "model": "MODEL"}, "_ or [MASK]"
@@ -122,9 +135,43 @@ EXAMPLES: dict[str, Example] = {
         "two sentences or more",
     ),
     "models": Example({}, None, ""),
+    "pretrain": Example(
+        {
+            "family": "bert",
+            "corpus": ["PASSAGES"],
+            "heldout": ["PASSAGES"],
+            "output": "PRETRAINED",
+            "settings": [
+                "schedule.max_steps=1",
+                "model.hidden_size=12",
+                "vocabulary.vocab_size=33",
+                "objective.sentence_pairs=none",
+                "data.max_length=16",
+            ],
+            "resume": True,
+            "device": "cpu",
+        },
+        {"family": "bert", "corpus": ["PASSAGES"], "output": "PRETRAINED", "settings": ["schedule.warmup=1"]},
+        "schedule",
+    ),
+    "train": Example(
+        {"task": "classify", "train": "LABELED", "output": "TRAINED", **TRAINING, "model": "MODEL"},
+        {"task": "classify", "train": "LABELED", "output": "TRAINED", "frozen": True, "both": True},
+        "--both includes --frozen",
+    ),
+    "distill": Example(
+        {"teacher": "TEACHER", "layers": 1, "train": "LABELED", "output": "DISTILLED", **TRAINING},
+        {"teacher": "TEACHER", "layers": 2, "train": "LABELED", "output": "DISTILLED"},
+        "expected fewer layers than the teacher has",
+    ),
+    "train_translator": Example(
+        {"train": ["PAIRS"], "dev": ["PAIRS"], "output": "TRANSLATED", **TRANSLATION},
+        {"train": ["PAIRS"], "output": "TRANSLATED", "score": "dot"},
+        "add --model lstm",
+    ),
     "predict": Example(
         {"model": "CLASSIFIER", "source": ["the film was good", "a day"]},
         {"model": "CLASSIFIER", "source": ["the film"], "threshold": 0.5},
-        "only the task answer has a threshold",
+        "a threshold for no answer",
     ),
 }

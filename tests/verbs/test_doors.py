@@ -19,7 +19,9 @@ from regard.inference.translation.subwords import train_subwords
 from regard.inference.translation.translator import Translator, default_alignment_heads, save_translator
 from regard.render.result import Result
 from regard.server.model_registry import ModelRegistry
-from regard.tasks.fine_tuned_model import save_fine_tuned
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
+from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from regard.training.translation.config import TranslatorSection
 from regard.training.translation.trainer import new_model
@@ -36,8 +38,12 @@ NAMES = {verb: name for name, verb in FUNCTIONS.items()}
 @pytest.fixture(scope="session")
 def places(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What the placeholders in the examples stand for."""
+    task = TextClassification(["negative", "positive"])
     classifier = tmp_path_factory.mktemp("classifier") / "task"
     save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3), classifier)
+    encoder, tokenizer = regard.load(tiny_bert_folder)
+    teacher = FineTunedModel(task, EncoderWithHead.from_encoder(encoder, task), tokenizer, 32)
+    save_fine_tuned(teacher, classifier.with_name("teacher"))
     translator = tmp_path_factory.mktemp("translator") / "model"
     subwords = train_subwords(
         [TranslationPair("the dog sees a cat", "der Hund sieht eine Katze")] * 4, size=264, joint=True
@@ -53,11 +59,13 @@ def places(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     labeled = passages.with_name("labeled.tsv")
     rows = "".join(f"the good film {n}\tpositive\na bad day {n}\tnegative\n" for n in range(12))
     labeled.write_text("text\tlabel\n" + rows, encoding="utf-8")
+    pairs = passages.with_name("pairs.tsv")
+    pairs.write_text("".join(f"the dog sees a cat {n}\tder Hund sieht eine Katze {n}\n" for n in range(9)), "utf-8")
+    runs = {name: passages.with_name(name.lower()) for name in ("PRETRAINED", "TRAINED", "DISTILLED", "TRANSLATED")}
     folders = {"MODEL": tiny_bert_folder, "CLASSIFIER": classifier, "GPT": gpt, "TRANSLATOR": translator}
-    return {
-        name: str(path)
-        for name, path in {**folders, "PASSAGES": passages, "TAGGED": tagged, "LABELED": labeled}.items()
-    }
+    folders |= {"TEACHER": classifier.with_name("teacher"), **runs}
+    files = {"PASSAGES": passages, "TAGGED": tagged, "LABELED": labeled, "PAIRS": pairs}
+    return {name: str(path) for name, path in {**folders, **files}.items()}
 
 
 @pytest.fixture(scope="session")
@@ -82,15 +90,21 @@ def without_times(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def command_line(name: str, arguments: dict[str, Any], folder: Path) -> list[str]:
-    verb, line, positional = find(name), [name], []
+    verb, line, positional = find(name), find(name).command.split(), []
     for key, value in arguments.items():
         info = verb.request.model_fields[key]
+        if verb.subcommands is not None and key == verb.subcommands[0]:
+            line.insert(1, value)
+            continue
         if isinstance(value, list) and holds_texts(info):  # texts: the command reads them from a file
             (folder / f"{key}.txt").write_text(
                 "".join(text + "\n" if isinstance(text, str) else "\t".join(text) + "\n" for text in value),
                 encoding="utf-8",
             )
             value = folder / f"{key}.txt"
+        if cli_of(info).get("repeat"):
+            line += [word for item in value for word in (flag_of(key, info), str(item))]
+            continue
         words = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         if cli_of(info).get("position"):
             positional += map(str, value) if isinstance(value, list) else [words]
@@ -148,7 +162,7 @@ def test_the_reproducing_lines_make_the_same_request(name: str, places: dict[str
     verb = find(name)
     request = verb.parse(filled(EXAMPLES[name].good, places))
     words = shlex.split(verb.command_line(request).rpartition(" | ")[2])
-    assert words[:2] == ["regard", name]
+    assert words[1:].count(verb.command.split()[-1]) and words[:2] == ["regard", verb.command.split()[0]]
     code = verb.python_code(request)
     if name in NAMES:
         calls: list[dict[str, Any]] = []

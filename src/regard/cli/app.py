@@ -33,17 +33,13 @@ def verbs() -> list[Register]:
     """The commands of `regard`, in the order of the help page. Their files import torch inside functions only."""
     from regard.cli import (
         lesson,
-        pretrain,
         studio,
-        train,
     )
 
     return [
         studio.register,
         lesson.register,
         *verb_commands(),
-        pretrain.register,
-        train.register,
     ]
 
 

@@ -7,17 +7,20 @@ of the running verb go to stderr, generated text and results to stdout.
 from __future__ import annotations
 
 import inspect
+import os
 import sys
-from collections.abc import Callable, Generator
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption
-from regard.cli.output import note, stages, write_data
+from regard.cli.output import note, stages, status_line, write_data
+from regard.cli.signals import Terminated
 from regard.errors import InputError
 from regard.escaping import escape_json
 from regard.events import Event, Progress, TextPiece
@@ -29,25 +32,90 @@ if TYPE_CHECKING:
     from regard.render.result import Result
 
 INTERRUPTED = 130  # exit code
+STATUS_EVERY = 15.0  # seconds between status lines without a terminal
 
 
 def register(app: typer.Typer, verb: Verb) -> None:
-    """Add the verb, and its aliases without a line in the help page."""
+    """Add the verb, and its aliases without a line in the help page. `train distill` goes to the group `train`."""
+    group, _, name = verb.command.rpartition(" ")
+    if verb.subcommands is not None:
+        app.add_typer(typer.Typer(cls=_subcommand_group(verb), help=verb.help), name=name)
+        return
+    target = app
+    if group:
+        groups = [one.typer_instance for one in app.registered_groups if one.name == group]
+        target = groups[0] if groups and groups[0] is not None else app
     function = command(verb)
-    app.command(verb.name)(function)
+    target.command(name, cls=_variadic_command(verb))(function)
     for alias in verb.aliases:
         app.command(alias, hidden=True)(function)
 
 
-def command(verb: Verb) -> Callable[..., None]:
-    """The verb as a function that typer makes a command of."""
-    fields = verb.request.model_fields
+def _subcommand_group(verb: Verb) -> type[TyperGroup]:
+    """The group of a verb with a command for each value of a field; its values are imported when they are needed."""
+    assert verb.subcommands is not None
+    field, values = verb.subcommands
+
+    class Subcommands(TyperGroup):
+        loaded = False
+
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            return super().parse_args(ctx, args or ["--help"])
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            if cmd_name not in self.commands:
+                self._load()
+            return super().get_command(ctx, cmd_name)
+
+        def list_commands(self, ctx: Any) -> list[str]:
+            self._load()
+            return super().list_commands(ctx)
+
+        def _load(self) -> None:
+            if self.loaded:
+                return
+            made = typer.Typer(add_completion=False, rich_markup_mode=self.rich_markup_mode)
+            made.callback()(lambda: None)
+            for name, help in values().items():
+                made.command(name, help=help)(command(verb, {field: name}))
+            self.commands = {**typer.main.get_group(made).commands, **self.commands}
+            self.loaded = True
+
+    return Subcommands
+
+
+def _variadic_command(verb: Verb) -> type[TyperCommand]:
+    """The command class of a verb; an option may take several words, since the verb has no arguments after it."""
+    fields = verb.request.model_fields.items()
+    flags = {flag_of(name, info) for name, info in fields if cli_of(info).get("variadic")}
+
+    class VariadicCommand(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            return super().parse_args(ctx, repeat_options(args, flags))
+
+    return VariadicCommand if flags else TyperCommand
+
+
+def repeat_options(arguments: list[str], flags: set[str]) -> list[str]:
+    """`--train A B` as `--train A --train B`."""
+    found: list[str] = []
+    for argument in arguments:
+        if len(found) > 1 and found[-2] in flags and not (argument.startswith("-") and len(argument) > 1):
+            found.append(found[-2])
+        found.append(argument)
+    return found
+
+
+def command(verb: Verb, fixed: Mapping[str, str] | None = None) -> Callable[..., None]:
+    """The verb as a function that typer makes a command of; `fixed` arguments are those of a subcommand."""
+    fields = {name: info for name, info in verb.request.model_fields.items() if name not in (fixed or {})}
 
     def run(**values: Any) -> None:
-        as_json, output, device = values.pop("as_json"), values.pop("save_to", None), values.pop("device", "auto")
+        as_json, output = values.pop("as_json"), values.pop("save_to", None)
+        device = values.get("device", "auto") if "device" in fields else values.pop("device", "auto")
         values.pop("max_line", None)  # its callback has set it
         given = {name: _split(fields[name], value) for name, value in values.items() if value not in (None, [])}
-        request = verb.parse(given)
+        request = verb.parse({**(fixed or {}), **given})
         from regard.verbs.python import LocalModels
 
         with ExitStack() as stack:
@@ -57,6 +125,8 @@ def command(verb: Verb) -> Callable[..., None]:
             result = render_events(verb.run(request, LocalModels(device), keep=on_text is None), on_text=on_text)
             if target is not None:
                 target.write_bytes(result._content(target.suffix.lower()))
+        if int(os.environ.get("RANK", "0")):  # of the processes that torchrun starts, the first one prints
+            return
         if as_json:
             sys.stdout.write(escape_json(result.to_json()) + "\n")
         elif output is not None:
@@ -69,7 +139,8 @@ def command(verb: Verb) -> Callable[..., None]:
             note("interrupted")
             raise typer.Exit(INTERRUPTED)
 
-    parameters = [_parameter(name, info) for name, info in fields.items()]
+    required_first = sorted(fields.items(), key=lambda field: not field[1].is_required())
+    parameters = [_parameter(name, info) for name, info in required_first]
     extra: list[tuple[str, Any, object]] = []
     if any(holds_texts(info) or "Path" in str(info.annotation) for info in fields.values()):
         extra.append(("max_line", MaxLineOption, MAX_LINE))
@@ -78,7 +149,7 @@ def command(verb: Verb) -> Callable[..., None]:
         extra.append(
             ("save_to", Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help=help)], None)
         )
-    if verb.model_fields():
+    if verb.model_fields() and "device" not in fields:
         extra.append(("device", DeviceOption, "auto"))
     extra.append(("as_json", JsonOption, False))
     kind = inspect.Parameter.KEYWORD_ONLY
@@ -98,36 +169,61 @@ def _show_text(streamed: list[bool], text: str) -> None:
 
 
 def render_events(events: Generator[Event, None, Result], *, on_text: Callable[[str], object] | None = None) -> Result:
-    """Run a verb to its end, showing its events in the terminal, and return its result."""
-    with ExitStack() as stack:
-        show: Callable[[str, int, int], None] | None = None
-        units: dict[str, str] = {}
-        printed = False  # to a terminal, since the last progress: lines show the progress, and a bar would hide them
+    """Run a verb to its end, showing its events in the terminal, and return its result.
+
+    Progress is a bar, transient events are a status line, other events are lines of their own. Ctrl-C while an event is
+    shown is raised inside the verb, as if it had happened there.
+    """
+    with closing(events), _event_display(on_text) as show:
+        advance: Callable[[], Event] = partial(next, events)
         while True:
             try:
-                event = next(events)
+                event = advance()
             except StopIteration as end:
                 result: Result = end.value
                 return result
-            match event:
-                case Progress() if printed:
+            advance = partial(next, events)
+            try:
+                show(event)
+            except (KeyboardInterrupt, Terminated) as interrupt:
+                advance = partial(events.throw, interrupt)
+
+
+@contextmanager
+def _event_display(on_text: Callable[[str], object] | None) -> Iterator[Callable[[Event], None]]:
+    with ExitStack() as stack:
+        show_status = stack.enter_context(status_line(STATUS_EVERY))
+        bar = stack.enter_context(ExitStack())
+        units: dict[str, str] = {}
+        show_progress: Callable[[str, int, int], None] | None = None
+        printed = False  # to a terminal, since the last progress: lines show the progress, and a bar would hide them
+        shown_once: set[str] = set()
+
+        def show(event: Event) -> None:
+            nonlocal show_progress, printed
+            if isinstance(event, Progress):
+                if printed or (show_progress is None and event.done == event.total):  # finished at once
                     printed = False
-                case Progress():
-                    units[event.stage] = event.unit
-                    show = show or stages(stack, units)
-                    show(event.stage, event.done, event.total or 0)
-                case TextPiece():
-                    try:
-                        if on_text is not None:
-                            on_text(event.text)
-                            printed = sys.stdout.isatty()
-                    except KeyboardInterrupt as interrupt:  # as if it had happened inside the verb
-                        last = events.throw(interrupt)
-                        if isinstance(last, TextPiece) and on_text is not None:
-                            on_text(last.text)
-                case _:
-                    if line := event.line():
-                        note(line)
+                    return
+                units[event.stage] = event.unit
+                show_progress = show_progress or stages(bar, units)
+                show_progress(event.stage, event.done, event.total or 0)
+                if event.done == event.total:
+                    bar.close()
+                    show_progress = None
+            elif isinstance(event, TextPiece):
+                if on_text is not None:
+                    on_text(event.text)
+                    printed = sys.stdout.isatty()
+            elif line := event.line():
+                if event.transient:
+                    show_status(line)
+                elif line not in shown_once:
+                    note(line)
+                    if event.once:
+                        shown_once.add(line)
+
+        yield show
 
 
 def _open_target(stack: ExitStack, output: str, formats: tuple[str, ...]) -> Any:
@@ -143,7 +239,7 @@ def _parameter(name: str, info: FieldInfo) -> inspect.Parameter:
     cli = cli_of(info)
     hint, default = _cli_type(info.annotation), ... if info.is_required() else _cli_default(info)
     if cli.get("repeat"):
-        hint, default = list[str] | None, None
+        hint, default = (list[str], ...) if info.is_required() else (list[str] | None, None)
     elif _is_word_list(info):
         hint = list[str] if info.is_required() else list[str] | None
     if cli.get("position"):

@@ -9,21 +9,27 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+WORD = 1 << 32
+
 
 @contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Disable dropout and gradients inside the block; restore the mode of each module afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+def eval_mode(model: object) -> Iterator[None]:
+    """Disable dropout inside the block; restore the mode of each module afterwards. Gradients stay on."""
+    training = [module for module in model.modules() if module.training] if isinstance(model, nn.Module) else []
+    for module in training:
+        module.training = False
     try:
-        with torch.inference_mode():
-            yield
+        yield
     finally:
-        for module, training in modes:
-            module.training = training
+        for module in training:
+            module.training = True
 
 
-WORD = 1 << 32
+@contextmanager
+def evaluation_mode(model: object) -> Iterator[None]:
+    """Disable dropout and gradients inside the block; restore the mode of each module afterwards."""
+    with eval_mode(model), torch.inference_mode():
+        yield
 
 
 class Dropout(nn.Dropout):

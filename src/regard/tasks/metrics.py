@@ -11,7 +11,7 @@ import string
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 from itertools import groupby
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from regard.errors import InputError, suggest
 POSITIVE = ("1", "true", "yes", "spam", "positive")  # usual names of the positive class, in any case
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+ROUNDS, LEVEL = 1000, 0.95  # of bootstrap intervals
 
 Counts = NDArray[np.int64]
 Values = NDArray[np.float64]
@@ -96,9 +97,9 @@ def _confusion(truth: Sequence[str], predicted: Sequence[str], labels: Sequence[
     return table
 
 
-def _f1(both: Counts, predicted: Counts, true: Counts) -> NDArray[np.float64]:
+def _f1(both: Counts, predicted: Counts, true: Counts) -> Values:
     """2 TP / (2 TP + FP + FN) of each label."""
-    scores: NDArray[np.float64] = 2 * both / np.maximum(predicted + true, 1)
+    scores: Values = 2 * both / np.maximum(predicted + true, 1)
     return scores
 
 
@@ -173,16 +174,6 @@ class Entity(NamedTuple):
     end: int
 
 
-class EntityScores(TypedDict):
-    """In percent. `accuracy` is that of the tags, word by word; `by_label` has precision, recall and f1 of each."""
-
-    precision: float
-    recall: float
-    f1: float
-    accuracy: float
-    by_label: dict[str, dict[str, float]]
-
-
 def entities(tags: Sequence[str]) -> list[Entity]:
     """The entities of one sentence, in order."""
     result: list[Entity] = []
@@ -197,33 +188,30 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     return result
 
 
-def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> EntityScores:
-    """Micro averages over all sentences, and per label. An entity is correct if its label and both ends match.
+def entity_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
+    """`precision`, `recall` and `f1` of entities over all sentences, and the `accuracy` of the tags.
 
-    A tag I-X without B-X before it begins an entity, as in conlleval.
+    An entity is correct if its label and both ends match. A tag I-X without B-X before it begins an entity, as in
+    conlleval.
     """
-    true, guessed = _read_entities(truth, predicted)
-    labels = sorted({entity.label for sentence in (*true, *guessed) for entity in sentence})
-    total = scores_of_counts(_entity_counts(true, guessed).sum(0))
+    scores = scores_of_counts(entity_counts(truth, predicted).sum(0))
     pairs = [pair for tags in zip(truth, predicted, strict=True) for pair in zip(*tags, strict=True)]
-    return {
-        "precision": total["precision"],
-        "recall": total["recall"],
-        "f1": total["f1"],
-        "accuracy": 100 * sum(a == b for a, b in pairs) / max(len(pairs), 1),
-        "by_label": {
-            label: scores_of_counts(_entity_counts(_only(label, true), _only(label, guessed)).sum(0))
-            for label in labels
-        },
-    }
+    return scores | {"accuracy": 100 * sum(a == b for a, b in pairs) / max(len(pairs), 1)}
 
 
-def entity_counts(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> NDArray[np.int64]:
+def entity_counts(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Counts:
     """For each sentence the number of correct, predicted and true entities: (n, 3)."""
-    return _entity_counts(*_read_entities(truth, predicted))
+    check_pairs(truth, predicted)
+    rows = []
+    for number, (true, tags) in enumerate(zip(truth, predicted, strict=True), 1):
+        if len(true) != len(tags):
+            raise InputError(f"sentence {number} has {len(true)} words, but {len(tags)} tags were predicted for it")
+        expected, guessed = entities(true), entities(tags)
+        rows.append((len({*expected} & {*guessed}), len(guessed), len(expected)))
+    return np.array(rows, dtype=np.int64)
 
 
-def scores_of_counts(counts: NDArray[np.int64]) -> dict[str, float]:
+def scores_of_counts(counts: Counts) -> dict[str, float]:
     """`precision`, `recall` and `f1` from the sum (3,) of `entity_counts`."""
     correct, predicted, true = (float(number) for number in counts)
     return {
@@ -231,27 +219,6 @@ def scores_of_counts(counts: NDArray[np.int64]) -> dict[str, float]:
         "recall": 100 * correct / max(true, 1),
         "f1": 200 * correct / max(predicted + true, 1),
     }
-
-
-def _read_entities(
-    truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
-) -> tuple[list[list[Entity]], list[list[Entity]]]:
-    check_pairs(truth, predicted)
-    for number, (true, tags) in enumerate(zip(truth, predicted, strict=True), 1):
-        if len(true) != len(tags):
-            raise InputError(f"sentence {number} has {len(true)} words, but {len(tags)} tags were predicted for it")
-    return [entities(tags) for tags in truth], [entities(tags) for tags in predicted]
-
-
-def _entity_counts(truth: Sequence[Sequence[Entity]], predicted: Sequence[Sequence[Entity]]) -> NDArray[np.int64]:
-    rows = [
-        (len({*true} & {*guessed}), len(guessed), len(true)) for true, guessed in zip(truth, predicted, strict=True)
-    ]
-    return np.array(rows, dtype=np.int64).reshape(-1, 3)
-
-
-def _only(label: str, sentences: Sequence[Sequence[Entity]]) -> list[list[Entity]]:
-    return [[entity for entity in sentence if entity.label == label] for sentence in sentences]
 
 
 def _split_tag(tag: str, index: int) -> tuple[str, str]:
@@ -345,32 +312,21 @@ def _percent(values: Sequence[float]) -> float:
     return 100 * sum(values) / len(values)
 
 
-def interval(
-    score: Callable[[NDArray[np.int64]], float],
-    count: int,
-    *,
-    rounds: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """A percentile bootstrap interval: it contains `level` of the scores of `rounds` samples.
+def interval(score: Callable[[Counts], float], count: int, *, seed: int = 0) -> tuple[float, float]:
+    """A percentile bootstrap interval: it contains 95% of the scores of 1,000 samples.
 
     A sample is `count` indices below `count`, drawn with replacement; `score` returns the score of these examples. The
     interval covers the choice of examples, not the random seed of training.
     """
     if count < 1:
         raise InputError(f"an interval needs at least one example, got {count}")
-    if rounds < 1 or not 0 < level < 1:
-        raise InputError(f"rounds is {rounds} and level {level}; expected at least 1 round and a level between 0 and 1")
     generator = np.random.default_rng(seed)
-    scores = [score(generator.integers(count, size=count)) for _ in range(rounds)]
-    low, high = np.quantile(scores, [(1 - level) / 2, (1 + level) / 2])
+    scores = [score(generator.integers(count, size=count)) for _ in range(ROUNDS)]
+    low, high = np.quantile(scores, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
-def mean_interval(
-    values: Sequence[float] | NDArray[np.float64], *, rounds: int = 1000, level: float = 0.95, seed: int = 0
-) -> tuple[float, float]:
+def mean_interval(values: Sequence[float] | Values, *, seed: int = 0) -> tuple[float, float]:
     """The interval of a mean, such as accuracy."""
     array = np.asarray(values, dtype=np.float64)
-    return interval(lambda chosen: float(array[chosen].mean()), len(array), rounds=rounds, level=level, seed=seed)
+    return interval(lambda chosen: float(array[chosen].mean()), len(array), seed=seed)

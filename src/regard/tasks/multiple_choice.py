@@ -21,6 +21,10 @@ class MultipleChoice(Task[ChoiceExample]):
     """Each ending with the text before it is one sequence, with one logit."""
 
     name: ClassVar[str] = "choose"
+    about: ClassVar[str] = """The best of several endings of a text.
+
+    Reads JSONL and Parquet with ctx, endings and label, SWAG's CSV, and text with six lines per example. --columns
+    names other keys or columns: the text, the endings (a list, or one column each), the label."""
     description: ClassVar[str] = """The best of several endings of a text.
 
     Reads JSONL and Parquet with ctx, endings and label, SWAG's CSV, and text with six lines per example. --columns

@@ -47,6 +47,10 @@ class QuestionAnswering(Task[QuestionExample]):
     """
 
     name: ClassVar[str] = "answer"
+    about: ClassVar[str] = """The span of a context that answers a question.
+
+    Reads SQuAD's JSON, v1.1 and v2, and JSONL and Parquet with question, context and answers, or the names that
+    --columns gives. If some questions have no answer, the threshold for no answer is chosen on dev."""
     description: ClassVar[str] = """The span of a context that answers a question.
 
     Reads SQuAD's JSON, v1.1 and v2, and JSONL and Parquet with question, context and answers, or the names that

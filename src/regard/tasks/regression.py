@@ -24,6 +24,9 @@ class Regression(Task[TextExample]):
     """`mean` and `deviation` are those of the training labels; the loss is measured in deviations."""
 
     name: ClassVar[str] = "regress"
+    about: ClassVar[str] = """A number for a text or pair: similarity.
+
+    Reads TSV, CSV, JSONL and Parquet: one or two texts and a number."""
     description: ClassVar[str] = """A number for a text or pair: similarity.
 
     Reads TSV, CSV, JSONL and Parquet: one or two texts and a number."""

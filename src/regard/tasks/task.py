@@ -54,6 +54,7 @@ class Task(ABC, Generic[Example]):
     """
 
     name: ClassVar[str]
+    about: ClassVar[str]  # the help page of `regard train`: what is predicted, and the files that are read
     description: ClassVar[str]  # the help of `regard train NAME`: what the task predicts, and the files it reads
     main_metric: ClassVar[str]
     transformers_head: ClassVar[str]

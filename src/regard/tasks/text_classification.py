@@ -23,6 +23,10 @@ class TextClassification(LabelTask[TextExample]):
     """One class per text, or any number of them (`multi_label`). F1 of two classes is that of `positive_label`."""
 
     name: ClassVar[str] = "classify"
+    about: ClassVar[str] = """One class per text, or several: sentiment, spam, topics. Or one class per image.
+
+    Reads TSV, CSV, JSONL and Parquet: a text and its label, or several columns of 0 and 1. Images are a folder
+    with one folder per class, or IDX files as of MNIST; a new Vision Transformer is trained on them."""
     description: ClassVar[str] = """One class per text, or several: sentiment, spam, topics. Or one class per image.
 
     Reads TSV, CSV, JSONL and Parquet: a text and its label, or several columns of 0 and 1. Images are a folder
@@ -154,6 +158,9 @@ class PairClassification(TextClassification):
     """One class per pair of texts."""
 
     name: ClassVar[str] = "pair"
+    about: ClassVar[str] = """One class per pair of texts: entailment, paraphrase.
+
+    Reads TSV, CSV, JSONL and Parquet: two texts and their label."""
     description: ClassVar[str] = """One class per pair of texts: entailment, paraphrase.
 
     Reads TSV, CSV, JSONL and Parquet: two texts and their label."""

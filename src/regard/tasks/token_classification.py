@@ -30,6 +30,10 @@ OVERLAP = 64  # tokens shared with the previous window
 
 class TokenClassification(LabelTask[TaggedExample]):
     name: ClassVar[str] = "tag"
+    about: ClassVar[str] = """Entities in a text: persons, places, organizations.
+
+    Reads CoNLL's columns, the word first and its tag last, in IOB1, IOB2 or BIOES, with a blank line between sentences;
+    and JSONL and Parquet with words and tags. --columns 0,2 names the columns of word and tag."""
     description: ClassVar[str] = """Entities in a text: persons, places, organizations.
 
     Reads CoNLL's columns, the word first and its tag last, in IOB1, IOB2 or BIOES, with a blank line between sentences;
@@ -135,10 +139,8 @@ class TokenClassification(LabelTask[TaggedExample]):
         return outputs
 
     def compute_metrics(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> dict[str, float]:
-        scores = entity_scores(
-            [list(example.tags or ()) for example in examples], [prediction["tags"] for prediction in predictions]
-        )
-        return {name: value for name, value in scores.items() if isinstance(value, float)}
+        truth = [list(example.tags or ()) for example in examples]
+        return entity_scores(truth, [prediction["tags"] for prediction in predictions])
 
 
 def _first_tokens(example: TaggedExample, encoding: Encoding) -> dict[int, int]:

@@ -31,13 +31,11 @@ OBJECTIVES = {  # how the scores of a pretrained model are shown
 class TrainingEvent(Event):
     """An event of a training run; `seed` is set where several seeds are trained."""
 
-    transient: ClassVar[bool] = False
-
     seed: int | None = None
 
     def line(self) -> str | None:
         text = self.text()
-        return text if text is None or self.seed is None else f"seed {self.seed}  {text}"
+        return text if text is None or self.seed is None or self.once else f"seed {self.seed}  {text}"
 
     def text(self) -> str | None:
         """The event in words, without the seed."""
@@ -80,6 +78,8 @@ class LayersScheduled(TrainingEvent):
     """When each layer starts to learn, and its peak learning rate; `layer` is 0 for embeddings, None for the head."""
 
     type: Literal["layers"] = "layers"
+    once: ClassVar[bool] = True  # the same for all seeds
+
     steps: int
     layers: list[dict[str, Any]]
 

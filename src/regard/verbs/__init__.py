@@ -35,6 +35,10 @@ VERBS = (
     "ablate",
     "map",
     "models",
+    "pretrain",
+    "train",
+    "distill",
+    "train_translator",
     "predict",
 )
 

@@ -21,18 +21,18 @@ from __future__ import annotations
 import inspect
 import os
 import shlex
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
 
 from regard.errors import InputError, InputErrors, suggest
-from regard.events import Event, ResultItem
+from regard.events import Event, ResultItem, map_events
 from regard.known import DEFAULT_MODEL
 from regard.verbs import RENAMED
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
     from regard.render.result import Result
 
+Model = TypeVar("Model", bound=BaseModel)
 Device = Literal["auto", "cpu", "cuda"]
 MAX_PASTED_LINES = 12  # of texts in a command that reproduces a result
 
@@ -57,7 +58,8 @@ class Models(Protocol):
 class Request(BaseModel):
     """The arguments of a verb. Fields made by `argument` are positional; the others are options."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    # Schemas are built when they are needed, so that help pages appear quickly.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     def table_flags(self) -> list[str]:
         """Options that a command needs to read texts of this request that are piped to it in columns."""
@@ -83,7 +85,8 @@ def _read_texts(value: object, info: ValidationInfo) -> object:
 
 def _read_source(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str | os.PathLike):
-        return os.fspath(value) if reads_files(info) else _split_lines(os.fspath(value))
+        uploaded = Path(value) in (info.context or {}).get("uploads", ())
+        return os.fspath(value) if reads_files(info) or uploaded else _split_lines(os.fspath(value))
     return list(value) if isinstance(value, Sequence) else value
 
 
@@ -110,10 +113,21 @@ def argument(default: Any = ..., *, help: str, metavar: str | None = None, **lim
 
 
 def option(
-    default: Any = ..., *flags: str, help: str, metavar: str | None = None, hidden: bool = False, **limits: Any
+    default: Any = ...,
+    *flags: str,
+    help: str,
+    metavar: str | None = None,
+    hidden: bool = False,
+    repeat: bool = False,
+    variadic: bool = False,
+    **limits: Any,
 ) -> Any:
-    """An option; its flag is the field's name, and `flags` may add or replace it ("-k", or "--text")."""
+    """An option; its flag is the field's name, and `flags` may add or replace it ("-k", or "--text").
+
+    A list is written with commas; with `repeat` as several options, with `variadic` also as the words after one option.
+    """
     cli: Any = {"flags": list(flags), "metavar": metavar, "hidden": hidden}
+    cli |= {"repeat": repeat or variadic, "variadic": variadic}
     return Field(default, description=help, json_schema_extra={"cli": cli}, **limits)
 
 
@@ -142,6 +156,8 @@ class Verb:
     http: bool  # whether clients of the server may call it
     max_characters: int  # of one text that a client may send
     items: str  # the field of the result whose items are yielded as `ResultItem` events; "" if none
+    command: str  # the words after `regard`
+    subcommands: tuple[str, Callable[[], dict[str, str]]] | None  # a field whose values are commands; their help pages
     aliases: tuple[str, ...] = field(default=())
 
     @property
@@ -157,21 +173,18 @@ class Verb:
         """The fields that name models, or lists of models."""
         return [name for name, info in self.request.model_fields.items() if _names_models(info)]
 
-    def parse(self, values: Mapping[str, object], *, files: bool = True) -> Request:
+    def parse(self, values: Mapping[str, object], *, files: bool = True, uploads: Collection[Path] = ()) -> Request:
         """Validate the arguments; InputErrors names each fault. `files`: whether arguments may name local files, which
-        clients of a server may not."""
+        clients of a server may not, except their `uploads`."""
         unknown = [name for name in values if name not in self.request.model_fields]
         if unknown:
             raise InputError(
                 f"{self.name} has no argument {unknown[0]!r}; {suggest(unknown[0], self.request.model_fields)}"
             )
         values = {name: _lines(self.request.model_fields[name], value) for name, value in values.items()}
-        try:
-            request = self.request.model_validate(values, context={"files": files})
-        except ValidationError as error:
-            raise InputErrors(dict.fromkeys(_explain(fault, values) for fault in error.errors())) from None
+        request = validated(self.request, values, files=files, uploads=uploads)
         for name, value in request:
-            if isinstance(value, Path) and not files:
+            if isinstance(value, Path) and not files and value not in uploads:
                 raise InputError(f"{name}: the server reads and writes no files for clients; leave it out")
         return request
 
@@ -180,32 +193,30 @@ class Verb:
         result has none of the items that were yielded, so that memory does not grow with their number."""
         outcome = self.function(request, models)
         items: list[object] = []
-        if inspect.isgenerator(outcome):
-            result: Result = yield from self._collect(outcome, items) if self.items and keep else outcome
-        else:
-            result = outcome
+
+        def collect(event: Event) -> Event:
+            if isinstance(event, ResultItem):
+                items.append(event.item)
+            return event
+
+        generates = inspect.isgenerator(outcome)  # else it is the result
+        result: Result = outcome
+        if generates:
+            result = yield from map_events(outcome, collect) if self.items and keep else outcome
         if items:
             result = result.model_copy(update={self.items: items})
         result.with_reproduction(self.command_line(request), self.python_code(request))
         return result
 
-    def _collect(self, events: Any, items: list[object]) -> Generator[Event, None, Result]:
-        while True:
-            try:
-                event = next(events)
-            except StopIteration as end:
-                result: Result = end.value
-                return result
-            if isinstance(event, ResultItem):
-                items.append(event.item)
-            yield event
-
     def command_line(self, request: Request) -> str:
         """The command that makes the same request."""
         options: list[str] = []
         positional: list[str] = []
-        source = ""
+        source, words = "", self.command.split()
         for name, info, value in _given(request):
+            if self.subcommands is not None and name == self.subcommands[0]:
+                words.append(str(value))
+                continue
             if isinstance(value, list) and holds_texts(info):  # texts that are not in a file
                 source = _print_lines(value)
                 options += request.table_flags()
@@ -219,7 +230,7 @@ class Verb:
             else:
                 options += [flag_of(name, info), _word(value)]
         separator = ["--"] if any(word.startswith("-") and word != "-" for word in positional) else []
-        return source + shlex.join(["regard", self.name, *options, *separator, *positional])
+        return source + shlex.join(["regard", *words, *options, *separator, *positional])
 
     def python_code(self, request: Request) -> str:
         """The Python call that makes the same request."""
@@ -243,15 +254,37 @@ def verb(
     http: bool = True,
     max_characters: int = 20_000,
     items: str = "",
+    command: str = "",
+    subcommands: tuple[str, Callable[[], dict[str, str]]] | None = None,
     aliases: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Any, Any], Any]], Verb]:
     """Make a verb of a function that takes a request and models, and returns a result, or yields events on the way."""
 
     def define(function: Callable[[Any, Any], Any]) -> Verb:
         called = name or function.__name__.strip("_")
-        return Verb(called, request, function, result, formats, http, max_characters, items, aliases)
+        return Verb(
+            called,
+            request,
+            function,
+            result,
+            formats,
+            http,
+            max_characters,
+            items,
+            command or called,
+            subcommands,
+            aliases,
+        )
 
     return define
+
+
+def validated(model: type[Model], values: Mapping[str, object], **context: object) -> Model:
+    """An instance of a pydantic model; InputErrors names each fault of the values."""
+    try:
+        return model.model_validate(values, context=context)
+    except ValidationError as error:
+        raise InputErrors(dict.fromkeys(_explain(fault, values) for fault in error.errors())) from None
 
 
 def cli_of(info: FieldInfo) -> Mapping[str, Any]:

@@ -65,7 +65,7 @@ def python_function(verb: Verb) -> Callable[..., Result]:
 def signature(verb: Verb) -> inspect.Signature:
     """Positional arguments first, then everything else by keyword."""
     parameters, kind = [], inspect.Parameter
-    fields = verb.request.model_fields.items()
+    fields = sorted(verb.request.model_fields.items(), key=lambda field: not field[1].is_required())
     for positional in (True, False):
         for name, info in fields:
             if bool(cli_of(info).get("position")) is positional:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from regard.data.corpus.folder import CorpusManifest, SourceFile, source_of, tokenizer_digest
@@ -14,7 +14,7 @@ BASE = CorpusManifest(SOURCES, "t", 100, {"key": "text"})
 
 
 def test_it_comes_back_from_the_disk(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text(json.dumps(BASE.json()))
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, **asdict(BASE)}))
     assert CorpusManifest.read(tmp_path) == BASE
 
 

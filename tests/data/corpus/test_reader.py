@@ -200,7 +200,7 @@ def test_no_corpus(folder: Path, tmp_path: Path) -> None:
     del good["checksum"]  # or every change would be one too many
     for broken, message in [
         ({"format": 2}, "expected format 1, got 2"),
-        ({"shards": [{}]}, "not the record of a shard"),
+        ({"shards": [{}]}, r"not the manifest of a corpus .shards\.0\.counts"),
         ({"sources": 3}, "not the manifest of a corpus"),
         ({"settings": [1]}, "not the manifest of a corpus"),
     ]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.data.corpus.folder import CorpusCounts, Shard, ShardWriter, read_record, token_type
+from regard.data.corpus.folder import CorpusCounts, Shard, ShardRecord, ShardWriter, token_type
 from regard.errors import InputError
 
 
@@ -24,7 +24,7 @@ def test_batches_are_put_behind_each_other(tmp_path: Path) -> None:
     writer.add([[[1, 1, 9]]])
     record = writer.finish(paragraphs=4, size=30, next=(0, 3))
     assert record.counts == CorpusCounts(2, 4, 3, 6, 30, unknown=2, longest_sentence=3, dropped=2)
-    assert read_record(tmp_path) == record
+    assert ShardRecord.read(tmp_path) == record
     assert (tmp_path / "tokens.bin").read_bytes() == bytes([5, 0, 6, 0, 7, 0, 1, 0, 1, 0, 9, 0])
     shard = Shard.open(tmp_path, record, dtype=token_type(100))
     assert shard.tokens.tolist() == [5, 6, 7, 1, 1, 9]
@@ -40,4 +40,4 @@ def test_counts_add_up() -> None:
 def test_a_record_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "shard.json").write_text('{"counts": {}, "next": [0, 1], "files": {"../../secret": [1, "x"]}}')
     with pytest.raises(InputError, match=r"shard\.json is not the record"):
-        read_record(tmp_path)
+        ShardRecord.read(tmp_path)

@@ -24,7 +24,7 @@ from tests.interpret.figure.conftest import Drawn
 def logits(drawn: Drawn, *switches: str) -> Tensor:
     subject = figure_model_of(drawn.model, drawn.reader)
     with evaluation_mode(drawn.model):
-        target = "ein Hund sieht das Haus" if len(subject.parts) == 2 else None
+        target = "ein Hund sieht das Haus" if len(subject.tokenizers) == 2 else None
         sentence = subject.read(drawn.text, target, max_tokens=20)
         with without_components(drawn.model, switches):
             return subject.run(sentence)

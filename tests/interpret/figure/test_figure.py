@@ -30,7 +30,7 @@ def test_every_equation_gives_the_tensors_of_the_model(drawn: Drawn, off: str) -
     switches = ",".join(name for name in off.split(",") if name and name not in missing_components(drawn.model))
     found = drawn.figure(switches)
     for box in found.model_boxes:
-        assert len(box.passes) == (found.depth if box.group == "layer" else 1)
+        assert len(box.passes) == (found.architecture.depth if box.group == "layer" else 1)
         for one in box.passes:
             size = max(1.0, float(one.tensors[-1].tensor.abs().max()))
             assert one.tensors[-1].name == "out" and one.difference <= 2e-5 * size, (box.name, one.difference)
@@ -50,15 +50,15 @@ def test_tensors_are_those_that_are_recorded(drawn: Drawn) -> None:
         inputs = subject.read(drawn.text, max_tokens=max_tokens_of(subject.model))
         with record(drawn.model) as tape:
             logits = subject.run(inputs)
-    last = subject.parts[-1]
+    last = list(subject.tokenizers)[-1]
     torch.testing.assert_close(of(found, f"{last}.linear", "out"), logits)
     torch.testing.assert_close(of(found, f"{last}.softmax", "out"), logits.softmax(-1))
-    for part in subject.parts:
+    for part in subject.tokenizers:
         for kind, box in (("self", "attention"), ("cross", "cross")):
-            if kind == "cross" and (part == "encoder" or len(subject.parts) == 1):
+            if kind == "cross" and (part == "encoder" or len(subject.tokenizers) == 1):
                 continue
             maps, queries, keys = (ask(kind, part) for ask in (tape.attention, tape.queries, tape.keys))
-            for layer in range(found.depth):
+            for layer in range(found.architecture.depth):
                 for name, expected in (("weights", maps), ("q", queries), ("k", keys)):
                     torch.testing.assert_close(of(found, f"{part}.{box}", name, layer), expected[layer][0])
         states = tape.hidden(part)
@@ -70,7 +70,7 @@ def test_boxes_are_those_of_the_paper_or_of_what_it_became(drawn: Drawn) -> None
     found = drawn.figure()
     titles = [box.title for box in found.model_boxes]
     before = drawn.kind in ("decoder", "pre")
-    assert found.norm_first == before
+    assert found.architecture.norm_first == before
     around = (lambda title: ["Norm", title, "Add"]) if before else (lambda title: [title, "Add & Norm"])
     encoder = [*around("Multi-Head Attention"), *around("Feed Forward")]
     decoder = [*around("Masked Multi-Head Attention"), *around("Encoder-Decoder Attention"), *around("Feed Forward")]
@@ -137,16 +137,16 @@ def test_a_long_text_is_truncated_with_a_note(drawn: Drawn) -> None:
     assert "did not fit" in found.notes[0]
 
 
-def test_the_document(drawn: Drawn) -> None:
-    found = drawn.figure()
-    document = found.at_layer(1).to_dict()
+def test_the_json_document(drawn: Drawn) -> None:
+    found = draw_figure(drawn.model, drawn.reader, drawn.text, layer=1)
+    document = found.to_dict()
     one = next(box for box in document["boxes"] if box["name"].endswith(".attention"))
     weights = next(tensor for tensor in one["tensors"] if tensor["name"] == "weights")
     expected = of(found, one["name"], "weights", 1)
     assert weights["shape"] == list(expected.shape)
     torch.testing.assert_close(torch.tensor(weights["first"][0]), expected[0, 0, :4])
     with pytest.raises(InputError, match="layer is 9"):
-        found.at_layer(9)
+        draw_figure(drawn.model, drawn.reader, drawn.text, layer=9)
 
 
 def test_unsupported_models(subwords: Subwords, t5: Both, bert: Both) -> None:
@@ -172,3 +172,9 @@ def test_no_cache_without_a_mask(gpt: Both) -> None:
     ids = torch.tensor([[1, 2, 3]])
     with without_components(gpt.ours, ["mask"]), pytest.raises(ValueError, match="no cache"):
         gpt.ours.start(ids, Padded())  # type: ignore[operator]
+
+
+def test_a_removed_mask_is_named(drawn: Drawn) -> None:
+    if drawn.kind != "encoder":
+        titles = [drawn.figure(without).box("decoder.attention").title for without in ("", "mask")]
+        assert titles == ["Masked Multi-Head Attention", "Multi-Head Attention (mask off)"]

@@ -1,4 +1,4 @@
-"""The page's document: every tensor of every layer, once; the likeliest words; lines that run."""
+"""The page's view: every tensor of every layer once, and the likeliest words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def numbers(document: dict[str, Any]) -> torch.Tensor:
     return torch.from_numpy(values.reshape(document["shape"]))
 
 
-def test_tensors_are_the_figures(drawn: Drawn) -> None:
+def test_the_view_has_every_tensor_once(drawn: Drawn) -> None:
     found = drawn.figure()
     payload = json.loads(json.dumps(found.page_data(), allow_nan=False))
     seen = 0
@@ -39,10 +39,10 @@ def test_tensors_are_the_figures(drawn: Drawn) -> None:
                         value,
                     )
                 seen += 1
-    assert len(payload["tensors"]) < seen  # what is handed on from box to box is there once
+    assert len(payload["tensors"]) < seen  # a tensor that several boxes share is included once
 
 
-def test_what_is_masked_stays_infinite(drawn: Drawn) -> None:
+def test_masked_scores_stay_infinite(drawn: Drawn) -> None:
     if drawn.kind == "encoder":
         return
     found = drawn.figure()

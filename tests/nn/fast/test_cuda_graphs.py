@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from regard.errors import InputError, RegardError
-from regard.inference.generation.beam_search import greedy_search
 from regard.inference.generation.sampling import Sampling, sample
 from regard.nn import Padded, recording
 from regard.nn.fast import cuda_graphs
@@ -30,6 +29,10 @@ def short_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_graphs, "BURST", 5)
 
 
+def greedy(model: Any, ids: torch.Tensor, layout: Padded | None, *, end: int | None, max_new_tokens: int) -> Any:
+    return list(sample(model, ids, layout, sampling=None, end=end, max_new_tokens=max_new_tokens))
+
+
 def made(model: Any) -> Any:
     return cuda_graphs._decoders[model][1]
 
@@ -38,12 +41,10 @@ def made(model: Any) -> Any:
 @pytest.mark.parametrize("end", [None, 7, 11])
 def test_greedy_is_the_same(ids: torch.Tensor, layout: Padded | None, end: int | None) -> None:
     model = family("gpt")
-    expected = greedy_search(model, ids, layout, end=end, max_new_tokens=30)
+    expected = greedy(model, ids, layout, end=end, max_new_tokens=30)
     with cuda_graph_mode("plain"):
-        found = greedy_search(model, ids, layout, end=end, max_new_tokens=30)
-    assert [one.ids for one in found] == [one.ids for one in expected]
-    assert [one.finished for one in found] == [one.finished for one in expected]
-    assert [one.log_probability for one in found] == pytest.approx([one.log_probability for one in expected], abs=1e-4)
+        found = greedy(model, ids, layout, end=end, max_new_tokens=30)
+    assert found == expected
     if end is None:
         assert sorted(made(model).steps) == [8, 16, 32]
 
@@ -61,7 +62,7 @@ def test_samples_are_the_same(sampling: Sampling | None, ids: torch.Tensor, layo
     assert made(model).choose
 
 
-def test_rows_the_caller_ends_say_no_more() -> None:
+def test_rows_that_the_caller_finishes() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
     over: set[int] = set()
     found = []
@@ -77,51 +78,49 @@ def test_rows_the_caller_ends_say_no_more() -> None:
     assert [[word is None for word in step] for step in found[7:]] == [[True, False, True]] * 2
 
 
-def test_what_was_made_serves_again_until_weights_move() -> None:
+def test_decoders_are_reused_until_weights_move() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
     with cuda_graph_mode("plain"):
-        greedy_search(model, ids, layout, end=None, max_new_tokens=9)
+        greedy(model, ids, layout, end=None, max_new_tokens=9)
         first = made(model)
         with torch.no_grad():
             model.embedding.tokens.weight.mul_(-1)  # in place: the next call must see it
-        found = greedy_search(model, ids, layout, end=None, max_new_tokens=9)
+        found = greedy(model, ids, layout, end=None, max_new_tokens=9)
         assert made(model) is first
         model.embedding.tokens.weight = torch.nn.Parameter(model.embedding.tokens.weight.detach().clone())
-        greedy_search(model, ids, layout, end=None, max_new_tokens=9)
+        greedy(model, ids, layout, end=None, max_new_tokens=9)
         assert made(model) is not first
-    assert [one.ids for one in found] == [
-        one.ids for one in greedy_search(model, ids, layout, end=None, max_new_tokens=9)
-    ]
+    assert found == greedy(model, ids, layout, end=None, max_new_tokens=9)
 
 
-def test_it_goes_with_its_model() -> None:
+def test_decoders_are_freed_with_their_model() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
     with cuda_graph_mode("plain"):
-        greedy_search(model, ids, layout, end=None, max_new_tokens=9)
+        greedy(model, ids, layout, end=None, max_new_tokens=9)
     before = len(cuda_graphs._decoders)
     del model
     gc.collect()
     assert len(cuda_graphs._decoders) < before
 
 
-def test_single_steps_where_somebody_watches_or_nothing_is_gained() -> None:
+def test_single_steps_while_recording_or_where_nothing_is_gained() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
-    greedy_search(model, ids, layout, end=None, max_new_tokens=9)  # a processor
+    greedy(model, ids, layout, end=None, max_new_tokens=9)  # a processor
     with cuda_graph_mode("off"):
-        greedy_search(model, ids, layout, end=None, max_new_tokens=9)
+        greedy(model, ids, layout, end=None, max_new_tokens=9)
     with cuda_graph_mode("plain"), recording.record(model) as tape:
-        greedy_search(model, ids, layout, end=None, max_new_tokens=4)
+        greedy(model, ids, layout, end=None, max_new_tokens=4)
     assert model not in cuda_graphs._decoders
     assert len(next(iter(tape.calls.values()))) == 4
 
 
-def test_numbers_that_are_none_are_refused() -> None:
+def test_nan_is_refused() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
     with torch.no_grad():
         model.embedding.positions.weight[6] = torch.nan
     with cuda_graph_mode("plain"):
         with pytest.raises(RegardError, match="NaN"):
-            greedy_search(model, ids, layout, end=None, max_new_tokens=9)
+            greedy(model, ids, layout, end=None, max_new_tokens=9)
         with pytest.raises(RegardError, match="NaN"):
             list(sample(model, ids, layout, sampling=Sampling(), end=None, max_new_tokens=9))
 
@@ -131,7 +130,7 @@ def test_an_unknown_mode_is_refused() -> None:
         pass
 
 
-def test_two_texts_that_are_written_in_turns_do_not_disturb_each_other() -> None:
+def test_interleaved_generations_are_independent() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
     settings: dict[str, Any] = {"sampling": Sampling(), "end": None, "max_new_tokens": 30}
     expected = [list(sample(model, ids, layout, **settings, seed=seed)) for seed in (1, 2)]

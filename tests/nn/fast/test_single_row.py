@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.inference.generation.beam_search import greedy_search
 from regard.inference.generation.sampling import Sampling, sample
 from regard.models import Gpt, GptConfig
 from regard.nn import DecoderState, LayerConfig, LearnedPositions, RelativePositionBias, Stack, TextEmbedding
@@ -254,7 +253,7 @@ def generated_by(model: Gpt, ids: Tensor, mode: Any, count: int) -> tuple[Any, .
     """Tokens by greedy search and by sampling, and the single-row kernels used."""
     settings: dict[str, Any] = {"end": None, "max_new_tokens": count}
     with cuda_graph_mode(mode):
-        sure = [one.ids for one in greedy_search(model, ids, **settings)]
+        sure = list(zip(*sample(model, ids, sampling=None, **settings), strict=True))
         used = cuda_graphs._decoders[model][1].single_row if mode != "off" else None
         return sure, list(sample(model, ids, sampling=Sampling(temperature=0.8), seed=2, **settings)), used
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from regard.cli import train
-from regard.cli.app import run
+from regard.cli.app import run, verb_commands
 from regard.files.disk import finish_save
 from regard.tasks.fine_tuned_model import load_fine_tuned, save_fine_tuned
 from tests.faults import CODES, DiskFaults
@@ -44,7 +43,7 @@ def test_a_fault_at_any_operation_of_the_end(
         return ["train", "classify", *data, "-o", str(output), *QUICK, "--resume"]
 
     def called(output: Path) -> tuple[int, str]:
-        exit_code = run(command(output), registers=[train.register])
+        exit_code = run(command(output), registers=verb_commands())
         return exit_code, capsys.readouterr().err
 
     def fail(fine_tuned: Any, folder: Path, **options: Any) -> None:

@@ -1,6 +1,6 @@
 """Pretraining corpora: text files to documents, sentences, a vocabulary, and token shards with random access.
 
-The modules build on each other in this order: documents, sentences, vocabulary, encoder, shards, folder, build, reader.
+The modules build on each other in this order: documents, sentences, vocabulary, folder, build, reader.
 """
 
 from __future__ import annotations

@@ -50,9 +50,13 @@ from regard.files.json_files import json_bytes
 from regard.files.output_folder import lock_folder
 from regard.text import Tokenizer
 
+SHARD_BYTES = 1 << 24
+BATCH = 1 << 20  # bytes of text to encode at once
 PROBE = "a b\nc"
 MAX_CORES = 2  # encode by word up to this many cores
 MAX_WORDS = 1 << 19  # cached words, about 150 MB
+Position = tuple[int, int]  # index of a source, and the number of its documents that are done
+PositionedDocument = tuple[Document, Position]  # with the position after it
 _split_words: Callable[[str], list[str]] = re.compile(r"[^ !-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]").findall
 
 
@@ -117,12 +121,6 @@ def _is_bert(pipeline: tokenizers.Tokenizer) -> bool:
         # Added tokens that are not special may contain spaces.
         and all(token.special for token in pipeline.get_added_tokens_decoder().values())
     )
-
-
-SHARD_BYTES = 1 << 24
-BATCH = 1 << 20  # bytes of text to encode at once
-Position = tuple[int, int]  # index of a source, and the number of its documents that are done
-PositionedDocument = tuple[Document, Position]  # with the position after it
 
 
 class _NoTokens(Exception):

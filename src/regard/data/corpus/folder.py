@@ -1,9 +1,14 @@
-"""The folder of a corpus, and what of it can be reused.
+"""The folder of a corpus: its manifest, its shards, and what of it can be reused.
 
 manifest.json   sources, tokenizer and settings; also lists the shards when the corpus is finished
 report.json     counts and speed of the build
 tokenizer/      for Tokenizer.open
-shard-000000/   and so on; see `shards`
+shard-000000/   and so on, each written atomically:
+  tokens.bin      all token ids: little-endian uint16, or uint32 for large vocabularies
+  sentences.npy   int64, offset of each sentence in tokens.bin, followed by the number of tokens
+  documents.npy   int64, offset of each document in sentences.npy, followed by the number of sentences
+  shard.json      counts, the position in the sources where the next shard starts, size and SHA-256 of the other
+                  files, and its own checksum
 """
 
 from __future__ import annotations
@@ -16,10 +21,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter, ValidationError
 
 from regard.errors import InputError, RegardError
 from regard.files.checksums import Verify, find_damage, sha256_of
@@ -31,21 +37,31 @@ from regard.text.tokenizer import TOKENIZER_FILES
 
 TOKENS, SENTENCES, DOCUMENTS, RECORD = "tokens.bin", "sentences.npy", "documents.npy", "shard.json"
 REMEDY = "build the corpus again from its sources: only missing and damaged shards are rebuilt"
+MANIFEST = "manifest.json"
+REPORT = "report.json"
+TOKENIZER = "tokenizer"
+FORMAT = 1
+MAX_MANIFEST = 1 << 30  # bytes; a thousand files or shards need half a megabyte
+SHARD_FILES = (TOKENS, SENTENCES, DOCUMENTS, RECORD)
+SHARD = re.compile(r"shard-(\d{6,})")
+CORPUS_NAMES = re.compile(rf"{MANIFEST}|{REPORT}|{LOCK}|{TOKENIZER}|{SHARD.pattern}|\..+\.partial(\.\w+)?")
 Ids = NDArray[Any]
+Count = Annotated[int, Field(strict=True, ge=0)]
+FileState = tuple[Count, str]  # size, SHA-256
 
 
 @dataclass(frozen=True)
 class CorpusCounts:
     """Counts of a corpus or a shard; `bytes` are those of the text, `dropped` counts sentences without tokens."""
 
-    documents: int = 0
-    paragraphs: int = 0
-    sentences: int = 0
-    tokens: int = 0
-    bytes: int = 0
-    unknown: int = 0
-    longest_sentence: int = 0
-    dropped: int = 0
+    documents: Count = 0
+    paragraphs: Count = 0
+    sentences: Count = 0
+    tokens: Count = 0
+    bytes: Count = 0
+    unknown: Count = 0
+    longest_sentence: Count = 0
+    dropped: Count = 0
 
     def __add__(self, other: CorpusCounts) -> CorpusCounts:
         sums = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
@@ -57,36 +73,20 @@ class ShardRecord:
     """Counts of a shard, (source, document) where the next one starts, and name -> (size, SHA-256) of its files."""
 
     counts: CorpusCounts
-    next: tuple[int, int]
-    files: Mapping[str, tuple[int, str]]
-
-    def json(self) -> dict[str, object]:
-        return {
-            "counts": asdict(self.counts),
-            "next": list(self.next),
-            "files": {name: list(file) for name, file in self.files.items()},
-        }
+    next: tuple[Count, Count]
+    files: Mapping[str, FileState]
 
     @classmethod
-    def of(cls, value: object, name: object) -> ShardRecord:
-        """Parse a record from a JSON value; `name` is the name of its file in errors."""
+    def read(cls, folder: Path) -> ShardRecord:
+        """Read the record of a finished shard."""
+        path = folder / RECORD
         try:
-            record: Any = value
-            source, document = map(as_count, record["next"])
-            files = {str(key): (as_count(size), str(digest)) for key, (size, digest) in record["files"].items()}
-            if files.keys() != {TOKENS, SENTENCES, DOCUMENTS}:
-                raise ValueError(f"files {sorted(files)}")
-            counts = CorpusCounts(**{key: as_count(count) for key, count in record["counts"].items()})
-            return cls(counts, (source, document), files)
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise InputError(f"{name} is not the record of a shard ({error}); build the corpus again") from None
-
-
-def as_count(value: object) -> int:
-    """Return the value. Raises ValueError if it is not a nonnegative integer."""
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{str(value)[:40]!r} is not a count")
-    return value
+            record = TypeAdapter(cls).validate_python(read_checked_json(path))
+        except ValidationError as error:
+            raise InputError(f"{path} is not the record of a shard ({_reason(error)}); {REMEDY}") from None
+        if record.files.keys() != {TOKENS, SENTENCES, DOCUMENTS}:
+            raise InputError(f"{path} is not the record of a shard: it lists {sorted(record.files)}; {REMEDY}")
+        return record
 
 
 def token_type(vocabulary: int) -> np.dtype[Any]:
@@ -141,7 +141,7 @@ class ShardWriter:
         )
         paths = [self._folder / name for name in (TOKENS, SENTENCES, DOCUMENTS)]
         record = ShardRecord(counts, next, {path.name: (path.stat().st_size, sha256_of(path)) for path in paths})
-        (self._folder / RECORD).write_bytes(json_bytes(with_checksum(record.json())))
+        (self._folder / RECORD).write_bytes(json_bytes(with_checksum(asdict(record))))
         return record
 
     def close(self) -> None:
@@ -159,7 +159,8 @@ class Shard:
     @classmethod
     def open(cls, folder: Path, record: ShardRecord, *, dtype: np.dtype[Any]) -> Shard:
         """Map the files. Raises InputError for a file that is missing or does not match the record."""
-        check(folder, record)
+        for name, problem in find_damage(folder, record.files, verify="never").items():
+            raise InputError(f"{folder / name} {problem}; {REMEDY}")
         counts = record.counts
         tokens = _memory_map(folder / TOKENS, dtype)
         sentences, documents = _memory_map(folder / SENTENCES), _memory_map(folder / DOCUMENTS)
@@ -168,17 +169,6 @@ class Shard:
         if sizes != expected:
             raise InputError(f"{folder} is damaged: its sizes are {sizes}, expected {expected}; {REMEDY}")
         return cls(tokens, sentences, documents)
-
-
-def check(folder: Path, record: ShardRecord) -> None:
-    """Raise InputError for a file of the shard that is missing or has another size; the content is not read."""
-    for name, problem in find_damage(folder, record.files, verify="never").items():
-        raise InputError(f"{folder / name} {problem}; {REMEDY}")
-
-
-def read_record(folder: Path) -> ShardRecord:
-    """Read the record of a finished shard."""
-    return ShardRecord.of(read_checked_json(folder / RECORD), folder / RECORD)
 
 
 def _memory_map(path: Path, dtype: np.dtype[Any] | None = None) -> Ids:
@@ -192,9 +182,6 @@ def _memory_map(path: Path, dtype: np.dtype[Any] | None = None) -> Ids:
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path} is damaged ({error}); {REMEDY}") from None
     return mapped.view(np.ndarray)  # slicing an ndarray is much faster than slicing a memmap
-
-
-REPORT = "report.json"
 
 
 @dataclass(frozen=True)
@@ -220,23 +207,10 @@ class CorpusReport:
     seconds: float
 
     @property
-    def one_document(self) -> bool:
-        """Whether there is only one document, so that sentences cannot be paired across documents."""
-        return self.counts.documents == 1
-
-    @property
-    def tokens_per_second(self) -> float:
-        return (self.counts.tokens - self.resumed.tokens) / max(self.seconds, 1e-9)
-
-    @property
-    def bytes_per_second(self) -> float:
-        return (self.counts.bytes - self.resumed.bytes) / max(self.seconds, 1e-9)
-
-    @property
     def notes(self) -> list[str]:
         """Warnings about the corpus, as sentences."""
         notes = []
-        if self.one_document:
+        if self.counts.documents == 1:
             notes.append(
                 "The corpus is one document, so next-sentence pairs cannot be made: put a blank line between documents."
             )
@@ -251,17 +225,12 @@ class CorpusReport:
         return notes
 
     def json(self) -> dict[str, object]:
+        seconds = max(self.seconds, 1e-9)
         speeds = {
-            "tokens_per_second": round(self.tokens_per_second, 1),
-            "bytes_per_second": round(self.bytes_per_second, 1),
+            f"{unit}_per_second": round((getattr(self.counts, unit) - getattr(self.resumed, unit)) / seconds, 1)
+            for unit in ("tokens", "bytes")
         }
         return asdict(self) | speeds | {"notes": self.notes}
-
-
-MANIFEST = "manifest.json"
-FORMAT = 1
-FILES = "tokenizer_files"
-MAX_MANIFEST = 1 << 30  # bytes; a thousand files or shards need half a megabyte
 
 
 @dataclass(frozen=True)
@@ -269,7 +238,7 @@ class SourceFile:
     """A text file: its name and the size and hash of its content."""
 
     name: str
-    bytes: int
+    bytes: Count
     sha256: str
 
 
@@ -279,49 +248,30 @@ class CorpusManifest:
 
     sources: tuple[SourceFile, ...]
     tokenizer: str
-    vocabulary: int
+    vocabulary: Count
     settings: Mapping[str, object]
     shards: tuple[ShardRecord, ...] | None = None
-    tokenizer_files: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # size, SHA-256; {} in older versions
-
-    def json(self) -> dict[str, object]:
-        return {
-            "format": FORMAT,
-            "sources": [vars(source) for source in self.sources],
-            "tokenizer": self.tokenizer,
-            FILES: {name: list(file) for name, file in self.tokenizer_files.items()},
-            "vocabulary": self.vocabulary,
-            "settings": dict(self.settings),
-            "shards": None if self.shards is None else [shard.json() for shard in self.shards],
-        }
+    tokenizer_files: Mapping[str, FileState] = field(default_factory=dict)  # {} in older versions
 
     def write(self, folder: Path) -> None:
         """Write the manifest with a checksum."""
-        atomic_write(folder / MANIFEST, json_bytes(with_checksum(self.json())))
+        atomic_write(folder / MANIFEST, json_bytes(with_checksum({"format": FORMAT, **asdict(self)})))
 
     @classmethod
     def read(cls, folder: Path) -> CorpusManifest:
         path = folder / MANIFEST
         try:
-            value: Any = read_checked_json(path, limit=MAX_MANIFEST)
+            value = read_checked_json(path, limit=MAX_MANIFEST)
         except InputError as error:
             raise InputError(f"{error}; restore a copy of it, or build the corpus again") from None
         if value.get("format") != FORMAT:
             raise InputError(f"{path}: expected format {FORMAT}, got {value.get('format')!r}; build the corpus again")
         try:
-            sources = tuple(
-                SourceFile(str(s["name"]), as_count(s["bytes"]), str(s["sha256"])) for s in value["sources"]
-            )
-            shards = value["shards"]
-            records = None if shards is None else tuple(ShardRecord.of(shard, path) for shard in shards)
-            files = {str(name): (as_count(size), str(digest)) for name, (size, digest) in value.get(FILES, {}).items()}
-            return cls(
-                sources, str(value["tokenizer"]), as_count(value["vocabulary"]), dict(value["settings"]), records, files
-            )
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"{path} is not the manifest of a corpus ({error!r}); build the corpus again") from None
+            return TypeAdapter(cls).validate_python(value)
+        except ValidationError as error:
+            raise InputError(
+                f"{path} is not the manifest of a corpus ({_reason(error)}); build the corpus again"
+            ) from None
 
     def differences(self, now: CorpusManifest) -> list[str]:
         """Describe what changed; empty if shards of this manifest can be used for `now`."""
@@ -331,11 +281,16 @@ class CorpusManifest:
         return changes + describe_changes(self.settings, now.settings)
 
 
+def _reason(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
 def source_of(path: Path) -> SourceFile:
     return SourceFile(path.as_posix(), path.stat().st_size, sha256_of(path))
 
 
-def tokenizer_files(tokenizer: Tokenizer) -> dict[str, tuple[int, str]]:
+def tokenizer_files(tokenizer: Tokenizer) -> dict[str, FileState]:
     """Return the size and SHA-256 of each file of a saved tokenizer."""
     return {name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in tokenizer.files().items()}
 
@@ -358,18 +313,12 @@ def _source_changes(before: Sequence[SourceFile], now: Sequence[SourceFile]) -> 
     return changes if len(changes) < 4 else [*changes[:3], f"and {len(changes) - 3} more sources"]
 
 
-TOKENIZER = "tokenizer"
-SHARD_FILES = (TOKENS, SENTENCES, DOCUMENTS, RECORD)
-SHARD = re.compile(r"shard-(\d{6,})")
-CORPUS_NAMES = re.compile(rf"{MANIFEST}|{REPORT}|{LOCK}|{TOKENIZER}|{SHARD.pattern}|\..+\.partial(\.\w+)?")
-
-
 def shard_folder(folder: Path, number: int) -> Path:
     """Return the folder of a shard."""
     return folder / f"shard-{number:06d}"
 
 
-def shard_files(records: Iterable[ShardRecord]) -> dict[str, tuple[int, str]]:
+def shard_files(records: Iterable[ShardRecord]) -> dict[str, FileState]:
     """Return the size and SHA-256 of every file of the shards, by its path in the corpus."""
     return {
         f"shard-{number:06d}/{name}": file
@@ -378,7 +327,7 @@ def shard_files(records: Iterable[ShardRecord]) -> dict[str, tuple[int, str]]:
     }
 
 
-def tokenizer_paths(manifest: CorpusManifest) -> dict[str, tuple[int, str]]:
+def tokenizer_paths(manifest: CorpusManifest) -> dict[str, FileState]:
     """Return the size and SHA-256 of the tokenizer's files, by path in the corpus; older corpora do not have them."""
     return {f"{TOKENIZER}/{name}": file for name, file in manifest.tokenizer_files.items()}
 
@@ -454,7 +403,7 @@ def _intact_shards(
     records: list[ShardRecord] = []
     try:
         while (shard := shard_folder(folder, len(records))).is_dir():
-            record = read_record(shard)
+            record = ShardRecord.read(shard)
             if manifest.shards is not None and record not in manifest.shards[len(records) : len(records) + 1]:
                 raise InputError(f"{shard / RECORD} is damaged: it does not match {MANIFEST}")
             records.append(record)

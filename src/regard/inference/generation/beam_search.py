@@ -11,6 +11,7 @@ considers the best `2 * num_beams`, since at most `num_beams` of those end. Cont
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,12 +19,13 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError, RegardError
-from regard.inference.generation.decoder import Decoder, StateT, cuda_graph_decoder, fast_decoder, inference_mode
-from regard.nn import DecoderState, Padded
+from regard.events import drain
+from regard.inference.generation.decoder import Decoder, StateT, fast_decoder
+from regard.nn import Padded
+from regard.nn.training import evaluation_mode
 
 if TYPE_CHECKING:
     from regard.inference.generation.trace import Trace
-    from regard.nn.fast.cuda_graphs import CudaGraphDecoder
 
 CHUNK = 256  # entries of a row whose maximum is computed together
 PENALTIES = 10.0  # beyond, length**penalty leaves the range of a float
@@ -89,8 +91,22 @@ def beam_search(
     trace: Trace | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each row, best first: `beam.num_return_sequences`, or fewer if there are not as many."""
+    return drain(beam_search_steps(model, ids, layout, beam=beam, end=end, max_new_tokens=max_new_tokens, trace=trace))
+
+
+def beam_search_steps(
+    model: Decoder[StateT],
+    ids: Tensor,
+    layout: Padded | None = None,
+    *,
+    beam: Beam,
+    end: int | None,
+    max_new_tokens: int,
+    trace: Trace | None = None,
+) -> Generator[int, None, list[list[Hypothesis]]]:
+    """Like `beam_search`; yields the number of each step."""
     check_max_new_tokens(max_new_tokens)
-    with inference_mode(model):
+    with evaluation_mode(model):
         model = fast_decoder(model, ids.device, steps=max_new_tokens)
         logits, state = model.start(ids, layout)
         _check_width(beam, logits.shape[-1])
@@ -105,6 +121,7 @@ def beam_search(
                 tables = logits.float().log_softmax(-1).view(*totals.shape, -1)
                 for row, move, table in zip(active, moves, tables, strict=True):
                     trace.beam(row.number, table, move.going, move.ended, end=end)
+            yield step
             beams = totals.shape[1]
             going = [(position, move.going) for position, move in enumerate(moves) if not move.done]
             active = [active[position] for position, _ in going]
@@ -134,19 +151,13 @@ def greedy_search(
 ) -> list[Hypothesis]:
     """The likeliest token at each step, for each row. A score is the mean log-probability of the tokens."""
     check_max_new_tokens(max_new_tokens)
-    with inference_mode(model):
+    with evaluation_mode(model):
         logits, state = model.start(ids, layout)
-        if max_new_tokens > 1 and isinstance(state, DecoderState):
-            graph_decoder = cuda_graph_decoder(
-                model, state, max_new_tokens=max_new_tokens, choose=_argmax, kind="greedy"
-            )
-            if graph_decoder is not None:
-                return _greedy_with_cuda_graphs(graph_decoder, state, logits, end=end, max_tokens=max_new_tokens)
         model = fast_decoder(model, ids.device, steps=max_new_tokens)
         generated: list[list[int]] = [[] for _ in range(len(logits))]
         sums, active = [0.0] * len(generated), list(range(len(generated)))
         for step in range(1, max_new_tokens + 1):
-            values, tokens = _checked_argmax(logits)
+            tokens, values = _argmax(logits)
             going = []
             for position, (row, token, value) in enumerate(zip(active, tokens.tolist(), values.tolist(), strict=True)):
                 generated[row].append(token)
@@ -161,26 +172,12 @@ def greedy_search(
                 state.reorder(index)
                 tokens = tokens[index]
             logits, state = model.step(tokens, state)
-    return [_greedy_hypothesis(tokens, total, end) for tokens, total in zip(generated, sums, strict=True)]
-
-
-def _greedy_with_cuda_graphs(
-    graph_decoder: CudaGraphDecoder, state: DecoderState, logits: Tensor, *, end: int | None, max_tokens: int
-) -> list[Hypothesis]:
-    """The rest of a greedy search with CUDA graphs: all rows continue until the last one is finished."""
-    values, tokens = _checked_argmax(logits)
-    generated, sums = [[token] for token in tokens.tolist()], values.tolist()
-    active = [row for row, next_tokens in enumerate(generated) if next_tokens[-1] != end]
-    for next_tokens, scores in graph_decoder.generate(state, tokens, count=max_tokens - 1) if active else ():
-        for row in active:
-            if math.isnan(scores[row]):
-                check_finite(torch.tensor(scores))
-            generated[row].append(next_tokens[row])
-            sums[row] += scores[row]
-        active = [row for row in active if next_tokens[row] != end]
-        if not active:
-            break
-    return [_greedy_hypothesis(tokens, total, end) for tokens, total in zip(generated, sums, strict=True)]
+    hypotheses = []
+    for chosen, total in zip(generated, sums, strict=True):
+        finished = chosen[-1] == end
+        kept = tuple(chosen[:-1] if finished else chosen)
+        hypotheses.append(Hypothesis(kept, total, total / len(chosen), finished))
+    return hypotheses
 
 
 def check_max_new_tokens(max_new_tokens: int) -> None:
@@ -253,18 +250,13 @@ def _ranked(logits: Tensor, totals: Tensor, count: int) -> list[list[Continuatio
     return [[Continuation(*one) for one in zip(*row, strict=True)] for row in lists]
 
 
-def _checked_argmax(logits: Tensor) -> tuple[Tensor, Tensor]:
+def _argmax(logits: Tensor) -> tuple[Tensor, Tensor]:
     """The likeliest token of each row and its log-probability."""
-    tokens, values = _argmax(logits)
-    check_finite(values)
-    return values, tokens
-
-
-def _argmax(logits: Tensor, chances: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The likeliest tokens and their log-probabilities, unchecked; `chances` are ignored."""
     scores = logits.float()
     best, tokens = chunked_top_k(scores, 1)
-    return tokens[:, 0], (scores - best).exp_().sum(-1).log_().neg_()
+    values = (scores - best).exp_().sum(-1).log_().neg_()
+    check_finite(values)
+    return tokens[:, 0], values
 
 
 def _check_width(beam: Beam, vocabulary: int) -> None:
@@ -273,11 +265,6 @@ def _check_width(beam: Beam, vocabulary: int) -> None:
             f"num_beams is {beam.num_beams}, and the vocabulary has only {vocabulary} tokens; "
             f"expected 1 to {vocabulary}, mostly 4 to 10"
         )
-
-
-def _greedy_hypothesis(tokens: list[int], total: float, end: int | None) -> Hypothesis:
-    finished = tokens[-1] == end
-    return Hypothesis(tuple(tokens[:-1] if finished else tokens), total, total / len(tokens), finished)
 
 
 def chunked_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -68,27 +68,6 @@ def as_decoder(model: nn.Module) -> Decoder[ReorderableState]:
     return cast("Decoder[ReorderableState]", model)
 
 
-@contextmanager
-def inference_mode(model: Decoder[StateT]) -> Iterator[None]:
-    """Evaluation mode without gradients."""
-    with eval_mode(model), torch.inference_mode():
-        yield
-
-
-@contextmanager
-def eval_mode(model: Decoder[StateT]) -> Iterator[None]:
-    """Evaluation mode, restored at the end. Gradients stay on: a generator must not disable them for its caller."""
-    modules = list(model.modules()) if isinstance(model, nn.Module) else []
-    training = [module for module in modules if module.training]
-    for module in training:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
-
-
 class _PackedWeights:
     """Weights in the layouts that are fast on a CPU."""
 
@@ -137,26 +116,12 @@ def fast_decoder(
     weights, shared = None, _packed.get()
     if device.type == "cpu":
         weights = shared or _PackedWeights(patience=0 if steps >= PACK_STEPS else 1)
-    if isinstance(getattr(model, "decoder", None), Stack) and hasattr(model, "embed_next"):
-        argmax_only = argmax_only and (shared is not None or steps >= ROUND_STEPS)
-        return _FusedDecoder(model, weights, argmax_only=argmax_only)
-    return _PackedDecoder(model, weights.packing) if weights else model
+    argmax_only = argmax_only and (shared is not None or steps >= ROUND_STEPS)
+    return _FastDecoder(model, weights, argmax_only=argmax_only)
 
 
-class _PackedDecoder(Generic[StateT]):
-    def __init__(self, model: Decoder[StateT], packing: AbstractContextManager[object]) -> None:
-        self.model, self.packing = model, packing
-
-    def start(self, ids: Tensor, layout: Padded | None = None, /) -> tuple[Tensor, StateT]:
-        return self.model.start(ids, layout)
-
-    def step(self, tokens: Tensor, state: StateT, /) -> tuple[Tensor, StateT]:
-        with self.packing:
-            return self.model.step(tokens, state)
-
-
-class _FusedDecoder(Generic[StateT]):
-    """A decoder that takes fused steps unless its modules are hooked."""
+class _FastDecoder(Generic[StateT]):
+    """A decoder with packed weights that takes fused steps, unless it has no stack or its modules are hooked."""
 
     def __init__(self, model: Decoder[StateT], weights: _PackedWeights | None, *, argmax_only: bool) -> None:
         self.model: Any = model
@@ -173,8 +138,9 @@ class _FusedDecoder(Generic[StateT]):
     def step(self, tokens: Tensor, state: Any, /) -> tuple[Tensor, Any]:
         if not self.decided:
             self.decided = True
-            stack = self.model.decoder
-            self.fused_step = FusedStep(stack, self.linear) if supports_fused_step(stack) else None
+            stack = getattr(self.model, "decoder", None)
+            if isinstance(stack, Stack) and supports_fused_step(stack):
+                self.fused_step = FusedStep(stack, self.linear)
         if self.fused_step is None:
             with self.packing:
                 logits, state = self.model.step(tokens, state)

@@ -23,7 +23,6 @@ from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM
 from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention.maps import display_token
 from regard.interpret.attention.recording import TextTokenizer
-from regard.models import Bert, Gpt, Transformer
 from regard.models.family import can, describe_model, family_name
 from regard.nn import Attention, Padded, Residual, TextEmbedding
 from regard.nn.attention import attention_weights
@@ -50,11 +49,12 @@ class FigureInput:
 
 
 class FigureModel(ABC):
-    """A model with its tokenizer. `parts` are the halves of the figure that it has."""
+    """A model with the tokenizer of each half of the figure that it has."""
 
-    model: Bert | Gpt | Transformer
-    parts: tuple[str, ...]
     measure: str
+
+    def __init__(self, model: Any, tokenizers: dict[str, Tokenizer]) -> None:
+        self.model, self.tokenizers = model, tokenizers
 
     @abstractmethod
     def read(self, text: str, target: str | None = None, *, max_tokens: int) -> FigureInput: ...
@@ -71,12 +71,13 @@ class FigureModel(ABC):
     def generate(self, inputs: FigureInput, logits: Tensor) -> str:
         """The model's own greedy output; `logits` are those of `predict`."""
 
-    @abstractmethod
-    def tokens(self, inputs: FigureInput, part: str) -> list[str]: ...
+    def tokens(self, inputs: FigureInput, part: str) -> list[str]:
+        ids = inputs.source_ids if part == "encoder" else inputs.decoder_ids
+        return [display_token(self.tokenizers[part], token_id) for token_id in ids]
 
-    @abstractmethod
     def token_text(self, token_id: int) -> str:
         """An output token as text."""
+        return display_token(list(self.tokenizers.values())[-1], token_id)
 
     def tensor(self, ids: Sequence[int]) -> Tensor:
         return torch.tensor([list(ids)], device=next(self.model.parameters()).device)
@@ -85,12 +86,11 @@ class FigureModel(ABC):
 class EncoderFigureModel(FigureModel):
     """A masked language model: every token is masked in turn and predicted."""
 
-    parts = ("encoder",)
     measure = "mean of -ln p over the tokens of the text, each masked in turn and predicted from all others"
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer | None) -> None:
         self.masked_lm = MaskedLM.from_model(model, tokenizer, purpose="Figure 1 of an encoder")
-        self.model = self.masked_lm.model
+        super().__init__(self.masked_lm.model, {"encoder": self.masked_lm.tokenizer})
 
     def read(self, text: str, target: str | None = None, *, max_tokens: int) -> FigureInput:
         if target is not None:
@@ -100,31 +100,23 @@ class EncoderFigureModel(FigureModel):
         return FigureInput(tuple(encoding.ids), (), None, truncated=encoding.cut)
 
     def run(self, inputs: FigureInput) -> Tensor:
-        result: Tensor = self.masked_lm.head(self.masked_lm.model(self.tensor(inputs.source_ids), Padded()))[0]
+        result: Tensor = self.masked_lm.head(self.model(self.tensor(inputs.source_ids), Padded()))[0]
         return result
 
     def predict(self, inputs: FigureInput) -> Predictions:
-        positions = self._positions(inputs)
+        positions, mask = self._positions(inputs), self.masked_lm.mask_id
         rows = self.tensor(inputs.source_ids).repeat(len(positions), 1)
         diagonal = torch.arange(len(positions), device=rows.device), torch.tensor(positions, device=rows.device)
-        rows[diagonal] = self.masked_lm.mask_id
-        hidden = self.masked_lm.model(rows, Padded())
+        rows[diagonal] = mask
+        hidden = self.model(rows, Padded())
         targets = [inputs.source_ids[position] for position in positions]
-        return self.masked_lm.head(hidden[diagonal]), [
-            None if one == self.masked_lm.mask_id else one for one in targets
-        ]
+        return self.masked_lm.head(hidden[diagonal]), [None if one == mask else one for one in targets]
 
     def generate(self, inputs: FigureInput, logits: Tensor) -> str:
         ids, best = list(inputs.source_ids), logits.argmax(-1).tolist()
         for position, token_id in zip(self._positions(inputs), best, strict=True):
             ids[position] = token_id
         return self.masked_lm.tokenizer.decode(ids).strip()
-
-    def tokens(self, inputs: FigureInput, part: str) -> list[str]:
-        return [self.token_text(token_id) for token_id in inputs.source_ids]
-
-    def token_text(self, token_id: int) -> str:
-        return display_token(self.masked_lm.tokenizer, token_id)
 
     def _positions(self, inputs: FigureInput) -> list[int]:
         tokenizer = self.masked_lm.tokenizer
@@ -144,12 +136,11 @@ class EncoderFigureModel(FigureModel):
 class DecoderFigureModel(FigureModel):
     """A causal language model: every token is predicted from those before it."""
 
-    parts = ("decoder",)
     measure = "mean of -ln p over the tokens of the text, each predicted from those before it"
 
-    def __init__(self, model: Gpt, tokenizer: Tokenizer | None) -> None:
-        self.model, self.tokenizer = model, require_tokenizer(model, tokenizer)
-        self.gpt = model
+    def __init__(self, model: Any, tokenizer: Tokenizer | None) -> None:
+        self.tokenizer = require_tokenizer(model, tokenizer)
+        super().__init__(model, {"decoder": self.tokenizer})
         known = (model.config.bos_token_id, self.tokenizer.bos_token_id)
         self.begin = [one for one in known if one is not None and one < model.config.vocab_size][:1]
 
@@ -163,33 +154,27 @@ class DecoderFigureModel(FigureModel):
         return FigureInput((), ids, ids[1:], truncated=len(all_ids) - len(ids))
 
     def run(self, inputs: FigureInput) -> Tensor:
-        return self.gpt.logits(self.gpt(self.tensor(inputs.decoder_ids), Padded()))[0]
+        logits: Tensor = self.model.logits(self.model(self.tensor(inputs.decoder_ids), Padded()))[0]
+        return logits
 
     def predict(self, inputs: FigureInput) -> Predictions:
         return self.run(inputs)[:-1], list(inputs.decoder_ids[1:])
 
     def generate(self, inputs: FigureInput, logits: Tensor) -> str:
         ids = list(inputs.decoder_ids)
-        for _ in range(min(NUM_CONTINUED, self.gpt.config.max_position_embeddings - len(ids))):
-            ids.append(int(self.gpt.logits(self.gpt(self.tensor(ids), Padded())[0, -1]).argmax()))
+        for _ in range(min(NUM_CONTINUED, self.model.config.max_position_embeddings - len(ids))):
+            ids.append(int(self.model.logits(self.model(self.tensor(ids), Padded())[0, -1]).argmax()))
         return self.tokenizer.decode(ids).strip()
-
-    def tokens(self, inputs: FigureInput, part: str) -> list[str]:
-        return [self.token_text(token_id) for token_id in inputs.decoder_ids]
-
-    def token_text(self, token_id: int) -> str:
-        return display_token(self.tokenizer, token_id)
 
 
 class EncoderDecoderFigureModel(FigureModel):
     """A translator: every token of the translation is predicted from the source and those before it."""
 
-    parts = ("encoder", "decoder")
     measure = "mean of -ln p over the tokens of the translation, each predicted from the source and those before it"
 
-    def __init__(self, model: Transformer, subwords: Subwords) -> None:
-        self.model, self.subwords = model, subwords
-        self.translator = model
+    def __init__(self, model: Any, subwords: Subwords) -> None:
+        super().__init__(model, {"encoder": subwords.source, "decoder": subwords.target})
+        self.subwords = subwords
 
     def read(self, text: str, target: str | None = None, *, max_tokens: int) -> FigureInput:
         source, truncated = self._truncate(self.subwords.encode_sources([text])[0], max_tokens)
@@ -198,13 +183,14 @@ class EncoderDecoderFigureModel(FigureModel):
         else:
             target_ids, more = self._truncate(self.subwords.encode_targets([target])[0], max_tokens)
             truncated += more
-        decoder_ids = (self.translator.begin, *target_ids[:-1])
+        decoder_ids = (self.model.begin, *target_ids[:-1])
         target = self.subwords.decode(target_ids[:-1])
         return FigureInput(tuple(source), decoder_ids, tuple(target_ids), target, truncated)
 
     def run(self, inputs: FigureInput) -> Tensor:
-        hidden = self.translator(self.tensor(inputs.source_ids), self.tensor(inputs.decoder_ids))
-        return self.translator.logits(hidden)[0]
+        hidden = self.model(self.tensor(inputs.source_ids), self.tensor(inputs.decoder_ids))
+        logits: Tensor = self.model.logits(hidden)[0]
+        return logits
 
     def predict(self, inputs: FigureInput) -> Predictions:
         return self.run(inputs), list(inputs.target_ids or ())
@@ -212,25 +198,17 @@ class EncoderDecoderFigureModel(FigureModel):
     def generate(self, inputs: FigureInput, logits: Tensor) -> str:
         return self.subwords.decode(self._greedy(inputs.source_ids, 2 * len(inputs.source_ids) + 10))
 
-    def tokens(self, inputs: FigureInput, part: str) -> list[str]:
-        if part == "encoder":
-            return [display_token(self.subwords.source, token_id) for token_id in inputs.source_ids]
-        return [self.token_text(token_id) for token_id in inputs.decoder_ids]
-
-    def token_text(self, token_id: int) -> str:
-        return display_token(self.subwords.target, token_id)
-
     def _truncate(self, ids: Sequence[int], max_tokens: int) -> tuple[list[int], int]:
         excess = max(0, len(ids) - max_tokens)
         return ([*ids[: max_tokens - 1], self.subwords.end] if excess else list(ids)), excess
 
     def _greedy(self, source: Sequence[int], max_new_tokens: int) -> list[int]:
         """Without a cache: a decoder that sees the future must read all tokens again at every step."""
-        memory = self.translator.encode(self.tensor(source))
-        ids = [self.translator.begin]
+        memory = self.model.encode(self.tensor(source))
+        ids = [self.model.begin]
         for _ in range(max(1, max_new_tokens)):
-            hidden = self.translator.decode(self.tensor(ids), memory)
-            ids.append(int(self.translator.logits(hidden[0, -1]).argmax()))
+            hidden = self.model.decode(self.tensor(ids), memory)
+            ids.append(int(self.model.logits(hidden[0, -1]).argmax()))
             if ids[-1] == self.subwords.end:
                 return ids[1:-1]
         return ids[1:]
@@ -238,10 +216,10 @@ class EncoderDecoderFigureModel(FigureModel):
 
 def figure_model_of(model: nn.Module, tokenizer: TextTokenizer) -> FigureModel:
     """The model with its tokenizer; InputError if Figure 1 cannot show it."""
-    if isinstance(model, Transformer) and isinstance(tokenizer, Subwords):
-        return EncoderDecoderFigureModel(model, tokenizer)
     if isinstance(tokenizer, Subwords):
-        raise InputError(f"this {family_name(model)} model is no Transformer, so it has no Figure 1")
+        if can(model, "recurrent"):
+            raise InputError(f"this {family_name(model)} model has no Transformer layers, so it has no Figure 1")
+        return EncoderDecoderFigureModel(model, tokenizer)
     if can(model, "causal-lm"):
         return DecoderFigureModel(model, tokenizer)
     if can(model, "text-encoder"):

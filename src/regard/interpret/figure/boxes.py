@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from torch import Tensor, nn
 
 from regard.interpret.figure import equations
-from regard.models import Bert, Gpt, Transformer
 from regard.models.bert import MaskedLMHead
+from regard.models.family import can, family_of
 from regard.nn import Attention, Block, FusedProjection, Residual, SeparateProjections, Stack, TextEmbedding
 from regard.nn.block import ACTIVATIONS
 from regard.nn.embedding import LearnedPositions, SinusoidalPositions
@@ -150,9 +150,7 @@ class _StackBoxes:
         return [block for block in self.stack.layers if isinstance(block, Block)]
 
 
-def model_boxes(
-    model: Bert | Gpt | Transformer, calls: ModuleCalls, logits: Tensor, without: Collection[str]
-) -> tuple[Box, ...]:
+def model_boxes(model: nn.Module, calls: ModuleCalls, logits: Tensor, without: Collection[str]) -> tuple[Box, ...]:
     """The boxes of a model whose single forward pass was captured, and which returned `logits` (T, V)."""
     boxes: list[Box] = []
     for half in _halves(model, calls, without):
@@ -160,19 +158,18 @@ def model_boxes(
         boxes += _layers(half)
     last = boxes[-1]
     hidden = next(one.tensor for one in last.passes[-1].tensors if one.name == "out")
-    head = model.masked if isinstance(model, Bert) else None
-    embedding = model.decoder_embedding.tokens if isinstance(model, Transformer) else model.embedding.tokens
-    return (*boxes, *_head(last.part, hidden, logits, embedding.weight, head, calls))
+    head = model.masked if can(model, "masked-lm") else None
+    return (*boxes, *_head(last.part, hidden, logits, half.embedding.tokens.weight, head, calls))
 
 
-def _halves(model: Bert | Gpt | Transformer, calls: ModuleCalls, without: Collection[str]) -> Iterator[_StackBoxes]:
-    if isinstance(model, Transformer):
-        yield _StackBoxes("encoder", model.embedding, 0, model.encoder, calls, without, True)
-        yield _StackBoxes("decoder", model.decoder_embedding, -1, model.decoder, calls, without, True)
-    elif isinstance(model, Gpt):
-        yield _StackBoxes("decoder", model.embedding, 0, model.decoder, calls, without, False)
-    else:
-        yield _StackBoxes("encoder", model.embedding, 0, model.encoder, calls, without, False)
+def _halves(model: Any, calls: ModuleCalls, without: Collection[str]) -> Iterator[_StackBoxes]:
+    family = family_of(model)
+    assert family is not None
+    both = len(family.stacks) == 2
+    for part in family.stacks:
+        is_target = both and part == "decoder"
+        embedding = model.decoder_embedding if is_target else model.embedding
+        yield _StackBoxes(part, embedding, -1 if is_target else 0, getattr(model, part), calls, without, both)
 
 
 def _inputs(half: _StackBoxes) -> Iterator[Box]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import BaseModel, Field
 from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
@@ -30,13 +30,12 @@ from regard.interpret.figure.ablation import (
     missing_components,
     without_components,
 )
-from regard.interpret.figure.boxes import Box, NamedTensor, capture_calls, model_boxes
-from regard.interpret.figure.layout import FigureLayout, lay_out
-from regard.models import Bert, Gpt, Transformer
+from regard.interpret.figure.boxes import Box, BoxPass, NamedTensor, capture_calls, model_boxes
 from regard.models.family import can
-from regard.nn import TextEmbedding, sinusoids
+from regard.nn import Residual, TextEmbedding, sinusoids
 from regard.nn.embedding import Arrangement, LearnedPositions, SinusoidalPositions
 from regard.nn.training import evaluation_mode
+from regard.render.page_arrays import encode_float16
 from regard.render.result import Result
 
 MAX_POSITIONS, MAX_WIDTH = 512, 1024
@@ -80,6 +79,7 @@ MAX_TOKENS = 32  # of a text
 MAX_NUMBERS = 3_300_000  # of all boxes and layers together: as float16 in a page, about 9 MB
 NUM_FIRST = 4  # numbers and rows of each tensor in the JSON document
 NUM_POSITIONS = 50  # rows of the positional encoding
+NUM_WORDS = 10  # likeliest tokens of each row of the logits, in the page
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,64 @@ class Component:
     title: str
     removed: bool
     disabled: str | None
+
+
+class FigureModelView(BaseModel):
+    name: str
+    family: str
+    depth: int
+    heads: int
+    width: int
+    norm_first: bool
+
+
+class TensorView(BaseModel):
+    """`data` is float16 in base64; ids have `values` instead, and logits and probabilities `words`."""
+
+    shape: list[int]
+    rows: str | None  # the half whose tokens the rows stand for
+    columns: str | None
+    data: str | None = None
+    values: list[int] | None = None
+    words: list[list[tuple[str, float]]] | None = None
+
+
+class BoxPassView(BaseModel):
+    tensors: list[tuple[str, int]]  # the name in the code, and the index in `FigureView.tensors`
+    parameters: dict[str, list[int]]
+    difference: float
+
+
+class BoxView(BaseModel):
+    part: str
+    group: str
+    kind: str
+    title: str
+    about: str
+    code: str
+    steps: list[BoxPassView]  # one for each layer, or a single one
+
+
+class PositionsView(BaseModel):
+    arrangement: str | None
+    shape: tuple[int, int]
+    data: str | None  # null for sinusoids, which the page computes
+
+
+class FigureView(BaseModel):
+    model: FigureModelView
+    text: str
+    target: str | None
+    given: str  # the target of the request
+    without: list[str]
+    components: list[Component]
+    tokens: dict[str, list[str]]
+    boxes: dict[str, BoxView]
+    tensors: list[TensorView]
+    ablation: ComponentAblation
+    positions: PositionsView | None
+    notes: list[str]
+    place: str  # the part of the page's address after which it opens at the layer
 
 
 @dataclass(frozen=True)
@@ -120,38 +178,25 @@ class Figure(Result):
     """
 
     page_view: ClassVar[str | None] = "figure"
-    view_type: ClassVar[str | None] = "regard.interpret.figure.view:FigureView"
+    view_type: ClassVar[str | None] = "regard.interpret.figure.figure:FigureView"
 
     model: str
     family: str
     text: str
     target: str | None
     without: list[str]
-    layer: int = 0
+    layer: int
     tokens: dict[str, list[str]]
-    boxes: list[BoxSummary] = Field(default_factory=list)
+    boxes: list[BoxSummary]
     components: list[Component]
     ablation: ComponentAblation
     notes: list[str]
-    depth: int = Field(exclude=True)
-    heads: int = Field(exclude=True)
-    width: int = Field(exclude=True)
-    norm_first: bool = Field(exclude=True)
+    architecture: FigureModelView = Field(exclude=True)
     inputs: FigureInput = Field(exclude=True)
     given_target: str | None = Field(exclude=True)
     model_boxes: tuple[Box, ...] = Field(exclude=True)
     positional_encoding: PositionalEncoding | None = Field(exclude=True)
     figure_model: FigureModel = Field(exclude=True)
-
-    def at_layer(self, layer: int) -> Figure:
-        """The figure with the boxes of a layer, counted from 0."""
-        if not 0 <= layer < self.depth:
-            raise InputError(f"layer is {layer}, and this model has {self.depth}: 0 to {self.depth - 1}")
-        summaries = [_summary(box, layer) for box in self.model_boxes]
-        return self.model_copy(update={"layer": layer, "boxes": summaries})
-
-    def layout(self) -> FigureLayout:
-        return lay_out(self.model_boxes, depth=self.depth, without=self.without)
 
     def box(self, name: str) -> Box:
         return next(box for box in self.model_boxes if box.name == name)
@@ -162,16 +207,35 @@ class Figure(Result):
         return {one.name: one.disabled for one in self.components if one.disabled is not None}
 
     def view_data(self) -> dict[str, object]:
-        from regard.interpret.figure.view import figure_view
-
-        return figure_view(self).model_dump(mode="json")
+        tensors = _Tensors(self.figure_model)
+        encoding = self.positional_encoding
+        positions = None
+        if encoding is not None:
+            data = None if encoding.arrangement else encode_float16(encoding.matrix)
+            positions = PositionsView(arrangement=encoding.arrangement, shape=encoding.matrix.shape, data=data)
+        return FigureView(
+            model=self.architecture,
+            text=self.text,
+            target=self.target,
+            given=self.given_target or "",
+            without=self.without,
+            components=self.components,
+            tokens=self.tokens,
+            boxes={box.name: _box_view(box, tensors) for box in self.model_boxes},
+            tensors=tensors.views,
+            ablation=self.ablation,
+            positions=positions,
+            notes=self.notes,
+            place=f"#figure?layer={self.layer}",
+        ).model_dump(mode="json")
 
     def to_text(self) -> str:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        norm = "pre" if self.norm_first else "post"
-        size = f"{self.depth} layers of {self.heads} heads, width {self.width}"
+        shape = self.architecture
+        norm = "pre" if shape.norm_first else "post"
+        size = f"{shape.depth} layers of {shape.heads} heads, width {shape.width}"
         yield f"{self.model} ({self.family}): {size}, {norm}-norm"
         for part, tokens in self.tokens.items():
             yield f"{part}: {' '.join(' '.join(token.split()) for token in tokens)}"
@@ -233,51 +297,67 @@ def draw_figure(
         with without_components(network, removed), capture_calls(network) as calls:
             logits = figure_model.run(inputs)
         boxes = model_boxes(network, calls, logits, removed)
-        sentences = built_in_sentences(name, translates=len(figure_model.parts) == 2)
+        sentences = built_in_sentences(name, translates=len(figure_model.tokenizers) == 2)
         ablation = ablate_components(
             figure_model, inputs, removed, sentences=sentences, max_tokens=max_tokens, loss_cache=loss_cache
         )
     config, missing = network.config, missing_components(network)
+    depth = config.num_hidden_layers
+    if not 0 <= layer < depth:
+        raise InputError(f"layer is {layer}, and this model has {depth}: 0 to {depth - 1}")
     truncated = f"{inputs.truncated} token{'s' if inputs.truncated > 1 else ''} at the end did not fit"
-    figure = Figure(
+    return Figure(
         model=name,
         family=config.family,
         text=text,
         target=inputs.target,
         without=list(removed),
-        tokens={part: figure_model.tokens(inputs, part) for part in figure_model.parts},
+        layer=layer,
+        tokens={part: figure_model.tokens(inputs, part) for part in figure_model.tokenizers},
+        boxes=[_summary(box, layer) for box in boxes],
         components=[Component(one, f"no {one}", one in removed, missing.get(one)) for one in COMPONENTS],
         ablation=ablation,
         notes=[truncated] if inputs.truncated else [],
-        depth=config.num_hidden_layers,
-        heads=config.num_attention_heads,
-        width=config.hidden_size,
-        norm_first=can(network, "causal-lm") or (isinstance(network, Transformer) and network.config.norm_first),
+        architecture=FigureModelView(
+            name=name,
+            family=config.family,
+            depth=depth,
+            heads=config.num_attention_heads,
+            width=config.hidden_size,
+            norm_first=next(one.first for one in network.modules() if isinstance(one, Residual)),
+        ),
         inputs=inputs,
         given_target=target,
         model_boxes=boxes,
         positional_encoding=model_positional_encoding(network, NUM_POSITIONS),
         figure_model=figure_model,
     )
-    return figure.at_layer(layer)
 
 
 def figure_of(loaded: LoadedModel, text: str, target: str | None, *, without: Collection[str], layer: int) -> Figure:
     """`draw_figure` of a loaded model; a server keeps its losses over the built-in sentences."""
     losses: LossCache = loaded.cached("component losses", dict)
-    options: dict[str, Any] = {"without": without, "name": loaded.name, "layer": layer, "loss_cache": losses}
-    return draw_figure(loaded.model, loaded.tokenizer, text, target, **options)
+    return draw_figure(
+        loaded.model,
+        loaded.tokenizer,
+        text,
+        target,
+        without=without,
+        name=loaded.name,
+        layer=layer,
+        loss_cache=losses,
+    )
 
 
-def max_tokens_of(model: Bert | Gpt | Transformer) -> int:
+def max_tokens_of(model: Any) -> int:
     """The most tokens a half may have: what a page has room for, and the model's number of positions."""
     config = model.config
     maps = 2 * config.num_attention_heads * MAX_TOKENS
     each = 12 * config.hidden_size + config.intermediate_size + maps
-    if isinstance(model, Transformer):
+    if can(model, "encoder-decoder"):
         each = 2 * each + 6 * config.hidden_size + maps
     depth = config.num_hidden_layers
-    limit = min(MAX_TOKENS, MAX_NUMBERS // (each * depth), getattr(config, "max_position_embeddings", MAX_TOKENS))
+    limit: int = min(MAX_TOKENS, MAX_NUMBERS // (each * depth), getattr(config, "max_position_embeddings", MAX_TOKENS))
     if limit < MIN_TOKENS + 1:
         raise InputError(f"{depth} layers of width {config.hidden_size} are too many for a page; use a smaller model")
     return limit
@@ -293,3 +373,60 @@ def _first(named: NamedTensor) -> TensorSummary:
     rows: Tensor = named.tensor.reshape(-1, named.tensor.shape[-1])[:NUM_FIRST, :NUM_FIRST]
     numbers: Any = [[value if abs(value) < float("inf") else None for value in row] for row in rows.tolist()]
     return TensorSummary(named.name, list(named.tensor.shape), numbers)
+
+
+class _Tensors:
+    """The views of all tensors, each once."""
+
+    def __init__(self, figure_model: FigureModel) -> None:
+        self.figure_model = figure_model
+        self.views: list[TensorView] = []
+        self.indices: dict[tuple[int, tuple[int, ...]], int] = {}
+
+    def index(self, named: NamedTensor, *, words: bool) -> int:
+        key = named.tensor.data_ptr(), tuple(named.tensor.shape)
+        if key not in self.indices:
+            self.indices[key] = len(self.views)
+            self.views.append(self._view(named, words=words))
+        return self.indices[key]
+
+    def _view(self, named: NamedTensor, *, words: bool) -> TensorView:
+        view = TensorView(shape=list(named.tensor.shape), rows=named.rows, columns=named.columns)
+        if words:
+            view.words = self._words(named.tensor)
+        elif named.tensor.is_floating_point():
+            view.data = encode_float16(named.tensor.float().cpu().numpy())
+        else:
+            view.values = named.tensor.tolist()
+        return view
+
+    def _words(self, logits: Tensor) -> list[list[tuple[str, float]]]:
+        best = logits.float().topk(min(NUM_WORDS, logits.shape[-1]))
+        return [
+            [(self.figure_model.token_text(token), round(value, 6)) for token, value in zip(*row, strict=True)]
+            for row in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+
+
+def _box_view(box: Box, tensors: _Tensors) -> BoxView:
+    return BoxView(
+        part=box.part,
+        group=box.group,
+        kind=box.kind,
+        title=box.title,
+        about=box.about,
+        code=box.code,
+        steps=[_pass_view(box, one, tensors) for one in box.passes],
+    )
+
+
+def _pass_view(box: Box, one: BoxPass, tensors: _Tensors) -> BoxPassView:
+    return BoxPassView(
+        tensors=[(named.name, tensors.index(named, words=_is_vocabulary(box, named))) for named in one.tensors],
+        parameters={name: list(shape) for name, shape in one.parameters.items()},
+        difference=one.difference,
+    )
+
+
+def _is_vocabulary(box: Box, named: NamedTensor) -> bool:
+    return box.kind in ("linear", "softmax") and named.name in ("out", "logits")

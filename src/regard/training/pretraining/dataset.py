@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -145,7 +145,7 @@ def _origin(config: PretrainingConfig, sources: Sequence[str]) -> dict[str, Any]
 
 
 def _digest(corpora: Sequence[Corpus], *, whole: bool) -> str:
-    shards = [shard.json() for corpus in corpora for shard in corpus.manifest.shards or ()]
+    shards = [asdict(shard) for corpus in corpora for shard in corpus.manifest.shards or ()]
     return hashlib.sha256(json_bytes([corpora[0].manifest.tokenizer, shards, whole])).hexdigest()
 
 

@@ -1,4 +1,5 @@
 // The predictions at every position before and after: in the text, and one position in full.
+import { inStudio } from "../../api";
 import { DataTable, Select } from "../../components";
 import { currentRoute, setParameters } from "../../route";
 import type { AblationEffect, OutputChange } from "../../types";
@@ -40,7 +41,7 @@ export function Positions({ payload }: { payload: AblationPayload }) {
       <h2 id="ablation-predictions">Predictions</h2>
       {payload.modes.length > 1 && (
         <div class="choices">
-          {payload.studio && <Select label="Predict" options={options} value={payload.at} onSelect={(at) => setParameters({ text: payload.texts[0] ?? "", at, place: "" })} />}
+          {inStudio() && <Select label="Predict" options={options} value={payload.at} onSelect={(at) => setParameters({ text: payload.texts[0] ?? "", at, place: "" })} />}
           <span class="muted">{ways[payload.at]?.[1]}</span>
         </div>
       )}

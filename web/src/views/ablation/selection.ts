@@ -1,14 +1,11 @@
 // The payload of the ablation view, and what the route selects: heads and layers to remove (as 3.1,4.*) and a position.
+import { inStudio } from "../../api";
 import { percent, range } from "../../format";
 import { integerParameter, setParameters, type Route } from "../../route";
-import type { AblationEffect, AblationResult, HeadEffect, HeadSweep, OutputChange } from "../../types";
-import type { Payload } from "../../view";
+import type { AblationEffect, HeadEffect, HeadSweep, OutputChange } from "../../types";
+import type { ViewOf } from "../../view";
 
-export interface AblationPayload extends AblationResult, Payload {
-  readonly sweep: HeadSweep;
-  /** Only in the studio, where a server can remove other heads. */
-  readonly studio?: { readonly tuned: readonly string[] };
-}
+export type AblationPayload = ViewOf<"ablate"> & { readonly sweep: HeadSweep };
 
 export interface Removed {
   /** Names such as 3.1. */
@@ -18,7 +15,7 @@ export interface Removed {
 
 /** What is removed: in the studio by the route, which is ahead of the result; in an exported page by the payload. */
 export function removedAt(payload: AblationPayload, { parameters }: Route): Removed {
-  if (!payload.studio || !("text" in parameters)) {
+  if (!inStudio() || !("text" in parameters)) {
     return { heads: new Set(payload.heads.map(([layer, head]) => `${layer}.${head}`)), layers: new Set(payload.layers) };
   }
   const { num_layers: depth, num_heads: heads } = payload.model;
@@ -68,7 +65,7 @@ export function describeRemoved(payload: AblationPayload, { heads, layers }: Rem
 
 /** The head whose removal alone is shown; only in an exported page, which has no server to remove others. */
 export function singleHead(payload: AblationPayload, { parameters }: Route): HeadEffect | undefined {
-  if (payload.studio) return undefined;
+  if (inStudio()) return undefined;
   return payload.sweep.ranked.find((head) => `${head.layer}.${head.head}` === parameters["alone"]);
 }
 

@@ -6,7 +6,7 @@ import { drawVector } from "../../vector_strip";
 import type { Drawing, Table } from "../../view";
 import { drawLines, headColor, headDash, legendWarning } from "./lines";
 import { drawHeatMap, gridSize, heatMapLayout, mapTitle } from "./grid";
-import { drawPatches, focusOf } from "./image";
+import { drawPatches, focusOf, sizeOf } from "./image";
 import { computeWeights } from "./neuron";
 import type { Selection } from "./selection";
 
@@ -95,7 +95,7 @@ function gridDrawing(selection: Selection): Drawing {
   const { muted, rule, accent } = colors.get();
   return {
     width: WIDTH,
-    height: Math.ceil(below + (image ? IMAGE : layout.height) + MARGIN),
+    height: Math.ceil(below + (image ? sizeOf(image, IMAGE)[1] : layout.height) + MARGIN),
     draw(painter) {
       painter.text(source === "heads" ? `${maps.raw.kind}: layers down, heads across` : heading(selection), MARGIN, HEADING / 2, { bold: true });
       for (const row of range(layers)) {

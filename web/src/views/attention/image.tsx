@@ -24,7 +24,7 @@ function patchWeights(selection: Selection, image: PatchImage): number[] {
 }
 
 /** Width and height of an image whose longer side has this length; patches are square. */
-function sizeOf({ grid: [down, across] }: PatchImage, side: number): readonly [number, number] {
+export function sizeOf({ grid: [down, across] }: PatchImage, side: number): readonly [number, number] {
   const patch = side / Math.max(down, across);
   return [across * patch, down * patch];
 }

@@ -6,6 +6,7 @@ import { range } from "../../format";
 import { onArrowKeys, setParameters } from "../../route";
 import type { TensorView } from "../../types";
 import { drawFigure, SignedHeatMap } from "./draw";
+import { layoutOf } from "./layout";
 import { type FigurePayload, formatNumber, formatShape, type Matrix, matrixOf, rowTokens, type Selection, visibleToken } from "./payload";
 
 const FIRST = 6; // numbers per row
@@ -86,7 +87,8 @@ const MAX_SCALE = 1.25;
 
 export function Diagram({ payload, selection }: { payload: FigurePayload; selection: Selection }) {
   const [element, room] = useWidth<HTMLDivElement>();
-  const { layout, boxes } = payload;
+  const { boxes } = payload;
+  const layout = layoutOf(payload);
   const scale = Math.min(MAX_SCALE, room / layout.width);
   const size = { width: layout.width * scale, height: layout.height * scale };
   const pixels = (value: number) => `${value * scale}px`;

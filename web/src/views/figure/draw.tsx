@@ -7,7 +7,7 @@ import { HeatMap, type MapLayout } from "../../heat_map";
 import { outline, type Painter } from "../../painter";
 import { currentRoute, type Route, setParameters } from "../../route";
 import { colors, series } from "../../theme";
-import type { FigureLayout } from "../../types";
+import { type Connector, layoutOf } from "./layout";
 import { type FigurePayload, formatNumber, type Matrix, visibleToken } from "./payload";
 
 const ARROW = 4;
@@ -17,7 +17,7 @@ const [FRAME, BOX, REMOVED] = [0.07, 0.28, 0.06];
 
 /** The figure at a scale, with its upper left corner at x and y; the selected box has a thick border. */
 export function drawFigure(painter: Painter, payload: FigurePayload, scale: number, selected: string, x = 0, y = 0): void {
-  const { layout } = payload;
+  const layout = layoutOf(payload);
   const theme = colors.get();
   const scaled = (box: { x: number; y: number; width: number; height: number }) => [x + box.x * scale, y + box.y * scale, box.width * scale, box.height * scale] as const;
   for (const frame of layout.frames) {
@@ -38,10 +38,10 @@ export function drawFigure(painter: Painter, payload: FigurePayload, scale: numb
       painter.text(text, left + width / 2, middle, { size: 12 * scale, align: "center", color: removed ? theme.muted : theme.ink });
     });
   }
-  for (const mark of layout.marks) painter.text(mark.text, x + mark.x * scale, y + mark.y * scale, { size: 12 * scale, align: "center" });
+  for (const label of layout.labels) painter.text(label.text, x + label.x * scale, y + label.y * scale, { size: 12 * scale, align: "center" });
 }
 
-function drawLine(painter: Painter, line: FigureLayout["lines"][number], scale: number, x: number, y: number): void {
+function drawLine(painter: Painter, line: Connector, scale: number, x: number, y: number): void {
   const theme = colors.get();
   const color = line.role === "memory" ? theme.accent : line.role === "residual" ? theme.muted : theme.ink;
   const points = line.points.map((value, i) => value * scale + (i % 2 ? y : x));

@@ -5,6 +5,7 @@ import type { Route } from "../../route";
 import { colors } from "../../theme";
 import type { Drawing, Table } from "../../view";
 import { drawFigure, drawSignedMap, encodingOptions, learnedEncodings, signedMapLayout, sinusoids } from "./draw";
+import { layoutOf } from "./layout";
 import { formatChange, formatLoss, nameOf } from "./part_removal";
 import { type FigurePayload, formatNumber, formatShape, type Matrix, matrixOf, rowTokens, selectionOf, visibleToken } from "./payload";
 
@@ -13,7 +14,8 @@ const [MARGIN, TOP, ROOM, LINE] = [16, 44, 520, 17];
 export function drawing(payload: FigurePayload, route: Route): Drawing {
   const { mode, box, tensor, tensorName, head, layer, name } = selectionOf(payload, route);
   if (mode === "positions") return encodingsDrawing(payload, route);
-  const { layout, model, text, without } = payload;
+  const { model, text, without } = payload;
+  const layout = layoutOf(payload);
   const matrix = tensor.words ? null : matrixOf(payload, tensor, head);
   const map = matrix && signedMapLayout(matrix, ROOM);
   const left = MARGIN + layout.width + 24;

@@ -1,0 +1,65 @@
+"""`regard pretrain`: train a model from raw text."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Literal
+
+from regard.events import Event
+from regard.verbs.base import Models, argument, option, verb
+from regard.verbs.train import RunRequest, Settings, settings_option
+
+if TYPE_CHECKING:
+    from regard.training.pretraining.trainer import PretrainingResult
+
+
+class PretrainRequest(RunRequest):
+    family: str = argument(help="Model family: bert, gpt, t5 or elmo.")
+    corpus: list[str] = option(
+        ..., "-c", help="Text files or folders; repeatable. A blank line ends a document.", metavar="FILES", repeat=True
+    )
+    settings: Settings = settings_option("optimizer.learning_rate=2e-3")
+    heldout: list[str] = option(
+        [], help="Text to evaluate on. Default: 1% of the corpus, held out.", metavar="FILES", repeat=True
+    )
+    budget: str | None = option(None, help="20min, 90s, 1h30m: the schedule ends with the budget.", metavar="TIME")
+    start: str = option("", help="Continue from this model's weights.", metavar="MODEL")
+    verify: Literal["auto", "always"] = option(
+        "auto", help="auto: hash corpus files that are new or have changed; always: all files."
+    )
+
+
+@verb(PretrainRequest, result="regard.training.pretraining.trainer:PretrainingResult", http=False)
+def pretrain(request: PretrainRequest, models: Models) -> Generator[Event, None, PretrainingResult]:
+    """Pretrain a BERT (masked tokens, next sentence), a GPT (next token), a T5 (dropped spans) or an ELMo (next and
+    previous token, by LSTMs) on raw text.
+
+    Without a tokenizer, one is trained on the text. The run can be killed at any time: the same command with --resume
+    continues it, with exactly the same result if its length is given in steps. Several GPUs or processes: torchrun
+    --nproc-per-node N -m regard pretrain ...
+    """
+    from regard.device import choose_device
+    from regard.training.pretraining.config import PretrainingConfig
+    from regard.training.pretraining.run import pretrain
+
+    # The budget replaces the one of the file, but not one of --set.
+    budget = [] if request.budget is None else [f"schedule.budget={request.budget}", "schedule.max_steps=0"]
+    saved = request.saved_config()
+    config = PretrainingConfig.read(
+        request.config or saved,
+        family=request.family,
+        overrides=[*budget, *request.settings],
+        saved=saved is not None,
+    )
+    return (
+        yield from pretrain(
+            config,
+            request.corpus,
+            request.output,
+            held_out=request.heldout,
+            start=request.start,
+            resume=request.resume,
+            verify=request.verify,
+            device=choose_device(request.device),
+        )
+    )

@@ -1,0 +1,95 @@
+"""`regard train translate`: train a translator on sentence pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Literal
+
+from regard.errors import InputError
+from regard.events import Event
+from regard.verbs.base import Models, option, verb
+from regard.verbs.train import RunRequest, Settings, settings_option
+
+if TYPE_CHECKING:
+    from regard.training.translation.config import TranslationConfig
+    from regard.training.translation.trainer import TranslationReport
+
+
+class TrainTranslatorRequest(RunRequest):
+    train: list[str] = option(
+        help="Sentences and translations, line by line; or one table.", metavar="SRC TGT", variadic=True
+    )
+    dev: list[str] | None = option(
+        None,
+        help="Pairs to evaluate on, by BLEU. Default: a tenth of the pairs.",
+        metavar="SRC TGT",
+        variadic=True,
+    )
+    settings: Settings = settings_option("training.num_epochs=20")
+    hold_out: int = option(0, help="Hold out N pairs, and score them once at the end.", metavar="N", ge=0)
+    columns: list[str] | None = option(
+        None, help="Table columns of source and target, by index from 0 or by name.", metavar="1,0"
+    )
+    model: Literal["transformer", "lstm"] | None = option(None, "-m", help="Model family. Default: transformer.")
+    score: Literal["dot", "general", "additive", "none"] | None = option(
+        None, help="lstm: attention score. Default: general."
+    )
+    recipe: Literal["luong", "deck"] | None = option(
+        None, help="lstm: attention after the cell (luong, default) or before it (deck)."
+    )
+
+
+@verb(
+    TrainTranslatorRequest,
+    result="regard.training.translation.trainer:TranslationReport",
+    http=False,
+    command="train translate",
+)
+def train_translator(request: TrainTranslatorRequest, models: Models) -> Generator[Event, None, TranslationReport]:
+    """Train a translator: a Transformer, or an LSTM with attention, evaluated by BLEU (sacrebleu) after each epoch.
+
+    Files may be compressed: .gz, .xz, .bz2, .zst, or a .zip that holds one text. The best epoch is kept, or the average
+    of the last epochs if it is better on dev. Sentences of held-out pairs, for --hold-out or in place of --dev, do not
+    remain in the training data.
+    """
+    from regard.data.translation_pairs import read_translation_pairs, split_held_out
+    from regard.training.translation.run import train_translator
+
+    config = _load_config(request)
+    files = [request.train, *([request.dev] if request.dev else [])]
+    columns = ",".join(request.columns) if request.columns else None
+    if columns is not None and all(len(some) > 1 for some in files):
+        raise InputError("--columns is for a table, but only pairs of files are given; leave it out")
+    learned, *judged = (read_translation_pairs(*some, columns=columns if len(some) == 1 else None) for some in files)
+    train, dev, test = split_held_out(
+        learned, judged[0] if judged else None, out=request.hold_out, seed=config.run.seed
+    )
+    return (
+        yield from train_translator(
+            train,
+            dev,
+            test=test,
+            output=request.output,
+            config=config,
+            resume=request.resume,
+            device=request.device,
+        )
+    )
+
+
+def _load_config(request: TrainTranslatorRequest) -> TranslationConfig:
+    from regard.training.translation.config import TranslationConfig
+
+    given = {"family": request.model, "score": request.score, "recipe": request.recipe}
+    overrides = [f"model.{key}={value}" for key, value in given.items() if value is not None]
+    saved = request.saved_config()
+    config = TranslationConfig.read(
+        request.config or saved, overrides=[*overrides, *request.settings], saved=saved is not None
+    )
+    for name in ("score", "recipe"):  # options that have no effect on other models
+        if given[name] is not None and config.model.family != "lstm":
+            raise InputError(
+                f"--{name} {given[name]} is for an LSTM, and the model to train is a {config.model.family}; add "
+                f"--model lstm, or leave --{name} out"
+            )
+    return config
