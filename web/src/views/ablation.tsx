@@ -121,9 +121,10 @@ function Heads({ payload }: { payload: AblationPayload }) {
   const live = inStudio();
   const most = strongest(payload);
   const positions = payload.sweep.targets.length;
+  const inOrder = [...payload.sweep.ranked].sort((a, b) => a.layer - b.layer || a.head - b.head);
   const measured = positions < payload.effects.length ? `, the mean over ${positions} of the ${payload.effects.length} tokens` : positions > 1 ? `, the mean over ${positions} positions` : "";
   const cell = (at: number) => {
-    const { layer, head, strength } = payload.sweep.ranked[at]!;
+    const { layer, head, strength } = inOrder[at]!;
     const name = `${layer}.${head}`;
     const out = removed.heads.has(name) || removed.layers.has(layer);
     return {
@@ -135,9 +136,9 @@ function Heads({ payload }: { payload: AblationPayload }) {
       style: { "--tint": `${Math.round(45 * headColor(payload, strength))}%` },
     };
   };
-  const isSingle = (at: number) => single !== undefined && payload.sweep.ranked[at] === single;
+  const isSingle = (at: number) => single !== undefined && inOrder[at] === single;
   const press = (at: number) => {
-    const { layer, head } = payload.sweep.ranked[at]!;
+    const { layer, head } = inOrder[at]!;
     setFocused(at);
     if (live) return toggleHeads(payload, removed, [`${layer}.${head}`]);
     setParameters({ alone: isSingle(at) ? "" : `${layer}.${head}` });
