@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation.translator import load_translator
+from regard.inference.translation.translator import AlignmentHeads, load_translator
 from regard.interpret.translation import CrossAttention, Floats, TranslationSteps, translate_in_steps
 
 pytest.importorskip("playwright")
@@ -108,7 +108,7 @@ def test_the_mean_that_alignments_use(page: Page, address: str, folders: dict[st
     open_at(page, address, model=folders["transformer"], step="2", d="11")
     found = library(folders["transformer"])
     looks = looks_of(found, 0)
-    assert load_translator(folders["transformer"]).alignment_heads.document() == {"layer": 0, "heads": [0, 1]}
+    assert load_translator(folders["transformer"]).alignment_heads == AlignmentHeads(0, (0, 1))
     assert set(page.locator(".attention-steps .score").all_inner_texts()) == {"\N{EN DASH}"}
     np.testing.assert_allclose(
         read(page.locator(".attention-steps .weight")), looks.weights[0, :, 2].mean(0), atol=0.0006
@@ -230,7 +230,7 @@ def test_files_hold_what_is_shown(page: Page, address: str, folders: dict[str, s
     records = json.loads(files["JSON"].read_text(encoding="utf-8"))
     for row, record in zip(rows, records, strict=True):
         step, source = int(row["step"]) - 1, int(row["source"])
-        assert (row["token_texts"], row["token"]) == (tokens.pieces.tokens[step], found.source.tokens[source])
+        assert (row["target_token"], row["token"]) == (tokens.pieces.tokens[step], found.source.tokens[source])
         assert float(row["weight"]) == record["weight"] == pytest.approx(looks.weights[1, 0, step, source], abs=1e-6)
         assert float(row["score"]) == record["score"] == pytest.approx(looks.scores[1, 0, step, source], abs=2e-6)
         assert record["probability"] == pytest.approx(tokens.steps[step].probability, abs=1e-6)
