@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Sequence
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -10,69 +11,32 @@ SAMPLING = ("repetition_penalty", "temperature", "top_k", "top_p", "min_p")
 BEAM_SEARCH = ("length_penalty", "early_stopping")
 
 
+def _option(default: Any, metavar: str, description: str, *, flags: Sequence[str] = (), **limits: Any) -> Any:
+    cli: Any = {"metavar": metavar, "flags": [*flags]}
+    return Field(default, description=description, json_schema_extra={"cli": cli}, **limits)
+
+
 class GenerationConfig(BaseModel):
     """Sampling, or beam search if `num_beams` is above 1; options of the other method must keep their defaults."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    max_new_tokens: int = Field(
-        default=200,
-        ge=1,
-        description="Maximum number of tokens to generate.",
-        json_schema_extra={"cli": {"metavar": "N"}},
-    )
-    temperature: float = Field(
-        default=0.8,
+    max_new_tokens: int = _option(200, "N", "Maximum number of tokens to generate.", ge=1)
+    temperature: float = _option(
+        0.8,
+        "T",
+        "Below 1 sharpens, above 1 flattens the distribution; 0 always takes the likeliest token.",
+        flags=["-t"],
         ge=0,
-        description="Below 1 sharpens, above 1 flattens the distribution; 0 always takes the likeliest token.",
-        json_schema_extra={"cli": {"flags": ["-t"], "metavar": "T"}},
     )
-    top_p: float = Field(
-        default=0.9,
-        gt=0,
-        le=1,
-        description="Keep the fewest likeliest tokens whose probabilities sum to P.",
-        json_schema_extra={"cli": {"metavar": "P"}},
-    )
-    top_k: int | None = Field(
-        default=None, ge=1, description="Keep the K likeliest tokens.", json_schema_extra={"cli": {"metavar": "K"}}
-    )
-    min_p: float = Field(
-        default=0.0,
-        ge=0,
-        le=1,
-        description="Keep tokens at least P times as likely as the likeliest.",
-        json_schema_extra={"cli": {"metavar": "P"}},
-    )
-    repetition_penalty: float = Field(
-        default=1.0,
-        gt=0,
-        description="Above 1, tokens that occurred already become less likely.",
-        json_schema_extra={"cli": {"metavar": "R"}},
-    )
-    seed: int = Field(
-        default=0,
-        ge=0,
-        le=2**63 - 1,
-        description="The same seed gives the same result.",
-        json_schema_extra={"cli": {"metavar": "N"}},
-    )
-    num_return_sequences: int = Field(
-        default=1, ge=1, description="Number of texts.", json_schema_extra={"cli": {"flags": ["-n"], "metavar": "N"}}
-    )
-    num_beams: int = Field(
-        default=1,
-        ge=1,
-        description="Number of beams; above 1, beam search replaces sampling.",
-        json_schema_extra={"cli": {"flags": ["-b"], "metavar": "N"}},
-    )
-    length_penalty: float = Field(
-        default=1.0,
-        ge=-10,
-        le=10,
-        description="For beam search: above 0 favors long texts.",
-        json_schema_extra={"cli": {"metavar": "A"}},
-    )
+    top_p: float = _option(0.9, "P", "Keep the fewest likeliest tokens whose probabilities sum to P.", gt=0, le=1)
+    top_k: int | None = _option(None, "K", "Keep the K likeliest tokens.", ge=1)
+    min_p: float = _option(0.0, "P", "Keep tokens at least P times as likely as the likeliest.", ge=0, le=1)
+    repetition_penalty: float = _option(1.0, "R", "Above 1, tokens that occurred already become less likely.", gt=0)
+    seed: int = _option(0, "N", "The same seed gives the same result.", ge=0, le=2**63 - 1)
+    num_return_sequences: int = _option(1, "N", "Number of texts.", flags=["-n"], ge=1)
+    num_beams: int = _option(1, "N", "Number of beams; above 1, beam search replaces sampling.", flags=["-b"], ge=1)
+    length_penalty: float = _option(1.0, "A", "For beam search: above 0 favors long texts.", ge=-10, le=10)
     early_stopping: bool = Field(default=False, description="For beam search: stop as soon as enough texts are found.")
     stop: list[str] = Field(
         default=[],

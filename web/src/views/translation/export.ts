@@ -78,7 +78,7 @@ export function table(selection: Selection | null): Table {
   const weights = meanWeights(selection);
   const size = payload.source.tokens.length;
   return {
-    headers: ["step", "target_token", "probability", "layer", "head", "source", "token", "score", "weight"],
+    headers: ["step", "target_token", "probability", "layer", "head", "source", "source_token", "score", "weight"],
     rows: steps.flatMap((step, number) => {
       const scores = mean ? null : headVector(payload, hypothesis, "scores", number, layer, heads[0]!);
       const head = mean ? "mean" : heads[0]!;

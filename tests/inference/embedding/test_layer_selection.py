@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.layers import LayerSelection
+from regard.inference.embedding.embedder import LayerSelection
 
 
 @pytest.mark.parametrize(
