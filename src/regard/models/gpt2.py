@@ -104,8 +104,9 @@ class Gpt(nn.Module):
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Append tokens (B,), one per row; return the logits (B, V) of the next token and the state."""
+        start = state.lengths[:, None]
         x = self.embed_next(tokens, state)
-        hidden = self.decoder(x, Context(state.layout, cache=state.cache))
+        hidden = self.decoder(x, Context(state.layout, cache=state.cache, start=start))
         return self.logits(hidden[:, -1]), state
 
     def embed_next(self, tokens: Tensor, state: DecoderState) -> Tensor:

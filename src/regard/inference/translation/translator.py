@@ -75,7 +75,7 @@ class TranslationResult(Result):
     """The translations of all texts and, if there were references, their BLEU scores."""
 
     page_view: ClassVar[str | None] = "translation"
-    view_type: ClassVar[str | None] = "regard.interpret.translation:TranslationView"
+    view_type: ClassVar[str | None] = "regard.interpret.translation:TranslationSteps"
 
     model: str
     texts: list[TranslatedText]

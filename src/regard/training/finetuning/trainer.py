@@ -117,7 +117,7 @@ def default_learning_rate(width: int) -> float:
     return min(1e-4 * 384 / width, 3e-4)
 
 
-class FineTuner(EpochTrainer):
+class FineTuner(EpochTrainer[SeedResult]):
     """`evaluate` scores the model on dev; without it the last epoch is kept. Checkpoints go to `folder`, if any."""
 
     model: EncoderWithHead | ImageClassifier
@@ -158,7 +158,9 @@ class FineTuner(EpochTrainer):
             self.model,
             objective(self.model) if objective else TaskObjective(self.model, task),
             optimizers,
-            training=settings,
+            num_epochs=settings.num_epochs,
+            patience=settings.early_stopping_patience,
+            max_grad_norm=settings.max_grad_norm,
             run=config.run,
             steps_per_epoch=-(-len(items) // settings.batch_size),
             learning_rate=lambda done: (
@@ -172,7 +174,6 @@ class FineTuner(EpochTrainer):
         self.perturbation = self._adversarial_perturbation()
 
     def run(self, stop: Stop) -> Events[SeedResult | None]:
-        """Train to the end, from the newest checkpoint if there is one. None: interrupted, with everything saved."""
         settings = self.config.training
         if not settings.frozen and (settings.layerwise_lr_decay < 1 or settings.unfreeze):
             yield self._layers_scheduled()
