@@ -29,7 +29,8 @@ from regard.data.masking import IGNORE_INDEX
 from regard.events import drain
 from regard.training.optimizer import parameter_groups
 from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import PretrainingDataset, open_dataset, prepare
+from regard.training.pretraining.dataset import open_dataset, prepare
+from regard.training.pretraining.objectives import PretrainingDataset
 from regard.training.pretraining.trainer import Pretrainer
 
 TEXT = Path(__file__).resolve().parents[2] / "shared" / "data" / "corpus" / "heldout.txt.xz"

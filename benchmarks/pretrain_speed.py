@@ -30,8 +30,8 @@ from benchmarks.race import keep, machine, race
 from regard.data.masking import IGNORE_INDEX
 from regard.device import autocast_dtype, choose_device
 from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import PretrainingDataset, open_dataset
-from regard.training.pretraining.objectives import objective_class
+from regard.training.pretraining.dataset import open_dataset
+from regard.training.pretraining.objectives import PretrainingDataset, objective_class
 from regard.training.pretraining.plan import peak_flops
 from regard.training.pretraining.trainer import Pretrainer
 from regard.training.world import World

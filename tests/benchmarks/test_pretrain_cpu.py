@@ -12,7 +12,8 @@ from benchmarks import pretrain_cpu, race
 from benchmarks.pretrain_cpu import main, padded, settings, theirs
 from benchmarks.pretrain_speed import begun, ours
 from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import PretrainingDataset, open_dataset
+from regard.training.pretraining.dataset import open_dataset
+from regard.training.pretraining.objectives import PretrainingDataset
 
 CPU = torch.device("cpu")
 

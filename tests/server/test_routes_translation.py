@@ -39,7 +39,7 @@ def test_it_is_the_librarys_document(client: TestClient, folders: dict[str, str]
         (" ", 2, "dot", "empty"),
         ("Markt " * MAX_SOURCE_TOKENS, 2, "dot", f"expected at most {MAX_SOURCE_TOKENS}: give one sentence"),
         ("a", "0", "dot", "num_beams is '0'"),
-        ("a", 2, "plain", "no translate.json"),
+        ("a", 2, "plain", "does not translate"),
         ("a", 2, "nowhere", "the studio has no model 'nowhere'"),
     ],
 )

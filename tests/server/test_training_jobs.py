@@ -12,6 +12,7 @@ import torch
 
 from regard.data.readers import ExampleSet
 from regard.errors import InputError
+from regard.events import drain
 from regard.server.training import (
     TrainingJob,
     TrainingJobs,
@@ -20,7 +21,8 @@ from regard.server.training import (
     safe_file_name,
     sample_examples,
 )
-from regard.training.finetuning.evaluate import evaluate
+from regard.tasks.fine_tuned_model import load_fine_tuned
+from regard.training.finetuning.evaluate import evaluate_model
 from regard.training.finetuning.model_factory import ModelFactory
 
 Ordered = Callable[..., TrainingRequest]
@@ -48,7 +50,7 @@ def test_ends_with_a_model(order: Ordered, tmp_path: Path) -> None:
     assert (found.state, found.error) == ("done", "")
     assert ended == [str(tmp_path / "out")]
     assert (found.step, found.steps, found.epoch, found.seconds_left) == (8, 8, 2, 0)  # 108 examples, 32 a step
-    assert found.scores == evaluate(tmp_path / "out", _dev(order()), device="cpu").metrics
+    assert found.scores == drain(evaluate_model(load_fine_tuned(tmp_path / "out"), _dev(order()))).metrics
     assert found.messages[0].startswith("train: 108 examples")
     assert found.command == (
         f"regard train classify --train {tmp_path}/train.tsv --model {order().model} --set training.num_epochs=2 "

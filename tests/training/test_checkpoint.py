@@ -59,14 +59,14 @@ def names(folder: Path) -> list[str]:
 
 
 def passed_over(checkpoints: Checkpoints, step: int) -> str:
-    """What is said of the one damaged checkpoint that is newer than `step`."""
+    """The message about the one damaged checkpoint that is newer than `step`."""
     messages: list[str] = []
     assert_is(checkpoints.latest(on_damaged=messages.append), step)
     (message,) = messages
     return message
 
 
-def test_what_is_saved_comes_back(tmp_path: Path) -> None:
+def test_a_saved_checkpoint_is_read_back(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path / "run" / "checkpoints"))
     assert checkpoints.latest() is None
     place = checkpoints.save(1200, *content(1200))
@@ -79,7 +79,7 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     assert_is(checkpoints.latest(), 1200)
 
 
-def test_the_newest_stay(tmp_path: Path) -> None:
+def test_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     for keep in (1, 3):
         saved(tmp_path / str(keep), 2, 10, 999_999_999, 1_000_000_000, keep=keep)
         newest = ["step-000000010", "step-1000000000", "step-999999999"]
@@ -87,7 +87,7 @@ def test_the_newest_stay(tmp_path: Path) -> None:
         assert_is(Checkpoints(tmp_path / str(keep)).latest(), 1_000_000_000)
 
 
-def test_only_good_ones_count_and_only_older_ones_go(tmp_path: Path) -> None:
+def test_only_intact_checkpoints_count_and_only_older_ones_are_deleted(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 1, 2, 9)
     assert names(tmp_path) == ["step-000000002", "step-000000009"]
     (tmp_path / "step-000000009" / "state.json").write_bytes(b"{}")
@@ -150,7 +150,7 @@ def test_a_state_that_is_not_json(
     assert names(tmp_path) == ["step-000000001"]
 
 
-def test_numbers_that_make_no_sense(tmp_path: Path) -> None:
+def test_invalid_arguments(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="keep is 0; expected how many"):
         Checkpoints(tmp_path, keep=0)
     for step in (-1, 10**18):
@@ -179,7 +179,7 @@ def damages(place: Path, kind: str) -> list[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize("kind", ["truncation", "header", "payload"])
-def test_every_damage_is_found_by_name_and_the_one_before_is_used(tmp_path: Path, kind: str) -> None:
+def test_any_damage_is_reported_and_the_previous_checkpoint_is_used(tmp_path: Path, kind: str) -> None:
     checkpoints = saved(tmp_path, 1, 2)
     place = tmp_path / "step-000000002"
     trials = damages(place, kind)
@@ -309,9 +309,7 @@ def test_a_checkpoint_is_never_seen_half_deleted(tmp_path: Path, monkeypatch: py
     assert [name for name in names(tmp_path) if name[0] != "."] == ["step-000000002"]
 
 
-def test_what_a_killed_process_left_goes_before_its_room_is_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leftovers_are_deleted_before_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints = saved(tmp_path, 1)
     (tmp_path / ".step-000000007.123-0123abcd.partial").mkdir()
     (tmp_path / ".step-notes").mkdir()
@@ -424,8 +422,8 @@ for turn in range(10):
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     with open(reader, "rb") as file:
-        told = file.read()
-    number = int.from_bytes(told[-8:], "little") if told else number
+        sent = file.read()
+    number = int.from_bytes(sent[-8:], "little") if sent else number
     cut += any(name.startswith(".") for _, folders, _ in os.walk(folder) for name in folders)
     found = checkpoints.latest(on_damaged=sys.exit)
     assert number <= found.state["number"] <= number + 1

@@ -54,7 +54,7 @@ def test_the_operations_of_a_gpt_are_those_torch_counts() -> None:
     assert found.flops == 6 * sum(p.numel() for p in model.parameters()) * 128
 
 
-def test_hours_follow_from_speed() -> None:
+def test_hours_follow_from_flops() -> None:
     subject = find_shape("gpt2")
     for name, peak in GPUS.items():
         found = estimate_cost(subject, tokens=10**9, gpu=name, utilization=0.5)
@@ -130,7 +130,7 @@ def test_numbers_of_tokens(text: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "many", "B", "0", "-5", "nan", "inf", "1e30", "3 apples"])
-def test_what_is_no_number_of_tokens(text: str) -> None:
+def test_invalid_numbers_of_tokens(text: str) -> None:
     with pytest.raises(InputError, match="tokens"):
         parse_count(text)
 
@@ -147,6 +147,6 @@ def test_what_is_no_number_of_tokens(text: str) -> None:
         ({"price": float("nan")}, "price is nan"),
     ],
 )
-def test_options_that_make_no_sense(options: dict[str, object], message: str) -> None:
+def test_invalid_options(options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         estimate_cost(find_shape("gpt2"), **{"tokens": 10, **options})  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ def classifier(tiny_bert_folder: Path, one_thread: None) -> TextClassifier:
     return TextClassifier(str(tiny_bert_folder), **QUICK)
 
 
-def test_a_classifier_learns_tells_and_scores(classifier: TextClassifier) -> None:
+def test_a_classifier_learns_predicts_and_scores(classifier: TextClassifier) -> None:
     texts, labels = GOOD + BAD, [1] * 6 + [0] * 6
     assert classifier.fit(texts, labels) is classifier
     assert classifier.classes_.tolist() == [0, 1]
@@ -34,7 +34,7 @@ def test_a_classifier_learns_tells_and_scores(classifier: TextClassifier) -> Non
     assert classifier.predict_proba([]).shape[0] == 0
 
 
-def test_the_same_seed_gives_the_same_numbers(classifier: TextClassifier) -> None:
+def test_the_same_seed_gives_the_same_probabilities(classifier: TextClassifier) -> None:
     texts, labels = GOOD + BAD, ["yes"] * 6 + ["no"] * 6
     one = classifier.fit(texts, labels).predict_proba(texts)
     other = clone(classifier).fit(texts, labels).predict_proba(texts)
@@ -57,7 +57,7 @@ def test_cross_validation_and_parameters(classifier: TextClassifier) -> None:
         classifier.set_params(epoch=3)
 
 
-def test_what_is_refused(classifier: TextClassifier) -> None:
+def test_wrong_inputs_are_refused(classifier: TextClassifier) -> None:
     with pytest.raises(InputError, match="call fit first"):
         classifier.predict(["the film"])
     with pytest.raises(InputError, match="12 texts and 11 labels"):
@@ -70,7 +70,7 @@ def test_what_is_refused(classifier: TextClassifier) -> None:
         classifier.fit(GOOD, [1] * 6)
 
 
-def test_a_tagger_learns_which_words_are_meant(tiny_bert_folder: Path, one_thread: None) -> None:
+def test_a_tagger_learns(tiny_bert_folder: Path, one_thread: None) -> None:
     sentences = [text.split() for text in GOOD + BAD]
     tags = [["B-THING" if word == "film" else "O" for word in words] for words in sentences]
     tagger = Tagger(str(tiny_bert_folder), **QUICK).fit(sentences, tags)

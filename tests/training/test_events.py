@@ -10,7 +10,7 @@ from regard.events import Note
 from regard.training.events import EventLog, Finished, StepFinished
 
 
-def test_an_event_is_a_line_at_once(tmp_path: Path) -> None:
+def test_an_event_is_written_at_once(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     before = time.time()
     with EventLog(path) as log:
@@ -24,14 +24,14 @@ def test_an_event_is_a_line_at_once(tmp_path: Path) -> None:
     assert before - 0.01 <= lines[0]["time"] <= time.time() + 0.01
 
 
-def test_numbers_come_back_as_they_were(tmp_path: Path) -> None:
+def test_numbers_are_read_back_exactly(tmp_path: Path) -> None:
     path, number = tmp_path / "events.jsonl", 0.1 + 0.2
     with EventLog(path) as log:
         log.add(StepFinished(step=1, seconds=1.0, loss=number, learning_rate=0.1, progress=0.5, seconds_left=1.0))
     assert json.loads(path.read_text())["loss"] == number
 
 
-def test_a_log_goes_on(tmp_path: Path) -> None:
+def test_a_log_is_appended_to(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     for name in ("a", "b"):
         with EventLog(path) as log:
@@ -39,7 +39,7 @@ def test_a_log_goes_on(tmp_path: Path) -> None:
     assert [json.loads(line)["message"] for line in path.read_text().splitlines()] == ["a", "b"]
 
 
-def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
+def test_a_truncated_line_is_ended_first(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_text('{"type": "a"}\n{"typ')
     with EventLog(path) as log:

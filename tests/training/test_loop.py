@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.models import Bert, BertConfig, Gpt, GptConfig
-from regard.nn import Packed, Padded
+from regard.nn.masks import Packed, Padded
 from regard.training import loop
 from regard.training.loop import Step, StepProgress, Stopwatch, TimeProgress, enable_gradient_checkpointing, train
 
@@ -77,7 +77,7 @@ def test_parts_of_a_batch_are_one_batch() -> None:
 
 
 @pytest.mark.parametrize("clip", [0.01, 1000.0, math.inf])
-def test_a_long_gradient_is_made_shorter_and_a_short_one_stays(clip: float) -> None:
+def test_gradient_clipping(clip: float) -> None:
     module = Regression()
     before = weights(module)
     (step,) = steps(module, repeat([task()]), 1, rate=lambda done: 1.0, max_grad_norm=clip)
@@ -98,7 +98,7 @@ def test_the_rate_follows_the_progress() -> None:
     assert used == [(k, k / 4, pytest.approx(rates[k]), pytest.approx(rates[k])) for k in range(4)]
 
 
-def test_it_begins_where_it_is_told() -> None:
+def test_training_starts_at_the_given_step() -> None:
     done = steps(Regression(), repeat([task()]), 5, first=3)
     assert [(step.number, step.progress) for step in done] == [(3, 0.6), (4, 0.8)]
     assert steps(Regression(), repeat([task()]), 5, first=5) == []
@@ -110,12 +110,12 @@ def counted(drawn: list[int]) -> Iterator[Sequence[dict[str, Tensor]]]:
         yield [task()]
 
 
-def test_what_is_drawn_is_trained_on() -> None:
+def test_every_drawn_batch_is_trained_on() -> None:
     drawn: list[int] = []
     assert len(steps(Regression(), counted(drawn), 3)) == len(drawn) == 3
 
 
-def test_who_stops_iterating_stops_after_a_whole_step() -> None:
+def test_a_caller_that_stops_iterating_stops_after_a_whole_step() -> None:
     stopped, whole = Regression(), Regression()
     stopped.load_state_dict(whole.state_dict())
     data, drawn = [task()], list[int]()
@@ -133,11 +133,11 @@ def test_who_stops_iterating_stops_after_a_whole_step() -> None:
     assert all(parameter.grad is None for parameter in stopped.parameters())
 
 
-def test_it_ends_with_the_batches() -> None:
+def test_training_ends_with_the_batches() -> None:
     assert len(steps(Regression(), [[task()]] * 2, 5)) == 2
 
 
-def test_halves_are_for_products_only() -> None:
+def test_autocast_is_for_products_only() -> None:
     module, seen = Regression(), []
     module.linear.register_forward_hook(lambda part, inputs, output: seen.append(output.dtype))
     gradients = []
@@ -149,7 +149,7 @@ def test_halves_are_for_products_only() -> None:
 
 
 @pytest.mark.parametrize("layout", ["padded", "packed", "rows", "causal"])
-def test_frugal_gives_the_same_gradients(layout: str) -> None:
+def test_gradient_checkpointing_gives_the_same_gradients(layout: str) -> None:
     shape: dict[str, Any] = {
         "vocab_size": 20,
         "hidden_size": 8,
@@ -235,7 +235,7 @@ def test_a_stopwatch_counts_while_it_runs(time: list[float]) -> None:
     assert watch.elapsed == 8.5
 
 
-def test_a_clock_ends_a_run_after_a_whole_step(time: list[float]) -> None:
+def test_a_time_budget_ends_after_a_whole_step(time: list[float]) -> None:
     watch = Stopwatch(6.0)
     watch.start()
     module, seen = Regression(), []

@@ -200,7 +200,7 @@ def test_a_small_problem_is_learned(name: str, device: torch.device) -> None:
     assert losses[0] > 1.3 and losses[-1] < 0.1
 
 
-def test_a_restored_state_goes_on_the_same_way() -> None:
+def test_a_restored_optimizer_continues_identically() -> None:
     models = [tiny_bert(), tiny_bert()]
     running = [build_optimizers(model, name="muon", learning_rate=RATE) for model in models]
     for seed in range(3):
@@ -219,7 +219,7 @@ def test_a_restored_state_goes_on_the_same_way() -> None:
         assert torch.equal(first, second)
 
 
-def test_the_rate_is_set_everywhere() -> None:
+def test_the_learning_rate_is_set_in_all_groups() -> None:
     optimizers = build_optimizers(tiny_bert(), name="muon", learning_rate=1.0)
     set_learning_rate(optimizers, 0.25)
     assert {group["lr"] for optimizer in optimizers for group in optimizer.param_groups} == {0.25}
@@ -237,7 +237,7 @@ def test_a_closure_is_run_with_gradients() -> None:
     assert weight.detach().square().sum() < 4.0
 
 
-def test_what_cannot_be_built_is_refused() -> None:
+def test_unknown_optimizers_are_refused() -> None:
     with pytest.raises(InputError, match=r"unknown optimizer 'moun'; did you mean 'muon'\?"):
         build_optimizers(tiny_bert(), name="moun", learning_rate=RATE)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="this model has none; use adamw"):

@@ -30,7 +30,7 @@ def batch() -> dict[str, Tensor]:
     return {"ids": torch.randint(10, (8, 5)), "labels": torch.randint(2, (8,))}
 
 
-def test_it_goes_where_the_loss_grows_and_comes_back(batch: dict[str, Tensor]) -> None:
+def test_the_perturbation_increases_the_loss_and_is_undone(batch: dict[str, Tensor]) -> None:
     model = Sentences()
     weight, before = model.words.weight, model.words.weight.detach().clone()
     loss = model(**batch)["loss"]
@@ -49,7 +49,7 @@ def test_it_goes_where_the_loss_grows_and_comes_back(batch: dict[str, Tensor]) -
     assert torch.equal(weight, before)
 
 
-def test_it_comes_back_from_an_error(batch: dict[str, Tensor]) -> None:
+def test_the_perturbation_is_undone_after_an_error(batch: dict[str, Tensor]) -> None:
     model = Sentences()
     before = model.words.weight.detach().clone()
     model(**batch)["loss"].backward()
@@ -58,7 +58,7 @@ def test_it_comes_back_from_an_error(batch: dict[str, Tensor]) -> None:
     assert torch.equal(model.words.weight, before)
 
 
-def test_it_needs_a_gradient() -> None:
+def test_a_perturbation_needs_a_gradient() -> None:
     with (
         pytest.raises(RuntimeError, match="no gradient"),
         AdversarialPerturbation(nn.Parameter(torch.ones(2, 2)), 1.0).applied(),

@@ -22,7 +22,7 @@ def folder(path: Path, *overrides: str, **run: object) -> RunFolder:
     return RunFolder(path, config, {"data": (1, 2), **run}, work="work", work_files=["checkpoint", "0.json", "best/"])
 
 
-def test_a_run_begins_ends_and_leaves_no_work(tmp_path: Path) -> None:
+def test_a_finished_run_removes_its_work_folder(tmp_path: Path) -> None:
     run, seen = folder(tmp_path / "new"), []
 
     def notes() -> Iterator[Note]:
@@ -41,7 +41,7 @@ def test_a_run_begins_ends_and_leaves_no_work(tmp_path: Path) -> None:
     assert folder(run.path, data=(1, 3)).finished() is None
 
 
-def test_a_run_that_was_cut_goes_on_with_the_same_settings_only(tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_with_the_same_settings_only(tmp_path: Path) -> None:
     run = folder(tmp_path)
     run.open(resume=False)
     with pytest.raises(KeyboardInterrupt), run.running():
@@ -56,7 +56,7 @@ def test_a_run_that_was_cut_goes_on_with_the_same_settings_only(tmp_path: Path) 
     folder(tmp_path).open(resume=True)
 
 
-def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     for resume in (False, True):
         with pytest.raises(InputError, match="holds a model, which this run would write over"):
@@ -73,7 +73,7 @@ def finish(run: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_one_command_begins_goes_on_and_reports(tmp_path: Path, resume: bool) -> None:
+def test_one_command_starts_resumes_and_reports(tmp_path: Path, resume: bool) -> None:
     """A folder that is missing, empty, begun or finished: with --resume all of them are the same command."""
     for path in (tmp_path / "missing" / "new", tmp_path):
         run = folder(path)
@@ -123,7 +123,7 @@ def test_foreign_files_in_a_run_survive_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["report.md", "config.json", "tokenizer.json"])
-def test_a_foreign_file_where_the_result_goes_is_found_before_any_work(tmp_path: Path, name: str) -> None:
+def test_a_foreign_file_in_the_way_is_found_before_any_work(tmp_path: Path, name: str) -> None:
     run = folder(tmp_path)
     run.open(resume=False)
     with pytest.raises(KeyboardInterrupt), run.running():
@@ -134,7 +134,7 @@ def test_a_foreign_file_where_the_result_goes_is_found_before_any_work(tmp_path:
     assert (tmp_path / name).read_text() == "mine"
 
 
-def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_version_resumes(tmp_path: Path) -> None:
     """Without a manifest, by its run.json and config.toml."""
     run = folder(tmp_path)
     run.open(resume=False)
@@ -158,7 +158,7 @@ def test_another_kind_of_run(tmp_path: Path) -> None:
         folder(tmp_path).open(resume=True)
 
 
-def test_a_kill_amid_the_removal_of_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_while_the_work_folder_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for moment in range(100):
         run = folder(tmp_path / str(moment))
         run.open(resume=False)

@@ -17,7 +17,9 @@ parts = st.floats(0, 1)
     ("scheduler", "quarter", "half", "end"),
     [("linear", 0.775, 0.55, 0.1), ("cosine", 0.1 + 0.9 * (2 + math.sqrt(2)) / 4, 0.55, 0.1), ("constant", 1, 1, 1)],
 )
-def test_the_rate_falls_to_the_floor(scheduler: SchedulerType, quarter: float, half: float, end: float) -> None:
+def test_the_learning_rate_falls_to_the_minimum(
+    scheduler: SchedulerType, quarter: float, half: float, end: float
+) -> None:
     found = [
         learning_rate_factor(0.2 + 0.8 * done, warmup=0.2, scheduler=scheduler, min_ratio=0.1)
         for done in (0, 0.25, 0.5, 1)
@@ -26,7 +28,7 @@ def test_the_rate_falls_to_the_floor(scheduler: SchedulerType, quarter: float, h
 
 
 @pytest.mark.parametrize("scheduler", SHAPES)
-def test_warm_up_rises_in_a_line_and_never_from_zero(scheduler: SchedulerType) -> None:
+def test_warmup_is_linear_and_starts_above_zero(scheduler: SchedulerType) -> None:
     found = [
         learning_rate_factor(progress, warmup=0.2, scheduler=scheduler, min_ratio=0.0)
         for progress in (0, 0.05, 0.1, 0.2)
@@ -34,7 +36,7 @@ def test_warm_up_rises_in_a_line_and_never_from_zero(scheduler: SchedulerType) -
     assert found == pytest.approx([0.01, 0.2575, 0.505, 1])
 
 
-def test_noam_is_the_rate_of_the_transformer() -> None:
+def test_noam_is_the_schedule_of_the_transformer() -> None:
     """width**-0.5 * min(step**-0.5, step * warm-up**-1.5), measured by its highest value, but for the first steps."""
     steps, warm = 1000, 100
     for step in (25, 50, 100, 200, 400, 900):
@@ -57,18 +59,20 @@ def test_noam_rises_then_falls(progress: float, more: float, warmup: float, floo
         assert before >= after - 1e-9 and after >= floor - 1e-9
 
 
-def test_noam_needs_a_warm_up() -> None:
+def test_noam_needs_a_warmup() -> None:
     with pytest.raises(InputError, match="set a warmup above 0"):
         learning_rate_factor(0.5, warmup=0.0, scheduler="noam", min_ratio=0.0)
 
 
-def test_a_last_step_still_learns() -> None:
+def test_the_last_step_has_a_positive_rate() -> None:
     assert learning_rate_factor(99 / 100, warmup=0.0, scheduler="linear", min_ratio=0.0) == pytest.approx(0.01)
     assert learning_rate_factor(0, warmup=0.0, scheduler="linear", min_ratio=0.0) == 1.0
 
 
 @given(progress=parts, warmup=parts, scheduler=st.sampled_from(SHAPES), floor=parts)
-def test_the_factor_is_a_part(progress: float, warmup: float, scheduler: SchedulerType, floor: float) -> None:
+def test_the_factor_is_between_zero_and_one(
+    progress: float, warmup: float, scheduler: SchedulerType, floor: float
+) -> None:
     value = learning_rate_factor(progress, warmup=warmup, scheduler=scheduler, min_ratio=floor)
     assert 0 <= value <= 1 + 1e-9
     if progress >= warmup:
@@ -76,7 +80,7 @@ def test_the_factor_is_a_part(progress: float, warmup: float, scheduler: Schedul
 
 
 @given(progress=parts, more=parts, warmup=parts, scheduler=st.sampled_from(SHAPES))
-def test_it_rises_then_falls(progress: float, more: float, warmup: float, scheduler: SchedulerType) -> None:
+def test_the_factor_rises_then_falls(progress: float, more: float, warmup: float, scheduler: SchedulerType) -> None:
     first, second = sorted((progress, more))
     before, after = (
         learning_rate_factor(each, warmup=warmup, scheduler=scheduler, min_ratio=0.0) for each in (first, second)
@@ -88,13 +92,13 @@ def test_it_rises_then_falls(progress: float, more: float, warmup: float, schedu
 
 
 @pytest.mark.parametrize("scheduler", SHAPES)
-def test_a_run_that_overruns_stays_at_its_end(scheduler: SchedulerType) -> None:
+def test_progress_beyond_the_end_is_clipped(scheduler: SchedulerType) -> None:
     assert learning_rate_factor(1.3, warmup=0.1, scheduler=scheduler, min_ratio=0.2) == learning_rate_factor(
         1.0, warmup=0.1, scheduler=scheduler, min_ratio=0.2
     )
 
 
-def test_an_unknown_shape_is_refused() -> None:
+def test_an_unknown_scheduler_is_refused() -> None:
     with pytest.raises(InputError, match="unknown scheduler 'linaer'; did you mean 'linear'"):
         learning_rate_factor(0.5, warmup=0.1, scheduler="linaer", min_ratio=0.0)  # type: ignore[arg-type]
 
@@ -118,7 +122,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", "h", "20 minutes", "-5s", "30m1h", "1 2s", "1h30", "1,5h", "٣s", "5 steps"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_invalid_durations_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="is no duration; expected hours, minutes and seconds like 20min"):
         parse_budget(text)
 
@@ -145,12 +149,12 @@ def test_intervals() -> None:
         ("-1 steps", "is no interval"),
     ],
 )
-def test_what_is_no_interval_is_refused(text: str, message: str) -> None:
+def test_invalid_intervals_are_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_interval(text)
 
 
-def test_when_an_interval_is_over() -> None:
+def test_due_intervals() -> None:
     assert not Interval().due(steps=10**9, seconds=10**9)
     assert [Interval(steps=5).due(steps=steps, seconds=10**9) for steps in (4, 5, 6)] == [False, True, True]
     assert [Interval(seconds=5).due(steps=10**9, seconds=seconds) for seconds in (4.9, 5, 6)] == [False, True, True]

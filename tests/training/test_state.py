@@ -118,7 +118,7 @@ def assert_same(first: dict[str, Any], second: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_a_run_goes_on_bit_for_bit(kind: str, device: torch.device, tmp_path: Path) -> None:
+def test_a_crashed_run_continues_bit_for_bit(kind: str, device: torch.device, tmp_path: Path) -> None:
     torch.manual_seed(1)
     model = Model().to(device)
     optimizers = OPTIMIZERS[kind](model)
@@ -140,7 +140,7 @@ def test_a_run_goes_on_bit_for_bit(kind: str, device: torch.device, tmp_path: Pa
     assert_same(dict(everything(again, others)), undisturbed)
 
 
-def test_names_and_what_each_value_is() -> None:
+def test_names_and_values_of_the_state() -> None:
     model = Model()
     optimizers = toy_and_adam(model)
     train(model, optimizers, range(2), torch.device("cpu"))
@@ -166,7 +166,7 @@ def test_names_and_what_each_value_is() -> None:
     assert not {"amsgrad", "foreach", "params"} & adam["groups"][0]["numbers"].keys()
 
 
-def test_a_run_that_has_not_begun() -> None:
+def test_the_state_of_a_new_run() -> None:
     """Then the optimizers keep nothing yet, whatever they kept before."""
     model = Model()
     optimizers = OPTIMIZERS["foreach"](model)

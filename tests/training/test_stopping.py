@@ -33,7 +33,7 @@ def own(number: int, frame: object) -> None:
 
 
 @pytest.mark.parametrize("number", BOTH)
-def test_a_signal_asks_and_does_no_more(number: signal.Signals) -> None:
+def test_the_first_signal_only_requests_a_stop(number: signal.Signals) -> None:
     with stopping() as stop:
         assert not stop.requested
         stop.deliver()  # nobody asked
@@ -42,14 +42,14 @@ def test_a_signal_asks_and_does_no_more(number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
-def test_then_it_does_what_it_would_have_done(number: signal.Signals, error: type[BaseException]) -> None:
+def test_a_deferred_signal_is_delivered(number: signal.Signals, error: type[BaseException]) -> None:
     with pytest.raises(error) as raised, stopping() as stop:
         signal.raise_signal(number)
         stop.deliver()
     assert not isinstance(raised.value, SystemExit) or raised.value.code == 143
 
 
-def test_a_handler_of_the_program_has_the_last_word() -> None:
+def test_the_handler_of_the_program_is_called() -> None:
     signal.signal(signal.SIGTERM, own)
     with pytest.raises(Ended), stopping() as stop:
         signal.raise_signal(signal.SIGTERM)
@@ -57,14 +57,14 @@ def test_a_handler_of_the_program_has_the_last_word() -> None:
 
 
 @pytest.mark.parametrize("second", BOTH)
-def test_the_second_one_stops_at_once(second: signal.Signals) -> None:
+def test_the_second_signal_stops_at_once(second: signal.Signals) -> None:
     with pytest.raises(KeyboardInterrupt), stopping():
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(second)
         pytest.fail("it went on")
 
 
-def test_handlers_are_put_back() -> None:
+def test_handlers_are_restored() -> None:
     signal.signal(signal.SIGTERM, own)
     with pytest.raises(ValueError), stopping():
         assert signal.getsignal(signal.SIGTERM) is not own
@@ -73,7 +73,7 @@ def test_handlers_are_put_back() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_what_is_ignored_stays_so() -> None:
+def test_ignored_signals_stay_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with stopping() as stop:
         signal.raise_signal(signal.SIGINT)
@@ -83,7 +83,7 @@ def test_what_is_ignored_stays_so() -> None:
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
 
-def test_another_thread_goes_without() -> None:
+def test_another_thread_defers_no_signals() -> None:
     found: list[Stop] = []
 
     def work() -> None:

@@ -22,13 +22,6 @@ CPU = torch.device("cpu")
 
 
 @dataclass
-class Training:
-    num_epochs: int = 4
-    max_grad_norm: float = 1.0
-    early_stopping_patience: int = 0
-
-
-@dataclass
 class Run:
     precision: Precision = "fp32"
     checkpoint_every: str = "2 steps"
@@ -56,7 +49,9 @@ class Toy(trainer.EpochTrainer):
             loss,
             optimizer.build_optimizers(loss, name="adamw", learning_rate=0.1),
             **{
-                "training": Training(),
+                "num_epochs": 4,
+                "patience": 0,
+                "max_grad_norm": 1.0,
                 "run": Run(),
                 "steps_per_epoch": 3,
                 "learning_rate": lambda done: 0.1 * (1 - done),
@@ -125,9 +120,9 @@ def test_fast_steps_are_reported_once_an_epoch(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_early_stopping() -> None:
-    toy = Toy([2.0, 1.0, 1.5, 9.0], training=Training(early_stopping_patience=2))
+    toy = Toy([2.0, 1.0, 1.5, 9.0], patience=2)
     assert toy.run() == 9 and toy.best_epoch == 1
-    last = Toy([2.0, 1.0, 1.5, 0.0], training=Training(early_stopping_patience=2), main_score=None)
+    last = Toy([2.0, 1.0, 1.5, 0.0], patience=2, main_score=None)
     assert last.run() == 12 and last.best_epoch == 4
 
 

@@ -77,31 +77,31 @@ def both() -> list[dict[str, Any]]:
     return sorted(found, key=lambda each: each["world"][0])
 
 
-def test_each_knows_its_place(both: list[dict[str, Any]]) -> None:
+def test_each_process_has_its_rank(both: list[dict[str, Any]]) -> None:
     assert [each["world"] for each in both] == [[0, 2, 0, True], [1, 2, 1, False]]
     assert [each["gpu"] for each in both] == ["cuda:0", "cuda:1"]
 
 
-def test_the_first_says_what_all_hold(both: list[dict[str, Any]]) -> None:
+def test_broadcast_sends_the_main_process_values(both: list[dict[str, Any]]) -> None:
     assert [each["agreed"] for each in both] == [[0.1, 7.0]] * 2
 
 
-def test_means_and_the_highest_are_of_all(both: list[dict[str, Any]]) -> None:
+def test_mean_and_max_are_over_all_processes(both: list[dict[str, Any]]) -> None:
     assert [each["mean"] for each in both] == [[1.5, 1.0]] * 2
     assert [each["highest"] for each in both] == [6.0] * 2
 
 
-def test_the_others_wait_while_the_first_works(both: list[dict[str, Any]]) -> None:
+def test_the_others_wait_for_the_main_process(both: list[dict[str, Any]]) -> None:
     assert [each["done"] for each in both] == [[1], []]
     assert all(each["waited"] > 0.4 for each in both)
     assert both[1]["waited at the barrier"] > 0.4
 
 
-def test_where_the_first_fails_the_others_leave(both: list[dict[str, Any]]) -> None:
+def test_the_others_exit_if_the_main_process_fails(both: list[dict[str, Any]]) -> None:
     assert [each["error"] for each in both] == ["ValueError('no disk')", "SystemExit(1)"]
 
 
-def test_one_process_needs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_process(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     done: list[int] = []
@@ -125,7 +125,7 @@ def test_torchrun_may_start_one_process(monkeypatch: pytest.MonkeyPatch) -> None
         assert world == World()
 
 
-def test_a_device_that_was_chosen_stays() -> None:
+def test_an_explicit_device_is_kept() -> None:
     for world in (World(), World(1, 2, 1)):
         assert world.device(torch.device("cpu")) == torch.device("cpu")
         assert world.device(torch.device("cuda", 0)) == torch.device("cuda", 0)

@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,6 @@ from torch.optim import Optimizer
 from regard.device import autocast_dtype, synchronize
 from regard.errors import RegardError
 from regard.events import Event, Note
-from regard.settings import Precision
 from regard.training.checkpoint import Checkpoints, TrainingCheckpoint, capture, restore
 from regard.training.events import (
     CheckpointSaved,
@@ -40,48 +39,16 @@ from regard.training.loop import (
     derive_seed,
     train,
 )
-from regard.training.settings import parse_interval
+from regard.training.settings import RunSection, parse_interval
 from regard.training.stopping import Stop, stopping
 from regard.training.world import World
 
 LOG_EVERY = 1.0  # seconds
 BEST = "best."
-Result = TypeVar("Result", covariant=True)
+R = TypeVar("R")
 
 
-class EpochSettings(Protocol):
-    """At most `num_epochs` epochs; fewer after `early_stopping_patience` epochs without a better score (0: never)."""
-
-    num_epochs: int
-    max_grad_norm: float
-    early_stopping_patience: int
-
-
-class RunSettings(Protocol):
-    precision: Precision
-    checkpoint_every: str
-
-
-class Interruptible(Protocol[Result]):
-    """A trainer whose `run` returns None if it was interrupted."""
-
-    step: int
-
-    def run(self, stop: Stop) -> Events[Result | None]: ...
-
-
-def run_interruptible(trainer: Interruptible[Result]) -> Events[Result]:
-    """Run with deferred signals: on Ctrl-C or SIGTERM the trainer saves its state, then the signal is delivered."""
-    with stopping() as stop:
-        result = yield from trainer.run(stop)
-        if result is None:
-            yield Interrupted(step=trainer.step)
-            stop.deliver()
-    assert result is not None
-    return result
-
-
-class Trainer(ABC):
+class Trainer(ABC, Generic[R]):
     """Runs the training loop. `learning_rate` maps progress, 0 to 1, to the rate; `objective` computes the losses."""
 
     perturbation: AdversarialPerturbation | None = None
@@ -95,7 +62,7 @@ class Trainer(ABC):
         *,
         learning_rate: Callable[[float], float],
         max_grad_norm: float,
-        run: RunSettings,
+        run: RunSection,
         checkpoints: Checkpoints | None,
         device: torch.device,
         world: World | None = None,
@@ -110,6 +77,20 @@ class Trainer(ABC):
         self.step = 0  # finished steps
         self._logged_step = self._saved_step = 0
         self._logged = self._saved = 0.0  # seconds
+
+    @abstractmethod
+    def run(self, stop: Stop) -> Events[R | None]:
+        """Train to the end, from the newest checkpoint if there is one. None: interrupted, with everything saved."""
+
+    def run_interruptible(self) -> Events[R]:
+        """Run with deferred signals: on Ctrl-C or SIGTERM the state is saved, and then the signal is delivered."""
+        with stopping() as stop:
+            result = yield from self.run(stop)
+            if result is None:
+                yield Interrupted(step=self.step)
+                stop.deliver()
+        assert result is not None
+        return result
 
     @abstractmethod
     def _progress(self) -> StepProgress | TimeProgress: ...
@@ -251,11 +232,11 @@ class Trainer(ABC):
         return True
 
 
-class EpochTrainer(Trainer):
-    """Trains for epochs of `steps_per_epoch` steps and evaluates after each.
+class EpochTrainer(Trainer[R]):
+    """Trains for at most `num_epochs` epochs of `steps_per_epoch` steps and evaluates after each.
 
-    The best epoch has the highest score `main_score`; without a `main_score` it is the last one. Checkpoints go to
-    `folder`; without a folder there are none.
+    The best epoch has the highest score `main_score`; without a `main_score` it is the last one. Training stops early
+    after `patience` epochs without a better one (0: never). Checkpoints go to `folder`, if there is one.
     """
 
     remedy = "Lower training.learning_rate, or use a longer warmup"
@@ -266,27 +247,19 @@ class EpochTrainer(Trainer):
         objective: nn.Module,
         optimizers: Sequence[Optimizer],
         *,
-        training: EpochSettings,
-        run: RunSettings,
+        num_epochs: int,
+        patience: int,
         steps_per_epoch: int,
-        learning_rate: Callable[[float], float],
         main_score: str | None,
         seed: int,
-        device: torch.device,
         folder: Path | None,
+        **options: Any,
     ) -> None:
         super().__init__(
-            model,
-            objective,
-            optimizers,
-            learning_rate=learning_rate,
-            max_grad_norm=training.max_grad_norm,
-            run=run,
-            checkpoints=None if folder is None else Checkpoints(folder),
-            device=device,
+            model, objective, optimizers, checkpoints=None if folder is None else Checkpoints(folder), **options
         )
-        self._patience = training.early_stopping_patience
-        self.steps_per_epoch, self.steps = steps_per_epoch, training.num_epochs * steps_per_epoch
+        self._patience = patience
+        self.steps_per_epoch, self.steps = steps_per_epoch, num_epochs * steps_per_epoch
         self.main_score, self.seed = main_score, seed
         self.history: list[dict[str, float]] = []
         self.best_weights: dict[str, Tensor] = {}  # of the best epoch, if they are kept in memory

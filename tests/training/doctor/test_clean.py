@@ -66,7 +66,7 @@ def test_no_false_alarm(task: str, train: str | None, data: str, uncased: Examin
         ),
     ],
 )
-def test_what_is_true_of_public_files(
+def test_findings_on_public_files(
     task: str, train: str | None, data: str, check: str, evidence: str, uncased: ExaminedModel, shared_data: Shared
 ) -> None:
     learned = read_examples(task, str(shared_data(train)), labeled=True) if train else None
@@ -76,7 +76,7 @@ def test_what_is_true_of_public_files(
     assert evidence in problems(found)[0].evidence
 
 
-def test_the_quick_part_is_quick(uncased: ExaminedModel, shared_data: Shared) -> None:
+def test_the_data_checks_are_fast(uncased: ExaminedModel, shared_data: Shared) -> None:
     train, dev = (read_examples("classify", str(shared_data(f"sst2/{name}.tsv"))) for name in ("train", "dev"))
     task = get_task("classify").from_examples(train.examples)
     rows = InputBuilder(uncased.tokenizer, family="bert", max_length=128)

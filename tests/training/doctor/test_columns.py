@@ -60,7 +60,7 @@ def test_very_short_texts_are_a_warning() -> None:
         [*(replace(one, text=f"{place}") for place, one in enumerate(TEXTS[:20])), *TEXTS[20:]],
     ],
 )
-def test_odd_but_right(examples: list[TextExample]) -> None:
+def test_unusual_but_correct_columns(examples: list[TextExample]) -> None:
     if examples[0].label == 1.0:
         examples = [*examples, replace(examples[0], text="a twin")]  # the same number twice: no ids
     assert wrong_columns([read_of(examples)]).status == "ok"

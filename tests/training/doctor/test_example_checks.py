@@ -38,7 +38,7 @@ def test_a_pair_leaks_whole_or_not_at_all_and_a_question_by_its_context() -> Non
 
 
 @given(st.text(), st.text(st.sampled_from(" \t\n\u00a0"), min_size=1), st.booleans())
-def test_what_is_the_same(text: str, blank: str, tagged: bool) -> None:
+def test_examples_that_count_as_equal(text: str, blank: str, tagged: bool) -> None:
     def make(text: str) -> Example:
         return TaggedExample(text, ()) if tagged else TextExample(text)
 
@@ -47,7 +47,7 @@ def test_what_is_the_same(text: str, blank: str, tagged: bool) -> None:
 
 
 @pytest.mark.parametrize(("rare", "status"), [(4, "warning"), (5, "ok"), (13, "ok"), (50, "ok")])
-def test_two_classes_are_out_of_balance_under_a_twentieth(rare: int, status: str) -> None:
+def test_two_classes_are_imbalanced_below_five_percent(rare: int, status: str) -> None:
     labels = ["spam"] * rare + ["ham"] * (100 - rare)
     found = class_imbalance(read_of([TextExample(f"text {place}", None, label) for place, label in enumerate(labels)]))
     assert found.status == status
@@ -62,7 +62,7 @@ def test_many_classes_are_compared_with_their_equal_share() -> None:
     assert "the rarest of 78 classes is 'odd' with 1 of 7,701" in found.evidence
 
 
-def test_labels_that_come_together_are_counted_each() -> None:
+def test_multiple_labels_are_counted_each() -> None:
     several = [TextExample(f"{place}", None, ("toxic",) if place % 4 else ("toxic", "insult")) for place in range(100)]
     assert class_imbalance(read_of(several)).status == "ok"
     found = class_imbalance(read_of([*several, TextExample("a", None, ("threat",))]))
@@ -89,11 +89,11 @@ def test_noise_from_a_hundredth(twins: int, status: str) -> None:
     assert found.evidence.startswith(f"{2 * twins} of ")
 
 
-def test_twins_with_the_same_label_are_no_noise() -> None:
+def test_duplicates_with_the_same_label_are_not_noise() -> None:
     assert label_noise(read_of(TEXTS * 2)).evidence == "0 of 400 examples (0.0%) have a duplicate with another label"
 
 
-def test_numbers_of_twins_may_differ_a_little() -> None:
+def test_numbers_of_duplicates_may_differ_slightly() -> None:
     scores = [TextExample(f"text {place}", None, place % 6.0) for place in range(60)]  # their deviation is 1.7
     assert label_noise(read_of([*scores, TextExample("text 2", None, 2.8)])).status == "ok"
     assert label_noise(read_of([*scores, TextExample("text 2", None, 3.0)])).status == "warning"
@@ -112,13 +112,13 @@ def test_noise_of_tags_and_of_answers() -> None:
     assert label_noise(read_of([asked, replace(asked, answers=(Answer("did", 3),))])).status == "skipped"
 
 
-def test_without_lines_places_are_told() -> None:
+def test_without_lines_indices_are_reported() -> None:
     found = label_noise(ExampleSet([TextExample("a", None, "x"), TextExample("a", None, "y")], "memory", "", {}, []))
     assert found.evidence.endswith("'a' on example 1 and example 2")
 
 
 @given(st.integers(1, 300), st.integers(1, 50))
-def test_a_sample_is_from_all_over(size: int, count: int) -> None:
+def test_a_sample_is_evenly_spaced(size: int, count: int) -> None:
     examples = [TextExample(str(place)) for place in range(size)]
     some = [int(one.text) for one in spaced(examples, count) if isinstance(one, TextExample)]
     assert len(some) == min(size, count) == len(set(some))

@@ -13,5 +13,5 @@ def test_the_worst_comes_first_and_equals_stay_in_order() -> None:
     assert [finding.check for finding in problems(found)] == ["d", "c"]
 
 
-def test_there_are_ten_mistakes() -> None:
+def test_there_are_ten_checks() -> None:
     assert len(set(CHECKS)) == 10

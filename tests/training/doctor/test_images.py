@@ -67,7 +67,7 @@ def by_name(findings: list[DoctorFinding]) -> dict[str, DoctorFinding]:
     return {finding.check: finding for finding in findings}
 
 
-def test_clean_pictures_give_no_alarm(fine_tuned: FineTunedModel) -> None:
+def test_clean_images_have_no_findings(fine_tuned: FineTunedModel) -> None:
     subject = ExaminedModel(fine_tuned.model.encoder, None, fine_tuned)  # type: ignore[arg-type]
     found = examine(subject, pictures(40, first=40), train=pictures(40))
     assert [finding.check for finding in found] == [*CHECKS, "wrong picture sizes"]
@@ -82,7 +82,7 @@ def test_clean_pictures_give_no_alarm(fine_tuned: FineTunedModel) -> None:
     assert problems(examine_data(fine_tuned.task, pictures(40), pictures(40, first=40), FRAME)) == []
 
 
-def test_equal_pictures_in_both_files() -> None:
+def test_equal_images_in_both_files() -> None:
     task = ImageTask(["a", "b"])
     for shared, status in ((0, "ok"), (1, "warning"), (10, "error")):
         found = by_name(examine_data(task, pictures(100), pictures(100, first=100 - shared), FRAME))[
@@ -92,7 +92,7 @@ def test_equal_pictures_in_both_files() -> None:
         assert found.evidence.startswith(f"{shared} of 100 images")
 
 
-def test_rare_classes_and_equal_pictures_with_other_labels() -> None:
+def test_rare_classes_and_equal_images_with_other_labels() -> None:
     train, task, other = pictures(100), ImageTask(["a", "b"]), pictures(9, first=500)
     for rare, status in ((5, "ok"), (4, "warning")):
         labels = ["a"] * rare + ["b"] * (100 - rare)
@@ -110,7 +110,7 @@ def test_rare_classes_and_equal_pictures_with_other_labels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "status", "said"),
+    ("size", "status", "evidence"),
     [
         ((8, 8), "ok", "0 of 40 images are resized to 8 x 8"),
         ((16, 16), "ok", "40 of 40 images are resized to 8 x 8"),
@@ -120,10 +120,10 @@ def test_rare_classes_and_equal_pictures_with_other_labels() -> None:
         ((2, 2), "warning", "40 of them to more than twice their size"),
     ],
 )
-def test_sizes(size: tuple[int, int], status: str, said: str) -> None:
+def test_sizes(size: tuple[int, int], status: str, evidence: str) -> None:
     found = by_name(examine_data(ImageTask(["a", "b"]), pictures(40), pictures(40, first=40, size=size), FRAME))
     assert found["wrong picture sizes"].status == status
-    assert said in found["wrong picture sizes"].evidence
+    assert evidence in found["wrong picture sizes"].evidence
 
 
 def test_a_model_that_learned_nothing_or_has_its_dropout_on(fine_tuned: FineTunedModel) -> None:

@@ -67,13 +67,13 @@ def unmasked(
     return wrong
 
 
-def test_both_layouts_give_the_same_numbers(bert: Bert) -> None:
+def test_both_layouts_give_the_same_vectors(bert: Bert) -> None:
     for one, other in zip(padded(bert)([SHORT, LONG]), packed(bert)([SHORT, LONG]), strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
     assert missing_mask({"padded": padded(bert), "packed": packed(bert)}, SHORT, LONG).status == "ok"
 
 
-def test_a_missing_mask_is_seen_even_in_a_new_model(bert: Bert) -> None:
+def test_a_missing_mask_is_found_even_in_a_new_model(bert: Bert) -> None:
     found = missing_mask({"packed": packed(bert), "padded": unmasked(padded(bert))}, SHORT, LONG)
     assert found.status == "error"
     assert "a text of 4 tokens change by" in found.evidence
@@ -81,7 +81,7 @@ def test_a_missing_mask_is_seen_even_in_a_new_model(bert: Bert) -> None:
     assert missing_mask({"packed": packed(bert)}, SHORT, SHORT).status == "skipped"
 
 
-def test_a_model_that_gives_no_numbers_is_no_clean_one(bert: Bert) -> None:
+def test_nan_outputs_are_an_error(bert: Bert) -> None:
     with torch.no_grad():
         bert.embedding.tokens.weight.fill_(float("nan"))
     assert missing_mask({"packed": packed(bert)}, SHORT, LONG).status == "error"
@@ -125,12 +125,12 @@ def test_dropout_on_off_and_of_no_effect(bert: Bert) -> None:
     assert dropout_on(still, packed(still), SHORT).status == "warning"
 
 
-def answers(said: Sequence[object], key: str) -> list[dict[str, Any]]:
-    return [{key: one} for one in said]
+def answers(predicted: Sequence[object], key: str) -> list[dict[str, Any]]:
+    return [{key: one} for one in predicted]
 
 
 @pytest.mark.parametrize(
-    ("true", "said", "status"),
+    ("true", "predicted", "status"),
     [
         (["a"] * 50 + ["b"] * 50, ["a"] * 98 + ["b"] * 2, "error"),
         (["a"] * 50 + ["b"] * 50, ["a"] * 97 + ["b"] * 3, "ok"),
@@ -141,9 +141,9 @@ def answers(said: Sequence[object], key: str) -> list[dict[str, Any]]:
         ([("x",), ()] * 20, [["x"], []] * 20, "ok"),
     ],
 )
-def test_one_class_for_all(true: list[Any], said: list[object], status: str) -> None:
+def test_constant_classes(true: list[Any], predicted: list[object], status: str) -> None:
     found = constant_predictions(
-        [TextExample(str(n), None, label) for n, label in enumerate(true)], answers(said, "label")
+        [TextExample(str(n), None, label) for n, label in enumerate(true)], answers(predicted, "label")
     )
     assert found.status == status
 
@@ -174,11 +174,11 @@ def test_one_class_for_all(true: list[Any], said: list[object], status: str) -> 
     ],
     ids=["regress", "choose", "answer", "tag"],
 )
-def test_one_answer_for_all_in_other_tasks(
+def test_constant_predictions_of_other_tasks(
     examples: list[Example], constant: dict[str, list[object]], varied: dict[str, list[object]]
 ) -> None:
-    for said, status in ((constant, "error"), (varied, "ok")):
-        ((key, values),) = said.items()
+    for predicted, status in ((constant, "error"), (varied, "ok")):
+        ((key, values),) = predicted.items()
         assert constant_predictions(examples, answers(values, key)).status == status
 
 
@@ -192,7 +192,7 @@ def test_models_without_segments(make: Callable[[Path], Path], tmp_path: Path) -
     assert statuses["missing mask"] == statuses["dropout left on"] == "ok"
 
 
-def test_a_model_without_words_cannot_be_examined(tmp_path: Path) -> None:
+def test_a_model_without_a_tokenizer_cannot_be_examined(tmp_path: Path) -> None:
     regard.save(
         Vit(
             VitConfig(

@@ -36,7 +36,7 @@ def wordpiece(folder: Path, words: Sequence[str], *, lowercase: bool) -> Tokeniz
     ("capitals", "lowercase", "status"),
     [(True, True, "error"), (True, False, "ok"), (False, True, "ok"), (False, False, "error")],
 )
-def test_capitals_of_vocabulary_and_tokenizer(capitals: bool, lowercase: bool, status: str, tmp_path: Path) -> None:
+def test_casing_of_vocabulary_and_tokenizer(capitals: bool, lowercase: bool, status: str, tmp_path: Path) -> None:
     words = NAMES if capitals else [name.lower() for name in NAMES]
     found = casing(wordpiece(tmp_path / "t", words, lowercase=lowercase), [" ".join(NAMES)])
     assert found.status == status
@@ -50,7 +50,7 @@ def test_a_vocabulary_with_capitals_is_wrong_for_any_text(tmp_path: Path) -> Non
     assert casing(wordpiece(tmp_path / "t", NAMES, lowercase=True), ["no capitals here"]).status == "error"
 
 
-def test_half_of_the_words_may_be_new(tmp_path: Path) -> None:
+def test_half_of_the_words_may_be_unknown(tmp_path: Path) -> None:
     tokenizer = wordpiece(tmp_path / "t", [*NAMES, "film", "day"], lowercase=False)
     assert casing(tokenizer, ["London Film Paris Day " * 5]).status == "ok"
     assert casing(tokenizer, ["London Film Paris Day Film " * 5]).status == "error"
@@ -79,12 +79,12 @@ def test_cut_texts_from_a_tenth_and_from_half(long: int, status: str, tokenizer:
     found = truncation(TextClassification.from_examples(texts), texts, rows(tokenizer, 16))
     share = 2 * long / (18 * long + 6 * (100 - long))
     assert found.status == status
-    told = f"{long} of 100 texts lose more than a tenth at 16 tokens; {share:.1%} of all tokens are cut"
-    assert found.evidence == told
+    expected = f"{long} of 100 texts lose more than a tenth at 16 tokens; {share:.1%} of all tokens are cut"
+    assert found.evidence == expected
     assert ("training.max_length" in found.remedy) == (status != "ok")
 
 
-def test_a_label_that_is_not_known_does_not_matter_here(tokenizer: Tokenizer) -> None:
+def test_unknown_labels_do_not_matter(tokenizer: Tokenizer) -> None:
     texts = [TextExample("the film", "was good", "new")] * 600
     found = truncation(PairClassification(["a", "b"]), texts, rows(tokenizer, 16))
     assert (found.status, found.evidence[:25]) == ("ok", "0 of a sample of 500 text")

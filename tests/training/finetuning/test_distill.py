@@ -32,7 +32,7 @@ def teacher(tune: Callable[..., FineTuningReport], tmp_path: Path) -> Path:
     return tmp_path / "teacher"
 
 
-def test_a_student_is_half_of_its_teacher(teacher: Path) -> None:
+def test_a_student_has_half_of_the_layers(teacher: Path) -> None:
     solved = load_fine_tuned(teacher)
     student = StudentFactory(solved, layers=1, length=0)
     model = student.new_model(0)
@@ -45,7 +45,7 @@ def test_a_student_is_half_of_its_teacher(teacher: Path) -> None:
             StudentFactory(solved, layers=layers, length=0)
 
 
-def test_the_same_model_has_nothing_to_learn_from_itself(teacher: Path) -> None:
+def test_a_model_equal_to_its_teacher_has_no_soft_loss(teacher: Path) -> None:
     solved = load_fine_tuned(teacher)
     items = solved.task.preprocess(
         [TextExample("the film is good", label="pos"), TextExample("so dull", label="neg")], solved.input_builder
@@ -94,7 +94,7 @@ def test_endings_and_tokens_are_compared_within_their_row(
     assert task.distillation_loss(other, numbers, items, 2.0).item() > 0.01
 
 
-def test_a_student_is_taught_and_is_a_folder_like_any_other(teacher: Path, files: Path, tmp_path: Path) -> None:
+def test_a_student_is_trained_and_saved(teacher: Path, files: Path, tmp_path: Path) -> None:
     events = distill(
         teacher,
         str(files / "train.tsv"),

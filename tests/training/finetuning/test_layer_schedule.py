@@ -166,7 +166,7 @@ def test_a_run_may_be_too_short_for_all_levels() -> None:
     assert [turn.step for turn in found(0.0, 12)] == [1, 1, 1, 1]
 
 
-def test_a_level_comes_when_its_time_has_come() -> None:
+def test_levels_are_unfrozen_over_time() -> None:
     parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(3)]
     level = {parameter: number for number, parameter in enumerate(parameters)}
     for progress, expected in ((0.0, 1), (0.19, 1), (0.2, 2), (0.39, 2), (0.4, 3), (1.0, 3)):
@@ -174,7 +174,7 @@ def test_a_level_comes_when_its_time_has_come() -> None:
         assert [parameter.requires_grad for parameter in parameters] == [True] * expected + [False] * (3 - expected)
 
 
-def test_words_that_do_not_learn_yet_cannot_be_moved() -> None:
+def test_frozen_embeddings_cannot_be_perturbed() -> None:
     with pytest.raises(
         InputError, match=r"training\.adversarial_epsilon perturbs word embeddings, which training\.unfreeze"
     ):
@@ -224,7 +224,7 @@ def test_the_best_epoch_is_that_of_all_layers(tokenizer: Tokenizer) -> None:
     assert changed and all(name.startswith("head") for name in changed)
 
 
-def test_an_elmo_learns_at_a_rate_of_its_own(tokenizer: Tokenizer) -> None:
+def test_an_elmo_has_a_larger_learning_rate(tokenizer: Tokenizer) -> None:
     rates = {
         family: made(family, tokenizer, "training.learning_rate=0").peak_learning_rate for family in ("bert", "elmo")
     }
@@ -232,7 +232,7 @@ def test_an_elmo_learns_at_a_rate_of_its_own(tokenizer: Tokenizer) -> None:
     assert made("elmo", tokenizer).peak_learning_rate == 1e-2
 
 
-def test_a_tuned_elmo_learns_and_comes_back(tune: Any, tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_a_fine_tuned_elmo_is_saved_and_loaded(tune: Any, tmp_path: Path, tokenizer: Tokenizer) -> None:
     torch.manual_seed(0)
     elmo = Elmo(
         ElmoConfig(

@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from regard.errors import InputError
+from regard.events import drain
 from regard.tasks.fine_tuned_model import load_fine_tuned, predict
-from regard.training.finetuning.evaluate import evaluate
+from regard.training.finetuning.evaluate import EvaluationResult, evaluate_model
 from regard.training.finetuning.report import FineTuningReport
 
 Tune = Callable[..., FineTuningReport]
@@ -37,14 +38,18 @@ def crashing(after: int) -> Callable[[Mapping[str, Any]], None]:
     return on_event
 
 
+def evaluate(folder: Path, data: Any) -> EvaluationResult:
+    return drain(evaluate_model(load_fine_tuned(folder), data))
+
+
 def weights(folder: Path) -> bytes:
     return (folder / "model.safetensors").read_bytes()
 
 
-def test_a_rule_is_learned_and_kept(tune: Tune, files: Path, tmp_path: Path) -> None:
+def test_a_model_is_fine_tuned_and_saved(tune: Tune, files: Path, tmp_path: Path) -> None:
     report = tune(tmp_path / "run", "training.num_epochs=25")
     assert report.mean["accuracy"] >= 95
-    found = evaluate(tmp_path / "run", str(files / "dev.tsv"), device="cpu")
+    found = evaluate(tmp_path / "run", str(files / "dev.tsv"))
     assert (found.task, found.n, found.metrics) == ("classify", 40, report.best.scores)
     document = json.loads((tmp_path / "run" / "report.json").read_text())
     assert document["mean"] == report.mean and document["data"]["train"]["examples"] == 96
@@ -60,11 +65,11 @@ def test_the_best_epoch_and_the_best_seed_are_kept(tune: Tune, files: Path, tmp_
         mine = [event.scores["accuracy"] for event in judged if event.seed == outcome.seed]
         assert outcome.scores["accuracy"] == max(mine) and outcome.epoch == mine.index(max(mine)) + 1
     assert report.best.scores["accuracy"] == max(outcome.scores["accuracy"] for outcome in report.seeds)
-    assert evaluate(tmp_path / "run", str(files / "dev.tsv"), device="cpu").metrics == report.best.scores
+    assert evaluate(tmp_path / "run", str(files / "dev.tsv")).metrics == report.best.scores
     assert f"| {report.best.seed} | {report.best.epoch} | {report.best.scores['accuracy']:.2f} |" in report.markdown()
 
 
-def test_the_last_epoch_is_judged_once(tune: Tune, tmp_path: Path) -> None:
+def test_the_last_epoch_is_evaluated_once(tune: Tune, tmp_path: Path) -> None:
     events: list[Any] = []
     report = tune(tmp_path / "run", "training.select=last", on_event=events.append)
     assert [event.epoch for event in events if event.type == "evaluation"] == [3]
@@ -104,7 +109,7 @@ def flip(path: Path, place: int | None = None) -> None:
     path.write_bytes(content)
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_serves(tune: Tune, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_reported_and_the_previous_one_is_used(tune: Tune, tmp_path: Path) -> None:
     settings = ("training.dropout=0.1", "run.checkpoint_every=4 steps")
     tune(tmp_path / "whole", *settings)
     with pytest.raises(Crash):
@@ -133,7 +138,7 @@ def after_the_seeds(tune: Tune, output: Path, *settings: str) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_damaged_report_of_a_seed_is_named_and_the_remedy_works(tune: Tune, tmp_path: Path, number: int) -> None:
+def test_a_damaged_seed_result_is_reported_and_the_remedy_works(tune: Tune, tmp_path: Path, number: int) -> None:
     """Whichever seed is the best, its model is the one that is kept, also when another seed is trained again."""
     whole = tune(tmp_path / "whole", "run.num_seeds=3", "training.dropout=0.1")
     after_the_seeds(tune, tmp_path / "cut", "training.dropout=0.1")
@@ -148,7 +153,7 @@ def test_a_damaged_report_of_a_seed_is_named_and_the_remedy_works(tune: Tune, tm
     assert [one.scores for one in report.seeds] == [one.scores for one in whole.seeds]
 
 
-def test_a_damaged_best_model_is_named_and_the_remedy_works(tune: Tune, tmp_path: Path) -> None:
+def test_a_damaged_best_model_is_reported_and_the_remedy_works(tune: Tune, tmp_path: Path) -> None:
     whole = tune(tmp_path / "whole", "run.num_seeds=3", "training.dropout=0.1")
     after_the_seeds(tune, tmp_path / "cut", "training.dropout=0.1")
     seeds = tmp_path / "cut" / "seeds"
@@ -164,7 +169,7 @@ def test_a_damaged_best_model_is_named_and_the_remedy_works(tune: Tune, tmp_path
 
 
 @pytest.mark.parametrize("name", ["report.json", "task.json", "tokenizer.json", "run.json", "config.toml"])
-def test_a_finished_run_that_is_damaged_says_so(tune: Tune, tmp_path: Path, name: str) -> None:
+def test_damage_to_a_finished_run_is_reported(tune: Tune, tmp_path: Path, name: str) -> None:
     report = tune(tmp_path / "run")
     assert tune(tmp_path / "run", resume=True) == report
     path = tmp_path / "run" / name
@@ -191,7 +196,7 @@ def test_ctrl_c_saves_and_ends(tune: Tune, tmp_path: Path) -> None:
     assert steps[0] == 6 and steps[-1] == 36
 
 
-def test_a_frozen_model_stays_as_it_was(tune: Tune, tmp_path: Path, tiny_bert_folder: Path) -> None:
+def test_a_frozen_encoder_is_unchanged(tune: Tune, tmp_path: Path, tiny_bert_folder: Path) -> None:
     import regard
 
     report = tune(tmp_path / "run", "training.frozen=true")
@@ -203,7 +208,7 @@ def test_a_frozen_model_stays_as_it_was(tune: Tune, tmp_path: Path, tiny_bert_fo
     assert report.settings["training"]["frozen"] is True
 
 
-def test_without_dev_a_part_is_set_aside(tune: Tune, tmp_path: Path) -> None:
+def test_without_dev_the_data_is_split(tune: Tune, tmp_path: Path) -> None:
     report = tune(tmp_path / "two", dev=None)
     sizes = {name: about["examples"] for name, about in report.data.items()}
     assert sum(sizes.values()) == 96 and sizes.keys() == {"train", "dev"} and 6 <= sizes["dev"] <= 13
@@ -221,13 +226,13 @@ def test_predictions_do_not_see_labels(tune: Tune, tmp_path: Path) -> None:
     tune(tmp_path / "run")
     solved = load_fine_tuned(tmp_path / "run")
     device = torch.device("cpu")
-    plain, told = (
+    plain, labeled = (
         predict(solved, [TextExample("the film is good", label=label)], device=device) for label in (None, "never")
     )
-    assert plain == told and plain[0]["label"] in ("neg", "pos")
+    assert plain == labeled and plain[0]["label"] in ("neg", "pos")
 
 
-def test_what_cannot_be_gone_on_with_is_refused(tune: Tune, files: Path, tmp_path: Path) -> None:
+def test_runs_that_cannot_be_resumed_are_refused(tune: Tune, files: Path, tmp_path: Path) -> None:
     with pytest.raises(Crash):
         tune(tmp_path / "run", on_event=crashing(4))
     with pytest.raises(InputError, match="continue it with --resume"):
@@ -248,7 +253,7 @@ def test_what_cannot_be_gone_on_with_is_refused(tune: Tune, files: Path, tmp_pat
     assert not (tmp_path / "run" / "frozen").exists()
 
 
-def test_one_command_for_a_supervisor(tune: Tune, tmp_path: Path) -> None:
+def test_one_command_starts_and_resumes(tune: Tune, tmp_path: Path) -> None:
     """Cut before the first checkpoint, amid the run, and when it is over: always with resume=True."""
     for after in (2, 30):
         with pytest.raises(Crash):
@@ -263,7 +268,7 @@ def test_one_command_for_a_supervisor(tune: Tune, tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "seeds").exists()
 
 
-def test_a_kill_amid_the_last_cleaning_up(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_during_the_final_cleanup(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left of the seeds has another name by then, and the run is over."""
 
     def crash(*arguments: object, **options: object) -> None:
@@ -279,7 +284,7 @@ def test_a_kill_amid_the_last_cleaning_up(tune: Tune, tmp_path: Path, monkeypatc
 
 def test_files_may_be_paths(tune: Tune, files: Path, tmp_path: Path) -> None:
     report = tune(tmp_path / "run", train=files / "train.tsv", dev=files / "dev.tsv")
-    assert evaluate(tmp_path / "run", files / "dev.tsv", device="cpu").metrics == report.best.scores
+    assert evaluate(tmp_path / "run", files / "dev.tsv").metrics == report.best.scores
 
 
 def test_f1_is_of_the_class_that_was_rarer_in_training(tune: Tune, tmp_path: Path) -> None:
@@ -294,7 +299,7 @@ def test_f1_is_of_the_class_that_was_rarer_in_training(tune: Tune, tmp_path: Pat
     assert solved.task.to_dict()["positive"] == "pos"  # 8 of 26, though it is the larger class of dev
 
 
-def test_a_label_that_training_never_saw(tune: Tune, files: Path, tmp_path: Path) -> None:
+def test_an_unknown_label_in_dev_is_an_error(tune: Tune, files: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.tsv"
     other.write_text("the film is good\tpos\nso long\tmixed\nno\tneg\n", encoding="utf-8")
     with pytest.raises(
@@ -304,7 +309,7 @@ def test_a_label_that_training_never_saw(tune: Tune, files: Path, tmp_path: Path
         tune(tmp_path / "run", dev=str(other))
 
 
-def test_a_run_that_diverges_says_so(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_divergence_is_reported(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from regard.errors import RegardError
     from regard.tasks.text_classification import TextClassification
 
@@ -321,7 +326,7 @@ def test_a_file_too_small_to_be_split(tune: Tune, tmp_path: Path) -> None:
         tune(tmp_path / "run", train=str(small), dev=None)
 
 
-def test_frozen_and_tuned_are_reported_together(tune: Tune, tmp_path: Path) -> None:
+def test_frozen_and_fine_tuned_are_reported_together(tune: Tune, tmp_path: Path) -> None:
     with pytest.raises(Crash):
         tune(tmp_path / "run", both=True, on_event=crashing(40))  # amid the second run
     report = tune(tmp_path / "run", both=True, resume=True)

@@ -60,18 +60,18 @@ def test_a_fault_at_any_operation_of_the_end(
     for number, code in zip(count(0, STRIDE), cycle(CODES), strict=False):
         output = shutil.copytree(tmp_path / "before", tmp_path / str(number))
         with DiskFaults(output, fail_at=number, code=code) as disk:
-            exit_code, said = called(output)
+            exit_code, printed = called(output)
         if not disk.failed:
             break
-        where = f"{number}: {disk.failed}; {said}"
+        where = f"{number}: {disk.failed}; {printed}"
         finish_save(output)
         new = (output / "config.json").exists()
         if new:
             load_fine_tuned(output)
             assert (output / "checksums.json").read_bytes() == (right / "checksums.json").read_bytes(), where
-            assert exit_code == 0 or (exit_code == 1 and "is saved" in said.splitlines()[-1]), where
+            assert exit_code == 0 or (exit_code == 1 and "is saved" in printed.splitlines()[-1]), where
         else:
-            assert exit_code in (1, 2) and "is saved" not in said, where
+            assert exit_code in (1, 2) and "is saved" not in printed, where
             assert (output / "seeds" / "0.json").exists() and (output / "seeds" / "best" / "config.json").exists(), (
                 where
             )

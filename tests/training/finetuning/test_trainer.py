@@ -13,7 +13,7 @@ from torch import nn
 import regard
 from regard.data.examples import TextExample
 from regard.events import drain
-from regard.nn import Attention
+from regard.nn.attention import Attention
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.text_classification import TextClassification
@@ -33,7 +33,7 @@ def made(folder: Path, *settings: str, **options: Any) -> FineTuner:
     return FineTuner(tuned, TASK, items, FineTuningConfig.load(overrides=list(settings)), seed=0, device=CPU, **options)
 
 
-def test_every_step_has_its_rate_and_a_bounded_gradient(
+def test_learning_rate_and_gradient_clipping_of_every_step(
     tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
     rates, norms = [], []
@@ -89,13 +89,13 @@ def test_dropout_is_that_of_the_model_or_the_settings(setting: float, expected: 
     assert run.model.encoder.config.dropout == expected
 
 
-def test_a_frozen_model_is_not_disturbed(tiny_bert_folder: Path) -> None:
+def test_a_frozen_encoder_has_no_dropout(tiny_bert_folder: Path) -> None:
     run = made(tiny_bert_folder, "training.frozen=true", "training.dropout=0.5")
     run.objective.train()
     assert not any(part.training for part in run.model.encoder.modules())
     assert all(part.training for part in run.model.head.modules())  # type: ignore[union-attr]
 
 
-def test_the_rate_suits_the_width() -> None:
+def test_the_default_learning_rate_depends_on_the_hidden_size() -> None:
     assert (default_learning_rate(384), default_learning_rate(768), default_learning_rate(32)) == (1e-4, 5e-5, 3e-4)
     assert default_learning_rate(1024) == pytest.approx(3.75e-5)

@@ -51,6 +51,6 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
-    launcher = Launcher(tmp_path_factory.mktemp("said"))
+    launcher = Launcher(tmp_path_factory.mktemp("printed"))
     yield launcher
     launcher.close()

@@ -171,20 +171,20 @@ for child in running:  # what a test that failed has left
 
 
 class Process:
-    """A run of `regard`; `said` is what it wrote."""
+    """A run of `regard`; `printed` is its output."""
 
     def __init__(self, launcher: Launcher, pid: int, errors: Path) -> None:
         self.launcher, self.pid, self.errors = launcher, pid, errors
 
     @property
-    def said(self) -> str:
+    def printed(self) -> str:
         return self.errors.read_text(encoding="utf-8")
 
     def wait(self) -> int:
         """Its exit code; of one that was killed, the signal's number with a minus."""
         deadline = time.monotonic() + PATIENCE
         while (code := self.launcher.ask(self.pid)) is None:
-            assert time.monotonic() < deadline, f"it does not end; it said: {self.said}"
+            assert time.monotonic() < deadline, f"it does not end; its output: {self.printed}"
             time.sleep(0.005)
         return code
 
@@ -217,7 +217,7 @@ class Launcher:
         `actions` it is killed.
         """
         self.count += 1
-        errors = self.folder / f"said-{self.count}.txt"
+        errors = self.folder / f"printed-{self.count}.txt"
         asked: dict[str, Any] = {
             "arguments": list(arguments),
             "errors": str(errors),
@@ -230,7 +230,7 @@ class Launcher:
 
     def run(self, arguments: Sequence[str], **options: Any) -> tuple[int, str]:
         process = self.start(arguments, **options)
-        return process.wait(), process.said
+        return process.wait(), process.printed
 
     def ask(self, what: object) -> int | None:
         assert self.server.stdin is not None and self.server.stdout is not None

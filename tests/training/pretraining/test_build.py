@@ -16,12 +16,13 @@ from regard.models import T5, Bert, Elmo, Gpt
 from regard.text import Tokenizer
 from regard.training.pretraining.build import new_model, pretrained_model
 from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import PretrainingDataset, open_dataset, prepare
+from regard.training.pretraining.dataset import open_dataset, prepare
 from regard.training.pretraining.micro_batches import MicroBatches
 from regard.training.pretraining.objectives import (
     BidirectionalLanguageModeling,
     CausalLanguageModeling,
     MaskedLanguageModeling,
+    PretrainingDataset,
     PretrainingObjective,
     SpanDenoising,
     objective_class,
@@ -37,7 +38,7 @@ def objective_of(config: PretrainingConfig, model: Any, tokenizer: Tokenizer) ->
 
 
 def micro_batches(config: PretrainingConfig, dataset: PretrainingDataset) -> MicroBatches:
-    return objective_class(config).micro_batches(config, dataset.text, dataset.tokenizer, 256)
+    return objective_class(config).micro_batches(config, dataset, 256)
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_defaults_are_those_of_the_family() -> None:
     assert (bert.objective.sentence_pairs, gpt.objective.sentence_pairs) == ("next", "none")
 
 
-def test_an_option_beats_the_file_and_the_file_the_defaults(tmp_path: Path) -> None:
+def test_options_override_the_file_which_overrides_the_defaults(tmp_path: Path) -> None:
     path = written(
         tmp_path,
         '[model]\nhidden_size = 96\nnum_hidden_layers = 3\nactivation = "relu"\n[optimizer]\nlearning_rate = 1\n',
@@ -158,11 +158,11 @@ def test_all_wrong_values_are_named_at_once(tmp_path: Path) -> None:
         ("vocabulary.kind=bpe", "vocabulary.kind is 'bpe', which has no [MASK] for a BERT"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(option: str, message: str) -> None:
+def test_conflicting_settings_are_refused(option: str, message: str) -> None:
     assert refusal(option).startswith(f"--set {option}: {message}")
 
 
-def test_what_just_fits_together_is_taken() -> None:
+def test_settings_at_the_limit_are_accepted() -> None:
     PretrainingConfig.read(
         family="bert", overrides=["data.max_length=512", "data.tokens_per_batch=512", "data.tokens_per_micro_batch=512"]
     )
@@ -174,7 +174,7 @@ def test_an_option_needs_a_section_a_key_and_a_value(text: str) -> None:
     assert refusal(text) == f"--set {text}: expected SECTION.KEY=VALUE, like optimizer.learning_rate=2e-3"
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_file_is_refused(tmp_path: Path) -> None:
     assert "nowhere.toml: cannot be read: No such file" in refusal(path=tmp_path / "nowhere.toml")
     assert "cannot be read" in refusal(path=tmp_path)
     assert "not valid TOML: " in (found := refusal(path=written(tmp_path, "[model]\nhidden_size = = 3\n")))
@@ -220,12 +220,12 @@ def test_settings_of_another_family_are_refused(tmp_path: Path) -> None:
         ("t5", "vocabulary.kind=wordpiece", "vocabulary.kind is 'wordpiece', which has no sentinels for a T5"),
     ],
 )
-def test_what_does_nothing_for_a_family_is_refused(family: str, option: str, message: str) -> None:
+def test_settings_without_effect_are_refused(family: str, option: str, message: str) -> None:
     assert refusal(option, family=family).startswith(f"--set {option}: {message}")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_is_written_is_read_again(family: str, tmp_path: Path) -> None:
+def test_written_settings_are_read_back(family: str, tmp_path: Path) -> None:
     options = [
         "model.dropout=0.1",
         "optimizer.adam_epsilon=1e-08",
@@ -255,14 +255,14 @@ def test_any_value_survives_writing(path: str, rate: float, seed: int) -> None:
     assert again == config
 
 
-def test_what_is_written_explains_itself() -> None:
+def test_written_settings_have_comments() -> None:
     lines = PretrainingConfig().toml().splitlines()
     assert any(re.match(r'name = "adamw"  # adamw, or muon for .* matrices', line) for line in lines)
     assert all(line.startswith("[") or "  # " in line for line in lines if line)
     assert not any(line.endswith("# None") for line in lines)
 
 
-def test_differences_are_told_in_words() -> None:
+def test_differences_are_described() -> None:
     before = PretrainingConfig.read(family="bert")
     now = PretrainingConfig.read(
         family="bert",
@@ -311,7 +311,7 @@ def pretrains(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("path", [*filter(pretrains, sorted(CONFIGS.glob("*.toml")))], ids=lambda path: path.stem)
-def test_the_configurations_that_come_along(path: Path) -> None:
+def test_the_example_configurations(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     family: str = tomllib.loads(text)["model"]["family"]
     config = PretrainingConfig.read(path, family=family)

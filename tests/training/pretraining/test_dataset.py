@@ -1,4 +1,4 @@
-"""Text to material: nothing that is finished is done again, and nothing that was made of something else is taken."""
+"""From text to a dataset; finished parts are reused if they were made from the same text and settings."""
 
 from __future__ import annotations
 
@@ -14,48 +14,50 @@ from regard.errors import InputError
 from regard.events import Note, Progress, drain
 from regard.text import Tokenizer
 from regard.training.pretraining import dataset as module
-from regard.training.pretraining.dataset import PretrainingDataset, open_dataset, prepare
+from regard.training.pretraining import objectives
+from regard.training.pretraining.dataset import open_dataset, prepare
+from regard.training.pretraining.objectives import PretrainingDataset
 from tests.training.pretraining.runs import config, story
 
 
 def made(
     sources: list[Path], output: Path, *, held_out: list[Path] | None = None, family: Any = "bert", **changed: object
 ) -> tuple[PretrainingDataset, list[str]]:
-    """The material, and what was said on the way."""
+    """The dataset, and the notes of its preparation."""
     chosen, names = config(family, **changed), [str(source) for source in sources]
     events = prepare(chosen, names, output, held_out=[str(path) for path in held_out or []])
     notes = [event.message for event in events if isinstance(event, Note)]
     return open_dataset(chosen, names, output, held_out=bool(held_out)), notes
 
 
-def test_from_text_to_material(source: Path, tmp_path: Path) -> None:
-    material, said = made([source], tmp_path)
-    assert said[0] == "training a wordpiece vocabulary of 120 entries"
-    assert said[1].startswith("corpus: 120 documents, ")
-    assert material.tokenizer.size == 120 and material.tokenizer.max_length == 32
+def test_from_text_to_dataset(source: Path, tmp_path: Path) -> None:
+    dataset, notes = made([source], tmp_path)
+    assert notes[0] == "training a wordpiece vocabulary of 120 entries"
+    assert notes[1].startswith("corpus: 120 documents, ")
+    assert dataset.tokenizer.size == 120 and dataset.tokenizer.max_length == 32
     corpus = Corpus.open(tmp_path / "corpus")
-    assert material.text.tokens + material.held_out.tokens == corpus.tokens
-    assert 0 < material.held_out.tokens < 0.03 * corpus.tokens
+    assert dataset.text.tokens + dataset.held_out.tokens == corpus.tokens
+    assert 0 < dataset.held_out.tokens < 0.03 * corpus.tokens
 
 
 def test_a_text_to_evaluate_on(source: Path, unseen: Path, tmp_path: Path) -> None:
-    material, _ = made([source], tmp_path, held_out=[unseen])
-    assert material.text.tokens == Corpus.open(tmp_path / "corpus").tokens
-    assert material.held_out.tokens == Corpus.open(tmp_path / "heldout").tokens
-    assert material.tokenizer.vocabulary == Corpus.open(tmp_path / "heldout").tokenizer.vocabulary
+    dataset, _ = made([source], tmp_path, held_out=[unseen])
+    assert dataset.text.tokens == Corpus.open(tmp_path / "corpus").tokens
+    assert dataset.held_out.tokens == Corpus.open(tmp_path / "heldout").tokens
+    assert dataset.tokenizer.vocabulary == Corpus.open(tmp_path / "heldout").tokenizer.vocabulary
 
 
 def test_documents_of_a_gpt_end(source: Path, tmp_path: Path) -> None:
-    material, _ = made([source], tmp_path, family="gpt")
-    end = material.tokenizer.eos_token_id
-    assert sum((piece == end).sum() for piece in material.text.pieces) == len(material.text.documents) - 1
-    assert material.held_out.pieces[-1][-1] == end
+    dataset, _ = made([source], tmp_path, family="gpt")
+    end = dataset.tokenizer.eos_token_id
+    assert sum((piece == end).sum() for piece in dataset.text.pieces) == len(dataset.text.documents) - 1
+    assert dataset.held_out.pieces[-1][-1] == end
 
 
-def test_a_finished_corpus_is_read_where_it_lies(corpus: Path, tmp_path: Path) -> None:
-    material, said = made([corpus], tmp_path / "output")
-    assert not said and not (tmp_path / "output").exists()
-    assert material.tokenizer.vocabulary == Corpus.open(corpus).tokenizer.vocabulary
+def test_a_finished_corpus_is_read_in_place(corpus: Path, tmp_path: Path) -> None:
+    dataset, notes = made([corpus], tmp_path / "output")
+    assert not notes and not (tmp_path / "output").exists()
+    assert dataset.tokenizer.vocabulary == Corpus.open(corpus).tokenizer.vocabulary
 
 
 def test_finished_work_is_not_done_again(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,21 +65,21 @@ def test_finished_work_is_not_done_again(source: Path, tmp_path: Path, monkeypat
     shard = tmp_path / "corpus" / "shard-000000"
     before = shard.stat().st_ino
     monkeypatch.setattr(
-        "regard.training.pretraining.objectives.train_tokenizer", lambda *_, **__: pytest.fail("trained again")
+        objectives.MaskedLanguageModeling, "train_tokenizer", lambda *_, **__: pytest.fail("trained again")
     )
-    again, said = made([source], tmp_path)
+    again, notes = made([source], tmp_path)
     assert again.digest == first.digest and shard.stat().st_ino == before
-    assert [line.split(":")[0] for line in said] == ["corpus"]
+    assert [line.split(":")[0] for line in notes] == ["corpus"]
 
 
-def test_a_vocabulary_of_other_settings_is_made_anew(source: Path, tmp_path: Path) -> None:
+def test_a_vocabulary_of_other_settings_is_trained_again(source: Path, tmp_path: Path) -> None:
     made([source], tmp_path)
     with pytest.raises(InputError, match="holds another corpus: the tokenizer changed"):
         made([source], tmp_path, vocabulary_vocab_size=110)
     assert Tokenizer.open(tmp_path / "vocabulary").size == 110
 
 
-def test_a_vocabulary_of_another_text_is_made_anew(source: Path, tmp_path: Path) -> None:
+def test_a_vocabulary_of_another_text_is_trained_again(source: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_bytes(source.read_bytes())
     before, _ = made([text], tmp_path / "output")
@@ -87,7 +89,7 @@ def test_a_vocabulary_of_another_text_is_made_anew(source: Path, tmp_path: Path)
     assert Tokenizer.open(tmp_path / "output" / "vocabulary").vocabulary != before.tokenizer.vocabulary
 
 
-def test_the_digest_tells_texts_apart(source: Path, unseen: Path, tmp_path: Path) -> None:
+def test_different_texts_have_different_digests(source: Path, unseen: Path, tmp_path: Path) -> None:
     plain, _ = made([source], tmp_path / "a")
     same, _ = made([source], tmp_path / "b")
     other, _ = made([source, unseen], tmp_path / "c")
@@ -96,13 +98,13 @@ def test_the_digest_tells_texts_apart(source: Path, unseen: Path, tmp_path: Path
     assert len({plain.digest, other.digest, whole.digest}) == 3
 
 
-def test_a_vocabulary_of_ones_own(source: Path, corpus: Path, tmp_path: Path) -> None:
+def test_a_given_vocabulary(source: Path, corpus: Path, tmp_path: Path) -> None:
     path = corpus / "tokenizer"
-    material, said = made([source], tmp_path / "a", vocabulary_path=path)
-    assert material.tokenizer.vocabulary == Tokenizer.open(path).vocabulary
-    assert not (tmp_path / "a" / "vocabulary").exists() and len(said) == 1
+    dataset, notes = made([source], tmp_path / "a", vocabulary_path=path)
+    assert dataset.tokenizer.vocabulary == Tokenizer.open(path).vocabulary
+    assert not (tmp_path / "a" / "vocabulary").exists() and len(notes) == 1
     by_file, _ = made([source], tmp_path / "b", vocabulary_path=path / "tokenizer.json")
-    assert by_file.digest == material.digest
+    assert by_file.digest == dataset.digest
 
 
 @pytest.mark.parametrize(

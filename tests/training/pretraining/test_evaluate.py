@@ -75,7 +75,7 @@ def test_rows_are_running_text_with_cls_and_sep() -> None:
 
 
 @pytest.mark.parametrize("tokens", [12, 24, 1 << 15])
-def test_words_against_rows_one_by_one(bert: Bert, monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
+def test_masked_lm_score_against_single_rows(bert: Bert, monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
     monkeypatch.setattr(evaluate, "TOKENS", tokens)
     found = masked_lm_score(bert, MASKING, TEXT, TOKENIZER, length=12, rows=7, seed=3)
     bert.eval()
@@ -94,7 +94,7 @@ def test_words_against_rows_one_by_one(bert: Bert, monkeypatch: pytest.MonkeyPat
     assert found.accuracy == right / len(losses)
 
 
-def test_words_can_be_told_right(bert: Bert) -> None:
+def test_accuracy_of_a_perfect_model(bert: Bert) -> None:
     with torch.no_grad():
         bert.masked.bias[FIRST + 3] = 1e4  # type: ignore[union-attr]
     only = made([[50]])
@@ -103,7 +103,7 @@ def test_words_can_be_told_right(bert: Bert) -> None:
     assert (found.loss, found.accuracy) == (0.0, 1.0)
 
 
-def test_the_same_words_are_asked_whatever_is_hidden_in_training(bert: Bert) -> None:
+def test_the_same_tokens_are_masked_whatever_the_training_masks(bert: Bert) -> None:
     continues = torch.arange(VOCABULARY) % 2 == 0
     whole = Masking(MASKING.special, mask=MASK, continues=continues)
     asked = {"length": 12, "rows": 7}
@@ -116,7 +116,7 @@ def test_the_same_words_are_asked_whatever_is_hidden_in_training(bert: Bert) -> 
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_asking_changes_nothing(bert: Bert, gpt: Gpt, training: bool) -> None:
+def test_evaluation_changes_no_state(bert: Bert, gpt: Gpt, training: bool) -> None:
     bert.train(training), gpt.train(training)
     bert.embedding.train(not training)  # as some train a part alone
     modes = [[part.training for part in model.modules()] for model in (bert, gpt)]
@@ -169,7 +169,7 @@ def sentences_of(text: TokenStream, ids: list[int]) -> list[int]:
 
 
 @given(DOCUMENTS, st.integers(1, 3), st.integers(8, 40), st.integers(0, 2**63 - 1))
-def test_what_holds_of_all_pairs(documents: list[list[int]], pieces: int, length: int, seed: int) -> None:
+def test_properties_of_all_pairs(documents: list[list[int]], pieces: int, length: int, seed: int) -> None:
     text = made(documents, pieces=pieces)
     try:
         found = next_sentence_pairs(text, TOKENIZER, length=length, count=20, seed=seed)

@@ -25,7 +25,7 @@ KINDS = {"bare": (0, 0), "single": (2, 0), "full pairs": (3, 0.0), "pairs": (3, 
 BOOK = [[7, 9, 11, 8, 5]] * 30
 
 
-def portions_of(kind: str, *, tokens: int = 70, row: int = 12, documents: list[list[int]] = BOOK) -> MicroBatches:
+def batches_of(kind: str, *, tokens: int = 70, row: int = 12, documents: list[list[int]] = BOOK) -> MicroBatches:
     text, (_, short) = made(documents, pieces=3), KINDS[kind]
     pairs = "pairs" in kind
     rows: RowSampler = (
@@ -45,8 +45,8 @@ def laid_out(rows: RowSampler, number: int, *, bare: bool) -> tuple[list[int], l
     return one + two, [0] * len(one) + [1] * len(two), int(spans.labels[0])
 
 
-def tensors(portion: MicroBatch) -> dict[str, Tensor]:
-    return {name: value for name, value in vars(portion).items() if isinstance(value, Tensor)}
+def tensors(batch: MicroBatch) -> dict[str, Tensor]:
+    return {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
 
 
 def same(one: MicroBatch, other: MicroBatch) -> bool:
@@ -57,93 +57,93 @@ def same(one: MicroBatch, other: MicroBatch) -> bool:
 
 @pytest.mark.parametrize("kind", ["bare", "single", "full pairs"])
 def test_full_rows_are_a_rectangle(kind: str) -> None:
-    portions = portions_of(kind)
-    assert portions.length == 12 + KINDS[kind][0]
-    count = 70 // portions.length
-    for number, portion in enumerate(islice(portions.stream(), 30)):
-        expected = [laid_out(portions.rows, number * count + row, bare=kind == "bare") for row in range(count)]
-        assert portion.ids.tolist() == [ids for ids, _, _ in expected]
-        assert portion.ids.dtype == torch.int32
-        assert (portion.number, portion.next_row) == (number, (number + 1) * count)
-        assert portion.tokens == count * portions.length
-        assert portion.starts is None and portion.positions is None
+    batches = batches_of(kind)
+    assert batches.length == 12 + KINDS[kind][0]
+    count = 70 // batches.length
+    for number, batch in enumerate(islice(batches.stream(), 30)):
+        expected = [laid_out(batches.rows, number * count + row, bare=kind == "bare") for row in range(count)]
+        assert batch.ids.tolist() == [ids for ids, _, _ in expected]
+        assert batch.ids.dtype == torch.int32
+        assert (batch.number, batch.next_row) == (number, (number + 1) * count)
+        assert batch.tokens == count * batches.length
+        assert batch.starts is None and batch.positions is None
         if kind == "full pairs":
-            assert portion.segments is not None and portion.labels is not None
-            assert portion.segments.tolist() == [segments for _, segments, _ in expected]
-            assert portion.labels.tolist() == [label for _, _, label in expected]
+            assert batch.segments is not None and batch.labels is not None
+            assert batch.segments.tolist() == [segments for _, segments, _ in expected]
+            assert batch.labels.tolist() == [label for _, _, label in expected]
         else:
-            assert portion.segments is None and portion.labels is None
+            assert batch.segments is None and batch.labels is None
 
 
 @given(DOCUMENTS, st.integers(4, 20), st.integers(1, 90), st.booleans())
-def test_other_rows_lie_one_behind_the_other(documents: list[list[int]], row: int, more: int, few: bool) -> None:
+def test_other_rows_are_packed(documents: list[list[int]], row: int, more: int, few: bool) -> None:
     assume(len(documents) > 1)
     tokens = row + 3 + more
-    portions = portions_of("pairs", documents=documents, row=row, tokens=tokens)
+    batches = batches_of("pairs", documents=documents, row=row, tokens=tokens)
     if few:  # as if rows had got shorter: the filling is longer than a row
-        portions._most = 1
+        batches._most = 1
     shapes, row = set(), 0
-    for number, portion in enumerate(islice(portions.stream(), 5)):
-        assert portion.number == number
-        expected = [laid_out(portions.rows, k, bare=False) for k in range(row, portion.next_row)]
-        assert expected  # at least one row a portion, or it would never end
+    for number, batch in enumerate(islice(batches.stream(), 5)):
+        assert batch.number == number
+        expected = [laid_out(batches.rows, k, bare=False) for k in range(row, batch.next_row)]
+        assert expected  # at least one row a batch, or it would never end
         ids = [token for ids, _, _ in expected for token in ids]
-        assert portion.tokens == len(ids) <= tokens
-        assert portion.segments is not None and portion.labels is not None
-        assert portion.starts is not None and portion.positions is not None
-        assert portion.ids.tolist() == ids + [PAD] * (tokens - len(ids))
-        assert portion.segments.tolist()[: len(ids)] == [segment for _, kinds, _ in expected for segment in kinds]
+        assert batch.tokens == len(ids) <= tokens
+        assert batch.segments is not None and batch.labels is not None
+        assert batch.starts is not None and batch.positions is not None
+        assert batch.ids.tolist() == ids + [PAD] * (tokens - len(ids))
+        assert batch.segments.tolist()[: len(ids)] == [segment for _, kinds, _ in expected for segment in kinds]
         labels = [label for _, _, label in expected]
-        assert portion.labels.tolist() == labels + [IGNORE_INDEX] * (len(portion.labels) - len(labels))
-        starts = portion.starts.tolist()
+        assert batch.labels.tolist() == labels + [IGNORE_INDEX] * (len(batch.labels) - len(labels))
+        starts = batch.starts.tolist()
         lengths = np.diff(starts).tolist()
-        assert starts[0] == 0 and starts[-1] == tokens and len(lengths) == len(portion.labels)
+        assert starts[0] == 0 and starts[-1] == tokens and len(lengths) == len(batch.labels)
         assert lengths[: len(expected)] == [len(ids) for ids, _, _ in expected]
         filling = [length for length in lengths[len(expected) :] if length]
-        assert sum(filling) == tokens - len(ids) and max(lengths) <= portions.length
+        assert sum(filling) == tokens - len(ids) and max(lengths) <= batches.length
         assert lengths[len(expected) + len(filling) :] == [0] * (len(lengths) - len(expected) - len(filling))
-        assert portion.positions.tolist() == [place for length in lengths for place in range(length)]
-        assert portion.starts.dtype == torch.int32
-        shapes.add(tuple(tensor.shape for tensor in tensors(portion).values()))
-        row = portion.next_row
+        assert batch.positions.tolist() == [place for length in lengths for place in range(length)]
+        assert batch.starts.dtype == torch.int32
+        shapes.add(tuple(tensor.shape for tensor in tensors(batch).values()))
+        row = batch.next_row
     assert len(shapes) == 1
 
 
 @pytest.mark.parametrize("documents", [BOOK, [[2, 3]] * 300, [[1]] * 500, [[60, 60]] * 20], ids=len)
-def test_hardly_anything_is_filled_up(documents: list[list[int]]) -> None:
-    portions = portions_of("pairs", documents=documents, row=40, tokens=2000)
-    filled = [2000 - portion.tokens for portion in islice(portions.stream(), 20)]
+def test_there_is_little_padding(documents: list[list[int]]) -> None:
+    batches = batches_of("pairs", documents=documents, row=40, tokens=2000)
+    filled = [2000 - batch.tokens for batch in islice(batches.stream(), 20)]
     assert sum(filled) / len(filled) < 43
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_portion_is_the_same_whoever_starts_where(kind: str) -> None:
-    portions = list(islice(portions_of(kind).stream(), 12))
-    for portion, behind in pairwise(portions[3:]):
-        again = portions_of(kind).stream(portion.number, portions[portion.number - 1].next_row)
-        assert same(next(again), portion) and same(next(again), behind)
+def test_a_micro_batch_does_not_depend_on_the_start(kind: str) -> None:
+    batches = list(islice(batches_of(kind).stream(), 12))
+    for batch, behind in pairwise(batches[3:]):
+        again = batches_of(kind).stream(batch.number, batches[batch.number - 1].next_row)
+        assert same(next(again), batch) and same(next(again), behind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_processes_share_one_order(kind: str, world: int) -> None:
-    """Process r of w takes portions r, r + w, ...: together they read what one would, in the same order."""
-    ranks = [islice(portions_of(kind).stream(), rank, None, world) for rank in range(world)]
+    """Process r of w takes batches r, r + w, ...: together they read what one would, in the same order."""
+    ranks = [islice(batches_of(kind).stream(), rank, None, world) for rank in range(world)]
     together = [next(ranks[number % world]) for number in range(12)]
-    assert all(map(same, together, portions_of(kind).stream()))
+    assert all(map(same, together, batches_of(kind).stream()))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_come_in_the_same_order_in_portions_of_any_size(kind: str) -> None:
+def test_rows_have_the_same_order_in_micro_batches_of_any_size(kind: str) -> None:
     """So a run may go on with fewer processes, or more, and take the exact next row."""
 
     def rows(tokens: int) -> list[list[int]]:
         found: list[list[int]] = []
-        for portion in islice(portions_of(kind, tokens=tokens).stream(), 4000 // tokens):
-            starts = portion.starts
-            bounds = range(0, portion.tokens + 1, portion.ids.shape[-1]) if starts is None else starts.tolist()
-            count = portion.next_row - len(found)
-            flat = portion.ids.flatten().tolist()
+        for batch in islice(batches_of(kind, tokens=tokens).stream(), 4000 // tokens):
+            starts = batch.starts
+            bounds = range(0, batch.tokens + 1, batch.ids.shape[-1]) if starts is None else starts.tolist()
+            count = batch.next_row - len(found)
+            flat = batch.ids.flatten().tolist()
             found += [flat[bounds[row] : bounds[row + 1]] for row in range(count)]
         return found
 
@@ -152,12 +152,12 @@ def test_rows_come_in_the_same_order_in_portions_of_any_size(kind: str) -> None:
     assert least > 100 and one[:least] == other[:least]
 
 
-def test_a_portion_without_room_for_a_row_is_refused() -> None:
+def test_a_micro_batch_without_room_for_a_row_is_refused() -> None:
     with pytest.raises(
         InputError, match=r"micro-batch of 14 tokens has no room for one row of 15.*data\.tokens_per_micro_batch"
     ):
-        portions_of("pairs", tokens=14)
-    assert next(portions_of("pairs", tokens=15).stream()).next_row > 0
+        batches_of("pairs", tokens=14)
+    assert next(batches_of("pairs", tokens=15).stream()).next_row > 0
 
 
 def test_a_tokenizer_without_the_tokens_around_a_row_is_refused() -> None:
@@ -170,70 +170,70 @@ def test_a_tokenizer_without_the_tokens_around_a_row_is_refused() -> None:
     assert next(MicroBatches(rows, bare, tokens=70, pairs=False, bare=True).stream()).ids.shape == (5, 12)
 
 
-def test_a_portion_moves_whole() -> None:
-    portion = next(portions_of("pairs").stream())
-    moved = portion.to(torch.device("meta"))
-    assert (moved.number, moved.next_row, moved.tokens) == (0, portion.next_row, portion.tokens)
-    assert tensors(moved).keys() == tensors(portion).keys() == {"ids", "segments", "labels", "starts", "positions"}
+def test_a_micro_batch_moves_to_a_device() -> None:
+    batch = next(batches_of("pairs").stream())
+    moved = batch.to(torch.device("meta"))
+    assert (moved.number, moved.next_row, moved.tokens) == (0, batch.next_row, batch.tokens)
+    assert tensors(moved).keys() == tensors(batch).keys() == {"ids", "segments", "labels", "starts", "positions"}
     assert all(tensor.device.type == "meta" for tensor in tensors(moved).values())
 
 
-def test_ahead_gives_the_same_portions() -> None:
-    made_ahead = list(islice(prefetch(portions_of("pairs").stream(), pin=False), 20))
-    assert all(map(same, made_ahead, portions_of("pairs").stream()))
+def test_prefetch_gives_the_same_micro_batches() -> None:
+    made_ahead = list(islice(prefetch(batches_of("pairs").stream(), pin=False), 20))
+    assert all(map(same, made_ahead, batches_of("pairs").stream()))
 
 
-def test_ahead_ends_where_the_portions_do() -> None:
-    finite = list(islice(portions_of("pairs").stream(), 6))
+def test_prefetch_ends_with_the_micro_batches() -> None:
+    finite = list(islice(batches_of("pairs").stream(), 6))
     assert list(map(id, prefetch(iter(finite), pin=False))) == list(map(id, finite))
 
 
-def test_ahead_makes_only_a_few_before_they_are_asked_for() -> None:
+def test_prefetch_prepares_only_a_few() -> None:
     taken = []
 
     def counted() -> Iterator[MicroBatch]:
-        for portion in portions_of("pairs").stream():
-            taken.append(portion.number)
-            yield portion
+        for batch in batches_of("pairs").stream():
+            taken.append(batch.number)
+            yield batch
 
-    portions = prefetch(counted(), pin=False)
+    batches = prefetch(counted(), pin=False)
     assert not taken  # nothing before the first question
     for _ in range(10):
-        next(portions)
+        next(batches)
     time.sleep(0.2)  # in which hundreds could be made
-    portions.close()
+    batches.close()
     assert len(taken) == 14
 
 
-def test_ahead_passes_errors_on_behind_the_good_portions() -> None:
+def test_prefetch_raises_errors_after_the_good_micro_batches() -> None:
     def failing() -> Iterator[MicroBatch]:
-        yield from islice(portions_of("pairs").stream(), 3)
+        yield from islice(batches_of("pairs").stream(), 3)
         raise OSError("the shard is gone")
 
-    portions = prefetch(failing(), pin=False)
-    assert [next(portions).number for _ in range(3)] == [0, 1, 2]
+    batches = prefetch(failing(), pin=False)
+    assert [next(batches).number for _ in range(3)] == [0, 1, 2]
     with pytest.raises(OSError, match="the shard is gone"):
-        next(portions)
+        next(batches)
 
 
 def test_the_thread_ends_with_the_generator() -> None:
     before = set(threading.enumerate())
-    portions = prefetch(portions_of("pairs").stream(), pin=False)
-    next(portions)
+    batches = prefetch(batches_of("pairs").stream(), pin=False)
+    next(batches)
     (thread,) = set(threading.enumerate()) - before
-    portions.close()
+    batches.close()
     assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("kind", ["single", "full pairs", "pairs"])
 def test_shifted_rows_are_the_same_rows_further_on(kind: str) -> None:
-    plain = portions_of(kind)
+    plain = batches_of(kind)
     moved = MicroBatches(plain.rows, TOKENIZER, tokens=70, pairs=plain.pairs, shift=PositionShift(0.5, 30, seed=2))
     begins = []
-    for portion in islice(moved.stream(), 40):
-        assert portion.starts is not None and portion.positions is not None
-        for start, stop in pairwise(portion.starts.tolist()):
-            positions = portion.positions[start:stop].tolist()
+    for batch in islice(moved.stream(), 40):
+        assert batch.starts is not None and batch.positions is not None
+        for start, stop in pairwise(batch.starts.tolist()):
+            positions = batch.positions[start:stop].tolist()
             begins += positions[:1]
             assert positions == list(range(positions[0], positions[0] + stop - start)) if positions else start == 70
     assert min(begins) == 0 and 25 < max(begins) <= 30
@@ -246,8 +246,6 @@ def test_shifted_rows_are_the_same_rows_further_on(kind: str) -> None:
 def test_a_shifted_row_of_a_model_takes_its_positions() -> None:
     """The last position is used, and none behind it."""
     shift = PositionShift(1.0, 4, seed=0)
-    moved = MicroBatches(portions_of("single").rows, TOKENIZER, tokens=70, pairs=False, shift=shift)
-    highest = max(
-        int(portion.positions.max()) for portion in islice(moved.stream(), 30) if portion.positions is not None
-    )
+    moved = MicroBatches(batches_of("single").rows, TOKENIZER, tokens=70, pairs=False, shift=shift)
+    highest = max(int(batch.positions.max()) for batch in islice(moved.stream(), 30) if batch.positions is not None)
     assert highest == moved.length - 1 + shift.most

@@ -52,7 +52,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def portion_of(kind: str) -> MicroBatch:
+def batch_of(kind: str) -> MicroBatch:
     if kind == "single":
         return MicroBatches(TextChunks(TEXT, tokens=LENGTH - 2, seed=3), TOKENIZER, tokens=70, pairs=False).micro_batch(
             0, 0
@@ -72,12 +72,12 @@ def objective_of(model: Bert) -> MaskedLanguageModeling:
     return MaskedLanguageModeling(model, masking, length=LENGTH)
 
 
-def rectangle(portion: MicroBatch, *flat: Tensor) -> tuple[Tensor, list[Tensor]]:
+def rectangle(batch: MicroBatch, *flat: Tensor) -> tuple[Tensor, list[Tensor]]:
     """Values for each token as rows with a mask: one that is packed is filled up on the right."""
-    if portion.starts is None:
-        shape = portion.ids.shape
+    if batch.starts is None:
+        shape = batch.ids.shape
         return torch.ones(shape, dtype=torch.long), [values.view(shape) for values in flat]
-    sizes = [size for size in portion.starts.diff().tolist() if size]
+    sizes = [size for size in batch.starts.diff().tolist() if size]
     keep = torch.nn.utils.rnn.pad_sequence([torch.ones(size, dtype=torch.long) for size in sizes], batch_first=True)
     rows = [torch.nn.utils.rnn.pad_sequence(list(values.split(sizes)), batch_first=True) for values in flat]
     return keep, rows
@@ -85,8 +85,8 @@ def rectangle(portion: MicroBatch, *flat: Tensor) -> tuple[Tensor, list[Tensor]]
 
 @pytest.mark.parametrize("kind", ["packed", "rectangle", "single"])
 def test_masked_words_and_pairs_as_in_transformers(kind: str, bert: Bert, tmp_path: Path) -> None:
-    portion, objective = portion_of(kind), objective_of(bert)
-    inputs = objective.prepare(portion, torch.Generator().manual_seed(0))
+    batch, objective = batch_of(kind), objective_of(bert)
+    inputs = objective.prepare(batch, torch.Generator().manual_seed(0))
     losses = objective(**inputs)
     assert ("starts" in inputs) == (kind == "packed")
     assert set(losses) == ({"words", "loss"} if kind == "single" else {"words", "pairs", "loss"})
@@ -96,8 +96,8 @@ def test_masked_words_and_pairs_as_in_transformers(kind: str, bert: Bert, tmp_pa
     targets = torch.full((inputs["ids"].numel(),), IGNORE_INDEX)
     targets[inputs["masked_positions"]] = inputs["targets"]
     assert (targets != IGNORE_INDEX).sum() > 8
-    segments = portion.segments if portion.segments is not None else torch.zeros_like(portion.ids)
-    keep, (ids, positions, answers) = rectangle(portion, inputs["ids"].long(), segments.long(), targets)
+    segments = batch.segments if batch.segments is not None else torch.zeros_like(batch.ids)
+    keep, (ids, positions, answers) = rectangle(batch, inputs["ids"].long(), segments.long(), targets)
     answers = answers.masked_fill(keep == 0, IGNORE_INDEX)
     output = theirs(ids, attention_mask=keep, token_type_ids=positions)
     words = F.cross_entropy(output.prediction_logits.flatten(0, 1), answers.flatten(), ignore_index=IGNORE_INDEX)
@@ -115,9 +115,9 @@ def test_masked_words_and_pairs_as_in_transformers(kind: str, bert: Bert, tmp_pa
 
 
 @pytest.mark.parametrize("kind", ["packed", "single"])
-def test_only_hidden_words_reach_the_output_layer(kind: str, bert: Bert, monkeypatch: pytest.MonkeyPatch) -> None:
-    portion, objective = portion_of(kind), objective_of(bert)
-    inputs = objective.prepare(portion, torch.Generator().manual_seed(0))
+def test_only_masked_tokens_reach_the_output_layer(kind: str, bert: Bert, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, objective = batch_of(kind), objective_of(bert)
+    inputs = objective.prepare(batch, torch.Generator().manual_seed(0))
     seen: dict[str, int] = {}
     assert bert.masked is not None
     watched = {"first": bert.encoder.layers[0].ffn, "last": bert.encoder.layers[-1].ffn, "head": bert.masked.linear}
@@ -134,32 +134,32 @@ def test_only_hidden_words_reach_the_output_layer(kind: str, bert: Bert, monkeyp
 
     monkeypatch.setattr(F, "linear", linear)
     objective(**inputs)
-    holes = round(0.3 * portion.ids.numel())
+    holes = round(0.3 * batch.ids.numel())
     assert len(inputs["masked_positions"]) == holes
-    firsts = 0 if portion.labels is None else len(portion.labels)
-    assert seen == {"first": portion.ids.numel(), "last": holes + firsts, "head": holes}
+    firsts = 0 if batch.labels is None else len(batch.labels)
+    assert seen == {"first": batch.ids.numel(), "last": holes + firsts, "head": holes}
     assert products == [holes]
 
 
 def test_masks_follow_from_the_generator_alone(bert: Bert) -> None:
-    portion, objective = portion_of("packed"), objective_of(bert)
-    one, same, other = (objective.prepare(portion, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    batch, objective = batch_of("packed"), objective_of(bert)
+    one, same, other = (objective.prepare(batch, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not torch.equal(one["masked_positions"], other["masked_positions"])
-    assert torch.equal(portion_of("packed").ids, portion.ids)  # what is hidden is hidden in a copy
+    assert torch.equal(batch_of("packed").ids, batch.ids)  # what is hidden is hidden in a copy
 
 
 def test_next_words_as_in_transformers(randomised: Randomise, tmp_path: Path) -> None:
     model: Gpt = randomised(Gpt(GptConfig(**SHAPE))).eval()
     rows = TextChunks(TEXT, tokens=9, seed=0)
-    portion = MicroBatches(rows, TOKENIZER, tokens=45, pairs=False, bare=True).micro_batch(0, 0)
+    batch = MicroBatches(rows, TOKENIZER, tokens=45, pairs=False, bare=True).micro_batch(0, 0)
     objective = CausalLanguageModeling(model)
-    inputs = objective.prepare(portion, torch.Generator())
+    inputs = objective.prepare(batch, torch.Generator())
     assert inputs["ids"].shape == inputs["targets"].shape == (5, 8)
     losses = objective(**inputs)
     regard.save(model, tmp_path)
     theirs = transformers.GPT2LMHeadModel.from_pretrained(tmp_path).eval()
-    ids = portion.ids.long()
+    ids = batch.ids.long()
     torch.testing.assert_close(losses["loss"], theirs(ids, labels=ids).loss, **NEAR)
     assert losses["words"] is losses["loss"]
 
@@ -182,10 +182,10 @@ def test_dropped_spans_as_in_transformers(heads: tuple[str, ...], randomised: Ra
     sizes = SpanSizes.filling(12, rate=0.3, span=2.0)
     corruption = SpanCorruption(sizes, sentinels=[*range(VOCABULARY + 8, VOCABULARY, -1)], end=1)
     rows = TextChunks(LONG, tokens=sizes.tokens, seed=0)
-    portion = MicroBatches(rows, TOKENIZER, tokens=4 * sizes.tokens, pairs=False, bare=True).micro_batch(0, 0)
+    batch = MicroBatches(rows, TOKENIZER, tokens=4 * sizes.tokens, pairs=False, bare=True).micro_batch(0, 0)
     objective = SpanDenoising(model, corruption)
-    inputs = objective.prepare(portion, torch.Generator().manual_seed(1))
-    expected = corruption(portion.ids, torch.Generator().manual_seed(1))
+    inputs = objective.prepare(batch, torch.Generator().manual_seed(1))
+    expected = corruption(batch.ids, torch.Generator().manual_seed(1))
     assert torch.equal(inputs["ids"], expected.inputs) and torch.equal(inputs["targets"], expected.targets)
     losses = objective(**inputs)
     regard.save(model, tmp_path)
@@ -198,11 +198,11 @@ def test_dropped_spans_as_in_transformers(heads: tuple[str, ...], randomised: Ra
 def test_both_ways_against_every_word(randomised: Randomise) -> None:
     shape = ElmoConfig(vocab_size=VOCABULARY, num_characters=0, hidden_size=6, cell_size=6, num_hidden_layers=2)
     model: Elmo = randomised(Elmo(shape)).eval()
-    portion = portion_of("single")
+    batch = batch_of("single")
     objective = BidirectionalLanguageModeling(model)
-    losses = objective(**objective.prepare(portion, torch.Generator()))
+    losses = objective(**objective.prepare(batch, torch.Generator()))
     ahead, back = [], []
-    for row in portion.ids.long():
+    for row in batch.ids.long():
         after, before = model.logits(model(row[None])[0])
         for at in range(1, len(row) - 1):
             ahead.append(-after[at - 1].log_softmax(0)[row[at]])
@@ -220,7 +220,7 @@ def test_the_loss_of_nothing_is_nothing() -> None:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_words_that_fill_up_the_vocabulary_change_no_loss(bias: bool, device: torch.device) -> None:
+def test_vocabulary_padding_does_not_change_the_loss(bias: bool, device: torch.device) -> None:
     """On a GPU there are such words, on a CPU none."""
     vectors = torch.randn(6, 8, device=device, requires_grad=True)
     weight = torch.randn(70, 8, device=device, requires_grad=True)
@@ -245,13 +245,13 @@ WORDS: Any = SimpleNamespace(
 )
 
 
-def test_special_tokens_are_never_hidden() -> None:
+def test_special_tokens_are_never_masked() -> None:
     masking = masking_for(WORDS, rate=0.5, replace=(0.0, 1.0, 0.0))
     assert masking.special.tolist() == [True] * 5 + [False] * 4
     assert (masking.mask, masking.rate, masking.replace, masking.continues) == (4, 0.5, (0.0, 1.0, 0.0), None)
 
 
-def test_whole_words_go_on_with_two_marks() -> None:
+def test_whole_word_masking_uses_the_piece_prefix() -> None:
     continues = masking_for(WORDS, whole_words=True).continues
     assert continues is not None and continues.nonzero().flatten().tolist() == [6, 8]
     plain: Any = SimpleNamespace(**{**vars(WORDS), "token": lambda number: f"Ġ{number}"})
@@ -259,7 +259,7 @@ def test_whole_words_go_on_with_two_marks() -> None:
         masking_for(plain, whole_words=True)
 
 
-def test_a_table_too_large_to_be_counted_is_made_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_logits_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     vectors, weight, bias = (torch.randn(shape, generator=generator) for shape in ((7, 4), (5, 4), (5,)))
     targets = torch.tensor([0, 4, IGNORE_INDEX, 2, 1, 1, IGNORE_INDEX])

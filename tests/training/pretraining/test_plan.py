@@ -1,4 +1,4 @@
-"""What is told before a run: work as torch counts it, and speed as a clock does."""
+"""FLOPs as torch counts them, and measured speed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def counted(work: Callable[[], torch.Tensor]) -> int:
     return counter.get_total_flops()
 
 
-def test_the_work_of_a_gpt_is_what_torch_counts() -> None:
+def test_flops_of_a_gpt_match_torch() -> None:
     model = Gpt(
         GptConfig(
             vocab_size=VOCABULARY,
@@ -50,7 +50,7 @@ def test_the_work_of_a_gpt_is_what_torch_counts() -> None:
     assert flops_per_token(config("gpt"), VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
 
 
-def test_the_work_of_a_t5_is_what_torch_counts() -> None:
+def test_flops_of_a_t5_match_torch() -> None:
     shape = {
         "hidden_size": 32,
         "head_dim": 16,
@@ -61,12 +61,12 @@ def test_the_work_of_a_t5_is_what_torch_counts() -> None:
     }
     model = T5(T5Config(vocab_size=VOCABULARY, **shape))  # type: ignore[arg-type]
     ids = torch.randint(VOCABULARY, (ROWS, LENGTH))
-    said = torch.randint(VOCABULARY, (ROWS, SpanSizes.filling(LENGTH, rate=0.15, span=3.0).targets))
-    work = counted(lambda: model.logits(model(ids, said)))
+    decoder_ids = torch.randint(VOCABULARY, (ROWS, SpanSizes.filling(LENGTH, rate=0.15, span=3.0).targets))
+    work = counted(lambda: model.logits(model(ids, decoder_ids)))
     assert flops_per_token(config("t5"), VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
 
 
-def test_the_work_of_an_elmo_by_hand() -> None:
+def test_flops_of_an_elmo() -> None:
     """Two directions of two layers: four gates that read 32 and 32 numbers, 64 cells to 32, and the words."""
     weights = 2 * (2 * (4 * 64 * (32 + 32) + 64 * 32) + 32 * VOCABULARY)
     assert flops_per_token(config("elmo"), VOCABULARY) == 3 * 2 * weights
@@ -75,7 +75,7 @@ def test_the_work_of_an_elmo_by_hand() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.5])
-def test_the_work_of_a_bert_ends_with_the_hidden_words(rate: float) -> None:
+def test_flops_of_a_bert_include_masked_tokens_only(rate: float) -> None:
     shape = BertConfig(
         vocab_size=VOCABULARY,
         hidden_size=32,

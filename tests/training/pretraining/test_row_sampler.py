@@ -52,7 +52,7 @@ def inside_documents(text: TokenStream, spans: RowSpans) -> None:
 
 @given(SEEDS, st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(0, 200), st.sampled_from("sfnot"))
 @example((1 << 63) - 1, [3, 3], 0, "n")
-def test_a_row_does_not_depend_on_how_it_is_asked_for(seed: int, portions: list[int], first: int, kind: str) -> None:
+def test_a_row_does_not_depend_on_the_request(seed: int, counts: list[int], first: int, kind: str) -> None:
     def rows() -> RowSampler:
         if kind == "s":
             return TextChunks(made(BOOK, pieces=3), tokens=12, seed=seed)
@@ -60,9 +60,9 @@ def test_a_row_does_not_depend_on_how_it_is_asked_for(seed: int, portions: list[
         order: Literal["next", "order"] = "order" if kind == "o" else "next"
         return SentencePairs(made(BOOK, pieces=3), tokens=12, seed=seed, kind=order, short=short)
 
-    whole, parted, last = rows().spans(first, sum(portions)), [], rows()
+    whole, parted, last = rows().spans(first, sum(counts)), [], rows()
     at, asked = first, rows()
-    for size in portions:
+    for size in counts:
         parted.append(asked.spans(at, size))
         at += size
     assert listed(whole) == joined(parted)
@@ -81,9 +81,7 @@ def test_every_seed_has_an_order_of_its_own(seeds: tuple[int, int]) -> None:
 
 
 @given(DOCUMENTS, st.integers(1, 4), st.integers(2, 20), SEEDS)
-def test_stretches_are_read_about_once_an_epoch(
-    documents: list[list[int]], pieces: int, tokens: int, seed: int
-) -> None:
+def test_chunks_are_read_about_once_an_epoch(documents: list[list[int]], pieces: int, tokens: int, seed: int) -> None:
     text = made(documents, pieces=pieces)
     assume(max(np.diff(text.starts)) >= tokens)
     rows = TextChunks(text, tokens=tokens, seed=seed)
@@ -102,7 +100,7 @@ def test_stretches_are_read_about_once_an_epoch(
         assert (missed < (2 * tokens if stop - start >= tokens else tokens)).all()
 
 
-def test_every_place_is_read_in_some_epoch() -> None:
+def test_every_position_is_read_in_some_epoch() -> None:
     rows = TextChunks(made([[100]]), tokens=10, seed=0)
     read = {start for start, _ in rows.spans(0, 200 * rows.epoch).first.tolist()}
     assert read == set(range(91))
@@ -196,7 +194,7 @@ def test_full_pairs_are_cut_between_sentences_of_all_of_the_text() -> None:
     assert read[:-20].min() > 0  # the grid leaves the end of a piece to its last row
 
 
-def test_a_false_b_is_any_other_place_of_the_text() -> None:
+def test_a_false_b_comes_from_anywhere_else() -> None:
     """Every sentence that has room behind it may begin it, of every other document, as often as it is long."""
     text = made([[4, 6], [10, 30], [4, 6]])
     rows = SentencePairs(text, tokens=4, seed=0, short=1e-9)

@@ -17,12 +17,12 @@ from regard.data.corpus import Corpus
 from regard.errors import InputError, RegardError
 from regard.events import drain
 from regard.models import T5, Bert, Elmo
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from regard.training import trainer as module
 from regard.training.checkpoint import Checkpoints
 from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import PretrainingDataset, open_dataset
-from regard.training.pretraining.objectives import MaskedLanguageModeling
+from regard.training.pretraining.dataset import open_dataset
+from regard.training.pretraining.objectives import MaskedLanguageModeling, PretrainingDataset
 from regard.training.pretraining.run import PretrainingResult, pretrain
 from tests.training.pretraining.runs import STEPS, config, events, losses
 
@@ -37,12 +37,12 @@ def trained(
     return drain(pretrain(config(family, **changed), [str(sources)], output, held_out=kept, start=start, device=CPU))
 
 
-def unigram(material: PretrainingDataset) -> float:
+def unigram(dataset: PretrainingDataset) -> float:
     """The loss of who knows how frequent each word is and nothing else."""
-    counts = Counter(np.concatenate(material.text.pieces).tolist())
+    counts = Counter(np.concatenate(dataset.text.pieces).tolist())
     total = sum(counts.values())
-    asked = np.concatenate(material.held_out.pieces).tolist()
-    return sum(-math.log((counts[token] + 1) / (total + len(counts))) for token in asked) / len(asked)
+    tokens = np.concatenate(dataset.held_out.pieces).tolist()
+    return sum(-math.log((counts[token] + 1) / (total + len(counts))) for token in tokens) / len(tokens)
 
 
 LEARNING: dict[str, dict[str, Any]] = {
@@ -56,7 +56,7 @@ ASKED = {"t5": "spans", "elmo": "forwards"}
 
 
 @pytest.mark.parametrize("name", LEARNING)
-def test_it_learns_more_than_how_frequent_words_are(name: str, source: Path, unseen: Path, tmp_path: Path) -> None:
+def test_a_model_learns_more_than_token_frequencies(name: str, source: Path, unseen: Path, tmp_path: Path) -> None:
     changed = {
         "schedule_max_steps": 60,
         "data_tokens_per_batch": 512,
@@ -65,16 +65,16 @@ def test_it_learns_more_than_how_frequent_words_are(name: str, source: Path, uns
     }
     result = trained(source, tmp_path, held_out=unseen, **changed)
     family = changed.get("family", "bert")
-    material = open_dataset(config(family), [str(source)], tmp_path, held_out=True)
-    asked = ASKED.get(family, "words")
-    loss = result.scores[asked]["loss"]
-    assert loss < unigram(material) - 0.3
+    dataset = open_dataset(config(family), [str(source)], tmp_path, held_out=True)
+    tokens = ASKED.get(family, "words")
+    loss = result.scores[tokens]["loss"]
+    assert loss < unigram(dataset) - 0.3
     if family == "elmo":
-        assert result.scores["backwards"]["loss"] < unigram(material) - 0.3
+        assert result.scores["backwards"]["loss"] < unigram(dataset) - 0.3
         assert result.scores["backwards"]["perplexity"] == math.exp(result.scores["backwards"]["loss"])
     evaluated = events(tmp_path, "evaluation")
     assert [event["step"] for event in evaluated] == [30, 60]
-    assert evaluated[0]["scores"][asked]["loss"] > evaluated[1]["scores"][asked]["loss"] == loss
+    assert evaluated[0]["scores"][tokens]["loss"] > evaluated[1]["scores"][tokens]["loss"] == loss
     first, last = losses(tmp_path)[1][0], losses(tmp_path)[60][0]
     assert last[0] < first[0] - 1
 
@@ -103,7 +103,7 @@ def test_every_kind_of_run_learns_something(
     assert ("pairs" in events(tmp_path, "step")[0]["losses"]) == (changed.get("objective_sentence_pairs") != "none")
 
 
-def test_what_spares_memory_changes_no_result(corpus: Path, tmp_path: Path) -> None:
+def test_gradient_checkpointing_does_not_change_the_result(corpus: Path, tmp_path: Path) -> None:
     for name, enable_gradient_checkpointing in (("a", "true"), ("b", "false")):
         trained(
             corpus,
@@ -158,8 +158,8 @@ def test_a_t5_loads_elsewhere_with_the_same_numbers(source: Path, tmp_path: Path
     labels = torch.tensor([tokenizer.encode("<extra_id_0> river<extra_id_1>").ids])
     with torch.no_grad():
         expected = theirs(given, labels=labels)
-        said = torch.cat([torch.tensor([[ours.begin]]), labels[:, :-1]], dim=1)
-        logits = ours.logits(ours(given, said))
+        decoder_ids = torch.cat([torch.tensor([[ours.begin]]), labels[:, :-1]], dim=1)
+        logits = ours.logits(ours(given, decoder_ids))
     torch.testing.assert_close(logits, expected.logits, atol=1e-5, rtol=1e-5)
     loss = torch.nn.functional.cross_entropy(logits[0], labels[0])
     assert loss.item() == pytest.approx(expected.loss.item(), rel=1e-5)
@@ -178,7 +178,7 @@ def test_an_elmo_is_loaded_again(source: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(vectors[0], states.numpy(), atol=1e-5)
 
 
-def test_the_log_tells_what_happened(finished: tuple[PretrainingResult, Path], corpus: Path) -> None:
+def test_the_event_log(finished: tuple[PretrainingResult, Path], corpus: Path) -> None:
     result, output = finished
     log = events(output)
     steps = [event for event in log if event["type"] == "step"]
@@ -216,14 +216,14 @@ def test_the_newest_checkpoints_stay(finished: tuple[PretrainingResult, Path]) -
         assert torch.equal(latest.tensors[f"model.{name}"], tensor), name
 
 
-def test_the_measuring_steps_teach_nothing(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_measured_steps_do_not_train(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained(corpus, tmp_path / "a", schedule_max_steps=2)
     monkeypatch.setattr("regard.training.pretraining.plan.SECONDS", 0.3)
     trained(corpus, tmp_path / "b", schedule_max_steps=2)
     assert losses(tmp_path / "a") == losses(tmp_path / "b")
 
 
-def test_chance_comes_from_the_seed(corpus: Path, tmp_path: Path) -> None:
+def test_randomness_follows_from_the_seed(corpus: Path, tmp_path: Path) -> None:
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         torch.manual_seed(len(name + str(seed)) * 7)
         trained(corpus, tmp_path / name, schedule_max_steps=2, run_seed=seed, model_dropout=0.1)
@@ -265,14 +265,14 @@ def test_a_run_that_diverges_leaves_the_last_good_checkpoint(
     assert not (tmp_path / "config.json").exists()
 
 
-def test_a_length_is_given_once(corpus: Path, tmp_path: Path) -> None:
+def test_steps_and_budget_exclude_each_other(corpus: Path, tmp_path: Path) -> None:
     for changed in ({"schedule_max_steps": 0}, {"schedule_budget": "2s"}):
         with pytest.raises(InputError, match="how long to train"):
             trained(corpus, tmp_path / "run", **changed)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_in_the_way_is_not_written_over(
+def test_an_existing_model_is_not_overwritten(
     corpus: Path, finished: tuple[PretrainingResult, Path], tmp_path: Path
 ) -> None:
     model, tokenizer = regard.load(finished[1])

@@ -32,8 +32,8 @@ RUN: dict[str, object] = {"schedule_max_steps": LONG, "model_dropout": 0.1, "mod
 def whole(launcher: Launcher, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of LONG steps that nothing disturbed."""
     output = tmp_path_factory.mktemp("whole") / "run"
-    code, said = launcher.run(command(source, output, **RUN))
-    assert code == 0, said
+    code, printed = launcher.run(command(source, output, **RUN))
+    assert code == 0, printed
     return output
 
 
@@ -54,10 +54,10 @@ def test_ten_kills_change_no_bit(launcher: Launcher, source: Path, whole: Path, 
             time.sleep(chance.uniform(0.0, 0.04))
         os.kill(process.pid, signal.SIGKILL)
         code = process.wait()
-        assert code == -signal.SIGKILL, f"after kills {moments}: {process.said}"
+        assert code == -signal.SIGKILL, f"after kills {moments}: {process.printed}"
         moments.append(f"step {len(losses(tmp_path))}")
-    code, said = launcher.run(command(source, tmp_path, "--resume", **RUN))
-    assert code == 0, said
+    code, printed = launcher.run(command(source, tmp_path, "--resume", **RUN))
+    assert code == 0, printed
     assert_same(tmp_path, whole, LONG)
 
 
@@ -76,15 +76,15 @@ def test_a_signal_saves_and_ends(
     process = started(launcher, command(source, tmp_path, **RUN), tmp_path)
     sent = time.monotonic()
     os.kill(process.pid, number)
-    assert process.wait() == code, process.said
+    assert process.wait() == code, process.printed
     assert time.monotonic() - sent < 10
     step = events(tmp_path, "checkpoint")[-1]["step"]
     assert step == max(losses(tmp_path)) < LONG
-    *_, told, last = process.said.splitlines()
-    assert told.startswith(f"stopped after step {step:,},") and "--resume" in told and last == word
-    again, said = launcher.run(command(source, tmp_path, "--resume", **RUN))
-    assert again == 0, said
-    assert f"resuming after step {step}" in said
+    *_, message, last = process.printed.splitlines()
+    assert message.startswith(f"stopped after step {step:,},") and "--resume" in message and last == word
+    again, printed = launcher.run(command(source, tmp_path, "--resume", **RUN))
+    assert again == 0, printed
+    assert f"resuming after step {step}" in printed
     assert_same(tmp_path, whole, LONG)
 
 
@@ -95,20 +95,20 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
     os.kill(process.pid, signal.SIGTERM)
     process.wait()
     left = sorted(os.listdir(tmp_path / "checkpoints"))
-    code, said = launcher.run(command(source, tmp_path, "--resume", **RUN), largest=100_000)
-    error = said.splitlines()[-1]
-    assert code == 1 and error.startswith(f"error: {tmp_path / 'checkpoints'}"), said
+    code, printed = launcher.run(command(source, tmp_path, "--resume", **RUN), largest=100_000)
+    error = printed.splitlines()[-1]
+    assert code == 1 and error.startswith(f"error: {tmp_path / 'checkpoints'}"), printed
     assert "cannot be written" in error and "unchanged" in error
     assert sorted(os.listdir(tmp_path / "checkpoints")) == left
-    code, said = launcher.run(command(source, tmp_path, "--resume", **RUN))
-    assert code == 0, said
+    code, printed = launcher.run(command(source, tmp_path, "--resume", **RUN))
+    assert code == 0, printed
     assert_same(tmp_path, whole, LONG)
 
 
 def test_two_runs_in_one_folder(launcher: Launcher, source: Path, tmp_path: Path) -> None:
     process = started(launcher, command(source, tmp_path, **RUN | {"schedule_max_steps": 100_000}), tmp_path)
-    code, said = launcher.run(command(source, tmp_path, "--resume", **RUN | {"schedule_max_steps": 100_000}))
-    assert code == 2 and f"error: {tmp_path} is in use by process {process.pid}" in said
+    code, printed = launcher.run(command(source, tmp_path, "--resume", **RUN | {"schedule_max_steps": 100_000}))
+    assert code == 2 and f"error: {tmp_path} is in use by process {process.pid}" in printed
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
 

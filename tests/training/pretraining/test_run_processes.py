@@ -66,16 +66,16 @@ def assert_near(output: Path, alone: Path) -> None:
 def alone(launcher: Launcher, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of one process."""
     output = tmp_path_factory.mktemp("alone") / "run"
-    code, said = launcher.run(command(corpus, output, **PARTED))
-    assert code == 0, said
+    code, printed = launcher.run(command(corpus, output, **PARTED))
+    assert code == 0, printed
     return output
 
 
 def test_two_processes_are_one_run(launcher: Launcher, corpus: Path, alone: Path, tmp_path: Path) -> None:
     processes = together(launcher, command(corpus, tmp_path, **PARTED))
-    assert ended(processes) == [0, 0], [process.said for process in processes]
-    assert f"{tmp_path}: {STEPS} steps" in processes[0].said
-    assert processes[1].said == ""
+    assert ended(processes) == [0, 0], [process.printed for process in processes]
+    assert f"{tmp_path}: {STEPS} steps" in processes[0].printed
+    assert processes[1].printed == ""
     assert [len(found) for found in losses(tmp_path).values()] == [1] * STEPS
     assert [event["type"] for event in events(tmp_path)] == [event["type"] for event in events(alone)]
     assert_near(tmp_path, alone)
@@ -91,38 +91,38 @@ def test_other_processes_take_the_next_sample(
         os.kill(process.pid, signal.SIGKILL)
     ended(first)
     second = together(launcher, command(corpus, tmp_path, "--resume", **PARTED), size=after)
-    assert ended(second) == [0] * after, [process.said for process in second]
+    assert ended(second) == [0] * after, [process.printed for process in second]
     (resumed,) = events(tmp_path, "resume")
     assert resumed["step"] in (4, 8, 12)
     assert_near(tmp_path, alone)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_one_is_asked_to_stop_and_all_do(rank: int, launcher: Launcher, corpus: Path, tmp_path: Path) -> None:
+def test_a_signal_to_one_process_stops_all(rank: int, launcher: Launcher, corpus: Path, tmp_path: Path) -> None:
     processes = together(launcher, command(corpus, tmp_path, **PARTED | {"schedule_max_steps": 100_000}))
     wait_for_steps(tmp_path, 5)
     os.kill(processes[rank].pid, signal.SIGTERM)
-    assert ended(processes) == [143, 143], [process.said for process in processes]
+    assert ended(processes) == [143, 143], [process.printed for process in processes]
     step = events(tmp_path, "checkpoint")[-1]["step"]
     assert step == max(losses(tmp_path))
-    assert f"stopped after step {step:,}" in processes[0].said
-    assert processes[1].said == "terminated\n"
+    assert f"stopped after step {step:,}" in processes[0].printed
+    assert processes[1].printed == "terminated\n"
 
 
-def test_what_is_wrong_is_said_once(launcher: Launcher, tmp_path: Path) -> None:
+def test_an_error_is_printed_once(launcher: Launcher, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
     processes = together(launcher, command(tmp_path / "empty.txt", tmp_path / "run"))
     assert ended(processes) == [2, 1]
-    assert processes[0].said.startswith("error: the corpus is empty: there is no text in ")
-    assert processes[1].said == ""
+    assert processes[0].printed.startswith("error: the corpus is empty: there is no text in ")
+    assert processes[1].printed == ""
 
 
-def test_parts_that_cannot_be_shared(launcher: Launcher, corpus: Path, tmp_path: Path) -> None:
+def test_micro_batches_that_cannot_be_shared(launcher: Launcher, corpus: Path, tmp_path: Path) -> None:
     processes = together(launcher, command(corpus, tmp_path, **PARTED, data_tokens_per_batch=384))
     assert ended(processes) == [2, 2]
     assert re.search(
         r"3 forward passes .*data\.tokens_per_batch.* cannot be shared by 2 processes; .*data\.tokens_per_micro_batch",
-        processes[0].said,
+        processes[0].printed,
     )
 
 

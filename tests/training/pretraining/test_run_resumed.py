@@ -73,7 +73,7 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("after", "step"), [("checkpoint", 4), ("step", 7), ("checkpoint", 12)])
-def test_a_run_goes_on_bit_for_bit(after: str, step: int, corpus: Path, whole: Path, tmp_path: Path) -> None:
+def test_a_crashed_run_continues_bit_for_bit(after: str, step: int, corpus: Path, whole: Path, tmp_path: Path) -> None:
     crashed(corpus, tmp_path, after=after, step=step)
     result = trained(corpus, tmp_path, resume=True)
     (resumed,) = events(tmp_path, "resume")
@@ -92,7 +92,7 @@ def flip(path: Path, place: int | None = None) -> None:
 @pytest.mark.parametrize(
     "name", ["shard-000000/tokens.bin", "shard-000000/sentences.npy", "tokenizer/tokenizer.json", "manifest.json"]
 )
-def test_damage_to_a_corpus_is_named(name: str, corpus: Path, tmp_path: Path) -> None:
+def test_damage_to_a_corpus_is_reported(name: str, corpus: Path, tmp_path: Path) -> None:
     shutil.copytree(corpus, tmp_path / "corpus")
     crashed(tmp_path / "corpus", tmp_path / "run")
     flip(tmp_path / "corpus" / name)
@@ -112,21 +112,21 @@ def test_verify_always_does_not_trust_size_and_time(corpus: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["corpus/shard-000000/tokens.bin", "corpus/tokenizer/tokenizer.json", "vocabulary"])
-def test_damage_to_a_corpus_of_its_own_is_said_and_repaired(
+def test_damage_to_its_own_corpus_is_reported_and_repaired(
     name: str, source: Path, corpus: Path, whole: Path, tmp_path: Path
 ) -> None:
     crashed(source, tmp_path)
     path = tmp_path / name / "tokenizer.json" if name == "vocabulary" else tmp_path / name
     good = path.read_bytes()
     flip(path)
-    said: list[str] = []
-    trained(source, tmp_path, resume=True, on_event=lambda event: said.append(event.line() or ""))
-    assert any(str(path) in line for line in said), said
+    lines: list[str] = []
+    trained(source, tmp_path, resume=True, on_event=lambda event: lines.append(event.line() or ""))
+    assert any(str(path) in line for line in lines), lines
     assert path.read_bytes() == good
     assert_same(tmp_path, whole)
 
 
-def test_a_damaged_record_of_the_settings_is_named(corpus: Path, tmp_path: Path) -> None:
+def test_damaged_saved_settings_are_reported(corpus: Path, tmp_path: Path) -> None:
     crashed(corpus, tmp_path)
     path = tmp_path / "config.toml"
     good = path.read_bytes()
@@ -151,7 +151,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_runs_go_on_bit_for_bit(name: str, source: Path, tmp_path: Path) -> None:
+def test_other_runs_resume_bit_for_bit(name: str, source: Path, tmp_path: Path) -> None:
     trained(source, tmp_path / "whole", **OTHERS[name])
     crashed(source, tmp_path / "cut", after="step", step=11, **OTHERS[name])
     trained(source, tmp_path / "cut", resume=True, **OTHERS[name])
@@ -183,23 +183,23 @@ def damage(checkpoint: Path) -> None:
     path.write_bytes(data)
 
 
-def test_a_damaged_checkpoint_is_passed_over(corpus: Path, whole: Path, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_skipped(corpus: Path, whole: Path, tmp_path: Path) -> None:
     crashed(corpus, tmp_path)
     damage(tmp_path / "checkpoints" / "step-000000008")
-    said: list[str] = []
-    trained(corpus, tmp_path, resume=True, on_event=lambda event: said.append(event.line() or ""))
-    assert [line for line in said if "skipped a damaged checkpoint" in line and "step-000000008" in line]
+    lines: list[str] = []
+    trained(corpus, tmp_path, resume=True, on_event=lambda event: lines.append(event.line() or ""))
+    assert [line for line in lines if "skipped a damaged checkpoint" in line and "step-000000008" in line]
     assert [event["step"] for event in events(tmp_path, "resume")] == [4]
     assert_same(tmp_path, whole)
 
 
 @pytest.mark.parametrize("place", ["", f"checkpoints/step-{STEPS:09d}"])
-def test_damage_to_a_finished_run_is_named_and_repaired(place: str, corpus: Path, whole: Path, tmp_path: Path) -> None:
+def test_damage_to_a_finished_run_is_repaired(place: str, corpus: Path, whole: Path, tmp_path: Path) -> None:
     output = shutil.copytree(whole, tmp_path / "run")
     damage(output / place)
-    said: list[str] = []
-    trained(corpus, output, resume=True, on_event=lambda event: said.append(event.line() or ""))
-    assert [line for line in said if str(output / place / "model.safetensors") in line]
+    lines: list[str] = []
+    trained(corpus, output, resume=True, on_event=lambda event: lines.append(event.line() or ""))
+    assert [line for line in lines if str(output / place / "model.safetensors") in line]
     for file in ("model.safetensors", f"checkpoints/step-{STEPS:09d}/model.safetensors"):
         assert (output / file).read_bytes() == (whole / file).read_bytes()
 
@@ -212,7 +212,7 @@ def test_a_damaged_model_without_checkpoints_is_refused(corpus: Path, whole: Pat
         trained(corpus, output, resume=True)
 
 
-def test_nothing_but_damaged_checkpoints(corpus: Path, tmp_path: Path) -> None:
+def test_only_damaged_checkpoints(corpus: Path, tmp_path: Path) -> None:
     crashed(corpus, tmp_path)
     for name in os.listdir(tmp_path / "checkpoints"):
         damage(tmp_path / "checkpoints" / name)
@@ -220,7 +220,7 @@ def test_nothing_but_damaged_checkpoints(corpus: Path, tmp_path: Path) -> None:
         trained(corpus, tmp_path, resume=True)
 
 
-def test_other_settings_are_named(corpus: Path, tmp_path: Path) -> None:
+def test_changed_settings_are_reported(corpus: Path, tmp_path: Path) -> None:
     crashed(corpus, tmp_path, step=4)
     message = (
         r"was started with other settings: model\.dropout was 0\.1 and is 0\.2; "
@@ -245,7 +245,7 @@ def test_another_text_is_refused(corpus: Path, source: Path, unseen: Path, tmp_p
         trained(unseen, tmp_path / "b", resume=True)
 
 
-def test_a_run_that_was_begun_is_not_begun_again(corpus: Path, tmp_path: Path) -> None:
+def test_an_unfinished_run_is_not_started_again(corpus: Path, tmp_path: Path) -> None:
     crashed(corpus, tmp_path, step=4)
     with pytest.raises(
         InputError, match="holds an unfinished run: continue it with --resume, or choose another --output"
@@ -253,7 +253,7 @@ def test_a_run_that_was_begun_is_not_begun_again(corpus: Path, tmp_path: Path) -
         trained(corpus, tmp_path)
 
 
-def test_resume_begins_a_run_that_has_no_checkpoint(corpus: Path, whole: Path, tmp_path: Path) -> None:
+def test_resume_starts_a_run_without_checkpoints(corpus: Path, whole: Path, tmp_path: Path) -> None:
     """One command serves a folder that is missing, one that is empty, and one with a run that was cut early."""
     (tmp_path / "empty").mkdir()
     crashed(corpus, tmp_path / "cut", after="step", step=2)

@@ -23,7 +23,7 @@ def tokenizer() -> Tokenizer:
     return train_with_sentinels(LINES, size=SIZE, lowercase=False, minimum=2, max_length=64)
 
 
-def test_they_are_the_last_ids_and_fall(tokenizer: Tokenizer) -> None:
+def test_sentinels_have_the_last_ids_in_descending_order(tokenizer: Tokenizer) -> None:
     assert tokenizer.size == len(tokenizer.vocabulary) == SIZE
     assert sentinels_of(tokenizer) == list(range(SIZE - 1, SIZE - 1 - SENTINELS, -1))
     assert tokenizer.token(SIZE - 1) == "<extra_id_0>" and tokenizer.token(SIZE - SENTINELS) == "<extra_id_99>"

@@ -67,7 +67,7 @@ def test_nothing_is_lost(length: int, rate: float, span: float, seed: int) -> No
         assert not any(a in SENTINELS and b in SENTINELS for a, b in neighbours), "two stretches are one"
 
 
-def test_every_place_may_be_dropped() -> None:
+def test_every_position_may_be_dropped() -> None:
     """Those at the ends less often than the rest, for a stretch cannot begin before the text; neither end more."""
     made = corruption(16, rate=0.3, span=2.0)
     sizes = made.sizes
@@ -99,7 +99,7 @@ def test_spans_have_many_lengths() -> None:
     assert lengths[0] == 0 and set(lengths) >= {1, 2, 3, 4, 5}
 
 
-def test_the_same_chance_drops_the_same() -> None:
+def test_the_same_seed_drops_the_same_spans() -> None:
     made = corruption(32)
     ids = torch.arange(4 * made.sizes.tokens).view(4, -1)
     one, same, other = (made(ids, torch.Generator().manual_seed(seed)).inputs for seed in (3, 3, 4))

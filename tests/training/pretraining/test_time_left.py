@@ -1,4 +1,4 @@
-"""What is told of the time that a run still takes."""
+"""What is steps of the time that a run still takes."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def test_a_run_never_has_more_left_than_its_budget(tmp_path: Path, monkeypatch: 
     (tmp_path / "story.txt").write_text(story(), encoding="utf-8")
     settings = config("elmo", schedule_max_steps=0, schedule_budget="0.5s", run_checkpoint_every="")
     drain(pretrain(settings, [str(tmp_path / "story.txt")], tmp_path / "run", device=torch.device("cpu")))
-    told = events(tmp_path / "run", "step")
-    assert told and all(event["seconds_left"] == pytest.approx(max(0.5 - event["seconds"], 0.0)) for event in told)
+    steps = events(tmp_path / "run", "step")
+    assert steps and all(event["seconds_left"] == pytest.approx(max(0.5 - event["seconds"], 0.0)) for event in steps)

@@ -104,7 +104,7 @@ def test_one_token_cannot_be_split() -> None:
 
 
 @given(DOCUMENTS, PIECES)
-def test_an_end_stands_behind_each_document(documents: list[list[int]], pieces: int) -> None:
+def test_an_end_token_follows_each_document(documents: list[list[int]], pieces: int) -> None:
     before = made(documents, pieces=pieces)
     text = before.with_end_tokens(7)
     whole(text)
@@ -124,7 +124,7 @@ def test_an_end_stands_behind_each_document(documents: list[list[int]], pieces: 
 
 
 @given(DOCUMENTS, PIECES, st.data())
-def test_reading_gives_the_tokens_of_a_stretch(documents: list[list[int]], pieces: int, data: st.DataObject) -> None:
+def test_reading_a_range_of_tokens(documents: list[list[int]], pieces: int, data: st.DataObject) -> None:
     text = made(documents, pieces=pieces)
     piece = data.draw(st.integers(0, len(text.pieces) - 1))
     first, last = int(text.starts[piece]), int(text.starts[piece + 1])
@@ -145,10 +145,11 @@ def test_a_corpus_of_several_shards(tmp_path: Path) -> None:
     assert (len(text.documents) - 1, len(text.sentences) - 1) == (40, 80)
     assert text.tokens == corpus.tokens
     for number, (start, stop) in enumerate(pairwise(text.documents.tolist())):
-        assert text.read(start, stop).tolist() == corpus.text(number).tolist()
+        assert text.read(start, stop).tolist() == np.concatenate(corpus.document(number)).tolist()
         assert tokenizer.decode(text.read(start, stop)) == lines[number].lower()
-    for number, (start, stop) in enumerate(pairwise(text.sentences.tolist())):
-        assert text.read(start, stop).tolist() == corpus.sentence(number).tolist()
+    sentences = [sentence for number in range(40) for sentence in corpus.document(number)]
+    for sentence, (start, stop) in zip(sentences, pairwise(text.sentences.tolist()), strict=True):
+        assert text.read(start, stop).tolist() == sentence.tolist()
     twice = TokenStream.concatenate(corpus, corpus)
     whole(twice)
     assert twice.tokens == 2 * text.tokens

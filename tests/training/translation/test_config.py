@@ -12,7 +12,7 @@ from regard.training.translation.config import TranslationConfig
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 
 
-def test_each_kind_has_its_defaults(tmp_path: Path) -> None:
+def test_each_family_has_its_defaults(tmp_path: Path) -> None:
     assert (TranslationConfig.read().model.family, TranslationConfig.read().model.hidden_size) == ("transformer", 256)
     lstm = TranslationConfig.read(overrides=["model.family=lstm"])
     assert (lstm.model.hidden_size, lstm.model.num_hidden_layers, lstm.run.precision) == (512, 1, "fp32")
@@ -37,7 +37,7 @@ def test_each_kind_has_its_defaults(tmp_path: Path) -> None:
         ("training.num_beam=4", r"unknown key 'num_beam' in \[training\]; did you mean 'num_beams'"),
     ],
 )
-def test_what_does_not_fit_is_refused(setting: str, message: str) -> None:
+def test_settings_that_do_not_fit_are_refused(setting: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         TranslationConfig.read(overrides=[setting])
 

@@ -48,7 +48,7 @@ def history(report: TranslationReport) -> tuple[Any, ...]:
     return outcome.scores, outcome.epochs, outcome.steps, outcome.history, outcome.average
 
 
-def test_a_language_is_learned_and_kept(tune: Tune, tmp_path: Path) -> None:
+def test_a_translator_is_trained_and_saved(tune: Tune, tmp_path: Path) -> None:
     pairs = sentences(420)
     data = {"train": ExampleSet(pairs[:400], "train", "made"), "dev": ExampleSet(pairs[400:], "dev", "made")}
     settings = (
@@ -68,7 +68,7 @@ def test_a_language_is_learned_and_kept(tune: Tune, tmp_path: Path) -> None:
     assert report.signature == {"bleu": score.signature, "bleu_lowercase": score.signature_lowercase}
 
 
-def test_what_a_folder_holds(tune: Tune, tmp_path: Path, data: dict[str, ExampleSet[TranslationPair]]) -> None:
+def test_files_of_a_run_folder(tune: Tune, tmp_path: Path, data: dict[str, ExampleSet[TranslationPair]]) -> None:
     events: list[Any] = []
     report = tune(tmp_path / "run", on_event=events.append)
     names = {path.name for path in (tmp_path / "run").iterdir()}
@@ -102,7 +102,7 @@ def test_the_better_of_best_and_average_is_kept(tune: Tune, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("kind", ["transformer", "lstm"])
-def test_a_run_that_was_cut_goes_on_bit_for_bit(tune: Tune, tmp_path: Path, kind: str) -> None:
+def test_a_crashed_run_resumes_bit_for_bit(tune: Tune, tmp_path: Path, kind: str) -> None:
     settings = (f"model.family={kind}", "run.checkpoint_every=3 steps")
     whole = tune(tmp_path / "whole", *settings)
     for after, what in ((4, "step"), (9, "step"), (2, "evaluation"), (1, "average")):
@@ -120,7 +120,7 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_serves(tune: Tune, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_reported_and_the_previous_one_is_used(tune: Tune, tmp_path: Path) -> None:
     settings = ("run.checkpoint_every=3 steps",)
     whole = tune(tmp_path / "whole", *settings)
     with pytest.raises(Crash):
@@ -134,7 +134,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_serves(tune: Tune, 
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole") and history(again) == history(whole)
 
 
-def test_other_damage_is_named(tune: Tune, tmp_path: Path) -> None:
+def test_other_damage_is_reported(tune: Tune, tmp_path: Path) -> None:
     with pytest.raises(Crash):
         tune(tmp_path / "cut", on_event=crashing(1, kind="average"))
     work = tmp_path / "cut" / "work"
@@ -150,7 +150,7 @@ def test_other_damage_is_named(tune: Tune, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("default_sigint")
-def test_ctrl_c_saves_and_says_so(tune: Tune, tmp_path: Path) -> None:
+def test_ctrl_c_saves_and_reports_it(tune: Tune, tmp_path: Path) -> None:
     seen: list[str] = []
 
     def on_event(event: Any) -> None:
@@ -168,7 +168,7 @@ def test_ctrl_c_saves_and_says_so(tune: Tune, tmp_path: Path) -> None:
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
-def test_what_is_set_aside_is_scored_once(tune: Tune, tmp_path: Path) -> None:
+def test_held_out_pairs_are_scored_once(tune: Tune, tmp_path: Path) -> None:
     aside = ExampleSet(sentences(6, seed=9), "aside", "made")
     report = tune(tmp_path / "run", test=aside)
     found = load_translator(tmp_path / "run").translate([pair.source for pair in aside.examples], beam=Beam())
@@ -186,7 +186,7 @@ def test_patience_ends_a_run(tune: Tune, tmp_path: Path) -> None:
     assert len(report.outcome.history) == 3  # the first is the best of equals
 
 
-def test_folders_that_cannot_be_gone_on_with(
+def test_folders_that_cannot_be_resumed(
     tune: Tune, tmp_path: Path, data: dict[str, ExampleSet[TranslationPair]]
 ) -> None:
     with pytest.raises(Crash):
@@ -221,7 +221,7 @@ def test_long_pairs_are_left_out_and_counted(
         )
 
 
-def test_a_run_that_diverges_says_so(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_divergence_is_reported(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from regard.training.translation.trainer import TranslationObjective
 
     plain = TranslationObjective.forward

@@ -25,7 +25,7 @@ SUBWORDS = train_subwords(PAIRS, size=300, joint=True)
 
 
 @pytest.mark.parametrize("kind", ["transformer", "lstm"])
-def test_the_loss_is_smoothed_and_passes_over_padding(kind: str) -> None:
+def test_label_smoothing_ignores_padding(kind: str) -> None:
     settings = TranslationConfig.read(overrides=[*SMALL, f"model.family={kind}"])
     model = new_model(settings.model, SUBWORDS, seed=0).eval()
     sources = SUBWORDS.encode_sources([pair.source for pair in PAIRS[:3]])
@@ -44,7 +44,7 @@ def test_the_loss_is_smoothed_and_passes_over_padding(kind: str) -> None:
     assert float(together["loss"].detach()) == pytest.approx(total / count, rel=1e-5)
 
 
-def test_two_passes_are_told_to_agree() -> None:
+def test_rdrop_adds_the_divergence_of_two_passes() -> None:
     settings = TranslationConfig.read(overrides=[*SMALL, "model.dropout=0.3"])
     model = new_model(settings.model, SUBWORDS, seed=0)
     sources = SUBWORDS.encode_sources([pair.source for pair in PAIRS[:3]])

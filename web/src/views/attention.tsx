@@ -9,9 +9,8 @@ import { drawing, table } from "./attention/export";
 import { Grid, runWhenIdle } from "./attention/grid";
 import { ImageMode } from "./attention/image";
 import { Lines } from "./attention/lines";
-import type { AttentionPayload, Level, Segments, Source } from "./attention/maps";
+import { type AttentionPayload, availableModes, type Level, type Mode, type Segments, type Selection, selectionOf, type Source } from "./attention/maps";
 import { Neuron } from "./attention/neuron";
-import { availableModes, type Mode, type Selection, selectionOf } from "./attention/selection";
 
 const PREFETCH_DELAY = 200; // milliseconds after the last change
 

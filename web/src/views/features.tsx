@@ -211,7 +211,6 @@ function Slice({ data }: { data: Pipeline }) {
   );
 }
 
-
 function Box({ data, slice }: { data: Pipeline; slice: string | null }) {
   return (
     <div class="wide">

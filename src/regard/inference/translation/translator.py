@@ -27,7 +27,7 @@ from regard.inference.generation.beam_search import Beam, Hypothesis, beam_searc
 from regard.inference.generation.decoder import as_decoder, reuse_packed_weights
 from regard.inference.translation.subwords import Subwords, word_indices
 from regard.models.family import can, describe_model
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from regard.nn.recording import record
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result
@@ -75,7 +75,7 @@ class TranslationResult(Result):
     """The translations of all texts and, if there were references, their BLEU scores."""
 
     page_view: ClassVar[str | None] = "translation"
-    view_type: ClassVar[str | None] = "regard.interpret.translation:TranslationView"
+    view_type: ClassVar[str | None] = "regard.interpret.translation:TranslationSteps"
 
     model: str
     texts: list[TranslatedText]

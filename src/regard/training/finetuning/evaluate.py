@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 
 from regard.data.examples import ImageExample
 from regard.data.readers import ExampleSet, TableOptions
-from regard.device import choose_device
-from regard.events import Event, Note, drain
+from regard.events import Event, Note
 from regard.render.result import Result, Table
-from regard.tasks.fine_tuned_model import FineTunedModel, describe_compute, load_fine_tuned, score
+from regard.tasks.fine_tuned_model import FineTunedModel, describe_compute, score
 from regard.tasks.image_classification import ImageTransform
 from regard.tasks.registry import check_labels, read_examples
 from regard.training.finetuning.run import DataSource
@@ -49,17 +47,3 @@ def evaluate_model(
     check_labels(model.task, read)
     metrics = score(model, read.examples, device=device)
     return EvaluationResult(task=model.task.name, n=len(read.examples), metrics=metrics)
-
-
-def evaluate(
-    folder: str | os.PathLike[str],
-    data: DataSource,
-    *,
-    table: TableOptions | None = None,
-    threshold: float | None = None,
-    device: str = "auto",
-    on_event: Callable[[Event], object] | None = None,
-) -> EvaluationResult:
-    """Load the model in `folder` and evaluate it."""
-    model = load_fine_tuned(folder, device=choose_device(device)).with_threshold(threshold)
-    return drain(evaluate_model(model, data, table=table), on_event)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -21,9 +21,8 @@ import torch
 
 from regard.checkpoints import loading
 from regard.checkpoints.files import verify
-from regard.data.examples import ImageExample
+from regard.data.examples import ImageExample, split_examples
 from regard.data.readers import ExampleSet, TableOptions
-from regard.data.split import split_examples
 from regard.device import choose_device
 from regard.errors import InputError
 from regard.events import Event, Note, drain, map_events
@@ -43,7 +42,6 @@ from regard.training.finetuning.model_factory import ImageModelFactory, ModelFac
 from regard.training.finetuning.report import FineTuningReport, SeedResult, summarize
 from regard.training.finetuning.trainer import FineTuner
 from regard.training.run_folder import REPORT, RUN, RunFolder, log_events
-from regard.training.trainer import run_interruptible
 
 DEFAULT_SPLIT = "90/10"
 DataSource = str | os.PathLike[str] | ExampleSet[Any]  # a file, or examples that were already read
@@ -87,10 +85,15 @@ def digest(read: ExampleSet[Any]) -> str:
 
 
 # Names of classes and fields in earlier versions, which computed the same digests with them.
-_NAMES = {"TextExample": "Text", "ChoiceExample": "Choice", "TaggedExample": "Tagged", "QuestionExample": "Question"}
-
-
-_NAMES |= {"ImageExample": "Picture", "text_pair": "second", "answerable": "possible"}
+_NAMES = {
+    "TextExample": "Text",
+    "ChoiceExample": "Choice",
+    "TaggedExample": "Tagged",
+    "QuestionExample": "Question",
+    "ImageExample": "Picture",
+    "text_pair": "second",
+    "answerable": "possible",
+}
 
 
 def _stable_repr(example: Any) -> str:
@@ -144,7 +147,12 @@ def fine_tune(
     data = yield from _read(task, train, dev, table, split)
     images = isinstance(data["train"].examples[0], ImageExample)
     config = config or FineTuningConfig.load(defaults={"training": get_task(task, images=images).training_defaults})
-    factory = yield from (_image_factory if images else _text_factory)(task, data, model, config)
+    if images:
+        factory: ModelFactory = yield from _image_factory(data["train"].examples, model, config)
+    else:
+        learned = get_task(task).from_examples(data["train"].examples)
+        factory = ModelFactory(learned, *loading.load(model), length=config.training.max_length)
+    yield from _data_problems(factory, data)
     name = "a new ViT" if isinstance(factory, ImageModelFactory) and factory.pretrained is None else model
 
     if not both:
@@ -184,7 +192,7 @@ def distill(
     config = config or FineTuningConfig.load(defaults=DISTILLATION_DEFAULTS)
     data = yield from _read(fine_tuned.task.name, train, dev, table, split)
     student = StudentFactory(fine_tuned, layers=layers, length=config.training.max_length)
-    yield from _diagnose(student, data)
+    yield from _data_problems(student, data)
     name = f"{os.fspath(teacher)}, {layers} of {fine_tuned.model.encoder.config.num_hidden_layers} layers"
     return (yield from _run(student, name, data, config, Path(output), resume=resume, device=device))
 
@@ -200,20 +208,8 @@ def _read(
     return data
 
 
-def _text_factory(
-    task: str, data: Mapping[str, ExampleSet[Any]], model: str, config: FineTuningConfig
-) -> Events[ModelFactory]:
-    learned = get_task(task).from_examples(data["train"].examples)
-    factory = ModelFactory(learned, *loading.load(model), length=config.training.max_length)
-    yield from _diagnose(factory, data)
-    return factory
-
-
-def _image_factory(
-    task: str, data: Mapping[str, ExampleSet[Any]], model: str, config: FineTuningConfig
-) -> Events[ModelFactory]:
+def _image_factory(images: Sequence[Any], model: str, config: FineTuningConfig) -> Events[ImageModelFactory]:
     """Factory of a Vision Transformer: a new one unless a model is named (the default model reads text)."""
-    images = data["train"].examples
     learned = ImageTask.from_examples(images)
     patch = config.vision.patch_size
     if model == DEFAULT_MODEL:
@@ -230,11 +226,10 @@ def _image_factory(
         size = f"{factory.frame.height} x {factory.frame.width}"
         message = f"train: {other:,} of {len(images):,} images have another size than {size} and are resized{hint}"
         yield Note(message=message)
-    yield from _diagnose(factory, data)
     return factory
 
 
-def _diagnose(factory: ModelFactory, data: Mapping[str, ExampleSet[Any]]) -> Iterator[Note]:
+def _data_problems(factory: ModelFactory, data: Mapping[str, ExampleSet[Any]]) -> Iterator[Note]:
     for finding in problems(examine_data(factory.task, data["train"], data["dev"], factory.rows)):
         yield Note(message=f"{finding.status}: {finding.check}: {finding.evidence}. To fix it: {finding.remedy}")
 
@@ -268,14 +263,13 @@ def _run(
         best = load_fine_tuned(output / SEEDS / BEST, device=device)
         if "test" in data:
             about["test"]["scores"] = score(best, data["test"].examples, device=device)
-        settings = {name: dict(getattr(config, name)) for name in config.sections()}
         report = FineTuningReport(
             output=os.fspath(output),
             task=task.name,
             model=model,
             score=task.main_metric,
             data=about,
-            settings=settings,
+            settings=config.model_dump(),
             beside=beside or {},
             **summarize(seeds, task.main_metric),
         )
@@ -336,7 +330,7 @@ def _train_seeds(
             evaluate=lambda model: evaluate(model)[1],
             objective=factory.objective,
         )
-        done[seed] = yield from map_events(run_interruptible(trainer), partial(_with_seed, seed=seed))
+        done[seed] = yield from map_events(trainer.run_interruptible(), partial(_with_seed, seed=seed))
         if _best_seed(done, task.main_metric) == seed:
             model = trainer.model.eval()
             if task.has_calibration:

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.family import can
-from regard.nn import Attention, Stack
+from regard.nn.attention import Attention
 from regard.nn.block import FeedForward
+from regard.nn.stack import Stack
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.task import Task, TaskInput
@@ -117,7 +118,7 @@ def default_learning_rate(width: int) -> float:
     return min(1e-4 * 384 / width, 3e-4)
 
 
-class FineTuner(EpochTrainer):
+class FineTuner(EpochTrainer[SeedResult]):
     """`evaluate` scores the model on dev; without it the last epoch is kept. Checkpoints go to `folder`, if any."""
 
     model: EncoderWithHead | ImageClassifier
@@ -158,7 +159,9 @@ class FineTuner(EpochTrainer):
             self.model,
             objective(self.model) if objective else TaskObjective(self.model, task),
             optimizers,
-            training=settings,
+            num_epochs=settings.num_epochs,
+            patience=settings.early_stopping_patience,
+            max_grad_norm=settings.max_grad_norm,
             run=config.run,
             steps_per_epoch=-(-len(items) // settings.batch_size),
             learning_rate=lambda done: (
@@ -172,7 +175,6 @@ class FineTuner(EpochTrainer):
         self.perturbation = self._adversarial_perturbation()
 
     def run(self, stop: Stop) -> Events[SeedResult | None]:
-        """Train to the end, from the newest checkpoint if there is one. None: interrupted, with everything saved."""
         settings = self.config.training
         if not settings.frozen and (settings.layerwise_lr_decay < 1 or settings.unfreeze):
             yield self._layers_scheduled()

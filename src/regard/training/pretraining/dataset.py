@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,21 +24,11 @@ from regard.models.family import describe_family
 from regard.text import Tokenizer
 from regard.training.events import Events
 from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.objectives import objective_class
+from regard.training.pretraining.objectives import PretrainingDataset, objective_class
 from regard.training.pretraining.row_sampler import TokenStream
 
 CORPUS, HELD_OUT, VOCABULARY = "corpus", "heldout", "vocabulary"
 ORIGIN = "origin.json"  # how and on what a vocabulary was trained
-
-
-@dataclass(frozen=True, eq=False)
-class PretrainingDataset:
-    """Text to train on, held-out text, the tokenizer of both, and a digest of the training text."""
-
-    text: TokenStream
-    held_out: TokenStream
-    tokenizer: Tokenizer
-    digest: str
 
 
 def prepare(
@@ -121,7 +111,12 @@ def _tokenizer(config: PretrainingConfig, sources: Sequence[str], folder: Path) 
     yield Note(message=f"training a {settings.kind} vocabulary of {settings.vocab_size:,} entries")
     try:
         tokenizer = objective_class(config).train_tokenizer(
-            chain([first], texts), settings, config.model.max_position_embeddings
+            chain([first], texts),
+            kind=settings.kind,
+            size=settings.vocab_size,
+            lowercase=settings.lowercase,
+            minimum=settings.min_frequency,
+            max_length=config.model.max_position_embeddings,
         )
     except SizeError as error:
         raise InputError(f"{error}: --set vocabulary.vocab_size={error.size}") from None

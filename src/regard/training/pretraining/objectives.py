@@ -6,8 +6,8 @@ be compiled and distributed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -18,17 +18,27 @@ from regard.data.corpus import train_tokenizer
 from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
 from regard.models.family import Objective, describe_family
-from regard.nn import Layout, Packed, Padded
-from regard.nn.masks import first_token_indices
+from regard.nn.masks import Layout, Packed, Padded, first_token_indices
 from regard.text import Tokenizer
 from regard.training.pretraining import evaluate
-from regard.training.pretraining.config import ModelSection, PretrainingConfig, VocabularySection
+from regard.training.pretraining.config import ModelSection, PretrainingConfig
 from regard.training.pretraining.micro_batches import MicroBatch, MicroBatches, PositionShift
 from regard.training.pretraining.row_sampler import RowSampler, SentencePairs, TextChunks, TokenStream
 from regard.training.pretraining.span_corruption import SpanCorruption, SpanSizes, sentinels_of, train_with_sentinels
 
 ALIGNED = 64  # GPUs multiply matrices faster if their sides are multiples of this
 MAX_ELEMENTS = 2**31 - 1  # of a tensor: kernels index with 32 bits
+Scores = dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class PretrainingDataset:
+    """Text to train on, held-out text, the tokenizer of both, and a digest of the training text."""
+
+    text: TokenStream
+    held_out: TokenStream
+    tokenizer: Tokenizer
+    digest: str
 
 
 class PretrainingObjective(nn.Module):
@@ -38,6 +48,7 @@ class PretrainingObjective(nn.Module):
     """
 
     special_tokens: ClassVar[tuple[str, ...]]  # roles of the tokens that the tokenizer must have
+    train_tokenizer: ClassVar[Callable[..., Tokenizer]] = staticmethod(train_tokenizer)
 
     @classmethod
     def from_config(
@@ -46,7 +57,7 @@ class PretrainingObjective(nn.Module):
         return cls(model)
 
     @staticmethod
-    def micro_batches(config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer, tokens: int) -> MicroBatches:
+    def micro_batches(config: PretrainingConfig, dataset: PretrainingDataset, tokens: int) -> MicroBatches:
         """Micro-batches of `tokens` tokens."""
         raise NotImplementedError
 
@@ -55,31 +66,18 @@ class PretrainingObjective(nn.Module):
         raise NotImplementedError
 
     @staticmethod
-    def scores(
-        model: Any, config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer
-    ) -> dict[str, dict[str, float]]:
+    def scores(model: Any, config: PretrainingConfig, dataset: PretrainingDataset) -> Scores:
         """Scores on held-out text by name."""
         raise NotImplementedError
 
     @staticmethod
-    def check_text(config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer) -> None:
+    def check_held_out(config: PretrainingConfig, dataset: PretrainingDataset) -> None:
         """InputError if the held-out text is too short to evaluate on; found before training."""
 
     @staticmethod
     def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
         """FLOPs of matrix products and attention, forward and backward, per token read."""
         raise NotImplementedError
-
-    @staticmethod
-    def train_tokenizer(texts: Iterable[str], settings: VocabularySection, max_length: int) -> Tokenizer:
-        return train_tokenizer(
-            texts,
-            kind=settings.kind,
-            size=settings.vocab_size,
-            lowercase=settings.lowercase,
-            minimum=settings.min_frequency,
-            max_length=max_length,
-        )
 
     @classmethod
     def missing_tokens(cls, tokenizer: Tokenizer) -> list[str]:
@@ -117,16 +115,17 @@ class MaskedLanguageModeling(PretrainingObjective):
         return cls(model, masking, length=config.data.max_length)
 
     @staticmethod
-    def micro_batches(config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer, tokens: int) -> MicroBatches:
+    def micro_batches(config: PretrainingConfig, dataset: PretrainingDataset, tokens: int) -> MicroBatches:
         length, seed, kind = config.data.max_length, config.run.seed, config.objective.sentence_pairs
         if kind == "none":
-            rows: RowSampler = TextChunks(text, tokens=length - 2, seed=seed)
+            rows: RowSampler = TextChunks(dataset.text, tokens=length - 2, seed=seed)
         else:
-            rows = SentencePairs(text, tokens=length - 3, seed=seed, kind=kind, short=config.objective.short_seq_prob)
+            short = config.objective.short_seq_prob
+            rows = SentencePairs(dataset.text, tokens=length - 3, seed=seed, kind=kind, short=short)
         shift, probability = None, config.data.position_shift_probability
         if probability:
             shift = PositionShift(probability, config.model.max_position_embeddings - length, seed)
-        return MicroBatches(rows, tokenizer, tokens=tokens, pairs=kind != "none", shift=shift)
+        return MicroBatches(rows, dataset.tokenizer, tokens=tokens, pairs=kind != "none", shift=shift)
 
     def prepare(self, batch: MicroBatch, generator: torch.Generator) -> dict[str, Tensor]:
         masked = self.masking(batch.ids, generator, num_positions=round(batch.ids.numel() * self.masking.rate))
@@ -168,10 +167,8 @@ class MaskedLanguageModeling(PretrainingObjective):
         return losses | {"loss": torch.stack(list(losses.values())).sum()}
 
     @staticmethod
-    def scores(
-        model: Any, config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer
-    ) -> dict[str, dict[str, float]]:
-        length = config.data.max_length
+    def scores(model: Any, config: PretrainingConfig, dataset: PretrainingDataset) -> Scores:
+        length, text, tokenizer = config.data.max_length, dataset.held_out, dataset.tokenizer
         masking = masking_for(tokenizer, rate=config.objective.mlm_probability, replace=(1.0, 0.0, 0.0))
         scores = {"words": asdict(evaluate.masked_lm_score(model, masking, text, tokenizer, length=length))}
         if config.objective.sentence_pairs == "next":
@@ -179,8 +176,8 @@ class MaskedLanguageModeling(PretrainingObjective):
         return scores
 
     @staticmethod
-    def check_text(config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer) -> None:
-        length = config.data.max_length
+    def check_held_out(config: PretrainingConfig, dataset: PretrainingDataset) -> None:
+        length, text, tokenizer = config.data.max_length, dataset.held_out, dataset.tokenizer
         evaluate.rows_with_special_tokens(text, tokenizer, length=length, rows=1)
         if config.objective.sentence_pairs == "next":
             evaluate.next_sentence_pairs(text, tokenizer, length=length, count=2)
@@ -202,9 +199,9 @@ class CausalLanguageModeling(PretrainingObjective):
         self.model = model
 
     @staticmethod
-    def micro_batches(config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer, tokens: int) -> MicroBatches:
+    def micro_batches(config: PretrainingConfig, dataset: PretrainingDataset, tokens: int) -> MicroBatches:
         # The model reads all tokens but the last and predicts all but the first.
-        return _bare_micro_batches(config, text, tokenizer, tokens, size=config.data.max_length + 1)
+        return _bare_micro_batches(config, dataset, tokens, size=config.data.max_length + 1)
 
     def prepare(self, batch: MicroBatch, generator: torch.Generator) -> dict[str, Tensor]:
         return {"ids": batch.ids[:, :-1], "targets": batch.ids[:, 1:].long()}
@@ -215,10 +212,8 @@ class CausalLanguageModeling(PretrainingObjective):
         return {"words": loss, "loss": loss}
 
     @staticmethod
-    def scores(
-        model: Any, config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer
-    ) -> dict[str, dict[str, float]]:
-        return {"words": evaluate.next_token_score(model, text, length=config.data.max_length).to_dict()}
+    def scores(model: Any, config: PretrainingConfig, dataset: PretrainingDataset) -> Scores:
+        return {"words": evaluate.next_token_score(model, dataset.held_out, length=config.data.max_length).to_dict()}
 
     @staticmethod
     def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
@@ -234,6 +229,7 @@ class SpanDenoising(PretrainingObjective):
     """T5's: predict the dropped spans, each after its sentinel."""
 
     special_tokens = ("pad", "eos")
+    train_tokenizer = staticmethod(train_with_sentinels)
 
     def __init__(self, model: Any, corruption: SpanCorruption) -> None:
         super().__init__()
@@ -246,9 +242,9 @@ class SpanDenoising(PretrainingObjective):
         return cls(model, _span_corruption(config, tokenizer, device))
 
     @staticmethod
-    def micro_batches(config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer, tokens: int) -> MicroBatches:
+    def micro_batches(config: PretrainingConfig, dataset: PretrainingDataset, tokens: int) -> MicroBatches:
         # The text fills the encoder's rows after its spans are dropped.
-        return _bare_micro_batches(config, text, tokenizer, tokens, size=_span_sizes(config).tokens)
+        return _bare_micro_batches(config, dataset, tokens, size=_span_sizes(config).tokens)
 
     def prepare(self, batch: MicroBatch, generator: torch.Generator) -> dict[str, Tensor]:
         corrupted = self.corruption(batch.ids, generator)
@@ -265,14 +261,13 @@ class SpanDenoising(PretrainingObjective):
         return {"spans": loss, "loss": loss}
 
     @staticmethod
-    def scores(
-        model: Any, config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer
-    ) -> dict[str, dict[str, float]]:
-        return {"spans": evaluate.span_score(model, _span_corruption(config, tokenizer), text).to_dict()}
+    def scores(model: Any, config: PretrainingConfig, dataset: PretrainingDataset) -> Scores:
+        corruption = _span_corruption(config, dataset.tokenizer)
+        return {"spans": evaluate.span_score(model, corruption, dataset.held_out).to_dict()}
 
     @staticmethod
-    def check_text(config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer) -> None:
-        evaluate.chunks(text, length=_span_sizes(config).tokens, rows=1)
+    def check_held_out(config: PretrainingConfig, dataset: PretrainingDataset) -> None:
+        evaluate.chunks(dataset.held_out, length=_span_sizes(config).tokens, rows=1)
 
     @staticmethod
     def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
@@ -282,16 +277,6 @@ class SpanDenoising(PretrainingObjective):
         cross = 2 * depth * 2 * size**2
         decoder = layers + 4 * depth * targets * size + cross
         return 3.0 * (layers + cross + (decoder + 2.0 * size * vocabulary) * targets / length)
-
-    @staticmethod
-    def train_tokenizer(texts: Iterable[str], settings: VocabularySection, max_length: int) -> Tokenizer:
-        return train_with_sentinels(
-            texts,
-            size=settings.vocab_size,
-            lowercase=settings.lowercase,
-            minimum=settings.min_frequency,
-            max_length=max_length,
-        )
 
     @classmethod
     def missing_tokens(cls, tokenizer: Tokenizer) -> list[str]:
@@ -310,9 +295,9 @@ class BidirectionalLanguageModeling(PretrainingObjective):
         self.model = model
 
     @staticmethod
-    def micro_batches(config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer, tokens: int) -> MicroBatches:
-        rows = TextChunks(text, tokens=config.data.max_length - 2, seed=config.run.seed)
-        return MicroBatches(rows, tokenizer, tokens=tokens, pairs=False)
+    def micro_batches(config: PretrainingConfig, dataset: PretrainingDataset, tokens: int) -> MicroBatches:
+        rows = TextChunks(dataset.text, tokens=config.data.max_length - 2, seed=config.run.seed)
+        return MicroBatches(rows, dataset.tokenizer, tokens=tokens, pairs=False)
 
     def prepare(self, batch: MicroBatch, generator: torch.Generator) -> dict[str, Tensor]:
         return {"ids": batch.ids}
@@ -329,15 +314,15 @@ class BidirectionalLanguageModeling(PretrainingObjective):
         return losses | {"loss": (losses["forwards"] + losses["backwards"]) / 2}
 
     @staticmethod
-    def scores(
-        model: Any, config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer
-    ) -> dict[str, dict[str, float]]:
+    def scores(model: Any, config: PretrainingConfig, dataset: PretrainingDataset) -> Scores:
+        text, tokenizer = dataset.held_out, dataset.tokenizer
         ahead, back = evaluate.bidirectional_scores(model, text, tokenizer, length=config.data.max_length)
         return {"forwards": ahead.to_dict(), "backwards": back.to_dict()}
 
     @staticmethod
-    def check_text(config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer) -> None:
-        evaluate.rows_with_special_tokens(text, tokenizer, length=config.data.max_length, rows=1)
+    def check_held_out(config: PretrainingConfig, dataset: PretrainingDataset) -> None:
+        length = config.data.max_length
+        evaluate.rows_with_special_tokens(dataset.held_out, dataset.tokenizer, length=length, rows=1)
 
     @staticmethod
     def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
@@ -360,14 +345,15 @@ def objective_class(config: PretrainingConfig) -> type[PretrainingObjective]:
 
 
 def _bare_micro_batches(
-    config: PretrainingConfig, text: TokenStream, tokenizer: Tokenizer, tokens: int, *, size: int
+    config: PretrainingConfig, dataset: PretrainingDataset, tokens: int, *, size: int
 ) -> MicroBatches:
     """Rows of `size` tokens of running text, without special tokens."""
     if config.data.position_shift_probability:
         title = describe_family(config.model.family)
         raise InputError(f"data.position_shift_probability is for a BERT; the rows of {title} begin at position 0")
-    rows = TextChunks(text, tokens=size, seed=config.run.seed)
-    return MicroBatches(rows, tokenizer, tokens=tokens // config.data.max_length * size, pairs=False, bare=True)
+    rows = TextChunks(dataset.text, tokens=size, seed=config.run.seed)
+    tokens = tokens // config.data.max_length * size
+    return MicroBatches(rows, dataset.tokenizer, tokens=tokens, pairs=False, bare=True)
 
 
 def _span_sizes(config: PretrainingConfig) -> SpanSizes:

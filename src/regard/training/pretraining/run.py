@@ -35,14 +35,13 @@ from regard.training.pretraining.dataset import (
     HELD_OUT,
     ORIGIN,
     VOCABULARY,
-    PretrainingDataset,
     open_dataset,
     prepare,
 )
-from regard.training.pretraining.objectives import objective_class
+from regard.training.pretraining.objectives import PretrainingDataset, objective_class
 from regard.training.pretraining.trainer import CHECKPOINTS, Pretrainer, PretrainingResult
 from regard.training.run_folder import CONFIG, EVENTS, MODEL, create_folder, log_events, saved_config
-from regard.training.world import World, join_world
+from regard.training.world import join_world
 
 FILES = OutputManifest(
     "pretraining run",
@@ -80,34 +79,7 @@ def pretrain(
         raise InputError(
             "how long to train? give a budget such as --budget 20min, or --set schedule.max_steps=N, one of them"
         )
-    with join_world() as world:
-        events = _run(
-            config,
-            sources,
-            output,
-            held_out=held_out,
-            start=start,
-            resume=resume,
-            verify=verify,
-            device=device,
-            world=world,
-        )
-        return (yield from events) if world.is_main else drain(events)
-
-
-def _run(
-    config: PretrainingConfig,
-    sources: Sequence[str],
-    output: Path,
-    *,
-    held_out: Sequence[str],
-    start: str,
-    resume: bool,
-    verify: Verify,
-    device: torch.device,
-    world: World,
-) -> Events[PretrainingResult]:
-    with ExitStack() as stack:
+    with join_world() as world, ExitStack() as stack:
         with world.main_only() as is_main:
             if is_main:
                 _open(output, config, resume=resume)
@@ -118,15 +90,18 @@ def _run(
                 yield from prepare(config, sources, output, held_out=held_out, verify=verify)
                 atomic_write(output / CONFIG, config.saved())
         dataset = open_dataset(config, sources, output, held_out=bool(held_out))
-        if resume and (done := (yield from _finished(output, dataset))):
+        done, problem = _finished(output, dataset) if resume else (None, "")
+        if problem and world.is_main:
+            yield Note(message=problem)
+        if done is not None:
             return done
         trainer = Pretrainer(config, dataset, output, world=world, device=world.device(device), start=start)
         try:
-            objective_class(config).check_text(config, dataset.held_out, dataset.tokenizer)
+            objective_class(config).check_held_out(config, dataset)
         except InputError as error:
             raise error if held_out else InputError(f"{error}; or name a text to evaluate on with --heldout") from None
         events = trainer.pretrain(resume=resume)
-        return (yield from log_events(events, output) if world.is_main else events)
+        return (yield from log_events(events, output)) if world.is_main else drain(events)
 
 
 def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> None:
@@ -159,23 +134,24 @@ def _is_earlier(output: Path) -> bool:
     return made and set(foreign_entries(output)) <= ours
 
 
-def _finished(output: Path, dataset: PretrainingDataset) -> Events[PretrainingResult | None]:
+def _finished(output: Path, dataset: PretrainingDataset) -> tuple[PretrainingResult | None, str]:
     """The result of a finished run: its model is saved and intact, and the last event says that it finished.
 
-    If the model or the last checkpoint is damaged, the run continues from a checkpoint and saves them again.
+    If the model or the last checkpoint is damaged, the run continues from a checkpoint and saves them again; the text
+    describes the damage.
     """
     if MODEL not in written_files(output) or not (output / EVENTS).is_file():
-        return None
+        return None, ""
     *_, last = ["", *(output / EVENTS).read_text(encoding="utf-8").splitlines()]
     try:
         event = json.loads(last)
     except ValueError:
-        return None
+        return None, ""
     if event.pop("event", None) == "end":  # as earlier versions wrote it
         scores = {name: value for name, value in event.items() if isinstance(value, dict)}
         event |= {"type": "finished", "text_digest": event.get("text"), "scores": scores}
     if event.get("type") != "finished":
-        return None
+        return None, ""
     checkpoints = Checkpoints(output / CHECKPOINTS)
     digest = event.get("text_digest")
     if digest is None and (found := checkpoints.latest()):  # of an earlier version
@@ -185,13 +161,12 @@ def _finished(output: Path, dataset: PretrainingDataset) -> Events[PretrainingRe
             f"{output} was trained on another text: resume with the same --corpus and --heldout, if it was given"
         )
     if not checkpoints.newest_is_good():
-        return None
+        return None, ""
     try:
         verify_folder(output)
     except InputError as error:
         if not checkpoints.any():
             raise
-        yield Note(message=f"{error}. The model is saved again from the last checkpoint")
-        return None
+        return None, f"{error}. The model is saved again from the last checkpoint"
     figures = {name: event[name] for name in ("steps", "tokens", "seconds", "scores")}
-    return PretrainingResult(output=str(output), **figures)
+    return PretrainingResult(output=str(output), **figures), ""

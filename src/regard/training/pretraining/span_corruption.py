@@ -21,7 +21,7 @@ from tokenizers import processors
 from torch import Tensor
 
 from regard.data.corpus import train_tokenizer
-from regard.data.corpus.vocabulary import SizeError
+from regard.data.corpus.vocabulary import SizeError, TokenizerType
 from regard.errors import InputError
 from regard.text import Tokenizer
 
@@ -125,13 +125,19 @@ def _select(ids: Tensor, keep: Tensor, count: int) -> Tensor:
 
 
 def train_with_sentinels(
-    texts: Iterable[str], *, size: int, lowercase: bool, minimum: int, max_length: int | None
+    texts: Iterable[str],
+    *,
+    kind: TokenizerType = "bpe",
+    size: int,
+    lowercase: bool,
+    minimum: int,
+    max_length: int | None,
 ) -> Tokenizer:
-    """Byte-level BPE of `size` entries, including padding and sentinels; every text is followed by an end token."""
+    """A tokenizer of `size` entries, including padding and sentinels; every text is followed by an end token."""
     more = SENTINELS + 1
     try:
         plain = train_tokenizer(
-            texts, kind="bpe", size=max(size - more, 1), lowercase=lowercase, minimum=minimum, max_length=max_length
+            texts, kind=kind, size=max(size - more, 1), lowercase=lowercase, minimum=minimum, max_length=max_length
         )
     except SizeError as error:
         raise SizeError(

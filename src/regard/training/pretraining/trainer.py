@@ -22,13 +22,12 @@ from regard.training.loop import StepProgress, TimeProgress, derive_seed, enable
 from regard.training.optimizer import build_optimizers
 from regard.training.pretraining.build import new_model, pretrained_model
 from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.dataset import PretrainingDataset
 from regard.training.pretraining.micro_batches import prefetch
-from regard.training.pretraining.objectives import objective_class
+from regard.training.pretraining.objectives import PretrainingDataset, objective_class
 from regard.training.pretraining.plan import expected_loss, peak_flops, seconds_per_step
 from regard.training.settings import learning_rate_factor, parse_budget, parse_interval
 from regard.training.stopping import Stop
-from regard.training.trainer import Trainer, run_interruptible
+from regard.training.trainer import Trainer
 from regard.training.world import World
 from regard.wording import duration
 
@@ -60,7 +59,7 @@ class PretrainingResult(Result):
         return ["objective", "loss", "accuracy", "perplexity"], rows
 
 
-class Pretrainer(Trainer):
+class Pretrainer(Trainer[bool]):
     """One process's part of a run. `start` names a model to continue from; empty: new weights."""
 
     remedy = (
@@ -114,9 +113,7 @@ class Pretrainer(Trainer):
             world=world,
         )
         batch, micro = config.data.tokens_per_batch, config.data.tokens_per_micro_batch
-        self.micro_batches = self.objective_class.micro_batches(
-            config, dataset.text, tokenizer, micro or batch // world.size
-        )
+        self.micro_batches = self.objective_class.micro_batches(config, dataset, micro or batch // world.size)
         self.micro_batches_per_step = batch // micro if micro else world.size
         if self.micro_batches_per_step % world.size:
             raise InputError(
@@ -142,7 +139,7 @@ class Pretrainer(Trainer):
         # A resumed run is evaluated at the same steps as one that was never interrupted.
         self._evaluated_step = self.step - self.step % (self._evaluating.steps or 1)
         self._evaluated, self._logged_tokens = self.stopwatch.elapsed, self.tokens
-        yield from run_interruptible(self)  # signals need not be deferred before, nor when everything is saved
+        yield from self.run_interruptible()  # signals need not be deferred before, nor when everything is saved
         return (yield from self._finish())
 
     def run(self, stop: Stop) -> Events[bool | None]:
@@ -258,7 +255,7 @@ class Pretrainer(Trainer):
         if not self.world.is_main:
             return {}
         with torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext():
-            return self.objective_class.scores(self.model, self.config, self.dataset.held_out, self.dataset.tokenizer)
+            return self.objective_class.scores(self.model, self.config, self.dataset)
 
     def _finish(self) -> Events[PretrainingResult]:
         cost: dict[str, Any] = {"steps": self.step, "tokens": self.tokens, "seconds": self.stopwatch.elapsed}

@@ -30,7 +30,6 @@ from regard.inference.translation.translator import Translator, bleu, default_al
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.events import Events, Finished, TrainingStarted
 from regard.training.run_folder import REPORT, RunFolder, log_events
-from regard.training.trainer import run_interruptible
 from regard.training.translation.config import TranslationConfig
 from regard.training.translation.trainer import (
     EncodedPair,
@@ -84,7 +83,7 @@ def train_translator(
                 name: {"path": read.path, "pairs": len(read.examples), "how": read.description}
                 for name, read in data.items()
             },
-            settings={name: dict(getattr(config, name)) for name in config.sections()},
+            settings=config.model_dump(),
             signature={"bleu": signed.signature, "bleu_lowercase": signed.signature_lowercase},
             outcome=outcome,
             test=_test_scores(translator, test.examples) if test else {},
@@ -137,7 +136,7 @@ def _train(
     )
     parameters = sum(parameter.numel() for parameter in model.parameters())
     yield TrainingStarted(steps=trainer.steps, examples=len(pairs), parameters=parameters)
-    outcome = yield from run_interruptible(trainer)
+    outcome = yield from trainer.run_interruptible()
     model.eval()
     return translator, outcome
 

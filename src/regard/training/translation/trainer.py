@@ -18,7 +18,7 @@ from regard.errors import RegardError
 from regard.inference.translation.subwords import Subwords
 from regard.inference.translation.translator import TranslationModel
 from regard.models.family import build, translation_families
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from regard.render.result import Table
 from regard.training.checkpoint import Checkpoints
 from regard.training.events import AverageEvaluated, Events
@@ -222,7 +222,7 @@ class TranslationObjective(nn.Module):
         return {"loss": loss}
 
 
-class TranslationTrainer(EpochTrainer):
+class TranslationTrainer(EpochTrainer[TranslationOutcome]):
     """Checkpoints go to `folder`. `evaluate` translates the `num_dev` sentences of dev and scores the translations."""
 
     model: TranslationModel
@@ -261,7 +261,9 @@ class TranslationTrainer(EpochTrainer):
                 eps=1e-9,
                 weight_decay=settings.weight_decay,
             ),
-            training=settings,
+            num_epochs=settings.num_epochs,
+            patience=settings.early_stopping_patience,
+            max_grad_norm=settings.max_grad_norm,
             run=config.run,
             steps_per_epoch=steps_per_epoch,
             learning_rate=lambda done: peak * learning_rate_factor(done, warmup=warmup, scheduler=scheduler),
@@ -274,10 +276,6 @@ class TranslationTrainer(EpochTrainer):
         self.tokens_per_epoch = sum(len(pair.target) for pair in pairs)
 
     def run(self, stop: Stop) -> Events[TranslationOutcome | None]:
-        """Train to the end, from the newest checkpoint if there is one, and give the model the weights that are kept.
-
-        None: interrupted, with everything saved.
-        """
         yield from self._resume()
         return (yield from self._finish()) if (yield from self._train(stop)) else None
 

@@ -11,9 +11,10 @@ import torch
 
 from regard.cli.app import run
 from regard.errors import InputError
+from regard.events import drain
 from regard.tasks.fine_tuned_model import load_fine_tuned
 from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.evaluate import evaluate
+from regard.training.finetuning.evaluate import evaluate_model
 from regard.training.finetuning.run import fit
 
 SMALL = (
@@ -43,7 +44,7 @@ def digits(tmp_path: Path) -> Path:
     return tmp_path / "train-images-idx3-ubyte"
 
 
-def test_pictures_are_told_apart(
+def test_images_are_classified(
     digits: Path, tmp_path: Path, one_thread: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = [part for setting in (*SMALL, "training.batch_size=16") for part in ("--set", setting)]
@@ -68,7 +69,7 @@ def test_pictures_are_told_apart(
     assert [line["label"] for line in lines] == ["0", "1"] * 40
 
 
-def test_a_tuned_model_is_tuned_again_and_frozen(digits: Path, tmp_path: Path, one_thread: None) -> None:
+def test_a_fine_tuned_vit_is_fine_tuned_again(digits: Path, tmp_path: Path, one_thread: None) -> None:
     config = FineTuningConfig.load(overrides=[*SMALL, "training.learning_rate=3e-3", "training.batch_size=16"])
     fit("classify", str(digits), str(digits), output=tmp_path / "one", config=config, device="cpu")
     frozen = FineTuningConfig.load(overrides=[*SMALL, "training.learning_rate=3e-2", "training.frozen=true"])
@@ -78,7 +79,7 @@ def test_a_tuned_model_is_tuned_again_and_frozen(digits: Path, tmp_path: Path, o
     assert changed == {"encoder.classifier.weight", "encoder.classifier.bias"}
 
 
-def test_what_does_not_fit_is_refused(digits: Path, tiny_bert_folder: Path, tmp_path: Path) -> None:
+def test_settings_that_do_not_fit_are_refused(digits: Path, tiny_bert_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is no Vision Transformer"):
         fit("classify", str(digits), str(digits), model=str(tiny_bert_folder), output=tmp_path / "run")
     with pytest.raises(
@@ -88,11 +89,11 @@ def test_what_does_not_fit_is_refused(digits: Path, tiny_bert_folder: Path, tmp_
         fit("classify", str(digits), str(digits), output=tmp_path / "run", config=config)
 
 
-def test_pictures_of_another_size_are_resized_and_that_is_told(digits: Path, tmp_path: Path, one_thread: None) -> None:
+def test_images_of_another_size_are_resized_and_reported(digits: Path, tmp_path: Path, one_thread: None) -> None:
     config = FineTuningConfig.load(
         overrides=[*SMALL, "vision.patch_size=3", "training.num_epochs=1", "training.batch_size=16"]
     )
-    said: list[str] = []
+    lines: list[str] = []
     fit(
         "classify",
         str(digits),
@@ -100,19 +101,20 @@ def test_pictures_of_another_size_are_resized_and_that_is_told(digits: Path, tmp
         output=tmp_path / "run",
         config=config,
         device="cpu",
-        on_event=lambda event: said.append(event.line() or ""),
+        on_event=lambda event: lines.append(event.line() or ""),
     )
     assert (
         "train: 80 of 80 images have another size than 9 x 9 and are resized, in patches of 3 (larger images fit with "
-        "a larger vision.patch_size)" in said
+        "a larger vision.patch_size)" in lines
     )
-    said.clear()
-    evaluate(tmp_path / "run", str(digits), device="cpu", on_event=lambda event: said.append(event.line() or ""))
-    assert said[-1] == "80 of them have another size than 9 x 9 and are resized"
+    lines.clear()
+    events = evaluate_model(load_fine_tuned(tmp_path / "run"), str(digits))
+    drain(events, lambda event: lines.append(event.line() or ""))
+    assert lines[-1] == "80 of them have another size than 9 x 9 and are resized"
 
 
-def test_a_run_on_pictures_begins_with_the_doctor(digits: Path, tmp_path: Path, one_thread: None) -> None:
-    said: list[str] = []
+def test_a_run_on_images_begins_with_the_data_checks(digits: Path, tmp_path: Path, one_thread: None) -> None:
+    lines: list[str] = []
     config = FineTuningConfig.load(overrides=[*SMALL, "training.num_epochs=1", "training.batch_size=16"])
     fit(
         "classify",
@@ -121,7 +123,7 @@ def test_a_run_on_pictures_begins_with_the_doctor(digits: Path, tmp_path: Path, 
         output=tmp_path / "run",
         config=config,
         device="cpu",
-        on_event=lambda event: said.append(event.line() or ""),
+        on_event=lambda event: lines.append(event.line() or ""),
     )
-    leak = [line for line in said if line.startswith("error: train/dev leakage: 80 of 80 images (100.0%)")]
+    leak = [line for line in lines if line.startswith("error: train/dev leakage: 80 of 80 images (100.0%)")]
     assert len(leak) == 1 and "--split" in leak[0]
