@@ -109,9 +109,25 @@ export interface ComponentAblation {
   readonly remarks: readonly string[];
 }
 
+/** The attention of one hypothesis, for each layer L, head H and step T, over the S states of the encoder. */
+export interface CrossAttention {
+  readonly query: string; readonly scores: string; readonly weights: string; readonly context: string;
+}
+
+/** One hypothesis of the beam, step by step */
+export interface DecodedHypothesis {
+  readonly text: string; readonly score: number; readonly log_probability: number; readonly finished: boolean; readonly pieces: SubwordTokens;
+  readonly steps: readonly DecodingStep[]; readonly attention: CrossAttention | null;
+}
+
 /** The token of a step, its probability, and the likeliest tokens, best first. */
 export interface DecodingStep {
   readonly token: string; readonly probability: number; readonly likeliest: readonly TokenProbability[];
+}
+
+/** What every step of a decoding attends to: the encoder's `states` (S, W) and the `values` (L, H, S, E) of them. */
+export interface EncoderStates {
+  readonly states: string; readonly values: string | null; readonly scale: number;
 }
 
 export interface EntityView {
@@ -267,11 +283,6 @@ export interface HeadsRequest {
 export interface HeatMap {
   readonly kind: "map"; readonly weights: readonly (readonly number[])[]; readonly rows: readonly string[]; readonly columns: readonly string[];
   readonly title: string; readonly row_title: string; readonly column_title: string;
-}
-
-export interface HypothesisView {
-  readonly text: string; readonly score: number; readonly log_probability: number; readonly finished: boolean; readonly pieces: SubwordTokens;
-  readonly steps: readonly DecodingStep[]; readonly attention: Readonly<Record<string, string>> | null;
 }
 
 /** By which requests refer to an uploaded image. */
@@ -532,14 +543,15 @@ export interface TranslateRequest {
   readonly reference?: string | null;
 }
 
-export interface TranslationView {
-  readonly model: TranslatorView; readonly text: string; readonly source: SubwordTokens; readonly hypotheses: readonly HypothesisView[];
-  readonly alignment_heads: AlignmentHeadsView | null; readonly states: string | null; readonly values: string | null; readonly notes: readonly string[];
+/** A text and its hypotheses, best first */
+export interface TranslationSteps {
+  readonly model: TranslatorView; readonly text: string; readonly source: SubwordTokens; readonly hypotheses: readonly DecodedHypothesis[];
+  readonly encoder: EncoderStates | null; readonly alignment_heads: AlignmentHeadsView | null; readonly notes: readonly string[];
 }
 
 export interface TranslatorView {
   readonly name: string; readonly kind: string; readonly score: string; readonly recipe: string | null; readonly width: number; readonly layers: number;
-  readonly heads: number; readonly scale: number | null;
+  readonly heads: number;
 }
 
 export interface ViewedModel {
@@ -549,7 +561,7 @@ export interface ViewedModel {
 export interface Verbs {
   readonly compare: { readonly request: CompareRequest; readonly result: CompareView };
   readonly generate: { readonly request: GenerateRequest; readonly result: GenerationView };
-  readonly translate: { readonly request: TranslateRequest; readonly result: TranslationView };
+  readonly translate: { readonly request: TranslateRequest; readonly result: TranslationSteps };
   readonly faithfulness: { readonly request: FaithfulnessRequest; readonly result: FaithfulnessResult };
   readonly features: { readonly request: FeaturesRequest; readonly result: FeatureWalk };
   readonly look: { readonly request: LookRequest; readonly result: AttentionView };
