@@ -19,8 +19,7 @@ from regard.inference.generation.text_generator import token_text
 from regard.inference.translation.subwords import word_indices
 from regard.inference.translation.translator import Translation, TranslationModel, Translator
 from regard.models.family import can
-from regard.nn import Attention
-from regard.nn.attention import SeparateProjections
+from regard.nn.attention import Attention, SeparateProjections
 from regard.nn.recording import Tape, record
 from regard.nn.training import evaluation_mode
 from regard.render.page_arrays import Float32Array, base64_size

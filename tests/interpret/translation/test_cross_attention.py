@@ -20,7 +20,7 @@ from regard.interpret.translation import (
     translate_in_steps,
 )
 from regard.models import Seq2Seq, Transformer
-from regard.nn import Attention
+from regard.nn.attention import Attention
 
 TEXT = "a dog sees the red house"
 BEAM = Beam(num_beams=3, num_return_sequences=3)

@@ -20,7 +20,7 @@ from regard.interpret.translation import (
     replay_translations,
     translate_in_steps,
 )
-from regard.nn import Padded
+from regard.nn.masks import Padded
 
 TEXT = "a dog sees the red house"
 
