@@ -148,7 +148,11 @@ WRONG: dict[str, tuple[dict[str, Any], list[str], str]] = {
     ),
     "no length": ({"schedule_max_steps": 0}, [], "how long to train? give a budget such as --budget 20min, or --set"),
     "two lengths": ({}, ["--budget", "5min"], "how long to train? give a budget such as --budget 20min, or --set"),
-    "no duration": ({"schedule_max_steps": 0}, ["--budget", "soon"], "'soon' is no duration; expected hours, minutes"),
+    "no duration": (
+        {"schedule_max_steps": 0},
+        ["--budget", "soon"],
+        "'soon' is not a duration; expected hours, minutes",
+    ),
     "output below a file": (
         {"output": "story.txt/run"},
         [],

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from regard.errors import InputError, RegardError
-from regard.events import Event, Note
+from regard.events import Event, Note, drain
 from regard.server.training_process import run_in_process
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def train(request: TrainingRequest, *, on_event: Callable[[Event], None]) -> dic
     from regard.data.readers import TableOptions
     from regard.tasks.registry import read_examples, task_for
     from regard.training.finetuning.config import FineTuningConfig
-    from regard.training.finetuning.run import fit
+    from regard.training.finetuning.run import fine_tune
 
     table = TableOptions.parse(request.columns or None)
     Path(request.output).parent.mkdir(parents=True, exist_ok=True)
@@ -237,15 +237,9 @@ def train(request: TrainingRequest, *, on_event: Callable[[Event], None]) -> dic
         on_event(Note(message=f"{request.limit:,} of {len(read.examples):,} examples were sampled"))
         read = sample_examples(read, request.limit)
     defaults = {"training": task_for(request.task, request.data).training_defaults}
-    report = fit(
-        request.task,
-        read,
-        model=request.model,
-        output=request.output,
-        config=FineTuningConfig.load(overrides=request.settings, defaults=defaults),
-        on_event=on_event,
-    )
-    return dict(report.best.scores)
+    config = FineTuningConfig.load(overrides=request.settings, defaults=defaults)
+    events = fine_tune(request.task, read, model=request.model, output=request.output, config=config)
+    return dict(drain(events, on_event).best.scores)
 
 
 def sample_examples(read: ExampleSet[Any], count: int) -> ExampleSet[Any]:
