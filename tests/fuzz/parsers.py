@@ -205,7 +205,7 @@ def manifest(folder: Path) -> Parser:
 def csv(folder: Path) -> Parser:
     from regard.data.readers import read_choice_examples
     from regard.data.readers import read_text_examples as read_examples
-    from regard.data.text_column import read_text_column
+    from regard.data.readers.tables import read_text_column
 
     good = [
         b'text,label\n"a, ""quoted"" text\nover lines",pos\nplain,neg\n',

@@ -170,8 +170,8 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
     trial = probe_model(load_model(folders["bert"]), TEXT, at="masked")
     effects = ablate(trial, heads=[(0, 1)]).effects
     rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))))
-    places = [row for row in rows if row["what"] == "place"]
-    assert [float(row["divergence"]) for row in places] == pytest.approx([one.strength for one in effects], rel=1e-4)
+    positions = [row for row in rows if row["what"] == "position"]
+    assert [float(row["divergence"]) for row in positions] == pytest.approx([one.strength for one in effects], rel=1e-4)
     assert sum(row["what"] == "head" for row in rows) == 8
     assert json.loads(files["JSON"].read_text("utf-8"))[0]["name"] == effects[0].target
     assert "without heads 0.1" in files["SVG"].read_text("utf-8")

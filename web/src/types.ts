@@ -125,9 +125,25 @@ export interface ComponentAblation {
   readonly remarks: readonly string[];
 }
 
+/** The attention of one hypothesis, for each layer L, head H and step T, over the S states of the encoder. */
+export interface CrossAttention {
+  readonly query: string; readonly scores: string; readonly weights: string; readonly context: string;
+}
+
+/** One hypothesis of the beam, step by step */
+export interface DecodedHypothesis {
+  readonly text: string; readonly score: number; readonly log_probability: number; readonly finished: boolean; readonly pieces: SubwordTokens;
+  readonly steps: readonly DecodingStep[]; readonly attention: CrossAttention | null;
+}
+
 /** The token of a step, its probability, and the likeliest tokens, best first. */
 export interface DecodingStep {
   readonly token: string; readonly probability: number; readonly likeliest: readonly TokenProbability[];
+}
+
+/** What every step of a decoding attends to: the encoder's `states` (S, W) and the `values` (L, H, S, E) of them. */
+export interface EncoderStates {
+  readonly states: string; readonly values: string | null; readonly scale: number;
 }
 
 /** The evidence for one output: `about` names it, `token` is the position it is read from. */
@@ -270,11 +286,6 @@ export interface HeadSweep {
 
 export interface HeadsRequest {
   readonly text: readonly string[] | string; readonly model?: string; readonly limit?: number; readonly seed?: number;
-}
-
-export interface HypothesisView {
-  readonly text: string; readonly score: number; readonly log_probability: number; readonly finished: boolean; readonly pieces: SubwordTokens;
-  readonly steps: readonly DecodingStep[]; readonly attention: Readonly<Record<string, string>> | null;
 }
 
 /** `log_probability` is the sum over the `tokens` scored, in nats */
@@ -536,14 +547,15 @@ export interface TranslationResult {
   readonly model: string; readonly texts: readonly TranslatedText[]; readonly bleu: Readonly<Record<string, number | string>> | null;
 }
 
-export interface TranslationView {
-  readonly model: TranslatorView; readonly text: string; readonly source: SubwordTokens; readonly hypotheses: readonly HypothesisView[];
-  readonly alignment_heads: AlignmentHeadsView | null; readonly states: string | null; readonly values: string | null; readonly notes: readonly string[];
+/** A text and its hypotheses, best first */
+export interface TranslationSteps {
+  readonly model: TranslatorView; readonly text: string; readonly source: SubwordTokens; readonly hypotheses: readonly DecodedHypothesis[];
+  readonly encoder: EncoderStates | null; readonly alignment_heads: AlignmentHeadsView | null; readonly notes: readonly string[];
 }
 
 export interface TranslatorView {
   readonly name: string; readonly kind: string; readonly score: string; readonly recipe: string | null; readonly width: number; readonly layers: number;
-  readonly heads: number; readonly scale: number | null;
+  readonly heads: number;
 }
 
 export interface ViewedModel {

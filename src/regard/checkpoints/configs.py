@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from regard.errors import InputError, suggest
 from regard.models.family import Family, FileFormat, families, get_family
+from regard.nn.block import TRANSFORMERS_ACTIVATIONS
 
 CODE = ("auto_map", "custom_pipelines", "custom_generate", "trust_remote_code", "code_revision")
 KERNELS = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
@@ -24,16 +25,8 @@ SIZES = (
     "max_position_embeddings",
 )
 MAY_BE_ZERO = ("position_offset", "type_vocab_size", "embedding_size", "num_characters")
-ACTIVATIONS = {  # transformers' names; the first match is written
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "gelu_new": "gelu-tanh",
-    "gelu_pytorch_tanh": "gelu-tanh",
-    "relu": "relu",
-}
-NATIVE = (
-    "regard-"  # prefix of model_type for families that transformers does not have; their keys are Regard's field names
-)
+# The prefix of model_type for families that transformers does not have; their keys are Regard's field names.
+NATIVE = "regard-"
 
 
 def parse_config(document: Mapping[str, object], path: Path) -> Any:
@@ -103,10 +96,10 @@ def _read(document: Mapping[str, object], family: Family, file: FileFormat, path
     file.read(fields, document)
     if "hidden_act" in fields:
         name = str(fields["hidden_act"])
-        if name not in ACTIVATIONS:
-            hint = suggest(name[:60], ACTIVATIONS)
+        if name not in TRANSFORMERS_ACTIVATIONS:
+            hint = suggest(name[:60], TRANSFORMERS_ACTIVATIONS)
             raise InputError(f"{path}: {(key := file.keys['hidden_act'])} is {_short(document[key])}; {hint}")
-        fields["hidden_act"] = ACTIVATIONS[name]
+        fields["hidden_act"] = TRANSFORMERS_ACTIVATIONS[name]
     return fields
 
 
@@ -161,7 +154,7 @@ def _document(config: Any, *, heads: Collection[str], dtype: str) -> dict[str, A
         return {"model_type": NATIVE + name, "dtype": dtype, **fields}
     document = {key: fields[ours] for ours, key in file.keys.items()}
     document |= {"model_type": name, "dtype": dtype, "architectures": [file.architecture(heads)]}
-    activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == fields["hidden_act"])
+    activation = next(theirs for theirs, ours in TRANSFORMERS_ACTIVATIONS.items() if ours == fields["hidden_act"])
     document[file.keys["hidden_act"]] = activation
     file.write(document, fields)
     return document

@@ -17,7 +17,7 @@ from regard.data.batch import collate, group_by_token_budget
 from regard.errors import InputError
 from regard.inference.masked_lm import BATCH_TOKENS
 from regard.models.family import can, describe_model
-from regard.nn import Packed
+from regard.nn.masks import Packed
 from regard.text import Tokenizer
 from regard.text.tokenizer import Encoding
 

@@ -23,7 +23,7 @@ from regard.data.batch import collate, in_groups
 from regard.errors import InputError
 from regard.known import DEFAULT_MODEL
 from regard.models.family import can, family_name, family_of
-from regard.nn import Packed
+from regard.nn.masks import Packed
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result, Table
 from regard.render.terminal import probability_table

@@ -25,8 +25,8 @@ from regard.escaping import escape_controls
 from regard.inference.masked_lm import BATCH_TOKENS
 from regard.interpret.attribution.probe import Probe, ProbedModel, probe_modes
 from regard.models.family import family_of
-from regard.nn import Site, ablate_heads, record
 from regard.nn.masks import Context, select_rows
+from regard.nn.recording import Site, ablate_heads, record
 from regard.render.result import Result, Table, round_floats
 from regard.wording import is_count
 

@@ -25,7 +25,7 @@ from regard.interpret.ablation import output_distance
 from regard.interpret.attribution.attributions import Attribution, gradient_times_input, integrated_gradients
 from regard.interpret.attribution.probe import Probe, ProbedModel
 from regard.models.family import can
-from regard.nn import Site, record
+from regard.nn.recording import Site, record
 from regard.render.result import Result, Table, round_floats
 from regard.tasks.metrics import value_scores
 from regard.tasks.registry import TASKS

@@ -71,8 +71,10 @@ class EncoderDecoder(nn.Module):
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Append tokens (B,), one per row; return the logits (B, V) of the next token and the state."""
         state.expand_memory()
+        start = state.cache.length
         x = self.embed_next(tokens, state)
-        hidden = self.decoder(x, Context(Padded(), state.memory, state.memory_layout, cache=state.cache))
+        context = Context(Padded(), state.memory, state.memory_layout, cache=state.cache, start=start)
+        hidden = self.decoder(x, context)
         return self.logits(hidden[:, -1]), state
 
     def embed_next(self, tokens: Tensor, state: DecoderState) -> Tensor:

@@ -101,7 +101,7 @@ export function table(payload: AblationPayload, route: Route): Table {
   for (const one of shownEffects(payload, route)) {
     if (!one) continue;
     const [before, after] = [changeOf(one.effect, one.before), changeOf(one.effect, one.after)];
-    rows.push(["place", one.target, one.before, before?.before ?? "", one.after, after?.after ?? "", one.strength, one.effect?.distance ?? ""]);
+    rows.push(["position", one.target, one.before, before?.before ?? "", one.after, after?.after ?? "", one.strength, one.effect?.distance ?? ""]);
     for (const change of one.effect?.likeliest ?? []) rows.push(["output", one.target, change.output, change.before, change.output, change.after, "", ""]);
   }
   for (const one of payload.sweep.heads) rows.push(["head", `${one.layer}.${one.head}`, "", "", "", "", one.strength, one.distance]);

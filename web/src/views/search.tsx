@@ -56,7 +56,7 @@ export const search: View<SearchPayload> = {
     return { width: tree.width, height: tree.height, draw: (painter) => drawTree(painter, tree) };
   },
   table: (payload, route) => ({
-    headers: ["step", "behind", "token", "text", "log_probability", "total", "chance", "fate"],
+    headers: ["step", "node", "token", "text", "log_probability", "total", "sampling_probability", "outcome"],
     rows: allCandidates(rowAt(payload, route)).map(({ step, node, candidate: one }) => [
       step,
       node,

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from regard.errors import InputError, RegardError
 from regard.inference.generation.decoder import Decoder, StateT, fast_decoder
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from regard.nn.training import evaluation_mode
 
 if TYPE_CHECKING:

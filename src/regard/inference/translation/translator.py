@@ -26,7 +26,7 @@ from regard.inference.generation.beam_search import Beam, Hypothesis, beam_searc
 from regard.inference.generation.decoder import as_decoder, reuse_packed_weights
 from regard.inference.translation.subwords import Subwords, word_indices
 from regard.models.family import can, describe_model
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from regard.nn.recording import record
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result

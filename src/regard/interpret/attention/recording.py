@@ -26,7 +26,7 @@ from regard.interpret.attention.maps import (
 )
 from regard.interpret.attention.view import MIN_TOKENS, max_tokens_on_page
 from regard.models.family import can, family_name
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from regard.nn.recording import record
 from regard.nn.training import evaluation_mode
 from regard.tasks.encoder_with_head import EncoderWithHead

@@ -28,7 +28,8 @@ from regard.inference.generation.text_generator import TextGenerator
 from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM, find_blanks
 from regard.interpret.attention.maps import display_token
 from regard.models.family import can, describe_model, family_name
-from regard.nn import Padded, record
+from regard.nn.masks import Padded
+from regard.nn.recording import record
 from regard.nn.training import evaluation_mode
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel

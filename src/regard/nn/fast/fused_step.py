@@ -43,9 +43,14 @@ def supports_fused_step(stack: Stack) -> bool:
     """Whether a fused step is equivalent: no gradients, recording, hooks, autocast, training mode or other modules."""
     observed = torch.is_grad_enabled() or recording.is_recording()
     observed = observed or any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
-    return not observed and not any(
-        type(module) not in _SUPPORTED or module.training or module._forward_hooks or module._forward_pre_hooks
-        for module in stack.modules()
+    fused = all(isinstance(block, Block) and type(block.attention.project) is FusedProjection for block in stack.layers)
+    return (
+        fused
+        and not observed
+        and not any(
+            type(module) not in _SUPPORTED or module.training or module._forward_hooks or module._forward_pre_hooks
+            for module in stack.modules()
+        )
     )
 
 

@@ -4,7 +4,7 @@ import { bytes, halves } from "../../binary";
 import { ButtonGroup } from "../../components";
 import { largestMagnitude, truncate } from "../../format";
 import { HeatMap, type MapLayout } from "../../heat_map";
-import { outline, type Painter } from "../../painter";
+import { outline, type Painter, signedMatrix } from "../../painter";
 import { currentRoute, type Route, setParameters } from "../../route";
 import { colors, series } from "../../theme";
 import { type Connector, layoutOf } from "./layout";
@@ -72,14 +72,9 @@ export function signedMapLayout({ rows, columns, width: across }: Matrix, room: 
 
 /** Positive numbers in one color, negative ones in another; masked cells stay empty. */
 export function drawSignedMap(painter: Painter, matrix: Matrix, layout: MapLayout, largest: number, x = 0, y = 0): void {
-  const { accent, other } = colors.get();
   const [width, height] = layout.cell;
   const [left, top] = [x + layout.left, y + layout.top];
-  for (const [color, sign] of [[accent, 1], [other, -1]] as const) {
-    // The opacity of a cell is the square root of its value; squaring cancels that.
-    const values = matrix.values.map((value) => (Number.isFinite(value) ? Math.max(0, (sign * value) / largest) ** 2 : 0));
-    painter.matrix(values, matrix.width, left, top, width * matrix.width, height * matrix.rows.length, color);
-  }
+  signedMatrix(painter, matrix.values, largest, matrix.width, left, top, width * matrix.width, height * matrix.rows.length);
   const every = Math.ceil(11 / height); // low rows are not all labeled
   matrix.rows.forEach((label, row) => {
     if (row % every === 0) painter.text(shortToken(label), left - 6, top + (row + 0.5) * height, { size: 12, mono: true, align: "right" });

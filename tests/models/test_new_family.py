@@ -1,0 +1,186 @@
+"""A new family is one file: with rotary positions, grouped queries and gated layers, nothing else changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import torch
+
+import regard
+from regard import models
+from regard.inference.causal_lm import CausalScorer, ScoredIds
+from regard.inference.generation.beam_search import Beam
+from regard.inference.generation.sampling import Sampling
+from regard.inference.generation.text_generator import GenerationStream, TextGenerator
+from regard.interpret.attention.recording import record_attention
+from regard.models import family as registry
+from regard.models.family import build, can, families, get_family
+from regard.text import Tokenizer
+from tests.inference.generation.folders import gpt_folder
+
+FAMILY = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.family import Family, FileFormat, TensorNames
+from regard.models.gpt2 import Gpt
+from regard.nn.attention import Attention, SeparateProjections
+from regard.nn.block import Block, LayerConfig
+from regard.nn.embedding import TextEmbedding
+from regard.nn.stack import Stack
+
+
+@dataclass(frozen=True)
+class RotaryConfig:
+    family: str = "rotary"
+    vocab_size: int = 32000
+    hidden_size: int = 64
+    num_hidden_layers: int = 2
+    num_attention_heads: int = 4
+    num_key_value_heads: int = 2
+    intermediate_size: int = 96
+    max_position_embeddings: int = 128
+    hidden_act: str = "gelu-tanh"
+    layer_norm_eps: float = 1e-6
+    rope_theta: float = 10000.0
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
+
+
+class Rotary(nn.Module):
+    def __init__(self, theta: float) -> None:
+        super().__init__()
+        self.theta = theta
+
+    def forward(self, x: Tensor, position_ids: Tensor) -> Tensor:
+        half = x.shape[-1] // 2
+        rates = self.theta ** (-torch.arange(half, device=x.device) / half)
+        angles = (position_ids[..., None].float() * rates).unsqueeze(-2)
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], dim=-1)
+
+
+class RotaryModel(Gpt):
+    def __init__(self, config: RotaryConfig) -> None:
+        nn.Module.__init__(self)
+        self.config = config
+        width, heads = config.hidden_size, config.num_attention_heads
+        layer = LayerConfig(
+            width=width, heads=heads, ffn=config.intermediate_size, norm_first=True, norm="rms",
+            eps=config.layer_norm_eps, activation=config.hidden_act, gated=True, bias=False, causal=True,
+        )
+        kv = width // heads * config.num_key_value_heads
+        blocks = []
+        for _ in range(config.num_hidden_layers):
+            block = Block(layer)
+            project = SeparateProjections(*(nn.Linear(width, size, bias=False) for size in (width, kv, kv)))
+            block.attention = Attention(
+                project, nn.Linear(width, width, bias=False), heads=heads, positions=Rotary(config.rope_theta),
+                causal=True,
+            )
+            blocks.append(block)
+        self.embedding = TextEmbedding(config.vocab_size, width)
+        self.decoder = Stack(blocks, norm=layer.new_norm())
+
+
+LAYER = {
+    **{f"attention.project.{ours}.weight": f"self_attn.{theirs}_proj.weight"
+       for ours, theirs in (("query", "q"), ("key", "k"), ("value", "v"))},
+    "attention.output.weight": "self_attn.o_proj.weight",
+    "attended.norm.weight": "input_layernorm.weight",
+    "ffn.inner.weight": "mlp.gate_proj.weight",
+    "ffn.gate.weight": "mlp.up_proj.weight",
+    "ffn.outer.weight": "mlp.down_proj.weight",
+    "fed.norm.weight": "post_attention_layernorm.weight",
+}
+NAMES = TensorNames(
+    "model.",
+    {"embedding.tokens.weight": "embed_tokens.weight", "decoder.norm.weight": "norm.weight"},
+    {("decoder.layers", "layers"): LAYER},
+    copies={"lm_head.weight": "{base}embed_tokens.weight"},
+)
+SAME = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+        "intermediate_size", "max_position_embeddings", "hidden_act", "rope_theta", "bos_token_id", "eos_token_id")
+FAMILY = Family(
+    name="rotary",
+    title="a Rotary",
+    year=2023,
+    description="decoder with rotary positions and grouped queries",
+    model_class=RotaryModel,
+    config_class=RotaryConfig,
+    capabilities=frozenset({"causal-lm", "text-generation", "fine-tuning"}),
+    stacks=("decoder",),
+    file_format=FileFormat(
+        {**{name: name for name in SAME}, "layer_norm_eps": "rms_norm_eps"},
+        lambda heads: "LlamaForCausalLM",
+        lambda config: NAMES,
+        class_prefix="Llama",
+        task_heads={"SequenceClassification": {"output": "score"}},
+    ),
+)
+"""
+
+
+@pytest.fixture
+def family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    (tmp_path / "rotary.py").write_text(dedent(FAMILY), encoding="utf-8")
+    caches = (registry.family_names, registry.families, registry.known_checkpoints, registry.pretrainable_families)
+    with monkeypatch.context() as patch:
+        patch.setattr(models, "__path__", [*models.__path__, str(tmp_path)])
+        for function in caches:
+            function.cache_clear()
+        yield get_family("rotary")
+    for function in caches:
+        function.cache_clear()
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Tokenizer:
+    return Tokenizer.open(gpt_folder(tmp_path / "gpt"))
+
+
+@pytest.fixture
+def model(family: Any, tokenizer: Tokenizer) -> Any:
+    torch.manual_seed(0)
+    return build(family.config_class(vocab_size=tokenizer.size)).eval()
+
+
+def test_it_is_known_and_can_be_saved(family: Any, model: Any, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    assert families()["rotary"] is family and can(model, "causal-lm")
+    regard.save(model, tmp_path / "saved", tokenizer)
+    again, read = regard.load(tmp_path / "saved")
+    assert again.config == model.config and read is not None
+    ids = torch.tensor([[3, 1, 4, 1, 5]])
+    torch.testing.assert_close(again(ids), model(ids))
+
+
+def test_steps_with_a_cache_equal_the_whole_pass(model: Any) -> None:
+    ids = torch.tensor([[3, 1, 4, 1, 5]])
+    whole = model.logits(model(ids))
+    logits, state = model.start(ids[:, :2])
+    for position in range(2, 5):
+        torch.testing.assert_close(logits, whole[:, position - 1])
+        logits, state = model.step(ids[:, position], state)
+    torch.testing.assert_close(logits, whole[:, -1])
+
+
+def test_it_generates_scores_embeds_and_shows_attention(model: Any, tokenizer: Tokenizer) -> None:
+    generator = TextGenerator(model, tokenizer)
+    prompt = generator.encode_prompt("the film", max_new_tokens=5)
+    stream = GenerationStream(generator, prompt, sampling=Sampling(temperature=0.7))
+    list(stream)
+    assert stream.texts[0].tokens and generator.beam_search(prompt, beam=Beam(num_beams=2))
+    with torch.inference_mode():
+        (score,) = CausalScorer.of(model, tokenizer, doing="scoring").score([ScoredIds([1, 2, 3], 1)])
+    assert score.log_probability < 0
+    assert regard.Embedder((model, tokenizer)).transform(["a good film"]).shape == (1, 64)
+    (maps,) = record_attention(model, tokenizer, "the film").maps
+    assert (len(maps.layers), len(maps.heads)) == (2, 4)
