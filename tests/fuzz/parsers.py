@@ -269,9 +269,10 @@ def requests(folder: Path) -> Parser:
     """What a client sends to the studio: any body to any address; it answers, and never with an internal error."""
     import asyncio
 
+    from regard.server.routes import ACTIONS, ROUTES
+
     from regard.server.app import create_app
     from regard.server.model_registry import ModelRegistry
-    from regard.server.routes import ACTIONS, ROUTES
     from regard.server.studio import Studio
 
     app = create_app(Studio(ModelRegistry([])), token="token")

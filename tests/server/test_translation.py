@@ -32,8 +32,8 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def open_at(page: Page, studio: str, **parameters: str) -> None:
-    page.goto(f"{studio}/#translation?{urlencode({'text': TEXT, 'beam': '3', **parameters})}")
-    page.wait_for_selector(".export-panel")
+    page.goto(f"{studio}/#translation?{urlencode({'source': TEXT, 'num_beams': '3', **parameters})}")
+    page.wait_for_selector(".export-panel, .unsuited")
 
 
 def library(folder: str, text: str = TEXT, width: int = 3) -> TranslationSteps:
@@ -132,7 +132,7 @@ def test_the_mean_that_alignments_use(page: Page, address: str, folders: dict[st
     ],
 )
 def test_recurrent_models(page: Page, address: str, folders: dict[str, str], name: str, words: str) -> None:
-    open_at(page, address, model=folders[name], text=FRENCH, step="3", d="2", translation="1")
+    open_at(page, address, model=folders[name], source=FRENCH, step="3", d="2", translation="1")
     found = library(folders[name], FRENCH)
     check_table(page, found, number=1, step=3, layer=0, head=0, d=2)
     narration = page.locator(".explanations").inner_text()
@@ -209,15 +209,15 @@ def test_the_view_begins_with_a_translator(page: Page, address: str, folders: di
 
 def test_a_model_that_is_no_translator(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["plain"])
-    expect(page.locator(".translation")).to_contain_text(f"{folders['plain']} does not translate")
-    names = page.locator(".translation a").all_inner_texts()
+    expect(page.locator(".unsuited")).to_contain_text(f"{folders['plain']} does not translate")
+    names = page.locator(".unsuited a").all_inner_texts()
     assert names == [folders[name] for name in MODELS]
     page.get_by_role("link", name=folders["general"]).click()
     expect(page.locator(".attention-steps")).to_be_visible()
     page.get_by_role("link", name=FRENCH).click()
     expect(page.locator(".both")).to_contain_text(FRENCH)
     expect(page.locator("select[name=model]")).to_have_value(folders["dot"])
-    expect(page.locator("[name=beam]")).to_have_value("3")
+    expect(page.locator("[name=num_beams]")).to_have_value("3")
     assert page.get_by_role("link", name=TEXT).count() == 0, "no name says that a model knows German"
 
 
@@ -280,7 +280,7 @@ def test_narrow_and_accessible(
 
 @pytest.mark.parametrize("text", ["😀 🏳️‍🌈", "שלום עולם", "<img src=x onerror=alert(1)><b>x</b>", "a\0b", "\n-x\n"])
 def test_any_text_is_shown_as_text(page: Page, address: str, folders: dict[str, str], text: str) -> None:
-    open_at(page, address, model=folders["transformer"], text=text)
+    open_at(page, address, model=folders["transformer"], source=text)
     assert page.locator("main img, main b").count() == 0
     tokens = library(folders["transformer"], text).source.tokens
     assert page.locator(".attention-steps tbody th bdi").all_text_contents() == list(map(visible, tokens))

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from pydantic import PrivateAttr
 from rich.cells import cell_len
 from torch import Tensor, nn
+from typing_extensions import TypedDict
 
 from regard.data.batch import in_groups
 from regard.errors import InputError
@@ -89,10 +90,63 @@ class HeadSweep:
     ranked: tuple[HeadEffect, ...]
 
 
+class EffectView(TypedDict):
+    """The effect on the prediction at one position; `strength` is a divergence in nats, or the change of a value."""
+
+    target: str
+    before: str
+    after: str
+    strength: float
+    distance: float
+    likeliest: list[OutputChange]
+    changes: list[OutputChange]
+    successors: list[OutputChange]
+
+
+class SweptHeadView(TypedDict):
+    """The effect of removing one head alone at the positions of the sweep, of which `changed` have another output."""
+
+    layer: int
+    head: int
+    strength: float
+    distance: float
+    changed: int
+    strengths: list[float]
+    after: list[str]
+
+
+class HeadSweepView(TypedDict):
+    measure: str
+    targets: list[int]
+    heads: list[SweptHeadView]
+
+
+class RemovedView(TypedDict):
+    heads: list[tuple[int, int]]
+    layers: list[int]
+
+
+class AblationView(TypedDict):
+    """`positions` has the token of each effect; the number of tokens stands for what follows the text. It is empty if
+    positions are not tokens."""
+
+    model: ProbedModel
+    texts: list[str]
+    tokens: list[str]
+    special: list[bool]
+    at: str
+    modes: list[str]
+    positions: list[int]
+    removed: RemovedView
+    effects: list[EffectView]
+    sweep: HeadSweepView
+
+
 class AblationResult(Result):
     """The effect on each target of removing `heads`, as (layer, head), and `layers`, all at once; and the sweep."""
 
     page_view: ClassVar[str | None] = "ablation"
+    view_type: ClassVar[str | None] = "regard.interpret.ablation:AblationView"
 
     model: ProbedModel
     texts: tuple[str, ...]
@@ -152,7 +206,7 @@ class AblationResult(Result):
         ranked = self.sweep.ranked if self.sweep else ()
         return ("layer", "head", "strength", "distance"), [(o.layer, o.head, o.strength, o.distance) for o in ranked]
 
-    def view_data(self) -> dict[str, object]:
+    def view_data(self) -> AblationView:
         """The page shows tokens as text, and six outputs of each target."""
         if self.sweep is None:
             raise InputError("the page shows every head removed alone; leave out --no-sweep")
@@ -163,7 +217,7 @@ class AblationResult(Result):
             return self._output_texts.get(name, name)
 
         listed = ("likeliest", "changes", "successors")
-        effects = [
+        effects: Any = [
             {
                 **{key: effect[key] for key in ("strength", "distance")},
                 "target": effect["target"],

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import PrivateAttr
 from rich.cells import cell_len
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from regard.errors import InputError
 from regard.escaping import escape_controls
@@ -131,6 +132,59 @@ class FaithfulnessCheck:
         return f"  {mark}  {self.name:26}  {value} (at least {self.threshold:.2f}; {numbers})"
 
 
+class EvidenceView(TypedDict):
+    """The attention map and the attributions of one prediction, with tokens as people read them."""
+
+    label: str
+    probability: float
+    target: str
+    token: int
+    layer: int
+    head: int | None
+    tokens: list[str]
+    special: list[bool]
+    weights: list[float]
+    gradient: Attribution
+    integrated: Attribution
+
+
+class CheckView(TypedDict):
+    """One test, how it is done, and what its outcome means."""
+
+    name: str
+    value: float | None
+    threshold: float
+    numbers: dict[str, float | None]
+    passed: bool
+    method: str
+    means: str
+
+
+class VerdictView(TypedDict):
+    """A faithful map passes `needed` tests, the `decisive` one among them."""
+
+    verdict: Verdict
+    flagged: bool | None
+    means: str
+    other: str | None
+    special_weight: float
+    needed: int
+    decisive: str
+    seed: int
+    checks: list[CheckView]
+
+
+class FaithfulnessView(TypedDict):
+    """`verdict` is null for a model without classes."""
+
+    model: ProbedModel
+    texts: list[str]
+    requested_label: str | None
+    evidence: EvidenceView
+    verdict: VerdictView | None
+    notes: list[str]
+
+
 class FaithfulnessResult(Result):
     """The attention map and the attributions of one prediction and, for a classifier, the verdict on the map.
 
@@ -143,6 +197,7 @@ class FaithfulnessResult(Result):
     """
 
     page_view: ClassVar[str | None] = "faithfulness"
+    view_type: ClassVar[str | None] = "regard.interpret.faithfulness:FaithfulnessView"
 
     model: ProbedModel
     texts: tuple[str, ...]
@@ -194,28 +249,29 @@ class FaithfulnessResult(Result):
         rows = zip(self.tokens, self.weights, self.gradient.scores, self.integrated.scores, strict=True)
         return ("token", "weight", "gradient x input", "integrated gradients"), [list(row) for row in rows]
 
-    def view_data(self) -> dict[str, object]:
+    def view_data(self) -> FaithfulnessView:
         """The page shows tokens as text, and the meaning of each test."""
         document: dict[str, Any] = round_floats(self.to_dict())
-        fields = ("probability", "token", "layer", "head", "special", "weights", "gradient", "integrated")
+        fields = ("probability", "target", "token", "layer", "head", "special", "weights", "gradient", "integrated")
+        evidence: Any = {key: document[key] for key in fields}
         return {
             "model": document["model"],
             "texts": document["texts"],
-            "request": {"label": self._requested_label, "layer": self.layer, "head": self.head},
-            "evidence": {
-                **{key: document[key] for key in fields},
-                "target": self.target,
-                "label": self._label_text,
-                "tokens": list(self._texts),
-            },
+            "requested_label": self._requested_label,
+            "evidence": evidence | {"label": self._label_text, "tokens": list(self._texts)},
             "verdict": self._verdict_data(document["checks"]),
             "notes": [] if self.verdict is not None else [no_verdict_reason(self.model.task)],
         }
 
-    def _verdict_data(self, checks: list[dict[str, Any]]) -> dict[str, object] | None:
+    def _verdict_data(self, checks: list[dict[str, Any]]) -> VerdictView | None:
         if self.verdict is None:
             return None
         by_name = meanings(len(self.model.labels), several=self.model.problem_type == "multi_label_classification")
+        views: Any = [
+            {**one, "method": meaning.method, "means": meaning.passed if one["passed"] else meaning.failed}
+            for one in checks
+            for meaning in [by_name[one["name"]]]
+        ]
         return {
             "verdict": self.verdict,
             "flagged": self.flagged,
@@ -225,11 +281,7 @@ class FaithfulnessResult(Result):
             "needed": REQUIRED_PASSES,
             "decisive": PERMUTED,
             "seed": self.seed,
-            "checks": [
-                {**one, "method": meaning.method, "means": meaning.passed if one["passed"] else meaning.failed}
-                for one in checks
-                for meaning in [by_name[one["name"]]]
-            ],
+            "checks": views,
         }
 
 

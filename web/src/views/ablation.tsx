@@ -1,5 +1,6 @@
 // Ablation: remove heads and layers of a model, and see how its predictions change in the whole text.
 import { useState } from "preact/hooks";
+import { inStudio } from "../api";
 import { DataTable } from "../components";
 import { range } from "../format";
 import { drawHeadGrid, HeadGrid, headGridSize } from "../head_grid";
@@ -24,8 +25,8 @@ export const ablation: View<AblationPayload> = {
   name: "ablation",
   title: "Ablation",
   about: "Remove heads or whole layers of a model and see how its predictions change in the whole text; or which single head matters most.",
-  model: true,
-  kinds: ["reader", "writer", "tuned"],
+  verb: "ablate",
+  excludes: ["translation", "image"],
   fields: [
     { name: "text", label: "Text; _ is a blank", lines: 2, start: "The animal did not cross the street because it was too tired." },
     { name: "text_b", label: "Second text, for fine-tuned models that read two", start: "", optional: true },
@@ -33,6 +34,7 @@ export const ablation: View<AblationPayload> = {
     { name: "layers", label: "Layers to skip, such as 2,3", start: "", optional: true },
     { name: "at", label: "Predict", start: "", hidden: true },
   ],
+  toRequest: (args) => ({ ...args, at: args["at"] || "auto" }),
   Show,
   drawing,
   table,
@@ -116,7 +118,7 @@ function Heads({ payload }: { payload: AblationPayload }) {
   const single = singleHead(payload, route);
   const { num_heads: heads } = payload.model;
   const [focused, setFocused] = useState(0);
-  const live = Boolean(payload.studio);
+  const live = inStudio();
   const most = strongest(payload);
   const positions = payload.sweep.targets.length;
   const measured = positions < payload.effects.length ? `, the mean over ${positions} of the ${payload.effects.length} tokens` : positions > 1 ? `, the mean over ${positions} positions` : "";

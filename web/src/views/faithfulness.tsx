@@ -1,97 +1,76 @@
 // Faithfulness: does the attention map of a classified text explain its class? Six tests and a verdict.
+import { can, inStudio, studioModels } from "../api";
 import { ModelLinks, Notes, Select } from "../components";
 import { decimal, fixedPercent, percent } from "../format";
 import { type Part, stack, textPart, tokenStripPart } from "../painter";
-import { currentRoute, formatRoute, setParameters } from "../route";
+import { formatRoute, setParameters } from "../route";
 import { colors } from "../theme";
 import { ABOUT_GRADIENT, aboutIntegratedGradients, type TokenStrip, TokenStrips } from "../token_strips";
-import type { FaithfulnessCheck, FaithfulnessResult, ProbedModel } from "../types";
-import type { Drawing, Payload, Table, View } from "../view";
+import type { CheckView, EvidenceView, ModelState, VerdictView } from "../types";
+import type { Arguments, Drawing, Table, View, ViewOf } from "../view";
 import "./faithfulness/faithfulness.css";
 
-type EvidenceKey = "label" | "probability" | "token" | "layer" | "head" | "tokens" | "special" | "weights" | "gradient" | "integrated";
-type Evidence = Pick<FaithfulnessResult, EvidenceKey> & { readonly target: string };
-type Check = FaithfulnessCheck & { readonly method: string; readonly means: string };
+type FaithfulnessPayload = ViewOf<"faithfulness">;
 
-interface FaithfulnessPayload extends Payload {
-  readonly model: ProbedModel | null;
-  readonly texts: readonly string[];
-  readonly request: { readonly label: string | null; readonly layer: number | null; readonly head: number | null };
-  readonly evidence: Evidence | null;
-  readonly verdict: Verdict | null;
-  readonly notes: readonly string[];
-  /** A text that the model can be tested with, if the given one cannot be used. */
-  readonly example?: { readonly model: string; readonly text: string } | null;
-  /** Only in the studio. */
-  readonly studio?: { readonly tuned: readonly string[] };
-}
+/** A text that a pretrained model can be tested with. */
+const EXAMPLE_WITH_BLANK = "Thank you so much, this is the _ help I ever got in New York.";
 
 function Show({ payload }: { payload: FaithfulnessPayload }) {
-  const { evidence, model, verdict, studio } = payload;
+  const { evidence, model, verdict, notes } = payload;
   return (
     <>
-      {model && evidence && (
-        <>
-          <p class="faithfulness-answer" dir="auto">
-            {summary(payload)}
-          </p>
-          <p class="muted">
-            {model.name}: {{ fill: `a ${model.family} model, at the ${evidence.target}`, next: `a ${model.family} model, the next token` }[model.task] ?? `${model.task}, a fine-tuned ${model.family} model`}
-          </p>
-          {studio && <Controls payload={payload} />}
-        </>
-      )}
-      {!verdict && <NoVerdict payload={payload} />}
-      {evidence && (
-        <div class="faithfulness">
-          {verdict && <Headline verdict={verdict} />}
-          <section aria-labelledby="faithfulness-strips">
-            <h2 id="faithfulness-strips">Which words count, by three methods</h2>
-            <TokenStrips strips={stripsOf(evidence)} tokens={evidence}>
-              One scale for all three: the part of a token in the sum of the magnitudes of all words, full color at {fixedPercent(largestPart(evidence), 1)}. Special tokens do not count as words. Attention has no
-              sign.
-            </TokenStrips>
-          </section>
-          {verdict && <Checks checks={verdict.checks} />}
-        </div>
-      )}
+      <p class="faithfulness-answer" dir="auto">
+        {summary(payload)}
+      </p>
+      <p class="muted">
+        {model.name}: {{ fill: `a ${model.family} model, at the ${evidence.target}`, next: `a ${model.family} model, the next token` }[model.task] ?? `${model.task}, a fine-tuned ${model.family} model`}
+      </p>
+      {inStudio() && <Controls payload={payload} />}
+      <Notes notes={notes} />
+      <div class="faithfulness">
+        {verdict && <Headline verdict={verdict} />}
+        <section aria-labelledby="faithfulness-strips">
+          <h2 id="faithfulness-strips">Which words count, by three methods</h2>
+          <TokenStrips strips={stripsOf(evidence)} tokens={evidence}>
+            One scale for all three: the part of a token in the sum of the magnitudes of all words, full color at {fixedPercent(largestPart(evidence), 1)}. Special tokens do not count as words. Attention has no
+            sign.
+          </TokenStrips>
+        </section>
+        {verdict && <Checks checks={verdict.checks} />}
+      </div>
     </>
   );
 }
 
-/** Why there is no verdict, and how to get one. */
-function NoVerdict({ payload }: { payload: FaithfulnessPayload }) {
-  const { parameters } = currentRoute.use();
-  const { studio, notes, example } = payload;
-  const text = parameters["text"] ?? payload.texts[0] ?? "";
-  const training = formatRoute({ view: "tasks", parameters: parameters["model"] ? { model: parameters["model"], text } : { text } });
+/** Without a verdict: how to get one. */
+function Below({ payload, args, model }: { payload: FaithfulnessPayload | null; args: Arguments; model: ModelState | undefined }) {
+  const { model: name = "", text = "" } = args;
+  if (payload?.verdict || !model || (!payload && can(model, "fine-tuned"))) return null;
+  const classifiers = (studioModels.get() ?? []).filter((one) => one.task === "classify" || one.task === "pair").map((one) => one.name);
   return (
     <div class="faithfulness-notes">
-      <Notes notes={notes} />
-      {studio && example && (
+      {!payload && <p>{name} is pretrained and not fine-tuned for a task: it has no classes, so there is no verdict.</p>}
+      {!payload && can(model, "masked-lm") && (
         <p>
-          See its map and attributions for a text with a blank: <a href={formatRoute({ view: "faithfulness", parameters: example })}>{example.text}</a>
+          See its map and attributions for a text with a blank: <a href={formatRoute({ view: "faithfulness", parameters: { model: name, text: EXAMPLE_WITH_BLANK } })}>{EXAMPLE_WITH_BLANK}</a>
         </p>
       )}
-      {studio && (
-        <p>
-          {studio.tuned.length ? "Fine-tuned models: " : "None of the studio's models is fine-tuned for a task. "}
-          <ModelLinks names={studio.tuned} view="faithfulness" parameters={{ text }} />
-          {studio.tuned.length ? ". " : ""}
-          <a href={training}>Train a classifier in Tasks</a> with a file of texts and labels, or start the studio with one: regard studio --model DIR.
-        </p>
-      )}
+      <p>
+        {classifiers.length ? "Fine-tuned models: " : "None of the studio's models is fine-tuned to classify texts. "}
+        <ModelLinks names={classifiers} view="faithfulness" parameters={{ text }} />
+        {classifiers.length ? ". " : ""}
+        <a href={formatRoute({ view: "tasks", parameters: { model: name, text } })}>Train a classifier in Tasks</a> with a file of texts and labels, or start the studio with one: regard studio --model DIR.
+      </p>
     </div>
   );
 }
 
-function Controls({ payload: { model, request, evidence, texts, verdict } }: { payload: FaithfulnessPayload }) {
-  if (!model || !evidence) return null;
+function Controls({ payload: { model, requested_label, evidence, texts, verdict } }: { payload: FaithfulnessPayload }) {
   const [text = "", second = ""] = texts;
   const set = (name: string) => (value: string) => setParameters({ text, text_b: second, [name]: value });
   return (
     <div class="choices">
-      {verdict && <Select label="Class" options={model.labels} value={request.label ?? ""} empty="the predicted one" onSelect={set("label")} />}
+      {verdict && <Select label="Class" options={model.labels} value={requested_label ?? ""} empty="the predicted one" onSelect={set("label")} />}
       <Select label="Map of layer" options={model.num_layers} value={evidence.layer} onSelect={set("layer")} />
       <Select label="Head" options={model.num_heads} value={evidence.head ?? ""} empty="mean of all" onSelect={set("head")} />
     </div>
@@ -105,13 +84,13 @@ function parts(values: readonly number[], special: readonly boolean[]): readonly
 }
 
 /** The largest part of a word by any method: it has the full color. */
-function largestPart({ weights, integrated, gradient, special }: Evidence): number {
+function largestPart({ weights, integrated, gradient, special }: EvidenceView): number {
   const words = [weights, integrated.scores, gradient.scores].flatMap((values) => parts(values, special).filter((_, i) => !special[i]));
   return Math.max(...words.map(Math.abs), 1e-9);
 }
 
 /** Attention and two attributions on one color scale. */
-function stripsOf(evidence: Evidence): readonly TokenStrip[] {
+function stripsOf(evidence: EvidenceView): readonly TokenStrip[] {
   const { integrated, gradient, weights, special, tokens, token, layer, head, label } = evidence;
   const largest = largestPart(evidence);
   const colorsOf = (values: readonly number[]) => parts(values, special).map((part) => part / largest);
@@ -124,25 +103,24 @@ function stripsOf(evidence: Evidence): readonly TokenStrip[] {
 }
 
 function summary({ evidence, model }: FaithfulnessPayload): string {
-  if (!evidence || !model) return "";
   return model.problem_type === "regression" ? `${evidence.label}: ${decimal(evidence.probability)}` : `${percent(evidence.probability)} ${evidence.label}`;
 }
 
 const WIDTH = 900;
 
 function drawing(payload: FaithfulnessPayload): Drawing {
-  const { evidence, verdict, notes } = payload;
+  const { evidence, verdict } = payload;
   const headline = `${verdict ? `${verdict.verdict} (${passedCount(verdict)} of ${verdict.checks.length} passed): ` : ""}${summary(payload)}`;
   const drawings: Part[] = [
-    ...(evidence ? [textPart(headline, { size: 18, bold: true }, 30)] : notes.map((note) => textPart(note, { size: 12 }))),
+    textPart(headline, { size: 18, bold: true }, 30),
     ...(verdict ? [textPart(verdict.means, { color: colors.get().muted }, 28)] : []),
     ...(verdict?.checks ?? []).map(checkPart),
-    ...(evidence ? stripsOf(evidence) : []).flatMap((strip) => [textPart(strip.name, { bold: true }, 28), tokenStripPart(evidence!.tokens, strip.colors, WIDTH)]),
+    ...stripsOf(evidence).flatMap((strip) => [textPart(strip.name, { bold: true }, 28), tokenStripPart(evidence.tokens, strip.colors, WIDTH)]),
   ];
   return stack(drawings, WIDTH);
 }
 
-function checkPart(check: Check): Part {
+function checkPart(check: CheckView): Part {
   return [
     26,
     (painter, y) => {
@@ -158,13 +136,13 @@ function checkPart(check: Check): Part {
 
 function table({ evidence, verdict }: FaithfulnessPayload): Table {
   const rows: (string | number)[][] = [];
-  if (evidence) rows.push(["answer", evidence.label, evidence.probability, "", ""]);
+  rows.push(["answer", evidence.label, evidence.probability, "", ""]);
   if (verdict) rows.push(["verdict", verdict.verdict, passedCount(verdict), verdict.needed, ""]);
   for (const check of verdict?.checks ?? []) {
     rows.push(["test", check.name, check.value ?? "", check.threshold, check.passed ? "passed" : "failed"]);
     for (const [name, value] of Object.entries(check.numbers)) rows.push([check.name, name, value ?? "", "", ""]);
   }
-  for (const strip of evidence ? stripsOf(evidence) : []) strip.values.forEach((value, i) => rows.push([strip.name, evidence!.tokens[i] ?? "", value, "", ""]));
+  for (const strip of stripsOf(evidence)) strip.values.forEach((value, i) => rows.push([strip.name, evidence.tokens[i] ?? "", value, "", ""]));
   return { headers: ["what", "name", "number", "threshold", "result"], rows };
 }
 
@@ -172,8 +150,9 @@ export const faithfulness: View<FaithfulnessPayload> = {
   name: "faithfulness",
   title: "Faithfulness",
   about: "A model attends to the right word. Is that why it decides? Six tests of the attention map of a classifier, with a verdict; next to it, gradient attributions.",
-  model: true,
-  kinds: ["tuned", "reader", "writer"],
+  verb: "faithfulness",
+  excludes: ["translation", "image"],
+  prefers: ["fine-tuned"],
   submitLabel: "Test",
   fields: [
     { name: "text", label: "Text to classify", lines: 2, start: "Thank you so much, this is the best help I ever got in New York." },
@@ -183,31 +162,20 @@ export const faithfulness: View<FaithfulnessPayload> = {
     { name: "head", label: "Head", start: "", hidden: true },
   ],
   Show,
+  Below,
   drawing,
   table,
 };
 
-interface Verdict {
-  readonly verdict: "faithful" | "doubtful" | "unfaithful";
-  readonly flagged: boolean;
-  readonly means: string;
-  readonly other: string;
-  readonly special_weight: number;
-  readonly needed: number;
-  readonly decisive: string;
-  readonly seed: number;
-  readonly checks: readonly Check[];
-}
-
 const SIGNS = { faithful: "✓", doubtful: "?", unfaithful: "✕" };
 const SCALE = 3; // the end of a bar, as a multiple of the threshold
 
-const passedCount = (verdict: Verdict) => verdict.checks.filter((check) => check.passed).length;
+const passedCount = (verdict: VerdictView) => verdict.checks.filter((check) => check.passed).length;
 const checkValue = (value: number | null) => (value === null ? "none" : decimal(value));
 /** Length of a bar from 0 to 1. */
-const barLength = ({ value, threshold }: Check) => Math.max(0, Math.min(1, (value ?? 0) / (SCALE * threshold)));
+const barLength = ({ value, threshold }: CheckView) => Math.max(0, Math.min(1, (value ?? 0) / (SCALE * threshold)));
 
-function Headline({ verdict }: { verdict: Verdict }) {
+function Headline({ verdict }: { verdict: VerdictView }) {
   return (
     <section aria-labelledby="faithfulness-verdict">
       <h2 id="faithfulness-verdict" class={`faithfulness-verdict faithfulness-${verdict.verdict}`}>
@@ -227,7 +195,7 @@ function Headline({ verdict }: { verdict: Verdict }) {
   );
 }
 
-function Checks({ checks }: { checks: readonly Check[] }) {
+function Checks({ checks }: { checks: readonly CheckView[] }) {
   return (
     <section aria-labelledby="faithfulness-tests">
       <h2 id="faithfulness-tests">The six tests</h2>
@@ -240,7 +208,7 @@ function Checks({ checks }: { checks: readonly Check[] }) {
   );
 }
 
-function ShowCheck({ check }: { check: Check }) {
+function ShowCheck({ check }: { check: CheckView }) {
   const numbers = Object.entries(check.numbers).map(([name, value]) => `${name} ${checkValue(value)}`);
   return (
     <li data-check={check.name} class={check.passed ? "faithfulness-passed" : "faithfulness-failed"}>

@@ -49,7 +49,6 @@ export const search: View<SearchPayload> = {
   title: "A search, step by step",
   about: "",
   fields: [],
-  model: false,
   Show,
   drawing(payload, route) {
     const tree = layoutTree(rowAt(payload, route));

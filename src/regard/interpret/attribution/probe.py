@@ -203,6 +203,8 @@ class Probe:
 
 def probe_model(loaded: LoadedModel, text: str, second: str | None = None, *, at: str = "blanks") -> Probe:
     """Probe a loaded model, fine-tuned or pretrained, with a text; see `task_probe` and `pretrained_probe`."""
+    if not text.strip():
+        raise InputError("the text is empty; expected at least a word")
     if loaded.fine_tuned is not None:
         probe = task_probe(loaded.fine_tuned, text, second, at=at)
     else:

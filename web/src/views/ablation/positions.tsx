@@ -1,4 +1,5 @@
 // The predictions at every position before and after: in the text, and one position in full.
+import { inStudio } from "../../api";
 import { DataTable, Select } from "../../components";
 import { currentRoute, setParameters } from "../../route";
 import type { OutputChange } from "../../types";
@@ -13,9 +14,9 @@ import {
   textColor,
   unit,
   type AblationPayload,
-  type Effect,
   type ShownEffect,
 } from "./selection";
+import type { EffectView } from "../../types";
 
 /** Names and descriptions of the ways to predict. */
 const MASKED_LM: Readonly<Record<string, readonly [string, string]>> = {
@@ -41,7 +42,7 @@ export function Positions({ payload }: { payload: AblationPayload }) {
       <h2 id="ablation-predictions">Predictions</h2>
       {payload.modes.length > 1 && (
         <div class="choices">
-          {payload.studio && <Select label="Predict" options={options} value={payload.at} onSelect={(at) => setParameters({ text: payload.texts[0] ?? "", at, place: "" })} />}
+          {inStudio() && <Select label="Predict" options={options} value={payload.at} onSelect={(at) => setParameters({ text: payload.texts[0] ?? "", at, place: "" })} />}
           <span class="muted">{ways[payload.at]?.[1]}</span>
         </div>
       )}
@@ -145,7 +146,7 @@ function PositionDetails({ payload, one, intact }: { payload: AblationPayload; o
   );
 }
 
-function ChangeTables({ payload, effect: { likeliest, successors, changes } }: { payload: AblationPayload; effect: Effect }) {
+function ChangeTables({ payload, effect: { likeliest, successors, changes } }: { payload: AblationPayload; effect: EffectView }) {
   const outputs = new Set([...likeliest, ...successors, ...changes].map((one) => one.output));
   if (likeliest.length <= 2 || outputs.size === likeliest.length) {
     return (

@@ -5,8 +5,7 @@ import { Canvas, useWidth } from "../../canvas";
 import { ScrollRegion, Select } from "../../components";
 import { largestMagnitude } from "../../format";
 import { type Painter, signedMatrix } from "../../painter";
-import { softmax } from "./maps";
-import { type Selection, setLock } from "./selection";
+import { type Selection, setLock, softmax } from "./maps";
 
 const ROW = 24; // pixels
 

@@ -1,5 +1,5 @@
 // The four sub-steps of encoder-decoder attention with their numbers: encoder states, scores, softmax and weighted states,
-// and the context vector.
+// and the context vector. Also the slider over time steps, and the most probable tokens of one.
 import type { ComponentChildren } from "preact";
 import { useWidth } from "../../canvas";
 import { DataTable, Token } from "../../components";

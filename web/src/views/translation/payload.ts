@@ -1,11 +1,10 @@
 // The payload of the translation view, and what the route selects.
 import { floats } from "../../binary";
 import { integerParameter, type Route } from "../../route";
-import type { CrossAttention, DecodedHypothesis, TranslationSteps, TranslatorView } from "../../types";
-import type { Payload } from "../../view";
+import type { CrossAttention, DecodedHypothesis, TranslatorView } from "../../types";
+import type { ViewOf } from "../../view";
 
-/** `model` is null if the model does not translate; `studio` is only in the studio. */
-export type Translation = Omit<TranslationSteps, "model"> & Payload & { readonly model: TranslatorView | null; readonly studio?: { readonly translators: readonly string[] } };
+export type Translation = ViewOf<"translate">;
 
 /** The attention of one time step: everything from the encoder states to the context vector. */
 export interface StepAttention {
@@ -40,7 +39,7 @@ export interface Selection {
 
 export function selectionOf(payload: Translation, { parameters }: Route): Selection | null {
   const { model, hypotheses, alignment_heads: aligned } = payload;
-  if (!model || !hypotheses.length) return null;
+  if (!hypotheses.length) return null;
   const number = integerParameter(parameters, "translation", hypotheses.length);
   const hypothesis = hypotheses[number]!;
   // Another hypothesis may be shorter: then its last step is shown.
@@ -83,7 +82,7 @@ function concatenateHeads(heads: readonly (readonly Float32Array[])[]): Float32A
 
 /** The mean of some heads' weights [T,S]. */
 export function meanWeights({ payload, hypothesis, layer, heads }: Selection): Float32Array {
-  const [count, steps, size] = [payload.model!.heads, hypothesis.steps.length, payload.source.tokens.length];
+  const [count, steps, size] = [payload.model.heads, hypothesis.steps.length, payload.source.tokens.length];
   const all = floats(hypothesis.attention!.weights);
   const mean = new Float32Array(steps * size);
   for (const head of heads) {
@@ -95,12 +94,12 @@ export function meanWeights({ payload, hypothesis, layer, heads }: Selection): F
 
 /** A query, scores, weights or a context of one head at one step. */
 export function headVector({ model }: Translation, hypothesis: DecodedHypothesis, name: keyof CrossAttention, step: number, layer: number, head: number): Float32Array {
-  const [steps, heads] = [hypothesis.steps.length, model!.heads];
-  return rowOf(floats(hypothesis.attention![name]), (layer * heads + head) * steps + step, model!.layers * heads * steps);
+  const [steps, heads] = [hypothesis.steps.length, model.heads];
+  return rowOf(floats(hypothesis.attention![name]), (layer * heads + head) * steps + step, model.layers * heads * steps);
 }
 
 function attentionOf(payload: Translation, hypothesis: DecodedHypothesis, step: number, layer: number, heads: readonly number[]): StepAttention {
-  const model = payload.model!;
+  const model = payload.model;
   const size = payload.source.tokens.length;
   const vector = (name: keyof CrossAttention, head: number) => headVector(payload, hypothesis, name, step, layer, head);
   const encoder = payload.encoder!;
