@@ -5,17 +5,24 @@ export interface AblateRequest {
   readonly at?: "auto" | "blanks" | "masked" | "plain"; readonly model?: string; readonly top?: number; readonly sweep?: boolean;
 }
 
+/** How the prediction of one target changes */
+export interface AblationEffect {
+  readonly target: string; readonly before: string; readonly after: string; readonly divergence: number | null; readonly distance: number;
+  readonly strength: number; readonly likeliest: readonly OutputChange[]; readonly changes: readonly OutputChange[];
+  readonly successors: readonly OutputChange[];
+}
+
 /** With some components removed: the losses of the text and of the built-in sentences, and the model's output. */
 export interface AblationOutcome {
   readonly without: readonly string[]; readonly loss: number | null; readonly sentences_loss: number | null; readonly output: string;
   readonly predictions: readonly TokenPrediction[];
 }
 
-/** `positions` has the token of each effect */
-export interface AblationView {
-  readonly model: ProbedModel; readonly texts: readonly string[]; readonly tokens: readonly string[]; readonly special: readonly boolean[]; readonly at: string;
-  readonly modes: readonly string[]; readonly positions: readonly number[]; readonly removed: RemovedView; readonly effects: readonly EffectView[];
-  readonly sweep: HeadSweepView;
+/** The effect on each target of removing `heads`, as (layer, head), and `layers`, all at once */
+export interface AblationResult {
+  readonly model: ProbedModel; readonly texts: readonly string[]; readonly tokens: readonly string[]; readonly special: readonly boolean[];
+  readonly positions: readonly number[]; readonly at: string; readonly modes: readonly string[]; readonly heads: readonly (readonly [number, number])[];
+  readonly layers: readonly number[]; readonly effects: readonly AblationEffect[]; readonly sweep: HeadSweep | null;
 }
 
 export interface AlignmentHeadsView {
@@ -79,12 +86,6 @@ export interface ChartsView {
   readonly pairs: readonly PairView[]; readonly rows: readonly string[]; readonly columns: readonly string[]; readonly squares: readonly SquareView[];
 }
 
-/** One test, how it is done, and what its outcome means. */
-export interface CheckView {
-  readonly name: string; readonly value: number | null; readonly threshold: number; readonly numbers: Readonly<Record<string, number | null>>;
-  readonly passed: boolean; readonly method: string; readonly means: string;
-}
-
 export interface CompareRequest {
   readonly text?: string | null; readonly text_b?: string | null; readonly top?: number | "all" | null; readonly chart?: "likelihoods" | "differences";
   readonly model?: string; readonly other?: string | null; readonly logits?: readonly string[] | null; readonly vocab?: string | null;
@@ -124,12 +125,6 @@ export interface DecodingStep {
   readonly token: string; readonly probability: number; readonly likeliest: readonly TokenProbability[];
 }
 
-/** The effect on the prediction at one position */
-export interface EffectView {
-  readonly target: string; readonly before: string; readonly after: string; readonly strength: number; readonly distance: number;
-  readonly likeliest: readonly OutputChange[]; readonly changes: readonly OutputChange[]; readonly successors: readonly OutputChange[];
-}
-
 /** What every step of a decoding attends to: the encoder's `states` (S, W) and the `values` (L, H, S, E) of them. */
 export interface EncoderStates {
   readonly states: string; readonly values: string | null; readonly scale: number;
@@ -145,11 +140,10 @@ export interface Evidence {
   readonly attention: readonly (readonly number[])[]; readonly rollout: readonly number[]; readonly integrated: Attribution; readonly gradient: Attribution;
 }
 
-/** The attention map and the attributions of one prediction, with tokens as people read them. */
-export interface EvidenceView {
-  readonly label: string; readonly probability: number; readonly target: string; readonly token: number; readonly layer: number; readonly head: number | null;
-  readonly tokens: readonly string[]; readonly special: readonly boolean[]; readonly weights: readonly number[]; readonly gradient: Attribution;
-  readonly integrated: Attribution;
+/** One test: passed if `value` is at least `threshold`. */
+export interface FaithfulnessCheck {
+  readonly name: string; readonly value: number | null; readonly threshold: number; readonly numbers: Readonly<Record<string, number | null>>;
+  readonly passed: boolean; readonly method: string; readonly means: string;
 }
 
 export interface FaithfulnessRequest {
@@ -157,10 +151,14 @@ export interface FaithfulnessRequest {
   readonly head?: number | null; readonly seed?: number;
 }
 
-/** `verdict` is null for a model without classes. */
-export interface FaithfulnessView {
-  readonly model: ProbedModel; readonly texts: readonly string[]; readonly requested_label: string | null; readonly evidence: EvidenceView;
-  readonly verdict: VerdictView | null; readonly notes: readonly string[];
+/** The attention map and the attributions of one prediction and, for a classifier, the verdict on the map. */
+export interface FaithfulnessResult {
+  readonly model: ProbedModel; readonly texts: readonly string[]; readonly verdict: "faithful" | "doubtful" | "unfaithful" | null;
+  readonly means: string | null; readonly flagged: boolean | null; readonly label: string; readonly requested_label: string | null;
+  readonly probability: number; readonly other: string | null; readonly target: string; readonly token: number; readonly layer: number;
+  readonly head: number | null; readonly tokens: readonly string[]; readonly special: readonly boolean[]; readonly weights: readonly number[];
+  readonly special_weight: number; readonly checks: readonly FaithfulnessCheck[]; readonly gradient: Attribution; readonly integrated: Attribution;
+  readonly seed: number; readonly notes: readonly string[]; readonly required_passes: number; readonly decisive: string;
 }
 
 /** The output of each stage */
@@ -255,6 +253,12 @@ export interface HeadCensus {
   readonly texts: Readonly<Record<string, readonly string[]>>;
 }
 
+/** One head removed alone: mean strength and distance over all targets, and the targets whose best output changed. */
+export interface HeadEffect {
+  readonly layer: number; readonly head: number; readonly strength: number; readonly distance: number; readonly changed: readonly string[];
+  readonly strengths: readonly number[]; readonly after: readonly string[];
+}
+
 /** Token `row` of a text attends to token `column` with `weights[column]` */
 export interface HeadExample {
   readonly text: number; readonly row: number; readonly column: number; readonly weights: readonly number[];
@@ -266,8 +270,9 @@ export interface HeadPatterns {
   readonly examples: readonly HeadExample[];
 }
 
-export interface HeadSweepView {
-  readonly measure: string; readonly targets: readonly number[]; readonly heads: readonly SweptHeadView[];
+/** Every head removed alone, the strongest effect first. */
+export interface HeadSweep {
+  readonly measure: string; readonly targets: readonly string[]; readonly ranked: readonly HeadEffect[];
 }
 
 export interface HeadsRequest {
@@ -405,10 +410,6 @@ export interface RegressionScore {
   readonly train: number; readonly test: number; readonly accuracy: number; readonly guess: number; readonly mean: number; readonly deviation: number;
 }
 
-export interface RemovedView {
-  readonly heads: readonly (readonly [number, number])[]; readonly layers: readonly number[];
-}
-
 /** A heading with its blocks. */
 export interface Section {
   readonly kind: "section"; readonly heading: string; readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | FigureRow | Section)[];
@@ -462,12 +463,6 @@ export interface SubwordTokens {
 export interface SweepView {
   readonly kind: "sweep"; readonly warning: string; readonly values: readonly number[]; readonly labels: readonly string[]; readonly caption: string;
   readonly tokens: readonly string[]; readonly series: string;
-}
-
-/** The effect of removing one head alone at the positions of the sweep, of which `changed` have another output. */
-export interface SweptHeadView {
-  readonly layer: number; readonly head: number; readonly strength: number; readonly distance: number; readonly changed: number;
-  readonly strengths: readonly number[]; readonly after: readonly string[];
 }
 
 /** The fine-tuned model */
@@ -559,12 +554,6 @@ export interface TranslatorView {
   readonly heads: number;
 }
 
-/** A faithful map passes `needed` tests, the `decisive` one among them. */
-export interface VerdictView {
-  readonly verdict: "faithful" | "doubtful" | "unfaithful"; readonly flagged: boolean | null; readonly means: string; readonly other: string | null;
-  readonly special_weight: number; readonly needed: number; readonly decisive: string; readonly seed: number; readonly checks: readonly CheckView[];
-}
-
 export interface ViewedModel {
   readonly name: string; readonly family: string; readonly depth: number; readonly heads: number;
 }
@@ -573,13 +562,13 @@ export interface Verbs {
   readonly compare: { readonly request: CompareRequest; readonly result: CompareView };
   readonly generate: { readonly request: GenerateRequest; readonly result: GenerationView };
   readonly translate: { readonly request: TranslateRequest; readonly result: TranslationSteps };
-  readonly faithfulness: { readonly request: FaithfulnessRequest; readonly result: FaithfulnessView };
+  readonly faithfulness: { readonly request: FaithfulnessRequest; readonly result: FaithfulnessResult };
   readonly features: { readonly request: FeaturesRequest; readonly result: FeatureWalk };
   readonly look: { readonly request: LookRequest; readonly result: AttentionView };
   readonly figure: { readonly request: FigureRequest; readonly result: FigureView };
   readonly senses: { readonly request: SensesRequest; readonly result: SensesView };
   readonly heads: { readonly request: HeadsRequest; readonly result: HeadCensus };
-  readonly ablate: { readonly request: AblateRequest; readonly result: AblationView };
+  readonly ablate: { readonly request: AblateRequest; readonly result: AblationResult };
   readonly map: { readonly request: MapRequest; readonly result: SentenceMap };
   readonly predict: { readonly request: PredictRequest; readonly result: PredictionsView };
 }
