@@ -29,8 +29,8 @@ from regard.device import choose_device
 from regard.inference.generation.beam_search import Beam, beam_search
 from regard.inference.generation.decoder import reuse_packed_weights
 from regard.inference.generation.sampling import sample
-from regard.nn import Padded
 from regard.nn.fast.cuda_graphs import cuda_graph_mode
+from regard.nn.masks import Padded
 
 OURS, PEER, MEMORY = "regard", "transformers", "memory"
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

@@ -15,7 +15,8 @@ import torch
 
 from benchmarks.race import keep, machine, race
 from regard.models import Bert, BertConfig
-from regard.nn import Padded, recording
+from regard.nn import recording
+from regard.nn.masks import Padded
 
 
 def main() -> None:

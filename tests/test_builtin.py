@@ -17,6 +17,7 @@ from regard.inference.generation.text_generator import GenerationStream, TextGen
 from regard.inference.translation import translator as translate
 from regard.known import DEFAULT_CAUSAL_LM, DEFAULT_MODEL, builtin_folder, builtin_names
 from regard.models import Bert, Gpt
+from regard.nn.masks import Padded
 from regard.text import Tokenizer
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
@@ -74,7 +75,7 @@ def test_transformers_reads_it_with_the_same_outputs(loaded: tuple[Bert, Tokeniz
         hidden = model(theirs["input_ids"], segments=theirs["token_type_ids"])
         assert model.masked is not None and model.pooler is not None and model.next is not None
         torch.testing.assert_close(model.masked(hidden), expected.prediction_logits, atol=1e-4, rtol=1e-4)
-        pooled = model.pooler(hidden, regard.nn.Padded())
+        pooled = model.pooler(hidden, Padded())
         torch.testing.assert_close(model.next(pooled), expected.seq_relationship_logits, atol=1e-4, rtol=1e-4)
 
 

@@ -16,7 +16,9 @@ from regard.inference.embedding.embedder import LayerSelection
 from regard.lessons.reverse import create_dataset, evaluate, new_model, one_hot_decode
 from regard.models import Bert, BertConfig, Seq2Seq, Seq2SeqConfig
 from regard.models.family import known_checkpoints
-from regard.nn import Padded, ScalarMix, sinusoids
+from regard.nn.embedding import sinusoids
+from regard.nn.masks import Padded
+from regard.nn.stack import ScalarMix
 from regard.text import Tokenizer
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

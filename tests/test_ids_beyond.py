@@ -16,7 +16,7 @@ import regard
 from regard.cli.app import run
 from regard.errors import InputError
 from regard.models import T5, Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig, Seq2Seq, Seq2SeqConfig, T5Config
-from regard.nn import Padded
+from regard.nn.masks import Padded
 
 WIDTH: dict[str, Any] = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16, "num_hidden_layers": 1}
 MODELS: dict[str, Callable[[], nn.Module]] = {

@@ -9,7 +9,9 @@ import torch
 
 from regard.errors import InputError
 from regard.models import Bert, BertConfig, Seq2SeqConfig
-from regard.nn import LayerConfig, Recurrent, sinusoids
+from regard.nn.block import LayerConfig
+from regard.nn.embedding import sinusoids
+from regard.nn.recurrent import Recurrent
 
 CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: Seq2SeqConfig(score="addditive"), "did you mean 'additive'"),  # type: ignore[arg-type]

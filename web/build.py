@@ -56,13 +56,8 @@ def build(*, force: bool = False, quiet: bool = False) -> bool:
 
 def fingerprint() -> str:
     """One hash of all inputs of the build."""
-    files = [
-        WEB / "package.json",
-        WEB / LOCK,
-        WEB / "tsconfig.json",
-        WEB / "vite.config.mjs",
-        *(WEB / "src").rglob("*"),
-    ]
+    settings = ("package.json", LOCK, "tsconfig.json", "vite.config.mjs")
+    files = [*(WEB / name for name in settings), *(WEB / "src").rglob("*")]
     total = hashlib.sha256()
     for file in sorted(file for file in files if file.is_file()):
         total.update(f"{file.relative_to(WEB).as_posix()}\0{len(file.read_bytes())}\0".encode() + file.read_bytes())
@@ -130,17 +125,7 @@ def _version(node: str) -> tuple[int, ...]:
 
 def _fetch(folder: Path) -> None:
     """Install Node.js from a wheel. -I: inside an isolated build, Python would not find the environment's pip."""
-    checked = [
-        "-q",
-        "--no-deps",
-        "--require-hashes",
-        "--only-binary",
-        ":all:",
-        "--target",
-        str(folder),
-        "-r",
-        str(WHEEL),
-    ]
+    checked = ["-q", "--no-deps", "--require-hashes", "--only-binary=:all:", f"--target={folder}", f"-r{WHEEL}"]
     commands = [[sys.executable, "-I", "-m", "pip", "install", *checked]]
     if uv := shutil.which("uv"):
         commands.append([uv, "pip", "install", "--python", sys.executable, *checked])

@@ -24,7 +24,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from regard.known import builtin_names
 from regard.server.app import create_app
-from regard.server.model_registry import ModelKind, ModelRegistry
+from regard.server.model_registry import ModelCapability, ModelRegistry
 from regard.server.serve import HOST, create_server, listen
 from regard.server.studio import Studio
 from regard.server.token_auth import generate_token
@@ -46,7 +46,7 @@ class Shot:
 
     view: str
     parameters: dict[str, str] = field(default_factory=dict)
-    needs: ModelKind | None = None
+    needs: ModelCapability | None = None
     width: int = 1280
     scheme: Literal["light", "dark"] = "light"
     press: tuple[str, ...] = ()
@@ -59,16 +59,18 @@ PICTURES: dict[str, Shot] = {
     "attention-phone": Shot("attention", {**PAIR, "layer": "2", "heads": "1,3", "lock": "r3"}, width=390),
     "compare": Shot("compare"),
     "heads": Shot("heads"),
-    "generation": Shot("generation", {"prompt": "This is a story about me and my brothers", "tokens": "40"}, "writer"),
+    "generation": Shot(
+        "generation", {"prompt": "This is a story about me and my brothers", "max_new_tokens": "40"}, "text-generation"
+    ),
     "senses": Shot("senses"),
     "map": Shot("map"),
     "features": Shot("features", {"step": "6"}),
-    "tasks": Shot("tasks", {"text": SPAM}, "tuned"),
-    "translation": Shot("translation", {"text": MARKET}, "translator"),
-    "figure": Shot("figure", {"text": MARKET, "box": "cross"}, "translator"),
-    "positions": Shot("figure", {"text": MARKET, "mode": "positions"}, "translator"),
+    "tasks": Shot("tasks", {"text": SPAM}, "fine-tuned"),
+    "translation": Shot("translation", {"source": MARKET}, "translation"),
+    "figure": Shot("figure", {"text": MARKET, "box": "cross"}, "translation"),
+    "positions": Shot("figure", {"text": MARKET, "mode": "positions"}, "translation"),
     "ablation": Shot("ablation", {"text": TEXT, "heads": "0.*"}),
-    "faithfulness": Shot("faithfulness", {"text": SPAM}, "tuned"),
+    "faithfulness": Shot("faithfulness", {"text": SPAM}, "fine-tuned"),
 }
 
 
@@ -98,9 +100,10 @@ def main() -> None:
         try:
             for name in options.names or PICTURES:
                 shot, path = PICTURES[name], options.output / f"studio-{name}.png"
-                model = next((one.name for one in registry.entries.values() if shot.needs in (None, one.kind)), None)
+                names = (one.name for one in registry.states() if shot.needs in (None, *(one.capabilities or ())))
+                model = next(names, None)
                 if model is None:
-                    print(f"{path}: skipped; it needs --model DIR of the kind {shot.needs!r}")
+                    print(f"{path}: skipped; it needs --model DIR of a model for {shot.needs!r}")
                     continue
                 take(browser, f"http://{HOST}:{taken.getsockname()[1]}/?token={token}", shot, model, path)
         finally:

@@ -181,7 +181,7 @@ def translate(
     length_penalty: float = 1.0,
     alignments: str | PathLike[str] | None = None,
     trace: str | PathLike[str] | None = None,
-    page: str | PathLike[str] | None = None,
+    steps: bool = False,
     reference: str | PathLike[str] | None = None,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
     on_event: Callable[[Event], object] | None = None,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from benchmarks import pretrain_speed, race
 from benchmarks.pretrain_speed import KINDS, begun, compared, main, material, ours, settings, theirs, timed
-from regard.nn import Attention
+from regard.nn.attention import Attention
 from regard.nn.training import Dropout
 from regard.training.pretraining.config import PretrainingConfig
 from regard.training.pretraining.objectives import objective_class

@@ -24,7 +24,7 @@ from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.t5 import T5Config
 from regard.models.transformer import TransformerConfig
 from regard.models.vit import VitConfig
-from regard.nn import Padded
+from regard.nn.masks import Padded
 
 if TYPE_CHECKING:
     from tests.checkpoints.conftest import FakeHub

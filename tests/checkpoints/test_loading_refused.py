@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from tests.checkpoints.test_load import BERT, GPT2, T5, assert_same, rewritten, saved
 from torch import Tensor
 
 from regard.checkpoints.files import read_tensors
 from regard.checkpoints.loading import read_model
 from regard.errors import InputError
+from tests.checkpoints.test_loading_models import BERT, GPT2, T5, assert_same, rewritten, saved
 
 
 def test_a_fine_tuned_model_says_what_is_not_used(tmp_path: Path) -> None:

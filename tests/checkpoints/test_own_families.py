@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from tests.checkpoints.test_load import IDS, LAYOUT, TEXT, assert_same, quietly, renamed, rewritten, saved
 
 from regard.checkpoints.files import read_tensors
 from regard.checkpoints.loading import read_model
@@ -17,6 +16,7 @@ from regard.errors import InputError
 from regard.models.elmo import ElmoConfig
 from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.transformer import TransformerConfig
+from tests.checkpoints.test_loading_models import IDS, LAYOUT, TEXT, assert_same, quietly, renamed, rewritten, saved
 
 FRAMES = torch.randn(3, 7, 5, generator=torch.Generator().manual_seed(1))
 

@@ -1,4 +1,4 @@
-"""`regard translate --page`: one text's decoding as a page, which its own command line makes again."""
+"""`regard translate --steps --output page.html`: decoding as a page, which its own command makes again."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from regard.inference.translation.translator import (
 from regard.interpret.translation import MAX_SOURCE_TOKENS, translate_in_steps
 from regard.training.translation.config import TranslatorSection
 from regard.training.translation.trainer import new_model
+from regard.verbs import find
 
 Captured = pytest.CaptureFixture[str]
 
@@ -65,19 +66,17 @@ def test_the_command_on_a_page_reproduces_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     text = "der Hund's </script>"
-    assert call(folder, text, "--page", "page.html", "--device", "cpu", *options) == 0
-    first = payload_of(Path("page.html"))
+    assert call(folder, text, "--steps", "--output", "first.html", "--device", "cpu", *options) == 0
+    first = payload_of(Path("first.html"))
     width, nbest, penalty = (3, 2, 0.5) if len(options) > 2 else (1, 1, 1.0) if options else (5, 1, 1.0)
     beam = None if width == 1 else Beam(num_beams=width, num_return_sequences=nbest, length_penalty=penalty)
     translator = load_translator(folder)
     result = translate_in_steps(translator, text, beam=beam, name=str(folder))
     expected = {**result.page_data(), "cli": first["cli"], "python": first["python"]}
     assert first == expected and len(first["hypotheses"]) == nbest
-    assert first["hypotheses"][0]["text"] in capsys.readouterr().out
-    Path("page.html").unlink()
     words = shlex.split(first["cli"])
     assert words[:2] == ["regard", "translate"]
-    assert call(*words[2:], "--device", "cpu") == 0
+    assert call(*words[2:], "--device", "cpu", "--output", "page.html") == 0
     assert payload_of(Path("page.html")) == first
 
 
@@ -85,9 +84,11 @@ def test_a_text_of_one_word_comes_as_standard_input(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Hund\n"), encoding="utf-8"))
-    assert call(folder, "-", "--page", tmp_path / "page.html", "--num-beams", 2) == 0
-    found = payload_of(tmp_path / "page.html")
-    assert found["text"] == "Hund" and found["cli"].startswith("printf '%s\\n' Hund | regard translate --num-beams 2 ")
+    assert call(folder, "-", "--steps", "--output", tmp_path / "page.html", "--num-beams", 2) == 0
+    assert payload_of(tmp_path / "page.html")["text"] == "Hund"
+    verb = find("translate")
+    request = verb.parse({"model": str(folder), "source": ["Hund"]})
+    assert verb.command_line(request) == f"printf '%s\\n' Hund | regard translate {folder} -"
 
 
 def test_what_a_page_cannot_show(folder: Path, tmp_path: Path, capsys: Captured) -> None:
@@ -95,14 +96,14 @@ def test_what_a_page_cannot_show(folder: Path, tmp_path: Path, capsys: Captured)
     (tmp_path / "two.txt").write_text("der Hund\nsieht\n", encoding="utf-8")
     (tmp_path / "none.txt").write_text("", encoding="utf-8")
     for source, message in (
-        (tmp_path / "two.txt", "--page shows one text, and the input has several; give one line"),
-        (tmp_path / "none.txt", "--page shows one text, and the input has none"),
+        (tmp_path / "two.txt", "--steps records one text, and the input has several; give one line"),
+        (tmp_path / "none.txt", "--steps records one text, and the input has none"),
         ("Hund " * MAX_SOURCE_TOKENS, f"expected at most {MAX_SOURCE_TOKENS}"),
         (" ", "the text is empty"),
     ):
-        assert call(folder, source, "--page", page) == 2
+        assert call(folder, source, "--steps", "--output", page) == 2
         out, error = capsys.readouterr()
         assert message in error and out == ""
-    assert call(folder, "der Hund", "--page", tmp_path / "page.pdf") == 2
-    assert "--page is" in capsys.readouterr().err
+    assert call(folder, "der Hund", "--output", page) == 2
+    assert "translate it with --steps" in capsys.readouterr().err
     assert not page.exists()

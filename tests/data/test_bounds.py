@@ -15,7 +15,7 @@ from regard.cli.app import run
 from regard.data.files import open_bytes, open_text
 from regard.data.readers import read_question_examples
 from regard.data.readers import read_text_examples as read_examples
-from regard.data.text_column import read_text_column
+from regard.data.readers.tables import read_text_column
 from regard.errors import InputError
 from regard.files.file_input import line_limit
 from tests.bombs import MIB, make_bomb

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.examples import ImageExample, QuestionExample, TaggedExample, TextExample
+from regard.data.examples import ImageExample, QuestionExample, TaggedExample, TextExample, split_examples
 from regard.data.readers import read_text_examples
-from regard.data.split import split_examples
 from regard.errors import InputError
 
 # For each different text, how often it comes and with which label.

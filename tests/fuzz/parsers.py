@@ -205,7 +205,7 @@ def manifest(folder: Path) -> Parser:
 def csv(folder: Path) -> Parser:
     from regard.data.readers import read_choice_examples
     from regard.data.readers import read_text_examples as read_examples
-    from regard.data.text_column import read_text_column
+    from regard.data.readers.tables import read_text_column
 
     good = [
         b'text,label\n"a, ""quoted"" text\nover lines",pos\nplain,neg\n',
@@ -269,9 +269,10 @@ def requests(folder: Path) -> Parser:
     """What a client sends to the studio: any body to any address; it answers, and never with an internal error."""
     import asyncio
 
+    from regard.server.routes import ACTIONS, ROUTES
+
     from regard.server.app import create_app
     from regard.server.model_registry import ModelRegistry
-    from regard.server.routes import ACTIONS, ROUTES
     from regard.server.studio import Studio
 
     app = create_app(Studio(ModelRegistry([])), token="token")

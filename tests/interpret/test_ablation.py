@@ -23,7 +23,8 @@ from regard.interpret.ablation import (
     sweep_heads,
 )
 from regard.interpret.attribution.probe import Probe, pretrained_probe, task_probe
-from regard.nn import Padded, ablate_heads, record
+from regard.nn.masks import Padded
+from regard.nn.recording import ablate_heads, record
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.regression import Regression

@@ -207,7 +207,7 @@ def test_alignment_accuracy_counts_the_anti_diagonal(data: ReverseDataset, monke
 
     def attend(right: bool) -> ReverseEvaluation:
         def forward(source: torch.Tensor, *, steps: int) -> torch.Tensor:
-            from regard.nn import Context, Padded
+            from regard.nn.masks import Context, Padded
 
             assert model.decoder.cross is not None
             for step in range(steps):

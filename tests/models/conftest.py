@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.nn import Layout, Packed, Padded
+from regard.nn.masks import Layout, Packed, Padded
 
 
 def laid_out(parts: Sequence[Tensor], layout: str, junk: float) -> tuple[Tensor, Layout]:

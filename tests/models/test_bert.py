@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from regard.models import Bert, BertConfig
-from regard.nn import Packed, Padded
+from regard.nn.masks import Packed, Padded
 
 CONFIG = BertConfig(
     vocab_size=20,

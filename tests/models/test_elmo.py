@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.models import Elmo, ElmoConfig
-from regard.nn import Padded, ScalarMix
+from regard.nn.masks import Padded
+from regard.nn.stack import ScalarMix
 
 CONFIG = ElmoConfig(vocab_size=20, num_characters=0, hidden_size=4, cell_size=6, num_hidden_layers=3, dropout=0.0)
 CONFIGS = {

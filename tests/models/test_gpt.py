@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regard.models import Gpt, GptConfig
-from regard.nn import Padded
+from regard.nn.masks import Padded
 
 CONFIG = GptConfig(
     vocab_size=20,

@@ -11,7 +11,7 @@ import torch
 import regard
 from regard.known import DEFAULT_CAUSAL_LM
 from regard.models import Gpt
-from regard.nn import Packed, Padded
+from regard.nn.masks import Packed, Padded
 
 LENGTHS = [1, 3, 17, 64, 5, 40, 9]
 TOLERANCE = 1e-5  # of a row's norm; at most 2.5e-6 was measured, with AVX2 and without, with 1 and 2 threads

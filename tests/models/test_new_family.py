@@ -32,7 +32,10 @@ from torch import Tensor, nn
 
 from regard.models.family import Family, FileFormat, TensorNames
 from regard.models.gpt2 import Gpt
-from regard.nn import Attention, Block, LayerConfig, SeparateProjections, Stack, TextEmbedding
+from regard.nn.attention import Attention, SeparateProjections
+from regard.nn.block import Block, LayerConfig
+from regard.nn.embedding import TextEmbedding
+from regard.nn.stack import Stack
 
 
 @dataclass(frozen=True)

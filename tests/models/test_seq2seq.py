@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.models import Seq2Seq, Seq2SeqConfig
-from regard.nn import Packed, Padded
+from regard.nn.masks import Packed, Padded
 
 CONFIG = Seq2SeqConfig(source_size=5, target_size=6, hidden_size=4)
 TOKENS = replace(CONFIG, source_size=20, target_size=20, embedding_size=5, decoder_start_token_id=2)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from regard.models import T5, T5Config
-from regard.nn import Packed, Padded
+from regard.nn.masks import Packed, Padded
 
 CONFIG = T5Config(
     vocab_size=20,

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.models import Transformer, TransformerConfig
-from regard.nn import Block, Packed, Padded, sinusoids
-from regard.nn.masks import Context
+from regard.nn.block import Block
+from regard.nn.embedding import sinusoids
+from regard.nn.masks import Context, Packed, Padded
 
 CONFIG = TransformerConfig(
     vocab_size=20,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regard.models import Vit, VitConfig
-from regard.nn import Padded
+from regard.nn.masks import Padded
 
 CONFIG = VitConfig(
     hidden_size=8,

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from regard import models
-from regard.nn import Packed, Padded, Tape, record
+from regard.nn.masks import Packed, Padded
+from regard.nn.recording import Tape, record
 
 
 @pytest.fixture(scope="session")

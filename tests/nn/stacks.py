@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from regard.nn import Block, LayerConfig, RelativePositionBias, Stack
+from regard.nn.block import Block, LayerConfig
+from regard.nn.embedding import RelativePositionBias
+from regard.nn.stack import Stack
 
 
 def stacked(

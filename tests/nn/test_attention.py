@@ -10,18 +10,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.nn import (
+from regard.nn.attention import (
     Attention,
     FusedProjection,
-    Packed,
-    Padded,
     SeparateProjections,
     attention_weights,
     bahdanau,
     luong_dot,
     luong_general,
 )
-from regard.nn.masks import Context
+from regard.nn.masks import Context, Packed, Padded
 
 WIDTH, HEADS = 8, 2
 Randomise = Callable[..., Any]
@@ -189,7 +187,7 @@ def test_mix_is_stable_and_a_row_without_keys_is_zero(device: torch.device) -> N
 
 
 def test_layouts_that_do_not_fit_are_refused() -> None:
-    from regard.nn import KVCache
+    from regard.nn.cache import KVCache
 
     attention = Attention(SeparateProjections(nn.Identity(), nn.Identity(), nn.Identity()), nn.Identity())
     x, packed = torch.randn(3, 4), Packed.from_lengths([2, 1])

@@ -11,18 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.nn import (
-    Attention,
-    FusedProjection,
-    KVCache,
-    Layout,
-    Packed,
-    Padded,
-    RelativePositionBias,
-    SeparateProjections,
-    Tape,
-)
-from regard.nn.masks import Context
+from regard.nn.attention import Attention, FusedProjection, SeparateProjections
+from regard.nn.cache import KVCache
+from regard.nn.embedding import RelativePositionBias
+from regard.nn.masks import Context, Layout, Packed, Padded
+from regard.nn.recording import Tape
 
 WIDTH, HEADS, INNER = 16, 2, 32
 TOLERANCES = {torch.float32: (1e-5, 1e-4), torch.bfloat16: (2e-2, 2e-2)}  # of values and of gradients

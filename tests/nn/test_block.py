@@ -11,9 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.nn import Block, FeedForward, LayerConfig, Packed, Padded, Residual
-from regard.nn.block import ACTIVATIONS
-from regard.nn.masks import Context
+from regard.nn.block import ACTIVATIONS, Block, FeedForward, LayerConfig, Residual
+from regard.nn.masks import Context, Packed, Padded
 from tests.nn.stacks import stacked
 
 LAYER = LayerConfig(width=8, heads=2, ffn=12, eps=1e-6)

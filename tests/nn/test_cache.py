@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import torch
 
-from regard.nn import DecoderState, KVCache, LayerConfig, Padded, StackCache
-from regard.nn.masks import Context
+from regard.nn.block import LayerConfig
+from regard.nn.cache import DecoderState, KVCache, StackCache
+from regard.nn.masks import Context, Padded
 from tests.nn.stacks import stacked
 
 LAYER = LayerConfig(width=8, heads=2, ffn=12, causal=True)

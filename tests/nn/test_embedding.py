@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from regard.nn import LearnedPositions, Packed, Padded, PatchEmbedding, SinusoidalPositions, TextEmbedding, sinusoids
+from regard.nn.embedding import LearnedPositions, PatchEmbedding, SinusoidalPositions, TextEmbedding, sinusoids
+from regard.nn.masks import Packed, Padded
 
 Randomise = Callable[..., Any]
 

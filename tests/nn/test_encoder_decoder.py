@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regard.models import T5, T5Config, Transformer, TransformerConfig
-from regard.nn import Padded
+from regard.nn.masks import Padded
 
 _SHAPE: dict[str, Any] = {
     "vocab_size": 20,

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.nn import Packed, Padded
 from regard.nn.masks import (
+    Packed,
+    Padded,
     attention_mask,
     first_token_indices,
     first_tokens,

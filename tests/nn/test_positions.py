@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.nn import LearnedPositions, RelativePositionBias, SinusoidalPositions, sinusoids
-from regard.nn.embedding import Arrangement
+from regard.nn.embedding import Arrangement, LearnedPositions, RelativePositionBias, SinusoidalPositions, sinusoids
 
 WIDTHS = st.sampled_from([16, 64, 128, 512])
 PLACES = st.integers(0, 10_000)

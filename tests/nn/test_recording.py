@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.nn import Block, Stack, record
+from regard.nn.block import Block
+from regard.nn.recording import record
+from regard.nn.stack import Stack
 
 FAMILIES = ["bert", "gpt", "t5", "transformer", "vit"]
 SCORES = ["seq2seq, dot", "seq2seq, general", "seq2seq, additive"]

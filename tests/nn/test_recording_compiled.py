@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard.nn import ablate_heads, record
+from regard.nn.recording import ablate_heads, record
 
 Maker = Callable[..., Any]
 PATIENCE = 60

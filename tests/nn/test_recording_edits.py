@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.nn import ablate_heads, record
-from regard.nn.recording import Site
+from regard.nn.recording import Site, ablate_heads, record
 
 FAMILIES = ["bert", "gpt", "t5", "transformer", "vit"]
 Maker = Callable[..., Any]

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from regard.models import Bert, BertConfig, Seq2Seq, Seq2SeqConfig, Vit, VitConfig
-from regard.nn import LuongDotAttention, Padded, ablate_heads, record
+from regard.nn.attention import LuongDotAttention
+from regard.nn.masks import Padded
+from regard.nn.recording import ablate_heads, record
 
 BERT = BertConfig(
     vocab_size=20,

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.nn import Padded, Tape, ablate_heads, record
+from regard.nn.masks import Padded
+from regard.nn.recording import Tape, ablate_heads, record
 
 Maker = Callable[..., Any]
 PATIENCE = 20  # seconds until a meeting that never happens fails the test

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.nn import Packed, Padded, Recurrent, StackedCell
-from regard.nn.recurrent import CellType, reverse_sequences, sequence_lengths
+from regard.nn.masks import Packed, Padded
+from regard.nn.recurrent import CellType, Recurrent, StackedCell, reverse_sequences, sequence_lengths
 
 Randomise = Callable[..., Any]
 

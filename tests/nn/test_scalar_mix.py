@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from regard.nn import ScalarMix
+from regard.nn.stack import ScalarMix
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4), (7, 4)], ids=["padded", "packed"])

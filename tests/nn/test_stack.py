@@ -11,8 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.nn import LayerConfig, Packed, Padded, RelativePositionBias, Stack, StackCache
-from regard.nn.masks import Context
+from regard.nn.block import LayerConfig
+from regard.nn.cache import StackCache
+from regard.nn.embedding import RelativePositionBias
+from regard.nn.masks import Context, Packed, Padded
+from regard.nn.stack import Stack
 from tests.nn.stacks import stacked
 
 LAYER = LayerConfig(width=8, heads=2, ffn=12, eps=1e-6)

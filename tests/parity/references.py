@@ -15,7 +15,7 @@ import transformers
 from torch import Tensor, nn
 
 import regard
-from regard.nn import Padded
+from regard.nn.masks import Padded
 
 __all__ = ["LENGTHS", "REFERENCES", "VOCABULARY", "Pair", "close", "ids", "kept", "pair_of", "randomised"]
 

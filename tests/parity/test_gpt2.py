@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import regard
-from regard.nn import Packed
+from regard.nn.masks import Packed
 from tests.parity.references import LENGTHS, Pair, close, ids, kept
 
 Pairs = Callable[[str], Pair]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.checkpoints.files import read_tensors
 from regard.checkpoints.loading import entries, fitted, from_theirs, names_of
-from regard.nn import Layout, Packed
+from regard.nn.masks import Layout, Packed
 from tests.parity.references import LENGTHS, Pair, close, ids, kept
 from tests.parity.test_t5 import TARGET_LENGTHS, targets
 

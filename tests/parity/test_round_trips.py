@@ -18,7 +18,7 @@ from regard.models.family import build
 from regard.models.gpt2 import GptConfig
 from regard.models.t5 import T5Config
 from regard.models.vit import VitConfig
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from tests.parity.references import REFERENCES, Pair, close, ids, randomised
 
 Pairs = Callable[[str], Pair]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import regard
-from regard.nn import Packed, Padded
+from regard.nn.masks import Packed, Padded
 from tests.parity.references import LENGTHS, VOCABULARY, Pair, close, ids, kept
 
 Pairs = Callable[[str], Pair]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard.nn import ablate_heads
+from regard.nn.recording import ablate_heads
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

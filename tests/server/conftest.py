@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,6 +17,8 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from regard.events import Event
+from regard.render.result import Result
 from regard.server import app as application
 from regard.server.model_registry import ModelRegistry
 from regard.server.serve import HOST, create_server, listen
@@ -35,6 +37,26 @@ AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" 
 def create_app(studio: Studio | ModelRegistry, **options: Any) -> Starlette:
     studio = Studio(studio) if isinstance(studio, ModelRegistry) else studio
     return application.create_app(studio, token=TOKEN, **options)
+
+
+class Answer(Result):
+    """The result of a verb that a test defines."""
+
+    page_view: ClassVar[str | None] = "test"
+    data: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.data
+
+
+def run_instead(**verbs: Callable[[Studio, Any], Mapping[str, object]]) -> Any:
+    """For `create_app(run_verb=...)`: functions in place of the verbs."""
+
+    def run(studio: Studio, name: str, arguments: Mapping[str, object]) -> Generator[Event, None, Result]:
+        yield from ()
+        return Answer(data=dict(verbs[name](studio, arguments)))
+
+    return run
 
 
 @pytest.fixture(scope="session")
@@ -134,6 +156,17 @@ def download(page: Page, name: str, folder: Path) -> Path:
     file = folder / waiting.value.suggested_filename
     waiting.value.save_as(file)
     return file
+
+
+@contextmanager
+def expect_view(page: Page, verb: str) -> Iterator[dict[str, Any]]:
+    """Filled with the data of the view that the page requests meanwhile: the same request, made once more."""
+    data: dict[str, Any] = {}
+    with page.expect_request(f"**/v1/{verb}/events") as waiting:
+        yield data
+    request = waiting.value
+    answer = page.request.post(request.url.replace("/events", "/view"), data=request.post_data_json)
+    data |= answer.json()
 
 
 def addresses(text: str) -> set[str]:

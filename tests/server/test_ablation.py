@@ -43,7 +43,7 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def asked(client: TestClient, **arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = client.post("/api/ablation", json=arguments).json()
+    found: dict[str, Any] = client.post("/v1/ablate/view", json={"at": "auto", **arguments}).json()
     return found
 
 
@@ -170,8 +170,8 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
     trial = probe_model(load_model(folders["bert"]), TEXT, at="masked")
     effects = ablate(trial, heads=[(0, 1)]).effects
     rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))))
-    places = [row for row in rows if row["what"] == "place"]
-    assert [float(row["divergence"]) for row in places] == pytest.approx([one.strength for one in effects], rel=1e-4)
+    positions = [row for row in rows if row["what"] == "position"]
+    assert [float(row["divergence"]) for row in positions] == pytest.approx([one.strength for one in effects], rel=1e-4)
     assert sum(row["what"] == "head" for row in rows) == 8
     assert json.loads(files["JSON"].read_text("utf-8"))[0]["name"] == effects[0].target
     assert "without heads 0.1" in files["SVG"].read_text("utf-8")
@@ -196,7 +196,6 @@ def test_the_route_takes_what_users_give(client: TestClient, folders: dict[str, 
     assert asked(client, model=folders["bert"], text=TEXT)["at"] == "masked"
     assert asked(client, model=folders["bert"], text=TEXT, at="plain")["at"] == "plain"
     assert asked(client, model=folders["bert"], text="the _ film", at="blanks")["positions"] == [2]
-    assert "studio" not in asked(client, model=folders["bert"], text=TEXT, place="#ablation")
     for arguments, error in (
         ({"model": folders["bert"], "text": TEXT, "heads": "7.0"}, "this model has 2: 0 to 1"),
         ({"model": folders["bert"], "text": TEXT, "layers": "x"}, "expected its number from 0"),
@@ -204,7 +203,7 @@ def test_the_route_takes_what_users_give(client: TestClient, folders: dict[str, 
         ({"model": folders["bert"], "text": TEXT, "text_b": "b"}, "a second text is for a fine-tuned model"),
         ({"model": folders["bert"], "text": "a " * (MAX_MASKED_TOKENS + 10), "at": "masked"}, "shorten it"),
         ({"model": folders["gpt"], "text": "the", "at": "masked"}, "'masked' is for a BERT"),
-        ({"model": folders["classifier"], "text": " "}, "'text' is empty"),
+        ({"model": folders["classifier"], "text": " "}, "empty"),
         ({"model": "nothing", "text": "a"}, "the studio has no model"),
     ):
         assert error in asked(client, **arguments)["error"], arguments

@@ -19,9 +19,11 @@ from starlette.applications import Starlette
 
 import regard
 from regard.server.app import MAX_BODY_BYTES
-from regard.server.arguments import MAX_CHARACTERS
 from regard.server.model_registry import ModelRegistry
-from tests.server.conftest import BEARER, create_app
+from tests.server.conftest import BEARER, create_app, run_instead
+
+BERT = ["text-encoder", "masked-lm", "next-sentence", "fine-tuning", "pooling", "segments"]
+MAX_CHARACTERS = 20_000
 
 
 def ask(
@@ -59,12 +61,12 @@ def test_the_page_holds_the_models_and_asks_nobody(tiny: str, model: str, page_b
 
 def test_the_states_of_the_models(tiny: str, model: str) -> None:
     assert ask(tiny, "/api/models")[1] == {
-        "models": [{"name": model, "kind": "reader", "state": "ready", "error": "", "sees": False}]
+        "models": [{"name": model, "state": "ready", "error": "", "capabilities": BERT, "task": None}]
     }
 
 
 def test_attention_is_that_of_the_model(tiny: str, model: str) -> None:
-    status, payload, _ = ask(tiny, "/api/attention", {"model": model, "text": "a good day", "text_b": "the film"})
+    status, payload, _ = ask(tiny, "/v1/look/view", {"model": model, "text": "a good day", "text_b": "the film"})
     assert status == 200 and payload["view"] == "attention"
     (found,) = payload["maps"]
     network, tokenizer = regard.load(model)
@@ -81,17 +83,17 @@ def test_attention_is_that_of_the_model(tiny: str, model: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"text": ""}, "'text' is empty; type a text"),
-        ({"text": " \n\t "}, "'text' is empty"),
-        ({}, "'text' must be a text, got nothing"),
-        ({"text": 3}, "'text' must be a text, got int"),
+        ({"text": ""}, "text is empty"),
+        ({"text": " \n\t "}, "text is empty"),
+        ({}, "text is empty"),
+        ({"text": 3}, "text is 3; expected a valid string"),
         ({"text": "a" * 100_000}, f"has 100,000 characters; the studio takes at most {MAX_CHARACTERS:,}"),
         ({"text": "a", "text_b": "b" * (MAX_CHARACTERS + 1)}, f"at most {MAX_CHARACTERS:,}"),
         ({"text": "a", "model": "elsewhere"}, "the studio has no model 'elsewhere'"),
     ],
 )
 def test_what_cannot_be_used_is_told(tiny: str, model: str, arguments: dict[str, object], message: str) -> None:
-    status, answer, _ = ask(tiny, "/api/attention", {"model": model, **arguments})
+    status, answer, _ = ask(tiny, "/v1/look/view", {"model": model, **arguments})
     assert status == 400 and list(answer) == ["error"]
     assert message in answer["error"]
 
@@ -99,7 +101,7 @@ def test_what_cannot_be_used_is_told(tiny: str, model: str, arguments: dict[str,
 @pytest.mark.parametrize("text", ["😀 🏳️‍🌈", "שלום עולם", "<script>alert(1)</script>", "\ud800 half", "a\0b", "ﷺ" * 50])
 def test_any_text_gets_an_answer(tiny: str, model: str, text: str) -> None:
     raw = json.dumps({"model": model, "text": text}).encode()
-    status, answer, _ = ask(tiny, "/api/attention", raw=raw)
+    status, answer, _ = ask(tiny, "/v1/look/view", raw=raw)
     assert status == 200 and answer["texts"] == [text]
 
 
@@ -114,7 +116,7 @@ def test_any_text_gets_an_answer(tiny: str, model: str, text: str) -> None:
     ],
 )
 def test_a_body_that_is_no_question_is_refused(tiny: str, raw: bytes, expected: int, message: str) -> None:
-    status, answer, _ = ask(tiny, "/api/attention", raw=raw)
+    status, answer, _ = ask(tiny, "/v1/look/view", raw=raw)
     assert status == expected and message in answer["error"]
     assert ask(tiny, "/api/models")[0] == 200
 
@@ -127,32 +129,32 @@ def test_other_names_for_this_machine_are_refused(tiny: str, model: str) -> None
 
 def test_a_foreign_form_cannot_ask(tiny: str, model: str) -> None:
     raw = json.dumps({"model": model, "text": "a"}).encode()
-    status, answer, _ = ask(tiny, "/api/attention", raw=raw, headers={"Content-Type": "text/plain"})
+    status, answer, _ = ask(tiny, "/v1/look/view", raw=raw, headers={"Content-Type": "text/plain"})
     assert status == 400 and "Content-Type: application/json" in answer["error"]
-    assert ask(tiny, "/api/attention", headers={"Origin": "http://evil.example"})[0] == 405
+    assert ask(tiny, "/v1/look/view", headers={"Origin": "http://evil.example"})[0] == 405
 
 
-def test_an_unknown_view_gets_the_nearest(tiny: str) -> None:
-    status, answer, _ = ask(tiny, "/api/atention", {})
-    assert status == 400 and "did you mean 'attention'" in answer["error"]
+def test_an_unknown_verb_gets_the_nearest(tiny: str) -> None:
+    status, answer, _ = ask(tiny, "/v1/lok/view", {})
+    assert status == 400 and "did you mean 'look'" in answer["error"]
 
 
 def test_a_view_as_one_file(tiny: str, model: str, page_built: None) -> None:
-    question = {"model": model, "text": "</script><b>day", "place": "#attention?layer=1"}
-    status, text, headers = ask(tiny, "/api/attention/page", question)
+    question = {"model": model, "text": "</script><b>day"}
+    status, text, headers = ask(tiny, "/v1/look/page", question)
     assert status == 200 and headers["content-type"].startswith("text/html")
     assert "connect-src 'none'" in text and "</script><b>" not in text
     start = text.index('id="regard">') + len('id="regard">')
     payload = json.loads(text[start : text.index("</script>", start)])
-    assert payload["texts"] == ["</script><b>day"] and payload["place"] == "#attention?layer=1"
+    assert payload["texts"] == ["</script><b>day"]
 
 
 def test_a_defect_is_an_answer_and_not_the_end(run_app: Callable[[Starlette], str]) -> None:
-    def broken(registry: object, arguments: object) -> dict[str, object]:
+    def broken(studio: object, arguments: object) -> dict[str, object]:
         raise ZeroDivisionError("of course")
 
-    address = run_app(create_app(ModelRegistry([]), routes={"broken": broken}))
-    assert ask(address, "/api/broken", {})[:2] == (500, {"error": "internal error: ZeroDivisionError: of course"})
+    address = run_app(create_app(ModelRegistry([]), run_verb=run_instead(broken=broken)))
+    assert ask(address, "/v1/broken", {})[:2] == (500, {"error": "internal error: ZeroDivisionError: of course"})
     assert ask(address, "/api/models")[0] == 200
 
 
@@ -161,7 +163,7 @@ def test_two_tabs_at_once_get_their_own_answers(tiny: str, model: str) -> None:
     answers: dict[str, Any] = {}
 
     def tab(text: str) -> None:
-        answers[text] = ask(tiny, "/api/attention", {"model": model, "text": text})
+        answers[text] = ask(tiny, "/v1/look/view", {"model": model, "text": text})
 
     threads = [threading.Thread(target=tab, args=(text,)) for text in texts]
     for thread in threads:
@@ -181,13 +183,12 @@ def test_a_folder_that_vanishes_is_an_error_and_not_a_crash(
     address = run_app(create_app(registry))
     shutil.rmtree(stays)
     assert [one["state"] for one in ask(address, "/api/models")[1]["models"]] == ["ready", "failed"]
-    status, answer, _ = ask(address, "/api/attention", {"model": str(gone), "text": "a"})
+    status, answer, _ = ask(address, "/v1/look/view", {"model": str(gone), "text": "a"})
     assert status == 400 and "could not be loaded" in answer["error"] and "no such folder" in answer["error"]
     # What was loaded before its folder went is in memory and goes on.
-    assert ask(address, "/api/attention", {"model": str(stays), "text": "a"})[0] == 200
+    assert ask(address, "/v1/look/view", {"model": str(stays), "text": "a"})[0] == 200
 
 
-def test_what_is_done_is_no_view_to_export(tiny: str) -> None:
-    for name in ("train", "cancel-training"):
-        status, text, _ = ask(tiny, f"/api/{name}/page", {})
-        assert status == 400 and "no view" in text["error"]
+def test_an_unknown_action_gets_the_nearest(tiny: str) -> None:
+    status, answer, _ = ask(tiny, "/api/trainin", {})
+    assert status == 400 and "did you mean 'train" in answer["error"]

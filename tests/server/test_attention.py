@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, expect
 
 from regard.render import bundle
-from tests.server.conftest import addresses, download, serious_findings
+from tests.server.conftest import addresses, download, expect_view, serious_findings
 
 TEXT = "The animal did not cross the street because it was too tired."
 PAIR = {"text": "Did the unhappy cat sleep?", "text_b": "Yes, it was overwhelmingly tired."}
@@ -25,9 +25,8 @@ PAIR = {"text": "Did the unhappy cat sleep?", "text_b": "Yes, it was overwhelmin
 
 def open_at(page: Page, studio: str, **parameters: str) -> dict[str, Any]:
     """Open the view at a place, and what the API says of the same question."""
-    with page.expect_response("**/api/attention") as response:
+    with expect_view(page, "look") as payload:
         page.goto(f"{studio}/#attention?{urlencode(parameters)}")
-    payload: dict[str, Any] = response.value.json()
     page.wait_for_selector(".export-panel")
     return payload
 
@@ -51,9 +50,8 @@ def test_a_text_is_typed_and_its_numbers_are_the_apis(page: Page, studio: str) -
     page.goto(studio)
     page.wait_for_selector(".export-panel")
     page.get_by_label("Text", exact=True).fill(TEXT.replace("tired", "wide"))
-    with page.expect_response("**/api/attention") as response:
+    with expect_view(page, "look") as payload:
         page.keyboard.press("Enter")
-    payload = response.value.json()
     assert payload["texts"] == [TEXT.replace("tired", "wide")]
     expect(page.locator(".tokens.row button", has_text="wide")).to_be_visible()
     page.get_by_role("button", name="Head 3").click()
@@ -148,7 +146,7 @@ def test_a_new_question_breaks_the_earlier_one_off(browser: Browser, studio: str
     page.on("requestfailed", lambda request: broken.append(json.loads(request.post_data or "{}")["text"]))
     page.goto(f"{studio}/#attention?text=before")
     page.wait_for_selector(".export-panel")
-    page.route("**/api/attention", lambda route: None, times=1)  # the first of these gets no answer
+    page.route("**/v1/look/events", lambda route: None, times=1)  # the first of these gets no answer
     for text in ("slow one", "quick one"):
         page.get_by_label("Text", exact=True).fill(text)
         page.get_by_role("button", name="Show", exact=True).click()
@@ -296,7 +294,7 @@ def test_a_phone_and_a_long_text(browser: Browser, studio: str) -> None:
 def test_bad_input_is_told_and_the_page_goes_on(browser: Browser, studio: str) -> None:
     page = browser.new_page()
     page.goto(f"{studio}/#attention?text=")
-    expect(page.get_by_role("alert")).to_contain_text("'text' is empty")
+    expect(page.get_by_role("alert")).to_contain_text("text is empty")
     page.get_by_label("Text", exact=True).fill("a" * 100_000)
     page.get_by_role("button", name="Show", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("at most 20,000")

@@ -63,7 +63,7 @@ def test_two_sentences_are_typed(page: Page, studio: str, library: PairResult) -
 
 @pytest.mark.parametrize("chart", ["likelihoods", "differences"])
 def test_the_page_shows_the_tokens_that_the_library_chooses(page: Page, studio: str, chart: Chart) -> None:
-    page.goto(at(studio, a=TEXTS[0], b=TEXTS[1]))
+    page.goto(at(studio, text=TEXTS[0], text_b=TEXTS[1]))
     page.get_by_role("button", name=chart.title()).click()
     for number, name in ((30, "30"), (1000, "1000"), (0, "All")):
         page.get_by_role("button", name=name, exact=True).click()
@@ -77,7 +77,7 @@ def test_the_page_shows_the_tokens_that_the_library_chooses(page: Page, studio: 
 
 
 def test_a_grid_has_six_charts(page: Page, studio: str) -> None:
-    page.goto(at(studio, a="In [1908|2018], [he|she] was employed as a _.", b=""))
+    page.goto(at(studio, text="In [1908|2018], [he|she] was employed as a _.", text_b=""))
     expect(page.locator(".grid-charts canvas")).to_have_count(6)
     expect(page.locator(".compare .caption")).to_contain_text("2018 / he")
     page.get_by_role("button", name="1908 / he · 2018 / he").click()
@@ -86,7 +86,7 @@ def test_a_grid_has_six_charts(page: Page, studio: str) -> None:
 
 
 def test_every_word_can_be_hidden(page: Page, studio: str) -> None:
-    page.goto(at(studio, a="In Texas, they like to <b>buy</b> _.", b=""))
+    page.goto(at(studio, text="In Texas, they like to <b>buy</b> _.", text_b=""))
     expect(page.locator(".completions li")).to_have_count(90)
     page.get_by_role("button", name="mask Texas").click()
     words: Any = regard.compare("In Texas, they like to <b>buy</b> _.").to_dict()["words"]
@@ -95,7 +95,7 @@ def test_every_word_can_be_hidden(page: Page, studio: str) -> None:
 
 
 def test_a_range_of_years(page: Page, studio: str) -> None:
-    page.goto(at(studio, a="In [1990..1994], [he|she] was employed as a _.", b=""))
+    page.goto(at(studio, text="In [1990..1994], [he|she] was employed as a _.", text_b=""))
     expect(page.locator(".compare .caption")).to_contain_text("1990 to 1994")
     rows = downloaded(page)
     assert len(rows) == 150
@@ -111,7 +111,7 @@ def test_a_range_of_years(page: Page, studio: str) -> None:
     ],
 )
 def test_nothing_is_in_the_way(page: Page, studio: str, axe: str, text: str, part: str) -> None:
-    page.goto(at(studio, a=text, b=""))
+    page.goto(at(studio, text=text, text_b=""))
     page.wait_for_selector(f"[aria-busy=false] {part}")
     page.evaluate(axe)
     found = page.evaluate("async () => (await axe.run()).violations.map(one => [one.id, one.impact])")

@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.applications import Starlette
 
-from regard.server import body_reader, connection
-from regard.server.body_reader import BodyReader
+from regard.server import connection
+from regard.server.connection import BodyReader
 from regard.server.model_registry import ModelRegistry
-from tests.server.conftest import TOKEN, create_app
+from tests.server.conftest import TOKEN, create_app, run_instead
 
-HEAD = "POST /api/echo HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+HEAD = "POST /v1/echo HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 SIGNED = f"{HEAD}Authorization: Bearer {TOKEN}\r\n"
 
 
@@ -45,7 +45,7 @@ def sent(address: str, content: str | bytes) -> tuple[int, str]:
 def studio(run_app: Callable[[Starlette], str]) -> str:
     app = create_app(
         ModelRegistry([]),
-        routes={"echo": lambda studio, arguments: dict(arguments)},
+        run_verb=run_instead(echo=lambda studio, arguments: dict(arguments)),
         body_reader=BodyReader(timeout=0.3),
     )
     return run_app(app)
@@ -91,7 +91,7 @@ def test_a_large_body_gets_its_answer(studio: str, sign: str) -> None:
 
 
 def test_what_is_dropped_is_bounded(studio: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_reader, "MAX_EXCESS_BYTES", 100_000)
+    monkeypatch.setattr(connection, "MAX_EXCESS_BYTES", 100_000)
     monkeypatch.setattr(connection, "LINGER_BYTES", 100_000)
     with connected(studio) as client:
         client.sendall(f"{SIGNED}Content-Length: 900000000\r\n\r\n".encode())
@@ -123,13 +123,13 @@ def test_a_crowd_of_connections_is_told_to_come_back(studio: str, monkeypatch: p
         for _ in range(2):
             stack.enter_context(connected(studio)).sendall(b"POST")
         status, received = sent(studio, whole)
-        assert status == 429 and f"retry-after: {body_reader.RETRY_AFTER}" in received
+        assert status == 429 and f"retry-after: {connection.RETRY_AFTER}" in received
     _until(lambda: sent(studio, whole)[0] == 200)  # and there is room again
 
 
 def test_bodies_have_one_memory(run_app: Callable[[Starlette], str]) -> None:
-    routes = {"echo": lambda studio, arguments: dict(arguments)}
-    address = run_app(create_app(ModelRegistry([]), routes=routes, body_reader=BodyReader(max_in_flight=1000)))
+    run = run_instead(echo=lambda studio, arguments: dict(arguments))
+    address = run_app(create_app(ModelRegistry([]), run_verb=run, body_reader=BodyReader(max_in_flight=1000)))
     body = json.dumps({"a": "b" * 2000})
     assert sent(address, f"{SIGNED}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}")[0] == 429
     body = json.dumps({"a": "b" * 500})
@@ -141,7 +141,8 @@ def test_no_answer_waits_for_a_client_that_does_not_read(
     run_app: Callable[[Starlette], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "WRITE_SECONDS", 0.3)
-    address = run_app(create_app(ModelRegistry([]), routes={"echo": lambda studio, arguments: {"a": "b" * 50_000_000}}))
+    run = run_instead(echo=lambda studio, arguments: {"a": "b" * 50_000_000})
+    address = run_app(create_app(ModelRegistry([]), run_verb=run))
     with connected(address) as client:
         client.sendall(f"{SIGNED}Content-Length: 2\r\n\r\n{{}}".encode())
         time.sleep(1.0)

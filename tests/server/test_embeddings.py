@@ -15,14 +15,15 @@ import pytest
 
 import regard
 from regard.errors import InputError
+from regard.events import drain
 from regard.server.model_registry import ModelRegistry
-from regard.server.routes import sentence_map
 from regard.server.studio import Studio
+from regard.server.verbs import run_verb
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
-from tests.server.conftest import download, serious_findings
+from tests.server.conftest import download, expect_view, serious_findings
 
 MODEL = "regard-bert"
 TRAINS = ["He took a train.", "They train every day.", "The train was late.", "😀 <b>train</b> & 'run'"]
@@ -111,10 +112,9 @@ def test_a_file_of_the_users(page: Page, studio: str, tmp_path: Path) -> None:
     path = tmp_path / "large.tsv"
     lines = [f"a {'good' if n % 2 else 'bad'} film, number {n} {'so ' * 30}\t{n % 2}" for n in range(4000)]
     path.write_text("\n".join(["sentence\tlabel", *lines]), encoding="utf-8")
-    open_at(page, studio, "features", texts="\n".join(f"{text}|{text.split()[1]}" for text in FILMS), layer="0")
-    with page.expect_response("**/api/features") as response:
+    open_at(page, studio, "features", data="\n".join(f"{text}|{text.split()[1]}" for text in FILMS), layer="0")
+    with expect_view(page, "features") as payload:
         page.locator("input[type=file]").set_input_files(path)
-    payload = response.value.json()
     assert payload["total"] < 4000 and len(payload["examples"]) == 500
     assert set(payload["counts"]) == {"0", "1"}
     assert {text + "\t" + label for text, label in payload["examples"]} <= set(lines)
@@ -126,7 +126,7 @@ def test_a_file_of_the_users(page: Page, studio: str, tmp_path: Path) -> None:
 def test_the_walk_step_by_step(page: Page, studio: str) -> None:
     labels = [text.split()[1] for text in FILMS]
     typed = "\n".join(f"{text} | {label}" for text, label in zip(FILMS, labels, strict=True))
-    open_at(page, studio, "features", texts=typed, pooling="cls", layer="-1")
+    open_at(page, studio, "features", data=typed, pooling="cls", layer="-1")
     found = regard.features(data=list(zip(FILMS, labels, strict=True)), model=MODEL, device="cpu")
     assert found.unmasked is not None
     assert table(page, ".pipeline", "th, td") == [
@@ -156,7 +156,7 @@ def test_the_walk_step_by_step(page: Page, studio: str) -> None:
     [
         ("senses", {"word": "train", "texts": "\n".join(TRAINS)}),
         ("map", {"texts": "\n".join(f"{a}\t{b}" for a, b in zip(LINES, LABELS, strict=True))}),
-        ("features", {"texts": "\n".join(f"{text}|{text.split()[1]}" for text in FILMS)}),
+        ("features", {"data": "\n".join(f"{text}|{text.split()[1]}" for text in FILMS)}),
     ],
 )
 def test_files_to_keep(page: Page, studio: str, tmp_path: Path, view: str, parameters: dict[str, str]) -> None:
@@ -236,4 +236,4 @@ def test_it_is_accessible_and_fits(
 )
 def test_bad_arguments(arguments: dict[str, object], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        sentence_map(Studio(ModelRegistry([])), arguments)
+        drain(run_verb(Studio(ModelRegistry([])), "map", arguments))

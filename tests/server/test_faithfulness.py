@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -14,7 +15,6 @@ from starlette.testclient import TestClient
 from regard.inference.load_model import load_model
 from regard.interpret.attribution.probe import probe_model
 from regard.interpret.faithfulness import FaithfulnessResult, measure_faithfulness
-from regard.server.routes_reasons import EXAMPLE_WITH_BLANK as BLANKED
 from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding
@@ -27,6 +27,7 @@ from tests.server.conftest import serious_findings
 expect.set_options(timeout=30_000)
 
 TEXT = "it is a good day for them"
+BLANKED = "Thank you so much, this is the _ help I ever got in New York."
 BLANK = "the _ was a good film"
 MINUS = "\N{MINUS SIGN}"
 
@@ -42,13 +43,13 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def asked(client: TestClient, **arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = client.post("/api/faithfulness", json=arguments).json()
+    found: dict[str, Any] = client.post("/v1/faithfulness/view", json=arguments).json()
     return found
 
 
 def open_at(page: Page, address: str, **parameters: str) -> None:
     page.goto(f"{address}/#faithfulness?{urlencode(parameters)}")
-    page.wait_for_selector(".export-panel")
+    page.wait_for_selector(".export-panel, .faithfulness-notes")
 
 
 def number(text: str) -> float:
@@ -122,7 +123,8 @@ def test_a_map_that_points_at_nothing(page: Page, address: str, folders: dict[st
     assert page.get_by_text("there is nothing to test").count() == 5
 
 
-def test_a_pretrained_model_points_to_training(page: Page, address: str, folders: dict[str, str]) -> None:
+def test_a_pretrained_model_points_to_training(browser: Browser, address: str, folders: dict[str, str]) -> None:
+    page = browser.new_page()  # a refusal is an error on the console too
     open_at(page, address, model=folders["plain"], text=TEXT)
     expect(page.get_by_text("it has no classes")).to_be_visible()
     expect(page.get_by_role("link", name=folders["honest"])).to_be_visible()
@@ -142,20 +144,21 @@ def test_a_pretrained_model_points_to_training(page: Page, address: str, folders
     assert [number(row[0]) for row in rows] == pytest.approx(found.weights, abs=6e-4)
     page.get_by_role("link", name="Train a classifier in Tasks").click()
     expect(page.locator("form.task-form")).to_be_visible()
+    page.close()
 
 
 def test_numbers_near_zero_have_no_sign_and_stay_on_their_line(
     page: Page, address: str, folders: dict[str, str]
 ) -> None:
     def tiny(route: Route) -> None:
-        payload = route.fetch().json()
-        evidence = payload["evidence"]
-        evidence["gradient"]["scores"][:3] = [-1e-9, 1e-9, -6e-4]
-        evidence["integrated"] |= {"baseline_value": -1e-5, "completeness_error": 7e-8}
-        payload["verdict"]["checks"][0] |= {"value": -1e-9}
-        route.fulfill(json=payload)
+        *events, result = [json.loads(line) for line in route.fetch().text().splitlines()]
+        payload = result["view"]
+        payload["gradient"]["scores"][:3] = [-1e-9, 1e-9, -6e-4]
+        payload["integrated"] |= {"baseline_value": -1e-5, "completeness_error": 7e-8}
+        payload["checks"][0] |= {"value": -1e-9}
+        route.fulfill(body="".join(json.dumps(line) + "\n" for line in (*events, result)))
 
-    page.route("**/api/faithfulness", tiny)
+    page.route("**/v1/faithfulness/events", tiny)
     open_at(page, address, model=folders["honest"], text=TEXT)
     expect(page.locator(".faithfulness-number strong").first).to_have_text("0.000")
     expect(page.locator(".token-strips")).to_contain_text("for every word it is 0.000 (the sum is off by 7e-8)")
@@ -192,18 +195,14 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
 
 
 def test_the_route_takes_what_users_give(client: TestClient, folders: dict[str, str]) -> None:
-    assert asked(client, model=folders["honest"], text=TEXT, layer="0")["evidence"]["layer"] == 0
-    assert asked(client, model=folders["plain"], text=TEXT)["model"] is None
-    assert asked(client, model=folders["plain"], text=TEXT)["example"] == {"model": folders["plain"], "text": BLANKED}
-    tuned = [folders[name] for name in ("honest", "uniform", "astray")]
-    assert asked(client, model=folders["plain"], text=TEXT)["studio"] == {"tuned": tuned}
+    assert asked(client, model=folders["honest"], text=TEXT, layer="0")["layer"] == 0
     for arguments, error in (
         ({"model": folders["honest"], "text": "good"}, "the tests need 5 or more"),
         ({"model": folders["honest"], "text": TEXT, "layer": "x"}, "layer is 'x'; expected a valid integer"),
         ({"model": folders["honest"], "text": TEXT, "layer": "4"}, "layer is 4, and this model has 1"),
         ({"model": folders["honest"], "text": TEXT, "label": "neutral"}, "unknown label 'neutral'"),
         ({"model": folders["honest"], "text": TEXT, "text_b": "b"}, "classify reads one text"),
-        ({"model": folders["honest"], "text": ""}, "'text' is empty"),
+        ({"model": folders["honest"], "text": ""}, "the text is empty"),
     ):
         assert error in asked(client, **arguments)["error"], arguments
 

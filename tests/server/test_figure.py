@@ -24,7 +24,7 @@ from regard.interpret.figure.figure import positional_encoding
 from regard.server.model_registry import ModelRegistry
 from tests.inference.translation.conftest import sentences
 from tests.interpret.conftest import translator
-from tests.server.conftest import create_app, download, serious_findings, watched
+from tests.server.conftest import create_app, download, expect_view, serious_findings, watched
 
 TEXT = "the film was good"
 MINUS = "\u2212"
@@ -60,9 +60,8 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def open_at(page: Page, home: str, **parameters: str) -> dict[str, Any]:
-    with page.expect_response("**/api/figure") as response:
+    with expect_view(page, "figure") as payload:
         page.goto(f"{home}/#figure?{urlencode(parameters)}")
-    payload: dict[str, Any] = response.value.json()
     page.wait_for_selector(".export-panel")
     return payload
 
@@ -114,16 +113,14 @@ def test_switches_run_the_model_again(page: Page, home: str) -> None:
     whole = open_at(page, home, model="tiny-bert")
     expect(page.get_by_role("button", name="no mask")).to_be_disabled()
     expect(page.locator(".figure-one")).to_contain_text("an encoder has no causal mask")
-    with page.expect_response("**/api/figure") as response:
+    with expect_view(page, "figure") as payload:
         page.get_by_role("button", name="no scaling").click()
-    payload = response.value.json()
     assert payload["without"] == ["scaling"] and payload["text"] == whole["text"]
     expect(page.get_by_role("button", name="no scaling")).to_have_attribute("aria-pressed", "true")
     expect(page.locator(".figure-panel pre")).not_to_contain_text("math.sqrt")
     assert np.allclose(shown(page), tensor(payload, "encoder.attention", "weights")[0], atol=6e-4)
-    with page.expect_response("**/api/figure") as response:
+    with expect_view(page, "figure") as payload:
         page.get_by_role("button", name="no residual").click()
-    payload = response.value.json()
     assert payload["without"] == ["scaling", "residual"] and "without=scaling%2Cresidual" in page.url
     expect(page.locator("tr.figure-current th")).to_have_text("no scaling, no residual")
     outcomes = payload["ablation"]["outcomes"]

@@ -15,7 +15,6 @@ import pytest
 from starlette.applications import Starlette
 
 import regard
-from regard.interpret.generation import PROMPTS
 from regard.server.model_registry import ModelRegistry
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
@@ -78,9 +77,10 @@ def shown(page: Page, column: int = 0) -> list[list[str | None]]:
 def test_the_view_selects_a_model_that_generates(page: Page, writers: str, gpt: str) -> None:
     page.goto(f"{writers}/#generation")
     expect(page.locator(".generation-column h2")).to_have_text(gpt)
-    expect(field(page, "Prompt")).to_have_value(PROMPTS["A story"])
+    expect(field(page, "Prompt")).to_have_value("This is a story about me and my brothers")
     expect(page.locator(".generation-caveat")).to_contain_text("stochastic parrots")
-    assert field(page, "Prompt list").locator("option").all_inner_texts()[1:] == list(PROMPTS)
+    field(page, "Prompt list").select_option("The first law of robotics")
+    expect(field(page, "Prompt")).to_have_value("Recite the first law of robotics")
     expect(field(page, "Top-p")).to_have_value("0.9")
     expect(field(page, "Temperature")).to_have_value("0.8")
 
@@ -91,12 +91,12 @@ def test_no_model_that_generates(
     registry = ModelRegistry([str(tiny_bert_folder)])
     registry.start().join()
     page.goto(f"{run_app(create_app(registry))}/#generation")
-    expect(page.locator(".generation")).to_contain_text("None of the studio's models generates text")
-    expect(page.locator(".generation")).to_contain_text("does not generate text")
+    expect(page.locator("main")).to_contain_text("None of the studio's models generates text")
+    expect(page.locator("main")).to_contain_text("does not generate text")
 
 
 def test_a_text_and_its_candidates(page: Page, writers: str, gpt: str) -> None:
-    open_at(page, writers, model=gpt, prompt="x", tokens="4")
+    open_at(page, writers, model=gpt, prompt="x", max_new_tokens="4")
     field(page, "Prompt").fill(PROMPT)
     field(page, "Tokens").fill("12")
     field(page, "Temperature, slider").fill("1.1")
@@ -135,7 +135,7 @@ def test_it_streams_and_stops(
 ) -> None:
     whole = generated(gpt, tokens=40, temperature=1.5, seed=4)
     gate = Gate(monkeypatch, 15)
-    asked = {"model": gpt, "prompt": PROMPT, "temperature": "1.5", "seed": "4", "tokens": "40"}
+    asked = {"model": gpt, "prompt": PROMPT, "temperature": "1.5", "seed": "4", "max_new_tokens": "40"}
     page.goto(f"{writers}/#generation?{urlencode(asked)}")
     assert gate.reached.wait(30)
     expect(page.locator(".generation-column [role=status]")).to_have_text("Generating …")
@@ -148,7 +148,7 @@ def test_it_streams_and_stops(
     expect(page.locator(".generation-column [role=status]")).to_have_text(re.compile(r"^Stopped after \d+ tokens\.$"))
     count = page.locator(".generation-text [role=button]").count()
     assert 10 <= count <= 15 and pieces(page) == token_texts(whole)[:count]
-    page.wait_for_url(f"**tokens={count}**")
+    page.wait_for_url(f"**max_new_tokens={count}**")
     expect(page.locator("pre", has_text="regard generate")).to_contain_text(f"--max-new-tokens {count} ")
     expect(page.locator(".generation-column [role=status]")).to_have_text(f"Stopped after {count} tokens.")
     expect(field(page, "Tokens")).to_have_value("40")  # Run writes all of it
@@ -163,7 +163,7 @@ def test_it_streams_and_stops(
 
 
 def test_two_side_by_side(page: Page, writers: str, gpt: str, t5: str) -> None:
-    open_at(page, writers, model=gpt, prompt="the film", tokens="10")
+    open_at(page, writers, model=gpt, prompt="the film", max_new_tokens="10")
     field(page, "two side by side").check()
     field(page, "Temperature (second text)").fill("0")
     page.get_by_role("button", name="Run", exact=True).click()
@@ -191,7 +191,7 @@ def test_two_side_by_side(page: Page, writers: str, gpt: str, t5: str) -> None:
 
 
 def test_a_beams_tree_and_its_branches(page: Page, writers: str, gpt: str) -> None:
-    open_at(page, writers, model=gpt, prompt="the film", beam="3", tokens="5")
+    open_at(page, writers, model=gpt, prompt="the film", num_beams="3", max_new_tokens="5")
     generation = generated(gpt, "the film", beam=3, tokens=5)
     assert pieces(page) == token_texts(generation) and generation.trace is not None
     (row,) = generation.trace["rows"]
@@ -224,7 +224,7 @@ def test_a_beams_tree_and_its_branches(page: Page, writers: str, gpt: str) -> No
 
 
 def test_one_box_of_a_tree_is_reached_with_tab(page: Page, writers: str, gpt: str) -> None:
-    open_at(page, writers, model=gpt, prompt="the film", beam="3", tokens="5")
+    open_at(page, writers, model=gpt, prompt="the film", num_beams="3", max_new_tokens="5")
     boxes = page.locator(".tree g[role=button]")
     assert boxes.count() > 30 and page.locator(".tree [tabindex='0'], .tree[tabindex='0']").count() == 1
     boxes.first.focus()
@@ -258,20 +258,20 @@ def test_one_box_of_a_tree_is_reached_with_tab(page: Page, writers: str, gpt: st
 
 
 def test_the_form_describes_its_keys_and_buttons(page: Page, writers: str, gpt: str) -> None:
-    open_at(page, writers, model=gpt, prompt="the film", tokens="3")
+    open_at(page, writers, model=gpt, prompt="the film", max_new_tokens="3")
     another = page.get_by_role("button", name="Another text")
     expect(another).to_be_enabled()
-    field(page, "Beam (0: sampling)").fill("2")
+    field(page, "Beams (1: sampling)").fill("2")
     expect(another).to_be_disabled()
     field(page, "two side by side").check()
     expect(another).to_be_disabled()
-    field(page, "Beam (0: sampling) (second text)").fill("0")
+    field(page, "Beams (1: sampling) (second text)").fill("1")
     expect(another).to_be_enabled()
     field(page, "Temperature (second text)").fill("0")
     expect(another).to_be_disabled()
     field(page, "two side by side").uncheck()
     expect(field(page, "Prompt")).to_have_accessible_description(re.compile(r"^Enter .*new line.*Ctrl\+Enter runs"))
-    field(page, "Beam (0: sampling)").fill("0")
+    field(page, "Beams (1: sampling)").fill("1")
     field(page, "Prompt").fill("the day")
     field(page, "Prompt").press("Enter")
     field(page, "Prompt").press("Control+Enter")
@@ -280,7 +280,7 @@ def test_the_form_describes_its_keys_and_buttons(page: Page, writers: str, gpt: 
 
 def test_bytes_of_half_a_character_are_in_hex(page: Page, writers: str, gpt: str) -> None:
     """The tiny model says bytes at random."""
-    open_at(page, writers, model=gpt, prompt="the film", tokens="3", temperature="2", top_p="1", lock="0")
+    open_at(page, writers, model=gpt, prompt="the film", max_new_tokens="3", temperature="2", top_p="1", lock="0")
     generation = generated(gpt, "the film", tokens=3, temperature=2.0, top_p=1.0)
     texts = [bar.text for bar in generation.tokens[0].candidates]
     assert any(re.fullmatch(r"\\x[89A-F][0-9A-F]", text) for text in texts)
@@ -288,7 +288,7 @@ def test_bytes_of_half_a_character_are_in_hex(page: Page, writers: str, gpt: str
 
 
 def test_a_candidate_starts_a_branch(page: Page, writers: str, gpt: str) -> None:
-    open_at(page, writers, model=gpt, prompt="the film", tokens="6", temperature="0", lock="0")
+    open_at(page, writers, model=gpt, prompt="the film", max_new_tokens="6", temperature="0", lock="0")
     generation = generated(gpt, "the film", tokens=6, temperature=0.0)
     bar = next(bar for bar in generation.tokens[0].candidates if bar.text.isascii() and bar.text.isalpha())
     page.get_by_role("button", name=f"continue with {json.dumps(bar.text)}", exact=True).click()
@@ -308,7 +308,7 @@ def exported(page: Page, browser: Browser, folder: Path) -> Page:
 
 
 def test_files(page: Page, browser: Browser, writers: str, gpt: str, tmp_path: Path) -> None:
-    open_at(page, writers, model=gpt, prompt=PROMPT, tokens="5", second="on", b_beam="2", lock="2")
+    open_at(page, writers, model=gpt, prompt=PROMPT, max_new_tokens="5", second="on", b_num_beams="2", lock="2")
     first, second = generated(gpt, tokens=5), generated(gpt, beam=2, tokens=5)
     files = {}
     for name in ("SVG", "PNG", "CSV", "JSON"):
@@ -339,8 +339,9 @@ def test_files(page: Page, browser: Browser, writers: str, gpt: str, tmp_path: P
 
 def test_a_bad_link_can_be_corrected(browser: Browser, writers: str, gpt: str) -> None:
     page = browser.new_page()
-    page.goto(f"{writers}/#generation?{urlencode({'model': gpt, 'prompt': 'the film', 'top_p': '7', 'tokens': '3'})}")
-    expect(page.get_by_role("alert")).to_contain_text("'top_p' is '7'")
+    asked = {"model": gpt, "prompt": "the film", "top_p": "7", "max_new_tokens": "3"}
+    page.goto(f"{writers}/#generation?{urlencode(asked)}")
+    expect(page.get_by_role("alert")).to_contain_text("top_p is '7'")
     page.locator("form.request-form textarea[name=top_p]").fill("0.5")
     page.locator("form.request-form").get_by_role("button", name="Run").click()
     expect(page.locator(".generation-text [role=button]")).to_have_count(3)
@@ -351,8 +352,8 @@ def test_a_bad_link_can_be_corrected(browser: Browser, writers: str, gpt: str) -
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_it_is_accessible_and_fits(browser: Browser, writers: str, gpt: str, axe: str, width: int, scheme: Any) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    for extra in ({"top_k": "6"}, {"second": "on", "b_beam": "3"}):
-        open_at(page, writers, model=gpt, prompt="the film", tokens="6", lock="1", **extra)
+    for extra in ({"top_k": "6"}, {"second": "on", "b_num_beams": "3"}):
+        open_at(page, writers, model=gpt, prompt="the film", max_new_tokens="6", lock="1", **extra)
         assert page.evaluate("document.documentElement.scrollWidth") == width
         assert serious_findings(page, axe) == []
     page.close()

@@ -6,6 +6,8 @@ from urllib.parse import urlencode
 
 from playwright.sync_api import Browser, expect
 
+from tests.server.conftest import expect_view
+
 LINES = "The cat saw the dog in the house.\nThe dog saw the cat.\nHe was a good king.\nThe queen loved the king."
 
 
@@ -16,9 +18,8 @@ def test_heads_are_clicked_and_read(browser: Browser, studio: str, axe: str) -> 
     complaints: list[str] = []
     page.on("console", lambda one: complaints.append(one.text) if one.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    with page.expect_response("**/api/heads") as response:
-        page.goto(f"{studio}/#heads?{urlencode({'texts': LINES})}")
-    payload = response.value.json()
+    with expect_view(page, "heads") as payload:
+        page.goto(f"{studio}/#heads?{urlencode({'text': LINES})}")
     assert (payload["read"], len(payload["heads"])) == (2, 48)
     buttons = page.locator(".head-grid button")
     expect(buttons).to_have_count(48)

@@ -15,7 +15,7 @@ import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.models import Gpt, GptConfig
-from regard.server.model_registry import ModelRegistry, infer_kind
+from regard.server.model_registry import ModelRegistry, ModelState, folder_capabilities, model_capabilities
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
@@ -33,14 +33,14 @@ def test_models_are_loaded_in_their_order_behind_the_caller() -> None:
     registry = ModelRegistry(["a", "b"], load=load)
     thread = registry.start()
     assert begun.wait(10)
-    assert [one["state"] for one in registry.states()] == ["loading", "loading"]
+    assert [one.state for one in registry.states()] == ["loading", "loading"]
     with pytest.raises(InputError, match="a is still being loaded"), registry.use("a"):
         pass
     go_on.set()
     thread.join(10)
     assert seen == ["a", "b"]
-    states = {"kind": "reader", "state": "ready", "error": "", "sees": False}
-    assert registry.states() == [{"name": name, **states} for name in ("a", "b")]
+    states: dict[str, Any] = {"state": "ready", "error": "", "capabilities": [], "task": None}
+    assert registry.states() == [ModelState(name=name, **states) for name in ("a", "b")]
 
 
 def test_one_that_fails_says_why_and_is_tried_again_when_asked_for(tmp_path: Any) -> None:
@@ -55,7 +55,7 @@ def test_one_that_fails_says_why_and_is_tried_again_when_asked_for(tmp_path: Any
 
     registry = ModelRegistry(["bad", "gone"], load=load)
     registry.start().join(10)
-    assert [(one["state"], one["error"]) for one in registry.states()] == [
+    assert [(one.state, one.error) for one in registry.states()] == [
         ("failed", "RuntimeError: out of luck"),
         ("failed", "gone: no such folder"),
     ]
@@ -64,7 +64,7 @@ def test_one_that_fails_says_why_and_is_tried_again_when_asked_for(tmp_path: Any
     folder.mkdir()
     with registry.use("gone") as (model, tokenizer):
         assert isinstance(model, nn.Identity) and tokenizer is None
-    assert registry.states()[1] == {"name": "gone", "kind": "reader", "state": "ready", "error": "", "sees": False}
+    assert (registry.states()[1].state, registry.states()[1].error) == ("ready", "")
 
 
 def test_a_tuned_model_is_read_once_and_whole(tiny_bert_folder: Path, tmp_path: Path) -> None:
@@ -77,13 +77,12 @@ def test_a_tuned_model_is_read_once_and_whole(tiny_bert_folder: Path, tmp_path: 
     registry = ModelRegistry([name, str(tiny_bert_folder)])
     registry.start().join(60)
     shutil.rmtree(name)
-    assert [(one["kind"], one["state"]) for one in registry.states()] == [("tuned", "ready"), ("reader", "ready")]
-    with registry.use(name) as (model, reads):
-        solved = registry.fine_tuned(name)
-        assert solved.model.encoder is model and solved.tokenizer is reads
-        assert solved.task.labels == ("bad", "good")
-    with pytest.raises(InputError, match="not fine-tuned for a task"):
-        registry.fine_tuned(str(tiny_bert_folder))
+    tuned, plain = registry.states()
+    assert (tuned.state, tuned.task, plain.state, plain.task) == ("ready", "classify", "ready", None)
+    assert "fine-tuned" in (tuned.capabilities or ()) and "fine-tuned" not in (plain.capabilities or ())
+    with registry.use(name) as loaded:
+        assert loaded.fine_tuned.model.encoder is loaded.model and loaded.fine_tuned.tokenizer is loaded.tokenizer
+        assert loaded.fine_tuned.task.labels == ("bad", "good")
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:
@@ -120,33 +119,34 @@ def test_two_users_wait_for_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "kind"),
+    ("files", "some"),
     [
-        ({"config.json": {"model_type": "bert"}}, "reader"),
-        ({"config.json": {"model_type": "gpt2"}}, "writer"),
-        ({"config.json": {"model_type": "t5"}}, "writer"),
-        ({"config.json": {"model_type": "bert"}, "task.json": {}}, "tuned"),
-        ({"config.json": {"model_type": "marian"}, "translate.json": {}}, "translator"),
-        ({"config.json": []}, "unknown"),
-        ({}, "unknown"),
+        ({"config.json": {"model_type": "bert"}}, ["text-encoder", "masked-lm"]),
+        ({"config.json": {"model_type": "gpt2"}}, ["causal-lm", "text-generation"]),
+        ({"config.json": {"model_type": "t5"}}, ["text-generation"]),
+        ({"config.json": {"model_type": "bert"}, "task.json": {}}, ["fine-tuned", "text-encoder"]),
+        ({"config.json": {"model_type": "regard-transformer"}, "translate.json": {}}, ["translation"]),
+        ({"config.json": {"model_type": "marian"}}, []),
+        ({"config.json": []}, None),
+        ({}, None),
     ],
 )
-def test_a_folder_tells(tmp_path: Path, files: dict[str, object], kind: str) -> None:
+def test_capabilities_of_a_folder(tmp_path: Path, files: dict[str, object], some: list[str] | None) -> None:
     for name, document in files.items():
         (tmp_path / name).write_text(json.dumps(document))
-    assert infer_kind(str(tmp_path)) == kind
+    found = folder_capabilities(str(tmp_path))
+    assert found is None if some is None else set(some) <= set(found or ())
+    if "task.json" in files:
+        assert not {"masked-lm", "fine-tuning"} & set(found or ())
 
 
-def test_what_is_built_in() -> None:
-    assert [infer_kind(name) for name in ("regard-bert", "regard-de-en", "regard-gpt")] == [
-        "reader",
-        "translator",
-        "writer",
-    ]
+def test_capabilities_of_built_in_models() -> None:
+    expected = {"regard-bert": "masked-lm", "regard-de-en": "translation", "regard-gpt": "text-generation"}
+    assert all(capability in (folder_capabilities(name) or ()) for name, capability in expected.items())
 
 
-def test_what_has_no_folder_tells_once_it_is_loaded() -> None:
-    assert infer_kind("somebody/gpt") == "unknown"
+def test_capabilities_of_a_loaded_model_without_a_folder() -> None:
+    assert folder_capabilities("somebody/gpt") is None
     small = GptConfig(
         vocab_size=10,
         hidden_size=8,
@@ -155,8 +155,8 @@ def test_what_has_no_folder_tells_once_it_is_loaded() -> None:
         intermediate_size=8,
         max_position_embeddings=8,
     )
-    assert infer_kind("somebody/gpt", LoadedModel("a", Gpt(small), None)) == "writer"
-    assert infer_kind("somebody/bert", LoadedModel("a", nn.Identity(), None)) == "reader"
+    assert "text-generation" in model_capabilities(LoadedModel("a", Gpt(small), None))
+    assert model_capabilities(LoadedModel("a", nn.Identity(), None)) == []
 
 
 def test_a_vanished_folder_stays_what_it_was(tmp_path: Path) -> None:
@@ -166,4 +166,4 @@ def test_a_vanished_folder_stays_what_it_was(tmp_path: Path) -> None:
     registry = ModelRegistry([str(folder)])
     shutil.rmtree(folder)
     registry.start().join()
-    assert [(one["kind"], one["state"]) for one in registry.states()] == [("tuned", "failed")]
+    assert [(one.capabilities, one.state) for one in registry.states()] == [(["fine-tuned"], "failed")]

@@ -67,7 +67,7 @@ def client(vit: str, tiny_bert_folder: Path) -> TestClient:
 
 
 def send(client: TestClient, content: bytes, name: str = "a.png") -> Any:
-    return client.post("/api/picture", json={"name": name, "content": base64.b64encode(content).decode()})
+    return client.post("/api/image", json={"name": name, "content": base64.b64encode(content).decode()})
 
 
 def coloured(number: int) -> bytes:
@@ -77,9 +77,10 @@ def coloured(number: int) -> bytes:
 
 
 def test_maps_are_those_of_the_library(client: TestClient, vit: str, cat: Path) -> None:
-    assert [one["sees"] for one in client.get("/api/models").json()["models"]] == [True, False]
+    models = client.get("/api/models").json()["models"]
+    assert ["image" in one["capabilities"] for one in models] == [True, False]
     image = send(client, cat.read_bytes(), "/home/me/my cat.png").json()["image"]
-    payload = client.post("/api/attention", json={"model": vit, "image": image, "text": "is not read"}).json()
+    payload = client.post("/v1/look/view", json={"model": vit, "image": image}).json()
     network, reader = load_model(vit)
     found = record_attention(network, reader, image=read_image(cat))
     weights = np.frombuffer(base64.b64decode(payload["maps"][0]["weights"]), np.uint8) / 255
@@ -93,18 +94,19 @@ def test_maps_are_those_of_the_library(client: TestClient, vit: str, cat: Path) 
 def test_what_cannot_be_looked_at_is_told(client: TestClient, vit: str, tiny_bert_folder: Path) -> None:
     refused = [
         (send(client, b"no image", "a.txt"), "a.txt is no image; expected a PNG or JPEG file"),
-        (client.post("/api/picture", json={"name": "a", "content": "%%%"}), "'content' is not base64"),
-        (client.post("/api/picture", json={"name": "a"}), "'content' must be a picture in base64"),
+        (client.post("/api/image", json={"name": "a", "content": "%%%"}), "'content' is not base64"),
+        (client.post("/api/image", json={"name": "a"}), "content is missing"),
         (
             send(client, b"\x89PNG" + bytes(MAX_IMAGE_BYTES + 1), "big.png"),
             f"big.png is too large; the studio accepts images of {MAX_IMAGE_BYTES:,}",
         ),
         (
-            client.post("/api/attention", json={"model": vit, "text": "a"}),
-            "looks at pictures; choose a PNG or JPEG file",
+            client.post("/v1/look/view", json={"model": vit, "text": "a"}),
+            "image",
         ),
-        (client.post("/api/attention", json={"model": vit, "image": "0/cat.png"}), "send 'cat.png' again"),
-        (client.post("/api/attention", json={"model": vit, "image": 3}), "'image' must be a text, got int"),
+        (client.post("/v1/look/view", json={"model": vit, "image": f"{0:016x}/cat.png"}), "send 'cat.png' again"),
+        (client.post("/v1/look/view", json={"model": vit, "image": 3}), "image is 3"),
+        (client.post("/v1/look/view", json={"model": vit, "image": "/etc/hosts"}), "reads and writes no files"),
     ]
     for response, message in refused:
         assert response.status_code == 400 and message in response.json()["error"]
@@ -114,7 +116,7 @@ def test_what_cannot_be_looked_at_is_told(client: TestClient, vit: str, tiny_ber
 
 def test_the_last_ones_are_kept(client: TestClient, vit: str) -> None:
     names = [send(client, coloured(number), f"{number}.png").json()["image"] for number in range(MAX_IMAGES + 1)]
-    ask = lambda name: client.post("/api/attention", json={"model": vit, "image": name}).status_code  # noqa: E731
+    ask = lambda name: client.post("/v1/look/view", json={"model": vit, "image": name}).status_code  # noqa: E731
     assert [ask(name) for name in names] == [400] + [200] * MAX_IMAGES
 
 

@@ -26,7 +26,7 @@ from regard.server.app import TAB_HEADER
 from regard.server.model_registry import ModelRegistry
 from regard.server.request_queue import ClientDisconnected, RequestQueue, _disconnected, check_connected, interruptible
 from regard.server.studio import Studio
-from tests.server.conftest import BEARER, create_app
+from tests.server.conftest import BEARER, create_app, run_instead
 
 SOON = 30
 
@@ -68,7 +68,7 @@ class Asked:
     def __init__(self, address: str, name: str, tab: str) -> None:
         self.connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=SOON)
         headers = {**BEARER, "Content-Type": "application/json", TAB_HEADER: tab}
-        self.connection.request("POST", "/api/gate", json.dumps({"name": name}), headers)
+        self.connection.request("POST", "/v1/gate", json.dumps({"name": name}), headers)
 
     def answer(self) -> tuple[int, dict[str, str], Any]:
         response = self.connection.getresponse()
@@ -82,7 +82,7 @@ class Asked:
 def opened(run_app: Callable[[Starlette], str], **limits: int) -> Iterator[tuple[Gate, str, RequestQueue]]:
     gate, queue = Gate(), RequestQueue(**limits)
     try:
-        yield gate, run_app(create_app(ModelRegistry([]), routes={"gate": gate}, queue=queue)), queue
+        yield gate, run_app(create_app(ModelRegistry([]), run_verb=run_instead(gate=gate), queue=queue)), queue
     finally:
         gate.open.set()
 
@@ -179,7 +179,7 @@ def test_a_model_stops_when_its_asker_leaves(tiny_bert_folder: Path, run_app: Ca
         finally:
             ended.set()
 
-    address = run_app(create_app(registry, routes={"gate": census}))
+    address = run_app(create_app(registry, run_verb=run_instead(gate=census)))
     asked = Asked(address, "", "a")
     assert passes.acquire(timeout=SOON) and passes.acquire(timeout=SOON) and not ended.is_set()
     asked.leave()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -18,44 +19,38 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return {"plain": str(tiny_bert_folder), **write_translators(tmp_path_factory.mktemp("translators"), lessons=3)}
 
 
+def asked(client: TestClient, model: str, text: str, beams: object = 2) -> Any:
+    request = {"model": model, "source": [text], "num_beams": beams, "num_return_sequences": beams, "steps": True}
+    return client.post("/v1/translate/view", json=request)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_it_is_the_librarys_document(client: TestClient, folders: dict[str, str], name: str) -> None:
-    answer = client.post("/api/translation", json={"model": folders[name], "text": TEXT, "beam": "4"}).json()
-    assert answer.pop("studio") == {"translators": [folders[one] for one in MODELS]}
+    answer = asked(client, folders[name], TEXT, 4).json()
     beam = Beam(num_beams=4, num_return_sequences=4)
     result = translate_in_steps(load_translator(folders[name]), TEXT, beam=beam, name=folders[name])
     assert answer == {**result.page_data(), "cli": answer["cli"], "python": answer["python"]}
-    options = "--num-beams 4 --num-return-sequences 4 --page page.html"
-    assert answer["cli"].endswith(f" | regard translate {options} {folders[name]} -")
-
-
-def test_what_does_not_translate(client: TestClient, folders: dict[str, str]) -> None:
-    question = {"model": folders["plain"], "text": TEXT}
-    answer = client.post("/api/translation", json=question).json()
-    assert answer["model"] is None and answer["hypotheses"] == []
-    assert answer["notes"] == [f"{folders['plain']} does not translate: it was not trained on pairs of sentences."]
-    assert answer["studio"]["translators"] == [folders[one] for one in MODELS]
-    assert "studio" not in client.post("/api/translation", json={**question, "place": "#translation"}).json()
+    assert "regard translate" in answer["cli"] and "regard.translate(" in answer["python"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("text", "beams", "model", "message"),
     [
-        ({"text": " "}, "'text' is empty; type a text"),
-        ({"text": "Markt " * MAX_SOURCE_TOKENS}, f"expected at most {MAX_SOURCE_TOKENS}: give one sentence"),
-        ({"text": "a", "beam": "0"}, "'beam' should be a whole number from 1 to 10, got '0'"),
-        ({"text": "a", "beam": "9" * 5000}, "'beam' should be a whole number from 1 to 10"),
-        ({"text": "a", "model": "nowhere"}, "the studio has no model 'nowhere'"),
+        (" ", 2, "dot", "empty"),
+        ("Markt " * MAX_SOURCE_TOKENS, 2, "dot", f"expected at most {MAX_SOURCE_TOKENS}: give one sentence"),
+        ("a", "0", "dot", "num_beams is '0'"),
+        ("a", 2, "plain", "does not translate"),
+        ("a", 2, "nowhere", "the studio has no model 'nowhere'"),
     ],
 )
-def test_what_cannot_be_used_is_told(
-    client: TestClient, folders: dict[str, str], arguments: dict[str, str], message: str
+def test_what_cannot_be_used_is_refused(
+    client: TestClient, folders: dict[str, str], text: str, beams: object, model: str, message: str
 ) -> None:
-    answer = client.post("/api/translation", json={"model": folders["dot"], **arguments})
+    answer = asked(client, folders.get(model, model), text, beams)
     assert answer.status_code == 400 and message in answer.json()["error"]
 
 
-@pytest.mark.parametrize("text", ["😀 🏳️‍🌈", "שלום עולם", "a\0b", "\n-x\n", "ﷺ"])
+@pytest.mark.parametrize("text", ["😀 🏳️‍🌈", "שלום עולם", "a\0b", "\n-x\n", "ﷺ", "/etc/hosts"])
 def test_any_text_gets_an_answer(client: TestClient, folders: dict[str, str], text: str) -> None:
-    answer = client.post("/api/translation", json={"model": folders["transformer"], "text": text, "beam": "2"}).json()
+    answer = asked(client, folders["transformer"], text).json()
     assert answer["text"] == text and len(answer["hypotheses"]) == 2

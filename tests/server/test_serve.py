@@ -76,7 +76,7 @@ def test_ctrl_c_does_not_wait_for_an_answer_that_takes_long(page_built: None) ->
         assert process.stdout is not None and process.stderr is not None
         address = re.search(r"(http://127\.0\.0\.1:\d+/)\?token=(\S+)", process.stdout.readline())
         assert address is not None
-        asked = threading.Thread(target=_ask, args=(f"{address[1]}api/compare", address[2]), daemon=True)
+        asked = threading.Thread(target=_ask, args=(f"{address[1]}v1/compare", address[2]), daemon=True)
         asked.start()
         assert process.stdout.readline() == "computing\n"
         process.send_signal(signal.SIGINT)
@@ -114,13 +114,13 @@ print(busy, signal.getsignal(signal.SIGINT) is handler)
 SLOW = """
 import threading
 from regard.cli.app import run
-from regard.server import routes
+from regard.server import app
 
-def compare(studio, arguments):
+def compare(studio, name, arguments):
     print("computing", flush=True)
     threading.Event().wait()
 
-routes.ROUTES["compare"] = compare
+app.create_app.__kwdefaults__["run_verb"] = compare
 raise SystemExit(run(["studio", "--port", "0"]))
 """
 

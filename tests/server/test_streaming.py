@@ -1,4 +1,4 @@
-"""Streamed texts over HTTP: they equal those of the library, and end with the client or the studio."""
+"""Texts in pieces over HTTP: what comes is the library's, and it ends with whoever reads it, or with the studio."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from regard.interpret.generation import PROMPTS, CandidateRecorder
+from regard.interpret.generation import CandidateRecorder
 from regard.server.model_registry import ModelRegistry
 from tests.inference.generation.folders import gpt_folder, t5_folder
 from tests.server.conftest import BEARER, create_app
@@ -52,55 +52,54 @@ def client(app: Starlette) -> TestClient:
     return TestClient(app, base_url="http://127.0.0.1", headers=BEARER)
 
 
-def test_a_stream_equals_the_library(client: TestClient, gpt: str) -> None:
-    arguments = {
-        "model": gpt,
-        "prompt": PROMPT,
-        "tokens": "9",
-        "seed": "3",
-        "second": "on",
-        "b_top_k": "4",
-        "b_seed": "1",
-    }
-    plan = client.post("/api/generation", json=arguments).json()
-    assert [run["tokens"] for run in plan["runs"]] == [[], []] and plan["prompt"] == PROMPT
-    assert plan["studio"]["prompts"] == PROMPTS
-    answer = client.post("/api/generation/stream", json=arguments)
+def events_of(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_the_api_gives_what_the_library_gives(client: TestClient, gpt: str) -> None:
+    arguments = {"model": gpt, "prompt": PROMPT, "max_new_tokens": "9", "seed": "3", "top_k": 4, "candidates": True}
+    answer = client.post("/v1/generate/events", json=arguments)
     assert answer.headers["content-type"].startswith("application/x-ndjson")
-    start, *events = [json.loads(line) for line in answer.text.splitlines()]
-    assert start == {"type": "start", "runs": 2}
-    expected = [generated(gpt, tokens=9, seed=3), generated(gpt, tokens=9, seed=1, top_k=4)]
-    for run, generation in enumerate(expected):
-        tokens = [token for one in events if one["run"] == run for token in one.get("tokens", ())]
-        assert tokens == json.loads(json.dumps([asdict(token) for token in generation.tokens or ()]))
-        assert {"type": "end", "run": run, "reason": generation.reason, "trace": None} in events
-    whole = client.post("/api/generation", json={**arguments, "place": "#generation"}).json()
-    assert whole["cli"] == plan["cli"] and "studio" not in whole
-    assert ["".join(token["text"] for token in run["tokens"]) for run in whole["runs"]] == [
-        one.text for one in expected
-    ]
+    started, *events, result = events_of(answer.text)
+    assert started["type"] == "started" and started["run"]["prompt"] == PROMPT and started["run"]["tokens"] == []
+    expected = generated(gpt, tokens=9, seed=3, top_k=4)
+    tokens = [token for event in events for token in event.get("tokens", ())]
+    assert tokens == json.loads(json.dumps([asdict(token) for token in expected.tokens or ()]))
+    assert result["type"] == "result" and result["view"] == client.post("/v1/generate/view", json=arguments).json()
+    (run,) = result["view"]["runs"]
+    assert run["tokens"] == tokens and "".join(token["text"] for token in tokens) == expected.text
+
+
+def test_a_search_reports_its_steps(client: TestClient, gpt: str) -> None:
+    beams = {"num_beams": 3, "num_return_sequences": 3, "max_new_tokens": 5}
+    answer = client.post("/v1/generate/events", json={"model": gpt, "prompt": "the film", "candidates": True, **beams})
+    steps = [(event["done"], event["total"]) for event in events_of(answer.text) if event["type"] == "progress"]
+    assert steps == [(step, 5) for step in range(1, 6)]
+
+
+def test_a_verb_without_events_has_one_line(client: TestClient, tiny_bert_folder: Path) -> None:
+    arguments = {"model": str(tiny_bert_folder), "text": "the film"}
+    (result,) = events_of(client.post("/v1/look/events", json=arguments).text)
+    assert result["view"] == client.post("/v1/look/view", json=arguments).json()
 
 
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ({"top_p": "7"}, "'top_p' is '7'"),
-        ({"temperature": "warm"}, "'temperature' is 'warm'; expected a valid number"),
-        ({"tokens": "401"}, "'tokens' should be a whole number from 0 to 400"),
-        ({"beam": "17"}, "'beam' should be a whole number from 0 to 16"),
-        ({"seed": "1.5"}, "'seed' should be a whole number from 0 to 1,000,000,000, got '1.5'"),
-        ({"second": "on", "b_min_p": "nan"}, "'min_p' is 'nan'; expected a finite number"),
+        ({"top_p": "7"}, "top_p is '7'"),
+        ({"temperature": "warm"}, "temperature is 'warm'; expected a valid number"),
+        ({"seed": "1.5"}, "seed is '1.5'; expected a valid integer"),
+        ({"min_p": "nan"}, "min_p is 'nan'; expected a finite number"),
         ({"prompt": "x" * 100_000}, "at most 20,000"),
         ({"model": "nothing"}, "the studio has no model 'nothing'"),
-        ({"second": "on", "b_model": "nothing"}, "the studio has no model 'nothing'"),
     ],
 )
-def test_bad_settings_are_errors(client: TestClient, gpt: str, arguments: dict[str, str], error: str) -> None:
-    for address in ("/api/generation", "/api/generation/stream"):
-        answer = client.post(address, json={"model": gpt, "prompt": "the film", **arguments})
+def test_bad_settings_are_refused(client: TestClient, gpt: str, arguments: dict[str, str], error: str) -> None:
+    for address in ("/v1/generate/view", "/v1/generate/events"):
+        answer = client.post(address, json={"model": gpt, "prompt": "the film", "candidates": True, **arguments})
         assert answer.status_code == 400 and error in answer.json()["error"], address
-    answer = client.post("/api/nothing/stream", json={})
-    assert answer.status_code == 400 and "no stream 'nothing'" in answer.json()["error"]
+    answer = client.post("/v1/nothing/events", json={})
+    assert answer.status_code == 400 and "no verb 'nothing'" in answer.json()["error"]
 
 
 def test_a_failure_in_mid_stream_is_the_last_line(
@@ -108,51 +107,56 @@ def test_a_failure_in_mid_stream_is_the_last_line(
 ) -> None:
     sample, count = CandidateRecorder.sample, 0
 
-    def broken(recorder: CandidateRecorder, *arguments: Any, **named: Any) -> None:
+    def broken(heard: CandidateRecorder, *arguments: Any, **named: Any) -> None:
         nonlocal count
         count += 1
         if count == 3:
             raise ValueError("broken\npipe")
-        sample(recorder, *arguments, **named)
+        sample(heard, *arguments, **named)
 
     monkeypatch.setattr(CandidateRecorder, "sample", broken)
-    answer = client.post("/api/generation/stream", json={"model": gpt, "prompt": "the film", "temperature": "0"})
+    answer = client.post(
+        "/v1/generate/events", json={"model": gpt, "prompt": "the film", "temperature": 0, "candidates": True}
+    )
     last = json.loads(answer.text.splitlines()[-1])
     assert answer.status_code == 200 and last == {"error": "internal error: ValueError: broken pipe"}
 
 
-def test_a_branch_becomes_a_prompt(client: TestClient, gpt: str, t5: str) -> None:
-    generation = generated(gpt, "the film", beam=3, tokens=6)
-    for result in generation.trace["rows"][0]["results"] if generation.trace else []:
-        ids = " ".join(map(str, result["tokens"]))
+def test_a_branch_is_a_prompt(client: TestClient, gpt: str, t5: str) -> None:
+    speech = generated(gpt, "the film", beam=3, tokens=6)
+    for result in speech.trace["rows"][0]["results"] if speech.trace else []:
+        ids = result["tokens"]
         answer = client.post("/api/branch", json={"model": gpt, "prompt": "the film", "ids": ids}).json()
         if result["text"].endswith("\ufffd"):
             assert "ends inside a character" in answer["error"]
         else:
             assert answer == {"prompt": "the film" + result["text"]}
-    assert "should be numbers" in client.post("/api/branch", json={"model": gpt, "ids": "1 -2"}).json()["error"]
-    assert "answers its prompt" in client.post("/api/branch", json={"model": t5, "ids": "1"}).json()["error"]
-    assert "no model 'x'" in client.post("/api/branch", json={"model": "x", "ids": "1"}).json()["error"]
+    assert "should be numbers" in client.post("/api/branch", json={"model": gpt, "ids": [1, -2]}).json()["error"]
+    assert "does not continue" in client.post("/api/branch", json={"model": t5, "ids": [1]}).json()["error"]
+    assert "no model 'x'" in client.post("/api/branch", json={"model": "x", "ids": [1]}).json()["error"]
 
 
-def test_generation_stops_when_the_client_disconnects(writers: str, gpt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_leaves_stops_the_writing(writers: str, gpt: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch, 4)
     connection = http.client.HTTPConnection(urlsplit(writers).netloc, timeout=30)
-    body = json.dumps({"model": gpt, "prompt": "the film", "temperature": "1.5", "tokens": "100"})
-    connection.request("POST", "/api/generation/stream", body, {**BEARER, "Content-Type": "application/json"})
+    body = json.dumps(
+        {"model": gpt, "prompt": "the film", "temperature": 1.5, "max_new_tokens": 100, "candidates": True}
+    )
+    connection.request("POST", "/v1/generate/events", body, {**BEARER, "Content-Type": "application/json"})
     answer = connection.getresponse()
-    assert json.loads(answer.readline()) == {"type": "start", "runs": 1}
+    assert json.loads(answer.readline())["type"] == "started"
     assert gate.reached.wait(30) and not gate.left.is_set()
     answer.close()
     connection.close()
     assert gate.left.wait(30)
     count = gate.tokens
     gate.opened.set()
-    # The model is free for the next request, and no more tokens were generated for the first.
+    # The model is free for the next question, and nothing more was written for the first.
     assert generated(gpt, "the film", tokens=3).tokens
-    connection.request("POST", "/api/generation", body, {**BEARER, "Content-Type": "application/json"})
+    body = json.dumps({"model": gpt, "prompt": "the film", "max_new_tokens": 1, "candidates": True})
+    connection.request("POST", "/v1/generate/view", body, {**BEARER, "Content-Type": "application/json"})
     assert connection.getresponse().status == 200
-    assert gate.tokens <= count + 3
+    assert gate.tokens <= count + 3 + 1
     connection.close()
 
 
@@ -170,22 +174,24 @@ sys.exit(run(["studio", "--model", sys.argv[1], "--port", "0"]))
 
 
 @pytest.mark.usefixtures("default_sigint")
-def test_ctrl_c_ends_the_studio_during_generation(page_built: None, gpt: str) -> None:
+def test_ctrl_c_ends_the_studio_while_it_writes(page_built: None, gpt: str) -> None:
     command = [sys.executable, "-c", SLOW, gpt]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
         address = re.search(r"(127\.0\.0\.1:\d+)/\?token=(\S+)", process.stdout.readline())
         assert address is not None
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {address[2]}"}
-        body = json.dumps({"model": gpt, "prompt": "the film", "temperature": "1.5", "tokens": "120"})
+        body = json.dumps(
+            {"model": gpt, "prompt": "the film", "temperature": 1.5, "max_new_tokens": 120, "candidates": True}
+        )
         while True:
             connection = http.client.HTTPConnection(address[1], timeout=60)
-            connection.request("POST", "/api/generation/stream", body, headers)
+            connection.request("POST", "/v1/generate/events", body, headers)
             answer = connection.getresponse()
             if answer.status == 200:
                 break
             assert b"still being loaded" in answer.read()
-        assert json.loads(answer.readline()) == {"type": "start", "runs": 1}
+        assert json.loads(answer.readline())["type"] == "started"
         assert "tokens" in json.loads(answer.readline())
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 0

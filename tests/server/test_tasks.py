@@ -21,11 +21,13 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.examples import Example, QuestionExample, TaggedExample, TextExample
 from regard.data.readers import split_words
 from regard.errors import InputError
+from regard.events import drain
 from regard.models import T5, T5Config
-from regard.server import routes_tasks, routes_training
+from regard.server import training
 from regard.server.model_registry import ModelRegistry
 from regard.server.studio import Studio
-from regard.server.training_jobs import TrainingJobs
+from regard.server.training import TrainingJobs
+from regard.server.verbs import run_verb
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, load_fine_tuned, predict, save_fine_tuned
 from regard.tasks.question_answering import QuestionAnswering
@@ -66,15 +68,21 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return {"plain": str(tiny_bert_folder), **{name: str(place / name) for name in TASKS}}
 
 
-def asked(client: TestClient, name: str, **arguments: str) -> dict[str, Any]:
+def asked(client: TestClient, name: str, **arguments: object) -> dict[str, Any]:
     found: dict[str, Any] = client.post(f"/api/{name}", json=arguments).json()
     return found
 
 
-def asked_of(studio: Studio) -> dict[str, Any]:
-    """How far its training is."""
-    found: Any = routes_training.training(studio, {})["training"]
-    return dict(found)
+def predicted(client: TestClient, model: str, *texts: str) -> dict[str, Any]:
+    request = {"model": model, "source": [texts[0] if len(texts) == 1 else texts], "evidence": True}
+    found: dict[str, Any] = client.post("/v1/predict/view", json=request).json()
+    return found
+
+
+def status_of(studio: Studio) -> training.TrainingStatus:
+    job = training.training_options(studio).job
+    assert job is not None
+    return job
 
 
 def said(folder: str, example: Example) -> dict[str, Any]:
@@ -84,33 +92,23 @@ def said(folder: str, example: Example) -> dict[str, Any]:
 
 def open_at(page: Page, studio: str, **parameters: str) -> None:
     page.goto(f"{studio}/#tasks?{urlencode(parameters)}")
-    page.wait_for_selector(".export-panel")
+    page.wait_for_selector(".task-train")
 
 
-def test_route_says_what_predict_says(client: TestClient, folders: dict[str, str]) -> None:
-    payload = asked(client, "tasks", model=folders["toxic"], text=TEXT)
+def test_the_view_has_what_predict_returns(client: TestClient, folders: dict[str, str]) -> None:
+    payload = predicted(client, folders["toxic"], TEXT)
     assert payload["predictions"][0]["prediction"] == said(folders["toxic"], TextExample(TEXT))
-    assert payload["studio"]["tuned"] == [folders[name] for name in TASKS]
-    assert payload["studio"]["pretrained"] == [folders["plain"]]
-    exported = asked(client, "tasks", model=folders["toxic"], text=TEXT, place="#tasks")
-    assert exported == {key: value for key, value in payload.items() if key != "studio"}
-
-
-def test_route_takes_what_users_give(client: TestClient, folders: dict[str, str], registry: ModelRegistry) -> None:
-    wanted = asked(client, "tasks", model=folders["answer"], text="who")
-    assert wanted["predictions"] == [] and "give the question first" in wanted["notes"][0]
-    untuned = asked(client, "tasks", model=folders["plain"], text="who")
-    assert untuned["model"] is None and "not tuned for a task" in untuned["notes"][0]
-    assert "'text' is empty" in asked(client, "tasks", model=folders["toxic"], text=" ")["error"]
-    assert "the studio has no model" in asked(client, "tasks", model="nothing", text="who")["error"]
-    assert "at most 20,000" in asked(client, "tasks", model=folders["toxic"], text="x" * 100_000)["error"]
+    assert "give the question first" in predicted(client, folders["answer"], "who")["error"]
+    assert "not fine-tuned for a task" in predicted(client, folders["plain"], "who")["error"]
+    assert "the studio has no model" in predicted(client, "nothing", "who")["error"]
     # One encoder serves all views.
-    assert asked(client, "attention", model=folders["toxic"], text=PLAIN)["view"] == "attention"
+    answer = client.post("/v1/look/view", json={"model": folders["toxic"], "text": PLAIN})
+    assert answer.json()["view"] == "attention"
 
 
-@pytest.mark.parametrize("view", ["tasks", "faithfulness", "ablation", "attention"])
+@pytest.mark.parametrize("verb", ["faithfulness", "ablate", "look"])
 def test_a_folder_that_vanishes_before_the_first_question(
-    page_built: None, folders: dict[str, str], tmp_path: Path, view: str
+    page_built: None, folders: dict[str, str], tmp_path: Path, verb: str
 ) -> None:
     name = str(tmp_path / "gone")
     answers = []
@@ -120,15 +118,9 @@ def test_a_folder_that_vanishes_before_the_first_question(
         registry.start().join()
         if vanishes:
             shutil.rmtree(name)
-        answers.append(
-            asked(
-                TestClient(create_app(registry), base_url="http://127.0.0.1", headers=BEARER),
-                view,
-                model=name,
-                text=PLAIN,
-            )
-        )
-    assert answers[0]["view"] == view
+        client = TestClient(create_app(registry), base_url="http://127.0.0.1", headers=BEARER)
+        answers.append(client.post(f"/v1/{verb}/view", json={"model": name, "text": PLAIN}).json())
+    assert "view" in answers[0]
     assert answers[1] == answers[0]
 
 
@@ -142,17 +134,17 @@ def test_orders_that_are_refused(page_built: None, tmp_path: Path, monkeypatch: 
         ({"task": "classify", "path": "nothing.tsv"}, "nothing.tsv: no such file on this machine"),
         (
             {"task": "classify", "content": "a\tb", "epochs": "many"},
-            "'epochs' should be a whole number from 1 to 20, got 'many'",
+            "epochs is 'many'; expected a valid integer",
         ),
         (
             {"task": "classify", "content": "a\tb", "epochs": "50"},
-            "'epochs' should be a whole number from 1 to 20, got '50'",
+            "epochs is '50'; expected less than or equal to 20",
         ),
         ({"task": "classify", "content": "x" * 900_001}, "Give its path instead"),
     ):
         assert error in asked(client, "train", **arguments)["error"], arguments
     assert list(tmp_path.iterdir()) == []
-    assert asked(client, "training") == asked(client, "cancel-training") == {"training": None}
+    assert asked(client, "training")["job"] is asked(client, "cancel-training")["job"] is None
 
 
 def test_a_translator_and_a_tuned_model_are_no_start(
@@ -171,16 +163,9 @@ def test_a_translator_and_a_tuned_model_are_no_start(
         ),
     )
     t5.start().join()
-    with pytest.raises(InputError, match="t5 is a T5, which has no tasks"):
-        routes_training.train(Studio(t5), {**order, "model": "t5"})
+    with pytest.raises(InputError, match="t5 has no tasks"):
+        training.start_training(Studio(t5), {**order, "model": "t5"})
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_start_is_offered_where_it_can_be_trained(folders: dict[str, str]) -> None:
-    registry = ModelRegistry(["regard-de-en", "regard-gpt", folders["plain"], folders["tag"], "somebody/model"])
-    studio = routes_tasks.tasks(Studio(registry), {"model": "regard-gpt", "text": "who"})["studio"]
-    assert isinstance(studio, dict)
-    assert studio["pretrained"] == ["regard-gpt", folders["plain"], "somebody/model"]
 
 
 def test_our_own_examples_make_a_model(
@@ -190,18 +175,18 @@ def test_our_own_examples_make_a_model(
     registry = ModelRegistry([folders["plain"]])
     registry.start().join()
     studio = Studio(registry)
-    begun = routes_training.train(studio, {"examples": "ours", "model": folders["plain"], "epochs": "2"})["training"]
-    assert isinstance(begun, dict)
-    assert begun["command"] == (
-        f"regard train classify --train {routes_training.EXAMPLES} --model {folders['plain']} "
+    order = {"builtin_examples": True, "model": folders["plain"], "epochs": "2"}
+    begun = training.start_training(studio, order).job
+    assert begun is not None and begun.command == (
+        f"regard train classify --train {training.EXAMPLES} --model {folders['plain']} "
         "--set training.num_epochs=2 --set training.select=last --output trained/messages-classify"
     )
     studio.training_jobs.wait()
-    assert asked_of(studio)["state"] == "done", asked_of(studio)["error"]
+    assert status_of(studio).state == "done", status_of(studio).error
     assert sorted(path.name for path in (tmp_path / "trained").iterdir()) == ["messages-classify"]
-    answer = routes_tasks.tasks(studio, {"model": "trained/messages-classify", "text": "thank you"})
-    told: Any = answer["predictions"]
-    assert set(told[0]["prediction"]["probabilities"]) == {"complaint", "question", "thanks"}
+    request = {"model": "trained/messages-classify", "source": ["thank you"]}
+    (prediction,) = drain(run_verb(studio, "predict", request)).to_dict()["predictions"]
+    assert set(prediction["probabilities"]) == {"complaint", "question", "thanks"}
     report = json.loads((tmp_path / "trained" / "messages-classify" / "report.json").read_text("utf-8"))
     assert [report["data"][part]["examples"] for part in ("train", "dev")] == [54, 6]
 
@@ -210,9 +195,11 @@ def test_our_own_examples_make_a_model(
 def test_our_own_examples_teach_the_built_in_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     studio = Studio(ModelRegistry([]))
-    routes_training.train(studio, {"examples": "ours"})
+    training.start_training(studio, {"builtin_examples": True})
     studio.training_jobs.wait()
-    solved = studio.models.fine_tuned("trained/messages-classify")
+    loaded = studio.models.entry("trained/messages-classify").loaded
+    assert loaded is not None
+    solved = loaded.fine_tuned
     texts = {
         "Thank you so much, this is the best help I ever got in New York.": "thanks",
         "The bus did not come and I am angry": "complaint",
@@ -223,10 +210,11 @@ def test_our_own_examples_teach_the_built_in_model(tmp_path: Path, monkeypatch: 
 
 
 def test_our_own_examples_are_read_as_they_stand() -> None:
-    read = read_examples("classify", routes_training.EXAMPLES, labeled=True)
+    read = read_examples("classify", training.EXAMPLES, labeled=True)
     assert len({one.text for one in read.examples}) == 60
     assert Counter(one.label for one in read.examples) == {"thanks": 20, "complaint": 20, "question": 20}
-    assert routes_training._describe_examples() == {"examples": 60, "labels": ["complaint", "question", "thanks"]}
+    options = training.training_options(Studio(ModelRegistry([])))
+    assert (options.builtin_examples, options.builtin_labels) == (60, ["complaint", "question", "thanks"])
 
 
 def test_classes_are_bars(page: Page, address: str, folders: dict[str, str]) -> None:
@@ -254,7 +242,7 @@ def test_two_who_send_a_file_of_one_name_get_two_files(tmp_path: Path) -> None:
     found: dict[str, Path] = {}
 
     def send(content: str) -> None:
-        found[content] = routes_training._write_upload(tmp_path / "trained" / "films.tsv", content)
+        found[content] = training._write_upload(tmp_path / "trained" / "films.tsv", content)
 
     threads = [threading.Thread(target=send, args=(content,)) for content in contents]
     for thread in threads:
@@ -280,13 +268,13 @@ def test_an_order_that_comes_too_late_leaves_nothing_behind(
     monkeypatch.setattr(TrainingJobs, "start", refuse)
     order = {"task": "classify", "content": "a\tb\n", "name": "films.tsv", "model": folders["plain"]}
     with pytest.raises(InputError, match="another is being trained"):
-        routes_training.train(Studio(ModelRegistry([folders["plain"]])), order)
+        training.start_training(Studio(ModelRegistry([folders["plain"]])), order)
     assert list((tmp_path / "trained").iterdir()) == []
 
 
 def test_evidence_is_the_librarys(page: Page, client: TestClient, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["toxic"], text=PLAIN, layer="1")
-    evidence = asked(client, "tasks", model=folders["toxic"], text=PLAIN)["predictions"][0]["evidence"][0]
+    evidence = predicted(client, folders["toxic"], PLAIN)["predictions"][0]["evidence"][0]
     page.get_by_text("Numbers").click()
     rows = [row.locator("td").all_inner_texts() for row in page.locator(".strip-table tbody tr").all()]
     wanted = (evidence["integrated"]["scores"], evidence["gradient"]["scores"], evidence["attention"][1])

@@ -10,18 +10,17 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from regard.server import routes_training, training_process
+from regard.server import training
 from regard.server.model_registry import ModelRegistry
 from regard.server.studio import Studio
-from regard.server.training_jobs import TrainingJob, TrainingJobs, TrainingRequest, run_in_thread
+from regard.server.training import TrainingJob, TrainingJobs, TrainingRequest, run_in_thread
 
-COMMAND = [sys.executable, "-P", "-m", "regard.server.training_process"]
+COMMAND = [sys.executable, "-P", "-m", "regard.server.training"]
 SOON = 200
 
 
@@ -56,13 +55,13 @@ def test_it_does_what_a_thread_would_do(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as here: how many add up decides the last bit
     jobs = []
-    for name, run in (("there", training_process.run_in_process), ("here", run_in_thread)):
+    for name, run in (("there", training.run_in_process), ("here", run_in_thread)):
         trainings, ended = TrainingJobs(run), list[str]()
         order = order_of(tmp_path, tiny_bert_folder, output=str(tmp_path / name), limit=40)
         trainings.start(order, ended.append).join(SOON)
-        assert trainings.job is not None and trainings.job.error == ""
+        assert trainings.job is not None and trainings.job.status().error == ""
         assert ended == [str(tmp_path / name)]
-        jobs.append(trainings.job)
+        jobs.append(trainings.job.status())
     assert jobs[0].scores == jobs[1].scores and jobs[0].messages == jobs[1].messages
     assert (jobs[0].step, jobs[0].steps) == (jobs[1].step, jobs[1].steps) != (0, 0)
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("there", "here")]
@@ -78,14 +77,14 @@ def test_it_is_stopped_while_it_reads(slow: TrainingRequest, monkeypatch: pytest
         processes.append(popen(*arguments, **named))
         return processes[-1]
 
-    monkeypatch.setattr(training_process.subprocess, "Popen", started)
+    monkeypatch.setattr(training.subprocess, "Popen", started)
     thread = trainings.start(slow, pytest.fail)
     while not processes:
         time.sleep(0.01)
     wait_until_it_reads(processes[0], slow.data)
     trainings.cancel()
     thread.join(SOON)
-    assert trainings.job is not None and trainings.job.state == "cancelled"
+    assert trainings.job is not None and trainings.job.status().state == "cancelled"
     assert processes[0].returncode is not None
     assert not Path(slow.data).exists() and not Path(slow.output).exists()
 
@@ -95,7 +94,7 @@ def test_it_is_stopped_before_it_has_begun(slow: TrainingRequest) -> None:
     thread = trainings.start(slow, pytest.fail)
     trainings.cancel()
     thread.join(SOON)
-    assert trainings.job is not None and trainings.job.state == "cancelled"
+    assert trainings.job is not None and trainings.job.status().state == "cancelled"
     assert not Path(slow.data).exists()
 
 
@@ -107,8 +106,8 @@ def test_one_that_does_not_listen_is_ended_all_the_same(
     program = tmp_path / "deaf"
     program.write_text(f"#!{sys.executable}\n{deaf}sys.stdin.read()\nwhile True: signal.pause()\n")
     program.chmod(0o755)
-    monkeypatch.setattr(training_process.sys, "executable", str(program))
-    monkeypatch.setattr(training_process, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(training.sys, "executable", str(program))
+    monkeypatch.setattr(training, "GRACE_SECONDS", 0.2)
     heard, said = threading.Event(), TrainingJob.on_message
     monkeypatch.setattr(TrainingJob, "on_message", lambda job, line: (said(job, line), heard.set()))
     trainings = TrainingJobs()
@@ -116,13 +115,13 @@ def test_one_that_does_not_listen_is_ended_all_the_same(
     assert heard.wait(SOON)
     trainings.cancel()
     thread.join(SOON)
-    assert trainings.job is not None and trainings.job.state == "cancelled"
+    assert trainings.job is not None and trainings.job.status().state == "cancelled"
 
 
 def test_it_ends_with_the_studio_however_that_ended(slow: TrainingRequest) -> None:
     with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         assert process.stdin is not None
-        process.stdin.write(json.dumps(asdict(slow)) + "\n")
+        process.stdin.write(json.dumps(slow.model_dump()) + "\n")
         process.stdin.flush()
         wait_until_it_reads(process, slow.data)
         process.stdin.close()  # as the system does when the studio is killed
@@ -130,11 +129,14 @@ def test_it_ends_with_the_studio_however_that_ended(slow: TrainingRequest) -> No
 
 
 def test_a_process_that_is_killed_is_a_failure(slow: TrainingRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_process.sys, "executable", "/bin/false")
+    monkeypatch.setattr(training.sys, "executable", "/bin/false")
     trainings = TrainingJobs()
     trainings.start(slow, pytest.fail).join(SOON)
     assert trainings.job is not None
-    assert (trainings.job.state, trainings.job.error) == ("failed", "the training process ended with code 1")
+    assert (trainings.job.status().state, trainings.job.status().error) == (
+        "failed",
+        "the training process ended with code 1",
+    )
     assert not Path(slow.data).exists()
 
 
@@ -145,8 +147,8 @@ def test_an_upload_goes_with_its_failure(
     registry = ModelRegistry([str(tiny_bert_folder)])
     order = {"task": "pair", "content": "only one\tlabel\n" * 20, "name": "one.tsv", "model": str(tiny_bert_folder)}
     manager = TrainingJobs(run_in_thread)
-    routes_training.train(Studio(registry, training_jobs=manager), order)
+    training.start_training(Studio(registry, training_jobs=manager), order)
     manager.wait(SOON)
-    assert manager.job is not None and manager.job.state == "failed"
-    assert "one.tsv" in manager.job.error  # of what the user has sent, all may be told
+    assert manager.job is not None and manager.job.status().state == "failed"
+    assert "one.tsv" in manager.job.status().error  # of what the user has sent, all may be told
     assert list((tmp_path / "trained").iterdir()) == []

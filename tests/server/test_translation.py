@@ -12,10 +12,11 @@ from urllib.parse import urlencode, urlsplit
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from regard.inference.generation.beam_search import Beam
-from regard.inference.translation.translator import load_translator
-from regard.interpret.translation import CrossAttention, Floats, TranslationSteps, translate_in_steps
+from regard.inference.translation.translator import AlignmentHeads, load_translator
+from regard.interpret.translation import CrossAttention, TranslationSteps, translate_in_steps
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -31,27 +32,23 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def open_at(page: Page, studio: str, **parameters: str) -> None:
-    page.goto(f"{studio}/#translation?{urlencode({'text': TEXT, 'beam': '3', **parameters})}")
-    page.wait_for_selector(".export-panel")
+    page.goto(f"{studio}/#translation?{urlencode({'source': TEXT, 'num_beams': '3', **parameters})}")
+    page.wait_for_selector(".export-panel, .unsuited")
 
 
 def library(folder: str, text: str = TEXT, width: int = 3) -> TranslationSteps:
     return translate_in_steps(load_translator(folder), text, beam=Beam(num_beams=width, num_return_sequences=width))
 
 
-def looks_of(found: TranslationSteps, number: int) -> CrossAttention:
-    looks = found.hypotheses[number].attention
-    assert looks is not None
-    return looks
+def attention_of(found: TranslationSteps, number: int) -> CrossAttention:
+    attention = found.hypotheses[number].attention
+    assert attention is not None
+    return attention
 
 
-def values_of(found: TranslationSteps, layer: int, head: int) -> Floats:
-    assert found.cross_attention is not None
-    return (
-        found.cross_attention.states
-        if found.cross_attention.values is None
-        else found.cross_attention.values[layer, head]
-    )
+def values_of(found: TranslationSteps, layer: int, head: int) -> NDArray[np.float32]:
+    assert found.encoder is not None
+    return found.encoder.states if found.encoder.values is None else found.encoder.values[layer, head]
 
 
 def read(cells: Locator) -> list[float]:
@@ -60,25 +57,25 @@ def read(cells: Locator) -> list[float]:
 
 def check_table(page: Page, found: TranslationSteps, *, number: int, step: int, layer: int, head: int, d: int) -> None:
     """The four sub-steps on the page are the library's of this step."""
-    looks, values = looks_of(found, number), values_of(found, layer, head)
-    weights = looks.weights[layer, head, step]
+    attention, values = attention_of(found, number), values_of(found, layer, head)
+    weights = attention.weights[layer, head, step]
     assert page.locator(".attention-steps tbody th").all_inner_texts() == list(map(visible, found.source.tokens))
     np.testing.assert_allclose(
-        read(page.locator(".attention-steps .score")), looks.scores[layer, head, step], atol=0.0006
+        read(page.locator(".attention-steps .score")), attention.scores[layer, head, step], atol=0.0006
     )
     np.testing.assert_allclose(read(page.locator(".attention-steps .weight")), weights, atol=0.0006)
     np.testing.assert_allclose(read(page.locator(".attention-steps .value")), values[:, d], atol=0.0006)
     products = read(page.locator(".attention-steps .product"))
     np.testing.assert_allclose(products, weights * values[:, d], atol=0.0001)
     [context] = read(page.locator(".attention-steps .context"))
-    assert context == pytest.approx(float(looks.context[layer, head, step, d]), abs=0.0001)
+    assert context == pytest.approx(float(attention.context[layer, head, step, d]), abs=0.0001)
     assert sum(products) == pytest.approx(context, abs=0.0001 * len(products))
 
 
 def test_the_slider_moves_with_the_arrow_keys(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["transformer"], layer="1", head="1", d="5")
     found = library(folders["transformer"])
-    tokens = found.hypotheses[0]
+    hypothesis = found.hypotheses[0]
     heading, slider = page.locator(".candidates h2"), page.get_by_role("slider")
     check_table(page, found, number=0, step=0, layer=1, head=1, d=5)
     slider.focus()
@@ -88,36 +85,38 @@ def test_the_slider_moves_with_the_arrow_keys(page: Page, address: str, folders:
     page.locator(".steps button").nth(6).click()  # and where the focus is not in a field
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
-    expect(heading).to_contain_text(f"Time step 5: {visible(tokens.steps[4].token)} {tokens.steps[4].probability:.1%}")
+    expect(heading).to_contain_text(
+        f"Time step 5: {visible(hypothesis.steps[4].token)} {hypothesis.steps[4].probability:.1%}"
+    )
     expect(page).to_have_url(re.compile("step=4(&|$)"))
     expect(slider).to_have_value("5")
     check_table(page, found, number=0, step=4, layer=1, head=1, d=5)
     rows = page.locator(".candidates tbody tr").all()
-    token_texts, likeliest = (
-        (tokens.steps[4].token, tokens.steps[4].probability),
-        [(one.token, one.probability) for one in tokens.steps[4].likeliest],
+    chosen, likeliest = (
+        (hypothesis.steps[4].token, hypothesis.steps[4].probability),
+        [(one.token, one.probability) for one in hypothesis.steps[4].likeliest],
     )
-    shown = likeliest if token_texts in likeliest else [token_texts, *likeliest]
+    shown = likeliest if chosen in likeliest else [chosen, *likeliest]
     texts = [[row.locator("th").inner_text(), row.locator(".number").inner_text()] for row in rows]
     assert texts == [[visible(token), f"{share:.2%}"] for token, share in shown]
-    assert page.locator(".steps button").all_inner_texts() == list(map(visible, tokens.pieces.tokens))
+    assert page.locator(".steps button").all_inner_texts() == list(map(visible, hypothesis.pieces.tokens))
     expect(page.locator(".substeps h2")).to_have_text("Encoder-decoder attention at time step 5")
 
 
 def test_the_mean_that_alignments_use(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["transformer"], step="2", d="11")
     found = library(folders["transformer"])
-    looks = looks_of(found, 0)
-    assert load_translator(folders["transformer"]).alignment_heads.document() == {"layer": 0, "heads": [0, 1]}
+    attention = attention_of(found, 0)
+    assert load_translator(folders["transformer"]).alignment_heads == AlignmentHeads(0, (0, 1))
     assert set(page.locator(".attention-steps .score").all_inner_texts()) == {"\N{EN DASH}"}
     np.testing.assert_allclose(
-        read(page.locator(".attention-steps .weight")), looks.weights[0, :, 2].mean(0), atol=0.0006
+        read(page.locator(".attention-steps .weight")), attention.weights[0, :, 2].mean(0), atol=0.0006
     )
     # Number 11 of 2 heads of 8 numbers is number 3 of head 1.
-    products = looks.weights[0, 1, 2] * values_of(found, 0, 1)[:, 3]
+    products = attention.weights[0, 1, 2] * values_of(found, 0, 1)[:, 3]
     np.testing.assert_allclose(read(page.locator(".attention-steps .product")), products, atol=0.0001)
     assert read(page.locator(".attention-steps .context")) == pytest.approx(
-        [float(looks.context[0, 1, 2, 3])], abs=0.0001
+        [float(attention.context[0, 1, 2, 3])], abs=0.0001
     )
     page.get_by_role("button", name="Head 0", exact=True).click()
     page.locator('[name="d"]').fill("3")
@@ -133,7 +132,7 @@ def test_the_mean_that_alignments_use(page: Page, address: str, folders: dict[st
     ],
 )
 def test_recurrent_models(page: Page, address: str, folders: dict[str, str], name: str, words: str) -> None:
-    open_at(page, address, model=folders[name], text=FRENCH, step="3", d="2", translation="1")
+    open_at(page, address, model=folders[name], source=FRENCH, step="3", d="2", translation="1")
     found = library(folders[name], FRENCH)
     check_table(page, found, number=1, step=3, layer=0, head=0, d=2)
     narration = page.locator(".explanations").inner_text()
@@ -163,8 +162,8 @@ def test_another_hypothesis_of_the_beam(page: Page, address: str, folders: dict[
 def test_alignments_are_the_librarys(page: Page, address: str, folders: dict[str, str], name: str) -> None:
     open_at(page, address, model=folders[name], alignment="hard")
     translator, found = load_translator(folders[name]), library(folders[name])
-    tokens = found.hypotheses[0]
-    expected = translator.align(TEXT, tokens.translation.ids)
+    hypothesis = found.hypotheses[0]
+    expected = translator.align(TEXT, hypothesis.translation.ids)
     expect(page.locator(".pharaoh")).to_have_text(expected.pharaoh())
     hard = [int(pair.split("-")[0]) for pair in expected.pharaoh().split()]
     several = [
@@ -184,19 +183,21 @@ def test_alignments_are_the_librarys(page: Page, address: str, folders: dict[str
     last = f"{expected.target[-1]} attends to {expected.source[-1]}: {expected.weights[-1][-1]:.3f}"
     expect(page.locator(".alignment .note")).to_have_text(last)
     page.mouse.click(box["x"] + box["width"] - 8, box["y"] + box["height"] - 8)
-    expect(page).to_have_url(re.compile(rf"step={tokens.pieces.word_indices.index(len(expected.target) - 1)}(&|$)"))
+    expect(page).to_have_url(re.compile(rf"step={hypothesis.pieces.word_indices.index(len(expected.target) - 1)}(&|$)"))
     page.get_by_role("button", name="subwords").click()
-    rows, columns = len(tokens.steps), len(found.source.tokens)
+    rows, columns = len(hypothesis.steps), len(found.source.tokens)
     expect(canvas).to_have_attribute("aria-label", f"Soft alignment of {rows} target by {columns} source subwords")
 
 
-def test_no_attention_is_said(page: Page, address: str, folders: dict[str, str], tmp_path: Path) -> None:
+def test_a_model_without_attention(page: Page, address: str, folders: dict[str, str], tmp_path: Path) -> None:
     open_at(page, address, model=folders["none"])
     expect(page.locator(".translation")).to_contain_text("No encoder-decoder attention")
     assert page.locator(".attention-steps, .alignment").count() == 0
-    tokens = library(folders["none"]).hypotheses[0]
+    hypothesis = library(folders["none"]).hypotheses[0]
     rows = list(csv.DictReader(io.StringIO(download(page, "CSV", tmp_path).read_text(encoding="utf-8"))))
-    assert [float(row["probability"]) for row in rows] == pytest.approx([s.probability for s in tokens.steps], abs=1e-6)
+    assert [float(row["probability"]) for row in rows] == pytest.approx(
+        [s.probability for s in hypothesis.steps], abs=1e-6
+    )
 
 
 def test_the_view_begins_with_a_translator(page: Page, address: str, folders: dict[str, str]) -> None:
@@ -208,37 +209,42 @@ def test_the_view_begins_with_a_translator(page: Page, address: str, folders: di
 
 def test_a_model_that_is_no_translator(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["plain"])
-    expect(page.locator(".translation")).to_contain_text(f"{folders['plain']} does not translate")
-    names = page.locator(".translation a").all_inner_texts()
+    expect(page.locator(".unsuited")).to_contain_text(f"{folders['plain']} does not translate")
+    names = page.locator(".unsuited a").all_inner_texts()
     assert names == [folders[name] for name in MODELS]
     page.get_by_role("link", name=folders["general"]).click()
     expect(page.locator(".attention-steps")).to_be_visible()
     page.get_by_role("link", name=FRENCH).click()
     expect(page.locator(".both")).to_contain_text(FRENCH)
     expect(page.locator("select[name=model]")).to_have_value(folders["dot"])
-    expect(page.locator("[name=beam]")).to_have_value("3")
+    expect(page.locator("[name=num_beams]")).to_have_value("3")
     assert page.get_by_role("link", name=TEXT).count() == 0, "no name says that a model knows German"
 
 
 def test_files_hold_what_is_shown(page: Page, address: str, folders: dict[str, str], tmp_path: Path) -> None:
     open_at(page, address, model=folders["transformer"], layer="1", head="0", translation="1")
     found = library(folders["transformer"])
-    looks, tokens = looks_of(found, 1), found.hypotheses[1]
+    attention, hypothesis = attention_of(found, 1), found.hypotheses[1]
     files = {name: download(page, name, tmp_path) for name in ("CSV", "JSON", "SVG", "PNG")}
     rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text(encoding="utf-8"))))
-    assert len(rows) == len(tokens.steps) * len(found.source.tokens)
+    assert len(rows) == len(hypothesis.steps) * len(found.source.tokens)
     records = json.loads(files["JSON"].read_text(encoding="utf-8"))
     for row, record in zip(rows, records, strict=True):
         step, source = int(row["step"]) - 1, int(row["source"])
-        assert (row["token_texts"], row["token"]) == (tokens.pieces.tokens[step], found.source.tokens[source])
-        assert float(row["weight"]) == record["weight"] == pytest.approx(looks.weights[1, 0, step, source], abs=1e-6)
-        assert float(row["score"]) == record["score"] == pytest.approx(looks.scores[1, 0, step, source], abs=2e-6)
-        assert record["probability"] == pytest.approx(tokens.steps[step].probability, abs=1e-6)
+        assert (row["target_token"], row["source_token"]) == (
+            hypothesis.pieces.tokens[step],
+            found.source.tokens[source],
+        )
+        assert (
+            float(row["weight"]) == record["weight"] == pytest.approx(attention.weights[1, 0, step, source], abs=1e-6)
+        )
+        assert float(row["score"]) == record["score"] == pytest.approx(attention.scores[1, 0, step, source], abs=2e-6)
+        assert record["probability"] == pytest.approx(hypothesis.steps[step].probability, abs=1e-6)
     assert files["PNG"].read_bytes().startswith(b"\x89PNG")
     svg = files["SVG"].read_text(encoding="utf-8")
     assert addresses(svg) == {"http://www.w3.org/2000/svg"}
     assert "Encoder-decoder attention: layer 1, head 0" in svg and "4. sum: the context vector" in svg
-    assert f">{looks.context[1, 0, 0, 0]:.4f}<" in svg
+    assert f">{attention.context[1, 0, 0, 0]:.4f}<" in svg
 
 
 def test_an_exported_file_works_from_disk(
@@ -274,7 +280,7 @@ def test_narrow_and_accessible(
 
 @pytest.mark.parametrize("text", ["😀 🏳️‍🌈", "שלום עולם", "<img src=x onerror=alert(1)><b>x</b>", "a\0b", "\n-x\n"])
 def test_any_text_is_shown_as_text(page: Page, address: str, folders: dict[str, str], text: str) -> None:
-    open_at(page, address, model=folders["transformer"], text=text)
+    open_at(page, address, model=folders["transformer"], source=text)
     assert page.locator("main img, main b").count() == 0
     tokens = library(folders["transformer"], text).source.tokens
     assert page.locator(".attention-steps tbody th bdi").all_text_contents() == list(map(visible, tokens))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from regard.errors import InputError
+from regard.events import drain
 from regard.models import Vit, VitConfig
-from regard.server import routes_tasks, routes_training, workspace
+from regard.server import studio as workspace
+from regard.server import training
 from regard.server.model_registry import ModelRegistry
 from regard.server.serve import serve
-from regard.server.studio import Studio
-from regard.server.workspace import Workspace
+from regard.server.studio import Studio, Workspace
+from regard.server.verbs import run_verb
 
 SECRET = "root:x:0:0:not to be quoted"
 
@@ -97,14 +99,14 @@ def test_uploads_have_a_quota(place: Path, monkeypatch: pytest.MonkeyPatch) -> N
         here.check_quota(0)
     order = {"task": "classify", "content": "a\tb\n", "name": "c.tsv"}
     with pytest.raises(InputError, match="2 files"):
-        routes_training.train(Studio(ModelRegistry([])), order)
+        training.start_training(Studio(ModelRegistry([])), order)
     assert sorted(os.listdir(place / "trained")) == ["a.tsv", "b.tsv", "model"]
 
 
 @pytest.mark.parametrize("task", ["classify", "tag", "answer", "pair", "regress", "choose"])
 def test_no_training_quotes_a_file_from_elsewhere(place: Path, task: str) -> None:
     with pytest.raises(InputError) as told:
-        routes_training.train(Studio(ModelRegistry([])), {"task": task, "path": "~/secret.tsv"})
+        training.start_training(Studio(ModelRegistry([])), {"task": task, "path": "~/secret.tsv"})
     assert "root" not in str(told.value) and "--data" in str(told.value)
     assert not (place / "trained").exists()
 
@@ -113,7 +115,7 @@ def test_no_training_quotes_a_file_from_elsewhere(place: Path, task: str) -> Non
 def test_no_training_writes_elsewhere(place: Path, output: str) -> None:
     order = {"task": "classify", "content": "good\ta\nbad\tb\n", "output": output}
     with pytest.raises(InputError, match="not below trained"):
-        routes_training.train(Studio(ModelRegistry([])), order)
+        training.start_training(Studio(ModelRegistry([])), order)
     assert os.listdir(place) == []
 
 
@@ -142,7 +144,11 @@ def test_no_prediction_shows_a_picture_from_elsewhere(place: Path) -> None:
     )
     registry = ModelRegistry(["trained/looks"])
     registry.start().join()
-    question: dict[str, Any] = {"model": "trained/looks", "text": "../red.png"}
-    with pytest.raises(InputError, match="--data"):
-        routes_tasks.tasks(Studio(registry), question)
-    assert routes_tasks.tasks(Studio(registry), {**question, "text": "red.png"})["predictions"]
+    studio = Studio(registry)
+    for path in ("../red.png", "trained/red.png"):
+        with pytest.raises(InputError, match="this model reads images"):
+            drain(run_verb(studio, "predict", {"model": "trained/looks", "source": path}))
+    content = base64.b64encode((place / "trained" / "red.png").read_bytes()).decode()
+    key = studio.images.add({"name": "red.png", "content": content}).image
+    result = drain(run_verb(studio, "predict", {"model": "trained/looks", "source": key}))
+    assert len(result.to_dict()["predictions"]) == 1 and " red.png" in str(result.page_data()["cli"])

@@ -15,7 +15,7 @@ from regard.inference.translation.translator import (
     default_alignment_heads,
     save_translator,
 )
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from regard.training.translation.config import TranslatorSection
 from regard.training.translation.trainer import new_model
 

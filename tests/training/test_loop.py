@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.models import Bert, BertConfig, Gpt, GptConfig
-from regard.nn import Packed, Padded
+from regard.nn.masks import Packed, Padded
 from regard.training import loop
 from regard.training.loop import Step, StepProgress, Stopwatch, TimeProgress, enable_gradient_checkpointing, train
 

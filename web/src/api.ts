@@ -1,31 +1,44 @@
-// Requests to the studio's server.
+// Requests to the studio's server, and what the page knows of its models.
 import { store } from "./store";
+import type { BranchPrompt, GeneratedTokens, GenerationStarted, ImageKey, ModelState, Note, Progress, TextPiece, TrainingOptions } from "./types";
 import type { Payload } from "./view";
 
-export type Kind = "reader" | "writer" | "translator" | "tuned" | "unknown";
+export type Capability = NonNullable<ModelState["capabilities"]>[number];
 
-export interface Model {
-  readonly name: string;
-  /** What the model can do; "unknown" for a hub model that is not loaded yet. */
-  readonly kind: Kind;
-  readonly state: "loading" | "ready" | "failed";
-  readonly error: string;
-  /** Whether the model takes images instead of text. */
-  readonly sees: boolean;
+/** What a verb reports while it runs. */
+export type VerbEvent = Note | Progress | GenerationStarted | GeneratedTokens | TextPiece;
+
+/** What only the page does, beside the verbs. */
+interface Actions {
+  readonly image: ImageKey;
+  readonly branch: BranchPrompt;
+  readonly train: TrainingOptions;
+  readonly training: TrainingOptions;
+  readonly "cancel-training": TrainingOptions;
 }
 
-/** Incremented when the studio's list of models changes, for example after a training run. */
-export const modelsChanged = store(0);
+/** The studio's models; null in an exported file, which has no server. */
+export const studioModels = store<readonly ModelState[] | null>(null);
+
+export const inStudio = () => studioModels.get() !== null;
+
+/** Whether a model can do something; a model of the hub might, until it is loaded. */
+export const can = ({ capabilities }: ModelState, capability: Capability) => capabilities?.includes(capability) ?? true;
+
+/** The names of the studio's models that can do something. */
+export const modelsThatCan = (capability: Capability) => (studioModels.get() ?? []).filter((model) => can(model, capability)).map((model) => model.name);
+
+const DISCONNECTED = "The studio does not answer. Is `regard studio` still running?";
 
 /** Identifies this browser tab, so that the server can schedule tabs fairly. */
 const TAB = Math.random().toString(36).slice(2);
 
-export async function fetchModels(): Promise<readonly Model[]> {
-  return ((await readJson(fetch("api/models"))) as { models: Model[] }).models;
+export async function refreshModels(): Promise<void> {
+  studioModels.set(((await (await answered(fetch("api/models"))).json()) as { models: ModelState[] }).models);
 }
 
-export async function request<T = Payload>(name: string, args: object, signal: AbortSignal | null = null): Promise<T> {
-  return (await readJson(post(`api/${name}`, args, signal))) as T;
+export async function act<Name extends keyof Actions>(name: Name, args: object): Promise<Actions[Name]> {
+  return (await (await post(`api/${name}`, args)).json()) as Actions[Name];
 }
 
 /** Uploads an image; returns the name by which requests refer to it. */
@@ -36,41 +49,50 @@ export async function uploadImage(file: File): Promise<string> {
     reader.onerror = () => reject(new Error(`${file.name} cannot be read`));
     reader.readAsDataURL(file);
   });
-  return (await request<{ image: string }>("picture", { name: file.name, content })).image;
+  return (await act("image", { name: file.name, content })).image;
 }
 
-/** The self-contained HTML page of a view. */
-export async function exportPage(view: string, args: object): Promise<string> {
-  return readText(post(`api/${view}/page`, args));
+/** Runs a verb: calls `onEvent` with what it reports, and returns the data of its view. */
+export async function runVerb<P extends Payload>(verb: string, request: object, onEvent: (event: VerbEvent) => void, signal: AbortSignal): Promise<P> {
+  const response = await post(`v1/${verb}/events`, request, signal);
+  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+  let line = "";
+  for (;;) {
+    const { done, value } = await reader.read().catch((error: Error) => Promise.reject(signal.aborted ? error : new Error(DISCONNECTED)));
+    if (done) throw new Error(DISCONNECTED);
+    const lines = value.split("\n");
+    lines[0] = line + lines[0];
+    line = lines.pop()!;
+    for (const one of lines) {
+      const event = JSON.parse(one) as VerbEvent | { type: "result"; view: P } | { type: "error"; error: string };
+      if ("error" in event) throw new Error(event.error);
+      if (event.type === "result") return event.view;
+      onEvent(event);
+    }
+  }
 }
 
-export function post(address: string, args: object, signal: AbortSignal | null = null): Promise<Response> {
+function post(address: string, args: object, signal: AbortSignal | null = null): Promise<Response> {
   const headers = { "Content-Type": "application/json", "X-Regard-Tab": TAB };
-  return fetch(address, { method: "POST", headers, body: JSON.stringify(args), signal });
+  return answered(fetch(address, { method: "POST", headers, body: JSON.stringify(args), signal }));
 }
 
-async function readJson(pending: Promise<Response>): Promise<unknown> {
-  return JSON.parse(await readText(pending));
-}
-
-async function readText(pending: Promise<Response>): Promise<string> {
+/** The response, if it is not an error. */
+async function answered(pending: Promise<Response>): Promise<Response> {
   let response: Response;
   try {
     response = await pending;
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new Error("The studio does not answer. Is `regard studio` still running?");
+    throw new Error(DISCONNECTED);
   }
+  if (response.ok) return response;
   const text = await response.text();
-  if (response.ok) return text;
-  throw new Error(errorMessage(text) || `the studio answered ${response.status}`);
-}
-
-/** The message of an error response; the text itself if it does not come from the studio. */
-export function errorMessage(text: string): string {
+  let message = text;
   try {
-    return (JSON.parse(text) as { error?: string }).error ?? text;
+    message = (JSON.parse(text) as { error?: string }).error ?? text;
   } catch {
-    return text;
+    // not an error of the studio
   }
+  throw new Error(message || `the studio answered ${response.status}`);
 }

@@ -1,6 +1,5 @@
 // A view with what surrounds it: files to download, and the commands that reproduce the result.
 import { useState } from "preact/hooks";
-import { exportPage } from "./api";
 import { svgDocument } from "./painter";
 import { currentRoute, formatRoute } from "./route";
 import type { Payload, Table, View } from "./view";
@@ -43,7 +42,7 @@ function Downloads({ view, payload, args }: Props) {
     download(csv(formulas ? neutralizeFormulas(table()) : table()), `${name}.csv`, "text/csv");
     return formulas ? `An apostrophe was added before ${formulas} ${formulas === 1 ? "cell" : "cells"} that a spreadsheet would read as a formula.` : "";
   };
-  const savePage = async () => download(await exportPage(view.name, { ...args, place: formatRoute(currentRoute.get()) }), `${name}.html`, "text/html");
+  const savePage = () => download(exportedPage({ ...payload, place: formatRoute(currentRoute.get()) }, view.title), `${name}.html`, "text/html");
   const actions: [string, string, Action][] = [
     ...(args ? ([["HTML", "the whole view in one file that works offline", savePage]] as [string, string, Action][]) : []),
     ["SVG", "picture as SVG", () => download(svg(), `${name}.svg`, "image/svg+xml")],
@@ -74,6 +73,18 @@ function Downloads({ view, payload, args }: Props) {
       </span>
     </div>
   );
+}
+
+/** This document with the payload in place of the studio: one file that works offline and makes no requests. */
+function exportedPage(payload: Payload, title: string): string {
+  const page = document.documentElement.cloneNode(true) as HTMLElement;
+  for (const name of page.getAttributeNames()) if (name !== "lang") page.removeAttribute(name);
+  page.querySelector("title")!.textContent = `Regard: ${title}`;
+  page.querySelector("#page")!.innerHTML = "<p>This page needs JavaScript.</p>";
+  page.querySelector("#regard")!.textContent = JSON.stringify(payload).replaceAll("<", "\\u003c");
+  const policy = page.querySelector("meta[http-equiv]")!;
+  policy.setAttribute("content", policy.getAttribute("content")!.replace("connect-src 'self'", "connect-src 'none'"));
+  return `<!doctype html>\n${page.outerHTML}\n`;
 }
 
 /** A link with all arguments, including defaults such as the model, which may differ in another studio. */

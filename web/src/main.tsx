@@ -1,13 +1,14 @@
 // Entry point of the studio and of exported files: renders the payload embedded in the page. In the library's JavaScript
 // engine, which has no document, it defines `drawSvg` instead.
 import { render } from "preact";
-import type { Model } from "./api";
+import { studioModels } from "./api";
 import { ViewWithExports } from "./export_panel";
 import { svgDocument } from "./painter";
 import { currentRoute, followAddress, navigate, parseRoute, type Route } from "./route";
 import { Studio } from "./studio";
 import "./style.css";
 import { followTheme, ThemeSwitch } from "./theme";
+import type { ModelState } from "./types";
 import type { Payload } from "./view";
 import { views } from "./views";
 
@@ -30,11 +31,12 @@ function ExportedPage({ payload }: { payload: Payload }) {
 function openPage(): void {
   followTheme();
   followAddress();
-  const payload = JSON.parse(document.getElementById("regard")!.textContent!) as Payload & { models?: Model[] };
+  const payload = JSON.parse(document.getElementById("regard")!.textContent!) as Payload & { models?: ModelState[] };
+  if (payload.models) studioModels.set(payload.models);
   if (payload.view !== "studio" && !currentRoute.get().view) navigate(parseRoute(payload.place ?? payload.view));
   const root = document.getElementById("page")!;
   root.textContent = "";
-  render(payload.view === "studio" ? <Studio models={payload.models ?? []} /> : <ExportedPage payload={payload} />, root);
+  render(payload.view === "studio" ? <Studio /> : <ExportedPage payload={payload} />, root);
 }
 
 /** The SVG of what a route selects, from JSON. */

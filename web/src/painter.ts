@@ -204,6 +204,16 @@ export function translated(painter: Painter, dx: number, dy: number): Painter {
   };
 }
 
+/** A raster of signed numbers: one color for positive and another for negative ones, full at `largest`; infinite ones stay empty. */
+export function signedMatrix(painter: Painter, numbers: Float32Array, largest: number, columns: number, x: number, y: number, width: number, height: number): void {
+  const { accent, other } = colors.get();
+  for (const [color, sign] of [[accent, 1], [other, -1]] as const) {
+    // The opacity of a cell is the square root of its value; squaring cancels that.
+    const values = numbers.map((value) => (Number.isFinite(value) ? Math.min(1, Math.max(0, (sign * value) / largest)) ** 2 : 0));
+    painter.matrix(values, columns, x, y, width, height, color);
+  }
+}
+
 /** The outline of a rectangle. */
 export function outline(painter: Painter, x: number, y: number, width: number, height: number, color: string, opacity = 1, lineWidth = 1): void {
   const [right, bottom] = [x + width, y + height];

@@ -1,22 +1,22 @@
 // The studio: select a view, fill in its form, see the result.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { fetchModels, modelsChanged, request, uploadImage, type Model } from "./api";
-import { ErrorMessage, Select } from "./components";
+import { can, refreshModels, runVerb, studioModels, uploadImage, type VerbEvent } from "./api";
+import { ErrorMessage, ModelLinks, Select } from "./components";
 import { ViewWithExports } from "./export_panel";
 import { currentRoute, navigate } from "./route";
 import { ThemeSwitch } from "./theme";
-import type { Field, Payload, View } from "./view";
+import type { ModelState } from "./types";
+import type { Arguments, Field, Payload, View } from "./view";
 import { views } from "./views";
 
-type Arguments = Readonly<Record<string, string>>;
 type Result = { state: "waiting" } | { state: "failed"; error: string } | { state: "done"; payload: Payload; args: Arguments };
 
-const menu = views.filter((view) => view.fields.length); // the other views only show results of the command line
+const menu = views.filter((view) => view.verb); // the other views only show results of the command line
 const MAX_SUBMIT_LINES = 2; // in taller text boxes, Enter starts a new line
 const POLL = 400; // milliseconds
 
-export function Studio({ models: initial }: { models: readonly Model[] }) {
-  const [models, refresh] = useModels(initial);
+export function Studio() {
+  const models = useModels();
   const route = currentRoute.use();
   const view = menu.find((one) => one.name === route.view) ?? menu[0]!;
   useEffect(() => {
@@ -38,27 +38,25 @@ export function Studio({ models: initial }: { models: readonly Model[] }) {
       <main>
         <p class="about">{view.about}</p>
         <ModelStates models={models} />
-        <ViewRequest key={view.name} view={view} models={models} onRetried={refresh} />
+        <ViewRequest key={view.name} view={view} models={models} />
       </main>
     </>
   );
 }
 
-function useModels(initial: readonly Model[]): readonly [readonly Model[], () => void] {
-  const [models, setModels] = useState(initial);
-  const changes = modelsChanged.use();
+/** The studio's models, updated while one of them is being loaded. */
+function useModels(): readonly ModelState[] {
+  const models = studioModels.use() ?? [];
   const loading = models.some((model) => model.state === "loading");
-  const refresh = () => void fetchModels().then(setModels, () => undefined); // the next request reports the error
   useEffect(() => {
     if (!loading) return;
-    const timer = setInterval(refresh, POLL);
+    const timer = setInterval(() => void refreshModels().catch(() => undefined), POLL); // the next request reports the error
     return () => clearInterval(timer);
   }, [loading]);
-  useEffect(() => void (changes && refresh()), [changes]);
-  return [models, refresh];
+  return models;
 }
 
-function ModelStates({ models }: { models: readonly Model[] }) {
+function ModelStates({ models }: { models: readonly ModelState[] }) {
   return (
     <ul class="states" aria-label="Models" aria-live="polite">
       {models.map((model) => (
@@ -73,43 +71,48 @@ function ModelStates({ models }: { models: readonly Model[] }) {
 }
 
 /** The form of a view and the result of its request. The route holds the arguments, so a link repeats the request. */
-function ViewRequest({ view, models, onRetried }: { view: View; models: readonly Model[]; onRetried: () => void }) {
+function ViewRequest({ view, models }: { view: View; models: readonly ModelState[] }) {
   const { parameters } = currentRoute.use();
   const initial = useRef(""); // stays once set: a new model must not replace the one in use
   if (!models.some((one) => one.name === initial.current && one.state === "ready")) initial.current = defaultModel(view, models);
-  const model = parameters["model"] ?? initial.current;
+  const name = parameters["model"] ?? initial.current;
   const args = useMemo(() => {
-    const values: Record<string, string> = view.model ? { model } : {};
+    const values: Record<string, string> = { model: name };
     const fresh = !view.fields.some((field) => field.name in parameters);
     for (const field of view.fields) values[field.name] = parameters[field.name] ?? (fresh ? field.start : "");
     return values;
-  }, [view, model, ...view.fields.map((field) => parameters[field.name])]);
-  const selected = models.find((one) => one.name === model);
-  const loading = view.model && selected?.state === "loading";
-  const needsImage = !loading && selected?.sees && view.fields.some((field) => field.image && !args[field.name]);
+  }, [view, name, ...view.fields.map((field) => parameters[field.name])]);
+  const model = models.find((one) => one.name === name);
+  const loading = model?.state === "loading";
+  const image = view.fields.find((field) => field.image);
+  const needsImage = !loading && image !== undefined && takesImages(model) && !args[image.name];
+  const unsuited = !!model && !!view.needs && !can(model, view.needs.capability);
   const [result, setResult] = useState<Result>({ state: "waiting" });
+  const [progress, setProgress] = useState("");
   const [submission, setSubmission] = useState(0);
   useEffect(() => {
-    if (loading || needsImage) return setResult({ state: "waiting" });
+    setProgress("");
+    if (loading || needsImage || unsuited) return setResult({ state: "waiting" });
     const controller = new AbortController();
+    const { signal } = controller;
     setResult((before) => (before.state === "done" ? before : { state: "waiting" }));
-    const failed = models.some((one) => one.name === model && one.state === "failed");
-    request(view.name, args, controller.signal)
-      .then(
-        (payload) => setResult({ state: "done", payload, args }),
-        (error: Error) => error.name === "AbortError" || setResult({ state: "failed", error: error.message }),
-      )
-      .then(() => failed && onRetried()); // the server tried to load it again
+    const show = (payload: Payload) => signal.aborted || setResult({ state: "done", payload, args });
+    const onEvent = (event: VerbEvent) => event.type === "progress" && setProgress(`${event.stage}: ${event.done}${event.total === null ? "" : ` of ${event.total}`} ${event.unit} …`);
+    const request = () => runVerb(view.verb!, view.toRequest?.(args, takesImages(model)) ?? args, onEvent, signal);
+    (view.load ? view.load(args, show, signal) : request())
+      .then(show, (error: Error) => signal.aborted || setResult({ state: "failed", error: error.message }))
+      .then(() => (model?.state === "failed" ? refreshModels() : undefined)); // the server tried to load it again
     return () => controller.abort();
-  }, [view, args, loading, needsImage, submission]);
+  }, [view, args, loading, needsImage, unsuited, submission]);
   const submit = (next: Arguments) => {
     // Layer, head and the like stay; a locked token belonged to the old text.
     const { lock: _, ...kept } = currentRoute.get().parameters;
     navigate({ view: view.name, parameters: { ...kept, ...next } }, { push: true });
     setSubmission(submission + 1);
   };
-  const busy = result.state === "waiting" || (result.state === "done" && result.args !== args);
-  const status = needsImage ? `${model} takes images: choose one.` : !busy ? "" : loading ? `Waiting for ${model} …` : "Computing …";
+  const busy = !unsuited && (result.state === "waiting" || (result.state === "done" && result.args !== args));
+  const status = needsImage ? `${name} takes images: choose one.` : !busy ? "" : loading ? `Waiting for ${name} …` : progress || "Computing …";
+  const { Below } = view;
   return (
     <>
       {(!view.ownForm || result.state === "failed") && (
@@ -119,29 +122,56 @@ function ViewRequest({ view, models, onRetried }: { view: View; models: readonly
         {status}
       </p>
       <ErrorMessage text={result.state === "failed" ? result.error : ""} />
+      {unsuited && <Unsuited view={view} name={name} models={models} />}
       {result.state === "done" && (
         <div aria-busy={busy}>
           <ViewWithExports view={view} payload={result.payload} args={result.args} />
         </div>
       )}
+      {Below && !busy && <Below payload={result.state === "done" ? result.payload : null} args={args} model={model} />}
     </>
   );
 }
 
-/** The model a view starts with: the first of the kind it prefers. */
-function defaultModel(view: View, models: readonly Model[]): string {
-  const usable = models.filter((model) => model.state !== "failed");
-  const preferred = (view.kinds ?? []).map((kind) => usable.find((model) => model.kind === kind)).find((model) => model);
-  return (preferred ?? usable.find((model) => supports(view, model)) ?? usable[0] ?? models[0])?.name ?? "";
+/** Why a model cannot be shown in a view, and those that can. */
+function Unsuited({ view, name, models }: { view: View; name: string; models: readonly ModelState[] }) {
+  const { capability, without, models: title, advice } = view.needs!;
+  const names = models.filter((model) => can(model, capability)).map((model) => model.name);
+  return (
+    <div class="unsuited">
+      <p>
+        {name} {without}
+      </p>
+      <p>
+        {names.length ? (
+          <>
+            {title}: <ModelLinks names={names} view={view.name} parameters={currentRoute.get().parameters} />
+          </>
+        ) : (
+          advice
+        )}
+      </p>
+    </div>
+  );
 }
 
-function supports(view: View, { kind }: Model): boolean {
-  return !view.kinds || kind === "unknown" || view.kinds.includes(kind);
+/** The model a view starts with: the first that can do what it prefers. */
+function defaultModel(view: View, models: readonly ModelState[]): string {
+  const usable = models.filter((model) => model.state !== "failed");
+  const suited = usable.filter((model) => suits(view, model));
+  const preferred = (view.prefers ?? []).map((capability) => suited.find((model) => model.capabilities?.includes(capability))).find((model) => model);
+  return (preferred ?? suited[0] ?? usable[0] ?? models[0])?.name ?? "";
 }
+
+function suits({ needs, excludes }: View, model: ModelState): boolean {
+  return (!needs || can(model, needs.capability)) && !excludes?.some((capability) => model.capabilities?.includes(capability));
+}
+
+const takesImages = (model: ModelState | undefined) => model?.capabilities?.includes("image") ?? false;
 
 interface FormProps {
   readonly view: View;
-  readonly models: readonly Model[];
+  readonly models: readonly ModelState[];
   readonly args: Arguments;
   /** The request failed, perhaps because of a hidden field: then hidden fields with a value are shown. */
   readonly failed: boolean;
@@ -157,10 +187,9 @@ function Form({ view, models, args, failed, submit }: FormProps) {
     event.preventDefault();
     submit(values);
   };
-  const takesImages = models.find((model) => model.name === values["model"])?.sees ?? false;
-  const hasImage = view.fields.some((field) => field.image);
-  const fields = view.fields.filter((field) => (!field.hidden || (failed && args[field.name])) && (!hasImage || (field.image ?? false) === takesImages));
-  const names = models.filter((model) => model.name === values["model"] || supports(view, model)).map((model) => model.name);
+  const images = view.fields.some((field) => field.image) && takesImages(models.find((model) => model.name === values["model"]));
+  const fields = view.fields.filter((field) => (!field.hidden || (failed && args[field.name])) && (field.image ?? false) === images);
+  const names = models.filter((model) => model.name === values["model"] || suits(view, model)).map((model) => model.name);
   const modelSelect = (name: string, label: string, empty?: string) => (
     <Select key={name} class="field model" name={name} label={label} options={names} value={values[name] ?? ""} onSelect={change(name)} {...(empty && { empty })} />
   );
@@ -191,7 +220,7 @@ function Form({ view, models, args, failed, submit }: FormProps) {
         if (!field.image) return input(field);
         return <ImageUpload key={field.name} label={field.label} uploaded={values[field.name] ?? ""} onUpload={(image) => submit({ ...values, [field.name]: image })} />;
       })}
-      {view.model && modelSelect("model", "Model")}
+      {modelSelect("model", "Model")}
       <button type="submit" class="main">
         {view.submitLabel ?? "Show"}
       </button>

@@ -29,26 +29,13 @@ export interface AlignmentHeadsView {
   readonly layer: number; readonly heads: readonly number[]; readonly description: string;
 }
 
-/** A token for every blank, and the text with them in position. */
-export interface Assignment {
-  readonly tokens: readonly string[]; readonly ids: readonly number[]; readonly text: string; readonly probability: number;
+export interface AnswerView {
+  readonly answer: string; readonly start: number; readonly end: number; readonly probability: number;
 }
 
 export interface AttentionView {
   readonly model: ViewedModel; readonly texts: readonly string[]; readonly maps: readonly MapView[]; readonly image: string | null;
   readonly grid: readonly [number, number] | null; readonly truncated: number; readonly notes: readonly string[]; readonly place: string;
-}
-
-export interface AttributeRequest {
-  readonly text: string; readonly text_b?: string | null; readonly model?: string;
-  readonly method?: "integrated-gradients" | "gradient-x-input" | "occlusion" | "attention" | "rollout"; readonly label?: string | null;
-  readonly target?: number; readonly steps?: number; readonly baseline?: "mask" | "pad" | "zero" | null;
-}
-
-/** A token with its score, and its characters [start, end) in the text of this index */
-export interface AttributedToken {
-  readonly token: string; readonly score: number; readonly special: boolean; readonly text: number | null; readonly start: number | null;
-  readonly end: number | null;
 }
 
 /** A score for each token, for (above 0) or against `output` of `target`, whose logit is `value`. */
@@ -58,14 +45,6 @@ export interface Attribution {
   readonly completeness_error: number | null;
 }
 
-/** The contribution of each token to `label`, which has `probability` (for a regression, its value) and `value`. */
-export interface AttributionResult {
-  readonly model: ProbedModel; readonly texts: readonly string[];
-  readonly method: "integrated-gradients" | "gradient-x-input" | "occlusion" | "attention" | "rollout"; readonly target: string; readonly label: string;
-  readonly probability: number; readonly value: number; readonly baseline: "mask" | "pad" | "zero" | null; readonly baseline_value: number | null;
-  readonly steps: number | null; readonly completeness_error: number | null; readonly tokens: readonly AttributedToken[];
-}
-
 export interface BoxPassView {
   readonly tensors: readonly (readonly [string, number])[]; readonly parameters: Readonly<Record<string, readonly number[]>>; readonly difference: number;
 }
@@ -73,6 +52,11 @@ export interface BoxPassView {
 export interface BoxView {
   readonly part: string; readonly group: string; readonly kind: string; readonly title: string; readonly about: string; readonly code: string;
   readonly steps: readonly BoxPassView[];
+}
+
+/** The prompt that continues from a branch of a generated text. */
+export interface BranchPrompt {
+  readonly prompt: string;
 }
 
 /** A token for one blank, as the vocabulary spells it. */
@@ -91,15 +75,15 @@ export interface ChartAxes {
   readonly right: string; readonly up: string; readonly left: string; readonly down: string;
 }
 
+export interface ChartLine {
+  readonly name: string; readonly values: readonly number[];
+}
+
 /** A pair or a grid: the tokens that any chart may show, the logits of every sentence for them, and all pairs. */
 export interface ChartsView {
   readonly kind: "pair" | "grid"; readonly warning: string; readonly number: number; readonly chart: "likelihoods" | "differences";
   readonly numbers: readonly number[]; readonly palette: number; readonly tokens: readonly string[]; readonly sentences: readonly SentenceView[];
   readonly pairs: readonly PairView[]; readonly rows: readonly string[]; readonly columns: readonly string[]; readonly squares: readonly SquareView[];
-}
-
-export interface CheckpointEntry {
-  readonly name: string; readonly family: string; readonly parameters: number;
 }
 
 export interface CompareRequest {
@@ -125,9 +109,29 @@ export interface ComponentAblation {
   readonly remarks: readonly string[];
 }
 
+/** The attention of one hypothesis, for each layer L, head H and step T, over the S states of the encoder. */
+export interface CrossAttention {
+  readonly query: string; readonly scores: string; readonly weights: string; readonly context: string;
+}
+
+/** One hypothesis of the beam, step by step */
+export interface DecodedHypothesis {
+  readonly text: string; readonly score: number; readonly log_probability: number; readonly finished: boolean; readonly pieces: SubwordTokens;
+  readonly steps: readonly DecodingStep[]; readonly attention: CrossAttention | null;
+}
+
 /** The token of a step, its probability, and the likeliest tokens, best first. */
 export interface DecodingStep {
   readonly token: string; readonly probability: number; readonly likeliest: readonly TokenProbability[];
+}
+
+/** What every step of a decoding attends to: the encoder's `states` (S, W) and the `values` (L, H, S, E) of them. */
+export interface EncoderStates {
+  readonly states: string; readonly values: string | null; readonly scale: number;
+}
+
+export interface EntityView {
+  readonly text: string; readonly label: string; readonly start: number; readonly end: number; readonly probability: number;
 }
 
 /** The evidence for one output: `about` names it, `token` is the position it is read from. */
@@ -139,7 +143,7 @@ export interface Evidence {
 /** One test: passed if `value` is at least `threshold`. */
 export interface FaithfulnessCheck {
   readonly name: string; readonly value: number | null; readonly threshold: number; readonly numbers: Readonly<Record<string, number | null>>;
-  readonly passed: boolean;
+  readonly passed: boolean; readonly method: string; readonly means: string;
 }
 
 export interface FaithfulnessRequest {
@@ -150,14 +154,11 @@ export interface FaithfulnessRequest {
 /** The attention map and the attributions of one prediction and, for a classifier, the verdict on the map. */
 export interface FaithfulnessResult {
   readonly model: ProbedModel; readonly texts: readonly string[]; readonly verdict: "faithful" | "doubtful" | "unfaithful" | null;
-  readonly flagged: boolean | null; readonly label: string; readonly probability: number; readonly other: string | null; readonly target: string;
-  readonly token: number; readonly layer: number; readonly head: number | null; readonly tokens: readonly string[]; readonly special: readonly boolean[];
-  readonly weights: readonly number[]; readonly special_weight: number; readonly checks: readonly FaithfulnessCheck[]; readonly gradient: Attribution;
-  readonly integrated: Attribution; readonly seed: number;
-}
-
-export interface FamilyEntry {
-  readonly name: string; readonly note: string; readonly capabilities: readonly string[];
+  readonly means: string | null; readonly flagged: boolean | null; readonly label: string; readonly requested_label: string | null;
+  readonly probability: number; readonly other: string | null; readonly target: string; readonly token: number; readonly layer: number;
+  readonly head: number | null; readonly tokens: readonly string[]; readonly special: readonly boolean[]; readonly weights: readonly number[];
+  readonly special_weight: number; readonly checks: readonly FaithfulnessCheck[]; readonly gradient: Attribution; readonly integrated: Attribution;
+  readonly seed: number; readonly notes: readonly string[]; readonly required_passes: number; readonly decisive: string;
 }
 
 /** The output of each stage */
@@ -185,20 +186,16 @@ export interface FigureRequest {
   readonly text: string; readonly model?: string | null; readonly target?: string | null; readonly without?: readonly string[]; readonly layer?: number;
 }
 
+/** Drawings side by side, or below each other on a narrow screen */
+export interface FigureRow {
+  readonly kind: "figures"; readonly blocks: readonly HeatMap[];
+}
+
 export interface FigureView {
   readonly model: FigureModelView; readonly text: string; readonly target: string | null; readonly given: string; readonly without: readonly string[];
   readonly components: readonly Component[]; readonly tokens: Readonly<Record<string, readonly string[]>>; readonly boxes: Readonly<Record<string, BoxView>>;
   readonly tensors: readonly TensorView[]; readonly ablation: ComponentAblation; readonly positions: PositionsView | null; readonly notes: readonly string[];
   readonly place: string;
-}
-
-export interface FillRequest {
-  readonly text: string; readonly model?: string; readonly top?: number; readonly targets?: readonly string[] | null;
-}
-
-/** `masks` has a list for each blank, `joint` the assignments */
-export interface FillResult {
-  readonly text: string; readonly masks: readonly (readonly Candidate[])[]; readonly joint: readonly Assignment[]; readonly exact: boolean;
 }
 
 /** What one filter took from the whole vocabulary: how many tokens, and their share of the model's probability. */
@@ -219,6 +216,11 @@ export interface GeneratedToken {
   readonly id: number; readonly text: string; readonly name: string;
 }
 
+/** The tokens of a piece of text, with their candidates. */
+export interface GeneratedTokens {
+  readonly type: "text"; readonly text: string; readonly tokens: readonly GeneratedToken[];
+}
+
 /** Sampling, or beam search if `num_beams` is above 1 */
 export interface GenerationConfig {
   readonly max_new_tokens: number; readonly temperature: number; readonly top_p: number; readonly top_k: number | null; readonly min_p: number;
@@ -228,14 +230,19 @@ export interface GenerationConfig {
 
 /** One text of the page, or of a stream before it starts, with its tokens so far. */
 export interface GenerationRun {
-  readonly model: string; readonly family: string; readonly method: "beam" | "greedy" | "sample"; readonly settings: GenerationConfig;
+  readonly model: string; readonly family: string; readonly method: "beam" | "greedy" | "sample"; readonly settings: GenerationConfig; readonly prompt: string;
   readonly continues: boolean; readonly truncated: number; readonly truncated_text: string; readonly max_new_tokens: number;
   readonly tokens: readonly GeneratedToken[]; readonly reason: "end" | "stop" | "length" | "interrupted"; readonly trace: TraceDocument | null;
 }
 
-/** The page's view: texts side by side. */
+/** The text to generate, still empty. */
+export interface GenerationStarted {
+  readonly type: "started"; readonly run: GenerationRun;
+}
+
+/** The page shows one text, or two side by side. */
 export interface GenerationView {
-  readonly prompt: string; readonly caveat: string; readonly runs: readonly GenerationRun[];
+  readonly runs: readonly GenerationRun[];
 }
 
 /** Heads by layer, then by number, both from 0. */
@@ -272,21 +279,21 @@ export interface HeadsRequest {
   readonly text: readonly string[] | string; readonly model?: string; readonly limit?: number; readonly seed?: number;
 }
 
-export interface HypothesisView {
-  readonly text: string; readonly score: number; readonly log_probability: number; readonly finished: boolean; readonly pieces: SubwordTokens;
-  readonly steps: readonly DecodingStep[]; readonly attention: Readonly<Record<string, string>> | null;
+/** A matrix of weights from 0 to 1 with names on both axes. */
+export interface HeatMap {
+  readonly kind: "map"; readonly weights: readonly (readonly number[])[]; readonly rows: readonly string[]; readonly columns: readonly string[];
+  readonly title: string; readonly row_title: string; readonly column_title: string;
 }
 
-/** `log_probability` is the sum over the `tokens` scored, in nats */
-export interface LineScore {
-  readonly line: number; readonly log_probability: number; readonly tokens: number; readonly mean: number | null; readonly unscored: number;
-  readonly long: boolean;
+/** By which requests refer to an uploaded image. */
+export interface ImageKey {
+  readonly image: string;
 }
 
-/** The scores of all lines, and their sums. */
-export interface LineScores {
-  readonly model: string; readonly kind: "log-probability" | "pseudo-log-likelihood"; readonly log_probability: number; readonly tokens: number;
-  readonly lines: readonly LineScore[];
+/** Named lines of percentages, one value for every point in `at`, which increases. */
+export interface LineChart {
+  readonly kind: "chart"; readonly lines: readonly ChartLine[]; readonly at: readonly number[]; readonly title: string; readonly across: string;
+  readonly up: string;
 }
 
 export interface LookRequest {
@@ -314,12 +321,11 @@ export interface MaskedWord {
   readonly word: string; readonly spaced: boolean; readonly completions: readonly Candidate[];
 }
 
-/** Families, built-in models and known checkpoints of the Hugging Face hub. */
-export interface ModelList {
-  readonly families: readonly FamilyEntry[]; readonly built_in: readonly string[]; readonly checkpoints: readonly CheckpointEntry[];
-}
-
-export interface ModelsRequest {
+/** A model as the page lists it. */
+export interface ModelState {
+  readonly name: string; readonly state: "loading" | "ready" | "failed"; readonly error: string;
+  readonly capabilities: readonly ("text-encoder" | "masked-lm" | "next-sentence" | "causal-lm" | "encoder-decoder" | "text-generation" | "translation" | "image" | "fine-tuning" | "pooling" | "segments" | "layer-mix" | "recurrent" | "fine-tuned")[] | null;
+  readonly task: string | null;
 }
 
 /** `index` counts the sentences of the map from 0. */
@@ -327,13 +333,9 @@ export interface Neighbor {
   readonly index: number; readonly cosine: number;
 }
 
-export interface NextRequest {
-  readonly first: string; readonly second: string; readonly model?: string;
-}
-
-/** `is_next` is the probability that the second text follows the first */
-export interface NextSentence {
-  readonly is_next: number;
+/** A message for the user that is not part of the result. */
+export interface Note {
+  readonly type: "note"; readonly message: string;
 }
 
 /** The probability (or the value) of one output before and after. */
@@ -343,25 +345,19 @@ export interface OutputChange {
 
 /** Two sentences by their indices. */
 export interface PairView {
-  readonly a: number; readonly b: number; readonly labels: readonly [string, string]; readonly axes: Readonly<Record<string, ChartAxes>>;
-  readonly extents: Readonly<Record<string, readonly [number, number]>>; readonly captions: Readonly<Record<string, Readonly<Record<string, string>>>>;
+  readonly a: number; readonly b: number; readonly labels: readonly [string, string]; readonly axes: Readonly<Record<"likelihoods" | "differences", ChartAxes>>;
+  readonly extents: Readonly<Record<string, readonly [number, number]>>;
+  readonly captions: Readonly<Record<"likelihoods" | "differences", Readonly<Record<string, string>>>>;
+}
+
+export interface Paragraph {
+  readonly kind: "text"; readonly text: string;
 }
 
 /** One pattern of one head. */
 export interface PatternScore {
   readonly pattern: string; readonly tokens: number; readonly score: number | null; readonly chance: number | null; readonly p: number | null;
   readonly corrected: number | null;
-}
-
-/** `nll` is the sum over the `tokens` scored, in nats */
-export interface Perplexity {
-  readonly model: string; readonly kind: "perplexity" | "pseudo-perplexity"; readonly tokens: number; readonly bytes: number; readonly nll: number;
-  readonly perplexity: number; readonly bits_per_byte: number; readonly text_tokens: number; readonly unknown: number;
-}
-
-export interface PerplexityRequest {
-  readonly source: readonly string[] | string; readonly model?: string; readonly stride?: number | null; readonly max_length?: number | null;
-  readonly sample?: number | null; readonly seed?: number;
 }
 
 /** The word's vectors in one layer on their first two principal components. */
@@ -381,8 +377,15 @@ export interface PredictRequest {
 
 /** An example, its prediction and the evidence for it */
 export interface PredictedExample {
-  readonly texts: readonly string[]; readonly image: string | null; readonly prediction: Readonly<Record<string, unknown>>;
-  readonly evidence: readonly Evidence[]; readonly why: string;
+  readonly texts: readonly string[]; readonly image: string | null; readonly prediction: PredictionView; readonly evidence: readonly Evidence[];
+  readonly why: string;
+}
+
+/** A prediction */
+export interface PredictionView {
+  readonly label?: string | readonly string[]; readonly probabilities?: Readonly<Record<string, number>> | readonly number[]; readonly value?: number;
+  readonly entities?: readonly EntityView[]; readonly tags?: readonly string[]; readonly answer?: string; readonly start?: number; readonly end?: number;
+  readonly probability?: number; readonly nbest?: readonly AnswerView[]; readonly margin?: number | null; readonly choice?: number; readonly ending?: string;
 }
 
 /** What the page's view "tasks" shows. */
@@ -397,28 +400,19 @@ export interface ProbedModel {
   readonly labels: readonly string[];
 }
 
+/** How much of a stage is done */
+export interface Progress {
+  readonly type: "progress"; readonly stage: string; readonly done: number; readonly total: number | null; readonly unit: string;
+}
+
 /** In percent: `accuracy` on the test quarter, `guess` the accuracy of the most frequent label there, `mean` and `deviation` of the accuracy over the folds. */
 export interface RegressionScore {
   readonly train: number; readonly test: number; readonly accuracy: number; readonly guess: number; readonly mean: number; readonly deviation: number;
 }
 
-/** The end of a run. */
-export interface RunEnd {
-  readonly type: "end"; readonly run: number; readonly reason: "end" | "stop" | "length" | "interrupted"; readonly trace: TraceDocument | null;
-}
-
-/** A step of a run's beam search, and the best text so far. */
-export interface RunSearch {
-  readonly type: "search"; readonly run: number; readonly step: number; readonly total: number; readonly text: string;
-}
-
-/** New tokens of a run */
-export interface RunTokens {
-  readonly type: "tokens"; readonly run: number; readonly tokens: readonly GeneratedToken[];
-}
-
-export interface ScoreRequest {
-  readonly source: readonly string[] | string; readonly model?: string;
+/** A heading with its blocks. */
+export interface Section {
+  readonly kind: "section"; readonly heading: string; readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | FigureRow | Section)[];
 }
 
 export interface SensesRequest {
@@ -452,6 +446,15 @@ export interface SquareView {
   readonly across: number; readonly up: number; readonly axes: ChartAxes;
 }
 
+export interface Story {
+  readonly title: string; readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | FigureRow | Section)[];
+}
+
+/** A table whose first column names the rows */
+export interface StoryTable {
+  readonly kind: "table"; readonly headers: readonly string[]; readonly rows: readonly (readonly string[])[]; readonly caption: string;
+}
+
 /** The `tokens` of a text, with the end token if there is one, and the word of each token, without the end. */
 export interface SubwordTokens {
   readonly tokens: readonly string[]; readonly words: readonly string[]; readonly word_indices: readonly number[];
@@ -471,6 +474,11 @@ export interface TaskModelView {
 export interface TensorView {
   readonly shape: readonly number[]; readonly rows: string | null; readonly columns: string | null; readonly data: string | null;
   readonly values: readonly number[] | null; readonly words: readonly (readonly (readonly [string, number])[])[] | null;
+}
+
+/** Text as it is generated. */
+export interface TextPiece {
+  readonly type: "text"; readonly text: string;
 }
 
 /** One predicted position: the right token (None at a blank), its probability, and the likeliest tokens. */
@@ -515,35 +523,35 @@ export interface TraceStep {
   readonly step: number; readonly choices: readonly TraceChoice[]; readonly died: readonly number[];
 }
 
+/** What the page's form offers, and the current job. */
+export interface TrainingOptions {
+  readonly job: TrainingStatus | null; readonly tasks: Readonly<Record<string, string>>; readonly folder: string; readonly builtin_examples: number;
+  readonly builtin_labels: readonly string[];
+}
+
+/** The progress of a job. */
+export interface TrainingStatus {
+  readonly state: "running" | "done" | "failed" | "cancelled"; readonly stopping: boolean; readonly error: string; readonly task: string; readonly data: string;
+  readonly model: string; readonly output: string; readonly command: string; readonly step: number; readonly steps: number; readonly epoch: number;
+  readonly epochs: number; readonly steps_per_second: number; readonly seconds_left: number | null; readonly seconds: number; readonly loss: number | null;
+  readonly scores: Readonly<Record<string, number>>; readonly messages: readonly string[];
+}
+
 export interface TranslateRequest {
   readonly model: string; readonly source: readonly string[] | string; readonly num_beams?: number; readonly num_return_sequences?: number;
-  readonly length_penalty?: number; readonly alignments?: string | null; readonly trace?: string | null; readonly page?: string | null;
+  readonly length_penalty?: number; readonly alignments?: string | null; readonly trace?: string | null; readonly steps?: boolean;
   readonly reference?: string | null;
 }
 
-/** A text and its translations, best first. */
-export interface TranslatedText {
-  readonly source: string; readonly translations: readonly Translation[];
-}
-
-/** A translation. */
-export interface Translation {
-  readonly text: string; readonly ids: readonly number[]; readonly log_probability: number; readonly score: number; readonly finished: boolean;
-}
-
-/** The translations of all texts and, if there were references, their BLEU scores. */
-export interface TranslationResult {
-  readonly model: string; readonly texts: readonly TranslatedText[]; readonly bleu: Readonly<Record<string, number | string>> | null;
-}
-
-export interface TranslationView {
-  readonly model: TranslatorView; readonly text: string; readonly source: SubwordTokens; readonly hypotheses: readonly HypothesisView[];
-  readonly alignment_heads: AlignmentHeadsView | null; readonly states: string | null; readonly values: string | null; readonly notes: readonly string[];
+/** A text and its hypotheses, best first */
+export interface TranslationSteps {
+  readonly model: TranslatorView; readonly text: string; readonly source: SubwordTokens; readonly hypotheses: readonly DecodedHypothesis[];
+  readonly encoder: EncoderStates | null; readonly alignment_heads: AlignmentHeadsView | null; readonly notes: readonly string[];
 }
 
 export interface TranslatorView {
   readonly name: string; readonly kind: string; readonly score: string; readonly recipe: string | null; readonly width: number; readonly layers: number;
-  readonly heads: number; readonly scale: number | null;
+  readonly heads: number;
 }
 
 export interface ViewedModel {
@@ -551,14 +559,9 @@ export interface ViewedModel {
 }
 
 export interface Verbs {
-  readonly fill: { readonly request: FillRequest; readonly result: FillResult };
   readonly compare: { readonly request: CompareRequest; readonly result: CompareView };
-  readonly next: { readonly request: NextRequest; readonly result: NextSentence };
-  readonly perplexity: { readonly request: PerplexityRequest; readonly result: Perplexity };
   readonly generate: { readonly request: GenerateRequest; readonly result: GenerationView };
-  readonly score: { readonly request: ScoreRequest; readonly result: LineScores };
-  readonly translate: { readonly request: TranslateRequest; readonly result: TranslationResult };
-  readonly attribute: { readonly request: AttributeRequest; readonly result: AttributionResult };
+  readonly translate: { readonly request: TranslateRequest; readonly result: TranslationSteps };
   readonly faithfulness: { readonly request: FaithfulnessRequest; readonly result: FaithfulnessResult };
   readonly features: { readonly request: FeaturesRequest; readonly result: FeatureWalk };
   readonly look: { readonly request: LookRequest; readonly result: AttentionView };
@@ -567,6 +570,5 @@ export interface Verbs {
   readonly heads: { readonly request: HeadsRequest; readonly result: HeadCensus };
   readonly ablate: { readonly request: AblateRequest; readonly result: AblationResult };
   readonly map: { readonly request: MapRequest; readonly result: SentenceMap };
-  readonly models: { readonly request: ModelsRequest; readonly result: ModelList };
   readonly predict: { readonly request: PredictRequest; readonly result: PredictionsView };
 }

@@ -1,20 +1,16 @@
 // A vector as a row of cells: one color for positive numbers, another for negative ones, paler for smaller ones.
 import { Canvas } from "./canvas";
-import type { Painter } from "./painter";
+import { type Painter, signedMatrix } from "./painter";
 import { colors } from "./theme";
 
 export const STRIP_HEIGHT = 16;
 
 /** `largest` is the magnitude of the full color; `marked` is a dimension with a vertical line, -1 for none. */
 export function drawVector(painter: Painter, vector: Float32Array, largest: number, x: number, y: number, width: number, marked = -1): void {
-  const { accent, other, ink, rule } = colors.get();
-  const cell = width / vector.length;
-  vector.forEach((value, d) => {
-    const opacity = Math.min(1, Math.abs(value) / largest);
-    if (opacity > 0.004) painter.rect(x + d * cell, y, cell, STRIP_HEIGHT, value < 0 ? other : accent, opacity);
-  });
+  const { ink, rule } = colors.get();
+  signedMatrix(painter, vector, largest, vector.length, x, y, width, STRIP_HEIGHT);
   painter.line(x, y + STRIP_HEIGHT, x + width, y + STRIP_HEIGHT, rule);
-  const middle = x + (marked + 0.5) * cell;
+  const middle = x + ((marked + 0.5) * width) / vector.length;
   if (marked >= 0 && marked < vector.length) painter.line(middle, y - 1, middle, y + STRIP_HEIGHT + 1, ink, 0.8);
 }
 

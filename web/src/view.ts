@@ -1,12 +1,14 @@
 // The interface of a view; views/index.ts lists all views.
 import type { ComponentType } from "preact";
-import type { Kind } from "./api";
+import type { Capability } from "./api";
 import type { Painter } from "./painter";
 import type { Route } from "./route";
+import type { ModelState, Verbs } from "./types";
 
 /** A result with what the page needs around it; the same in the studio and in an exported file. */
 export interface Payload {
   readonly view: string;
+  readonly notes: readonly string[];
   readonly cli: string;
   readonly python: string;
   /** The route at which an exported file opens. */
@@ -14,6 +16,12 @@ export interface Payload {
   /** Title of an exported file, if it is not the view's own. */
   readonly title?: string;
 }
+
+/** The data of a verb's view. */
+export type ViewOf<Name extends keyof Verbs> = Verbs[Name]["result"] & Payload;
+
+/** The values of a view's form, which are the parameters of its route. */
+export type Arguments = Readonly<Record<string, string>>;
 
 /** One argument of a view; the studio shows a form field for it. */
 export interface Field {
@@ -44,21 +52,42 @@ export interface Table {
   readonly rows: readonly (readonly (string | number)[])[];
 }
 
+/** What a model must be able to do for a view, and what the page says if it cannot. */
+export interface Need {
+  readonly capability: Capability;
+  /** Continues the name of a model that cannot. */
+  readonly without: string;
+  /** Precedes links to models that can. */
+  readonly models: string;
+  /** If there are none. */
+  readonly advice: string;
+}
+
 export interface View<P extends Payload = Payload> {
-  /** Name of the view in payloads, requests and routes. */
+  /** Name of the view in payloads and routes. */
   readonly name: string;
+  /** The verb that computes it; without one, the view only shows results of the command line. */
+  readonly verb?: keyof Verbs;
   readonly title: string;
   readonly about: string;
+  /** Named as the fields of the verb's request, unless `toRequest` converts them. */
   readonly fields: readonly Field[];
-  /** Whether the view takes one of the studio's models. */
-  readonly model: boolean;
-  /** Kinds of models the view can show, in order of preference; all if omitted. */
-  readonly kinds?: readonly Kind[];
+  readonly needs?: Need;
+  /** A model that can do one of these is not offered. */
+  readonly excludes?: readonly Capability[];
+  /** What the model that is selected first can do, in order of preference. */
+  readonly prefers?: readonly Capability[];
   /** `Show` has its own form; the studio's is shown only after an error. */
   readonly ownForm?: boolean;
   /** Label of the submit button; "Show" if omitted. */
   readonly submitLabel?: string;
+  /** The request of the verb, if it is not just the arguments. */
+  toRequest?(args: Arguments, takesImages: boolean): object;
+  /** Makes the requests of a view that needs several; `show` displays what there is so far. */
+  load?(args: Arguments, show: (payload: P) => void, signal: AbortSignal): Promise<P>;
   readonly Show: ComponentType<{ payload: P }>;
+  /** Shown below the result, or in place of it, only in the studio. */
+  readonly Below?: ComponentType<{ payload: P | null; args: Arguments; model: ModelState | undefined }>;
   /** SVG and PNG export of what the route selects. */
   drawing(payload: P, route: Route): Drawing;
   /** CSV and JSON export of what the route selects. */

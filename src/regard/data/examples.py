@@ -5,11 +5,17 @@ A label that is None or empty is unknown, as in the input of a prediction.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import random
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
+
+from regard.errors import InputError
+
+_BINS = 10  # quantile bins for scores
 
 
 @dataclass(frozen=True)
@@ -104,3 +110,72 @@ def leakage_key(example: Example) -> Hashable:
 def normalize_text(text: str) -> str:
     """Fold case and collapse whitespace."""
     return " ".join(text.casefold().split())
+
+
+def split_examples(examples: Sequence[Example], parts: str = "80/10/10", *, seed: int = 0) -> list[list[int]]:
+    """Return the indices of the examples in each part, in their original order; `parts` are 2 or 3 percentages.
+
+    The split is stratified by label, and the first part has every label. Examples with the same text (ignoring case and
+    whitespace), questions about the same context, and equal images go to the same part.
+    """
+    fractions = _fractions(parts)
+    strata = _strata(examples)
+    groups: dict[Hashable, list[int]] = {}
+    for index, example in enumerate(examples):
+        groups.setdefault(leakage_key(example), []).append(index)
+    if len(groups) < len(fractions):
+        raise InputError(
+            f"{len(examples)} examples, {len(groups)} of them different, cannot be split into {len(fractions)} parts; "
+            "give more examples or separate files"
+        )
+    by_stratum: dict[Hashable, list[list[int]]] = {}
+    for group in groups.values():
+        label = Counter(strata[index] for index in group).most_common(1)[0][0]
+        by_stratum.setdefault(label, []).append(group)
+    return _assign(list(by_stratum.values()), fractions, seed)
+
+
+def _assign(strata: list[list[list[int]]], fractions: list[float], seed: int) -> list[list[int]]:
+    """Assign each group to the part that is furthest below its size; the first group of a stratum to the first part."""
+    generator = random.Random(seed)
+    parts: list[list[int]] = [[] for _ in fractions]
+    assigned = 0
+    for groups in strata:
+        generator.shuffle(groups)
+        for number, group in enumerate(groups):
+            assigned += len(group)
+            missing = [fraction * assigned - len(part) for fraction, part in zip(fractions, parts, strict=True)]
+            parts[0 if number == 0 else missing.index(max(missing))].extend(group)
+    for index, part in enumerate(parts):
+        if not part:
+            raise InputError(
+                f"with {assigned} examples, part {index + 1} of the split ({fractions[index]:.0%}) is empty; "
+                "give more examples or a larger part"
+            )
+    return [sorted(part) for part in parts]
+
+
+def _fractions(parts: str) -> list[float]:
+    try:
+        percentages = [float(part) for part in parts.split("/")]
+    except ValueError:
+        percentages = []
+    in_range = all(0 < percentage < 100 for percentage in percentages)
+    if len(percentages) not in (2, 3) or not in_range or abs(sum(percentages) - 100) > 1e-6:
+        raise InputError(f"the split should be 2 or 3 percentages that add up to 100, such as 80/10/10, got {parts!r}")
+    return [percentage / 100 for percentage in percentages]
+
+
+def _strata(examples: Sequence[Example]) -> list[Hashable]:
+    scores = sorted(e.label for e in examples if isinstance(e, TextExample) and isinstance(e.label, float))
+    edges = [scores[len(scores) * number // _BINS] for number in range(1, _BINS)] if scores else []
+    return [_stratum(example, edges) for example in examples]
+
+
+def _stratum(example: Example, edges: list[float]) -> Hashable:
+    if isinstance(example, TaggedExample):
+        return frozenset(tag[2:] for tag in example.tags or () if tag != "O")
+    if isinstance(example, QuestionExample):
+        return example.answerable
+    label = example.label
+    return sum(label >= edge for edge in edges) if isinstance(label, float) else label

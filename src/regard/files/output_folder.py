@@ -1,6 +1,7 @@
-"""The manifest of an output folder lists the files that Regard wrote, so that no other file is replaced or removed.
+"""Output folders: a lock for one process at a time, and a manifest of the files that Regard wrote.
 
-The manifest is written before the first file that it lists, so it is complete even if the process is killed.
+No other file is replaced or removed. The manifest is written before the first file that it lists, so it is complete
+even if the process is killed.
 
 An entry is a path relative to the folder, with / as separator; each part may contain * for any characters:
 
@@ -29,55 +30,6 @@ from regard.files.disk import COMMITTED, TEMPORARY, atomic_write, finish_save
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 
 LOCK = "lock"
-
-
-def describe_changes(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
-    """Describe each setting whose value changed."""
-    return [
-        f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
-        for key in sorted({*before, *now})
-        if before.get(key) != now.get(key)
-    ]
-
-
-@contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder. The operating system releases it when the process ends, even after a crash."""
-    try:
-        folder.mkdir(exist_ok=True)
-        file = open(folder / LOCK, "a+", encoding="ascii")  # noqa: SIM115 (closed below, and not in this `try`)
-    except OSError as error:
-        raise RegardError(f"{folder} cannot be written: {error.strerror}; choose another output") from error
-    try:
-        _acquire(file, folder)
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
-    finally:
-        with suppress(OSError):  # the lock is released even so
-            file.close()
-
-
-def _acquire(file: IO[str], folder: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows, where an open file cannot be replaced by another process
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A process that finished after we opened the file, and before we locked it, has removed the file.
-        if os.path.samestat(os.fstat(file.fileno()), os.stat(folder / LOCK)):
-            return
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    file.seek(0)
-    raise InputError(
-        f"{folder} is in use by process {file.read().strip() or '(unknown)'}, which writes to it; wait until that "
-        "process ends, or choose another output"
-    )
-
-
 MANIFEST = "regard.json"
 FORMAT = 1
 
@@ -186,6 +138,53 @@ def remove_output(folder: Path) -> None:
     if saved and listed and _unlink(folder / MANIFEST):  # last, so that remaining files stay listed
         with suppress(OSError):
             folder.rmdir()
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder. The operating system releases it when the process ends, even after a crash."""
+    try:
+        folder.mkdir(exist_ok=True)
+        file = open(folder / LOCK, "a+", encoding="ascii")  # noqa: SIM115 (closed below, and not in this `try`)
+    except OSError as error:
+        raise RegardError(f"{folder} cannot be written: {error.strerror}; choose another output") from error
+    try:
+        _acquire(file, folder)
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+    finally:
+        with suppress(OSError):  # the lock is released even so
+            file.close()
+
+
+def _acquire(file: IO[str], folder: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows, where an open file cannot be replaced by another process
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A process that finished after we opened the file, and before we locked it, has removed the file.
+        if os.path.samestat(os.fstat(file.fileno()), os.stat(folder / LOCK)):
+            return
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    file.seek(0)
+    raise InputError(
+        f"{folder} is in use by process {file.read().strip() or '(unknown)'}, which writes to it; wait until that "
+        "process ends, or choose another output"
+    )
+
+
+def describe_changes(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    """Describe each setting whose value changed."""
+    return [
+        f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
+        for key in sorted({*before, *now})
+        if before.get(key) != now.get(key)
+    ]
 
 
 def _remove_saved(folder: Path) -> bool:

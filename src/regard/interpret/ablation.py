@@ -9,7 +9,7 @@ import re
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -25,8 +25,8 @@ from regard.escaping import escape_controls
 from regard.inference.masked_lm import BATCH_TOKENS
 from regard.interpret.attribution.probe import Probe, ProbedModel, probe_modes
 from regard.models.family import family_of
-from regard.nn import Site, ablate_heads, record
 from regard.nn.masks import Context, select_rows
+from regard.nn.recording import Site, ablate_heads, record
 from regard.render.result import Result, Table, round_floats
 from regard.wording import is_count
 
@@ -156,41 +156,28 @@ class AblationResult(Result):
         """The page shows tokens as text, and six outputs of each target."""
         if self.sweep is None:
             raise InputError("the page shows every head removed alone; leave out --no-sweep")
-        document: dict[str, Any] = round_floats(self.to_dict())
-        heads = document["sweep"]["ranked"]
 
         def text(name: str) -> str:
             return self._output_texts.get(name, name)
 
-        listed = ("likeliest", "changes", "successors")
-        effects = [
-            {
-                **{key: effect[key] for key in ("strength", "distance")},
-                "target": effect["target"],
-                "before": text(effect["before"]),
-                "after": text(effect["after"]),
-                **{key: [c | {"output": text(c["output"])} for c in effect[key][:MAX_VIEW_OUTPUTS]] for key in listed},
-            }
-            for effect in document["effects"]
-        ]
-        heads = [h | {"changed": len(h["changed"]), "after": [text(one) for one in h["after"]]} for h in heads]
-        targets = [effect.target for effect in self.effects]
-        return {
-            "model": document["model"],
-            "texts": document["texts"],
-            "tokens": list(self._token_texts),
-            "special": document["special"],
-            "at": self.at,
-            "modes": document["modes"],
-            "positions": document["positions"],
-            "removed": {"heads": document["heads"], "layers": document["layers"]},
-            "effects": effects,
-            "sweep": {
-                "measure": self.sweep.measure,
-                "targets": [targets.index(target) for target in self.sweep.targets],
-                "heads": sorted(heads, key=lambda one: (one["layer"], one["head"])),
-            },
-        }
+        def shown(changes: tuple[OutputChange, ...]) -> tuple[OutputChange, ...]:
+            return tuple(replace(one, output=text(one.output)) for one in changes[:MAX_VIEW_OUTPUTS])
+
+        effects = tuple(
+            replace(
+                effect,
+                before=text(effect.before),
+                after=text(effect.after),
+                likeliest=shown(effect.likeliest),
+                changes=shown(effect.changes),
+                successors=shown(effect.successors),
+            )
+            for effect in self.effects
+        )
+        ranked = tuple(replace(one, after=tuple(map(text, one.after))) for one in self.sweep.ranked)
+        update = {"tokens": self._token_texts, "effects": effects, "sweep": replace(self.sweep, ranked=ranked)}
+        document: dict[str, object] = round_floats(self.model_copy(update=update).to_dict())
+        return document
 
 
 def ablate(
@@ -371,8 +358,8 @@ def skip_layers(encoder: nn.Module, layers: Collection[int]) -> Iterator[None]:
         if threading.get_ident() != thread:
             return output
         x, rows = inputs[0], Context.of(inputs[1]).rows
-        kept: Tensor = x if rows is None else select_rows(x, rows)
-        return kept
+        unchanged: Tensor = x if rows is None else select_rows(x, rows)
+        return unchanged
 
     with ExitStack() as hooks:
         for layer in layers:

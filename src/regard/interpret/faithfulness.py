@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from regard.interpret.ablation import output_distance
 from regard.interpret.attribution.attributions import Attribution, gradient_times_input, integrated_gradients
 from regard.interpret.attribution.probe import Probe, ProbedModel
 from regard.models.family import can
-from regard.nn import Site, record
+from regard.nn.recording import Site, record
 from regard.render.result import Result, Table, round_floats
 from regard.tasks.metrics import value_scores
 from regard.tasks.registry import TASKS
@@ -112,13 +112,18 @@ def meanings(classes: int, *, several: bool = False) -> dict[str, Meaning]:
 
 @dataclass(frozen=True)
 class FaithfulnessCheck:
-    """One test: passed if `value` is at least `threshold`. A map that points at nothing has the value None."""
+    """One test: passed if `value` is at least `threshold`. A map that points at nothing has the value None.
+
+    `method` is what the test does, `means` what its outcome means.
+    """
 
     name: str
     value: float | None
     threshold: float
     numbers: dict[str, float | None]
     passed: bool
+    method: str = ""
+    means: str = ""
 
     @classmethod
     def of(cls, name: str, value: float | None, threshold: float, **numbers: float | None) -> FaithfulnessCheck:
@@ -139,7 +144,8 @@ class FaithfulnessResult(Result):
     not be shown as a reason.
 
     `label` has `probability`, which is the value itself for a regression; `other` is the strongest other label.
-    `weights` is the attention of the token at position `token`, `special_weight` the part on special tokens.
+    `weights` is the attention of the token at position `token`, `special_weight` the part on special tokens. A faithful
+    map passes `required_passes` tests, `decisive` among them.
     """
 
     page_view: ClassVar[str | None] = "faithfulness"
@@ -147,8 +153,10 @@ class FaithfulnessResult(Result):
     model: ProbedModel
     texts: tuple[str, ...]
     verdict: Verdict | None
+    means: str | None
     flagged: bool | None
     label: str
+    requested_label: str | None
     probability: float
     other: str | None
     target: str
@@ -163,9 +171,11 @@ class FaithfulnessResult(Result):
     gradient: Attribution
     integrated: Attribution
     seed: int
+    notes: list[str]
+    required_passes: int = REQUIRED_PASSES
+    decisive: str = PERMUTED
     _texts: tuple[str, ...] = PrivateAttr(())  # the tokens as people read them
     _label_text: str = PrivateAttr("")
-    _requested_label: str | None = PrivateAttr(None)
 
     def to_text(self) -> str:
         return "\n".join(self._lines())
@@ -188,49 +198,16 @@ class FaithfulnessResult(Result):
         yield from (check.line() for check in self.checks)
         passed = sum(check.passed for check in self.checks)
         yield ""
-        yield f"verdict: {self.verdict} ({passed} of {len(self.checks)} passed): {VERDICTS[self.verdict]}"
+        yield f"verdict: {self.verdict} ({passed} of {len(self.checks)} passed): {self.means}"
 
     def to_table(self) -> Table:
         rows = zip(self.tokens, self.weights, self.gradient.scores, self.integrated.scores, strict=True)
         return ("token", "weight", "gradient x input", "integrated gradients"), [list(row) for row in rows]
 
     def view_data(self) -> dict[str, object]:
-        """The page shows tokens as text, and the meaning of each test."""
-        document: dict[str, Any] = round_floats(self.to_dict())
-        fields = ("probability", "token", "layer", "head", "special", "weights", "gradient", "integrated")
-        return {
-            "model": document["model"],
-            "texts": document["texts"],
-            "request": {"label": self._requested_label, "layer": self.layer, "head": self.head},
-            "evidence": {
-                **{key: document[key] for key in fields},
-                "target": self.target,
-                "label": self._label_text,
-                "tokens": list(self._texts),
-            },
-            "verdict": self._verdict_data(document["checks"]),
-            "notes": [] if self.verdict is not None else [no_verdict_reason(self.model.task)],
-        }
-
-    def _verdict_data(self, checks: list[dict[str, Any]]) -> dict[str, object] | None:
-        if self.verdict is None:
-            return None
-        by_name = meanings(len(self.model.labels), several=self.model.problem_type == "multi_label_classification")
-        return {
-            "verdict": self.verdict,
-            "flagged": self.flagged,
-            "means": VERDICTS[self.verdict],
-            "other": self.other,
-            "special_weight": round_floats(self.special_weight),
-            "needed": REQUIRED_PASSES,
-            "decisive": PERMUTED,
-            "seed": self.seed,
-            "checks": [
-                {**one, "method": meaning.method, "means": meaning.passed if one["passed"] else meaning.failed}
-                for one in checks
-                for meaning in [by_name[one["name"]]]
-            ],
-        }
+        """The page shows tokens as text."""
+        document: dict[str, object] = round_floats(self.to_dict())
+        return {**document, "label": self._label_text, "tokens": list(self._texts)}
 
 
 def no_verdict_reason(task: str) -> str:
@@ -279,8 +256,10 @@ def measure_faithfulness(
         model=probe.describe(),
         texts=probe.texts,
         verdict=verdict,
+        means=None if verdict is None else VERDICTS[verdict],
         flagged=None if verdict is None else verdict != "faithful",
         label=name,
+        requested_label=label,
         probability=probe.probabilities(logits)[0, index].item(),
         other=probe.outputs[other] if classifies else None,
         target=probe.targets[0],
@@ -295,10 +274,10 @@ def measure_faithfulness(
         gradient=gradient,
         integrated=integrated_gradients(probe, output=name),
         seed=seed,
+        notes=[] if verdict is not None else [no_verdict_reason(probe.task)],
     )
     result._texts = probe.token_texts
     result._label_text = probe.token_text(probe.tokenizer.id(name)).strip() if probe.predicts_tokens else name
-    result._requested_label = label
     return result
 
 
@@ -427,9 +406,15 @@ class _FaithfulnessTests:
             *self._removals(),
         )
         weights = self.attention.weights[self.attention.words]
-        if weights.max() - weights.min() > FLAT * weights.mean():
-            return checks
-        return tuple(one if one.name == PERMUTED else replace(one, value=None, passed=False) for one in checks)
+        if weights.max() - weights.min() <= FLAT * weights.mean():
+            checks = tuple(one if one.name == PERMUTED else replace(one, value=None, passed=False) for one in checks)
+        probe = self.attention.probe
+        by_name = meanings(len(probe.outputs), several=probe.problem_type == "multi_label_classification")
+        return tuple(
+            replace(one, method=meaning.method, means=meaning.passed if one.passed else meaning.failed)
+            for one in checks
+            for meaning in [by_name[one.name]]
+        )
 
     def _class_swap(self) -> FaithfulnessCheck:
         """Words are removed one by one: do the label's log-odds follow the map better than the other label's?"""

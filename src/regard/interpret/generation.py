@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
-from regard.events import Event
+from regard.events import Event, Progress, TextPiece, drain, map_events
 from regard.generation_config import SAMPLING, GenerationConfig
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.sampling import Sampling
@@ -33,34 +33,6 @@ from regard.nn.training import evaluation_mode
 from regard.render.result import Result
 from regard.text import Tokenizer
 
-PROMPTS = {
-    "A story": "This is a story about me and my brothers",
-    "The first law of robotics": "Recite the first law of robotics",
-    "Questions and answers": (
-        "Q: What is your favorite animal?\n\nA: My favorite animal is a dog.\n\nQ: Why?\n\n"
-        "A: Because dogs are loyal and friendly.\n\nQ: How many eyes does a giraffe have?\n\nA:"
-    ),
-    "Animals with three legs": (
-        "Q: How many legs does a frog have?\n\nA: A frog has four legs.\n\n"
-        "Q: Are there any animals with three legs?\n\nA:"
-    ),
-    "An essay for a newspaper": (
-        "Please write a short op-ed around 500 words. Keep the language simple and concise. "
-        "Focus on why humans have nothing to fear from AI."
-    ),
-    "The essay, begun": "I am not a human. I am a robot. A thinking robot. I use only 0.12% of my cognitive capacity.",
-    "A cloud below the window": (
-        "Input: Jennifer looked out her window and sees a really cool cloud below her. She unbuckles her seatbelt and "
-        "heads to the bathroom. Is Jennifer probably traveling more than 300 miles per hour relative to the earth?\n\n"
-        "Model Output:"
-    ),
-}
-CAVEAT = (
-    "Read with care. A language model writes what is likely after your prompt, judged by the texts it was trained on; "
-    "nothing in it checks whether that is true, fair or meant. Critics call such models stochastic parrots: they put "
-    "forms together by chance and frequency, without regard to what the forms mean. And as in Searle's Chinese room, "
-    "answers that look right do not show that anything behind them understands; what would show it is disputed."
-)
 TOP = 15  # candidates at a position
 RESCALING = ("repetition", "temperature")  # filters that move probability and, above temperature 0, remove none
 Stages = Sequence[tuple[str, Tensor]]
@@ -118,6 +90,7 @@ class GenerationRun(BaseModel):
     family: str
     method: Literal["beam", "greedy", "sample"]
     settings: GenerationConfig
+    prompt: str
     continues: bool
     truncated: int
     truncated_text: str
@@ -128,42 +101,22 @@ class GenerationRun(BaseModel):
 
 
 class GenerationView(BaseModel):
-    """The page's view: texts side by side."""
+    """The page shows one text, or two side by side."""
 
-    prompt: str
-    caveat: str
     runs: list[GenerationRun]
 
 
-class RunTokens(Event):
-    """New tokens of a run; runs are numbered from 0."""
+class GenerationStarted(Event):
+    """The text to generate, still empty."""
 
-    type: Literal["tokens"] = "tokens"
-    run: int
+    type: Literal["started"] = "started"
+    run: GenerationRun
+
+
+class GeneratedTokens(TextPiece):
+    """The tokens of a piece of text, with their candidates."""
+
     tokens: list[GeneratedToken]
-
-
-class RunSearch(Event):
-    """A step of a run's beam search, and the best text so far."""
-
-    type: Literal["search"] = "search"
-    run: int
-    step: int
-    total: int
-    text: str
-
-
-class RunEnd(Event):
-    """The end of a run."""
-
-    type: Literal["end"] = "end"
-    run: int
-    reason: FinishReason
-    trace: TraceDocument | None
-
-
-OnEvent = Callable[[Event], None]
-OnSearch = Callable[[int, int, str], None]  # step, number of steps, best text so far
 
 
 def candidate_tokens(
@@ -230,20 +183,6 @@ def _generated_token(found: CandidateTokens, token: int, text: str, spell: Calla
     return GeneratedToken(**vars(found), id=token, text=text, name=spell(token))
 
 
-class BeamSearchProgress(Trace):
-    """The trace of a beam search that also reports progress: step, number of steps, and the best text so far."""
-
-    def __init__(self, tokenizer: Tokenizer, *, total: int, on_progress: OnSearch) -> None:
-        super().__init__(token_text=lambda token: token_text(tokenizer, token), decode=tokenizer.decode)
-        self._total, self._on_progress = total, on_progress
-
-    def beam(self, row: int, *step: Any, end: int | None) -> None:
-        super().beam(row, *step, end=end)
-        tree = self._trees[row]
-        best = self._decode(tree.tokens[tree.alive[0]] if tree.alive else ())
-        self._on_progress(len(tree.steps), self._total, best)
-
-
 class GenerateResult(Result):
     """Generated texts, without the prompt; of a beam search the best first.
 
@@ -282,11 +221,11 @@ class GenerateResult(Result):
     def view_data(self) -> dict[str, object]:
         if self.tokens is None:
             raise InputError("the page shows the candidates at every token; generate with --candidates")
-        return GenerationView(prompt=self.prompt, caveat=CAVEAT, runs=[self.run()]).model_dump(mode="json")
+        return GenerationView(runs=[self.run()]).model_dump(mode="json")
 
 
 class Generation:
-    """Texts being generated after a prompt. `steps` or `pieces` run it to the end; `result` is what there is so far."""
+    """Texts being generated after a prompt. `events` runs it to the end; `result` is what there is so far."""
 
     def __init__(
         self,
@@ -315,20 +254,21 @@ class Generation:
     def reason(self) -> FinishReason:
         return self.result().reason
 
-    def pieces(self) -> Iterator[str]:
-        """Run to the end: the text as it is displayed, with a heading for each of several texts."""
+    def events(self) -> Iterator[Event]:
+        """Run to the end: the text as it is displayed, with a heading for each of several texts.
+
+        If candidates are recorded, a `GenerationStarted` comes first, and each text has its tokens.
+        """
+        if self.tokens is not None:
+            yield GenerationStarted(run=self.result().run())
         if self.config.num_beams > 1:
-            if self.tokens is None:
-                self.texts += self._search(self._recorder)
-            else:
-                list(self.steps())
-            yield "".join(f"{text}\n" for text in _displayed(self.texts, beam=True))
+            yield from self._searched()
         elif self.tokens is not None:
-            for tokens in self.steps():
-                yield "".join(token.text for token in tokens)
-            yield "\n"
+            yield from self._sampled()
+            yield TextPiece(text="\n")
         else:
-            yield from self._stream()
+            for piece in self._stream():
+                yield TextPiece(text=piece)
 
     def _stream(self) -> Iterator[str]:
         """Several texts are generated at once and displayed one after the other."""
@@ -356,15 +296,8 @@ class Generation:
                 current += 1
                 yield "\n" if current == count else f"\n=== {current + 1}\n"
 
-    def steps(self, on_progress: OnSearch = lambda step, total, text: None) -> Iterator[list[GeneratedToken]]:
-        """Run to the end: the tokens with their candidates as they are generated; of a beam search all at the end."""
+    def _sampled(self) -> Iterator[GeneratedTokens]:
         assert self.tokens is not None
-        steps = self._sampled() if self.config.num_beams == 1 else self._searched(on_progress)
-        for tokens in steps:
-            self.tokens += tokens
-            yield tokens
-
-    def _sampled(self) -> Iterator[list[GeneratedToken]]:
         recorder, config = CandidateRecorder(self._spell), self.config
         stream = GenerationStream(
             self.generator,
@@ -376,30 +309,36 @@ class Generation:
         )
         self.texts = stream.texts
         for _, piece in stream:
-            yield recorder.take(piece)
+            self.tokens += (tokens := recorder.take(piece))
+            yield GeneratedTokens(text=piece, tokens=tokens)
         if recorder.pending:  # an end token, which adds no text
-            yield recorder.take("")
+            self.tokens += (tokens := recorder.take(""))
+            yield GeneratedTokens(text="", tokens=tokens)
 
-    def _search(self, trace: Trace | None) -> list[GeneratedText]:
-        config = self.config
+    def _searched(self) -> Iterator[Progress | TextPiece]:
+        config, total = self.config, self.prompt.max_new_tokens
         beam = Beam(config.num_beams, config.length_penalty, config.num_return_sequences, config.early_stopping)
-        return self.generator.beam_search(self.prompt, beam=beam, stop_strings=config.stop, trace=trace)
-
-    def _searched(self, on_progress: OnSearch) -> Iterator[list[GeneratedToken]]:
-        total = self.prompt.max_new_tokens
-        progress = BeamSearchProgress(self.generator.tokenizer, total=total, on_progress=on_progress)
-        self.texts += self._search(progress)
-        self.trace = progress.document()
-        if not self.texts:
+        trace = self.generator.trace() if self.tokens is not None else self._recorder
+        search = self.generator.search_steps(self.prompt, beam=beam, stop_strings=config.stop, trace=trace)
+        if self.tokens is not None:
+            self.texts += yield from map_events(
+                search, lambda step: Progress(stage="searching", done=step, total=total, unit="steps")
+            )
+        else:
+            self.texts += drain(search)
+        displayed = "".join(f"{text}\n" for text in _displayed(self.texts, beam=True))
+        if self.tokens is None or trace is None or not self.texts:
+            yield TextPiece(text=displayed)
             return
-        best = self.texts[0]
-        pieces = self._pieces(best)
-        tokens = best.tokens[: len(pieces)]
+        self.trace = trace.document()
+        pieces = self._pieces(self.texts[0])
+        tokens = self.texts[0].tokens[: len(pieces)]
         candidates = _candidates_along(self.generator, self.prompt.ids, tokens)
-        yield [
+        self.tokens += [
             _generated_token(one, token, piece, self._spell)
             for token, piece, one in zip(tokens, pieces, candidates, strict=True)
         ]
+        yield GeneratedTokens(text=displayed, tokens=self.tokens)
 
     def _pieces(self, best: GeneratedText) -> list[str]:
         """What each token adds to the text, up to a stop string."""
@@ -472,34 +411,9 @@ def generate(
 ) -> Generation:
     """Generate to the end: the text, its tokens with their candidates, and the trace of a beam search."""
     generation = Generation(LoadedModel("", model, tokenizer), prompt, config or GenerationConfig())
-    for _ in generation.steps():
+    for _ in generation.events():
         pass
     return generation
-
-
-def generate_side_by_side(generations: Sequence[Generation], on_event: OnEvent) -> None:
-    """Run all to the end: those that sample side by side, then the beam searches.
-
-    `on_event` gets the tokens of each run, the progress of beam searches and the end of each run. If it raises an
-    exception, everything stops.
-    """
-    sampled = [number for number, one in enumerate(generations) if one.config.num_beams == 1]
-    searched = [number for number in range(len(generations)) if number not in sampled]
-    for group in (sampled, *([number] for number in searched)):
-        running = {number: generations[number].steps(_on_search(on_event, number)) for number in group}
-        while running:
-            for number, steps in list(running.items()):
-                tokens = next(steps, None)
-                if tokens is not None:
-                    on_event(RunTokens(run=number, tokens=tokens))
-                else:
-                    del running[number]
-                    one = generations[number]
-                    on_event(RunEnd(run=number, reason=one.reason, trace=one.trace))
-
-
-def _on_search(on_event: OnEvent, run: int) -> OnSearch:
-    return lambda step, total, text: on_event(RunSearch(run=run, step=step, total=total, text=text))
 
 
 def next_tokens(

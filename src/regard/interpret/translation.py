@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from torch import Tensor
 
 from regard.errors import InputError
@@ -19,46 +19,45 @@ from regard.inference.generation.text_generator import token_text
 from regard.inference.translation.subwords import word_indices
 from regard.inference.translation.translator import Translation, TranslationModel, Translator
 from regard.models.family import can
-from regard.nn import Attention
-from regard.nn.attention import SeparateProjections
+from regard.nn.attention import Attention, SeparateProjections
 from regard.nn.recording import Tape, record
 from regard.nn.training import evaluation_mode
-from regard.render.page_arrays import base64_size, encode_float32
+from regard.render.page_arrays import Float32Array, base64_size
 from regard.render.result import Result
 from regard.text import Tokenizer
 
-Floats = NDArray[np.float32]
+NUM_LIKELIEST = 5  # tokens listed for each step
+MAX_SOURCE_TOKENS = 200
+MAX_PAGE_SIZE = 9_000_000  # characters of base64
 
 
-@dataclass(frozen=True, eq=False)
-class CrossAttention:
-    """The attention of one hypothesis, for each layer L, head H and step T, over the S states.
+class CrossAttention(BaseModel):
+    """The attention of one hypothesis, for each layer L, head H and step T, over the S states of the encoder.
 
-    `scores` (L, H, T, S) are those of `query` (L, H, T, D) with each state's key, `weights` (L, H, T, S) their softmax,
-    and `context` (L, H, T, E) is the sum of the weighted values.
+    At every step the decoder scores each state, takes the softmax of the scores, multiplies each state by its weight
+    and sums these to the context. `scores` (L, H, T, S) are those of `query` (L, H, T, D) with each state's key,
+    `weights` (L, H, T, S) their softmax, and `context` (L, H, T, E) is the sum of the weighted values.
     """
 
-    query: Floats
-    scores: Floats
-    weights: Floats
-    context: Floats
+    query: Float32Array
+    scores: Float32Array
+    weights: Float32Array
+    context: Float32Array
 
 
-@dataclass(frozen=True, eq=False)
-class CrossAttentionRecord:
-    """The encoder's `states` (S, W), the same at every step, and the attention of each hypothesis.
+class EncoderStates(BaseModel):
+    """What every step of a decoding attends to: the encoder's `states` (S, W) and the `values` (L, H, S, E) of them.
 
-    `values` (L, H, S, E) are None if the heads take the states themselves, as in recurrent models. `scale` multiplies
-    the products of queries and keys.
+    `values` are None if the heads take the states themselves, as in recurrent models. `scale` multiplies the products
+    of queries and keys.
     """
 
-    states: Floats
-    values: Floats | None
+    states: Float32Array
+    values: Float32Array | None
     scale: float
-    hypotheses: tuple[CrossAttention, ...]
 
 
-def cross_attention_of(tape: Tape, *, steps: list[int]) -> CrossAttentionRecord:
+def cross_attention_of(tape: Tape, *, steps: list[int]) -> tuple[EncoderStates, list[CrossAttention]]:
     """From the tape of a decoding of several hypotheses of one source; `steps` are their lengths."""
     sites = sorted((site for site in tape.calls if site.kind == "cross"), key=lambda site: site.layer)
     modules = [tape.calls[site][0].attention for site in sites]
@@ -67,19 +66,18 @@ def cross_attention_of(tape: Tape, *, steps: list[int]) -> CrossAttentionRecord:
     scores = [_scores(*three) for three in zip(modules, queries, keys, strict=True)]
     values = [_values(module, memory) for module in modules]
     contexts = [one.to(value.dtype) @ value for one, value in zip(weights, values, strict=True)]
+    arrays = {"query": queries, "scores": scores, "weights": weights, "context": contexts}
     hypotheses = [
-        CrossAttention(
-            *(_floats([layer[row, :, :count] for layer in part]) for part in (queries, scores, weights, contexts))
-        )
+        CrossAttention(**{name: _floats([layer[row, :, :count] for layer in part]) for name, part in arrays.items()})
         for row, count in enumerate(steps)
     ]
     uses_states = all(_uses_states(module) for module in modules)
-    return CrossAttentionRecord(
+    encoder = EncoderStates(
         states=_floats([memory[0]])[0],
         values=None if uses_states else _floats([value[0] for value in values]),
         scale=modules[0].score_scale(queries[0]),
-        hypotheses=tuple(hypotheses),
     )
+    return encoder, hypotheses
 
 
 def _scores(module: Attention, query: Tensor, key: Tensor) -> Tensor:
@@ -98,14 +96,9 @@ def _uses_states(module: Attention) -> bool:
     return isinstance(module.project, SeparateProjections) and isinstance(module.project.value, torch.nn.Identity)
 
 
-def _floats(layers: list[Tensor]) -> Floats:
-    array: Floats = torch.stack(layers).float().cpu().numpy()
+def _floats(layers: list[Tensor]) -> NDArray[np.float32]:
+    array: NDArray[np.float32] = torch.stack(layers).float().cpu().numpy()
     return array
-
-
-NUM_LIKELIEST = 5  # tokens listed for each step
-MAX_SOURCE_TOKENS = 200
-MAX_PAGE_SIZE = 9_000_000  # characters of base64
 
 
 @dataclass(frozen=True)
@@ -135,90 +128,14 @@ class DecodingStep:
 class DecodedHypothesis(BaseModel):
     """One hypothesis of the beam, step by step; `attention` is None if the model has none."""
 
-    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
-
     text: str
     score: float
     log_probability: float
     finished: bool
     pieces: SubwordTokens
     steps: list[DecodingStep]
+    attention: CrossAttention | None
     translation: Translation = Field(exclude=True)
-    attention: CrossAttention | None = Field(exclude=True)
-
-
-class TranslationSteps(Result):
-    """A text and its hypotheses, best first; `cross_attention` is None if the model has none."""
-
-    page_view: ClassVar[str | None] = "translation"
-
-    model: str
-    text: str
-    source: SubwordTokens
-    hypotheses: list[DecodedHypothesis]
-    translator: Translator = Field(exclude=True)
-    cross_attention: CrossAttentionRecord | None = Field(exclude=True)
-
-    def view_data(self) -> dict[str, object]:
-        """The view's data; hypotheses that do not fit on a page are left out, the worst first."""
-        heads, attention = self.translator.alignment_heads, self.cross_attention
-        hypotheses = self._fitting()
-        left_out = len(self.hypotheses) - len(hypotheses)
-        note = f"the last {left_out} of {len(self.hypotheses)} translations are left out: they do not fit on a page"
-        view = TranslationView(
-            model=self._model_view(),
-            text=self.text,
-            source=self.source,
-            hypotheses=[
-                HypothesisView(
-                    **{name: getattr(one, name) for name in HypothesisView.model_fields if name != "attention"},
-                    attention=None
-                    if one.attention is None
-                    else {name: encode_float32(array) for name, array in vars(one.attention).items()},
-                )
-                for one in hypotheses
-            ],
-            alignment_heads=None
-            if attention is None
-            else AlignmentHeadsView(layer=heads.layer, heads=list(heads.heads), description=str(heads)),
-            states=None if attention is None else encode_float32(attention.states),
-            values=None if attention is None or attention.values is None else encode_float32(attention.values),
-            notes=[note] if left_out else [],
-        )
-        return view.model_dump(mode="json")
-
-    def _model_view(self) -> TranslatorView:
-        model, attention = self.translator.model, self.cross_attention
-        layers, heads = (0, 0) if attention is None else attention.hypotheses[0].weights.shape[:2]
-        recurrent = model.config if can(model, "recurrent") else None
-        return TranslatorView(
-            name=self.model,
-            kind="transformer" if recurrent is None else recurrent.cell,
-            score="scaled dot" if recurrent is None else recurrent.score,
-            recipe=None if recurrent is None else recurrent.recipe,
-            width=model.config.hidden_size,
-            layers=layers,
-            heads=heads,
-            scale=None if attention is None or recurrent is not None else attention.scale,
-        )
-
-    def _fitting(self) -> list[DecodedHypothesis]:
-        attention = self.cross_attention
-        if attention is None:
-            return self.hypotheses
-        room = MAX_PAGE_SIZE - sum(
-            base64_size(4 * array.size) for array in (attention.states, attention.values) if array is not None
-        )
-        fitting: list[DecodedHypothesis] = []
-        for hypothesis in self.hypotheses:
-            room -= sum(base64_size(4 * array.size) for array in vars(hypothesis.attention).values())
-            if room < 0:
-                break
-            fitting.append(hypothesis)
-        if not fitting:
-            rows, columns = len(self.hypotheses[0].steps), len(self.source.tokens)
-            raise InputError(f"{rows} steps over {columns} tokens are too many for a page; give a shorter text")
-        return fitting
 
 
 class TranslatorView(BaseModel):
@@ -229,17 +146,6 @@ class TranslatorView(BaseModel):
     width: int
     layers: int
     heads: int
-    scale: float | None
-
-
-class HypothesisView(BaseModel):
-    text: str
-    score: float
-    log_probability: float
-    finished: bool
-    pieces: SubwordTokens
-    steps: list[DecodingStep]
-    attention: dict[str, str] | None  # float32 in base64: query [L,H,T,D], scores, weights [L,H,T,S], context [L,H,T,E]
 
 
 class AlignmentHeadsView(BaseModel):
@@ -248,15 +154,40 @@ class AlignmentHeadsView(BaseModel):
     description: str
 
 
-class TranslationView(BaseModel):
+class TranslationSteps(Result):
+    """A text and its hypotheses, best first; `encoder` and `alignment_heads` are None if the model has no attention."""
+
+    page_view: ClassVar[str | None] = "translation"
+
     model: TranslatorView
     text: str
     source: SubwordTokens
-    hypotheses: list[HypothesisView]
+    hypotheses: list[DecodedHypothesis]
+    encoder: EncoderStates | None
     alignment_heads: AlignmentHeadsView | None
-    states: str | None  # float32 in base64
-    values: str | None  # null if the heads take the states themselves
-    notes: list[str]
+    notes: list[str] = Field(default_factory=list)
+
+    def view_data(self) -> dict[str, object]:
+        """The view's data; hypotheses that do not fit on a page are left out, the worst first."""
+        if self.encoder is None:
+            return self.to_dict()
+        room = MAX_PAGE_SIZE - sum(map(_size, (self.encoder.states, self.encoder.values)))
+        fitting: list[DecodedHypothesis] = []
+        for hypothesis in self.hypotheses:
+            room -= sum(_size(array) for _, array in hypothesis.attention or ())
+            if room < 0:
+                break
+            fitting.append(hypothesis)
+        if not fitting:
+            rows, columns = len(self.hypotheses[0].steps), len(self.source.tokens)
+            raise InputError(f"{rows} steps over {columns} tokens are too many for a page; give a shorter text")
+        left_out = len(self.hypotheses) - len(fitting)
+        note = f"the last {left_out} of {len(self.hypotheses)} translations are left out: they do not fit on a page"
+        return self.model_copy(update={"hypotheses": fitting, "notes": [note] if left_out else []}).to_dict()
+
+
+def _size(array: NDArray[np.float32] | None) -> int:
+    return 0 if array is None else base64_size(4 * array.size)
 
 
 def translate_in_steps(
@@ -275,9 +206,10 @@ def replay_translations(
     source = source_ids(translator, text)
     targets = [[*one.ids, *([subwords.end] if one.finished else [])] for one in translations]
     logits, tape = _decode(model, source, targets)
-    has_attention = not can(model, "recurrent") or model.decoder.cross is not None
-    with torch.inference_mode():
-        attention = cross_attention_of(tape, steps=[len(ids) for ids in targets]) if has_attention else None
+    encoder, attentions = None, [None] * len(targets)
+    if not can(model, "recurrent") or model.decoder.cross is not None:
+        with torch.inference_mode():
+            encoder, attentions = cross_attention_of(tape, steps=[len(ids) for ids in targets])  # type: ignore[assignment]
     hypotheses = [
         DecodedHypothesis(
             text=one.text,
@@ -286,18 +218,32 @@ def replay_translations(
             finished=one.finished,
             pieces=_pieces(subwords.target, ids, ended=one.finished),
             steps=_steps(subwords.target, ids, logits[row]),
+            attention=attentions[row],
             translation=one,
-            attention=attention.hypotheses[row] if attention else None,
         )
         for row, (one, ids) in enumerate(zip(translations, targets, strict=True))
     ]
+    recurrent = model.config if can(model, "recurrent") else None
+    first = attentions[0]
+    layers, num_heads = (0, 0) if first is None else first.weights.shape[:2]
+    heads = translator.alignment_heads
     return TranslationSteps(
-        model=name,
+        model=TranslatorView(
+            name=name,
+            kind="transformer" if recurrent is None else recurrent.cell,
+            score="scaled dot" if recurrent is None else recurrent.score,
+            recipe=None if recurrent is None else recurrent.recipe,
+            width=model.config.hidden_size,
+            layers=layers,
+            heads=num_heads,
+        ),
         text=text,
         source=_pieces(subwords.source, source, ended=True),
         hypotheses=hypotheses,
-        translator=translator,
-        cross_attention=attention,
+        encoder=encoder,
+        alignment_heads=None
+        if encoder is None
+        else AlignmentHeadsView(layer=heads.layer, heads=list(heads.heads), description=str(heads)),
     )
 
 

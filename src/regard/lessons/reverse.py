@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.models.seq2seq import Recipe, Score, Seq2Seq, Seq2SeqConfig
-from regard.nn import record
+from regard.nn.recording import record
 
 # The deck's configuration. It does not give the epochs: after 24 the model without attention is as good.
 TRAIN_SIZE, TEST_SIZE, TIMESTEPS, FEATURES = 2000, 200, 4, 10

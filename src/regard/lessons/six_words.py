@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.lessons.reverse import single_thread
 from regard.models import Transformer, TransformerConfig
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from regard.render.story import FigureRow, HeatMap, Paragraph, Section, Story, StoryTable
 
 TARGET_WORDS = ("a", "am", "I", "thanks", "student", "<eos>")  # the deck's order: ids 0 to 5

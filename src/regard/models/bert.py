@@ -22,9 +22,10 @@ from regard.models.family import (
     qkv,
     shape,
 )
-from regard.nn import Block, Context, LayerConfig, Layout, LearnedPositions, Padded, Stack, TextEmbedding
-from regard.nn.block import ACTIVATIONS
-from regard.nn.masks import first_tokens
+from regard.nn.block import ACTIVATIONS, Block, LayerConfig
+from regard.nn.embedding import LearnedPositions, TextEmbedding
+from regard.nn.masks import Context, Layout, Padded, first_tokens
+from regard.nn.stack import Stack
 from regard.nn.training import normal_init, scaled_init
 
 

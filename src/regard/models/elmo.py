@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.family import Family, PretrainingRecipe
-from regard.nn import Layout, recording
+from regard.nn import recording
 from regard.nn.embedding import lookup
-from regard.nn.masks import Padded, from_padded, to_padded
+from regard.nn.masks import Layout, Padded, from_padded, to_padded
 from regard.nn.recurrent import reverse_sequences
 
 

@@ -12,18 +12,11 @@ from torch import Tensor, nn
 
 from regard.models.bert import config_fields
 from regard.models.family import Checkpoint, Family, FileFormat, PretrainingRecipe, TensorNames, shape
-from regard.nn import (
-    Block,
-    Context,
-    DecoderState,
-    LayerConfig,
-    Layout,
-    LearnedPositions,
-    Padded,
-    Stack,
-    StackCache,
-    TextEmbedding,
-)
+from regard.nn.block import Block, LayerConfig
+from regard.nn.cache import DecoderState, StackCache
+from regard.nn.embedding import LearnedPositions, TextEmbedding
+from regard.nn.masks import Context, Layout, Padded
+from regard.nn.stack import Stack
 from regard.nn.training import normal_init, scaled_init
 
 

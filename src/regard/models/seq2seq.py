@@ -15,22 +15,12 @@ from torch import Tensor, nn
 
 from regard.errors import check_choice
 from regard.models.family import Family, TranslationRecipe
-from regard.nn import (
-    Attention,
-    Context,
-    Layout,
-    Padded,
-    Recurrent,
-    StackedCell,
-    bahdanau,
-    luong_dot,
-    luong_general,
-    recording,
-)
+from regard.nn import recording
+from regard.nn.attention import Attention, bahdanau, luong_dot, luong_general
 from regard.nn.cache import KVCache
 from regard.nn.embedding import lookup
-from regard.nn.masks import to_padded
-from regard.nn.recurrent import CellType, RecurrentState
+from regard.nn.masks import Context, Layout, Padded, to_padded
+from regard.nn.recurrent import CellType, Recurrent, RecurrentState, StackedCell
 
 Score = Literal["none", "dot", "general", "additive"]
 Recipe = Literal["luong", "deck"]

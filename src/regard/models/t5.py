@@ -10,7 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.models.family import Checkpoint, Family, FileFormat, PretrainingRecipe, Table, TensorNames, qkv, shape
-from regard.nn import Block, EncoderDecoder, LayerConfig, RelativePositionBias, Stack, TextEmbedding
+from regard.nn.block import Block, LayerConfig
+from regard.nn.embedding import RelativePositionBias, TextEmbedding
+from regard.nn.encoder_decoder import EncoderDecoder
+from regard.nn.stack import Stack
 
 
 @dataclass(frozen=True)

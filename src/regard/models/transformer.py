@@ -10,8 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.models.family import Family, TranslationRecipe
-from regard.nn import Block, EncoderDecoder, LayerConfig, SinusoidalPositions, Stack, TextEmbedding
-from regard.nn.embedding import Arrangement
+from regard.nn.block import Block, LayerConfig
+from regard.nn.embedding import Arrangement, SinusoidalPositions, TextEmbedding
+from regard.nn.encoder_decoder import EncoderDecoder
+from regard.nn.stack import Stack
 
 
 @dataclass(frozen=True)

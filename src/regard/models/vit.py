@@ -10,7 +10,10 @@ from torch import Tensor, nn
 
 from regard.models.bert import POOLER, Pooler
 from regard.models.family import Checkpoint, Family, FileFormat, TensorNames, qkv, shape
-from regard.nn import Block, LayerConfig, Padded, PatchEmbedding, Stack
+from regard.nn.block import Block, LayerConfig
+from regard.nn.embedding import PatchEmbedding
+from regard.nn.masks import Padded
+from regard.nn.stack import Stack
 from regard.nn.training import normal_init
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
+from typing import Annotated, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import GetPydanticSchema
+from pydantic_core import core_schema
 
 MAX_FLOAT16 = 65504.0
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -21,6 +24,13 @@ def encode_array(array: NDArray[np.generic]) -> str:
 
 def encode_float32(array: NDArray[np.floating]) -> str:
     return encode_array(array.astype("<f4"))
+
+
+_BASE64 = core_schema.plain_serializer_function_ser_schema(encode_float32, return_schema=core_schema.str_schema())
+# A field of a pydantic model: an array in Python, float32 in base64 in JSON.
+Float32Array: TypeAlias = Annotated[
+    NDArray[np.float32], GetPydanticSchema(lambda *_: core_schema.any_schema(serialization=_BASE64))
+]
 
 
 def encode_float16(array: NDArray[np.floating]) -> str:

@@ -65,7 +65,7 @@ class Result(BaseModel):
         """What the page needs: the view's name, its data and the lines that reproduce it."""
         if self.page_view is None:
             raise InputError(f"{type(self).__name__} has no page")
-        return {"view": self.page_view, **self.view_data(), "cli": "", "python": "", **self._reproduce}
+        return {"view": self.page_view, "notes": [], **self.view_data(), "cli": "", "python": "", **self._reproduce}
 
     def drawing_data(self) -> Mapping[str, object]:
         """The data of the page that SVG and PNG show; by default that of the page itself."""

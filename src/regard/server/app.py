@@ -1,4 +1,4 @@
-"""The HTTP application of the studio: the page, the states of the models and one address per view.
+"""The HTTP application of the studio: the page, the states of the models, the verbs, and what only the page can do.
 
 Only requests with the token are answered (`token_auth`). Against other sites open in the same browser: other host names
 for this address are refused (DNS rebinding), there are no CORS headers, and a body must be JSON, which no foreign form
@@ -7,27 +7,29 @@ can send. The page names its tab in each request, so that tabs take turns; a req
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route as Address
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.routing import Route
 
 from regard.errors import InputError, RegardError, suggest
+from regard.events import Event, drain
+from regard.files.json_files import json_text
 from regard.render.bundle import page
 from regard.server import verbs
-from regard.server.arguments import Arguments, Payload, Route
-from regard.server.body_reader import RETRY_AFTER, BodyReader, BodyTimeout, BodyTooLarge
-from regard.server.request_queue import ClientDisconnected, RequestQueue, ServerBusy
-from regard.server.routes import ACTIONS, ROUTES, STREAMS
-from regard.server.streaming import internal_error, stream_endpoint, to_json
-from regard.server.studio import Studio
+from regard.server.connection import RETRY_AFTER, BodyReader, BodyTimeout, BodyTooLarge
+from regard.server.request_queue import ClientDisconnected, RequestQueue, ServerBusy, check_connected
+from regard.server.studio import Studio, branch_prompt
 from regard.server.token_auth import HEADERS, TokenMiddleware
+from regard.server.training import cancel_training, start_training, training_options
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -35,20 +37,32 @@ if TYPE_CHECKING:
     from regard.render.result import Result
 
 Answer = TypeVar("Answer")
+Send = Callable[[Mapping[str, object]], None]
+RunVerb = Callable[[Studio, str, Mapping[str, object]], Generator[Event, None, "Result"]]
 
 HOSTS = ["127.0.0.1", "localhost"]
 MAX_BODY_BYTES = 1_000_000
-MAX_UPLOAD_BYTES = {"picture": 12_000_000}  # of addresses that accept a file; base64 makes four bytes of three
+MAX_UPLOAD_BYTES = {"image": 12_000_000}  # of actions that accept a file; base64 makes four bytes of three
 TAB_HEADER = "x-regard-tab"  # names the tab; requests without it share one
 STATUSES = ((ServerBusy, 429), (BodyTimeout, 408), (BodyTooLarge, 413), (InputError, 400))  # the first match counts
 CLIENT_CLOSED_REQUEST = 499  # nginx's code; nobody reads this answer
+EVENTS_TYPE = "application/x-ndjson"
+
+# What the page does beside the verbs: fast, and never queued, since "cancel-training" is one of them.
+ACTIONS: dict[str, Callable[[Studio, Mapping[str, object]], BaseModel]] = {
+    "image": lambda studio, arguments: studio.images.add(arguments),
+    "branch": branch_prompt,
+    "train": start_training,
+    "training": lambda studio, arguments: training_options(studio),
+    "cancel-training": lambda studio, arguments: cancel_training(studio),
+}
 
 
 def create_app(
     studio: Studio,
     *,
     token: str,
-    routes: Mapping[str, Route] = ROUTES,
+    run_verb: RunVerb = verbs.run_verb,
     queue: RequestQueue | None = None,
     body_reader: BodyReader | None = None,
 ) -> Starlette:
@@ -56,69 +70,80 @@ def create_app(
     queue = RequestQueue() if queue is None else queue
     body_reader = BodyReader() if body_reader is None else body_reader
 
-    async def read_arguments(request: Request) -> dict[str, object]:
-        name = request.path_params["name"]
-        if name not in ACTIONS:
-            queue.check_capacity(_tab(request))  # before the body is read: refusing must be cheap under overload
-        return await _read_arguments(request, body_reader)
-
-    async def compute(request: Request, name: str, arguments: Arguments) -> Payload:
-        answer = partial(_answer, studio, routes, name, arguments)
-        return await queue.run(_tab(request), answer, partial(_wait_disconnect, request))
-
     async def home(request: Request) -> Response:
-        text = page({"view": "studio", "models": studio.models.states()}, title="Regard studio", online=True)
+        models = [state.model_dump() for state in studio.models.states()]
+        text = page({"view": "studio", "models": models}, title="Regard studio", online=True)
         return HTMLResponse(text, headers=HEADERS)
 
     async def models(request: Request) -> Response:
-        return _json({"models": studio.models.states()})
+        return _json({"models": [state.model_dump() for state in studio.models.states()]})
 
-    async def view(request: Request) -> Response:
-        arguments, name = await read_arguments(request), request.path_params["name"]
-        if name in ACTIONS:  # fast, and never queued: "cancel-training" is one of them
-            return _json(_answer(studio, ACTIONS, name, arguments))
-        return _json(await compute(request, name, arguments))
+    async def action(request: Request) -> Response:
+        name, arguments = request.path_params["name"], await _read_arguments(request, body_reader)
+        if name not in ACTIONS:
+            raise InputError(f"the studio has no action {name!r}; {suggest(name, ACTIONS)}")
+        return _json(_with_plain_errors(partial(ACTIONS[name], studio, arguments)).model_dump())
 
-    async def export(request: Request) -> Response:
-        arguments, name = await read_arguments(request), request.path_params["name"]
-        payload = await compute(request, name, arguments)
-        place = arguments.get("place")
-        if isinstance(place, str):
-            payload = {**payload, "place": place}
-        return HTMLResponse(page(payload, title=f"Regard: {name}"), headers=HEADERS)
-
-    async def verb_result(request: Request) -> Result:
-        queue.check_capacity(_tab(request))
+    async def run(request: Request, answer: Callable[[Result], Answer], on_event: Send | None = None) -> Answer:
+        queue.check_capacity(_tab(request))  # before the body is read: refusing must be cheap under overload
         arguments, name = await _read_arguments(request, body_reader), request.path_params["name"]
-        answer = partial(_with_plain_errors, partial(verbs.answer, studio.models, name, arguments))
-        return await queue.run(_tab(request), answer, partial(_wait_disconnect, request))
+
+        def send_event(event: Event) -> None:
+            check_connected()
+            if on_event is not None:
+                on_event(event.model_dump(mode="json"))
+
+        def compute() -> Answer:
+            return answer(drain(run_verb(studio, name, arguments), send_event))
+
+        work = partial(_with_plain_errors, compute)
+        return await queue.run(_tab(request), work, partial(_wait_disconnect, request))
 
     async def verb_document(request: Request) -> Response:
-        return _json((await verb_result(request)).to_dict())
+        return _json(await run(request, lambda result: result.to_dict()))
 
     async def verb_view(request: Request) -> Response:
-        return _json((await verb_result(request)).page_data())
+        return _json(await run(request, lambda result: result.page_data()))
 
     async def verb_page(request: Request) -> Response:
-        return HTMLResponse((await verb_result(request)).to_html(), headers=HEADERS)
+        return HTMLResponse(await run(request, lambda result: result.to_html()), headers=HEADERS)
+
+    async def verb_events(request: Request) -> Response:
+        """A line of JSON for each event, then {"type": "result", "view": ...}. An error before the first event is an
+        error of the request; a later one is the last line: {"error": ...}."""
+        lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def send(document: Mapping[str, object]) -> None:
+            loop.call_soon_threadsafe(lines.put_nowait, _to_json(document) + b"\n")
+
+        def send_result(result: Result) -> None:
+            send({"type": "result", "view": result.page_data()})
+
+        computation = asyncio.ensure_future(run(request, send_result, send))
+        computation.add_done_callback(partial(_close, lines))
+        try:
+            first = await lines.get()
+        except asyncio.CancelledError:
+            computation.cancel()
+            raise
+        if first is None:
+            computation.result()  # raises the error that came before the first line
+        return StreamingResponse(_stream(first, lines, computation), media_type=EVENTS_TYPE, headers=HEADERS)
 
     async def openapi(request: Request) -> Response:
         return _json(verbs.openapi())
 
-    stream = stream_endpoint(
-        STREAMS, studio, queue, read=read_arguments, wait_disconnect=_wait_disconnect, tab=_tab, headers=HEADERS
-    )
     return Starlette(
         routes=[
-            Address("/", home),
-            Address("/api/models", models),
-            Address("/api/{name}", view, methods=["POST"]),
-            Address("/api/{name}/page", export, methods=["POST"]),
-            Address("/api/{name}/stream", stream, methods=["POST"]),
-            Address("/v1/openapi.json", openapi),
-            Address("/v1/{name}", verb_document, methods=["POST"]),
-            Address("/v1/{name}/view", verb_view, methods=["POST"]),
-            Address("/v1/{name}/page", verb_page, methods=["POST"]),
+            Route("/", home),
+            Route("/api/models", models),
+            Route("/api/{name}", action, methods=["POST"]),
+            Route("/v1/openapi.json", openapi),
+            Route("/v1/{name}", verb_document, methods=["POST"]),
+            Route("/v1/{name}/view", verb_view, methods=["POST"]),
+            Route("/v1/{name}/page", verb_page, methods=["POST"]),
+            Route("/v1/{name}/events", verb_events, methods=["POST"]),
         ],
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
@@ -128,26 +153,44 @@ def create_app(
     )
 
 
-def _answer(studio: Studio, routes: Mapping[str, Route], name: str, arguments: Arguments) -> Payload:
-    if name not in routes:
-        raise InputError(f"the studio has no view {name!r}; {suggest(name, routes)}")
-    return _with_plain_errors(partial(routes[name], studio, arguments))
-
-
 def _with_plain_errors(compute: Callable[[], Answer]) -> Answer:
+    """An unexpected exception becomes one line for the user: it must neither end the studio nor show a traceback."""
     try:
         return compute()
     except (RegardError, ClientDisconnected):
         raise
     except Exception as error:
-        raise internal_error(error) from error
+        message = " ".join(str(error).split())
+        raise RegardError(f"internal error: {type(error).__name__}: {message}") from error
+
+
+async def _stream(
+    first: bytes | None, lines: asyncio.Queue[bytes | None], computation: asyncio.Future[Any]
+) -> AsyncIterator[bytes]:
+    try:
+        line = first
+        while line is not None:
+            yield line
+            line = await lines.get()
+        error = None if computation.cancelled() else computation.exception()
+        if error is not None and not isinstance(error, ClientDisconnected):
+            yield _to_json({"error": str(error)}) + b"\n"
+    finally:
+        computation.cancel()
+
+
+def _close(lines: asyncio.Queue[bytes | None], computation: asyncio.Future[Any]) -> None:
+    if not computation.cancelled():
+        computation.exception()  # retrieved here, or asyncio would log it when the client has gone
+    lines.put_nowait(None)
 
 
 async def _read_arguments(request: Request, body_reader: BodyReader) -> dict[str, object]:
     media_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media_type != "application/json":
         raise InputError(f"the body must be JSON (Content-Type: application/json), got {media_type or 'no type'}")
-    limit = MAX_UPLOAD_BYTES.get(request.path_params["name"], MAX_BODY_BYTES)
+    upload = request.url.path.startswith("/api/")
+    limit = MAX_UPLOAD_BYTES.get(request.path_params["name"], MAX_BODY_BYTES) if upload else MAX_BODY_BYTES
     body = await body_reader.read(request, limit)
     try:
         arguments = json.loads(body)
@@ -160,7 +203,12 @@ async def _read_arguments(request: Request, body_reader: BodyReader) -> dict[str
 
 def _json(document: Mapping[str, object], *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     headers = {**HEADERS, **(headers or {})}
-    return Response(to_json(document), status_code=status, media_type="application/json", headers=headers)
+    return Response(_to_json(document), status_code=status, media_type="application/json", headers=headers)
+
+
+def _to_json(document: Mapping[str, object]) -> bytes:
+    """UTF-8, with lone surrogates escaped as JSON does it."""
+    return json_text(document).encode("utf-8", "backslashreplace")
 
 
 def _tab(request: Request) -> str:

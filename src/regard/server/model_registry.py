@@ -7,33 +7,46 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, get_args
+
+from pydantic import BaseModel
 
 from regard.errors import InputError, RegardError, suggest
 from regard.files.json_files import read_json
 from regard.known import builtin_folder, builtin_names
-from regard.models.family import can, families
+from regard.models.family import Capability, can, families
 from regard.server.request_queue import acquire, interruptible
 
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
-    from regard.tasks.fine_tuned_model import FineTunedModel
 
 LOADER_NAME = "regard-models"  # name of the loading thread
 
-ModelKind = Literal["reader", "writer", "translator", "tuned", "unknown"]
-T = TypeVar("T")
+# What the page needs to know of a model: the capabilities of its family, or that it is fine-tuned for a task.
+ModelCapability = Capability | Literal["fine-tuned"]
+PRETRAINED_ONLY = {"masked-lm", "next-sentence", "text-generation", "fine-tuning"}  # a fine-tuned model has lost these
+
+
+class ModelState(BaseModel):
+    """A model as the page lists it. `capabilities` is null for a hub model that is not loaded yet; `task` names the
+    task of a fine-tuned model that is loaded."""
+
+    name: str
+    state: Literal["loading", "ready", "failed"]
+    error: str
+    capabilities: list[ModelCapability] | None
+    task: str | None
 
 
 @dataclass
 class ModelEntry:
-    """One model: its name as given, its kind and its state.
+    """One model: its name as given and its state.
 
-    `kind` is inferred from the model folder when it is read, and stays when the folder disappears.
+    `capabilities` are inferred from the model folder when it is read, and stay when the folder disappears.
     """
 
     name: str
@@ -41,37 +54,25 @@ class ModelEntry:
     error: str = ""
     loaded: LoadedModel | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
-    kind: ModelKind = "unknown"
+    capabilities: list[ModelCapability] | None = None
 
     def __post_init__(self) -> None:
-        self.kind = infer_kind(self.name)
-
-    @property
-    def reads_images(self) -> bool:
-        """Whether the model reads images; known once it is loaded."""
-        if self.loaded is None:
-            return False
-
-        return can(self.loaded.model, "image")
+        self.capabilities = folder_capabilities(self.name)
 
     def set_loaded(self, loaded: LoadedModel) -> None:
         """Store the loaded model. From now on requests need only memory, whatever happens to the folder."""
         self.loaded = replace(loaded, cache={})
-        self.kind, self.state, self.error = infer_kind(self.name, loaded), "ready", ""
+        self.capabilities, self.state, self.error = model_capabilities(loaded), "ready", ""
 
-    def cached(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return the model's earlier result for this key, or compute it. Call it while the model is in use."""
-        assert self.loaded is not None
-        return self.loaded.cached(key, compute)
-
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "state": self.state,
-            "error": self.error,
-            "sees": self.reads_images,
-        }
+    def status(self) -> ModelState:
+        fine_tuned = None if self.loaded is None else self.loaded.fine_tuned
+        return ModelState(
+            name=self.name,
+            state=self.state,
+            error=self.error,
+            capabilities=self.capabilities,
+            task=None if fine_tuned is None else fine_tuned.task.name,
+        )
 
 
 class ModelRegistry:
@@ -87,8 +88,12 @@ class ModelRegistry:
         thread.start()
         return thread
 
-    def states(self) -> list[dict[str, object]]:
-        return [entry.to_dict() for entry in self.entries.values()]
+    def states(self) -> list[ModelState]:
+        return [entry.status() for entry in self.entries.values()]
+
+    def capabilities(self, name: str) -> list[ModelCapability] | None:
+        """What a model can do, also one that is not among those of the server; None if that is not known."""
+        return self.entries[name].capabilities if name in self.entries else folder_capabilities(name)
 
     @contextmanager
     def use(self, name: str, check: Callable[[str], object] | None = None) -> Iterator[LoadedModel]:
@@ -103,24 +108,6 @@ class ModelRegistry:
             assert entry.loaded is not None
             with interruptible(entry.loaded.model):
                 yield entry.loaded
-
-    @contextmanager
-    def use_text_model(self, name: str) -> Iterator[LoadedModel]:
-        """Like `use`, but not for translation models, which have subwords instead of a tokenizer."""
-        with self.use(name) as loaded:
-            from regard.inference.translation.subwords import Subwords
-
-            if isinstance(loaded.tokenizer, Subwords):
-                raise InputError(f"{name} translates; this view needs a model that reads one text")
-            yield loaded
-
-    def fine_tuned(self, name: str) -> FineTunedModel:
-        """A fine-tuned model with its task. It shares its encoder with `use`: call this inside `use`."""
-        from regard.tasks.fine_tuned_model import fine_tuned_of
-
-        loaded = self.entry(name).loaded
-        assert loaded is not None
-        return fine_tuned_of(loaded)
 
     def add(self, name: str) -> None:
         """Load one more model now."""
@@ -155,32 +142,27 @@ class ModelRegistry:
             entry.state, entry.error = "failed", f"{type(error).__name__}: {error}"
 
 
-def infer_kind(name: str, loaded: LoadedModel | None = None) -> ModelKind:
-    """Infer from its folder what a model can do, before it is loaded.
-
-    When there is no such folder, as for a model of the hub, `loaded` decides; without it the kind is unknown.
-    """
-    if loaded is not None and loaded.fine_tuned is not None:
-        return "tuned"
+def folder_capabilities(name: str) -> list[ModelCapability] | None:
+    """Infer from its folder what a model can do, before it is loaded; None if there is no such folder, as for a model
+    of the hub."""
     folder = builtin_folder(name) if name in builtin_names() else Path(os.path.expanduser(name))
-    if (folder / "task.json").is_file():
-        return "tuned"
-    if (folder / "translate.json").is_file():
-        return "translator"
+    fine_tuned = (folder / "task.json").is_file()
     try:
         model_type = read_json(folder / "config.json")["model_type"]
     except (InputError, KeyError):
-        return "unknown" if loaded is None else _kind_of_loaded(loaded)
+        return ["fine-tuned"] if fine_tuned else None
     family = families().get(str(model_type).removeprefix("regard-"))
-    return "writer" if family is not None and family.can("text-generation") else "reader"
+    return _ordered(set() if family is None else family.capabilities, fine_tuned)
 
 
-def _kind_of_loaded(loaded: LoadedModel) -> ModelKind:
-    from regard.inference.translation.subwords import Subwords
+def model_capabilities(loaded: LoadedModel) -> list[ModelCapability]:
+    known = {capability for capability in get_args(Capability) if can(loaded.model, capability)}
+    return _ordered(known, loaded.fine_tuned is not None)
 
-    if isinstance(loaded.tokenizer, Subwords):
-        return "translator"
-    return "writer" if can(loaded.model, "text-generation") else "reader"
+
+def _ordered(known: Collection[Capability], fine_tuned: bool) -> list[ModelCapability]:
+    listed = [one for one in get_args(Capability) if one in known and not (fine_tuned and one in PRETRAINED_ONLY)]
+    return ["fine-tuned", *listed] if fine_tuned else listed
 
 
 def _load(name: str) -> LoadedModel:

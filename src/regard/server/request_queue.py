@@ -7,8 +7,10 @@ arena of its own that is never returned, and start its own threads for tensor op
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import queue
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,15 +20,46 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from regard.errors import RegardError
-from regard.server.memory import MemoryTrimmer
 
 if TYPE_CHECKING:
     from torch import nn
 
+
+INTERVAL_SECONDS = 0.25  # trimming takes up to a millisecond
+
+
+class MemoryTrimmer:
+    """Call it when a piece of work has ended. Does nothing more often than `interval`, or where the C library is not
+    glibc."""
+
+    def __init__(self, *, interval: float = INTERVAL_SECONDS) -> None:
+        self.interval = interval
+        self._last = -interval
+        self._lock = threading.Lock()
+        self._trim = _malloc_trim()
+
+    def __call__(self) -> None:
+        if self._trim is None or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if time.monotonic() >= self._last + self.interval:
+                self._trim(0)
+                self._last = time.monotonic()
+        finally:
+            self._lock.release()
+
+
+def _malloc_trim() -> Callable[[int], int] | None:
+    try:
+        function: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return None
+    return function
+
+
 Answer = TypeVar("Answer")
 WORKER_NAME = "regard-request"  # name of the worker threads
 POLL_SECONDS = 0.1  # between two checks whether a client that waits for a model has gone
-
 _disconnected: ContextVar[threading.Event | None] = ContextVar("disconnected", default=None)
 
 
@@ -95,10 +128,10 @@ class RequestQueue:
                 raise ClientDisconnected
             request.started = True
             computation = asyncio.ensure_future(self._compute(request, compute))
+            computation.add_done_callback(_retrieve_exception)
             await asyncio.wait([computation, disconnect], return_when=asyncio.FIRST_COMPLETED)
             if computation.done():
                 return computation.result()
-            computation.add_done_callback(_retrieve_exception)
             raise ClientDisconnected
         finally:
             request.disconnected.set()

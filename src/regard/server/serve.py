@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from regard.errors import InputError, RegardError
 from regard.render.bundle import check_built
 from regard.server.model_registry import LOADER_NAME, ModelRegistry
-from regard.server.workspace import FOLDER, Workspace
+from regard.server.studio import FOLDER, Workspace
 
 if TYPE_CHECKING:
     import uvicorn

@@ -99,6 +99,6 @@ def _request_cookie(request: Request) -> str:
 
 def _refuse(request: Request) -> Response:
     headers = {**HEADERS, "WWW-Authenticate": "Bearer"}
-    if request.url.path.startswith("/api/"):
+    if request.url.path.startswith(("/api/", "/v1/")):
         return Response(f'{{"error":"{REFUSAL}"}}', 401, headers, "application/json")
     return HTMLResponse(PAGE, 401, headers)

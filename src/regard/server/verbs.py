@@ -1,26 +1,27 @@
 """The HTTP door: `POST /v1/NAME` for every verb, and the OpenAPI description of all of them.
 
 The body is the request as a JSON object and the answer the result's document; `/v1/NAME/view` answers with the data of
-the page's view. A blank string means that an optional field is not given, as forms send it.
+the page's view, `/v1/NAME/page` with a page of it, and `/v1/NAME/events` with a line of JSON for each event while the
+verb runs, then one for the view. A blank string means that an optional field is not given, as forms send it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import models_json_schema
 
 from regard.errors import InputError, suggest
-from regard.events import drain
-from regard.server.model_registry import ModelRegistry
-from regard.server.request_queue import check_connected
+from regard.events import Event
 from regard.verbs import VERBS, find
 from regard.verbs.base import Verb
 
 if TYPE_CHECKING:
     from regard.render.result import Result
+    from regard.server.studio import Studio
 
 
 @cache
@@ -30,8 +31,11 @@ def http_verbs() -> dict[str, Verb]:
     return {verb.name: verb for verb in found if verb.http}
 
 
-def answer(registry: ModelRegistry, name: str, arguments: Mapping[str, object]) -> Result:
-    """Run a verb with the arguments of a client. Strings are texts: no file of the server is read."""
+def run_verb(studio: Studio, name: str, arguments: Mapping[str, object]) -> Generator[Event, None, Result]:
+    """Run a verb with the arguments of a client. Strings are texts: no file of the server is read.
+
+    A string may also be the key of an image that the client has sent.
+    """
     verbs = http_verbs()
     if name not in verbs:
         raise InputError(f"there is no verb {name!r}; {suggest(name, verbs)}")
@@ -47,7 +51,15 @@ def answer(registry: ModelRegistry, name: str, arguments: Mapping[str, object]) 
         for key, value in arguments.items()
         if not (isinstance(value, str) and not value.strip() and key in fields and not fields[key].is_required())
     }
-    return drain(verb.run(verb.parse(given, files=False), registry), lambda event: check_connected())
+    uploads = {key: value for key, value in given.items() if key in fields and studio.images.has(value)}
+    with ExitStack() as stack:
+        files = {key: stack.enter_context(studio.images.file(str(value))) for key, value in uploads.items()}
+        request = verb.parse({**given, **files}, files=False, uploads=files.values())
+        result = yield from verb.run(request, studio.models)
+        if files:  # the client knows the name of its file, not where it was for a moment
+            named = request.model_copy(update={key: str(value).partition("/")[2] for key, value in uploads.items()})
+            result.with_reproduction(verb.command_line(named), verb.python_code(named))
+    return result
 
 
 @cache

@@ -14,8 +14,8 @@ from regard.data.batch import Batch, collate, group_by_token_budget
 from regard.device import autocast_dtype
 from regard.errors import InputError
 from regard.models.family import can, describe_model, family_of
-from regard.nn import Layout, Packed, ScalarMix
-from regard.nn.masks import length_groups
+from regard.nn.masks import Layout, Packed, length_groups
+from regard.nn.stack import ScalarMix
 from regard.nn.training import evaluation_mode, normal_init
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.task import Task, TaskInput

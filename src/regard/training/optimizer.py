@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError, check_choice
-from regard.nn import FusedProjection, Stack
+from regard.nn.attention import FusedProjection
+from regard.nn.stack import Stack
 
 OptimizerName = Literal["adamw", "muon"]
 

@@ -21,12 +21,12 @@ from __future__ import annotations
 import inspect
 import os
 import shlex
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
     from regard.render.result import Result
 
+Model = TypeVar("Model", bound=BaseModel)
 Device = Literal["auto", "cpu", "cuda"]
 MAX_PASTED_LINES = 12  # of texts in a command that reproduces a result
 
@@ -84,7 +85,8 @@ def _read_texts(value: object, info: ValidationInfo) -> object:
 
 def _read_source(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str | os.PathLike):
-        return os.fspath(value) if reads_files(info) else _split_lines(os.fspath(value))
+        uploaded = Path(value) in (info.context or {}).get("uploads", ())
+        return os.fspath(value) if reads_files(info) or uploaded else _split_lines(os.fspath(value))
     return list(value) if isinstance(value, Sequence) else value
 
 
@@ -171,21 +173,18 @@ class Verb:
         """The fields that name models, or lists of models."""
         return [name for name, info in self.request.model_fields.items() if _names_models(info)]
 
-    def parse(self, values: Mapping[str, object], *, files: bool = True) -> Request:
+    def parse(self, values: Mapping[str, object], *, files: bool = True, uploads: Collection[Path] = ()) -> Request:
         """Validate the arguments; InputErrors names each fault. `files`: whether arguments may name local files, which
-        clients of a server may not."""
+        clients of a server may not, except their `uploads`."""
         unknown = [name for name in values if name not in self.request.model_fields]
         if unknown:
             raise InputError(
                 f"{self.name} has no argument {unknown[0]!r}; {suggest(unknown[0], self.request.model_fields)}"
             )
         values = {name: _lines(self.request.model_fields[name], value) for name, value in values.items()}
-        try:
-            request = self.request.model_validate(values, context={"files": files})
-        except ValidationError as error:
-            raise InputErrors(dict.fromkeys(_explain(fault, values) for fault in error.errors())) from None
+        request = validated(self.request, values, files=files, uploads=uploads)
         for name, value in request:
-            if isinstance(value, Path) and not files:
+            if isinstance(value, Path) and not files and value not in uploads:
                 raise InputError(f"{name}: the server reads and writes no files for clients; leave it out")
         return request
 
@@ -278,6 +277,14 @@ def verb(
         )
 
     return define
+
+
+def validated(model: type[Model], values: Mapping[str, object], **context: object) -> Model:
+    """An instance of a pydantic model; InputErrors names each fault of the values."""
+    try:
+        return model.model_validate(values, context=context)
+    except ValidationError as error:
+        raise InputErrors(dict.fromkeys(_explain(fault, values) for fault in error.errors())) from None
 
 
 def cli_of(info: FieldInfo) -> Mapping[str, Any]:

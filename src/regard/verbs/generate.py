@@ -78,8 +78,7 @@ def generate(request: GenerateRequest, models: Models) -> Generator[Event, None,
         yield from _notes(generation.prompt, request.max_new_tokens)
         interrupted = False
         try:
-            for piece in generation.pieces():
-                yield TextPiece(text=piece)
+            yield from generation.events()
         except KeyboardInterrupt:
             interrupted = True
             yield TextPiece(text="\n")

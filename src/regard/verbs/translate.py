@@ -40,13 +40,18 @@ class TranslateRequest(Request):
         None, help="Write soft alignments as .json, or hard ones as .txt (i-j, words from 0).", metavar="FILE"
     )
     trace: Path | None = option(None, help="Write every step of the search as .json or .html.", metavar="FILE")
-    page: Path | None = option(
-        None, help="Write every step of one text with its attention to the source as .html.", metavar="FILE"
+    steps: bool = option(
+        False, help="Record every step of one text with its attention to the source, which the page shows."
     )
     reference: Path | None = option(None, help="Reference translations, one per line; reports BLEU.", metavar="FILE")
 
 
-@verb(TranslateRequest, result="regard.inference.translation.translator:TranslationResult", items="texts")
+@verb(
+    TranslateRequest,
+    result="regard.inference.translation.translator:TranslationResult",
+    formats=(".html", ".json"),
+    items="texts",
+)
 def translate(request: TranslateRequest, models: Models) -> Generator[Event, None, TranslationResult]:
     """Translate texts, one per line. Empty lines stay empty, so line numbers are kept.
 
@@ -63,7 +68,7 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
         translator_of,
     )
 
-    for name, known in (("alignments", (".json", ".txt")), ("trace", (".json", ".html")), ("page", (".html",))):
+    for name, known in (("alignments", (".json", ".txt")), ("trace", (".json", ".html"))):
         _check_suffix(name, getattr(request, name), known)
     several = request.num_return_sequences
     beam = (
@@ -80,7 +85,7 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
             read = list(texts)
             _check_count(references, str(request.reference), len(read))
             texts = iter(read)
-        if request.page is not None:
+        if request.steps:
             texts = iter([_single_text(texts, translator)])
         trace = _trace(translator) if request.trace else None
         at_once = 1 if request.source == STANDARD_INPUT else AT_ONCE  # a sender may wait for each answer
@@ -90,9 +95,10 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
                 raise InputError(f"--trace keeps every step, of at most {TRACED} texts; use a shorter file")
             texts, at_once = iter(traced), TRACED
         # Outputs that cannot be written are refused before the work.
-        outputs = (request.alignments, request.trace, request.page)
-        alignments_file, trace_file, page_file = (path and stack.enter_context(replace_file(path)) for path in outputs)
-        keep = references is not None or any(outputs)  # else memory does not grow with the number of texts
+        outputs = (request.alignments, request.trace)
+        alignments_file, trace_file = (path and stack.enter_context(replace_file(path)) for path in outputs)
+        # Otherwise memory does not grow with the number of texts.
+        keep = request.steps or references is not None or any(outputs)
         done: list[TranslatedText] = []
         count = 0
         yield TextPiece(text="")  # translations are printed as they come
@@ -118,9 +124,13 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
             yield Note(message=f"{request.alignments}: alignments by {translator.alignment_heads}")
         if trace_file and trace is not None:
             _write_trace(trace_file, trace, request, beam, [one.source for one in done])
-        if page_file:
-            _write_page(page_file, translator, request, done[0])
-    return TranslationResult(model=request.model, texts=[], bleu=bleu)
+        result = TranslationResult(model=request.model, texts=[], bleu=bleu)
+        if request.steps:
+            from regard.interpret.translation import replay_translations
+
+            steps = replay_translations(translator, done[0].source, done[0].translations, name=request.model)
+            result._steps = steps.view_data()
+    return result
 
 
 def _trace(translator: Translator) -> Trace:
@@ -159,16 +169,6 @@ def _write_trace(path: Path, trace: Trace, request: TranslateRequest, beam: Beam
     path.write_text(content, encoding="utf-8", errors="backslashreplace")
 
 
-def _write_page(path: Path, translator: Translator, request: TranslateRequest, text: TranslatedText) -> None:
-    from regard.interpret.translation import replay_translations
-
-    result = replay_translations(translator, text.source, text.translations, name=request.model)
-    if request.source == STANDARD_INPUT:
-        request = request.model_copy(update={"source": [text.source]})
-    result.with_reproduction(translate.command_line(request), translate.python_code(request))
-    path.write_text(result.to_html(), encoding="utf-8")
-
-
 def _read_texts(source: str | Sequence[str], model: str) -> Iterator[str]:
     from regard.data.files import open_text, taken_for_file
 
@@ -193,12 +193,10 @@ def _read_texts(source: str | Sequence[str], model: str) -> Iterator[str]:
 def _single_text(texts: Iterator[str], translator: Translator) -> str:
     """The text of a page; a text that cannot be shown is refused before the work."""
     from regard.interpret.translation import source_ids
-    from regard.render.bundle import check_built
 
-    check_built()
     first = list(islice(texts, 2))
     if len(first) != 1:
-        raise InputError(f"--page shows one text, and the input has {'several' if first else 'none'}; give one line")
+        raise InputError(f"--steps records one text, and the input has {'several' if first else 'none'}; give one line")
     source_ids(translator, first[0])
     return first[0]
 

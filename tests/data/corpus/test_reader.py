@@ -31,13 +31,12 @@ def test_numbers_run_through_all_shards(folder: Path) -> None:
     assert len(corpus) == corpus.documents == 40
     parts = [corpus.shard(number) for number in range(corpus.shards)]
     assert sum(len(part.tokens) for part in parts) == corpus.tokens
-    together = np.concatenate([corpus.sentence(number) for number in range(corpus.sentences)])
-    assert np.array_equal(together, np.concatenate([part.tokens for part in parts]))
-    assert np.array_equal(together, np.concatenate([corpus.text(number) for number in range(40)]))
-    assert [number for place in range(40) for number in corpus.sentences_of(place)] == list(range(corpus.sentences))
+    sentences = [sentence for number in range(40) for sentence in corpus.document(number)]
+    assert len(sentences) == corpus.sentences
+    assert np.array_equal(np.concatenate(sentences), np.concatenate([part.tokens for part in parts]))
 
 
-def test_shards_are_opened_when_asked_for(folder: Path) -> None:
+def test_shards_are_opened_on_first_access(folder: Path) -> None:
     corpus = Corpus.open(folder)
     shutil.rmtree(folder / "shard-000000")
     assert len(corpus.document(len(corpus) - 1)) > 0
@@ -47,7 +46,7 @@ def test_shards_are_opened_when_asked_for(folder: Path) -> None:
 
 def test_arrays_cannot_be_written(folder: Path) -> None:
     with pytest.raises(ValueError, match="read-only"):
-        Corpus.open(folder).sentence(0)[0] = 1
+        Corpus.open(folder).document(0)[0][0] = 1
 
 
 @pytest.mark.parametrize("number", [-1, 40, 10**12])
@@ -57,7 +56,7 @@ def test_no_such_document(folder: Path, number: int) -> None:
 
 
 def first_ids(corpus: Corpus) -> list[int]:
-    return [int(corpus.sentence(number)[0]) for number in range(0, corpus.sentences, 7)]
+    return [int(corpus.document(number)[0][0]) for number in range(0, len(corpus), 7)]
 
 
 def test_pickles_are_small_and_work_elsewhere(folder: Path) -> None:
@@ -94,7 +93,7 @@ def test_a_file_of_the_right_size_that_is_no_array(folder: Path, name: str) -> N
         Corpus.open(folder)
     corpus = Corpus.open(folder, verify="never")
     with pytest.raises(InputError, match=rf"{name} is damaged"):
-        corpus.sentence(0)
+        corpus.document(0)
 
 
 def test_starts_that_do_not_fit(folder: Path) -> None:

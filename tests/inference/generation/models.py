@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.models import T5, Gpt, GptConfig, Seq2Seq, Seq2SeqConfig, T5Config, Transformer, TransformerConfig
-from regard.nn import Padded
+from regard.nn.masks import Padded
 
 __all__ = ["FAMILIES", "VOCABULARY", "Chain", "ChainState", "family"]
 

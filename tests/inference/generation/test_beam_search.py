@@ -12,7 +12,7 @@ from regard.errors import InputError, RegardError
 from regard.inference.generation.beam_search import Beam, Hypothesis, beam_search, greedy_search
 from regard.inference.generation.decoder import as_decoder
 from regard.models import Bert, BertConfig
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from tests.inference.generation.models import FAMILIES, VOCABULARY, Chain, family
 
 END = 0

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.inference.generation.beam_search import Beam, Hypothesis, beam_search, greedy_search
 from regard.models import Transformer, TransformerConfig
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from tests.parity.references import VOCABULARY, Pair, ids, pair_of, randomised
 
 Said: TypeAlias = list[tuple[tuple[int, ...], bool]]

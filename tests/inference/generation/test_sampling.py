@@ -11,7 +11,7 @@ import torch
 from regard.errors import InputError, RegardError
 from regard.inference.generation.beam_search import greedy_search
 from regard.inference.generation.sampling import Sampling, choose_tokens, sample, uniform_number
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from tests.inference.generation.models import FAMILIES, VOCABULARY, Chain, family
 
 END = 0

@@ -13,7 +13,7 @@ from regard.inference.generation.beam_search import greedy_search
 from regard.inference.translation.subwords import train_subwords
 from regard.inference.translation.translator import as_translation_model
 from regard.models import Bert, BertConfig, Seq2Seq, Transformer
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from regard.training.translation.config import TranslationConfig
 from regard.training.translation.trainer import new_model
 from tests.inference.translation.conftest import SMALL, sentences

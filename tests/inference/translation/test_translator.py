@@ -13,7 +13,7 @@ from regard.events import drain
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.trace import Trace
 from regard.inference.translation.translator import Translator, load_translator
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from tests.inference.translation.conftest import sentences
 
 TEXTS = [*(pair.source for pair in sentences(12, seed=5)), "", "  ", "Grüße 😀 <|begin|> aus Köln"]

@@ -20,7 +20,7 @@ from regard.interpret.attribution.probe import (
     probe_modes,
     subsample_targets,
 )
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from regard.tasks.fine_tuned_model import save_fine_tuned
 from regard.text import Tokenizer
 from tests.inference.folders import tiny_gpt

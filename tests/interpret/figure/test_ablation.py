@@ -21,7 +21,7 @@ from regard.interpret.figure.ablation import (
 )
 from regard.interpret.figure.figure import draw_figure
 from regard.models import Gpt
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from regard.nn.training import evaluation_mode
 from tests.inference.measure import measure_perplexity
 from tests.interpret.conftest import translator

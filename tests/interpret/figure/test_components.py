@@ -16,7 +16,10 @@ from regard.interpret.figure.ablation import (
     missing_components,
     without_components,
 )
-from regard.nn import Attention, LayerConfig, Padded, Residual, TextEmbedding
+from regard.nn.attention import Attention
+from regard.nn.block import LayerConfig, Residual
+from regard.nn.embedding import TextEmbedding
+from regard.nn.masks import Padded
 from regard.nn.training import evaluation_mode
 from tests.interpret.figure.conftest import Drawn
 

@@ -14,7 +14,7 @@ from regard.interpret.figure.boxes import NamedTensor, run_box
 from regard.interpret.figure.equations import run
 from regard.interpret.figure.figure import Figure, draw_figure, max_tokens_of
 from regard.models import Seq2Seq
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from regard.nn.recording import record
 from regard.nn.training import evaluation_mode
 from tests.interpret.conftest import Both, translator

@@ -11,21 +11,12 @@ import torch
 import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
-from regard.events import Event
+from regard.events import Progress
 from regard.generation_config import GenerationConfig
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.sampling import Sampling
 from regard.inference.generation.text_generator import GenerationStream, TextGenerator
-from regard.interpret.generation import (
-    PROMPTS,
-    Generation,
-    RunEnd,
-    RunSearch,
-    RunTokens,
-    generate,
-    generate_side_by_side,
-    next_tokens,
-)
+from regard.interpret.generation import GeneratedTokens, Generation, GenerationStarted, generate, next_tokens
 from regard.models import Gpt
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
@@ -105,41 +96,25 @@ def test_a_beam_search_has_its_trace_and_candidates_along_the_best_text(gpt: Pat
     assert total is not None and float(torch.tensor(shares).log().sum()) == pytest.approx(total, abs=1e-4)
 
 
-def test_side_by_side_generation_equals_separate_generation(gpt: Path, t5: Path) -> None:
-    (model, tokenizer), (other, others) = regard.load(gpt), regard.load(t5)
-    hot = GenerationConfig(temperature=1.5, top_p=1.0, seed=2, max_new_tokens=9)
-    made = [(model, tokenizer, SAMPLE), (model, tokenizer, hot), (other, others, SAMPLE), (model, tokenizer, SEARCH)]
-    generations = [Generation(LoadedModel("", a, b), "the film", config) for a, b, config in made]
-    events: list[Event] = []
-    generate_side_by_side(generations, events.append)
-    for generation, (a, b, config) in zip(generations, made, strict=True):
-        alone = generate(a, b, "the film", config=config)
-        assert [token.id for token in generation.tokens] == [token.id for token in alone.tokens]
-        assert (generation.text, generation.reason) == (alone.text, alone.reason)
-    for number, generation in enumerate(generations):
-        tokens = [token for one in events if isinstance(one, RunTokens) and one.run == number for token in one.tokens]
-        assert tokens == generation.tokens
-        (end,) = [one for one in events if isinstance(one, RunEnd) and one.run == number]
-        assert (end.reason, end.trace) == (generation.reason, generation.trace)
-    steps = [one for one in events if isinstance(one, RunSearch)]
-    assert [(one.run, one.step, one.total) for one in steps] == [(3, step, 6) for step in range(1, 7)]
+def test_events_hold_the_tokens_and_the_steps_of_a_search(gpt: Path, t5: Path) -> None:
+    for folder, config in ((gpt, SAMPLE), (t5, SAMPLE), (gpt, SEARCH)):
+        generation = Generation(LoadedModel("", *regard.load(folder)), "the film", config)
+        started, *events = generation.events()
+        assert isinstance(started, GenerationStarted) and started.run.prompt == "the film"
+        tokens = [token for event in events if isinstance(event, GeneratedTokens) for token in event.tokens]
+        assert tokens == generation.tokens and generation.result().tokens == generation.tokens
+        steps = [event.done for event in events if isinstance(event, Progress)]
+        assert steps == ([1, 2, 3, 4, 5, 6] if config is SEARCH else [])
 
 
-def test_an_exception_in_on_event_stops_generation(gpt: Path) -> None:
-    class Enough(Exception):
-        pass
-
-    def on_event(event: Event) -> None:
-        events.append(event)
-        if len(events) == 3:
-            raise Enough
-
+def test_a_generation_can_be_abandoned(gpt: Path) -> None:
     for config in (SAMPLE, SEARCH):
-        events: list[Event] = []
         generation = Generation(LoadedModel("", *regard.load(gpt)), "the film", config)
-        with pytest.raises(Enough):
-            generate_side_by_side([generation], on_event)
-        assert generation.reason == "interrupted" and len(events) == 3
+        events = generation.events()
+        for _ in range(3):
+            next(events)
+        events.close()
+        assert generation.reason == "interrupted"
 
 
 def test_next_tokens_equal_the_first_candidates(gpt: Path) -> None:
@@ -169,11 +144,6 @@ def test_a_stop_string_ends_the_text(gpt: Path, beams: dict[str, Any]) -> None:
     assert [one.id for one in generated.tokens] == [one.id for one in whole.tokens][: len(generated.tokens)]
     assert len(generated.tokens) < len(whole.tokens) and stop in generated.tokens[-1].name
     assert generated.texts[0].text == generated.text
-
-
-def test_prompts_of_the_lectures() -> None:
-    assert PROMPTS["A story"] == "This is a story about me and my brothers"
-    assert all(text.strip() == text for text in PROMPTS.values())
 
 
 def test_an_encoder_cannot_generate(tiny_bert_folder: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.inference.generation.beam_search import Beam
@@ -14,13 +15,12 @@ from regard.inference.generation.decoder import as_decoder
 from regard.inference.translation.translator import Translator
 from regard.interpret.translation import (
     DecodedHypothesis,
-    Floats,
     TranslationSteps,
     replay_translations,
     translate_in_steps,
 )
 from regard.models import Seq2Seq, Transformer
-from regard.nn import Attention
+from regard.nn.attention import Attention
 
 TEXT = "a dog sees the red house"
 BEAM = Beam(num_beams=3, num_return_sequences=3)
@@ -34,7 +34,7 @@ def attentions(translator: Translator) -> list[Attention]:
     return [layer.cross for layer in model.decoder.layers]  # type: ignore[misc]
 
 
-def decode_plainly(translator: Translator, told: DecodedHypothesis) -> list[list[Tensor]]:
+def decode_plainly(translator: Translator, decoded: DecodedHypothesis) -> list[list[Tensor]]:
     """What each layer's attention handed on at each step of an ordinary decoding, which nothing records."""
     used: list[list[Tensor]] = [[] for _ in attentions(translator)]
 
@@ -48,34 +48,30 @@ def decode_plainly(translator: Translator, told: DecodedHypothesis) -> list[list
     speaker = as_decoder(translator.model)
     with torch.inference_mode():
         _, state = speaker.start(torch.tensor(translator.subwords.encode_sources([TEXT])))
-        for token in told.translation.ids[: len(told.steps) - 1]:
+        for token in decoded.translation.ids[: len(decoded.steps) - 1]:
             _, state = speaker.step(torch.tensor([token]), state)
     for hook in hooks:
         hook.remove()
     return used
 
 
-def values_of(found: TranslationSteps) -> Floats:
-    assert found.cross_attention is not None
-    return (
-        found.cross_attention.states[None, None]
-        if found.cross_attention.values is None
-        else found.cross_attention.values
-    )
+def values_of(found: TranslationSteps) -> NDArray[np.float32]:
+    assert found.encoder is not None
+    return found.encoder.states[None, None] if found.encoder.values is None else found.encoder.values
 
 
 def test_the_context_is_the_one_the_model_used(translator: Translator) -> None:
     found = translate_in_steps(translator, TEXT, beam=BEAM)
     assert len(found.hypotheses) == 3
-    for told in found.hypotheses:
-        looks = told.attention
+    for decoded in found.hypotheses:
+        looks = decoded.attention
         assert looks is not None
         powers = np.exp(looks.scores - looks.scores.max(-1, keepdims=True))
         np.testing.assert_allclose(looks.weights, powers / powers.sum(-1, keepdims=True), atol=1e-6)
         np.testing.assert_allclose(looks.context, looks.weights @ values_of(found), atol=1e-5)
-        used = decode_plainly(translator, told)
+        used = decode_plainly(translator, decoded)
         for layer, steps in enumerate(used):
-            assert len(steps) == len(told.steps) == looks.weights.shape[2]
+            assert len(steps) == len(decoded.steps) == looks.weights.shape[2]
             joined = looks.context[layer].swapaxes(0, 1).reshape(len(steps), -1)
             np.testing.assert_allclose(joined, torch.stack(steps).numpy(), atol=1e-4)
             assert np.ptp(looks.weights[layer], axis=-1).max() > 0.01  # it is no flat look
@@ -89,22 +85,22 @@ def test_scores_of_a_recurrent_model_are_the_papers(made: Callable[[str], Transl
     model = translator.model
     assert isinstance(model, Seq2Seq)
     found = translate_in_steps(translator, TEXT, beam=None)
-    [told] = found.hypotheses
-    assert found.cross_attention is not None and told.attention is not None and found.cross_attention.values is None
+    [decoded] = found.hypotheses
+    assert found.encoder is not None and decoded.attention is not None and found.encoder.values is None
     project = model.decoder.cross.project  # type: ignore[union-attr]
     with torch.inference_mode():
         state = model.encode(torch.tensor(translator.subwords.encode_sources([TEXT])))
         memory = state.memory[0]
-        np.testing.assert_allclose(found.cross_attention.states, memory.numpy(), atol=1e-6)
+        np.testing.assert_allclose(found.encoder.states, memory.numpy(), atol=1e-6)
         expected = []
         for number, token in enumerate(
             [
                 model.config.decoder_start_token_id,
                 *translator.subwords.encode_targets([""])[0][:0],
-                *told.translation.ids,
+                *decoded.translation.ids,
             ]
         ):
-            if number == len(told.steps):
+            if number == len(decoded.steps):
                 break
             before = state.output[0]
             _, state = model.step(torch.tensor([token]), state)
@@ -116,30 +112,30 @@ def test_scores_of_a_recurrent_model_are_the_papers(made: Callable[[str], Transl
             else:
                 both = query @ project.query.weight.T + memory @ project.key.weight.T  # type: ignore[union-attr, operator]
                 expected.append(torch.tanh(both) @ model.decoder.cross.score.v.weight[0])  # type: ignore[union-attr, index]
-    np.testing.assert_allclose(told.attention.scores[0, 0], torch.stack(expected).numpy(), atol=1e-5)
+    np.testing.assert_allclose(decoded.attention.scores[0, 0], torch.stack(expected).numpy(), atol=1e-5)
 
 
 def test_scores_of_a_transformer_are_scaled_products(made: Callable[[str], Translator]) -> None:
     translator = made("transformer")
     assert isinstance(translator.model, Transformer)
     found = translate_in_steps(translator, TEXT, beam=BEAM)
-    assert found.cross_attention is not None and found.cross_attention.values is not None
-    assert found.cross_attention.scale == pytest.approx(8**-0.5)  # 16 numbers, 2 heads
-    for told in found.hypotheses:
-        assert told.attention is not None
+    assert found.encoder is not None and found.encoder.values is not None
+    assert found.encoder.scale == pytest.approx(8**-0.5)  # 16 numbers, 2 heads
+    for decoded in found.hypotheses:
+        assert decoded.attention is not None
         for layer, attention in enumerate(attentions(translator)):
-            states = torch.tensor(found.cross_attention.states)
+            states = torch.tensor(found.encoder.states)
             with torch.inference_mode():
                 key = attention.project.key(states).view(-1, 2, 8).transpose(0, 1).numpy()  # type: ignore[union-attr, operator]
                 value = attention.project.value(states).view(-1, 2, 8).transpose(0, 1).numpy()  # type: ignore[union-attr, operator]
-            scores = told.attention.query[layer] @ key.swapaxes(1, 2) / np.sqrt(8)
-            np.testing.assert_allclose(told.attention.scores[layer], scores, atol=1e-5)
-            np.testing.assert_allclose(found.cross_attention.values[layer], value, atol=1e-5)
+            scores = decoded.attention.query[layer] @ key.swapaxes(1, 2) / np.sqrt(8)
+            np.testing.assert_allclose(decoded.attention.scores[layer], scores, atol=1e-5)
+            np.testing.assert_allclose(found.encoder.values[layer], value, atol=1e-5)
 
 
 def test_a_hypothesis_is_not_changed_by_those_beside_it(translator: Translator) -> None:
     several = translate_in_steps(translator, TEXT, beam=BEAM)
-    for told in several.hypotheses:
-        [alone] = replay_translations(translator, TEXT, [told.translation]).hypotheses
-        assert alone.attention is not None and told.attention is not None
-        np.testing.assert_allclose(alone.attention.weights, told.attention.weights, atol=1e-4)
+    for decoded in several.hypotheses:
+        [alone] = replay_translations(translator, TEXT, [decoded.translation]).hypotheses
+        assert alone.attention is not None and decoded.attention is not None
+        np.testing.assert_allclose(alone.attention.weights, decoded.attention.weights, atol=1e-4)

@@ -20,50 +20,50 @@ from regard.interpret.translation import (
     replay_translations,
     translate_in_steps,
 )
-from regard.nn import Padded
+from regard.nn.masks import Padded
 
 TEXT = "a dog sees the red house"
 
 
 def test_probabilities_are_those_of_the_search(translator: Translator) -> None:
     found = translate_in_steps(translator, TEXT, beam=Beam(num_beams=3, num_return_sequences=3))
-    assert [told.translation for told in found.hypotheses] == translator.translate(
+    assert [decoded.translation for decoded in found.hypotheses] == translator.translate(
         [TEXT], beam=Beam(num_beams=3, num_return_sequences=3)
     )[0]
-    for told in found.hypotheses:
-        total = sum(math.log(step.probability) for step in told.steps)
-        assert total == pytest.approx(told.translation.log_probability, abs=1e-3)
-        ids = [*told.translation.ids, *([translator.subwords.end] if told.translation.finished else [])]
-        assert len(told.steps) == len(ids) == len(told.pieces.tokens)
+    for decoded in found.hypotheses:
+        total = sum(math.log(step.probability) for step in decoded.steps)
+        assert total == pytest.approx(decoded.translation.log_probability, abs=1e-3)
+        ids = [*decoded.translation.ids, *([translator.subwords.end] if decoded.translation.finished else [])]
+        assert len(decoded.steps) == len(ids) == len(decoded.pieces.tokens)
         with torch.inference_mode():
             source = torch.tensor(translator.subwords.encode_sources([TEXT]))
             shares = (
                 translator.model.teacher_forced_logits(source, Padded(), torch.tensor([ids]))[0].double().softmax(-1)
             )
-        for step, token, row in zip(told.steps, ids, shares, strict=True):
+        for step, token, row in zip(decoded.steps, ids, shares, strict=True):
             assert step.probability == pytest.approx(float(row[token]), abs=1e-6)
             best = row.topk(NUM_LIKELIEST).values.tolist()
             assert [one.probability for one in step.likeliest] == pytest.approx(best, abs=1e-6)
 
 
 def test_the_greedy_one_says_the_likeliest(translator: Translator) -> None:
-    [told] = translate_in_steps(translator, TEXT).hypotheses
-    assert [step.token for step in told.steps] == [step.likeliest[0].token for step in told.steps]
+    [decoded] = translate_in_steps(translator, TEXT).hypotheses
+    assert [step.token for step in decoded.steps] == [step.likeliest[0].token for step in decoded.steps]
 
 
 def test_words_gathered_from_weights_are_the_alignment(translator: Translator) -> None:
     """As the page gathers them: sums over a source word, means over a target word, the end left out."""
     found = translate_in_steps(translator, TEXT, beam=Beam(num_beams=3, num_return_sequences=3))
     layer, heads = translator.alignment_heads.layer, list(translator.alignment_heads.heads)
-    for told in found.hypotheses:
-        assert told.attention is not None
-        expected = translator.align(TEXT, told.translation.ids)
-        assert [list(found.source.words), list(told.pieces.words)] == [expected.source, expected.target]
-        weights = told.attention.weights[layer, heads].mean(0).astype(np.float64)
+    for decoded in found.hypotheses:
+        assert decoded.attention is not None
+        expected = translator.align(TEXT, decoded.translation.ids)
+        assert [list(found.source.words), list(decoded.pieces.words)] == [expected.source, expected.target]
+        weights = decoded.attention.weights[layer, heads].mean(0).astype(np.float64)
         columns = np.zeros((weights.shape[1], len(found.source.words) + 1))
         columns[np.arange(len(columns)), [*found.source.word_indices, len(found.source.words)]] = 1
-        rows = np.zeros((len(told.pieces.words), weights.shape[0]))
-        rows[list(told.pieces.word_indices), np.arange(len(told.pieces.word_indices))] = 1
+        rows = np.zeros((len(decoded.pieces.words), weights.shape[0]))
+        rows[list(decoded.pieces.word_indices), np.arange(len(decoded.pieces.word_indices))] = 1
         gathered = rows / np.maximum(rows.sum(1, keepdims=True), 1) @ weights @ columns
         np.testing.assert_allclose(gathered[:, -1], expected.outside, atol=1e-5)
         shares = gathered[:, :-1] / np.maximum(gathered[:, :-1].sum(1, keepdims=True), 1e-12)
@@ -90,7 +90,7 @@ def test_a_translation_that_is_empty_or_cut_off(made: Callable[[str], Translator
 
 def test_without_attention_there_are_words_and_no_looks(made: Callable[[str], Translator]) -> None:
     found = translate_in_steps(made("lstm none"), TEXT, beam=Beam(num_beams=2, num_return_sequences=2))
-    assert found.cross_attention is None and all(told.attention is None and told.steps for told in found.hypotheses)
+    assert found.encoder is None and all(decoded.attention is None and decoded.steps for decoded in found.hypotheses)
 
 
 @pytest.mark.parametrize(

@@ -24,37 +24,37 @@ def numbers(text: str, shape: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np
     return np.frombuffer(base64.b64decode(text), "<f4").reshape(shape)
 
 
-def test_every_number_arrives(translator: Translator) -> None:
+def test_the_view_has_all_arrays(translator: Translator) -> None:
     found = translate_in_steps(translator, TEXT, beam=BEAM, name="here")
     document = json.loads(json.dumps(found.page_data(), allow_nan=False))
-    attention = found.cross_attention
+    attention = found.encoder
     assert attention is not None
     assert document["view"] == "translation" and document["model"]["name"] == "here"
-    np.testing.assert_array_equal(numbers(document["states"], attention.states.shape), attention.states)
+    np.testing.assert_array_equal(numbers(document["encoder"]["states"], attention.states.shape), attention.states)
     if attention.values is None:
-        assert document["values"] is None
+        assert document["encoder"]["values"] is None
     else:
-        np.testing.assert_array_equal(numbers(document["values"], attention.values.shape), attention.values)
-    for told, sent in zip(found.hypotheses, document["hypotheses"], strict=True):
-        assert told.attention is not None and sent["text"] == told.translation.text
-        for name, part in vars(told.attention).items():
+        np.testing.assert_array_equal(numbers(document["encoder"]["values"], attention.values.shape), attention.values)
+    for decoded, sent in zip(found.hypotheses, document["hypotheses"], strict=True):
+        assert decoded.attention is not None and sent["text"] == decoded.translation.text
+        for name, part in decoded.attention:
             np.testing.assert_array_equal(numbers(sent["attention"][name], part.shape), part)
-        assert [step["probability"] for step in sent["steps"]] == [step.probability for step in told.steps]
+        assert [step["probability"] for step in sent["steps"]] == [step.probability for step in decoded.steps]
 
 
-def test_the_model_is_named_by_how_it_attends(made: Callable[[str], Translator]) -> None:
-    def told(kind: str) -> dict[str, object]:
+def test_the_view_describes_the_attention_of_the_model(made: Callable[[str], Translator]) -> None:
+    def decoded(kind: str) -> dict[str, object]:
         document = translate_in_steps(made(kind), TEXT, name="here").page_data()["model"]
         assert isinstance(document, dict)
         return document
 
     both = {"name": "here", "width": 16}
     transformer = {"kind": "transformer", "score": "scaled dot", "recipe": None, "layers": 2, "heads": 2}
-    assert told("transformer") == {**both, **transformer, "scale": pytest.approx(8**-0.5)}
-    lstm = {"kind": "lstm", "score": "additive", "recipe": "deck", "layers": 1, "heads": 1, "scale": None}
-    assert told("lstm additive deck") == {**both, **lstm}
-    none = {"kind": "lstm", "score": "none", "recipe": "luong", "layers": 0, "heads": 0, "scale": None}
-    assert told("lstm none") == {**both, **none}
+    assert decoded("transformer") == {**both, **transformer}
+    lstm = {"kind": "lstm", "score": "additive", "recipe": "deck", "layers": 1, "heads": 1}
+    assert decoded("lstm additive deck") == {**both, **lstm}
+    none = {"kind": "lstm", "score": "none", "recipe": "luong", "layers": 0, "heads": 0}
+    assert decoded("lstm none") == {**both, **none}
 
 
 def test_hypotheses_that_do_not_fit_are_left_out(
@@ -62,8 +62,8 @@ def test_hypotheses_that_do_not_fit_are_left_out(
 ) -> None:
     found = translate_in_steps(made("lstm dot luong"), TEXT, beam=BEAM)
     assert found.page_data()["notes"] == []
-    assert found.cross_attention is not None and found.hypotheses[0].attention is not None
-    parts = [found.cross_attention.states, *vars(found.hypotheses[0].attention).values()]
+    assert found.encoder is not None and found.hypotheses[0].attention is not None
+    parts = [found.encoder.states, *(array for _, array in found.hypotheses[0].attention)]
     room = sum(len(base64.b64encode(part.tobytes())) for part in parts)
     monkeypatch.setattr(module, "MAX_PAGE_SIZE", room)
     document: Any = found.page_data()

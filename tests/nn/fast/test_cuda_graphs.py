@@ -11,9 +11,10 @@ import torch
 
 from regard.errors import InputError, RegardError
 from regard.inference.generation.sampling import Sampling, sample
-from regard.nn import Padded, recording
+from regard.nn import recording
 from regard.nn.fast import cuda_graphs
 from regard.nn.fast.cuda_graphs import cuda_graph_mode
+from regard.nn.masks import Padded
 from tests.inference.generation.models import family
 
 PROMPTS = [

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from regard.nn import Padded, recording
+from regard.nn import recording
 from regard.nn.fast.fused_step import FusedStep, supports_fused_step
 from regard.nn.fast.packed_linear import PackedLinear
+from regard.nn.masks import Padded
 from tests.inference.generation.models import VOCABULARY, family
 
 SOURCE = torch.tensor([[3, 1, 4, 1], [5, 9, 2, 0], [6, 5, 0, 0]])

@@ -15,12 +15,15 @@ from torch import Tensor, nn
 
 from regard.inference.generation.sampling import Sampling, sample
 from regard.models import Gpt, GptConfig
-from regard.nn import DecoderState, LayerConfig, LearnedPositions, RelativePositionBias, Stack, TextEmbedding
 from regard.nn import fast as fast_package
+from regard.nn.block import LayerConfig
+from regard.nn.cache import DecoderState
+from regard.nn.embedding import LearnedPositions, RelativePositionBias, TextEmbedding
 from regard.nn.fast import cuda_graphs, single_row
 from regard.nn.fast.cuda_graphs import cuda_graph_mode
 from regard.nn.fast.fused_step import FusedStep
 from regard.nn.fast.single_row import BlockSizes, SingleRowKernels, StaticCache, supports_single_row
+from regard.nn.stack import Stack
 from tests.nn.stacks import stacked
 
 LAYER = LayerConfig(width=96, heads=6, ffn=200, norm_first=True, activation="gelu-tanh", eps=1e-5)

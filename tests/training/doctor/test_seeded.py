@@ -14,7 +14,7 @@ from regard.data.examples import TextExample
 from regard.data.readers import ExampleSet
 from regard.inference.load_model import load_model
 from regard.models import Bert
-from regard.nn import Layout, Padded
+from regard.nn.masks import Layout, Padded
 from regard.tasks.fine_tuned_model import FineTunedModel, score
 from regard.training.doctor import CHECKS, ExaminedModel, examine, examined_model
 from tests.training.doctor.seeds import (

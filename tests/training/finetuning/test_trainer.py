@@ -13,7 +13,7 @@ from torch import nn
 import regard
 from regard.data.examples import TextExample
 from regard.events import drain
-from regard.nn import Attention
+from regard.nn.attention import Attention
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.text_classification import TextClassification

@@ -17,7 +17,7 @@ from regard.data.corpus import Corpus
 from regard.errors import InputError, RegardError
 from regard.events import drain
 from regard.models import T5, Bert, Elmo
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from regard.training import trainer as module
 from regard.training.checkpoint import Checkpoints
 from regard.training.pretraining.config import PretrainingConfig

@@ -145,10 +145,11 @@ def test_a_corpus_of_several_shards(tmp_path: Path) -> None:
     assert (len(text.documents) - 1, len(text.sentences) - 1) == (40, 80)
     assert text.tokens == corpus.tokens
     for number, (start, stop) in enumerate(pairwise(text.documents.tolist())):
-        assert text.read(start, stop).tolist() == corpus.text(number).tolist()
+        assert text.read(start, stop).tolist() == np.concatenate(corpus.document(number)).tolist()
         assert tokenizer.decode(text.read(start, stop)) == lines[number].lower()
-    for number, (start, stop) in enumerate(pairwise(text.sentences.tolist())):
-        assert text.read(start, stop).tolist() == corpus.sentence(number).tolist()
+    sentences = [sentence for number in range(40) for sentence in corpus.document(number)]
+    for sentence, (start, stop) in zip(sentences, pairwise(text.sentences.tolist()), strict=True):
+        assert text.read(start, stop).tolist() == sentence.tolist()
     twice = TokenStream.concatenate(corpus, corpus)
     whole(twice)
     assert twice.tokens == 2 * text.tokens

@@ -1,5 +1,6 @@
 // Ablation: remove heads and layers of a model, and see how its predictions change in the whole text.
 import { useState } from "preact/hooks";
+import { inStudio } from "../api";
 import { DataTable } from "../components";
 import { range } from "../format";
 import { drawHeadGrid, HeadGrid, headGridSize } from "../head_grid";
@@ -24,8 +25,8 @@ export const ablation: View<AblationPayload> = {
   name: "ablation",
   title: "Ablation",
   about: "Remove heads or whole layers of a model and see how its predictions change in the whole text; or which single head matters most.",
-  model: true,
-  kinds: ["reader", "writer", "tuned"],
+  verb: "ablate",
+  excludes: ["translation", "image"],
   fields: [
     { name: "text", label: "Text; _ is a blank", lines: 2, start: "The animal did not cross the street because it was too tired." },
     { name: "text_b", label: "Second text, for fine-tuned models that read two", start: "", optional: true },
@@ -33,6 +34,7 @@ export const ablation: View<AblationPayload> = {
     { name: "layers", label: "Layers to skip, such as 2,3", start: "", optional: true },
     { name: "at", label: "Predict", start: "", hidden: true },
   ],
+  toRequest: (args) => ({ ...args, at: args["at"] || "auto" }),
   Show,
   drawing,
   table,
@@ -88,7 +90,7 @@ function drawHeads(painter: Painter, payload: AblationPayload, route: Route): vo
   const out = single ? `head ${single.layer}.${single.head} alone` : describeRemoved(payload, removed);
   painter.text(`${payload.model.name} ${out ? `without ${out}` : "intact"}`, MARGIN, 24, { size: 15, bold: true });
   painter.text(`each head removed alone: ${payload.sweep.measure}${unit(payload) === "nats" ? " in nats" : ""}; × is removed`, MARGIN, 46, { size: 12, color: muted });
-  const cells = payload.sweep.heads.map(({ layer, head, strength }) => {
+  const cells = payload.sweep.ranked.map(({ layer, head, strength }) => {
     const missing = !single && (removed.heads.has(`${layer}.${head}`) || removed.layers.has(layer));
     const number = strength < 0.005 && strength > 0 ? strength.toExponential(0) : strength.toFixed(2);
     return { layer, head, color: accent, opacity: 0.04 + 0.6 * headColor(payload, strength), text: `${missing ? "× " : ""}${number}` };
@@ -101,10 +103,10 @@ export function table(payload: AblationPayload, route: Route): Table {
   for (const one of shownEffects(payload, route)) {
     if (!one) continue;
     const [before, after] = [changeOf(one.effect, one.before), changeOf(one.effect, one.after)];
-    rows.push(["place", one.target, one.before, before?.before ?? "", one.after, after?.after ?? "", one.strength, one.effect?.distance ?? ""]);
+    rows.push(["position", one.target, one.before, before?.before ?? "", one.after, after?.after ?? "", one.strength, one.effect?.distance ?? ""]);
     for (const change of one.effect?.likeliest ?? []) rows.push(["output", one.target, change.output, change.before, change.output, change.after, "", ""]);
   }
-  for (const one of payload.sweep.heads) rows.push(["head", `${one.layer}.${one.head}`, "", "", "", "", one.strength, one.distance]);
+  for (const one of payload.sweep.ranked) rows.push(["head", `${one.layer}.${one.head}`, "", "", "", "", one.strength, one.distance]);
   return { headers: ["what", "name", "before", "probability before", "after", "probability after", payload.sweep.measure, "distance"], rows };
 }
 
@@ -116,12 +118,13 @@ function Heads({ payload }: { payload: AblationPayload }) {
   const single = singleHead(payload, route);
   const { num_heads: heads } = payload.model;
   const [focused, setFocused] = useState(0);
-  const live = Boolean(payload.studio);
+  const live = inStudio();
   const most = strongest(payload);
   const positions = payload.sweep.targets.length;
+  const inOrder = [...payload.sweep.ranked].sort((a, b) => a.layer - b.layer || a.head - b.head);
   const measured = positions < payload.effects.length ? `, the mean over ${positions} of the ${payload.effects.length} tokens` : positions > 1 ? `, the mean over ${positions} positions` : "";
   const cell = (at: number) => {
-    const { layer, head, strength } = payload.sweep.heads[at]!;
+    const { layer, head, strength } = inOrder[at]!;
     const name = `${layer}.${head}`;
     const out = removed.heads.has(name) || removed.layers.has(layer);
     return {
@@ -133,9 +136,9 @@ function Heads({ payload }: { payload: AblationPayload }) {
       style: { "--tint": `${Math.round(45 * headColor(payload, strength))}%` },
     };
   };
-  const isSingle = (at: number) => single !== undefined && payload.sweep.heads[at] === single;
+  const isSingle = (at: number) => single !== undefined && inOrder[at] === single;
   const press = (at: number) => {
-    const { layer, head } = payload.sweep.heads[at]!;
+    const { layer, head } = inOrder[at]!;
     setFocused(at);
     if (live) return toggleHeads(payload, removed, [`${layer}.${head}`]);
     setParameters({ alone: isSingle(at) ? "" : `${layer}.${head}` });
@@ -200,10 +203,9 @@ function Heads({ payload }: { payload: AblationPayload }) {
       <DataTable
         class="data-table ablation-table"
         headers={["head", payload.sweep.measure, "distance", "prediction changes at"]}
-        rows={[...payload.sweep.heads]
-          .sort((a, b) => b.strength - a.strength)
+        rows={payload.sweep.ranked
           .slice(0, RANKED)
-          .map((one) => [`${one.layer}.${one.head}`, formatStrength(one.strength), one.distance.toFixed(3), `${one.changed} of ${positions}`])}
+          .map((one) => [`${one.layer}.${one.head}`, formatStrength(one.strength), one.distance.toFixed(3), `${one.changed.length} of ${positions}`])}
       />
     </section>
   );

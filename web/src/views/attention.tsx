@@ -9,9 +9,8 @@ import { drawing, table } from "./attention/export";
 import { Grid, runWhenIdle } from "./attention/grid";
 import { ImageMode } from "./attention/image";
 import { Lines } from "./attention/lines";
-import type { AttentionPayload, Level, Segments, Source } from "./attention/maps";
+import { type AttentionPayload, availableModes, type Level, type Mode, type Segments, type Selection, selectionOf, type Source } from "./attention/maps";
 import { Neuron } from "./attention/neuron";
-import { availableModes, type Mode, type Selection, selectionOf } from "./attention/selection";
 
 const PREFETCH_DELAY = 200; // milliseconds after the last change
 
@@ -64,12 +63,13 @@ export const attention: View<AttentionPayload> = {
   name: "attention",
   title: "Attention",
   about: "Type a sentence and see what every attention head of the model attends to.",
-  model: true,
+  verb: "look",
   fields: [
     { name: "text", label: "Text", start: "The animal did not cross the street because it was too tired." },
     { name: "text_b", label: "Second text (optional)", start: "", optional: true },
     { name: "image", label: "Image (PNG or JPEG, at most 8 MB)", start: "", image: true },
   ],
+  toRequest: ({ model, text, text_b, image }, takesImages) => (takesImages ? { model, image } : { model, text, text_b }),
   Show,
   drawing: (payload, route) => drawing(selectionOf(payload, route)),
   table: (payload, route) => table(selectionOf(payload, route)),

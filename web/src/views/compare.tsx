@@ -20,11 +20,16 @@ export const compare: View<Comparison> = {
   about:
     "Which words does the model predict for the blank, _, and how does that depend on the sentence? Two sentences are compared; " +
     "[he|she] stands for both words, two such slots make a grid, [1860..2018] is a range of years; a single sentence shows completions of every word.",
-  model: true,
-  kinds: ["reader"],
+  verb: "compare",
+  needs: {
+    capability: "masked-lm",
+    without: "does not fill in blanks.",
+    models: "Models that do",
+    advice: "None of the studio's models fills in blanks. Start the studio with a BERT: regard studio --model DIR.",
+  },
   fields: [
-    { name: "a", label: "Sentence one", start: "In Texas, they like to buy _." },
-    { name: "b", label: "Sentence two", start: "In New York, they like to buy _.", optional: true },
+    { name: "text", label: "Sentence one", start: "In Texas, they like to buy _." },
+    { name: "text_b", label: "Sentence two", start: "In New York, they like to buy _.", optional: true },
     { name: "other", label: "Second model (optional)", start: "", optional: true, model: true },
   ],
   submitLabel: "Update",

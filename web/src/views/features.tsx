@@ -6,8 +6,8 @@ import { count, range, shape } from "../format";
 import { outline, type Painter } from "../painter";
 import { currentRoute, type Route, setParameters } from "../route";
 import { colors } from "../theme";
-import type { FeatureWalk, RegressionScore } from "../types";
-import type { Payload, View } from "../view";
+import type { RegressionScore } from "../types";
+import type { View, ViewOf } from "../view";
 import "./embeddings/embeddings.css";
 import { FILMS } from "./embeddings/examples";
 import { OpenFile } from "./embeddings/open_file";
@@ -22,7 +22,7 @@ function Show({ payload }: { payload: Pipeline }) {
   const select = (next: number) => setParameters({ step: String(Math.max(0, Math.min(LAST, next)) + 1) });
   return (
     <section class="pipeline" aria-label="Features" onKeyDown={(event) => arrowKeys(event, stage, select)}>
-      <OpenFile view="features" />
+      <OpenFile view="features" field="data" />
       <Notes notes={payload.notes} />
       <ol class="stages">
         {STAGES.map((name, number) => (
@@ -76,7 +76,7 @@ function drawing(data: Pipeline) {
     draw(painter: Painter) {
       const { accent, other, muted } = colors.get();
       drawTensorBox(painter, data.hidden, data.pooling);
-      painter.text(`Accuracy on ${data.masked.test} texts, ${data.model.name}`, 380, 40, { bold: true });
+      painter.text(`Accuracy on ${data.masked.test} texts, ${data.model}`, 380, 40, { bold: true });
       accuracies(data).forEach(([name, value], number) => {
         painter.text(name, 380, 74 + 46 * number, { size: 12 });
         painter.rect(380, 84 + 46 * number, 2.6 * value, 14, [muted, accent, other][number]!);
@@ -90,22 +90,25 @@ export const features: View<Pipeline> = {
   name: "features",
   title: "Features",
   about: "From sentences to a classifier in nine steps, with a frozen model.",
-  model: true,
-  kinds: ["reader", "writer", "tuned"],
+  verb: "features",
+  excludes: ["translation", "image"],
   fields: [
-    { name: "texts", label: "Sentences, one per line, with a label after | or a tab; at least five of each label", lines: 5, start: FILMS },
+    { name: "data", label: "Sentences, one per line, with a label after | or a tab; at least five of each label", lines: 5, start: FILMS },
     { name: "pooling", label: "Pooling (cls or mean)", start: "cls" },
     { name: "layer", label: "Layer, such as -1 or concat(-4:)", start: "-1" },
   ],
+  toRequest: (args) => ({ ...args, rows: MAX_ROWS, limit: MAX_TEXTS }),
   Show,
   drawing,
   // The format that the command line reads.
   table: ({ examples }) => ({ headers: ["text", "label"], rows: examples }),
 };
 
+const MAX_ROWS = 300_000; // all lines that can be sent
+const MAX_TEXTS = 500; // each is embedded with and without a mask
+
 /** The page always compares both variants. */
-type Pipeline = Omit<FeatureWalk, "model" | "unmasked" | "similarity"> &
-  Payload & { readonly model: { readonly name: string }; readonly unmasked: RegressionScore; readonly similarity: number; readonly notes: readonly string[] };
+type Pipeline = ViewOf<"features"> & { readonly unmasked: RegressionScore; readonly similarity: number };
 
 const MAX_COLUMNS = 40;
 
@@ -128,7 +131,7 @@ function Stage({ data, number }: { data: Pipeline; number: number }) {
     () => (
       <>
         <p>
-          {data.model.name} returns {shape(data.hidden)} numbers: texts × tokens × width (layer {data.layer}).
+          {data.model} returns {shape(data.hidden)} numbers: texts × tokens × width (layer {data.layer}).
         </p>
         <Box data={data} slice={null} />
       </>
@@ -207,7 +210,6 @@ function Slice({ data }: { data: Pipeline }) {
     </>
   );
 }
-
 
 function Box({ data, slice }: { data: Pipeline; slice: string | null }) {
   return (

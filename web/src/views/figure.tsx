@@ -4,8 +4,7 @@ import { Notes } from "../components";
 import { currentRoute, setParameters } from "../route";
 import type { View } from "../view";
 import { BoxPanel, Diagram } from "./figure/box_panel";
-import { Encodings } from "./figure/draw";
-import { drawing, table } from "./figure/export";
+import { drawing, Encodings, table } from "./figure/draw";
 import "./figure/figure.css";
 import { PartRemoval, RemoveButtons } from "./figure/part_removal";
 import { type FigurePayload, selectionOf } from "./figure/payload";
@@ -53,13 +52,15 @@ export const figure: View<FigurePayload> = {
   name: "figure",
   title: "Figure 1",
   about: "The Transformer as drawn in the paper, with the numbers of your sentence in every box. Press a box; remove a part and see the effect.",
-  model: true,
-  kinds: ["translator", "reader", "writer"],
+  verb: "figure",
+  excludes: ["fine-tuned", "image"],
+  prefers: ["translation"],
   fields: [
     { name: "text", label: "Text", start: "Ich muss auf den Markt gehen." },
     { name: "target", label: "Translation (optional, for translators)", start: "", optional: true },
     { name: "without", label: "Removed parts", start: "", hidden: true },
   ],
+  toRequest: (args) => ({ ...args, without: (args["without"] ?? "").split(",").filter((name) => name.trim()) }),
   Show,
   drawing,
   table,

@@ -1,93 +1,74 @@
 // Generation: a model continues a prompt, token by token, with the alternatives at every position.
 import { useState } from "preact/hooks";
-import { request } from "../api";
-import { ErrorMessage, ModelLinks, Select } from "../components";
-import { currentRoute, navigate, setParameters } from "../route";
-import type { Field, View } from "../view";
+import { act, inStudio, modelsThatCan } from "../api";
+import { ErrorMessage, Select } from "../components";
+import { navigate } from "../route";
+import type { Arguments, Field, View } from "../view";
 import { Column } from "./generation/column";
 import { drawing, table } from "./generation/export";
 import "./generation/generation.css";
-import { argumentsOf, columnValues, type ColumnValues, type Generation, isRandom, type Run, type SettingName, SETTINGS, type StudioInfo, toArguments } from "./generation/payload";
-import { useStream } from "./generation/stream";
+import { columnsOf, type ColumnValues, type Generation, isRandom, load, type Run, type SettingName, SETTINGS, toArguments } from "./generation/payload";
+import { CAVEAT, PROMPTS } from "./generation/prompts";
 
 const NAME = "generation";
+const MAX_TOKENS = 400;
+const MAX_BEAMS = 16;
+
+/** By the arguments of texts that the user stopped, which of them; each is the result of a request for fewer tokens. */
+const stopped = new Map<string, readonly boolean[]>();
+
+const keyOf = (args: Arguments) => JSON.stringify(Object.entries(args).filter(([, value]) => value).sort());
+
+function argumentsOf({ runs }: Generation): Record<string, string> {
+  const values = ({ settings, model }: Run) => ({ ...Object.fromEntries(SETTINGS.map((name) => [name, String(settings[name] ?? 0)])), model }) as unknown as ColumnValues;
+  return toArguments(runs[0]?.prompt ?? "", runs.map(values));
+}
 
 function Show({ payload }: { payload: Generation }) {
+  const [error, setError] = useState("");
+  const args = argumentsOf(payload);
+  const running = payload.runs.some((run) => run.running);
+  const run = (next: Arguments) => {
+    setError("");
+    navigate({ view: NAME, parameters: { ...next } }, { push: true });
+  };
+  // A stopped text is the result of a request for fewer tokens, which becomes the route.
+  const stop = () => {
+    const counts = payload.runs.map((one) => (one.running ? String(Math.max(1, one.progress?.done ?? one.tokens.length)) : String(one.settings.max_new_tokens)));
+    const columns = columnsOf(args).map((column, number) => ({ ...column, max_new_tokens: counts[number]! }));
+    const shorter = toArguments(payload.runs[0]!.prompt, columns);
+    stopped.set(
+      keyOf(shorter),
+      payload.runs.map((one) => !!one.running),
+    );
+    navigate({ view: NAME, parameters: shorter });
+  };
+  const branch = (from: Run, ids: readonly number[]) => {
+    setError("");
+    act("branch", { model: from.model, prompt: from.prompt, ids }).then(
+      ({ prompt }) => run({ ...args, prompt }),
+      (problem: Error) => setError(problem.message),
+    );
+  };
+  const wasStopped = stopped.get(keyOf(args));
   return (
     <div class="generation">
-      {payload.runs.length ? <Texts payload={payload} /> : <NoModel payload={payload} />}
-      <p class="generation-caveat">{payload.caveat}</p>
+      {inStudio() && <GenerationForm key={formKey(args)} initial={args} running={running} run={run} stop={stop} />}
+      <ErrorMessage text={error} />
+      <div class={payload.runs.length > 1 ? "generation-columns" : "generation-alone"}>
+        {payload.runs.map((one, number) => (
+          <Column key={number} run={{ ...one, stopped: wasStopped?.[number] ?? false }} {...(inStudio() && { branch })} />
+        ))}
+      </div>
+      <p class="generation-caveat">{CAVEAT}</p>
     </div>
   );
 }
 
-function Texts({ payload }: { payload: Generation }) {
-  const { studio, prompt } = payload;
-  const { stream, stop, restart } = useStream(payload);
-  const [error, setError] = useState("");
-  const running = stream.state === "running";
-  const run = (args: Readonly<Record<string, string>>) => {
-    setError("");
-    if (isEqual(args, argumentsOf(payload))) return restart();
-    stop();
-    navigate({ view: NAME, parameters: args }, { push: true });
-  };
-  // A stopped text is the complete result of a request for fewer tokens, which becomes the route.
-  const halt = () => {
-    const counts = stop();
-    const changes = counts.flatMap((count, number) => (count ? [[number ? "b_tokens" : "tokens", String(count)] as const] : []));
-    // A second text that had finished keeps its length when the first is stopped.
-    const finished = counts.length > 1 && !counts[1] ? { b_tokens: String(payload.runs[1]!.settings.max_new_tokens) } : {};
-    if (counts.some((count) => count)) setParameters({ ...argumentsOf(payload), ...finished, ...Object.fromEntries(changes) });
-  };
-  const branch = (from: Run, ids: readonly number[]) => {
-    setError("");
-    request<{ prompt: string }>("branch", { model: from.model, prompt, ids: ids.join(" ") }).then(
-      (result) => run({ ...argumentsOf(payload), prompt: result.prompt }),
-      (problem: Error) => setError(problem.message),
-    );
-  };
-  return (
-    <>
-      {studio && <GenerationForm key={formKey(payload)} payload={payload} studio={studio} running={running} run={run} stop={halt} />}
-      <ErrorMessage text={stream.error || error} />
-      <div class={stream.runs.length > 1 ? "generation-columns" : "generation-alone"}>
-        {stream.runs.map((one, number) => (
-          <Column key={number} prompt={prompt} run={one} running={running} {...(studio && { branch })} />
-        ))}
-      </div>
-    </>
-  );
-}
-
-function isEqual(one: Readonly<Record<string, string>>, other: Readonly<Record<string, string>>): boolean {
-  const sorted = (args: Readonly<Record<string, string>>) => JSON.stringify(Object.entries(args).sort());
-  return sorted(one) === sorted(other);
-}
-
 /** The form is reset when another request is made; a stopped text belongs to the same request. */
-function formKey(payload: Generation): string {
-  const { tokens: _, b_tokens: __, ...rest } = argumentsOf(payload);
+function formKey(args: Arguments): string {
+  const { max_new_tokens: _, b_max_new_tokens: __, ...rest } = args;
   return JSON.stringify(rest);
-}
-
-function NoModel({ payload: { note, studio } }: { payload: Generation }) {
-  const { parameters } = currentRoute.use();
-  return (
-    <>
-      <p>{note}</p>
-      {studio?.writers.length ? (
-        <p>
-          Models that generate text: <ModelLinks names={studio.writers} view={NAME} parameters={parameters} />
-        </p>
-      ) : (
-        <p>
-          None of the studio's models generates text. Start the studio with a GPT or a T5, <code>regard studio --model DIR</code>, or train one first:{" "}
-          <code>regard pretrain gpt --corpus FILES --output DIR</code>.
-        </p>
-      )}
-    </>
-  );
 }
 
 const setting = (name: string): Field => ({ name, label: name.replace("b_", "second ").replace("_", "-"), start: "", optional: true });
@@ -96,33 +77,40 @@ export const generation: View<Generation> = {
   name: NAME,
   title: "Generation",
   about: "Continue a prompt and see, token by token, what the model could have written instead.",
-  model: true,
-  kinds: ["writer"],
+  verb: "generate",
+  needs: {
+    capability: "text-generation",
+    without: "does not generate text: it cannot continue a prompt.",
+    models: "Models that generate text",
+    advice:
+      "None of the studio's models generates text. Start the studio with a GPT or a T5, regard studio --model DIR, or train one first: " +
+      "regard pretrain gpt --corpus FILES --output DIR.",
+  },
   ownForm: true,
   submitLabel: "Run",
   fields: [
-    { name: "prompt", label: "Prompt", lines: 3, start: "This is a story about me and my brothers" },
+    { name: "prompt", label: "Prompt", lines: 3, start: PROMPTS["A story"]! },
     ...[...SETTINGS, "second", "b_model", ...SETTINGS.map((name) => `b_${name}`)].map(setting),
   ],
+  load,
   Show,
   drawing,
   table,
 };
 
 interface Props {
-  readonly payload: Generation;
-  readonly studio: StudioInfo;
+  readonly initial: Arguments;
   readonly running: boolean;
-  run(args: Readonly<Record<string, string>>): void;
+  run(args: Arguments): void;
   stop(): void;
 }
 
 const KEYS = "Enter starts a new line, Ctrl+Enter runs.";
 const SEEDS = 10_000; // "Another text" picks one of these
 
-export function GenerationForm({ payload, studio, running, run, stop }: Props) {
-  const [prompt, setPrompt] = useState(payload.prompt);
-  const [columns, setColumns] = useState<readonly ColumnValues[]>(payload.runs.map(columnValues));
+function GenerationForm({ initial, running, run, stop }: Props) {
+  const [prompt, setPrompt] = useState(initial["prompt"] ?? "");
+  const [columns, setColumns] = useState(columnsOf(initial));
   const [first, second] = columns;
   const random = columns.some(isRandom);
   const anotherText = () => {
@@ -157,9 +145,9 @@ export function GenerationForm({ payload, studio, running, run, stop }: Props) {
           class="field model"
           label="Prompt list"
           empty="your own"
-          options={Object.keys(studio.prompts)}
-          value={Object.keys(studio.prompts).find((name) => studio.prompts[name] === prompt) ?? ""}
-          onSelect={(name) => setPrompt(studio.prompts[name] ?? prompt)}
+          options={Object.keys(PROMPTS)}
+          value={Object.keys(PROMPTS).find((name) => PROMPTS[name] === prompt) ?? ""}
+          onSelect={(name) => setPrompt(PROMPTS[name] ?? prompt)}
         />
       </div>
       <p id="generation-keys" class="muted generation-hint">
@@ -171,7 +159,6 @@ export function GenerationForm({ payload, studio, running, run, stop }: Props) {
             key={number}
             legend={second ? (number ? "Second text" : "First text") : ""}
             values={column}
-            studio={studio}
             change={(changes) => setColumns(columns.map((one, at) => (at === number ? { ...one, ...changes } : one)))}
           />
         ))}
@@ -197,12 +184,11 @@ export function GenerationForm({ payload, studio, running, run, stop }: Props) {
 interface SettingFieldsProps {
   readonly legend: string;
   readonly values: ColumnValues;
-  readonly studio: StudioInfo;
   change(changes: Partial<ColumnValues>): void;
 }
 
-function SettingFields({ legend, values, studio, change }: SettingFieldsProps) {
-  const searching = Number(values.beam) > 0;
+function SettingFields({ legend, values, change }: SettingFieldsProps) {
+  const searching = Number(values.num_beams) > 1;
   const suffix = legend && ` (${legend.toLowerCase()})`;
   const attributes = (name: SettingName, limits: object, disabled: boolean) => ({
     ...limits,
@@ -229,18 +215,18 @@ function SettingFields({ legend, values, studio, change }: SettingFieldsProps) {
         class="generation-number generation-model"
         label="Model"
         ariaLabel={`Model${suffix}`}
-        options={[...new Set([values.model, ...studio.writers])]}
+        options={[...new Set([values.model, ...modelsThatCan("text-generation")])]}
         value={values.model}
         onSelect={(model) => change({ model })}
       />
       {slider("top_p", "Top-p", { min: 0.01, max: 1, step: 0.01 })}
       {slider("temperature", "Temperature", { min: 0, max: 2, step: 0.05 })}
-      {number("tokens", "Tokens", { min: 1, max: studio.most_tokens, step: 1 })}
+      {number("max_new_tokens", "Tokens", { min: 1, max: MAX_TOKENS, step: 1 })}
       {number("seed", "Seed", { min: 0, step: 1 }, searching)}
-      {number("beam", "Beam (0: sampling)", { min: 0, max: studio.most_beam, step: 1 })}
+      {number("num_beams", "Beams (1: sampling)", { min: 1, max: MAX_BEAMS, step: 1 })}
       {number("top_k", "Top-k (0: all)", { min: 0, step: 1 }, searching)}
       {number("min_p", "Min-p", { min: 0, max: 1, step: 0.01 }, searching)}
-      {number("repetition", "Repetition penalty", { min: 0.1, max: 10, step: 0.05 }, searching)}
+      {number("repetition_penalty", "Repetition penalty", { min: 0.1, max: 10, step: 0.05 }, searching)}
     </fieldset>
   );
 }

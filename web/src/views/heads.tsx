@@ -4,11 +4,11 @@ import { fixedPercent } from "../format";
 import { drawHeadGrid, HeadGrid, headGridSize } from "../head_grid";
 import { currentRoute, integerParameter, type Route, setParameters } from "../route";
 import { colors, series } from "../theme";
-import type { HeadCensus, HeadExample, HeadPatterns } from "../types";
-import type { Drawing, Payload, Table, View } from "../view";
+import type { HeadExample, HeadPatterns } from "../types";
+import type { Drawing, Table, View, ViewOf } from "../view";
 import "./heads/heads.css";
 
-type HeadsPayload = HeadCensus & Payload;
+type HeadsPayload = ViewOf<"heads">;
 
 const score = (value: number | null) => (value === null ? "–" : value.toFixed(3));
 const pValue = (value: number | null) => (value !== null && value < 0.001 ? "< 0.001" : score(value));
@@ -182,9 +182,9 @@ export const heads: View<HeadsPayload> = {
   name: "heads",
   title: "Head patterns",
   about: "What does each head attend to: the next word, the previous one, the same word, the other sentence, [SEP]? Texts are read in pairs, one per line; more texts give more reliable results.",
-  model: true,
-  kinds: ["reader", "writer", "tuned"],
-  fields: [{ name: "texts", label: "Texts, one per line", lines: 8, start: TEXTS }],
+  verb: "heads",
+  excludes: ["translation", "image"],
+  fields: [{ name: "text", label: "Texts, one per line", lines: 8, start: TEXTS }],
   Show,
   drawing,
   table,

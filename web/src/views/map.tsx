@@ -5,14 +5,14 @@ import { count, fixedPercent } from "../format";
 import type { Painter } from "../painter";
 import { currentRoute, integerParameter, type Route, setParameters } from "../route";
 import { colors, series } from "../theme";
-import type { Sentence, SentenceMap } from "../types";
-import type { Payload, View } from "../view";
+import type { Sentence } from "../types";
+import type { View, ViewOf } from "../view";
 import "./embeddings/embeddings.css";
 import { TOPICS } from "./embeddings/examples";
 import { OpenFile } from "./embeddings/open_file";
 import { drawScatter, layoutOf, marker, type PlotStyle, type Point, ScatterPlot } from "./embeddings/scatter_plot";
 
-type MapPayload = SentenceMap & Payload;
+type MapPayload = ViewOf<"map">;
 
 const MAX_LABELS = 24; // in the legend
 
@@ -27,7 +27,7 @@ function Show({ payload }: { payload: MapPayload }) {
   const select = (number: number) => setParameters({ at: String(number) });
   return (
     <section aria-label="Sentence map">
-      <OpenFile view="map" />
+      <OpenFile view="map" field="texts" />
       <Notes notes={payload.notes} />
       <p class="muted">
         {count(sentences.length)} sentences with vectors of {payload.width} numbers ({payload.model}, layer {payload.layer}, pooling {payload.pooling}). The plane keeps{" "}
@@ -152,8 +152,8 @@ export const map: View<MapPayload> = {
   name: "map",
   title: "Sentence map",
   about: "Many sentences on one map: sentences that are close together have similar vectors.",
-  model: true,
-  kinds: ["reader", "writer", "tuned"],
+  verb: "map",
+  excludes: ["translation", "image"],
   fields: [
     { name: "texts", label: "Sentences, one per line; a label may follow after | or a tab", lines: 5, start: TOPICS },
     { name: "layer", label: "Layer, such as -1 or mean(-4:)", start: "-1" },

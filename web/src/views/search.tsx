@@ -49,14 +49,13 @@ export const search: View<SearchPayload> = {
   title: "A search, step by step",
   about: "",
   fields: [],
-  model: false,
   Show,
   drawing(payload, route) {
     const tree = layoutTree(rowAt(payload, route));
     return { width: tree.width, height: tree.height, draw: (painter) => drawTree(painter, tree) };
   },
   table: (payload, route) => ({
-    headers: ["step", "behind", "token", "text", "log_probability", "total", "chance", "fate"],
+    headers: ["step", "node", "token", "text", "log_probability", "total", "sampling_probability", "outcome"],
     rows: allCandidates(rowAt(payload, route)).map(({ step, node, candidate: one }) => [
       step,
       node,

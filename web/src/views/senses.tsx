@@ -6,15 +6,14 @@ import { fixedPercent, slice } from "../format";
 import { type Painter, translated } from "../painter";
 import { currentRoute, integerParameter, type Route, setParameters } from "../route";
 import { colors } from "../theme";
-import type { SensesView } from "../types";
-import type { Payload, View } from "../view";
+import type { View, ViewOf } from "../view";
 import "./embeddings/embeddings.css";
 import { TRAIN } from "./embeddings/examples";
 import { drawScatter, layoutOf, type PlotStyle, type Point, ScatterPlot } from "./embeddings/scatter_plot";
 
 type Matrix = readonly (readonly number[])[];
 
-type SensesPayload = SensesView & Payload;
+type SensesPayload = ViewOf<"senses">;
 
 const THUMBNAIL = 104;
 const MAX_TEXTS = 16; // in an exported picture
@@ -141,8 +140,8 @@ export const senses: View<SensesPayload> = {
   name: "senses",
   title: "Word in contexts",
   about: "One word in several sentences: see how its vectors diverge from layer to layer.",
-  model: true,
-  kinds: ["reader", "writer", "tuned"],
+  verb: "senses",
+  excludes: ["translation", "image"],
   fields: [
     { name: "word", label: "Word", start: "train" },
     { name: "texts", label: "Sentences that contain it, one per line", lines: 5, start: TRAIN },

@@ -3,28 +3,13 @@ import { useMemo, useState } from "preact/hooks";
 import { Canvas } from "../canvas";
 import { DataTable, ScrollRegion } from "../components";
 import { translated } from "../painter";
+import type { Story, StoryTable } from "../types";
 import type { Drawing, Payload, View } from "../view";
 import { type Figure, figureDrawing } from "./story/draw_figure";
 import "./story/story.css";
 
-interface TableBlock {
-  readonly kind: "table";
-  readonly headers: readonly string[];
-  readonly rows: readonly (readonly string[])[];
-  readonly caption: string;
-}
-
-type Block =
-  | { readonly kind: "text"; readonly text: string }
-  | { readonly kind: "section"; readonly heading: string; readonly blocks: readonly Block[] }
-  | { readonly kind: "figures"; readonly blocks: readonly Block[] }
-  | TableBlock
-  | Figure;
-
-interface StoryPayload extends Payload {
-  readonly title: string;
-  readonly blocks: readonly Block[];
-}
+type Block = Story["blocks"][number];
+type StoryPayload = Story & Payload;
 
 /** The blocks and those inside them in reading order. */
 function flatten(blocks: readonly Block[]): Block[] {
@@ -32,7 +17,7 @@ function flatten(blocks: readonly Block[]): Block[] {
 }
 
 const isFigure = (block: Block): block is Figure => block.kind === "map" || block.kind === "chart";
-const isTable = (block: Block): block is TableBlock => block.kind === "table";
+const isTable = (block: Block): block is StoryTable => block.kind === "table";
 
 function Show({ payload }: { payload: StoryPayload }) {
   return (
@@ -107,7 +92,6 @@ export const story: View<StoryPayload> = {
   title: "A lesson",
   about: "",
   fields: [],
-  model: false,
   Show,
   /** All figures below each other. */
   drawing(payload): Drawing {

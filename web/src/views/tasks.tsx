@@ -1,6 +1,6 @@
 // Tasks: the predictions of a fine-tuned model (a class, entities, an answer) with attention and attributions.
-import { modelsChanged } from "../api";
-import { ModelLinks, Notes } from "../components";
+import { inStudio } from "../api";
+import { Notes } from "../components";
 import { percent, truncate } from "../format";
 import { MARGIN, type Part, stack, textPart, tokenStripPart, wrap } from "../painter";
 import { currentRoute, type Route, setParameters } from "../route";
@@ -12,37 +12,22 @@ import { Train } from "./tasks/train";
 
 function Show({ payload }: { payload: TasksPayload }) {
   const route = currentRoute.use();
-  const { model, predictions, notes, studio } = payload;
+  const { model, predictions, notes } = payload;
   const prediction = selectedPrediction(payload, route);
   return (
     <>
-      {model && (
-        <p class="muted">
-          {model.name}: {model.task}, a fine-tuned {model.family} model
-        </p>
-      )}
+      <p class="muted">
+        {model.name}: {model.task}, a fine-tuned {model.family} model
+      </p>
       <Notes notes={notes} />
-      {studio && !model && <FineTunedModels names={studio.tuned} text={route.parameters["text"]} />}
       {predictions.length > 1 && <Overview payload={payload} />}
-      {prediction && model && (
+      {prediction && (
         <div class="task-split">
           <ShowPrediction prediction={prediction} model={model} />
-          <EvidencePanel prediction={prediction} {...(studio && { model: model.name })} />
+          <EvidencePanel prediction={prediction} {...(inStudio() && { model: model.name })} />
         </div>
       )}
-      {studio && <Train studio={studio} open={!model} />}
     </>
-  );
-}
-
-function FineTunedModels({ names, text }: { names: readonly string[]; text: string | undefined }) {
-  const changed = modelsChanged.use(); // then there is a model that this payload does not know
-  if (!names.length && changed) return null;
-  if (!names.length) return <p>None of the studio's models is fine-tuned for a task. Train one below, or start the studio with one: regard studio --model DIR.</p>;
-  return (
-    <p class="task-models">
-      Fine-tuned models: <ModelLinks names={names} view="tasks" parameters={text ? { text } : {}} />
-    </p>
   );
 }
 
@@ -118,13 +103,21 @@ export const tasks: View<TasksPayload> = {
   name: "tasks",
   title: "Tasks",
   about: "Use a fine-tuned model: classes with probabilities, entities, answers; and see the evidence for them.",
-  model: true,
-  kinds: ["tuned", "reader"],
+  verb: "predict",
+  needs: {
+    capability: "fine-tuned",
+    without: "was pretrained and not tuned for a task: it has no classes, tags or answers to give.",
+    models: "Fine-tuned models",
+    advice: "None of the studio's models is fine-tuned for a task. Train one below, or start the studio with one: regard studio --model DIR.",
+  },
   fields: [
     { name: "text", label: "Text, or a question", lines: 2, start: "Thank you so much, this is the best help I ever got in New York." },
     { name: "text_b", label: "Second text, the text that holds the answer, or endings", start: "", optional: true },
+    { name: "image", label: "Image (PNG or JPEG, at most 8 MB)", start: "", image: true },
   ],
+  toRequest: ({ model, text, text_b, image }, takesImages) => ({ model, source: takesImages ? image : text_b ? [[text, text_b]] : [text], evidence: true }),
   Show,
+  Below: ({ payload }) => <Train open={!payload} />,
   drawing,
   table,
 };

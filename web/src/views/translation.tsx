@@ -1,7 +1,8 @@
 // Translation: a slider over the time steps of decoding; for each step, encoder-decoder attention with its numbers, the most
 // probable tokens, and the alignment of all steps.
 import { useMemo } from "preact/hooks";
-import { ModelLinks, Notes, Select } from "../components";
+import { inStudio, modelsThatCan } from "../api";
+import { Notes, Select } from "../components";
 import { currentRoute, formatRoute, onArrowKeys, setParameters } from "../route";
 import type { View } from "../view";
 import { Alignment } from "./translation/alignment";
@@ -16,7 +17,7 @@ const EXAMPLES = [
   { text: "Je suis étudiant.", languages: "fr-en" },
 ];
 
-const BEAM = "5";
+const BEAMS = "5";
 
 function Show({ payload }: { payload: Translation }) {
   const route = currentRoute.use();
@@ -25,7 +26,7 @@ function Show({ payload }: { payload: Translation }) {
   return (
     <section class="translation" aria-label="Translation" onKeyDown={onKeyDown}>
       <Notes notes={payload.notes} />
-      {payload.studio && <Links payload={payload} />}
+      {inStudio() && <Examples />}
       {selection && (
         <>
           <Hypotheses selection={selection} />
@@ -43,29 +44,21 @@ function Show({ payload }: { payload: Translation }) {
   );
 }
 
-/** Links to examples; to models that translate if this one does not. */
-function Links({ payload }: { payload: Translation }) {
+/** Links to the sentences that one of the studio's models can translate. */
+function Examples() {
   const { parameters } = currentRoute.get();
-  const names = payload.studio?.translators ?? [];
-  if (!payload.model) {
-    if (!names.length) return <p>None of the loaded models translates. Start the studio with one: regard studio --model DIR, where `regard train translate` wrote DIR.</p>;
-    return (
-      <p>
-        Models that translate: <ModelLinks names={names} view="translation" parameters={parameters} />
-      </p>
-    );
-  }
+  const names = modelsThatCan("translation");
   const examples = EXAMPLES.flatMap(({ text, languages }) => {
     const model = names.find((name) => name.endsWith(languages));
-    return model ? [{ text, model, beam: parameters["beam"] ?? BEAM }] : [];
+    return model ? [{ source: text, model, num_beams: parameters["num_beams"] ?? BEAMS }] : [];
   });
   return (
     <p class="muted">
       {examples.length > 0 && "Examples: "}
       {examples.map((example, number) => (
-        <span key={example.text}>
+        <span key={example.source}>
           {number > 0 && " · "}
-          <a href={formatRoute({ view: "translation", parameters: example })}>{example.text}</a>
+          <a href={formatRoute({ view: "translation", parameters: example })}>{example.source}</a>
         </span>
       ))}
     </p>
@@ -127,13 +120,19 @@ export const translation: View<Translation> = {
   name: "translation",
   title: "Translation",
   about: "Translate a sentence and follow its decoding step by step: what the decoder attends to, how the context vector is computed, and which word follows.",
-  model: true,
-  kinds: ["translator"],
+  verb: "translate",
+  needs: {
+    capability: "translation",
+    without: "does not translate: it was not trained on pairs of sentences.",
+    models: "Models that translate",
+    advice: "None of the studio's models translates. Start the studio with one: regard studio --model DIR, where `regard train translate` wrote DIR.",
+  },
   submitLabel: "Translate",
   fields: [
-    { name: "text", label: "Text to translate", start: EXAMPLES[0]!.text },
-    { name: "beam", label: "Beam (1 to 10)", start: BEAM, optional: true },
+    { name: "source", label: "Text to translate", start: EXAMPLES[0]!.text },
+    { name: "num_beams", label: "Beams (1 to 10)", start: BEAMS, optional: true },
   ],
+  toRequest: ({ model, source = "", num_beams }) => ({ model, source: [source], num_beams: num_beams || BEAMS, num_return_sequences: num_beams || BEAMS, steps: true }),
   Show,
   drawing: (payload, route) => drawing(selectionOf(payload, route)),
   table: (payload, route) => table(selectionOf(payload, route)),

@@ -63,8 +63,10 @@ _split_words: Callable[[str], list[str]] = re.compile(r"[^ !-/:-@\[-`{-~]+|[!-/:
 class CorpusEncoder:
     """Splits documents into sentences and encodes the sentences of many documents, without special tokens.
 
-    `spaces` is True if the tokenizer preserves whitespace, as byte-level tokenizers do. Then a sentence includes the
-    space or line break before it, and the ids of a document are those of its complete text.
+    The `tokenizers` library encodes sentences on all cores. With one or two cores, it is faster to encode WordPiece by
+    word and to cache the ids of each word; the ids are the same, because in BERT's pipeline no token crosses a space
+    or a punctuation mark. `spaces` is True if the tokenizer preserves whitespace, as byte-level tokenizers do. Then a
+    sentence includes the space or line break before it, and the ids of a document are those of its complete text.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, cores: int | None = None) -> None:

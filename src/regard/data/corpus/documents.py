@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, content_suffix, open_text
-from regard.data.text_column import read_text_column
+from regard.data.readers.tables import read_text_column
 from regard.errors import InputError
 
 JSON_LINES = (".jsonl", ".ndjson")

@@ -1,4 +1,4 @@
-"""Random access to the sentences and documents of a finished corpus, from memory-mapped shards.
+"""Random access to the documents of a finished corpus, from memory-mapped shards.
 
 A shard is mapped on first access; processes that open the same corpus share its memory pages.
 """
@@ -12,8 +12,6 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from regard.data.corpus.folder import (
     MANIFEST,
@@ -49,7 +47,6 @@ class Corpus:
         self.dtype = token_type(manifest.vocabulary)
         self._records = manifest.shards
         self._first_document = [0, *accumulate(shard.counts.documents for shard in manifest.shards)]
-        self._first_sentence = [0, *accumulate(shard.counts.sentences for shard in manifest.shards)]
         self._open: list[Shard | None] = [None] * len(manifest.shards)
 
     @classmethod
@@ -102,37 +99,16 @@ class Corpus:
             shard = self._open[number] = Shard.open(folder, self._records[number], dtype=self.dtype)
         return shard
 
-    def sentence(self, number: int) -> Ids:
-        """Return the ids of a sentence; sentences are numbered over the whole corpus."""
-        shard_number, index = _locate(self._first_sentence, number, "sentence")
-        shard = self.shard(shard_number)
-        return shard.tokens[shard.sentences[index] : shard.sentences[index + 1]]
-
     def document(self, number: int) -> list[Ids]:
-        """Return the sentences of a document."""
-        shard_number, index = _locate(self._first_document, number, "document")
+        """Return the sentences of a document; documents are numbered over the whole corpus."""
+        number = operator.index(number)
+        if not 0 <= number < len(self):
+            raise IndexError(f"no document {number}: they are numbered from 0 to {len(self) - 1}")
+        shard_number = bisect_right(self._first_document, number) - 1
+        index = number - self._first_document[shard_number]
         shard = self.shard(shard_number)
         starts = shard.sentences[shard.documents[index] : shard.documents[index + 1] + 1].tolist()
         return [shard.tokens[start:stop] for start, stop in pairwise(starts)]
-
-    def text(self, number: int) -> Ids:
-        """Return the ids of a document as one array."""
-        shard_number, index = _locate(self._first_document, number, "document")
-        shard = self.shard(shard_number)
-        first, last = shard.documents[index], shard.documents[index + 1]
-        return shard.tokens[shard.sentences[first] : shard.sentences[last]]
-
-    def sentences_of(self, number: int) -> range:
-        """Return the numbers of the sentences of a document."""
-        shard_number, index = _locate(self._first_document, number, "document")
-        documents, before = self.shard(shard_number).documents, self._first_sentence[shard_number]
-        return range(before + int(documents[index]), before + int(documents[index + 1]))
-
-    def document_of(self, number: int) -> int:
-        """Return the number of the document that contains a sentence."""
-        shard_number, index = _locate(self._first_sentence, number, "sentence")
-        document = int(np.searchsorted(self.shard(shard_number).documents, index, side="right")) - 1
-        return self._first_document[shard_number] + document
 
     def __getstate__(self) -> dict[str, Any]:
         state = {key: value for key, value in vars(self).items() if key != "tokenizer"}
@@ -143,12 +119,3 @@ class Corpus:
             f"Corpus({str(self.folder)!r}, documents={self.documents:,}, sentences={self.sentences:,}, "
             f"tokens={self.tokens:,})"
         )
-
-
-def _locate(firsts: list[int], number: int, noun: str) -> tuple[int, int]:
-    """Return the number of the shard, and the index in it."""
-    number = operator.index(number)
-    if not 0 <= number < firsts[-1]:
-        raise IndexError(f"no {noun} {number}: they are numbered from 0 to {firsts[-1] - 1}")
-    shard = bisect_right(firsts, number) - 1
-    return shard, number - firsts[shard]

@@ -1,58 +1,23 @@
-"""Reads rows and columns; infers the delimiter and whether fields are quoted."""
+"""Reads rows and columns; infers the delimiter and whether fields are quoted.
+
+`open_table` loads a table. `read_text_column` reads one column row by row, in constant memory; an empty line is an
+empty text in every format.
+"""
 
 from __future__ import annotations
 
 import csv
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
-from regard.data.files import content_suffix, display_name
-from regard.data.readers.records import Path, Record, Records, open_records
+from regard.data.files import content_suffix, display_name, open_text
+from regard.data.readers.records import Path, Record, Records, open_records, parse_object, string_at
 from regard.errors import InputError, suggest
 from regard.files.file_input import current_max_line, format_size
 from regard.wording import is_count
-
-# The csv module limits fields to 131,072 characters by default; the setting is global.
-_MAX_FIELD = 2**31 - 1
-
-
-def csv_rows(lines: Iterable[str], name: str, *, delimiter: str = ",", remedy: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line number (from 1) where each row starts, and its fields; a quoted field may span lines.
-
-    Raises InputError with `remedy` for invalid CSV, and for a row of several lines that are longer in total than a line
-    may be, which usually means that a quote is not closed.
-    """
-    widen_fields()
-    limit = current_max_line()
-    start, length = 1, 0
-
-    def checked_lines() -> Iterator[str]:
-        nonlocal length
-        for line in lines:
-            length += len(line) + 1
-            if length > limit + 1 and reader.line_num >= start:
-                raise InputError(
-                    f"{name} line {start}: the row that starts here has a quote that is not closed within "
-                    f"{format_size(limit)}; close it, or turn off quoting. If the row is really that "
-                    "long, raise the limit: --max-line 1GiB"
-                )
-            yield line + "\n"
-
-    reader = csv.reader(checked_lines(), delimiter=delimiter, strict=True)
-    try:
-        for row in reader:
-            yield start, row
-            start, length = reader.line_num + 1, 0
-    except csv.Error as error:
-        raise InputError(f"{name} line {start}: {remedy.format(error=error)}") from None
-
-
-def widen_fields() -> None:
-    """Let the csv module read fields of any length; the length of lines is limited separately."""
-    csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD))
-
 
 TEXTS = (
     "text", "sentence", "comment_text", "comment", "review", "review_text", "tweet", "message", "sms", "content",
@@ -71,33 +36,17 @@ LABELS = (
     "polarity", "intent", "topic", "quality", "judgment", "entailment_judgment", "score", "rating", "stars", "y",
 )  # fmt: skip
 SCORES = (
-    "score",
-    "similarity",
-    "similarity_score",
-    "relatedness_score",
-    "label",
-    "target",
-    "rating",
-    "stars",
-    "value",
-    "y",
-)
+    "score", "similarity", "similarity_score", "relatedness_score", "label", "target", "rating", "stars", "value", "y",
+)  # fmt: skip
 _KNOWN = {*TEXTS, *LABELS, *SCORES, *(name for pair in PAIRS for name in pair)}
-
-
-def fold(name: str) -> str:
-    """Normalize a column name: case, spaces, hyphens and underscores."""
-    return re.sub(r"[\s-]+", "_", name.strip().strip('"').casefold())
-
-
-def is_known(name: str) -> bool:
-    """Return whether this is a known column name, so that its row may be a header."""
-    return fold(name) in _KNOWN
-
-
 SAMPLE = 1000  # rows used for inference
 _DESCRIPTIONS = {"\t": "tab-separated", ",": "comma-separated", ";": "semicolon-separated"}
 _DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
+_FORMATS = {".tsv": "TSV", ".tab": "TSV", ".csv": "CSV", ".jsonl": "JSON", ".ndjson": "JSON"}
+# A quoted field between tabs or line breaks; quotes inside are doubled.
+_FIELD = re.compile(r'(?:(?<=\t)|^)"([^"]*+(?:""[^"]*+)*+)"(?=\t|$)', re.MULTILINE)
+# The csv module limits fields to 131,072 characters by default; the setting is global.
+_MAX_FIELD = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -160,11 +109,7 @@ def table_of(lines: Sequence[str], path: Path, *, delimiter: str | None = None, 
     remedy = (
         "not a valid quoted row ({error}); double the quotes inside a quoted field, or turn off quoting (--unquoted)"
     )
-    rows: Iterator[tuple[int, list[str]]]
-    if quoted:
-        rows = csv_rows(lines, name, delimiter=sign, remedy=remedy)
-    else:
-        rows = ((number, line.split(sign)) for number, line in enumerate(lines, start=1))
+    rows = csv_rows(lines, name, delimiter=sign, remedy=remedy) if quoted else _split_lines(lines, sign)
     return _from_rows(rows, name, description=description, delimiter=sign)
 
 
@@ -186,10 +131,6 @@ def _has_equal_widths(sample: Iterable[str], sign: str) -> bool:
     except csv.Error:
         return False
     return len(widths) == 1 and widths.pop() > 1
-
-
-# A quoted field between tabs or line breaks; quotes inside are doubled.
-_FIELD = re.compile(r'(?:(?<=\t)|^)"([^"]*+(?:""[^"]*+)*+)"(?=\t|$)', re.MULTILINE)
 
 
 def _is_quoted(lines: Sequence[str]) -> bool:
@@ -268,3 +209,133 @@ def column_index(table: Table, names: Sequence[str] | None, column: str) -> int:
         raise InputError(f"{table.name}: no column {column!r}; without a header, give a number from 0 to {width - 1}")
     hint = suggest(column, [name[:40] for name in names])
     raise InputError(f"{table.name}: no column {column!r}; {hint}; or a number from 0 to {width - 1}")
+
+
+def fold(name: str) -> str:
+    """Normalize a column name: case, spaces, hyphens and underscores."""
+    return re.sub(r"[\s-]+", "_", name.strip().strip('"').casefold())
+
+
+def is_known(name: str) -> bool:
+    """Return whether this is a known column name, so that its row may be a header."""
+    return fold(name) in _KNOWN
+
+
+def csv_rows(lines: Iterable[str], name: str, *, delimiter: str = ",", remedy: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line number (from 1) where each row starts, and its fields; a quoted field may span lines.
+
+    Raises InputError with `remedy` for invalid CSV, and for a row of several lines that are longer in total than a line
+    may be, which usually means that a quote is not closed.
+    """
+    widen_fields()
+    limit = current_max_line()
+    start, length = 1, 0
+
+    def checked_lines() -> Iterator[str]:
+        nonlocal length
+        for line in lines:
+            length += len(line) + 1
+            if length > limit + 1 and reader.line_num >= start:
+                raise InputError(
+                    f"{name} line {start}: the row that starts here has a quote that is not closed within "
+                    f"{format_size(limit)}; close it, or turn off quoting. If the row is really that "
+                    "long, raise the limit: --max-line 1GiB"
+                )
+            yield line + "\n"
+
+    reader = csv.reader(checked_lines(), delimiter=delimiter, strict=True)
+    try:
+        for row in reader:
+            yield start, row
+            start, length = reader.line_num + 1, 0
+    except csv.Error as error:
+        raise InputError(f"{name} line {start}: {remedy.format(error=error)}") from None
+
+
+def _split_lines(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    return ((number, line.split(delimiter)) for number, line in enumerate(lines, start=1))
+
+
+def widen_fields() -> None:
+    """Let the csv module read fields of any length; the length of lines is limited separately."""
+    csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD))
+
+
+def read_text_column(path: str | os.PathLike[str], *, column: str | int | None = None) -> Iterator[tuple[int, str]]:
+    """Yield (line number from 1, text). `column` is a number from 0, a name in the first row, or a JSON key.
+
+    If `column` is a name, the first row is a header; if it is a number, it is not. TSV fields are not quoted; CSV
+    fields may be, and a quoted text may span lines (it has the number of its first line). Without `column` every line
+    is a text, and a file with several columns, judging by its suffix and first line, is refused.
+    """
+    with open_text(path) as lines:
+        first = next(lines, None)
+        if first is None:
+            return
+        name, lines = display_name(path), chain([first], lines)
+        kind = _FORMATS.get(content_suffix(path))
+        if column is None:
+            _refuse_columns(first, kind, name)
+            yield from enumerate(lines, start=1)
+        elif (kind or _guess(first, name)) == "JSON":
+            yield from _keys(lines, str(column), name)
+        else:
+            rows: Iterator[tuple[int, list[str]]]
+            if (kind or _guess(first, name)) == "TSV":
+                rows = _split_lines(lines, "\t")
+            else:
+                remedy = "not a CSV row ({error}); quote the field and double its quotes"
+                rows = ((number, row or [""]) for number, row in csv_rows(lines, name, remedy=remedy))
+            yield from _fields(rows, str(column), name)
+
+
+def _refuse_columns(first: str, kind: str | None, name: str) -> None:
+    if kind == "JSON":
+        raise InputError(f"{name} contains JSON: name the key of the text with --column KEY")
+    if kind is not None:
+        row = first.split("\t" if kind == "TSV" else ",")
+        if len(row) > 1:
+            raise InputError(
+                f"{name} line 1 has {len(row)} columns: name the column of the text with --column, by number from 0 to "
+                f"{len(row) - 1} or by its name in the first row; if every line is one text, use the suffix .txt"
+            )
+
+
+def _guess(first: str, name: str) -> str:
+    if first.lstrip().startswith("{"):
+        return "JSON"
+    if "\t" in first:
+        return "TSV"
+    if "," in first:
+        return "CSV"
+    raise InputError(f"{name} line 1: no tab, comma or JSON object, so there are no columns; leave out --column")
+
+
+def _fields(rows: Iterator[tuple[int, list[str]]], column: str, name: str) -> Iterator[tuple[int, str]]:
+    if is_count(column):
+        index = int(column)
+    else:
+        _, header = next(rows)
+        if column not in header:
+            short = [field if len(field) <= 30 else field[:29] + "…" for field in header]
+            raise InputError(
+                f"{name} line 1: no column {column!r} in the first row; {suggest(column, short)}; "
+                f"or give its number, 0 to {len(header) - 1}"
+            )
+        index = header.index(column)
+    for number, row in rows:
+        if index < len(row):
+            yield number, row[index]
+        elif row == [""]:
+            yield number, ""
+        else:
+            raise InputError(
+                f"{name} line {number}: expected column {column}, but this row has columns 0 to {len(row) - 1}; "
+                "fix the row or choose another --column"
+            )
+
+
+def _keys(lines: Iterator[str], key: str, name: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(lines, start=1):
+        where = f"{name} line {number}"
+        yield number, string_at(parse_object(line, where), key, where) if line.strip() else ""

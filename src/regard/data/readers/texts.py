@@ -1,4 +1,9 @@
-"""Reads texts and text pairs with labels or scores from TSV, CSV, JSON lines, Parquet or plain lines."""
+"""Reads texts and text pairs with labels or scores from TSV, CSV, JSON lines, Parquet or plain lines.
+
+Which columns are texts and labels, and whether the first row is a header, follows from the columns that the caller
+names, else from known names in the header, else from the shape of the columns. If these do not decide, the error shows
+the first row with numbered columns.
+"""
 
 from __future__ import annotations
 
@@ -29,119 +34,125 @@ from regard.errors import InputError, check_choice
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _NAME = re.compile(r"(?=.{1,40}$)[^\W\d]\w*(?:[ -]\w+){0,2}")
 _MIN_ROWS = 20  # with fewer rows, repeated values mean little
-
-
-@dataclass(frozen=True)
-class Column:
-    """Statistics of one column of the sample; `length` and `words` are means."""
-
-    index: int
-    rows: int
-    length: float
-    words: float
-    distinct: int
-    blank: bool
-    numbers: bool
-    fraction: bool
-    counts: bool  # increasing integers, such as row numbers
-
-    @property
-    def like_labels(self) -> bool:
-        return self.rows >= _MIN_ROWS and self.distinct <= self.rows / 10
-
-
-def columns_of(rows: Sequence[Sequence[object]]) -> list[Column]:
-    """Return the columns that most rows of the sample have; shorter rows are ignored."""
-    widths = Counter(map(len, rows))
-    width = max(widths, key=lambda width: (widths[width], width))
-    full = [row for row in rows if len(row) >= width]
-    cells = [[("" if row[index] is None else str(row[index])).strip() for row in full] for index in range(width)]
-    return [_column(index, column) for index, column in enumerate(cells)]
-
-
-def _column(index: int, cells: list[str]) -> Column:
-    numbers = all(_NUMBER.fullmatch(cell) for cell in cells)
-    whole = numbers and all(len(cell) < 20 and cell.lstrip("+-").isdecimal() for cell in cells)
-    return Column(
-        index=index,
-        rows=len(cells),
-        length=sum(map(len, cells)) / len(cells),
-        words=sum(len(cell.split()) for cell in cells) / len(cells),
-        distinct=len(set(cells)),
-        blank=not all(cells),
-        numbers=numbers,
-        fraction=numbers and any("." in cell for cell in cells),
-        counts=whole and all(int(a) < int(b) for a, b in pairwise(cells)),
-    )
-
-
-def has_header(rows: Sequence[Sequence[object]]) -> bool:
-    """Return whether the first row is a header: it has a known name, or names above columns of another kind."""
-    first = [str(cell).strip() for cell in rows[0]]
-    below = [[str(row[index]).strip() for row in rows[1:] if index < len(row)] for index in range(len(first))]
-    if any(_NUMBER.fullmatch(cell) for cell in first):
-        return False
-    if any(is_known(cell) and cell not in column for cell, column in zip(first, below, strict=True)):
-        return True
-    names = [cell for cell in first if cell]  # columns may be unnamed
-    if len(rows) < 3 or len(set(names)) < len(names) or not all(map(_NAME.fullmatch, names)):
-        return False
-    return any(cell and _differs(cell, column) for cell, column in zip(first, below, strict=True))
-
-
-def _differs(cell: str, column: list[str]) -> bool:
-    """Return whether the cells below are all numbers, or repeat so often that `cell` would be among them."""
-    if not column or cell in column:
-        return False
-    repeats = len(column) >= _MIN_ROWS and len(set(column)) <= len(column) / 10
-    return repeats or all(_NUMBER.fullmatch(other) for other in column)
-
-
-def texts_by_shape(columns: Sequence[Column], *, task: str) -> tuple[int, ...] | None:
-    """Return the longest column, or the two longest for a pair; None if that is ambiguous."""
-    candidates = sorted((column for column in columns if not column.numbers), key=lambda column: -column.length)
-    needed = 2 if task == "pair" else 1
-    texts = [column for column in candidates if not column.like_labels]
-    candidates = texts if len(texts) >= needed else candidates
-    if len(candidates) < needed:
-        return None
-    best, second = candidates[0], candidates[1] if len(candidates) > 1 else None
-    if task == "pair" and second is not None:
-        return min(best.index, second.index), max(best.index, second.index)
-    if second is not None and second.words >= 3 and second.distinct > second.rows / 2:
-        if task == "regress" and second.length >= best.length / 4:
-            return min(best.index, second.index), max(best.index, second.index)
-        if task == "classify" and second.length > best.length / 2:
-            return None
-    return (best.index,)
-
-
-def label_by_shape(columns: Sequence[Column], *, numbers: bool, needed: bool) -> list[int]:
-    """Return the columns that may be the label: none, one, or several if that is ambiguous.
-
-    A label column has no empty cells and repeats its values; the column with the fewest distinct values wins. With
-    `numbers`, it is the column of decimal numbers. With many rows, a column that never repeats a value is not a label.
-    A column of row numbers is one only if a label is needed and there is no other column.
-    """
-    candidates = [column for column in columns if not column.blank and (column.numbers or not numbers)]
-    if numbers and any(column.fraction for column in candidates):
-        return [column.index for column in candidates if column.fraction]
-    likely = (
-        [column for column in candidates if 1 < column.distinct < column.rows]
-        or [column for column in candidates if column.distinct == 1 < column.rows]
-        or [column for column in candidates if column.rows <= (2 if column.counts else _MIN_ROWS)]
-    )
-    candidates = likely or [
-        column for column in candidates if needed and len(columns) == 1 and column.rows <= _MIN_ROWS
-    ]
-    fewest = min((column.distinct for column in candidates), default=0)
-    tied = [column for column in candidates if column.distinct == fewest]
-    # CoLA's first rows have two sources and two labels: the numeric column is the label.
-    numeric = [column for column in tied if column.numbers and not column.counts]
-    return [column.index for column in (numeric if len(numeric) == 1 else tied)]
-
-
+_NO_AGREEMENT = "-"  # MNLI's and SNLI's gold_label where the annotators did not agree
+_FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "True": True}
 TextTask = Literal["classify", "pair", "regress"]
+
+
+def read_text_examples(
+    path: Path,
+    *,
+    task: TextTask,
+    columns: Sequence[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoting: bool | None = None,
+    labeled: bool | None = None,
+) -> ExampleSet[TextExample]:
+    """Read the examples of a file; `columns` are names or numbers from 0: text, second text for a pair, label.
+
+    `labeled`: True raises an error if there are no labels, False ignores labels, None reads them if there are any.
+    Labels are strings, numbers for regress, and tuples if a JSON line has a list or `columns` names several columns of
+    0 and 1.
+    """
+    check_choice("task", task, ("classify", "pair", "regress"))
+    table = open_table(path, delimiter=delimiter, quoting=quoting)
+    roles = decide(table, task=task, columns=columns, header=header, labeled=labeled)
+    reader = _Rows(table, roles, numbers=task == "regress", needed=bool(labeled))
+    examples, lines, disputed = [], [], 0
+    for row in range(roles.first, len(table.rows)):
+        if reader.is_disputed(row):
+            disputed += 1
+            continue
+        examples.append(reader.example(row))
+        lines.append(table.lines[row])
+    dropped = {"gold_label is -: the annotators did not agree": disputed} if disputed else {}
+    return ExampleSet(examples, table.name, roles.description, dropped, lines, table.unit)
+
+
+class _Rows:
+    """Converts rows to examples."""
+
+    def __init__(self, table: Table, roles: Roles, *, numbers: bool, needed: bool) -> None:
+        self.table, self.roles, self.numbers, self.needed = table, roles, numbers, needed
+        self.last = max(*roles.texts, *roles.labels, 0)
+        self.width = len(roles.header) if roles.header is not None else len(table.rows[0])
+        # Tab-separated files without a header may have rows of different widths, as in STS-B.
+        self.exact = table.delimiter is not None and (table.delimiter != "\t" or roles.header is not None)
+        self.gold = next((index for index in roles.labels if fold(self._name(index)) == "gold_label"), None)
+
+    def is_disputed(self, row: int) -> bool:
+        cells = self.table.rows[row]
+        return self.gold is not None and self.gold < len(cells) and cells[self.gold] == _NO_AGREEMENT
+
+    def example(self, row: int) -> TextExample:
+        self._check_width(row)
+        texts = [self._text(row, index) for index in self.roles.texts]
+        return TextExample(texts[0], texts[1] if len(texts) > 1 else None, self._label(row))
+
+    def _check_width(self, row: int) -> None:
+        cells, where = self.table.rows[row], self.table.location(row)
+        if len(cells) <= self.last:
+            raise InputError(
+                f"{where}: expected column {self.last}, but this row has {len(cells)} of {self.width} columns "
+                f"({self.roles.description}); fix the row or choose other --columns"
+            )
+        if self.exact and any(cell for cell in cells[self.width :]):
+            quotes = "" if self.table.delimiter == "\t" else ", or quote the field that contains the delimiter"
+            raise InputError(
+                f"{where}: expected {self.width} columns, but this row has {len(cells)}; fix the row{quotes}"
+            )
+
+    def _text(self, row: int, index: int) -> str:
+        cell, where = self.table.rows[row][index], self.table.location(row)
+        key = self._name(index)
+        if not isinstance(cell, str):
+            actual = "nothing" if cell is None else kind_of(cell)
+            raise InputError(
+                f"{where}: {key} should be a text, got {actual}; {numbered(self.table, self.roles.header, row)}"
+            )
+        refuse_halves(cell, key, where)
+        return cell
+
+    def _label(self, row: int) -> str | tuple[str, ...] | float | None:
+        labels, cells = self.roles.labels, self.table.rows[row]
+        if not labels:
+            return None
+        if len(labels) > 1:
+            return tuple(self._name(index) for index in labels if self._flag(row, index))
+        cell = cells[labels[0]]
+        if cell is None and not self.needed:
+            return None
+        if isinstance(cell, list) and not self.numbers:
+            return tuple(str(item) for item in cell)
+        text = "" if cell is None else str(cell).strip()
+        if not text or isinstance(cell, list | dict):
+            actual = kind_of(cell) if isinstance(cell, list | dict) else "nothing"
+            where, name = self.table.location(row), self._name(labels[0])
+            raise InputError(f"{where}: {name} should be a label, got {actual}; give every row a label")
+        return self._number(row, text) if self.numbers else text
+
+    def _number(self, row: int, text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            where, name = self.table.location(row), self._name(self.roles.labels[0])
+            raise InputError(f"{where}: {name} should be a number, got {text!r}; fix the row or choose other --columns")
+        return number
+
+    def _flag(self, row: int, index: int) -> bool:
+        cell = self.table.rows[row][index]
+        text = str(cell).strip()
+        if text not in _FLAGS:
+            where = self.table.location(row)
+            raise InputError(f"{where}: {self._name(index)} should be 0 or 1, got {text!r}; fix the row or --columns")
+        return _FLAGS[text]
+
+    def _name(self, index: int) -> str:
+        header = self.roles.header
+        return header[index] if header is not None and index < len(header) else f"column {index}"
 
 
 @dataclass(frozen=True)
@@ -289,121 +300,111 @@ def _describe(table: Table, names: list[str] | None, texts: tuple[int, ...], lab
     return ", ".join(parts)
 
 
-_NO_AGREEMENT = "-"  # MNLI's and SNLI's gold_label where the annotators did not agree
-_FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "True": True}
+@dataclass(frozen=True)
+class Column:
+    """Statistics of one column of the sample; `length` and `words` are means."""
+
+    index: int
+    rows: int
+    length: float
+    words: float
+    distinct: int
+    blank: bool
+    numbers: bool
+    fraction: bool
+    counts: bool  # increasing integers, such as row numbers
+
+    @property
+    def like_labels(self) -> bool:
+        return self.rows >= _MIN_ROWS and self.distinct <= self.rows / 10
 
 
-def read_text_examples(
-    path: Path,
-    *,
-    task: TextTask,
-    columns: Sequence[str] | None = None,
-    header: bool | None = None,
-    delimiter: str | None = None,
-    quoting: bool | None = None,
-    labeled: bool | None = None,
-) -> ExampleSet[TextExample]:
-    """Read the examples of a file; `columns` are names or numbers from 0: text, second text for a pair, label.
+def columns_of(rows: Sequence[Sequence[object]]) -> list[Column]:
+    """Return the columns that most rows of the sample have; shorter rows are ignored."""
+    widths = Counter(map(len, rows))
+    width = max(widths, key=lambda width: (widths[width], width))
+    full = [row for row in rows if len(row) >= width]
+    cells = [[("" if row[index] is None else str(row[index])).strip() for row in full] for index in range(width)]
+    return [_column(index, column) for index, column in enumerate(cells)]
 
-    `labeled`: True raises an error if there are no labels, False ignores labels, None reads them if there are any.
-    Labels are strings, numbers for regress, and tuples if a JSON line has a list or `columns` names several columns of
-    0 and 1.
+
+def _column(index: int, cells: list[str]) -> Column:
+    numbers = all(_NUMBER.fullmatch(cell) for cell in cells)
+    whole = numbers and all(len(cell) < 20 and cell.lstrip("+-").isdecimal() for cell in cells)
+    return Column(
+        index=index,
+        rows=len(cells),
+        length=sum(map(len, cells)) / len(cells),
+        words=sum(len(cell.split()) for cell in cells) / len(cells),
+        distinct=len(set(cells)),
+        blank=not all(cells),
+        numbers=numbers,
+        fraction=numbers and any("." in cell for cell in cells),
+        counts=whole and all(int(a) < int(b) for a, b in pairwise(cells)),
+    )
+
+
+def has_header(rows: Sequence[Sequence[object]]) -> bool:
+    """Return whether the first row is a header: it has a known name, or names above columns of another kind."""
+    first = [str(cell).strip() for cell in rows[0]]
+    below = [[str(row[index]).strip() for row in rows[1:] if index < len(row)] for index in range(len(first))]
+    if any(_NUMBER.fullmatch(cell) for cell in first):
+        return False
+    if any(is_known(cell) and cell not in column for cell, column in zip(first, below, strict=True)):
+        return True
+    names = [cell for cell in first if cell]  # columns may be unnamed
+    if len(rows) < 3 or len(set(names)) < len(names) or not all(map(_NAME.fullmatch, names)):
+        return False
+    return any(cell and _differs(cell, column) for cell, column in zip(first, below, strict=True))
+
+
+def _differs(cell: str, column: list[str]) -> bool:
+    """Return whether the cells below are all numbers, or repeat so often that `cell` would be among them."""
+    if not column or cell in column:
+        return False
+    repeats = len(column) >= _MIN_ROWS and len(set(column)) <= len(column) / 10
+    return repeats or all(_NUMBER.fullmatch(other) for other in column)
+
+
+def texts_by_shape(columns: Sequence[Column], *, task: str) -> tuple[int, ...] | None:
+    """Return the longest column, or the two longest for a pair; None if that is ambiguous."""
+    candidates = sorted((column for column in columns if not column.numbers), key=lambda column: -column.length)
+    needed = 2 if task == "pair" else 1
+    texts = [column for column in candidates if not column.like_labels]
+    candidates = texts if len(texts) >= needed else candidates
+    if len(candidates) < needed:
+        return None
+    best, second = candidates[0], candidates[1] if len(candidates) > 1 else None
+    if task == "pair" and second is not None:
+        return min(best.index, second.index), max(best.index, second.index)
+    if second is not None and second.words >= 3 and second.distinct > second.rows / 2:
+        if task == "regress" and second.length >= best.length / 4:
+            return min(best.index, second.index), max(best.index, second.index)
+        if task == "classify" and second.length > best.length / 2:
+            return None
+    return (best.index,)
+
+
+def label_by_shape(columns: Sequence[Column], *, numbers: bool, needed: bool) -> list[int]:
+    """Return the columns that may be the label: none, one, or several if that is ambiguous.
+
+    A label column has no empty cells and repeats its values; the column with the fewest distinct values wins. With
+    `numbers`, it is the column of decimal numbers. With many rows, a column that never repeats a value is not a label.
+    A column of row numbers is one only if a label is needed and there is no other column.
     """
-    check_choice("task", task, ("classify", "pair", "regress"))
-    table = open_table(path, delimiter=delimiter, quoting=quoting)
-    roles = decide(table, task=task, columns=columns, header=header, labeled=labeled)
-    reader = _Rows(table, roles, numbers=task == "regress", needed=bool(labeled))
-    examples, lines, disputed = [], [], 0
-    for row in range(roles.first, len(table.rows)):
-        if reader.is_disputed(row):
-            disputed += 1
-            continue
-        examples.append(reader.example(row))
-        lines.append(table.lines[row])
-    dropped = {"gold_label is -: the annotators did not agree": disputed} if disputed else {}
-    return ExampleSet(examples, table.name, roles.description, dropped, lines, table.unit)
-
-
-class _Rows:
-    """Converts rows to examples."""
-
-    def __init__(self, table: Table, roles: Roles, *, numbers: bool, needed: bool) -> None:
-        self.table, self.roles, self.numbers, self.needed = table, roles, numbers, needed
-        self.last = max(*roles.texts, *roles.labels, 0)
-        self.width = len(roles.header) if roles.header is not None else len(table.rows[0])
-        # Tab-separated files without a header may have rows of different widths, as in STS-B.
-        self.exact = table.delimiter is not None and (table.delimiter != "\t" or roles.header is not None)
-        self.gold = next((index for index in roles.labels if fold(self._name(index)) == "gold_label"), None)
-
-    def is_disputed(self, row: int) -> bool:
-        cells = self.table.rows[row]
-        return self.gold is not None and self.gold < len(cells) and cells[self.gold] == _NO_AGREEMENT
-
-    def example(self, row: int) -> TextExample:
-        self._check_width(row)
-        texts = [self._text(row, index) for index in self.roles.texts]
-        return TextExample(texts[0], texts[1] if len(texts) > 1 else None, self._label(row))
-
-    def _check_width(self, row: int) -> None:
-        cells, where = self.table.rows[row], self.table.location(row)
-        if len(cells) <= self.last:
-            raise InputError(
-                f"{where}: expected column {self.last}, but this row has {len(cells)} of {self.width} columns "
-                f"({self.roles.description}); fix the row or choose other --columns"
-            )
-        if self.exact and any(cell for cell in cells[self.width :]):
-            quotes = "" if self.table.delimiter == "\t" else ", or quote the field that contains the delimiter"
-            raise InputError(
-                f"{where}: expected {self.width} columns, but this row has {len(cells)}; fix the row{quotes}"
-            )
-
-    def _text(self, row: int, index: int) -> str:
-        cell, where = self.table.rows[row][index], self.table.location(row)
-        key = self._name(index)
-        if not isinstance(cell, str):
-            actual = "nothing" if cell is None else kind_of(cell)
-            raise InputError(
-                f"{where}: {key} should be a text, got {actual}; {numbered(self.table, self.roles.header, row)}"
-            )
-        refuse_halves(cell, key, where)
-        return cell
-
-    def _label(self, row: int) -> str | tuple[str, ...] | float | None:
-        labels, cells = self.roles.labels, self.table.rows[row]
-        if not labels:
-            return None
-        if len(labels) > 1:
-            return tuple(self._name(index) for index in labels if self._flag(row, index))
-        cell = cells[labels[0]]
-        if cell is None and not self.needed:
-            return None
-        if isinstance(cell, list) and not self.numbers:
-            return tuple(str(item) for item in cell)
-        text = "" if cell is None else str(cell).strip()
-        if not text or isinstance(cell, list | dict):
-            actual = kind_of(cell) if isinstance(cell, list | dict) else "nothing"
-            where, name = self.table.location(row), self._name(labels[0])
-            raise InputError(f"{where}: {name} should be a label, got {actual}; give every row a label")
-        return self._number(row, text) if self.numbers else text
-
-    def _number(self, row: int, text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            where, name = self.table.location(row), self._name(self.roles.labels[0])
-            raise InputError(f"{where}: {name} should be a number, got {text!r}; fix the row or choose other --columns")
-        return number
-
-    def _flag(self, row: int, index: int) -> bool:
-        cell = self.table.rows[row][index]
-        text = str(cell).strip()
-        if text not in _FLAGS:
-            where = self.table.location(row)
-            raise InputError(f"{where}: {self._name(index)} should be 0 or 1, got {text!r}; fix the row or --columns")
-        return _FLAGS[text]
-
-    def _name(self, index: int) -> str:
-        header = self.roles.header
-        return header[index] if header is not None and index < len(header) else f"column {index}"
+    candidates = [column for column in columns if not column.blank and (column.numbers or not numbers)]
+    if numbers and any(column.fraction for column in candidates):
+        return [column.index for column in candidates if column.fraction]
+    likely = (
+        [column for column in candidates if 1 < column.distinct < column.rows]
+        or [column for column in candidates if column.distinct == 1 < column.rows]
+        or [column for column in candidates if column.rows <= (2 if column.counts else _MIN_ROWS)]
+    )
+    candidates = likely or [
+        column for column in candidates if needed and len(columns) == 1 and column.rows <= _MIN_ROWS
+    ]
+    fewest = min((column.distinct for column in candidates), default=0)
+    tied = [column for column in candidates if column.distinct == fewest]
+    # CoLA's first rows have two sources and two labels: the numeric column is the label.
+    numeric = [column for column in tied if column.numbers and not column.counts]
+    return [column.index for column in (numeric if len(numeric) == 1 else tied)]

@@ -25,7 +25,7 @@ from pydantic import Field, computed_field
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.files import display_name
-from regard.data.text_column import read_text_column
+from regard.data.readers.tables import read_text_column
 from regard.errors import InputError, check_choice
 from regard.events import Event, Note, Progress
 from regard.inference.embedding import outputs

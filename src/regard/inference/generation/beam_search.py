@@ -11,6 +11,7 @@ considers the best `2 * num_beams`, since at most `num_beams` of those end. Cont
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,8 +19,9 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError, RegardError
+from regard.events import drain
 from regard.inference.generation.decoder import Decoder, StateT, fast_decoder
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from regard.nn.training import evaluation_mode
 
 if TYPE_CHECKING:
@@ -89,6 +91,20 @@ def beam_search(
     trace: Trace | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each row, best first: `beam.num_return_sequences`, or fewer if there are not as many."""
+    return drain(beam_search_steps(model, ids, layout, beam=beam, end=end, max_new_tokens=max_new_tokens, trace=trace))
+
+
+def beam_search_steps(
+    model: Decoder[StateT],
+    ids: Tensor,
+    layout: Padded | None = None,
+    *,
+    beam: Beam,
+    end: int | None,
+    max_new_tokens: int,
+    trace: Trace | None = None,
+) -> Generator[int, None, list[list[Hypothesis]]]:
+    """Like `beam_search`; yields the number of each step."""
     check_max_new_tokens(max_new_tokens)
     with evaluation_mode(model):
         model = fast_decoder(model, ids.device, steps=max_new_tokens)
@@ -105,6 +121,7 @@ def beam_search(
                 tables = logits.float().log_softmax(-1).view(*totals.shape, -1)
                 for row, move, table in zip(active, moves, tables, strict=True):
                     trace.beam(row.number, table, move.going, move.ended, end=end)
+            yield step
             beams = totals.shape[1]
             going = [(position, move.going) for position, move in enumerate(moves) if not move.done]
             active = [active[position] for position, _ in going]

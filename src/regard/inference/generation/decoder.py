@@ -17,7 +17,9 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.models.family import family_name
-from regard.nn import DecoderState, Padded, Stack
+from regard.nn.cache import DecoderState
+from regard.nn.masks import Padded
+from regard.nn.stack import Stack
 
 if TYPE_CHECKING:
     from regard.nn.fast.cuda_graphs import CudaGraphDecoder

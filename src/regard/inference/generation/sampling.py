@@ -22,7 +22,8 @@ from torch import Tensor
 
 from regard.inference.generation.beam_search import check_finite, check_max_new_tokens, chunked_top_k
 from regard.inference.generation.decoder import Decoder, StateT, cuda_graph_decoder, fast_decoder
-from regard.nn import DecoderState, Padded
+from regard.nn.cache import DecoderState
+from regard.nn.masks import Padded
 from regard.nn.training import eval_mode
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ half a character, and nothing after a stop string.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,8 +15,9 @@ from torch import nn
 
 from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError
+from regard.events import drain
 from regard.inference.causal_lm import begin_token
-from regard.inference.generation.beam_search import Beam, beam_search, check_max_new_tokens
+from regard.inference.generation.beam_search import Beam, beam_search_steps, check_max_new_tokens
 from regard.inference.generation.decoder import Decoder, ReorderableState, as_decoder
 from regard.inference.generation.sampling import Sampling, sample
 from regard.inference.generation.trace import Trace
@@ -94,8 +95,14 @@ class TextGenerator:
         self, prompt: EncodedPrompt, *, beam: Beam, stop_strings: Sequence[str] = (), trace: Trace | None = None
     ) -> list[GeneratedText]:
         """The best texts of a beam search, best first; stop strings truncate them at the end."""
+        return drain(self.search_steps(prompt, beam=beam, stop_strings=stop_strings, trace=trace))
+
+    def search_steps(
+        self, prompt: EncodedPrompt, *, beam: Beam, stop_strings: Sequence[str] = (), trace: Trace | None = None
+    ) -> Generator[int, None, list[GeneratedText]]:
+        """Like `beam_search`; yields the number of each step."""
         ids = torch.tensor([prompt.ids], device=self.device)
-        (found,) = beam_search(
+        (found,) = yield from beam_search_steps(
             self.decoder, ids, beam=beam, end=self.end, max_new_tokens=prompt.max_new_tokens, trace=trace
         )
         texts = []

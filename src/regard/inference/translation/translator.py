@@ -10,9 +10,10 @@ import os
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from pydantic import PrivateAttr
 from torch import Tensor, nn
 
 from regard.checkpoints import loading
@@ -26,7 +27,7 @@ from regard.inference.generation.beam_search import Beam, Hypothesis, beam_searc
 from regard.inference.generation.decoder import as_decoder, reuse_packed_weights
 from regard.inference.translation.subwords import Subwords, word_indices
 from regard.models.family import can, describe_model
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from regard.nn.recording import record
 from regard.nn.training import evaluation_mode
 from regard.render.result import Result
@@ -73,9 +74,18 @@ class TranslatedText:
 class TranslationResult(Result):
     """The translations of all texts and, if there were references, their BLEU scores."""
 
+    page_view: ClassVar[str | None] = "translation"
+    view_type: ClassVar[str | None] = "regard.interpret.translation:TranslationSteps"
+
     model: str
     texts: list[TranslatedText]
     bleu: dict[str, float | str] | None = None
+    _steps: Mapping[str, object] | None = PrivateAttr(None)  # the data of the page's view, if they were recorded
+
+    def view_data(self) -> Mapping[str, object]:
+        if self._steps is None:
+            raise InputError("the page shows the decoding steps of one text; translate it with --steps")
+        return self._steps
 
     def to_dict(self) -> dict[str, Any]:
         document = self.model_dump(mode="json", exclude_none=True)

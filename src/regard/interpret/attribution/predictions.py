@@ -6,9 +6,10 @@ import json
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
-from pydantic import BaseModel, PrivateAttr
+from pydantic import BaseModel, ConfigDict, PrivateAttr
+from typing_extensions import TypedDict
 
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
 from regard.errors import InputError
@@ -35,13 +36,48 @@ class TaskModelView:
     several: bool
 
 
+class EntityView(TypedDict):
+    text: str
+    label: str
+    start: int
+    end: int
+    probability: float
+
+
+class AnswerView(TypedDict):
+    answer: str
+    start: int
+    end: int
+    probability: float
+
+
+class PredictionView(TypedDict, total=False):
+    """A prediction; the task decides which keys there are."""
+
+    __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
+
+    label: str | list[str]
+    probabilities: dict[str, float] | list[float]
+    value: float
+    entities: list[EntityView]
+    tags: list[str]
+    answer: str
+    start: int
+    end: int
+    probability: float
+    nbest: list[AnswerView]
+    margin: float | None
+    choice: int
+    ending: str
+
+
 @dataclass(frozen=True)
 class PredictedExample:
     """An example, its prediction and the evidence for it; `why` there is none."""
 
     texts: list[str]
     image: str | None
-    prediction: Prediction
+    prediction: PredictionView
     evidence: list[Evidence]
     why: str
 
@@ -147,7 +183,7 @@ def _predicted_example(
         found = gather_evidence(fine_tuned, example, prediction) if evidence else []
     except InputError as error:
         why = str(error)
-    return PredictedExample(_texts(example), image, prediction, found, why)
+    return PredictedExample(_texts(example), image, cast(PredictionView, prediction), found, why)
 
 
 def _texts(example: Example) -> list[str]:

@@ -28,7 +28,8 @@ from regard.inference.generation.text_generator import TextGenerator
 from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM, find_blanks
 from regard.interpret.attention.maps import display_token
 from regard.models.family import can, describe_model, family_name
-from regard.nn import Padded, record
+from regard.nn.masks import Padded
+from regard.nn.recording import record
 from regard.nn.training import evaluation_mode
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel
@@ -202,6 +203,8 @@ class Probe:
 
 def probe_model(loaded: LoadedModel, text: str, second: str | None = None, *, at: str = "blanks") -> Probe:
     """Probe a loaded model, fine-tuned or pretrained, with a text; see `task_probe` and `pretrained_probe`."""
+    if not text.strip():
+        raise InputError("the text is empty; expected at least a word")
     if loaded.fine_tuned is not None:
         probe = task_probe(loaded.fine_tuned, text, second, at=at)
     else:
@@ -248,8 +251,8 @@ def subsample_targets(probe: Probe, count: int) -> Probe:
     total = len(probe.targets)
     if probe.mask is None or total <= count:
         return probe
-    kept = [index * total // count for index in range(count)]
-    targets, positions = tuple(probe.targets[i] for i in kept), tuple(probe.positions[i] for i in kept)
+    indices = [index * total // count for index in range(count)]
+    targets, positions = tuple(probe.targets[i] for i in indices), tuple(probe.positions[i] for i in indices)
     return replace(probe, targets=targets, positions=positions)
 
 

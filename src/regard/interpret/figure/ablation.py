@@ -24,9 +24,10 @@ from regard.inference.translation.subwords import Subwords
 from regard.interpret.attention.maps import display_token
 from regard.interpret.attention.recording import TextTokenizer
 from regard.models.family import can, describe_model, family_name
-from regard.nn import Attention, Padded, Residual, TextEmbedding
-from regard.nn.attention import attention_weights
-from regard.nn.masks import Context, attention_mask, select_rows
+from regard.nn.attention import Attention, attention_weights
+from regard.nn.block import Residual
+from regard.nn.embedding import TextEmbedding
+from regard.nn.masks import Context, Padded, attention_mask, select_rows
 from regard.text import Tokenizer
 
 NUM_CONTINUED = 8  # tokens that a decoder appends to a text
@@ -97,7 +98,7 @@ class EncoderFigureModel(FigureModel):
             raise InputError("this model reads one text and generates none; leave the target out")
         tokenizer, mask = self.masked_lm.tokenizer, self.masked_lm.mask_id
         encoding = tokenizer.encode(re.sub(BLANK_PATTERN, lambda _: tokenizer.token(mask), text), max_length=max_tokens)
-        return FigureInput(tuple(encoding.ids), (), None, truncated=encoding.cut)
+        return FigureInput(tuple(encoding.ids), (), None, truncated=encoding.num_truncated)
 
     def run(self, inputs: FigureInput) -> Tensor:
         result: Tensor = self.masked_lm.head(self.model(self.tensor(inputs.source_ids), Padded()))[0]

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from regard.interpret.figure import equations
 from regard.models.bert import MaskedLMHead
 from regard.models.family import can, family_of
-from regard.nn import Attention, Block, FusedProjection, Residual, SeparateProjections, Stack, TextEmbedding
-from regard.nn.block import ACTIVATIONS
-from regard.nn.embedding import LearnedPositions, SinusoidalPositions
+from regard.nn.attention import Attention, FusedProjection, SeparateProjections
+from regard.nn.block import ACTIVATIONS, Block, Residual
+from regard.nn.embedding import LearnedPositions, SinusoidalPositions, TextEmbedding
+from regard.nn.stack import Stack
 
 BoxKind = Literal["embedding", "positions", "norm", "attention", "add", "ffn", "linear", "softmax"]
 BoxGroup = Literal["in", "layer", "out"]

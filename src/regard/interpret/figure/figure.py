@@ -32,8 +32,8 @@ from regard.interpret.figure.ablation import (
 )
 from regard.interpret.figure.boxes import Box, BoxPass, NamedTensor, capture_calls, model_boxes
 from regard.models.family import can
-from regard.nn import Residual, TextEmbedding, sinusoids
-from regard.nn.embedding import Arrangement, LearnedPositions, SinusoidalPositions
+from regard.nn.block import Residual
+from regard.nn.embedding import Arrangement, LearnedPositions, SinusoidalPositions, TextEmbedding, sinusoids
 from regard.nn.training import evaluation_mode
 from regard.render.page_arrays import encode_float16
 from regard.render.result import Result

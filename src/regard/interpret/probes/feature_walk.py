@@ -92,7 +92,7 @@ class FeatureWalk(Result):
             raise InputError("the page compares the walk with and without a mask; leave out --no-as-in-deck")
         document = self.to_dict()
         features = np.round(np.array(self.features, dtype=np.float64), 6).tolist()
-        return {**document, "model": {"name": self.model}, "features": features, "notes": self.notes}
+        return {**document, "features": features, "notes": self.notes}
 
     def to_text(self) -> str:
         return "\n".join(self._lines())

@@ -22,9 +22,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import check_choice
-from regard.nn import DecoderState, LearnedPositions, Padded, Stack, TextEmbedding
+from regard.nn.cache import DecoderState
+from regard.nn.embedding import LearnedPositions, TextEmbedding
 from regard.nn.fast.fused_step import FusedStep, supports_fused_step
 from regard.nn.fast.single_row import SingleRowKernels, StaticCache, supports_single_row
+from regard.nn.masks import Padded
+from regard.nn.stack import Stack
 
 Mode = Literal["off", "graphs", "plain"]
 # logits (B, V) and uniform random numbers (B,) -> tokens (B,) and their scores (B,)

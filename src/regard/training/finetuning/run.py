@@ -21,9 +21,8 @@ import torch
 
 from regard.checkpoints import loading
 from regard.checkpoints.files import verify
-from regard.data.examples import ImageExample
+from regard.data.examples import ImageExample, split_examples
 from regard.data.readers import ExampleSet, TableOptions
-from regard.data.split import split_examples
 from regard.device import choose_device
 from regard.errors import InputError
 from regard.events import Event, Note, drain, map_events

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.family import can
-from regard.nn import Attention, Stack
+from regard.nn.attention import Attention
 from regard.nn.block import FeedForward
+from regard.nn.stack import Stack
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.task import Task, TaskInput

@@ -18,8 +18,7 @@ from regard.data.corpus import train_tokenizer
 from regard.data.masking import IGNORE_INDEX, Masking
 from regard.errors import InputError
 from regard.models.family import Objective, describe_family
-from regard.nn import Layout, Packed, Padded
-from regard.nn.masks import first_token_indices
+from regard.nn.masks import Layout, Packed, Padded, first_token_indices
 from regard.text import Tokenizer
 from regard.training.pretraining import evaluate
 from regard.training.pretraining.config import ModelSection, PretrainingConfig

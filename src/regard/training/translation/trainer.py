@@ -18,7 +18,7 @@ from regard.errors import RegardError
 from regard.inference.translation.subwords import Subwords
 from regard.inference.translation.translator import TranslationModel
 from regard.models.family import build, translation_families
-from regard.nn import Padded
+from regard.nn.masks import Padded
 from regard.render.result import Table
 from regard.training.checkpoint import Checkpoints
 from regard.training.events import AverageEvaluated, Events

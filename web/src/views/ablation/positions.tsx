@@ -1,7 +1,8 @@
 // The predictions at every position before and after: in the text, and one position in full.
+import { inStudio } from "../../api";
 import { DataTable, Select } from "../../components";
 import { currentRoute, setParameters } from "../../route";
-import type { OutputChange } from "../../types";
+import type { AblationEffect, OutputChange } from "../../types";
 import {
   changeOf,
   formatOutput,
@@ -13,7 +14,6 @@ import {
   textColor,
   unit,
   type AblationPayload,
-  type Effect,
   type ShownEffect,
 } from "./selection";
 
@@ -41,7 +41,7 @@ export function Positions({ payload }: { payload: AblationPayload }) {
       <h2 id="ablation-predictions">Predictions</h2>
       {payload.modes.length > 1 && (
         <div class="choices">
-          {payload.studio && <Select label="Predict" options={options} value={payload.at} onSelect={(at) => setParameters({ text: payload.texts[0] ?? "", at, place: "" })} />}
+          {inStudio() && <Select label="Predict" options={options} value={payload.at} onSelect={(at) => setParameters({ text: payload.texts[0] ?? "", at, place: "" })} />}
           <span class="muted">{ways[payload.at]?.[1]}</span>
         </div>
       )}
@@ -145,7 +145,7 @@ function PositionDetails({ payload, one, intact }: { payload: AblationPayload; o
   );
 }
 
-function ChangeTables({ payload, effect: { likeliest, successors, changes } }: { payload: AblationPayload; effect: Effect }) {
+function ChangeTables({ payload, effect: { likeliest, successors, changes } }: { payload: AblationPayload; effect: AblationEffect }) {
   const outputs = new Set([...likeliest, ...successors, ...changes].map((one) => one.output));
   if (likeliest.length <= 2 || outputs.size === likeliest.length) {
     return (

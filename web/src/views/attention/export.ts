@@ -8,7 +8,7 @@ import { drawLines, headColor, headDash, legendWarning } from "./lines";
 import { drawHeatMap, gridSize, heatMapLayout, mapTitle } from "./grid";
 import { drawPatches, focusOf, sizeOf } from "./image";
 import { computeWeights } from "./neuron";
-import type { Selection } from "./selection";
+import type { Selection } from "./maps";
 
 const [WIDTH, MARGIN, HEADING, ROW] = [720, 16, 34, 20];
 const [ENTRY, LEGEND] = [43, 18]; // width of a legend entry, height of a legend row

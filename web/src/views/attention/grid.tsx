@@ -7,7 +7,7 @@ import { drawLabels, HeatMap, type MapLayout, squareLayout } from "../../heat_ma
 import { outline, type Painter, raster } from "../../painter";
 import { setParameters } from "../../route";
 import { colors } from "../../theme";
-import type { Selection } from "./selection";
+import type { Selection } from "./maps";
 
 const MAX_THUMBNAIL = 64;
 const MAX_CELL = 26;

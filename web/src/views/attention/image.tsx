@@ -6,7 +6,7 @@ import { range } from "../../format";
 import { loadImage, outline, type Painter } from "../../painter";
 import { colors } from "../../theme";
 import { focusWeights, WeightsPanel } from "./lines";
-import { type Focus, type PatchImage, type Selection, setLock } from "./selection";
+import { type Focus, type PatchImage, type Selection, setLock } from "./maps";
 
 const MAX_WIDTH = 520;
 

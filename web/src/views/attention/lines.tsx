@@ -5,7 +5,7 @@ import { DataTable, Token } from "../../components";
 import { count } from "../../format";
 import type { Painter } from "../../painter";
 import { colors, dash, SERIES, series, strip } from "../../theme";
-import { type Focus, type Selection, setLock } from "./selection";
+import { type Focus, type Selection, setLock } from "./maps";
 
 const MANY = 120; // tokens; longer texts get lower rows
 const TALL = 1600; // pixels; of taller maps only the visible part is drawn

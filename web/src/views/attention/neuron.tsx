@@ -4,10 +4,8 @@ import { useMemo, useState } from "preact/hooks";
 import { Canvas, useWidth } from "../../canvas";
 import { ScrollRegion, Select } from "../../components";
 import { largestMagnitude } from "../../format";
-import { raster } from "../../painter";
-import { colors } from "../../theme";
-import { softmax } from "./maps";
-import { type Selection, setLock } from "./selection";
+import { type Painter, signedMatrix } from "../../painter";
+import { type Selection, setLock, softmax } from "./maps";
 
 const ROW = 24; // pixels
 
@@ -135,15 +133,11 @@ interface StripsProps {
 
 /** Vectors below each other. */
 function Strips({ rows, largest, width, label, canvas }: StripsProps) {
-  const draw = (_: unknown, context: CanvasRenderingContext2D) => {
-    const { accent, other } = colors.get();
+  const draw = (painter: Painter, context: CanvasRenderingContext2D) => {
     const across = rows[0]?.length ?? 1;
-    context.imageSmoothingEnabled = false;
-    for (const [color, sign] of [[accent, 1], [other, -1]] as const) {
-      const values = new Float32Array(rows.length * across);
-      rows.forEach((row, i) => row.forEach((value, d) => (values[i * across + d] = Math.max(0, (sign * value) / largest) ** 2)));
-      context.drawImage(raster(values, across, color), 0, 0, width, rows.length * ROW);
-    }
+    const numbers = new Float32Array(rows.length * across);
+    rows.forEach((row, i) => numbers.set(row, i * across));
+    signedMatrix(painter, numbers, largest, across, 0, 0, width, rows.length * ROW);
     for (let i = 0; i <= rows.length; i++) context.clearRect(0, i * ROW - 3, width, 6);
   };
   return <Canvas width={width} height={rows.length * ROW} inputs={[rows, largest]} draw={draw} label={label} canvas={canvas} />;

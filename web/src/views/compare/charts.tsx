@@ -1,11 +1,14 @@
-// Two sentences or a grid of them: controls, charts, caption and numbers.
-import { useMemo } from "preact/hooks";
+// Two sentences or a grid of them: controls, scatter plots with as many labels as fit, caption and numbers.
+import { ticks as roundNumbers } from "d3-array";
+import { useMemo, useState } from "preact/hooks";
+import { Canvas, useWidth } from "../../canvas";
 import { ButtonGroup, DataTable, Select } from "../../components";
 import { count, fixedPercent } from "../../format";
+import type { Painter } from "../../painter";
 import { currentRoute, integerParameter, navigate, type Route, setParameters } from "../../route";
-import type { PairView } from "../../types";
+import { type Colors, colors } from "../../theme";
+import type { ChartAxes, PairView } from "../../types";
 import type { Drawing, Table } from "../../view";
-import { drawScatter, ScatterPlot } from "./scatter";
 import { type Charts, gridParts, pairChart, probability, type Selection, selectionOf, selectTokens, squareChart, tintOf, valuesOf } from "./selection";
 
 const MAX_ROWS = 30;
@@ -182,4 +185,191 @@ export function chartsTable(payload: Charts, route: Route): Table {
       difference[token]!,
     ]),
   };
+}
+
+export interface Scatter {
+  readonly labels: readonly string[];
+  /** Indices of the tokens shown. */
+  readonly tokens: Uint32Array;
+  x(token: number): number;
+  y(token: number): number;
+  /** From -1, the color of the second sentence, to 1, the color of the first. */
+  tint(token: number): number;
+  readonly across: readonly [number, number];
+  readonly up: readonly [number, number];
+  readonly axes: ChartAxes;
+  /** The sentence whose color an axis label has. */
+  readonly sides: Readonly<Partial<Record<keyof ChartAxes, "a" | "b">>>;
+  readonly diagonal: boolean;
+  readonly dot: number;
+}
+
+const FONT = 11;
+const CHARACTER = 6.1; // approximate width in pixels
+const MARGIN = { left: 44, right: 30, top: 10, bottom: 46 };
+
+interface PlotProps {
+  readonly chart: Scatter;
+  readonly label: string;
+  readonly maxSize: number;
+  /** Text for the token under the pointer. */
+  describe(token: number): string;
+}
+
+export function ScatterPlot({ chart, label, maxSize, describe }: PlotProps) {
+  const [element, width] = useWidth<HTMLDivElement>();
+  const [pointed, setPointed] = useState<number>();
+  const size = Math.min(maxSize, width);
+  const move = (event: PointerEvent) => {
+    const { left, top } = (event.currentTarget as Element).getBoundingClientRect();
+    setPointed(nearest(chart, { x: 0, y: 0, size }, event.clientX - left, event.clientY - top));
+  };
+  return (
+    <div ref={element} class="plot">
+      <Canvas
+        width={size}
+        height={size}
+        draw={(painter) => drawScatter(painter, chart, { x: 0, y: 0, size })}
+        inputs={[chart, size]}
+        label={label}
+        canvas={{ onPointerMove: move, onPointerDown: move, onPointerLeave: () => setPointed(undefined) }}
+      />
+      <p class="status muted">{pointed !== undefined && chart.tokens.includes(pointed) ? describe(pointed) : " "}</p>
+    </div>
+  );
+}
+
+export function tintColor(tint: number, { dark, accent, other }: Colors): string {
+  const end = tint > 0 ? other : accent;
+  const grey = dark ? "#8b949e" : "#8c959f";
+  const mixed = [1, 3, 5].map((at) => {
+    const from = Number.parseInt(grey.slice(at, at + 2), 16);
+    const to = Number.parseInt(end.slice(at, at + 2), 16);
+    return Math.round(from + (to - from) * Math.min(1, Math.abs(tint))).toString(16).padStart(2, "0");
+  });
+  return `#${mixed.join("")}`;
+}
+
+/** About six round numbers in a range. */
+export function ticks([low, high]: readonly [number, number]): number[] {
+  return roundNumbers(low, high, 6);
+}
+
+export const tickLabel = (value: number) => String(Math.round(value * 100) / 100).replace("-", "−");
+
+/** The square that a plot fills. */
+interface Box {
+  readonly x: number;
+  readonly y: number;
+  readonly size: number;
+}
+
+function frameOf(chart: Scatter, box: Box) {
+  const width = box.size - MARGIN.left - MARGIN.right;
+  const height = box.size - MARGIN.top - MARGIN.bottom;
+  const [left, top] = [box.x + MARGIN.left, box.y + MARGIN.top];
+  const span = (range: readonly [number, number]) => range[1] - range[0] || 1;
+  return {
+    left,
+    top,
+    width,
+    height,
+    x: (value: number) => left + (width * (value - chart.across[0])) / span(chart.across),
+    y: (value: number) => top + height - (height * (value - chart.up[0])) / span(chart.up),
+  };
+}
+
+type Frame = ReturnType<typeof frameOf>;
+
+export function drawScatter(painter: Painter, chart: Scatter, box: Box): void {
+  const theme = colors.get();
+  const frame = frameOf(chart, box);
+  drawAxes(painter, chart, frame, theme);
+  const { x, y } = frame;
+  const half = chart.dot / 2;
+  for (const token of chart.tokens) {
+    painter.rect(x(chart.x(token)) - half, y(chart.y(token)) - half, chart.dot, chart.dot, tintColor(chart.tint(token), theme), 0.75);
+  }
+  for (const label of placeLabels(chart, frame)) {
+    painter.text(label.text, label.x, label.y, { size: FONT, color: theme.ink, align: label.align });
+  }
+}
+
+function drawAxes(painter: Painter, chart: Scatter, { x, y, left, top, width, height }: Frame, theme: Colors): void {
+  const [right, bottom] = [left + width, top + height];
+  for (const tick of ticks(chart.across)) {
+    painter.line(x(tick), top, x(tick), bottom, theme.rule, tick === 0 ? 1 : 0.6);
+    painter.text(tickLabel(tick), x(tick), bottom + 11, { size: 10, align: "center", color: theme.muted });
+  }
+  for (const tick of ticks(chart.up)) {
+    painter.line(left, y(tick), right, y(tick), theme.rule, tick === 0 ? 1 : 0.6);
+    painter.text(tickLabel(tick), left - 6, y(tick), { size: 10, align: "right", color: theme.muted });
+  }
+  const [low, high] = [Math.max(chart.across[0], chart.up[0]), Math.min(chart.across[1], chart.up[1])];
+  if (chart.diagonal && low < high) painter.line(x(low), y(low), x(high), y(high), theme.muted, 0.7);
+  const { axes } = chart;
+  const size = width < 300 ? 12 : 13;
+  const style = (end: keyof ChartAxes) => ({ size, color: chart.sides[end] ? tintColor(chart.sides[end] === "a" ? 1 : -1, theme) : theme.ink });
+  const [below, middle] = [bottom + 32, left + width / 2];
+  if (axes.left) {
+    painter.text(axes.left, middle - 8, below, { ...style("left"), align: "right" });
+    painter.text(axes.right, middle + 8, below, style("right"));
+  } else {
+    painter.text(axes.right, middle, below, { ...style("right"), align: "center" });
+  }
+  const [beside, center] = [right + 18, top + height / 2];
+  if (axes.down) {
+    painter.text(axes.down, beside, center + 8, { ...style("down"), align: "right", rotated: true });
+    painter.text(axes.up, beside, center - 8, { ...style("up"), rotated: true });
+  } else {
+    painter.text(axes.up, beside, center, { ...style("up"), align: "center", rotated: true });
+  }
+}
+
+interface Label {
+  readonly text: string;
+  readonly x: number;
+  readonly y: number;
+  readonly align: "left" | "right";
+}
+
+/** Labels that do not overlap: alternately of the tokens with the highest mean and with the largest difference. */
+function placeLabels(chart: Scatter, { x, y, left, width }: Frame): Label[] {
+  const byTint = Array.from(chart.tokens).sort((one, two) => Math.abs(chart.tint(two)) - Math.abs(chart.tint(one)));
+  const taken = new Set<string>();
+  const labels: Label[] = [];
+  const tried = new Set<number>();
+  const cell = 7;
+  const most = Math.max(40, (width * width) / 1500);
+  for (let turn = 0; turn < byTint.length && turn < 1500 && labels.length < most; turn++) {
+    for (const token of [chart.tokens[turn]!, byTint[turn]!]) {
+      if (tried.has(token)) continue;
+      tried.add(token);
+      const text = chart.labels[token]!;
+      const length = text.length * CHARACTER;
+      const at = { x: x(chart.x(token)), y: y(chart.y(token)) };
+      const onLeft = at.x + length + 6 > left + width;
+      const start = onLeft ? at.x - length - 5 : at.x + 5;
+      const cells: string[] = [];
+      for (let column = Math.floor(start / cell); column <= Math.floor((start + length) / cell); column++) {
+        for (let row = Math.floor((at.y - 5) / cell); row <= Math.floor((at.y + 5) / cell); row++) cells.push(`${column},${row}`);
+      }
+      if (cells.some((one) => taken.has(one)) || start < left - 30) continue;
+      cells.forEach((one) => taken.add(one));
+      labels.push({ text, x: onLeft ? at.x - 5 : at.x + 5, y: at.y, align: onLeft ? "right" : "left" });
+    }
+  }
+  return labels;
+}
+
+/** The token nearest to a point, if it is at most 20 pixels away. */
+function nearest(chart: Scatter, box: Box, px: number, py: number): number | undefined {
+  const { x, y } = frameOf(chart, box);
+  let best: number | undefined;
+  let least = 20 * 20;
+  for (const token of chart.tokens) {
+    const distance = (x(chart.x(token)) - px) ** 2 + (y(chart.y(token)) - py) ** 2;
+    if (distance < least) [best, least] = [token, distance];
+  }
+  return best;
 }

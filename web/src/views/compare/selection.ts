@@ -4,7 +4,7 @@ import { floats } from "../../binary";
 import { integerParameter, type Route } from "../../route";
 import type { ChartsView, CompletionsView, PairView, SweepView } from "../../types";
 import type { Payload } from "../../view";
-import type { Scatter } from "./scatter";
+import type { Scatter } from "./charts";
 
 export interface Selection {
   readonly number: number;

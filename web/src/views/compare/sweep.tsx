@@ -6,8 +6,7 @@ import type { Painter } from "../../painter";
 import { currentRoute, type Route, setParameters } from "../../route";
 import { colors } from "../../theme";
 import type { Drawing, Table } from "../../view";
-import { Reset, Warning } from "./charts";
-import { tickLabel, ticks, tintColor } from "./scatter";
+import { Reset, tickLabel, ticks, tintColor, Warning } from "./charts";
 import type { Sweep } from "./selection";
 
 const MARGIN = { left: 44, right: 110, top: 12, bottom: 30 };

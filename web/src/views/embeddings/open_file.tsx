@@ -1,18 +1,16 @@
 // Uses a local file as the sentences of a view. The browser reads it, so the server never opens a file for a client; of a
 // file that is too large for a request, lines are sampled at random.
 import { useState } from "preact/hooks";
+import { inStudio } from "../../api";
 import { count } from "../../format";
 import { currentRoute, navigate } from "../../route";
 
 const MAX_CHARACTERS = 300_000; // as on the server
 const MAX_BYTES = 200_000_000;
 
-/** Only the studio can make another request. */
-const inStudio = () => document.getElementById("regard")?.textContent?.startsWith('{"view":"studio"') ?? false;
-
-export function OpenFile({ view }: { view: string }) {
+export function OpenFile({ view, field }: { view: string; field: string }) {
   const [status, setStatus] = useState("");
-  if (!inStudio()) return null;
+  if (!inStudio()) return null; // only the studio can make another request
   const read = async (file: File | undefined) => {
     if (!file) return;
     if (file.size > MAX_BYTES) return setStatus(`${file.name} is larger than 200 MB; use the command line for it.`);
@@ -23,7 +21,7 @@ export function OpenFile({ view }: { view: string }) {
         ? `${count(lines.length)} of ${count(all.length)} lines were sampled at random to fit ${count(MAX_CHARACTERS)} characters.`
         : `${count(all.length)} lines of ${file.name}.`,
     );
-    navigate({ view, parameters: { ...currentRoute.get().parameters, texts: lines.join("\n") } }, { push: true });
+    navigate({ view, parameters: { ...currentRoute.get().parameters, [field]: lines.join("\n") } }, { push: true });
   };
   return (
     <p class="open">

@@ -1,4 +1,5 @@
 // Buttons that remove parts of the model, and the effect of each: the loss of the text and the model's output.
+import { inStudio } from "../../api";
 import { DataTable } from "../../components";
 import { setParameters } from "../../route";
 import type { AblationOutcome, TokenPrediction } from "../../types";
@@ -16,7 +17,7 @@ export function RemoveButtons({ payload }: { payload: FigurePayload }) {
         <fieldset>
           <legend>Remove</legend>
           {payload.components.map((one) => (
-            <button key={one.name} type="button" aria-pressed={one.removed} disabled={one.disabled !== null || !payload.studio} onClick={() => press(one.name)}>
+            <button key={one.name} type="button" aria-pressed={one.removed} disabled={one.disabled !== null || !inStudio()} onClick={() => press(one.name)}>
               {one.title}
             </button>
           ))}
@@ -29,7 +30,7 @@ export function RemoveButtons({ payload }: { payload: FigurePayload }) {
             {one.title}: {one.disabled}.
           </p>
         ))}
-      {!payload.studio && <p class="muted">This file contains one run of the model. To remove other parts, use --without or the studio.</p>}
+      {!inStudio() && <p class="muted">This file contains one run of the model. To remove other parts, use --without or the studio.</p>}
     </>
   );
 }

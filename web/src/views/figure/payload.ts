@@ -1,11 +1,10 @@
 // The payload of the view of Figure 1, and what the route selects.
 import { bytes, halves } from "../../binary";
 import { integerParameter, type Route } from "../../route";
-import type { BoxPassView, BoxView, FigureView, TensorView } from "../../types";
-import type { Payload } from "../../view";
+import type { BoxPassView, BoxView, TensorView } from "../../types";
+import type { ViewOf } from "../../view";
 
-/** Without `studio` there is no server that can run the model again. */
-export type FigurePayload = FigureView & Payload & { readonly studio?: boolean };
+export type FigurePayload = ViewOf<"figure">;
 
 export interface Selection {
   readonly mode: "figure" | "positions";

@@ -7,9 +7,7 @@ import { Results, Steps, TreeView } from "../search/tree_view";
 import { describeSettings, percent, type Run, selectedToken } from "./payload";
 
 interface Props {
-  readonly prompt: string;
   readonly run: Run;
-  readonly running: boolean;
   /** Continues after the prompt and these tokens. */
   readonly branch?: (run: Run, ids: readonly number[]) => void;
 }
@@ -29,12 +27,12 @@ function finishText(run: Run): string {
   }
 }
 
-export function Column({ prompt, run, running, branch }: Props) {
+export function Column({ run, branch }: Props) {
   const at = selectedToken(run, currentRoute.use().parameters);
   const row = run.trace?.rows[0];
-  const active = running && run.reason === "interrupted";
+  const active = run.running ?? false;
   const continueWith = branch && run.continues ? (ids: readonly number[]) => branch(run, ids) : undefined;
-  const status = !active ? finishText(run) : run.progress ? `Searching: step ${run.progress.step} of at most ${run.progress.total} …` : "Generating …";
+  const status = !active ? finishText(run) : run.progress ? `Searching: step ${run.progress.done} of at most ${run.progress.total} …` : "Generating …";
   return (
     <section class="generation-column" aria-label={`${run.model}, ${describeSettings(run)}`}>
       <h2>{run.model}</h2>
@@ -46,7 +44,7 @@ export function Column({ prompt, run, running, branch }: Props) {
       )}
       <div class="generation-split">
         <div>
-          <GeneratedText prompt={prompt} run={run} at={at} active={active} />
+          <GeneratedText run={run} at={at} active={active} />
           <p class="muted" role="status">
             {status}
           </p>
@@ -73,7 +71,7 @@ export function Column({ prompt, run, running, branch }: Props) {
   );
 }
 
-function GeneratedText({ prompt, run, at, active }: { prompt: string; run: Run; at: number; active: boolean }) {
+function GeneratedText({ run, at, active }: { run: Run; at: number; active: boolean }) {
   const move = (event: KeyboardEvent) => {
     const list = event.currentTarget as HTMLElement;
     onArrowKeys({ ArrowRight: 1, ArrowLeft: -1 }, (step) => {
@@ -84,14 +82,13 @@ function GeneratedText({ prompt, run, at, active }: { prompt: string; run: Run; 
   };
   return (
     <div class="generation-text" dir="auto">
-      <span class="muted">{prompt}</span>
+      <span class="muted">{run.prompt}</span>
       {!run.continues && "\n"}
       <span role="group" aria-label="Generated tokens; use the left and right arrow keys" onKeyDown={move}>
         {run.tokens.map((token, number) => (
           <TokenButton key={number} token={token} pressed={number === at} onPress={() => setParameters({ lock: String(number) })} />
         ))}
       </span>
-      {run.progress && !run.tokens.length && <span class="generation-yet">{run.progress.text}</span>}
       {active && <span class="generation-cursor" aria-hidden="true" />}
     </div>
   );

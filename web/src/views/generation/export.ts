@@ -6,7 +6,6 @@ import { colors } from "../../theme";
 import type { Drawing, Table } from "../../view";
 import { allCandidates, drawTree, layoutTree, outcome } from "../search/tree";
 import { describeSettings, type Generation, percent, type Run, selectedToken } from "./payload";
-import { runsOf } from "./stream";
 
 const WIDTH = 860;
 const LINE = 19;
@@ -14,13 +13,13 @@ const MAX_CHARACTERS = 100; // per line
 const [LEFT, BAR] = [170, 420];
 
 export function drawing(payload: Generation, { parameters }: Route): Drawing {
-  const trees = runsOf(payload).map((run) => (run.trace?.rows[0] ? layoutTree(run.trace.rows[0]) : null));
-  const parts = runsOf(payload).flatMap((run, number): Part[] => {
+  const trees = payload.runs.map((run) => (run.trace?.rows[0] ? layoutTree(run.trace.rows[0]) : null));
+  const parts = payload.runs.flatMap((run, number): Part[] => {
     const tree = trees[number];
     return [
       textPart(run.model, { bold: true, size: 15 }, 20),
       textPart(describeSettings(run), { color: colors.get().muted }, 26),
-      textOf(payload.prompt, run),
+      textOf(run),
       candidates(run, selectedToken(run, parameters)),
       ...(tree ? ([[tree.height + 10, (painter, y) => drawTree(translated(painter, 0, y), tree)]] as Part[]) : []),
     ];
@@ -28,8 +27,8 @@ export function drawing(payload: Generation, { parameters }: Route): Drawing {
   return stack(parts, Math.max(WIDTH, ...trees.map((tree) => tree?.width ?? 0)));
 }
 
-function textOf(prompt: string, run: Run): Part {
-  const text = `${prompt}${run.continues ? "" : "\n"}${run.tokens.map((token) => token.text).join("")}`;
+function textOf(run: Run): Part {
+  const text = `${run.prompt}${run.continues ? "" : "\n"}${run.tokens.map((token) => token.text).join("")}`;
   const lines = text.split("\n").flatMap((line) => wrap(line, MAX_CHARACTERS));
   return [lines.length * LINE + 14, (painter, y) => lines.forEach((line, number) => painter.text(line, MARGIN, y + LINE * (number + 0.5), { mono: true }))];
 }
@@ -67,7 +66,7 @@ function candidates(run: Run, at: number): Part {
 
 /** The candidates at every position, then the steps of a beam search. */
 export function table(payload: Generation): Table {
-  const rows = runsOf(payload).flatMap((run, number) => [
+  const rows = payload.runs.flatMap((run, number) => [
     ...run.tokens.flatMap((token, at) =>
       token.candidates.map((one) => {
         const result = one.token === token.id ? "selected" : one.removed_by ? `removed by ${one.removed_by.replace("_", "-")}` : "not selected";

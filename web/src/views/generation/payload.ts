@@ -1,29 +1,18 @@
-// The payload of the generation view, and the arguments of its requests.
+// The payload of the generation view, and the requests that make it.
+import { runVerb, type VerbEvent } from "../../api";
 import { quoted } from "../../format";
-import type { GenerationRun, GenerationView } from "../../types";
-import type { Payload } from "../../view";
+import type { GenerationRun, Progress } from "../../types";
+import type { Arguments, ViewOf } from "../../view";
 
-export interface Run extends GenerationRun {
+export type Run = GenerationRun & {
+  /** Still being generated; with the progress of a beam search. */
+  readonly running?: boolean;
+  readonly progress?: Progress;
   /** Whether the user stopped it at this length. */
   readonly stopped?: boolean;
-  /** Progress of a beam search. */
-  readonly progress?: { readonly step: number; readonly total: number; readonly text: string };
-}
+};
 
-export interface StudioInfo {
-  readonly writers: readonly string[];
-  readonly prompts: Readonly<Record<string, string>>;
-  readonly most_tokens: number;
-  readonly most_beam: number;
-}
-
-export interface Generation extends Payload, GenerationView {
-  readonly runs: readonly Run[];
-  /** Why there are no runs. */
-  readonly note?: string;
-  /** Only in the studio. */
-  readonly studio?: StudioInfo;
-}
+export type Generation = Omit<ViewOf<"generate">, "runs"> & { readonly runs: readonly Run[] };
 
 export const percent = (probability: number) => `${(100 * probability).toFixed(probability < 0.001 && probability > 0 ? 3 : 1)}%`;
 
@@ -48,34 +37,29 @@ export function describeSettings({ settings: one, method }: Run): string {
   return [...parts, `seed ${one.seed}`, ...stops].join(", ");
 }
 
-/** Default settings by the names of the server's arguments. */
-const DEFAULTS = { temperature: "0.8", top_p: "0.9", top_k: "0", min_p: "0", repetition: "1", seed: "0", tokens: "60", beam: "0" } as const;
+/** The settings of the form with their defaults, by the names of the request. */
+const DEFAULTS = { temperature: "0.8", top_p: "0.9", top_k: "0", min_p: "0", repetition_penalty: "1", seed: "0", max_new_tokens: "60", num_beams: "1" } as const;
 export type SettingName = keyof typeof DEFAULTS;
 export const SETTINGS = Object.keys(DEFAULTS) as readonly SettingName[];
+const SAMPLING = ["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed"]; // not for a beam search
 
 /** The form values of one text. */
 export interface ColumnValues extends Readonly<Record<SettingName, string>> {
   readonly model: string;
 }
 
-export function columnValues({ settings: one, model }: Run): ColumnValues {
-  return {
-    model,
-    temperature: String(one.temperature),
-    top_p: String(one.top_p),
-    top_k: String(one.top_k ?? 0),
-    min_p: String(one.min_p),
-    repetition: String(one.repetition_penalty),
-    seed: String(one.seed),
-    tokens: String(one.max_new_tokens),
-    beam: String(one.num_beams > 1 ? one.num_beams : 0),
-  };
+/** The columns of the arguments; what the second does not set is as in the first. */
+export function columnsOf(args: Arguments): readonly ColumnValues[] {
+  const values = (prefix: string, others: Arguments) =>
+    Object.fromEntries(["model", ...SETTINGS].map((name) => [name, args[prefix + name] || others[name] || DEFAULTS[name as SettingName] || ""])) as unknown as ColumnValues;
+  const first = values("", {});
+  return args["second"] ? [first, values("b_", { ...first })] : [first];
 }
 
 /** Whether another seed may give another text. */
-export const isRandom = ({ beam, temperature }: ColumnValues) => !(Number(beam) > 0) && Number(temperature) !== 0;
+export const isRandom = ({ num_beams, temperature }: ColumnValues) => !(Number(num_beams) > 1) && Number(temperature) !== 0;
 
-/** The server's arguments; defaults are omitted, so that addresses stay short. */
+/** The arguments of the columns; defaults are omitted, so that addresses stay short. */
 export function toArguments(prompt: string, columns: readonly ColumnValues[]): Record<string, string> {
   const [first, second] = columns;
   const args: Record<string, string> = { prompt, model: first!.model };
@@ -86,4 +70,36 @@ export function toArguments(prompt: string, columns: readonly ColumnValues[]): R
   return args;
 }
 
-export const argumentsOf = ({ prompt, runs }: Generation) => toArguments(prompt, runs.map(columnValues));
+function toRequest(prompt: string, column: ColumnValues): object {
+  const searching = Number(column.num_beams) > 1;
+  const settings = Object.entries(column).filter(([name, value]) => !(searching && SAMPLING.includes(name)) && !(name === "top_k" && value === "0"));
+  return { ...Object.fromEntries(settings), prompt, candidates: true, ...(searching && { num_return_sequences: column.num_beams }) };
+}
+
+/** Generates the texts of the columns at the same time; `show` displays them as they grow. */
+export async function load(args: Arguments, show: (payload: Generation) => void, signal: AbortSignal): Promise<Generation> {
+  const columns = columnsOf(args);
+  const results: (Generation | undefined)[] = columns.map(() => undefined);
+  const partial: (Run | undefined)[] = columns.map(() => undefined);
+  const merged = (): Generation => {
+    const finished = results.flatMap((one) => one ?? []);
+    const runs = columns.flatMap((_, number) => results[number]?.runs ?? partial[number] ?? []);
+    return { view: "generation", notes: [], cli: finished.map((one) => one.cli).join("\n"), python: finished.map((one) => one.python).join("\n\n"), runs };
+  };
+  const generate = async (column: ColumnValues, number: number) => {
+    const onEvent = (event: VerbEvent) => {
+      partial[number] = updated(partial[number], event);
+      if (columns.every((_, at) => partial[at] ?? results[at])) show(merged());
+    };
+    results[number] = await runVerb<Generation>("generate", toRequest(args["prompt"] ?? "", column), onEvent, signal);
+  };
+  await Promise.all(columns.map(generate));
+  return merged();
+}
+
+function updated(run: Run | undefined, event: VerbEvent): Run | undefined {
+  if (event.type === "started") return { ...event.run, tokens: [], running: true };
+  if (!run) return run;
+  if (event.type === "progress") return { ...run, progress: event };
+  return "tokens" in event ? { ...run, tokens: [...run.tokens, ...event.tokens] } : run;
+}

@@ -1,26 +1,8 @@
 // Heat maps and line charts of a story. One hue, and lines that differ in their dashes, so that no color vision is needed.
 import { outline, type Painter } from "../../painter";
 import { colors } from "../../theme";
+import type { HeatMap, LineChart } from "../../types";
 import type { Drawing } from "../../view";
-
-export interface HeatMap {
-  readonly kind: "map";
-  readonly title: string;
-  readonly weights: readonly (readonly number[])[];
-  readonly rows: readonly string[];
-  readonly columns: readonly string[];
-  readonly row_title: string;
-  readonly column_title: string;
-}
-
-export interface LineChart {
-  readonly kind: "chart";
-  readonly title: string;
-  readonly lines: readonly { readonly name: string; readonly values: readonly number[] }[];
-  readonly at: readonly number[];
-  readonly across: string;
-  readonly up: string;
-}
 
 export type Figure = HeatMap | LineChart;
 

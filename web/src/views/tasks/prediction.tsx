@@ -4,12 +4,12 @@ import { percent, slice } from "../../format";
 import { currentRoute, formatRoute, integerParameter, type Route, setParameters } from "../../route";
 import { colors, series } from "../../theme";
 import { ABOUT_GRADIENT, aboutIntegratedGradients, type TokenStrip, TokenStrips } from "../../token_strips";
-import type { Attribution } from "../../types";
-import type { Payload } from "../../view";
+import type { EntityView, Evidence, PredictedExample, TaskModelView } from "../../types";
+import type { ViewOf } from "../../view";
 
 const probabilityCell = (probability: number) => ({ content: percent(probability), class: "task-number", title: String(probability) });
 
-export function ShowPrediction({ prediction, model }: { prediction: Prediction; model: NonNullable<TasksPayload["model"]> }) {
+export function ShowPrediction({ prediction, model }: { prediction: PredictedExample; model: TaskModelView }) {
   const { image, texts } = prediction;
   const { entities, nbest, ending } = prediction.prediction;
   if (entities || nbest) {
@@ -58,7 +58,7 @@ function MarkedText({ text, spans, mark }: { text: string; spans: readonly Span[
   );
 }
 
-function Entities({ prediction }: { prediction: Prediction }) {
+function Entities({ prediction }: { prediction: PredictedExample }) {
   colors.use();
   const entities = prediction.prediction.entities ?? [];
   const labels = [...new Set(entities.map((one) => one.label))].sort();
@@ -91,7 +91,7 @@ function Entities({ prediction }: { prediction: Prediction }) {
   );
 }
 
-function Answers({ prediction: one }: { prediction: Prediction }) {
+function Answers({ prediction: one }: { prediction: PredictedExample }) {
   const { parameters } = currentRoute.use();
   const { texts, prediction } = one;
   const answers = prediction.nbest ?? [];
@@ -161,7 +161,7 @@ function relativeToWords(values: readonly number[], special: readonly boolean[])
   return values.map((value) => Math.max(-1, Math.min(1, value / largest)));
 }
 
-export function EvidencePanel({ prediction: one, model }: { prediction: Prediction; model?: string }) {
+export function EvidencePanel({ prediction: one, model }: { prediction: PredictedExample; model?: string }) {
   const route = currentRoute.use();
   const evidence = selectedEvidence(one, route);
   if (!evidence) return one.why ? <p class="muted">No attention and attribution: {one.why}.</p> : null;
@@ -198,101 +198,21 @@ export function EvidencePanel({ prediction: one, model }: { prediction: Predicti
   );
 }
 
-export interface Span {
-  readonly start: number;
-  readonly end: number;
-  readonly probability: number;
-}
+/** A part of a text. */
+type Span = Pick<EntityView, "start" | "end" | "probability">;
 
-/** The document of `regard predict`; which keys are present depends on the task. */
-interface PredictionDocument {
-  readonly label?: string | readonly string[];
-  readonly probabilities?: Readonly<Record<string, number>> | readonly number[];
-  readonly value?: number;
-  readonly entities?: readonly (Span & { readonly text: string; readonly label: string })[];
-  readonly tags?: readonly string[];
-  readonly answer?: string;
-  readonly start?: number;
-  readonly end?: number;
-  readonly probability?: number;
-  readonly nbest?: readonly (Span & { readonly answer: string })[];
-  readonly margin?: number | null;
-  readonly choice?: number;
-  readonly ending?: string;
-}
+export type TasksPayload = ViewOf<"predict">;
 
-export interface Evidence {
-  readonly about: string;
-  readonly token: number;
-  readonly tokens: readonly string[];
-  readonly special: readonly boolean[];
-  readonly attention: readonly (readonly number[])[];
-  readonly rollout: readonly number[];
-  readonly integrated: Attribution;
-  readonly gradient: Attribution;
-}
-
-export interface Prediction {
-  readonly texts: readonly string[];
-  readonly image: string | null;
-  readonly prediction: PredictionDocument;
-  readonly evidence: readonly Evidence[];
-  /** Why there is no evidence. */
-  readonly why: string;
-}
-
-export interface TrainingJob {
-  readonly state: "running" | "done" | "failed" | "cancelled";
-  readonly error: string;
-  readonly task: string;
-  readonly data: string;
-  readonly model: string;
-  readonly output: string;
-  readonly command: string;
-  readonly step: number;
-  readonly steps: number;
-  readonly epoch: number;
-  readonly epochs: number;
-  readonly rate: number;
-  readonly left: number | null;
-  readonly loss: number | null;
-  readonly scores: Readonly<Record<string, number>>;
-  readonly said: readonly string[];
-  readonly seconds: number;
-  readonly stopping: boolean;
-}
-
-export interface StudioInfo {
-  readonly tuned: readonly string[];
-  readonly pretrained: readonly string[];
-  readonly tasks: readonly string[];
-  /** The file format of each task. */
-  readonly formats: Readonly<Record<string, string>>;
-  /** The folder that the studio writes to. */
-  readonly folder: string;
-  /** The labeled examples that come with Regard. */
-  readonly ours: { readonly examples: number; readonly labels: readonly string[] };
-  readonly training: TrainingJob | null;
-}
-
-export interface TasksPayload extends Payload {
-  readonly model: { readonly name: string; readonly family: string; readonly task: string; readonly several: boolean } | null;
-  readonly predictions: readonly Prediction[];
-  readonly notes: readonly string[];
-  /** Only in the studio. */
-  readonly studio?: StudioInfo;
-}
-
-export function selectedPrediction(payload: TasksPayload, { parameters }: Route): Prediction | undefined {
+export function selectedPrediction(payload: TasksPayload, { parameters }: Route): PredictedExample | undefined {
   return payload.predictions[integerParameter(parameters, "example", payload.predictions.length)];
 }
 
-export function selectedEvidence({ evidence }: Prediction, { parameters }: Route): Evidence | undefined {
+export function selectedEvidence({ evidence }: PredictedExample, { parameters }: Route): Evidence | undefined {
   return evidence[integerParameter(parameters, "about", evidence.length)];
 }
 
 /** Labels, or endings, with their probabilities in descending order. */
-export function labelProbabilities({ texts, prediction }: Prediction): readonly (readonly [string, number])[] {
+export function labelProbabilities({ texts, prediction }: PredictedExample): readonly (readonly [string, number])[] {
   const { probabilities } = prediction;
   if (!probabilities) return [];
   const pairs = Array.isArray(probabilities)
@@ -302,7 +222,7 @@ export function labelProbabilities({ texts, prediction }: Prediction): readonly 
 }
 
 /** What a bar chart of the prediction shows: entities, answers or labels. */
-export function namedProbabilities(prediction: Prediction): readonly (readonly [string, number])[] {
+export function namedProbabilities(prediction: PredictedExample): readonly (readonly [string, number])[] {
   const { entities, nbest } = prediction.prediction;
   if (entities) return entities.map((one) => [`${one.label} ${one.text}`, one.probability] as const);
   if (nbest) return nbest.map((one) => [one.answer || "no answer", one.probability] as const);
@@ -310,7 +230,7 @@ export function namedProbabilities(prediction: Prediction): readonly (readonly [
 }
 
 /** The prediction in a few words. */
-export function summary(one: Prediction): string {
+export function summary(one: PredictedExample): string {
   const { value, entities, nbest, probability, answer, ending, label } = one.prediction;
   if (value !== undefined) return value.toFixed(3);
   if (entities) return entities.map((entity) => `${entity.label} ${entity.text}`).join(", ") || "no entity";

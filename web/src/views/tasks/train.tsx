@@ -1,69 +1,61 @@
 // Training a model from the page: the form, the progress, and stopping it.
-import { useEffect, useState } from "preact/hooks";
-import { modelsChanged, request } from "../../api";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { act, modelsThatCan, refreshModels } from "../../api";
 import { ErrorMessage, Select } from "../../components";
 import { count } from "../../format";
 import { currentRoute, formatRoute } from "../../route";
 import { store } from "../../store";
-import type { StudioInfo, TrainingJob } from "./prediction";
+import type { TrainingOptions, TrainingStatus } from "../../types";
 
 const POLL = 700; // milliseconds
 const MAX_UPLOAD = 900_000; // characters
 
 // Module state: a training continues while another view is shown, and the form keeps its values.
-const currentJob = store<TrainingJob | null>(null);
+const current = store<TrainingOptions | null>(null);
 const currentError = store("");
 const formValues = store({ task: "classify", path: "", model: "", output: "", epochs: "3", limit: "1000", columns: "" });
 const uploadedFile = store<File | null>(null);
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-function setJob(job: TrainingJob | null): void {
-  const before = currentJob.get();
-  currentJob.set(job);
-  if (job?.state === "done" && (before?.state !== "done" || before.output !== job.output)) modelsChanged.set(modelsChanged.get() + 1);
-}
-
 /** Sends a request about the training job, and polls it while it runs. */
-async function send(name: string, args: object): Promise<void> {
+async function send(name: "train" | "training" | "cancel-training", args: object): Promise<void> {
   clearTimeout(timer);
   try {
-    setJob((await request<{ readonly training: TrainingJob | null }>(name, args)).training);
+    const before = current.get()?.job;
+    const options = await act(name, args);
+    current.set(options);
     currentError.set("");
+    if (options.job?.state === "done" && (before?.state !== "done" || before.output !== options.job.output)) await refreshModels();
   } catch (error) {
     currentError.set((error as Error).message);
   }
-  poll();
+  if (current.get()?.job?.state === "running") timer = setTimeout(() => void send("training", {}), POLL);
 }
 
-function poll(): void {
-  clearTimeout(timer);
-  if (currentJob.get()?.state === "running") timer = setTimeout(() => void send("training", {}), POLL);
-}
-
-export function Train({ studio, open }: { studio: StudioInfo; open: boolean }) {
-  const job = currentJob.use();
+export function Train({ open }: { open: boolean }) {
+  const options = current.use();
   const error = currentError.use();
-  const [opened] = useState(open || studio.training?.state === "running");
-  useEffect(() => {
-    if (currentJob.get()?.state === "running") return; // newer than the payload
-    setJob(studio.training);
-    poll();
-  }, [studio]);
+  useEffect(() => void send("training", {}), []);
+  const opened = useRef(false); // stays open
+  if (!options) return <ErrorMessage text={error} />;
+  const { job } = options;
+  opened.current ||= open || job?.state === "running";
   return (
-    <details class="task-train" open={opened}>
+    <details class="task-train" open={opened.current}>
       <summary>Train a model</summary>
       {job && <Progress job={job} cancel={() => void send("cancel-training", {})} />}
       <ErrorMessage text={error} />
-      {job?.state !== "running" && <TrainingForm studio={studio} />}
+      {job?.state !== "running" && <TrainingForm options={options} />}
     </details>
   );
 }
 
-function TrainingForm({ studio }: { studio: StudioInfo }) {
+function TrainingForm({ options }: { options: TrainingOptions }) {
   const values = formValues.use();
   const file = uploadedFile.use();
   const [busy, setBusy] = useState(false);
-  const models = studio.pretrained.length ? studio.pretrained : ["regard-bert"];
+  const pretrained = modelsThatCan("fine-tuning");
+  const models = pretrained.length ? pretrained : ["regard-bert"];
   const model = models.includes(values.model) ? values.model : models[0]!;
   const set = (name: string) => (value: string) => formValues.set({ ...formValues.get(), [name]: value });
   const run = async (work: Promise<void>) => {
@@ -75,7 +67,7 @@ function TrainingForm({ studio }: { studio: StudioInfo }) {
     const args = { ...values, model };
     if (!file || values.path.trim()) return send("train", args);
     if (file.size > MAX_UPLOAD)
-      return currentError.set(`${file.name} is too large to upload (${count(file.size)} bytes of ${count(MAX_UPLOAD)}); put it into ${studio.folder} and enter its name`);
+      return currentError.set(`${file.name} is too large to upload (${count(file.size)} bytes of ${count(MAX_UPLOAD)}); put it into ${options.folder} and enter its name`);
     let content: string;
     try {
       content = await file.text();
@@ -93,10 +85,10 @@ function TrainingForm({ studio }: { studio: StudioInfo }) {
   return (
     <>
       <p class="task-builtin">
-        <button type="button" class="main" disabled={busy} onClick={() => void run(send("train", { examples: "ours" }))}>
-          Train on {studio.ours.examples} built-in sentences
+        <button type="button" class="main" disabled={busy} onClick={() => void run(send("train", { builtin_examples: true }))}>
+          Train on {options.builtin_examples} built-in sentences
         </button>{" "}
-        They are labeled {studio.ours.labels.join(", ")}: too few for a good model, enough to see how training works. Or use your own examples:
+        They are labeled {options.builtin_labels.join(", ")}: too few for a good model, enough to see how training works. Or use your own examples:
       </p>
       <form
         class="request-form task-form"
@@ -105,8 +97,8 @@ function TrainingForm({ studio }: { studio: StudioInfo }) {
           void run(submit());
         }}
       >
-        <Select class="field model" name="task" label="Task" options={studio.tasks} value={values.task} onSelect={set("task")} />
-        {input("path", `File in ${studio.folder} or given with --data (${studio.formats[values.task]})`, { type: "text", placeholder: "examples.tsv" }, "field")}
+        <Select class="field model" name="task" label="Task" options={Object.keys(options.tasks)} value={values.task} onSelect={set("task")} />
+        {input("path", `File in ${options.folder} or given with --data (${options.tasks[values.task]})`, { type: "text", placeholder: "examples.tsv" }, "field")}
         <label class="field task-upload">
           <span>… or upload a small one{file && `: ${file.name}`}</span>
           <input type="file" name="file" onChange={(event) => uploadedFile.set(event.currentTarget.files?.[0] ?? null)} />
@@ -114,7 +106,7 @@ function TrainingForm({ studio }: { studio: StudioInfo }) {
         {input("limit", "Examples (0: all)", { type: "number", min: 0 })}
         {input("epochs", "Epochs", { type: "number", min: 1, max: 20 })}
         <Select class="field model" name="start" label="Start from" options={models} value={model} onSelect={set("model")} />
-        {input("output", `Name of the model, a folder in ${studio.folder} (empty: a new one)`, { type: "text" }, "field")}
+        {input("output", `Name of the model, a folder in ${options.folder} (empty: a new one)`, { type: "text" }, "field")}
         {input("columns", "Columns, if not detected", { type: "text", placeholder: "text,label" })}
         <button type="submit" class="main" disabled={busy}>
           Train
@@ -124,7 +116,7 @@ function TrainingForm({ studio }: { studio: StudioInfo }) {
   );
 }
 
-function Progress({ job, cancel }: { job: TrainingJob; cancel(): void }) {
+function Progress({ job, cancel }: { job: TrainingStatus; cancel(): void }) {
   const running = job.state === "running";
   const heading = { running: job.stopping ? "Stopping" : "Training", done: "Trained", failed: "Failed", cancelled: "Stopped" }[job.state];
   const selected = currentRoute.use().parameters["model"];
@@ -132,9 +124,9 @@ function Progress({ job, cancel }: { job: TrainingJob; cancel(): void }) {
     location.hash = formatRoute({ view: "tasks", parameters: { model: job.output } });
     scrollTo(0, 0);
   };
-  const time = running && job.left !== null ? `${duration(job.left)} left` : `${duration(job.seconds)} in total`;
+  const time = running && job.seconds_left !== null ? `${duration(job.seconds_left)} left` : `${duration(job.seconds)} in total`;
   const status = job.steps
-    ? `step ${count(job.step)} of ${count(job.steps)}, epoch ${job.epoch} of ${job.epochs}, loss ${(job.loss ?? 0).toFixed(3)}, ${job.rate.toPrecision(2)} steps/s, ${time}`
+    ? `step ${count(job.step)} of ${count(job.steps)}, epoch ${job.epoch} of ${job.epochs}, loss ${(job.loss ?? 0).toFixed(3)}, ${job.steps_per_second.toPrecision(2)} steps/s, ${time}`
     : running
       ? "Reading the examples and the model …"
       : "";
@@ -147,9 +139,9 @@ function Progress({ job, cancel }: { job: TrainingJob; cancel(): void }) {
       <p class="muted" role="status">
         {status}
       </p>
-      {job.said.length > 0 && (
+      {job.messages.length > 0 && (
         <ul class="muted">
-          {job.said.map((line, number) => (
+          {job.messages.map((line, number) => (
             <li key={number}>{line}</li>
           ))}
         </ul>

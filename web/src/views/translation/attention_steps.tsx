@@ -1,5 +1,5 @@
 // The four sub-steps of encoder-decoder attention with their numbers: encoder states, scores, softmax and weighted states,
-// and the context vector.
+// and the context vector. Also the slider over time steps, and the most probable tokens of one.
 import type { ComponentChildren } from "preact";
 import { useWidth } from "../../canvas";
 import { DataTable, Token } from "../../components";
@@ -151,7 +151,7 @@ export function explanations({ model, payload, mean, attention }: Selection): re
     ];
   return [
     `${states} A head computes a key k and a value v from each.`,
-    mean ? "Each head has its own scores: select one to see them." : `Each key gets a score: ${SCORES[model.score]}, here the product times ${model.scale?.toFixed(4)}.`,
+    mean ? "Each head has its own scores: select one to see them." : `Each key gets a score: ${SCORES[model.score]}, here the product times ${payload.encoder?.scale.toFixed(4)}.`,
     mean
       ? "The softmax turns the scores of each head into weights; shown is their mean, which alignments use. Each value is multiplied by the weight of its own head; the heads are next to each other."
       : "The softmax turns the scores into weights that sum to 1. Each value is multiplied by its weight.",

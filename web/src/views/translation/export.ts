@@ -74,11 +74,11 @@ export function table(selection: Selection | null): Table {
   if (!selection) return { headers: ["step"], rows: [] };
   const { payload, hypothesis, layer, heads, mean } = selection;
   const steps = hypothesis.steps.map((one, number) => [number + 1, one.token, round(one.probability, 6)] as const);
-  if (!hypothesis.attention) return { headers: ["step", "said", "probability"], rows: steps };
+  if (!hypothesis.attention) return { headers: ["step", "target_token", "probability"], rows: steps };
   const weights = meanWeights(selection);
   const size = payload.source.tokens.length;
   return {
-    headers: ["step", "said", "probability", "layer", "head", "source", "token", "score", "weight"],
+    headers: ["step", "target_token", "probability", "layer", "head", "source", "source_token", "score", "weight"],
     rows: steps.flatMap((step, number) => {
       const scores = mean ? null : headVector(payload, hypothesis, "scores", number, layer, heads[0]!);
       const head = mean ? "mean" : heads[0]!;

@@ -1,14 +1,10 @@
 // The payload of the translation view, and what the route selects.
 import { floats } from "../../binary";
 import { integerParameter, type Route } from "../../route";
-import type { HypothesisView, TranslationView, TranslatorView } from "../../types";
-import type { Payload } from "../../view";
+import type { CrossAttention, DecodedHypothesis, TranslatorView } from "../../types";
+import type { ViewOf } from "../../view";
 
-/** The keys of `HypothesisView.attention`: query [L,H,T,D], scores and weights [L,H,T,S], context [L,H,T,E]. */
-type AttentionArray = "query" | "scores" | "weights" | "context";
-
-/** `model` is null if the model does not translate; `studio` is only in the studio. */
-export type Translation = Omit<TranslationView, "model"> & Payload & { readonly model: TranslatorView | null; readonly studio?: { readonly translators: readonly string[] } };
+export type Translation = ViewOf<"translate">;
 
 /** The attention of one time step: everything from the encoder states to the context vector. */
 export interface StepAttention {
@@ -26,7 +22,7 @@ export interface Selection {
   readonly payload: Translation;
   readonly model: TranslatorView;
   readonly number: number;
-  readonly hypothesis: HypothesisView;
+  readonly hypothesis: DecodedHypothesis;
   readonly step: number;
   readonly layer: number;
   /** One head, or those whose mean is shown. */
@@ -43,7 +39,7 @@ export interface Selection {
 
 export function selectionOf(payload: Translation, { parameters }: Route): Selection | null {
   const { model, hypotheses, alignment_heads: aligned } = payload;
-  if (!model || !hypotheses.length) return null;
+  if (!hypotheses.length) return null;
   const number = integerParameter(parameters, "translation", hypotheses.length);
   const hypothesis = hypotheses[number]!;
   // Another hypothesis may be shorter: then its last step is shown.
@@ -86,8 +82,8 @@ function concatenateHeads(heads: readonly (readonly Float32Array[])[]): Float32A
 
 /** The mean of some heads' weights [T,S]. */
 export function meanWeights({ payload, hypothesis, layer, heads }: Selection): Float32Array {
-  const [count, steps, size] = [payload.model!.heads, hypothesis.steps.length, payload.source.tokens.length];
-  const all = floats(hypothesis.attention!["weights"]!);
+  const [count, steps, size] = [payload.model.heads, hypothesis.steps.length, payload.source.tokens.length];
+  const all = floats(hypothesis.attention!.weights);
   const mean = new Float32Array(steps * size);
   for (const head of heads) {
     const first = (layer * count + head) * mean.length;
@@ -97,17 +93,18 @@ export function meanWeights({ payload, hypothesis, layer, heads }: Selection): F
 }
 
 /** A query, scores, weights or a context of one head at one step. */
-export function headVector({ model }: Translation, hypothesis: HypothesisView, name: AttentionArray, step: number, layer: number, head: number): Float32Array {
-  const [steps, heads] = [hypothesis.steps.length, model!.heads];
-  return rowOf(floats(hypothesis.attention![name]!), (layer * heads + head) * steps + step, model!.layers * heads * steps);
+export function headVector({ model }: Translation, hypothesis: DecodedHypothesis, name: keyof CrossAttention, step: number, layer: number, head: number): Float32Array {
+  const [steps, heads] = [hypothesis.steps.length, model.heads];
+  return rowOf(floats(hypothesis.attention![name]), (layer * heads + head) * steps + step, model.layers * heads * steps);
 }
 
-function attentionOf(payload: Translation, hypothesis: HypothesisView, step: number, layer: number, heads: readonly number[]): StepAttention {
-  const model = payload.model!;
+function attentionOf(payload: Translation, hypothesis: DecodedHypothesis, step: number, layer: number, heads: readonly number[]): StepAttention {
+  const model = payload.model;
   const size = payload.source.tokens.length;
-  const vector = (name: AttentionArray, head: number) => headVector(payload, hypothesis, name, step, layer, head);
-  const states = rowsOf(floats(payload.states!), size);
-  const values = heads.map((head) => (payload.values === null ? states : rowsOf(rowOf(floats(payload.values), layer * model.heads + head, model.layers * model.heads), size)));
+  const vector = (name: keyof CrossAttention, head: number) => headVector(payload, hypothesis, name, step, layer, head);
+  const encoder = payload.encoder!;
+  const states = rowsOf(floats(encoder.states), size);
+  const values = heads.map((head) => (encoder.values === null ? states : rowsOf(rowOf(floats(encoder.values), layer * model.heads + head, model.layers * model.heads), size)));
   const weighted = values.map((vectors, number) => {
     const weights = vector("weights", heads[number]!);
     return vectors.map((value, row) => value.map((x) => x * weights[row]!));

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.data.text_column import read_text_column
+from regard.data.readers.tables import read_text_column
 from regard.errors import InputError
 
 
