@@ -233,7 +233,7 @@ def test_a_bar_is_put_away_when_the_build_fails(monkeypatch: pytest.MonkeyPatch,
         yield CorpusProgress(9, 20, 2, 200)
         raise InputError("a bad line")
 
-    monkeypatch.setattr("regard.cli.output.progress", progress)
+    monkeypatch.setattr("regard.cli.commands.progress", progress)
     monkeypatch.setattr("regard.training.pretraining.dataset.corpus_events", build)
     assert call() == 2
     assert seen == ["3 more", "4 more", "away"]
