@@ -409,6 +409,7 @@ def head_census(
     random = np.random.default_rng(seed)
     sums = PatternSums(model.config.num_hidden_layers * model.config.num_attention_heads, max_examples=MAX_EXAMPLES)
     tokens: list[tuple[str, ...]] = []
+    yield Progress(stage="reading", done=0, total=len(inputs))
     for index, ((a, b), encoding) in enumerate(zip(inputs, encodings, strict=True)):
         maps = record_attention(model, tokenizer, a, b, max_tokens=MAX_TOKENS).map()
         weights = maps.weights.reshape(-1, len(encoding), len(encoding))
