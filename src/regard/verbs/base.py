@@ -22,7 +22,7 @@ import inspect
 import os
 import shlex
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import UnionType
@@ -152,13 +152,14 @@ class Verb:
     request: type[Request]
     function: Callable[[Any, Any], Any]
     result: str  # "module:Class"; a path, so that listing the verbs imports no torch
-    formats: tuple[str, ...]  # extensions that `--output` takes; empty: the verb has no such option
-    http: bool  # whether clients of the server may call it
-    max_characters: int  # of one text that a client may send
-    items: str  # the field of the result whose items are yielded as `ResultItem` events; "" if none
     command: str  # the words after `regard`
-    subcommands: tuple[str, Callable[[], dict[str, str]]] | None  # a field whose values are commands; their help pages
-    aliases: tuple[str, ...] = field(default=())
+    formats: tuple[str, ...] = ()  # extensions that `--output` takes; empty: the verb has no such option
+    http: bool = True  # whether clients of the server may call it
+    max_characters: int = 20_000  # of one text that a client may send
+    items: str = ""  # the field of the result whose items are yielded as `ResultItem` events
+    # A field whose values are commands of their own, and a function that returns the values with their help pages.
+    subcommands: tuple[str, Callable[[], dict[str, str]]] | None = None
+    aliases: tuple[str, ...] = ()
 
     @property
     def help(self) -> str:
@@ -246,35 +247,16 @@ class Verb:
 
 
 def verb(
-    request: type[Request],
-    *,
-    result: str,
-    name: str | None = None,
-    formats: tuple[str, ...] = (),
-    http: bool = True,
-    max_characters: int = 20_000,
-    items: str = "",
-    command: str = "",
-    subcommands: tuple[str, Callable[[], dict[str, str]]] | None = None,
-    aliases: tuple[str, ...] = (),
+    request: type[Request], *, result: str, name: str = "", **options: Any
 ) -> Callable[[Callable[[Any, Any], Any]], Verb]:
-    """Make a verb of a function that takes a request and models, and returns a result, or yields events on the way."""
+    """Make a verb of a function that takes a request and models, and returns a result, or yields events on the way.
+
+    `options` are the other fields of `Verb`.
+    """
 
     def define(function: Callable[[Any, Any], Any]) -> Verb:
         called = name or function.__name__.strip("_")
-        return Verb(
-            called,
-            request,
-            function,
-            result,
-            formats,
-            http,
-            max_characters,
-            items,
-            command or called,
-            subcommands,
-            aliases,
-        )
+        return Verb(called, request, function, result, **{"command": called, **options})
 
     return define
 

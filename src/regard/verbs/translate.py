@@ -58,6 +58,7 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
     With --num-return-sequences each line holds the number of the text from 0, the score and the translation, separated
     by tabs. Words of an alignment are separated by spaces.
     """
+    from regard.data.files import read_all_lines
     from regard.files.disk import replace_file
     from regard.inference.generation.beam_search import Beam
     from regard.inference.translation.translator import (
@@ -80,7 +81,8 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
         translator = translator_of(stack.enter_context(models.use(request.model, require_translator)))
         if request.alignments is not None:
             check_has_attention(translator.model)
-        texts, references = _read_texts(request.source, request.model), _read_references(request.reference)
+        texts = _read_texts(request.source, request.model)
+        references = None if request.reference is None else read_all_lines(request.reference)
         if references is not None and request.source != STANDARD_INPUT:
             read = list(texts)
             _check_count(references, str(request.reference), len(read))
@@ -199,12 +201,6 @@ def _single_text(texts: Iterator[str], translator: Translator) -> str:
         raise InputError(f"--steps records one text, and the input has {'several' if first else 'none'}; give one line")
     source_ids(translator, first[0])
     return first[0]
-
-
-def _read_references(path: Path | None) -> list[str] | None:
-    from regard.data.files import read_all_lines
-
-    return None if path is None else read_all_lines(path)
 
 
 def _check_count(references: list[str], name: str, texts: int) -> None:
