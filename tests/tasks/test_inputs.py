@@ -27,7 +27,7 @@ def test_whole_rows_of_an_encoder(
     rows = rows_of(family, limit)
     for row, (a, b) in zip(rows.sequences(pairs), pairs, strict=True):
         expected = rows.tokenizer.encode(a, b, max_length=limit)
-        assert (row.ids, row.segments, row.num_truncated) == (expected.ids, expected.segments, expected.cut)
+        assert (row.ids, row.segments, row.num_truncated) == (expected.ids, expected.segments, expected.num_truncated)
         assert row.positions == [0]
         assert row.ids[0] == rows.tokenizer.cls_token_id
         assert len(row) <= limit

@@ -48,7 +48,7 @@ class Both:
             and encoding.offsets == reference["offset_mapping"]
             and encoding.words == reference.word_ids()
             and encoding.segments == reference["token_type_ids"]
-            and encoding.special == [bool(mark) for mark in reference["special_tokens_mask"]]
+            and encoding.special_tokens_mask == [bool(mark) for mark in reference["special_tokens_mask"]]
         )
 
 

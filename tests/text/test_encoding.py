@@ -29,15 +29,15 @@ def test_cuts_as_the_library_does(pipeline: tokenizers.Tokenizer, length: int) -
     for one, reference in zip(full, pipeline.encode_batch(pairs), strict=True):
         ours = encoding(one, length)
         assert (ours.ids, ours.offsets, ours.segments) == (reference.ids, reference.offsets, reference.type_ids)
-        assert ours.cut == len(one) - len(reference)
+        assert ours.num_truncated == len(one) - len(reference)
 
 
 @pytest.mark.parametrize("length", range(2, 9))
 def test_cuts_a_single_text(pipeline: tokenizers.Tokenizer, length: int) -> None:
     ours = encoding(pipeline.encode("a a b b a"), length)
     assert ours.ids == [0, *[2, 2, 3, 3, 2][: length - 2], 1]
-    assert ours.special == [True] + [False] * (len(ours) - 2) + [True]
-    assert ours.cut == max(0, 7 - length)
+    assert ours.special_tokens_mask == [True] + [False] * (len(ours) - 2) + [True]
+    assert ours.num_truncated == max(0, 7 - length)
 
 
 def test_refuses_a_length_without_room(pipeline: tokenizers.Tokenizer) -> None:

@@ -38,7 +38,9 @@ def wordpiece_place(token: str, text: str) -> bool:
 
 def check_offsets(name: str, encoding: Encoding, text: str) -> None:
     covered = bytearray(len(text))
-    for token, (start, end), special in zip(encoding.tokens, encoding.offsets, encoding.special, strict=True):
+    for token, (start, end), special in zip(
+        encoding.tokens, encoding.offsets, encoding.special_tokens_mask, strict=True
+    ):
         assert 0 <= start <= end <= len(text)
         covered[start:end] = b"\1" * (end - start)
         if special:

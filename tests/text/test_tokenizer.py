@@ -78,7 +78,7 @@ def test_blank_text_is_only_special_tokens(bert: Any, gpt2: Any) -> None:
 def test_a_typed_special_token_is_not_marked_special(small: Tokenizer) -> None:
     encoding = small.encode("hello [SEP]")
     assert encoding.ids == [2, 5, 3, 3]
-    assert encoding.special == [True, False, False, True]
+    assert encoding.special_tokens_mask == [True, False, False, True]
 
 
 @pytest.mark.parametrize("texts", ["hello", [b"hello"], ["hello", None], [("a", "b", "c")], [("a", 1)]])

@@ -148,7 +148,7 @@ def windows(count: int, length: int, stride: int) -> Iterator[Window]:
 
 def split_special_tokens(encoding: Encoding) -> tuple[list[int], list[int], list[int]]:
     """The special tokens before a text, the ids of the text (empty if it has none), and the special tokens after it."""
-    inner = [position for position, special in enumerate(encoding.special) if not special]
+    inner = [position for position, special in enumerate(encoding.special_tokens_mask) if not special]
     if not inner:
         return encoding.ids, [], []
     first, end = inner[0], inner[-1] + 1

@@ -284,7 +284,7 @@ def find_blanks(text: str, tokenizer: Tokenizer, mask: int) -> TextWithBlanks:
             f"its files should list {token!r} among the special tokens"
         )
     offsets, blanks, added = [], iter(spans), 0  # characters that the masks before a token have added
-    for (start, end), number, special in zip(encoding.offsets, encoding.ids, encoding.special, strict=True):
+    for (start, end), number, special in zip(encoding.offsets, encoding.ids, encoding.special_tokens_mask, strict=True):
         if number == mask:
             offsets.append(next(blanks))
             added += len(token) - (offsets[-1][1] - offsets[-1][0])
@@ -374,4 +374,4 @@ def predict_next_sentence(model: nn.Module, tokenizer: Tokenizer | None, first: 
     with evaluation_mode(model):
         pooled = model.pooler(model(batch.ids, batch.layout, segments), batch.layout)
         probability = model.next(pooled).float().softmax(-1)[0, 0]
-    return NextSentence(is_next=float(probability), cut=pair.cut)
+    return NextSentence(is_next=float(probability), cut=pair.num_truncated)

@@ -39,9 +39,9 @@ ABOUT = {
 PATTERNS = tuple(ABOUT)
 POINTING = PATTERNS[:-1]  # patterns with targets; a broad head has none
 
-NEIGHBORS = 10  # a related token is among so many nearest neighbors in the vocabulary
+NEIGHBORS = 10  # a related token is among this many nearest neighbors in the vocabulary
 MIN_COSINE = 0.4  # and the cosine of their centered embeddings is at least this
-MIN_SHARED = 3  # predictive words share at least so many texts
+MIN_SHARED = 3  # predictive words share at least this many texts
 MIN_NPMI = 0.5  # and their normalized pointwise mutual information is at least this
 Bools = NDArray[np.bool_]
 
@@ -54,7 +54,7 @@ def targets(
     Special tokens point at nothing and only "delimiter" points at them; in a causal model nothing points ahead.
     """
     ids, segments = np.array(text.ids), np.array(text.segments)
-    word = ~np.array(text.special)
+    word = ~np.array(text.special_tokens_mask)
     positions = np.arange(len(ids))
     distance = positions[None] - positions[:, None]
     same_text = segments[:, None] == segments[None]
@@ -101,7 +101,10 @@ def related_pairs(ids: Iterable[int], vectors: NDArray[np.float32]) -> frozenset
 
 def predictive_pairs(encodings: Sequence[Encoding]) -> frozenset[tuple[int, int]]:
     """Pairs of tokens that share texts more often than by chance, by normalized pointwise mutual information."""
-    texts = [sorted({i for i, special in zip(one.ids, one.special, strict=True) if not special}) for one in encodings]
+    texts = [
+        sorted({i for i, special in zip(one.ids, one.special_tokens_mask, strict=True) if not special})
+        for one in encodings
+    ]
     alone = Counter(token for text in texts for token in text)
     often = {token for token, count in alone.items() if count >= MIN_SHARED}
     together = Counter(pair for text in texts for pair in combinations([t for t in text if t in often], 2))
@@ -166,7 +169,7 @@ class PatternSums:
                     row, column = divmod(index, length)
                     self._add_example(head, pattern, float(on_targets[head, index]), text, row, column, weights)
         visible = np.arange(1, length + 1) if causal else np.full(length, length)
-        rows = np.flatnonzero(~np.array(encoding.special) & (visible >= MIN_VISIBLE))
+        rows = np.flatnonzero(~np.array(encoding.special_tokens_mask) & (visible >= MIN_VISIBLE))
         if not len(rows):
             return
         values = evenness(weights[:, rows], visible[rows])
@@ -406,6 +409,7 @@ def head_census(
     random = np.random.default_rng(seed)
     sums = PatternSums(model.config.num_hidden_layers * model.config.num_attention_heads, max_examples=MAX_EXAMPLES)
     tokens: list[tuple[str, ...]] = []
+    yield Progress(stage="reading", done=0, total=len(inputs))
     for index, ((a, b), encoding) in enumerate(zip(inputs, encodings, strict=True)):
         maps = record_attention(model, tokenizer, a, b, max_tokens=MAX_TOKENS).map()
         weights = maps.weights.reshape(-1, len(encoding), len(encoding))
@@ -415,7 +419,7 @@ def head_census(
         yield Progress(stage="reading", done=index + 1, total=len(inputs))
     heads = _heads(sums, model.config.num_attention_heads)
     with_examples = sorted({example.text for head in heads for example in head.examples})
-    truncated = sum(encoding.cut > 0 for encoding in encodings)
+    truncated = sum(encoding.num_truncated > 0 for encoding in encodings)
     notes = []
     if left_out:
         notes.append(f"left out: {count_of(left_out, 'line')}; regard heads --limit N reads more pairs")

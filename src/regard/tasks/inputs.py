@@ -49,7 +49,7 @@ class InputBuilder:
             return self._causal(texts)
         inputs: list[str | tuple[str, str]] = [a if b is None else (a, b) for a, b in texts]
         encodings = self.tokenizer.encode_batch(inputs, max_length=self.max_length)
-        return [InputSequence(encoding.ids, encoding.segments, [0], encoding.cut) for encoding in encodings]
+        return [InputSequence(encoding.ids, encoding.segments, [0], encoding.num_truncated) for encoding in encodings]
 
     def tokens(self, texts: Sequence[str]) -> list[Encoding]:
         """Texts without special tokens, not truncated."""

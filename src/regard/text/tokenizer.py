@@ -39,8 +39,8 @@ class Encoding:
     """The tokens of one text or one pair of texts. Every list has one entry per token.
 
     `offsets` are character positions in the original text and `words` are word indices; in a pair, both start from 0
-    in each text. Special tokens have (0, 0) and None. `special` marks the tokens that the tokenizer added, not a
-    "[SEP]" that the text itself contains. `cut` is the number of tokens removed by truncation.
+    in each text. Special tokens have (0, 0) and None. `special_tokens_mask` marks the tokens that the tokenizer added,
+    not a "[SEP]" that the text itself contains. `num_truncated` is the number of tokens removed by truncation.
     """
 
     ids: list[int]
@@ -48,8 +48,8 @@ class Encoding:
     offsets: list[tuple[int, int]]
     words: list[int | None]
     segments: list[int]
-    special: list[bool]
-    cut: int
+    special_tokens_mask: list[bool]
+    num_truncated: int
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -235,8 +235,8 @@ def encoding(encoded: tokenizers.Encoding, length: int | None) -> Encoding:
         offsets=without(encoded.offsets, removed),
         words=without(encoded.word_ids, removed),
         segments=without(encoded.type_ids, removed),
-        special=without(list(map(bool, encoded.special_tokens_mask)), removed),
-        cut=len(encoded) - len(ids),
+        special_tokens_mask=without(list(map(bool, encoded.special_tokens_mask)), removed),
+        num_truncated=len(encoded) - len(ids),
     )
 
 

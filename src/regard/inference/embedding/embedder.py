@@ -316,7 +316,7 @@ class EmbeddingEngine:
         if self.pooling != "none":
             raise InputError(f'pooling "{self.pooling}" gives one vector per text: call embed() instead')
         encodings = self.tokenizer.encode_batch(list(texts), max_length=self.max_length)
-        self._count(texts, [e.cut for e in encodings])
+        self._count(texts, [e.num_truncated for e in encodings])
         ids = [e.ids for e in encodings]
         _refuse_empty(ids)
         found: list[TokenVectors | None] = [None] * len(ids)

@@ -282,11 +282,13 @@ def _segments(encoding: Encoding) -> list[int]:
     """The token type ids; where all are 0, as in RoBERTa, the special tokens between two texts separate them."""
     if any(encoding.segments):
         return list(encoding.segments)
-    text_positions = [position for position, special in enumerate(encoding.special) if not special]
-    second = next((position for position in text_positions[1:] if encoding.special[position - 1]), None)
+    text_positions = [position for position, special in enumerate(encoding.special_tokens_mask) if not special]
+    second = next((position for position in text_positions[1:] if encoding.special_tokens_mask[position - 1]), None)
     if second is None:
         return list(encoding.segments)
-    separator = next(position for position in range(text_positions[0], second) if encoding.special[position])
+    separator = next(
+        position for position in range(text_positions[0], second) if encoding.special_tokens_mask[position]
+    )
     return [int(position > separator) for position in range(len(encoding.ids))]
 
 

@@ -112,7 +112,7 @@ def _self_attention(model: Any, tokenizer: Tokenizer, text: str, text_b: str | N
     part: MapKind = "decoder" if causal else "encoder"
     maps = maps_from_tape(tape, part, axis, axis, part=part, is_self_attention=True)
     texts = [text] if text_b is None else [text, text_b]
-    return AttentionRecord(family=family_name(model), texts=texts, maps=[maps], truncated=encoding.cut)
+    return AttentionRecord(family=family_name(model), texts=texts, maps=[maps], truncated=encoding.num_truncated)
 
 
 def _encoder_decoder(

@@ -98,7 +98,7 @@ class EncoderFigureModel(FigureModel):
             raise InputError("this model reads one text and generates none; leave the target out")
         tokenizer, mask = self.masked_lm.tokenizer, self.masked_lm.mask_id
         encoding = tokenizer.encode(re.sub(BLANK_PATTERN, lambda _: tokenizer.token(mask), text), max_length=max_tokens)
-        return FigureInput(tuple(encoding.ids), (), None, truncated=encoding.cut)
+        return FigureInput(tuple(encoding.ids), (), None, truncated=encoding.num_truncated)
 
     def run(self, inputs: FigureInput) -> Tensor:
         result: Tensor = self.masked_lm.head(self.model(self.tensor(inputs.source_ids), Padded()))[0]

@@ -319,7 +319,7 @@ def _words(encoded: Encoding) -> list[list[int]]:
     """The positions of the tokens of each word."""
     words: list[list[int]] = []
     before: int | None = None
-    for position, (word, special) in enumerate(zip(encoded.words, encoded.special, strict=True)):
+    for position, (word, special) in enumerate(zip(encoded.words, encoded.special_tokens_mask, strict=True)):
         if special:
             continue
         if words and word is not None and word == before:

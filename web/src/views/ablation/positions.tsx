@@ -2,7 +2,7 @@
 import { inStudio } from "../../api";
 import { DataTable, Select } from "../../components";
 import { currentRoute, setParameters } from "../../route";
-import type { OutputChange } from "../../types";
+import type { AblationEffect, OutputChange } from "../../types";
 import {
   changeOf,
   formatOutput,
@@ -16,7 +16,6 @@ import {
   type AblationPayload,
   type ShownEffect,
 } from "./selection";
-import type { EffectView } from "../../types";
 
 /** Names and descriptions of the ways to predict. */
 const MASKED_LM: Readonly<Record<string, readonly [string, string]>> = {
@@ -146,7 +145,7 @@ function PositionDetails({ payload, one, intact }: { payload: AblationPayload; o
   );
 }
 
-function ChangeTables({ payload, effect: { likeliest, successors, changes } }: { payload: AblationPayload; effect: EffectView }) {
+function ChangeTables({ payload, effect: { likeliest, successors, changes } }: { payload: AblationPayload; effect: AblationEffect }) {
   const outputs = new Set([...likeliest, ...successors, ...changes].map((one) => one.output));
   if (likeliest.length <= 2 || outputs.size === likeliest.length) {
     return (

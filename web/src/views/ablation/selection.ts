@@ -2,10 +2,10 @@
 import { inStudio } from "../../api";
 import { percent, range } from "../../format";
 import { integerParameter, setParameters, type Route } from "../../route";
-import type { EffectView, OutputChange, SweptHeadView } from "../../types";
+import type { AblationEffect, HeadEffect, HeadSweep, OutputChange } from "../../types";
 import type { ViewOf } from "../../view";
 
-export type AblationPayload = ViewOf<"ablate">;
+export type AblationPayload = ViewOf<"ablate"> & { readonly sweep: HeadSweep };
 
 export interface Removed {
   /** Names such as 3.1. */
@@ -16,7 +16,7 @@ export interface Removed {
 /** What is removed: in the studio by the route, which is ahead of the result; in an exported page by the payload. */
 export function removedAt(payload: AblationPayload, { parameters }: Route): Removed {
   if (!inStudio() || !("text" in parameters)) {
-    return { heads: new Set(payload.removed.heads.map(([layer, head]) => `${layer}.${head}`)), layers: new Set(payload.removed.layers) };
+    return { heads: new Set(payload.heads.map(([layer, head]) => `${layer}.${head}`)), layers: new Set(payload.layers) };
   }
   const { num_layers: depth, num_heads: heads } = payload.model;
   const removed = new Set<string>();
@@ -64,13 +64,13 @@ export function describeRemoved(payload: AblationPayload, { heads, layers }: Rem
 }
 
 /** The head whose removal alone is shown; only in an exported page, which has no server to remove others. */
-export function singleHead(payload: AblationPayload, { parameters }: Route): SweptHeadView | undefined {
+export function singleHead(payload: AblationPayload, { parameters }: Route): HeadEffect | undefined {
   if (inStudio()) return undefined;
-  return payload.sweep.heads.find((head) => `${head.layer}.${head.head}` === parameters["alone"]);
+  return payload.sweep.ranked.find((head) => `${head.layer}.${head.head}` === parameters["alone"]);
 }
 
 export function isIntact(payload: AblationPayload, route: Route): boolean {
-  return !payload.removed.heads.length && !payload.removed.layers.length && !singleHead(payload, route);
+  return !payload.heads.length && !payload.layers.length && !singleHead(payload, route);
 }
 
 /** What is shown at one position; without `effect` if one head alone is removed. */
@@ -79,15 +79,15 @@ export interface ShownEffect {
   readonly before: string;
   readonly after: string;
   readonly strength: number;
-  readonly effect: EffectView | undefined;
+  readonly effect: AblationEffect | undefined;
 }
 
 export function shownEffects(payload: AblationPayload, route: Route): readonly (ShownEffect | undefined)[] {
   const single = singleHead(payload, route);
-  return payload.effects.map((effect, position) => {
+  return payload.effects.map((effect) => {
     const { target, before } = effect;
     if (!single) return { target, before, after: effect.after, strength: effect.strength, effect };
-    const at = payload.sweep.targets.indexOf(position);
+    const at = payload.sweep.targets.indexOf(target);
     return at < 0 ? undefined : { target, before, after: single.after[at] ?? "", strength: single.strengths[at] ?? 0, effect: undefined };
   });
 }
@@ -103,7 +103,7 @@ const FULL = 2; // nats with the full color
 export const unit = ({ sweep }: AblationPayload) => (sweep.measure === "divergence" ? "nats" : "change");
 
 export function strongest({ sweep }: AblationPayload): number {
-  return Math.max(...sweep.heads.map((head) => head.strength), 1e-12);
+  return Math.max(...sweep.ranked.map((head) => head.strength), 1e-12);
 }
 
 /** The strength with the full color in the text. */
@@ -126,6 +126,6 @@ export function formatStrength(value: number): string {
 }
 
 /** The probabilities of an output before and after, if they are known. */
-export function changeOf(effect: EffectView | undefined, output: string): OutputChange | undefined {
+export function changeOf(effect: AblationEffect | undefined, output: string): OutputChange | undefined {
   return effect && [...effect.likeliest, ...effect.successors].find((change) => change.output === output);
 }
