@@ -4,16 +4,22 @@ export interface AblateRequest {
   readonly text: string; readonly text_b?: string | null; readonly heads?: string | null; readonly layers?: string | null;
   readonly at?: "auto" | "blanks" | "masked" | "plain"; readonly model?: string; readonly top?: number; readonly sweep?: boolean;
 }
+/** How the prediction of one target changes */
+export interface AblationEffect {
+  readonly target: string; readonly before: string; readonly after: string; readonly divergence: number | null; readonly distance: number;
+  readonly strength: number; readonly likeliest: readonly OutputChange[]; readonly changes: readonly OutputChange[];
+  readonly successors: readonly OutputChange[];
+}
 /** With some components removed: the losses of the text and of the built-in sentences, and the model's output. */
 export interface AblationOutcome {
   readonly without: readonly string[]; readonly loss: number | null; readonly sentences_loss: number | null; readonly output: string;
   readonly predictions: readonly TokenPrediction[];
 }
-/** `positions` has the token of each effect */
-export interface AblationView {
-  readonly model: ProbedModel; readonly texts: readonly string[]; readonly tokens: readonly string[]; readonly special: readonly boolean[]; readonly at: string;
-  readonly modes: readonly string[]; readonly positions: readonly number[]; readonly removed: RemovedView; readonly effects: readonly EffectView[];
-  readonly sweep: HeadSweepView;
+/** The effect on each target of removing `heads`, as (layer, head), and `layers`, all at once */
+export interface AblationResult {
+  readonly model: ProbedModel; readonly texts: readonly string[]; readonly tokens: readonly string[]; readonly special: readonly boolean[];
+  readonly positions: readonly number[]; readonly at: string; readonly modes: readonly string[]; readonly heads: readonly (readonly [number, number])[];
+  readonly layers: readonly number[]; readonly effects: readonly AblationEffect[]; readonly sweep: HeadSweep | null;
 }
 export interface AlignmentHeadsView { readonly layer: number; readonly heads: readonly number[]; readonly description: string; }
 export interface AnswerView { readonly answer: string; readonly start: number; readonly end: number; readonly probability: number; }
@@ -52,11 +58,6 @@ export interface ChartsView {
   readonly numbers: readonly number[]; readonly palette: number; readonly tokens: readonly string[]; readonly sentences: readonly SentenceView[];
   readonly pairs: readonly PairView[]; readonly rows: readonly string[]; readonly columns: readonly string[]; readonly squares: readonly SquareView[];
 }
-/** One test, how it is done, and what its outcome means. */
-export interface CheckView {
-  readonly name: string; readonly value: number | null; readonly threshold: number; readonly numbers: Readonly<Record<string, number | null>>;
-  readonly passed: boolean; readonly method: string; readonly means: string;
-}
 export interface CompareRequest {
   readonly text?: string | null; readonly text_b?: string | null; readonly top?: number | "all" | null; readonly chart?: "likelihoods" | "differences";
   readonly model?: string; readonly other?: string | null; readonly logits?: readonly string[] | null; readonly vocab?: string | null;
@@ -82,11 +83,6 @@ export interface DecodedHypothesis {
 }
 /** The token of a step, its probability, and the likeliest tokens, best first. */
 export interface DecodingStep { readonly token: string; readonly probability: number; readonly likeliest: readonly TokenProbability[]; }
-/** The effect on the prediction at one position */
-export interface EffectView {
-  readonly target: string; readonly before: string; readonly after: string; readonly strength: number; readonly distance: number;
-  readonly likeliest: readonly OutputChange[]; readonly changes: readonly OutputChange[]; readonly successors: readonly OutputChange[];
-}
 /** What every step of a decoding attends to: the encoder's `states` (S, W) and the `values` (L, H, S, E) of them. */
 export interface EncoderStates { readonly states: string; readonly values: string | null; readonly scale: number; }
 export interface EntityView { readonly text: string; readonly label: string; readonly start: number; readonly end: number; readonly probability: number; }
@@ -95,20 +91,23 @@ export interface Evidence {
   readonly about: string; readonly token: number; readonly tokens: readonly string[]; readonly special: readonly boolean[];
   readonly attention: readonly (readonly number[])[]; readonly rollout: readonly number[]; readonly integrated: Attribution; readonly gradient: Attribution;
 }
-/** The attention map and the attributions of one prediction, with tokens as people read them. */
-export interface EvidenceView {
-  readonly label: string; readonly probability: number; readonly target: string; readonly token: number; readonly layer: number; readonly head: number | null;
-  readonly tokens: readonly string[]; readonly special: readonly boolean[]; readonly weights: readonly number[]; readonly gradient: Attribution;
-  readonly integrated: Attribution;
+/** One test: passed if `value` is at least `threshold`. */
+export interface FaithfulnessCheck {
+  readonly name: string; readonly value: number | null; readonly threshold: number; readonly numbers: Readonly<Record<string, number | null>>;
+  readonly passed: boolean; readonly method: string; readonly means: string;
 }
 export interface FaithfulnessRequest {
   readonly model: string; readonly text: string; readonly text_b?: string | null; readonly label?: string | null; readonly layer?: number | null;
   readonly head?: number | null; readonly seed?: number;
 }
-/** `verdict` is null for a model without classes. */
-export interface FaithfulnessView {
-  readonly model: ProbedModel; readonly texts: readonly string[]; readonly requested_label: string | null; readonly evidence: EvidenceView;
-  readonly verdict: VerdictView | null; readonly notes: readonly string[];
+/** The attention map and the attributions of one prediction and, for a classifier, the verdict on the map. */
+export interface FaithfulnessResult {
+  readonly model: ProbedModel; readonly texts: readonly string[]; readonly verdict: "faithful" | "doubtful" | "unfaithful" | null;
+  readonly means: string | null; readonly flagged: boolean | null; readonly label: string; readonly requested_label: string | null;
+  readonly probability: number; readonly other: string | null; readonly target: string; readonly token: number; readonly layer: number;
+  readonly head: number | null; readonly tokens: readonly string[]; readonly special: readonly boolean[]; readonly weights: readonly number[];
+  readonly special_weight: number; readonly checks: readonly FaithfulnessCheck[]; readonly gradient: Attribution; readonly integrated: Attribution;
+  readonly seed: number; readonly notes: readonly string[]; readonly required_passes: number; readonly decisive: string;
 }
 /** The output of each stage */
 export interface FeatureWalk {
@@ -118,7 +117,7 @@ export interface FeatureWalk {
   readonly slice: readonly [number, number]; readonly features: readonly (readonly number[])[]; readonly labels: readonly string[];
   readonly counts: Readonly<Record<string, number>>; readonly pooling: string; readonly cut: number; readonly masked: RegressionScore;
   readonly unmasked: RegressionScore | null; readonly similarity: number | null; readonly examples: readonly (readonly [string, string])[];
-  readonly total: number; readonly seed: number;
+  readonly total: number; readonly seed: number; readonly notes: readonly string[];
 }
 export interface FeaturesRequest {
   readonly columns?: readonly string[] | null; readonly header?: boolean | null; readonly delimiter?: string | null; readonly quoted?: boolean | null;
@@ -177,6 +176,11 @@ export interface HeadCensus {
   readonly about: Readonly<Record<string, string>>; readonly counts: Readonly<Record<string, number>>; readonly heads: readonly HeadPatterns[];
   readonly texts: Readonly<Record<string, readonly string[]>>;
 }
+/** One head removed alone: mean strength and distance over all targets, and the targets whose best output changed. */
+export interface HeadEffect {
+  readonly layer: number; readonly head: number; readonly strength: number; readonly distance: number; readonly changed: readonly string[];
+  readonly strengths: readonly number[]; readonly after: readonly string[];
+}
 /** Token `row` of a text attends to token `column` with `weights[column]` */
 export interface HeadExample { readonly text: number; readonly row: number; readonly column: number; readonly weights: readonly number[]; }
 /** `pattern` names the head, or is None. */
@@ -184,7 +188,8 @@ export interface HeadPatterns {
   readonly layer: number; readonly head: number; readonly pattern: string | null; readonly nearest: string; readonly findings: readonly PatternScore[];
   readonly examples: readonly HeadExample[];
 }
-export interface HeadSweepView { readonly measure: string; readonly targets: readonly number[]; readonly heads: readonly SweptHeadView[]; }
+/** Every head removed alone, the strongest effect first. */
+export interface HeadSweep { readonly measure: string; readonly targets: readonly string[]; readonly ranked: readonly HeadEffect[]; }
 export interface HeadsRequest { readonly text: readonly string[] | string; readonly model?: string; readonly limit?: number; readonly seed?: number; }
 /** A matrix of weights from 0 to 1 with names on both axes. */
 export interface HeatMap {
@@ -274,7 +279,6 @@ export interface Progress { readonly type: "progress"; readonly stage: string; r
 export interface RegressionScore {
   readonly train: number; readonly test: number; readonly accuracy: number; readonly guess: number; readonly mean: number; readonly deviation: number;
 }
-export interface RemovedView { readonly heads: readonly (readonly [number, number])[]; readonly layers: readonly number[]; }
 /** A heading with its blocks. */
 export interface Section {
   readonly kind: "section"; readonly heading: string; readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | FigureRow | Section)[];
@@ -308,11 +312,6 @@ export interface SubwordTokens { readonly tokens: readonly string[]; readonly wo
 export interface SweepView {
   readonly kind: "sweep"; readonly warning: string; readonly values: readonly number[]; readonly labels: readonly string[]; readonly caption: string;
   readonly tokens: readonly string[]; readonly series: string;
-}
-/** The effect of removing one head alone at the positions of the sweep, of which `changed` have another output. */
-export interface SweptHeadView {
-  readonly layer: number; readonly head: number; readonly strength: number; readonly distance: number; readonly changed: number;
-  readonly strengths: readonly number[]; readonly after: readonly string[];
 }
 /** The fine-tuned model */
 export interface TaskModelView {
@@ -377,23 +376,18 @@ export interface TranslatorView {
   readonly name: string; readonly kind: string; readonly score: string; readonly recipe: string | null; readonly width: number; readonly layers: number;
   readonly heads: number;
 }
-/** A faithful map passes `needed` tests, the `decisive` one among them. */
-export interface VerdictView {
-  readonly verdict: "faithful" | "doubtful" | "unfaithful"; readonly flagged: boolean | null; readonly means: string; readonly other: string | null;
-  readonly special_weight: number; readonly needed: number; readonly decisive: string; readonly seed: number; readonly checks: readonly CheckView[];
-}
 export interface ViewedModel { readonly name: string; readonly family: string; readonly depth: number; readonly heads: number; }
 export interface Verbs {
   readonly compare: { readonly request: CompareRequest; readonly result: CompareView };
   readonly generate: { readonly request: GenerateRequest; readonly result: GenerationView };
   readonly translate: { readonly request: TranslateRequest; readonly result: TranslationSteps };
-  readonly faithfulness: { readonly request: FaithfulnessRequest; readonly result: FaithfulnessView };
+  readonly faithfulness: { readonly request: FaithfulnessRequest; readonly result: FaithfulnessResult };
   readonly features: { readonly request: FeaturesRequest; readonly result: FeatureWalk };
   readonly look: { readonly request: LookRequest; readonly result: AttentionView };
   readonly figure: { readonly request: FigureRequest; readonly result: FigureView };
   readonly senses: { readonly request: SensesRequest; readonly result: SensesView };
   readonly heads: { readonly request: HeadsRequest; readonly result: HeadCensus };
-  readonly ablate: { readonly request: AblateRequest; readonly result: AblationView };
+  readonly ablate: { readonly request: AblateRequest; readonly result: AblationResult };
   readonly map: { readonly request: MapRequest; readonly result: SentenceMap };
   readonly predict: { readonly request: PredictRequest; readonly result: PredictionsView };
 }
