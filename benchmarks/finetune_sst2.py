@@ -20,8 +20,9 @@ from pathlib import Path
 from benchmarks.race import keep
 from regard.data.examples import TextExample
 from regard.data.readers import ExampleSet, read_text_examples
+from regard.events import drain
 from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.run import fit
+from regard.training.finetuning.run import fine_tune
 
 ROOT = Path(__file__).resolve().parents[1]
 SST2 = ROOT.parent / "shared" / "data" / "sst2"
@@ -70,7 +71,8 @@ def accuracies(
     overrides = [f"run.num_seeds={seeds}", "training.select=last", *settings]
     config = FineTuningConfig.load(RECIPE, overrides=overrides)
     with tempfile.TemporaryDirectory() as scratch:
-        report = fit("classify", train, dev, model=os.fspath(model), output=scratch, config=config, device=device)
+        events = fine_tune("classify", train, dev, model=os.fspath(model), output=scratch, config=config, device=device)
+        report = drain(events)
     return [round(one.scores["accuracy"] / 100, 4) for one in report.seeds]
 
 

@@ -25,7 +25,7 @@ from regard.data.readers import ExampleSet
 from regard.events import drain
 from regard.tasks.registry import get_task, read_examples
 from regard.training.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
-from regard.training.finetuning.run import distill, fit, read_splits
+from regard.training.finetuning.run import distill, fine_tune, read_splits
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -94,9 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         defaults = {"training": get_task(figure.task).training_defaults}
         config = FineTuningConfig.load(recipe(name, called), overrides=chosen, defaults=defaults)
         with tempfile.TemporaryDirectory() as scratch:
-            report = fit(
+            events = fine_tune(
                 figure.task, train, dev, model=options.model, output=scratch, config=config, device=options.device
             )
+            report = drain(events)
         scores = [one.scores[figure.score] for one in report.seeds]
         seconds = statistics.fmean(one.seconds for one in report.seeds)
         told = f"{report.mean[figure.score]:.2f} ± {report.deviation[figure.score]:.2f}"
@@ -121,9 +122,10 @@ def student(options: argparse.Namespace, called: str) -> dict[str, Any]:
         )
         with tempfile.TemporaryDirectory() as scratch:
             teacher = Path(scratch, "teacher")
-            begun = fit(
+            events = fine_tune(
                 "classify", train, dev, model=options.model, output=teacher, config=config, device=options.device
             )
+            begun = drain(events)
             output, device = Path(scratch, "student"), options.device
             learned = drain(distill(teacher, train, dev, layers=LAYERS, output=output, config=lessons, device=device))
         teachers.append(begun.mean["accuracy"])

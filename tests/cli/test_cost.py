@@ -79,8 +79,8 @@ def test_settings_of_pretraining(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["gpt5", "--tokens", "1B"], "'gpt5' is no model folder"),
-        (["gpt2", "--tokens", "lots"], "'lots' is no number of tokens"),
+        (["gpt5", "--tokens", "1B"], "'gpt5' is not a model folder"),
+        (["gpt2", "--tokens", "lots"], "'lots' is not a number of tokens"),
         (["gpt2", "--tokens", "1B", "--gpu", "k80"], "--gpu"),
         (["gpt2", "--tokens", "1B", "--utilization", "30"], "utilization is 30"),
         (["nowhere.toml", "--tokens", "1B"], "nowhere.toml: cannot be read"),

@@ -51,7 +51,7 @@ def test_left_out_lines_are_noted(options: list[str], call: Callable[..., int], 
     texts.write_text("the film " * 200 + "\nthe film was bad\nwe love the water\nyou had a hot day\n")
     assert call("--text", str(texts), "--limit", "1", *options) == 0
     out, error = capsys.readouterr()
-    notes = error.splitlines()[:2]
+    notes = [line for line in error.splitlines() if not line.startswith("reading: ")]
     assert notes == [
         "left out: 2 lines; regard heads --limit N reads more pairs",
         "1 of 1 texts were truncated to 128 tokens",

@@ -97,7 +97,7 @@ def never(*arguments: object, **options: object) -> Iterator[reverse.ReverseEpoc
         (["--lengths", "4,x"], "such as 4,8,12, not '4,x'"),
         (["--lengths", "0"], "steps must be at least 1, not 0"),
         (["--output", "missing/page.html"], "there is no folder"),
-        (["--output", "page.txt"], "--output page.txt: expected a file name that ends in .html"),
+        (["--output", "page.txt"], "--output is 'page.txt'; expected a file name that ends in .html"),
     ],
 )
 def test_bad_input_is_an_error_before_training(
@@ -177,7 +177,7 @@ def test_the_json_document_of_six_words(capsys: Captured) -> None:
 
 def test_six_words_writes_only_pages(tmp_path: Path, capsys: Captured) -> None:
     assert regard("lesson", "six-words", "--epochs", "1", "-o", str(tmp_path / "page.txt")) == 2
-    assert "page.txt: expected a file name that ends in .html" in capsys.readouterr().err
+    assert "expected a file name that ends in .html" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

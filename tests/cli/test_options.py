@@ -8,20 +8,18 @@ import pytest
 import typer
 
 from regard.cli.app import run
-from regard.cli.options import DeviceOption, JsonOption, ModelOption, SeedOption
+from regard.cli.commands import DeviceOption, JsonOption, SeedOption
 from regard.cli.output import print_json
-from regard.known import DEFAULT_MODEL
 
 
 def register(app: typer.Typer) -> None:
     @app.command()
     def show(
-        model: ModelOption = DEFAULT_MODEL,
         device: DeviceOption = "auto",
         seed: SeedOption = 0,
         as_json: JsonOption = False,
     ) -> None:
-        print_json([model, device, seed, as_json])
+        print_json([device, seed, as_json])
 
 
 Captured = pytest.CaptureFixture[str]
@@ -29,12 +27,12 @@ Captured = pytest.CaptureFixture[str]
 
 def test_defaults_and_values(capsys: Captured) -> None:
     assert run(["show"], registers=[register]) == 0
-    assert json.loads(capsys.readouterr().out) == ["regard-bert", "auto", 0, False]
-    assert run(["show", "-m", "x", "--device", "cuda", "--seed", "7", "--json"], registers=[register]) == 0
-    assert json.loads(capsys.readouterr().out) == ["x", "cuda", 7, True]
+    assert json.loads(capsys.readouterr().out) == ["auto", 0, False]
+    assert run(["show", "--device", "cuda", "--seed", "7", "--json"], registers=[register]) == 0
+    assert json.loads(capsys.readouterr().out) == ["cuda", 7, True]
 
 
-@pytest.mark.parametrize("arguments", [["--device", "tpu"], ["--seed", "-1"], ["--seed", "x"], ["--model"]])
+@pytest.mark.parametrize("arguments", [["--device", "tpu"], ["--seed", "-1"], ["--seed", "x"]])
 def test_bad_values_exit_2(arguments: list[str], capsys: Captured) -> None:
     assert run(["show", *arguments], registers=[register]) == 2
     error = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`regard predict --page`: the page holds what is printed, and opens without a network."""
+"""`regard predict`: one JSON line per prediction, and the page with the same predictions, which opens offline."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def call(one_thread: None, tmp_path: Path, tiny_bert_folder: Path, monkeypatch: 
     return lambda *arguments: run(["predict", *map(str, arguments), "--device", "cpu"], registers=verb_commands())
 
 
-def held(path: Path) -> dict[str, Any]:
+def page_data(path: Path) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="regard">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)
     assert found
     payload: dict[str, Any] = json.loads(found[1])
@@ -49,7 +49,7 @@ def test_page_holds_what_is_printed(call: Call, tmp_path: Path, capsys: Captured
     printed = capsys.readouterr()
     predictions = [json.loads(line) for line in printed.out.splitlines()]
     assert len(predictions) == 53
-    payload = held(tmp_path / "page.html")
+    payload = page_data(tmp_path / "page.html")
     assert [one["prediction"] for one in payload["predictions"]] == predictions[:50]
     assert payload["notes"] == ["The first 50 of 53 examples are shown."]
     assert payload["model"]["task"] == "classify"
@@ -65,7 +65,7 @@ def test_page_of_piped_lines(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "good film"}\nbad\n')))
     assert call("model", "-", "--page", "page.html") == 0
     predictions = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    payload = held(tmp_path / "page.html")
+    payload = page_data(tmp_path / "page.html")
     assert [one["prediction"] for one in payload["predictions"]] == predictions
     assert [one["texts"] for one in payload["predictions"]] == [["good film"], ["bad"]]
     assert payload["notes"] == []
@@ -91,7 +91,7 @@ def test_unbuilt_page_says_what_to_run(call: Call, capsys: Captured, monkeypatch
     assert printed.out == ""
 
 
-def test_without_a_page_nothing_is_looked_into(call: Call, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_page_no_evidence_is_computed(call: Call, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regard.interpret.attribution.predictions.gather_evidence", pytest.fail)
     assert call("model", "the film is long") == 0
     assert json.loads(capsys.readouterr().out)["text"] == "the film is long"

@@ -148,7 +148,11 @@ WRONG: dict[str, tuple[dict[str, Any], list[str], str]] = {
     ),
     "no length": ({"schedule_max_steps": 0}, [], "how long to train? give a budget such as --budget 20min, or --set"),
     "two lengths": ({}, ["--budget", "5min"], "how long to train? give a budget such as --budget 20min, or --set"),
-    "no duration": ({"schedule_max_steps": 0}, ["--budget", "soon"], "'soon' is no duration; expected hours, minutes"),
+    "no duration": (
+        {"schedule_max_steps": 0},
+        ["--budget", "soon"],
+        "'soon' is not a duration; expected hours, minutes",
+    ),
     "output below a file": (
         {"output": "story.txt/run"},
         [],
@@ -229,7 +233,7 @@ def test_a_bar_is_put_away_when_the_build_fails(monkeypatch: pytest.MonkeyPatch,
         yield CorpusProgress(9, 20, 2, 200)
         raise InputError("a bad line")
 
-    monkeypatch.setattr("regard.cli.output.progress", progress)
+    monkeypatch.setattr("regard.cli.commands.progress", progress)
     monkeypatch.setattr("regard.training.pretraining.dataset.corpus_events", build)
     assert call() == 2
     assert seen == ["3 more", "4 more", "away"]

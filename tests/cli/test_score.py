@@ -1,4 +1,4 @@
-"""`regard score` as its user sees it: a row for each line, one JSON document, and what is told of the numbers."""
+"""`regard score`: a row for each line, one JSON document, and notes about the scores."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_one_document(
     assert document["log_probability"] == pytest.approx(sum(one.log_probability for one in expected))
 
 
-def test_what_is_told(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_notes(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "long.txt").write_text("the film was good " * 9 + "\nshort\n", encoding="utf-8")
     assert call("long.txt") == 0
     assert "scored in windows, for more tokens than the model reads at once: 1 line\n" in capsys.readouterr().err

@@ -95,7 +95,7 @@ def never(*arguments: object, **options: object) -> Iterator[reverse.ReverseEpoc
     ("output", "message"),
     [
         ("missing/page.html", "there is no folder"),
-        ("page.txt", "--output page.txt: expected a file name that ends in .html"),
+        ("page.txt", "--output is 'page.txt'; expected a file name that ends in .html"),
     ],
 )
 def test_a_page_that_cannot_be_written_is_an_error_before_training(

@@ -1,4 +1,4 @@
-"""`regard train`, `evaluate` and `predict` as their user sees them."""
+"""`regard train`, `evaluate` and `predict` on the command line."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def tuned(reviews: Path, tiny_bert_folder: Path, tmp_path_factory: pytest.TempPa
     return output
 
 
-def test_train_says_what_it_read_and_what_came_of_it(
+def test_train_reports_its_data_and_scores(
     call: Call, reviews: Path, tiny_bert_folder: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     options = ["--train", reviews, "--dev", reviews, "-m", tiny_bert_folder, *QUICK]
@@ -65,7 +65,7 @@ def test_train_says_what_it_read_and_what_came_of_it(
     assert "seed 1  epoch 2  accuracy" in error
 
 
-def test_ulmfit_lets_layers_learn_later_and_slower(
+def test_ulmfit_unfreezes_layers_gradually(
     call: Call, reviews: Path, tiny_bert_folder: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     options = ["--train", reviews, "--dev", reviews, "-m", tiny_bert_folder, *QUICK, "--ulmfit"]
@@ -123,9 +123,7 @@ def test_predict_reads_a_text_a_file_and_standard_input(
     assert alone["probabilities"] == pytest.approx(found[0][0]["probabilities"], abs=1e-6)
 
 
-def test_entities_have_their_place_in_the_text(
-    call: Call, tiny_bert_folder: Path, tmp_path: Path, capsys: Captured
-) -> None:
+def test_entities_have_character_offsets(call: Call, tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
     sentences = tmp_path / "train.conll"
     sentences.write_text(
         "the O\nfilm B-THING\nwas O\n, O\ngood O\n! O\n\nmy O\nword B-THING\n, O\nthe O\nfilm B-THING\n! O\n\n" * 8,
@@ -173,7 +171,7 @@ def test_answers_are_parts_of_their_context(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("", "is empty"),
         ("the film\tpos\nthe day\tpos\n", "at least two classes"),
@@ -181,13 +179,13 @@ def test_answers_are_parts_of_their_context(
     ],
 )
 def test_bad_data_is_refused_before_any_work(
-    content: str, said: str, call: Call, tiny_bert_folder: Path, reviews: Path, tmp_path: Path, capsys: Captured
+    content: str, message: str, call: Call, tiny_bert_folder: Path, reviews: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     bad = tmp_path / "bad.tsv"
     bad.write_text(content, encoding="utf-8")
     options = ["--train", bad, "--dev", reviews, "-m", tiny_bert_folder, "-o", tmp_path / "run", *QUICK]
     assert call("train", "classify", *options) == 2
-    assert said in capsys.readouterr().err and not (tmp_path / "run").exists()
+    assert message in capsys.readouterr().err and not (tmp_path / "run").exists()
 
 
 def test_other_mistakes(
@@ -210,7 +208,7 @@ def test_other_mistakes(
     assert "tag reads columns separated by blanks or tabs" in capsys.readouterr().err
 
 
-def test_the_threshold_of_no_answer_is_settled_on_dev_and_kept(
+def test_the_no_answer_threshold_is_chosen_on_dev_and_saved(
     call: Call, tiny_bert_folder: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     def paragraph(*words: str) -> dict[str, object]:

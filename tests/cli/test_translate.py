@@ -1,4 +1,4 @@
-"""`regard train translate` and `regard translate` as their user sees them."""
+"""`regard train translate` and `regard translate` on the command line."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def trained(files: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         ("--train A B C", "--train A --train B --train C"),
     ],
 )
-def test_two_files_behind_one_option(given: str, meant: str) -> None:
+def test_an_option_with_two_files(given: str, meant: str) -> None:
     assert repeat_options(given.split(), {"--train", "--dev"}) == meant.split()
 
 
@@ -93,7 +93,7 @@ def test_progress_of_the_evaluation_is_shown() -> None:
     assert event.transient and event.line() == "epoch 2  evaluating 1,200 of 2,000 examples"
 
 
-def test_train_says_what_it_read_and_what_came_of_it(call: Call, files: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_train_reports_its_data_and_scores(call: Call, files: Path, tmp_path: Path, capsys: Captured) -> None:
     table = ["--train", files / "train.tsv", "--dev", files / "train.tsv", "--columns", "1,0"]
     more = ["--model", "lstm", "--score", "dot", "--recipe", "deck", "--json"]
     assert call("train", "translate", *table, "-o", tmp_path / "run", *more, *QUICK) == 0
@@ -184,9 +184,7 @@ def test_a_word_is_taken_for_a_file(call: Call, trained: dict[str, Path], capsys
         assert "the text is empty" in capsys.readouterr().err
 
 
-def test_a_file_that_is_there_is_no_word(
-    call: Call, trained: dict[str, Path], tmp_path: Path, capsys: Captured
-) -> None:
+def test_an_existing_file_is_read(call: Call, trained: dict[str, Path], tmp_path: Path, capsys: Captured) -> None:
     latin = tmp_path / "latin.txt"
     latin.write_bytes(b"\xe9t\xe9\n")
     assert call("translate", trained["transformer"], latin, "--device", "cpu") == 2
@@ -259,7 +257,7 @@ def test_a_trace(call: Call, trained: dict[str, Path], files: Path, tmp_path: Pa
     assert "of at most 50 texts" in capsys.readouterr().err
 
 
-def test_what_is_no_translator(call: Call, tiny_bert_folder: Path, files: Path, capsys: Captured) -> None:
+def test_models_that_do_not_translate(call: Call, tiny_bert_folder: Path, files: Path, capsys: Captured) -> None:
     assert call("translate", tiny_bert_folder, files / "input.txt") == 2
     assert "no translate.json" in capsys.readouterr().err
     assert call("translate", tiny_bert_folder, files / "inputs.txt") == 2

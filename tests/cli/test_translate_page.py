@@ -61,7 +61,7 @@ def payload_of(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "options", [(), ("--num-beams", 3, "--num-return-sequences", 2, "--length-penalty", 0.5), ("--num-beams", 1)]
 )
-def test_a_page_and_the_command_that_makes_it_again(
+def test_the_command_on_a_page_reproduces_it(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, options: tuple[object, ...]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -18,11 +18,11 @@ LABELS = ("negative", "positive")
 GOOD, BAD = ("good", "love", "funny"), ("bad", "dull")
 PLAIN = ("the", "of", "and", "to", "in", "is", "it", "that", "was", "he", "she", "for", "on", "are", "with", "they")
 WIDTH = 16
-FIRST, TELLING, SIDE = 0, 1, 2  # the parts of a vector that say: I am [CLS]; I decide; for which class
+FIRST, DECIDING, SIDE = 0, 1, 2  # features: is [CLS]; is a deciding word; for which class
 
 
 def sentence(seed: int, *, words: int = 10) -> tuple[str, str]:
-    """Plain words with one among them that decides, and the label that it decides for."""
+    """Plain words with one deciding word among them, and its label."""
     source = random.Random(seed)
     positive = source.random() < 0.5
     chosen = [source.choice(PLAIN) for _ in range(words - 1)]
@@ -31,10 +31,10 @@ def sentence(seed: int, *, words: int = 10) -> tuple[str, str]:
 
 
 def deciding(tokenizer: Tokenizer, seed: int, *, uniform: bool = False, astray: bool = False) -> FineTunedModel:
-    """A BERT of one layer whose [CLS] takes the side of the words it looks at.
+    """A BERT of one layer whose class is that of the words [CLS] attends to.
 
-    It looks at the word that decides; or, `uniform`, at all alike, as frozen attention does, and takes the mean. With
-    two heads and `astray` the first one looks as if it decided, but hands out nothing; the second looks at all alike.
+    [CLS] attends to the deciding word or, if `uniform`, to all words equally, as frozen attention does. With `astray`
+    there are two heads: the first attends to the deciding word but outputs nothing; the second attends uniformly.
     """
     heads = 2 if astray else 1
     shape = BertConfig(
@@ -46,10 +46,10 @@ def deciding(tokenizer: Tokenizer, seed: int, *, uniform: bool = False, astray: 
         max_position_embeddings=64,
         dropout=0.0,
     )
-    source = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
 
     def noise(size: torch.Size, scale: float) -> torch.Tensor:
-        return torch.randn(size, generator=source) * scale
+        return torch.randn(size, generator=generator) * scale
 
     model = EncoderWithHead.from_encoder(Bert(shape), TextClassification(LABELS)).eval()
     encoder, block = model.encoder, model.encoder.encoder.layers[0]
@@ -63,22 +63,22 @@ def deciding(tokenizer: Tokenizer, seed: int, *, uniform: bool = False, astray: 
         embedding[tokenizer.cls_token_id, FIRST] = 4.0
         for words, side in ((GOOD, 3.0), (BAD, -3.0)):
             for word in words:
-                embedding[tokenizer.id(word), TELLING], embedding[tokenizer.id(word), SIDE] = 3.0, side
-        # A norm takes off a vector's mean; were it not 0 before, every word would get a side by it.
+                embedding[tokenizer.id(word), DECIDING], embedding[tokenizer.id(word), SIDE] = 3.0, side
+        # Layer norm subtracts the mean of a vector; it must be 0, or every word would count for a class.
         embedding[:, 3:] -= embedding.sum(1, keepdim=True) / (WIDTH - 3)
         encoder.embedding.positions.weight.copy_(noise(encoder.embedding.positions.weight.shape, 0.02))
         encoder.embedding.segments.weight.zero_()
         query, key, value = block.attention.project.weight.chunk(3)
         query_bias, _, value_bias = block.attention.project.bias.chunk(3)
-        query[0, FIRST], key[0, TELLING] = 4.0, 1.0
-        handing = WIDTH // 2 if astray else SIDE  # a part of the second head's, or the only head's
-        value[handing, SIDE], block.attention.output.weight[SIDE, handing] = 1.0, 4.0
+        query[0, FIRST], key[0, DECIDING] = 4.0, 1.0
+        value_dimension = WIDTH // 2 if astray else SIDE  # a dimension of the second head, or of the only one
+        value[value_dimension, SIDE], block.attention.output.weight[SIDE, value_dimension] = 1.0, 4.0
         if astray:
             value[: WIDTH // 2], value_bias[: WIDTH // 2] = 0.0, 0.0
         if uniform or astray:
-            alone = slice(WIDTH // 2, None) if astray else slice(None)
-            query[alone], query_bias[alone] = 0.0, 0.0
-            block.attention.output.weight[SIDE, handing] = 30.0  # a mean over many words is small
+            second = slice(WIDTH // 2, None) if astray else slice(None)
+            query[second], query_bias[second] = 0.0, 0.0
+            block.attention.output.weight[SIDE, value_dimension] = 30.0  # a mean over many words is small
         pool.weight[SIDE, SIDE] = 1.0
         output.weight.copy_(noise(output.weight.shape, 0.02))
         output.weight[:, SIDE] = torch.tensor([-2.0, 2.0])

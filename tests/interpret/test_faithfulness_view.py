@@ -41,18 +41,18 @@ def of_classes(tiny_bert_folder: Path, *labels: str, several: bool = False) -> P
 def test_the_verdict_and_the_values(probe: Probe) -> None:
     result = measure_faithfulness(probe)
     data: Any = result.view_data()
-    verdict, evidence = data["verdict"], data["evidence"]
-    assert (verdict["verdict"], verdict["flagged"]) == (result.verdict, result.flagged) == ("faithful", False)
-    assert verdict["means"] == VERDICTS["faithful"]
-    for shown, check in zip(verdict["checks"], result.checks, strict=True):
+    assert (data["verdict"], data["flagged"]) == (result.verdict, result.flagged) == ("faithful", False)
+    assert data["means"] == VERDICTS["faithful"]
+    for shown, check in zip(data["checks"], result.checks, strict=True):
         assert shown["value"] == pytest.approx(check.value, rel=1e-5)
         assert (shown["name"], shown["threshold"], shown["passed"]) == (check.name, check.threshold, check.passed)
-        means = meanings(2)[check.name]
-        assert shown["means"] == (means.passed if check.passed else means.failed)
-    assert evidence["weights"] == pytest.approx(result.weights, rel=1e-5)
-    assert evidence["integrated"]["scores"] == pytest.approx(result.integrated.scores, rel=1e-5)
-    assert evidence["gradient"]["scores"] == pytest.approx(result.gradient.scores, rel=1e-5)
-    assert (evidence["label"], evidence["token"]) == ("positive", 0)
+        meaning = meanings(2)[check.name]
+        assert shown["method"] == meaning.method
+        assert shown["means"] == (meaning.passed if check.passed else meaning.failed)
+    assert data["weights"] == pytest.approx(result.weights, rel=1e-5)
+    assert data["integrated"]["scores"] == pytest.approx(result.integrated.scores, rel=1e-5)
+    assert data["gradient"]["scores"] == pytest.approx(result.gradient.scores, rel=1e-5)
+    assert (data["label"], data["token"]) == ("positive", 0)
     assert json.loads(json.dumps(data)) == data
 
 
@@ -79,11 +79,10 @@ def test_a_pretrained_bert_has_evidence_and_no_verdict(tiny_bert_folder: Path) -
     with probe.evaluation_mode(), record(probe.encoder) as tape:
         best = probe.logits()[0, 0].argmax()
         row = tape.attention()[0][0, 2, 2]
-    evidence = data["evidence"]
-    assert (evidence["token"], evidence["label"]) == (2, probe.outputs[best])
-    assert evidence["weights"] == pytest.approx(row.tolist(), rel=1e-5)
-    assert evidence["integrated"]["scores"] == pytest.approx(integrated_gradients(probe).scores, rel=1e-5)
-    assert evidence["gradient"]["scores"] == pytest.approx(gradient_times_input(probe).scores, rel=1e-5)
+    assert (data["token"], data["label"]) == (2, probe.outputs[best])
+    assert data["weights"] == pytest.approx(row.tolist(), rel=1e-5)
+    assert data["integrated"]["scores"] == pytest.approx(integrated_gradients(probe).scores, rel=1e-5)
+    assert data["gradient"]["scores"] == pytest.approx(gradient_times_input(probe).scores, rel=1e-5)
 
 
 def test_the_map_of_a_gpt_is_that_of_its_last_token(tmp_path: Path) -> None:

@@ -153,10 +153,9 @@ def test_numbers_near_zero_have_no_sign_and_stay_on_their_line(
     def tiny(route: Route) -> None:
         *events, result = [json.loads(line) for line in route.fetch().text().splitlines()]
         payload = result["view"]
-        evidence = payload["evidence"]
-        evidence["gradient"]["scores"][:3] = [-1e-9, 1e-9, -6e-4]
-        evidence["integrated"] |= {"baseline_value": -1e-5, "completeness_error": 7e-8}
-        payload["verdict"]["checks"][0] |= {"value": -1e-9}
+        payload["gradient"]["scores"][:3] = [-1e-9, 1e-9, -6e-4]
+        payload["integrated"] |= {"baseline_value": -1e-5, "completeness_error": 7e-8}
+        payload["checks"][0] |= {"value": -1e-9}
         route.fulfill(body="".join(json.dumps(line) + "\n" for line in (*events, result)))
 
     page.route("**/v1/faithfulness/events", tiny)
@@ -196,7 +195,7 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
 
 
 def test_the_route_takes_what_users_give(client: TestClient, folders: dict[str, str]) -> None:
-    assert asked(client, model=folders["honest"], text=TEXT, layer="0")["evidence"]["layer"] == 0
+    assert asked(client, model=folders["honest"], text=TEXT, layer="0")["layer"] == 0
     for arguments, error in (
         ({"model": folders["honest"], "text": "good"}, "the tests need 5 or more"),
         ({"model": folders["honest"], "text": TEXT, "layer": "x"}, "layer is 'x'; expected a valid integer"),

@@ -117,7 +117,7 @@ def test_a_folder_is_read_by_its_config_alone(tmp_path: Path) -> None:
 
 
 def test_unknown_names() -> None:
-    with pytest.raises(InputError, match=r"'gpt4' is no model folder.* did you mean 'gpt"):
+    with pytest.raises(InputError, match=r"'gpt4' is not a model folder.* did you mean 'gpt"):
         find_shape("gpt4")
 
 

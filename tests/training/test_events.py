@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 from pathlib import Path
 
 from regard.events import Note
@@ -13,7 +14,7 @@ from regard.training.events import EventLog, Finished, StepFinished
 def test_an_event_is_written_at_once(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     before = time.time()
-    with EventLog(path) as log:
+    with closing(EventLog(path)) as log:
         log.add(Note(message="é"))
         line = path.read_text(encoding="utf-8")
         assert line.endswith("\n") and json.loads(line)["message"] == "é"
@@ -26,7 +27,7 @@ def test_an_event_is_written_at_once(tmp_path: Path) -> None:
 
 def test_numbers_are_read_back_exactly(tmp_path: Path) -> None:
     path, number = tmp_path / "events.jsonl", 0.1 + 0.2
-    with EventLog(path) as log:
+    with closing(EventLog(path)) as log:
         log.add(StepFinished(step=1, seconds=1.0, loss=number, learning_rate=0.1, progress=0.5, seconds_left=1.0))
     assert json.loads(path.read_text())["loss"] == number
 
@@ -34,7 +35,7 @@ def test_numbers_are_read_back_exactly(tmp_path: Path) -> None:
 def test_a_log_is_appended_to(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     for name in ("a", "b"):
-        with EventLog(path) as log:
+        with closing(EventLog(path)) as log:
             log.add(Note(message=name))
     assert [json.loads(line)["message"] for line in path.read_text().splitlines()] == ["a", "b"]
 
@@ -42,7 +43,7 @@ def test_a_log_is_appended_to(tmp_path: Path) -> None:
 def test_a_truncated_line_is_ended_first(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_text('{"type": "a"}\n{"typ')
-    with EventLog(path) as log:
+    with closing(EventLog(path)) as log:
         log.add(Note(message="b"))
     first, cut, last = path.read_text().splitlines()
     assert (json.loads(first)["type"], cut, json.loads(last)["message"]) == ("a", '{"typ', "b")

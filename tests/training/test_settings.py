@@ -123,7 +123,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", " ", "h", "20 minutes", "-5s", "30m1h", "1 2s", "1h30", "1,5h", "٣s", "5 steps"])
 def test_invalid_durations_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match="is no duration; expected hours, minutes and seconds like 20min"):
+    with pytest.raises(InputError, match="is not a duration; expected hours, minutes and seconds like 20min"):
         parse_budget(text)
 
 
@@ -143,10 +143,10 @@ def test_intervals() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("often", "is no interval; expected a duration like 5min or 90s, or steps like '500 steps'"),
+        ("often", "is not an interval; expected a duration like 5min or 90s, or steps like '500 steps'"),
         ("0 steps", "expected at least 1 step, or an empty text for never"),
         ("0s", "expected more than 0"),
-        ("-1 steps", "is no interval"),
+        ("-1 steps", "is not an interval"),
     ],
 )
 def test_invalid_intervals_are_refused(text: str, message: str) -> None:

@@ -7,24 +7,23 @@ of the running verb go to stderr, generated text and results to stdout.
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from regard.cli.options import MAX_LINE, DeviceOption, JsonOption, MaxLineOption
-from regard.cli.output import note, stages, status_line, write_data
+from regard.cli.output import note, progress, status_line, write_data
 from regard.cli.signals import Terminated
 from regard.errors import InputError
 from regard.escaping import escape_json
 from regard.events import Event, Progress, TextPiece
-from regard.verbs.base import Verb, cli_of, flag_of, holds_texts, negative_flag
+from regard.files.file_input import parse_size, set_max_line
+from regard.verbs.base import Device, Verb, cli_of, flag_of, holds_texts, negative_flag
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -33,6 +32,30 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # exit code
 STATUS_EVERY = 15.0  # seconds between status lines without a terminal
+MAX_LINE = "64MiB"
+
+
+def _set_max_line(size: str) -> str:
+    """Accept lines up to this length in every file that the run opens."""
+    try:
+        set_max_line(parse_size(size))
+    except InputError as error:
+        raise InputError(f"--max-line: {error}") from None
+    return size
+
+
+# Options that commands share, as types of parameters: `seed: SeedOption = 0`.
+DeviceOption: TypeAlias = Annotated[
+    Device, typer.Option("--device", help="Device to compute on; auto uses a GPU if there is one.")
+]
+SeedOption: TypeAlias = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, max=2**63 - 1, help="The same seed gives the same result.")
+]
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+MaxLineOption: TypeAlias = Annotated[
+    str,
+    typer.Option("--max-line", metavar="SIZE", help="Maximum length of a line in a text file.", callback=_set_max_line),
+]
 
 
 def register(app: typer.Typer, verb: Verb) -> None:
@@ -119,13 +142,13 @@ def command(verb: Verb, fixed: Mapping[str, str] | None = None) -> Callable[...,
         from regard.verbs.python import LocalModels
 
         with ExitStack() as stack:
-            target = None if output is None else _open_target(stack, output, verb.formats)
+            target = None if output is None else open_target(stack, output, verb.formats)
             streamed: list[bool] = []
             on_text = None if as_json or target is not None else partial(_show_text, streamed)
             result = render_events(verb.run(request, LocalModels(device), keep=on_text is None), on_text=on_text)
             if target is not None:
                 target.write_bytes(result._content(target.suffix.lower()))
-        if int(os.environ.get("RANK", "0")):  # of the processes that torchrun starts, the first one prints
+        if result._quiet:
             return
         if as_json:
             sys.stdout.write(escape_json(result.to_json()) + "\n")
@@ -191,26 +214,27 @@ def render_events(events: Generator[Event, None, Result], *, on_text: Callable[[
 
 @contextmanager
 def _event_display(on_text: Callable[[str], object] | None) -> Iterator[Callable[[Event], None]]:
-    with ExitStack() as stack:
-        show_status = stack.enter_context(status_line(STATUS_EVERY))
-        bar = stack.enter_context(ExitStack())
-        units: dict[str, str] = {}
-        show_progress: Callable[[str, int, int], None] | None = None
+    with status_line(STATUS_EVERY) as show_status, ExitStack() as bar:
+        stage, before = "", 0  # of the bar
+        advance: Callable[[int], None] | None = None
         printed = False  # to a terminal, since the last progress: lines show the progress, and a bar would hide them
         shown_once: set[str] = set()
 
         def show(event: Event) -> None:
-            nonlocal show_progress, printed
+            nonlocal stage, before, advance, printed
             if isinstance(event, Progress):
-                if printed or (show_progress is None and event.done == event.total):  # finished at once
+                if printed or (advance is None and event.done == event.total):  # the latter is finished at once
                     printed = False
                     return
-                units[event.stage] = event.unit
-                show_progress = show_progress or stages(bar, units)
-                show_progress(event.stage, event.done, event.total or 0)
+                if advance is None or event.stage != stage:
+                    bar.close()
+                    advance = bar.enter_context(progress(event.stage, total=event.total, unit=event.unit))
+                    stage, before = event.stage, 0
+                advance(event.done - before)
+                before = event.done
                 if event.done == event.total:
                     bar.close()
-                    show_progress = None
+                    advance = None
             elif isinstance(event, TextPiece):
                 if on_text is not None:
                     on_text(event.text)
@@ -226,7 +250,7 @@ def _event_display(on_text: Callable[[str], object] | None) -> Iterator[Callable
         yield show
 
 
-def _open_target(stack: ExitStack, output: str, formats: tuple[str, ...]) -> Any:
+def open_target(stack: ExitStack, output: str, formats: tuple[str, ...]) -> Any:
     """A temporary file beside the output: an output that cannot be written is refused before the work."""
     from regard.files.disk import replace_file
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import JsonOption, SeedOption, check_page
+from regard.cli.commands import JsonOption, SeedOption, open_target
 from regard.errors import InputError
 
 if TYPE_CHECKING:
@@ -177,12 +177,10 @@ def _run(train: Callable[[], Tour | ReverseComparison | SixWordsLesson], output:
     with ExitStack() as stack:
         target = None
         if output is not None:
-            from regard.files.disk import replace_file
             from regard.render.bundle import check_built
 
-            check_page(output)
+            target = open_target(stack, str(output), (".html",))
             check_built()
-            target = stack.enter_context(replace_file(output))
         result = train()
         story = result.story()
         if target is not None:

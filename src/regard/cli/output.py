@@ -6,10 +6,9 @@ passed to rich.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -34,11 +33,6 @@ def write_data(text: str) -> None:
         sys.stdout.write(escape_controls(text, multiline=True))
     else:
         raw_stream(sys.stdout).write(text)
-
-
-def json_line(document: object) -> str:
-    """A JSON document on one line, without control characters."""
-    return escape_json(json.dumps(document, ensure_ascii=False))
 
 
 def print_json(document: object) -> None:
@@ -96,26 +90,6 @@ def progress(stage: str, *, total: int | None = None, unit: str = "texts") -> It
             yield advance
     seconds = time.perf_counter() - begin
     note(f"{stage}: {count_of(done, unit.removesuffix('s'))} in {_figures(seconds)} s, {_figures(rate())} {unit}/s")
-
-
-def stages(stack: ExitStack, units: Mapping[str, str]) -> Callable[[str, int, int], None]:
-    """A function to call with (stage, done, total): shows one `progress` per stage.
-
-    `units` maps stages to their units; the last stage ends with `stack`.
-    """
-    current, before = "", 0
-    advance: Callable[[int], None] | None = None
-
-    def show(what: str, done: int, total: int) -> None:
-        nonlocal current, before, advance
-        if advance is None or what != current:
-            stack.close()
-            advance = stack.enter_context(progress(what, total=total, unit=units.get(what, "steps")))
-            current, before = what, 0
-        advance(done - before)
-        before = done
-
-    return show
 
 
 @contextmanager

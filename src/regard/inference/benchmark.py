@@ -289,6 +289,7 @@ def benchmark_events(
     if not items:
         raise InputError("a benchmark needs at least one example, got none")
     scorer, tally = CausalScorer.of(model, tokenizer, doing="a benchmark"), _Tally()
+    yield Progress(stage="scoring", done=0, total=len(items), unit="examples")
     for group in in_groups(items, AT_ONCE):
         with evaluation_mode(model):
             _score(scorer, group, tally)

@@ -9,7 +9,7 @@ import re
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from pydantic import PrivateAttr
 from rich.cells import cell_len
 from torch import Tensor, nn
-from typing_extensions import TypedDict
 
 from regard.data.batch import in_groups
 from regard.errors import InputError
@@ -90,63 +89,10 @@ class HeadSweep:
     ranked: tuple[HeadEffect, ...]
 
 
-class EffectView(TypedDict):
-    """The effect on the prediction at one position; `strength` is a divergence in nats, or the change of a value."""
-
-    target: str
-    before: str
-    after: str
-    strength: float
-    distance: float
-    likeliest: list[OutputChange]
-    changes: list[OutputChange]
-    successors: list[OutputChange]
-
-
-class SweptHeadView(TypedDict):
-    """The effect of removing one head alone at the positions of the sweep, of which `changed` have another output."""
-
-    layer: int
-    head: int
-    strength: float
-    distance: float
-    changed: int
-    strengths: list[float]
-    after: list[str]
-
-
-class HeadSweepView(TypedDict):
-    measure: str
-    targets: list[int]
-    heads: list[SweptHeadView]
-
-
-class RemovedView(TypedDict):
-    heads: list[tuple[int, int]]
-    layers: list[int]
-
-
-class AblationView(TypedDict):
-    """`positions` has the token of each effect; the number of tokens stands for what follows the text. It is empty if
-    positions are not tokens."""
-
-    model: ProbedModel
-    texts: list[str]
-    tokens: list[str]
-    special: list[bool]
-    at: str
-    modes: list[str]
-    positions: list[int]
-    removed: RemovedView
-    effects: list[EffectView]
-    sweep: HeadSweepView
-
-
 class AblationResult(Result):
     """The effect on each target of removing `heads`, as (layer, head), and `layers`, all at once; and the sweep."""
 
     page_view: ClassVar[str | None] = "ablation"
-    view_type: ClassVar[str | None] = "regard.interpret.ablation:AblationView"
 
     model: ProbedModel
     texts: tuple[str, ...]
@@ -206,45 +152,32 @@ class AblationResult(Result):
         ranked = self.sweep.ranked if self.sweep else ()
         return ("layer", "head", "strength", "distance"), [(o.layer, o.head, o.strength, o.distance) for o in ranked]
 
-    def view_data(self) -> AblationView:
+    def view_data(self) -> dict[str, object]:
         """The page shows tokens as text, and six outputs of each target."""
         if self.sweep is None:
             raise InputError("the page shows every head removed alone; leave out --no-sweep")
-        document: dict[str, Any] = round_floats(self.to_dict())
-        heads = document["sweep"]["ranked"]
 
         def text(name: str) -> str:
             return self._output_texts.get(name, name)
 
-        listed = ("likeliest", "changes", "successors")
-        effects: Any = [
-            {
-                **{key: effect[key] for key in ("strength", "distance")},
-                "target": effect["target"],
-                "before": text(effect["before"]),
-                "after": text(effect["after"]),
-                **{key: [c | {"output": text(c["output"])} for c in effect[key][:MAX_VIEW_OUTPUTS]] for key in listed},
-            }
-            for effect in document["effects"]
-        ]
-        heads = [h | {"changed": len(h["changed"]), "after": [text(one) for one in h["after"]]} for h in heads]
-        targets = [effect.target for effect in self.effects]
-        return {
-            "model": document["model"],
-            "texts": document["texts"],
-            "tokens": list(self._token_texts),
-            "special": document["special"],
-            "at": self.at,
-            "modes": document["modes"],
-            "positions": document["positions"],
-            "removed": {"heads": document["heads"], "layers": document["layers"]},
-            "effects": effects,
-            "sweep": {
-                "measure": self.sweep.measure,
-                "targets": [targets.index(target) for target in self.sweep.targets],
-                "heads": sorted(heads, key=lambda one: (one["layer"], one["head"])),
-            },
-        }
+        def shown(changes: tuple[OutputChange, ...]) -> tuple[OutputChange, ...]:
+            return tuple(replace(one, output=text(one.output)) for one in changes[:MAX_VIEW_OUTPUTS])
+
+        effects = tuple(
+            replace(
+                effect,
+                before=text(effect.before),
+                after=text(effect.after),
+                likeliest=shown(effect.likeliest),
+                changes=shown(effect.changes),
+                successors=shown(effect.successors),
+            )
+            for effect in self.effects
+        )
+        ranked = tuple(replace(one, after=tuple(map(text, one.after))) for one in self.sweep.ranked)
+        update = {"tokens": self._token_texts, "effects": effects, "sweep": replace(self.sweep, ranked=ranked)}
+        document: dict[str, object] = round_floats(self.model_copy(update=update).to_dict())
+        return document
 
 
 def ablate(
@@ -425,8 +358,8 @@ def skip_layers(encoder: nn.Module, layers: Collection[int]) -> Iterator[None]:
         if threading.get_ident() != thread:
             return output
         x, rows = inputs[0], Context.of(inputs[1]).rows
-        kept: Tensor = x if rows is None else select_rows(x, rows)
-        return kept
+        unchanged: Tensor = x if rows is None else select_rows(x, rows)
+        return unchanged
 
     with ExitStack() as hooks:
         for layer in layers:

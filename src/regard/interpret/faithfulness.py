@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from pydantic import PrivateAttr
 from rich.cells import cell_len
 from torch import Tensor
-from typing_extensions import TypedDict
 
 from regard.errors import InputError
 from regard.escaping import escape_controls
@@ -113,13 +112,18 @@ def meanings(classes: int, *, several: bool = False) -> dict[str, Meaning]:
 
 @dataclass(frozen=True)
 class FaithfulnessCheck:
-    """One test: passed if `value` is at least `threshold`. A map that points at nothing has the value None."""
+    """One test: passed if `value` is at least `threshold`. A map that points at nothing has the value None.
+
+    `method` is what the test does, `means` what its outcome means.
+    """
 
     name: str
     value: float | None
     threshold: float
     numbers: dict[str, float | None]
     passed: bool
+    method: str = ""
+    means: str = ""
 
     @classmethod
     def of(cls, name: str, value: float | None, threshold: float, **numbers: float | None) -> FaithfulnessCheck:
@@ -132,59 +136,6 @@ class FaithfulnessCheck:
         return f"  {mark}  {self.name:26}  {value} (at least {self.threshold:.2f}; {numbers})"
 
 
-class EvidenceView(TypedDict):
-    """The attention map and the attributions of one prediction, with tokens as people read them."""
-
-    label: str
-    probability: float
-    target: str
-    token: int
-    layer: int
-    head: int | None
-    tokens: list[str]
-    special: list[bool]
-    weights: list[float]
-    gradient: Attribution
-    integrated: Attribution
-
-
-class CheckView(TypedDict):
-    """One test, how it is done, and what its outcome means."""
-
-    name: str
-    value: float | None
-    threshold: float
-    numbers: dict[str, float | None]
-    passed: bool
-    method: str
-    means: str
-
-
-class VerdictView(TypedDict):
-    """A faithful map passes `needed` tests, the `decisive` one among them."""
-
-    verdict: Verdict
-    flagged: bool | None
-    means: str
-    other: str | None
-    special_weight: float
-    needed: int
-    decisive: str
-    seed: int
-    checks: list[CheckView]
-
-
-class FaithfulnessView(TypedDict):
-    """`verdict` is null for a model without classes."""
-
-    model: ProbedModel
-    texts: list[str]
-    requested_label: str | None
-    evidence: EvidenceView
-    verdict: VerdictView | None
-    notes: list[str]
-
-
 class FaithfulnessResult(Result):
     """The attention map and the attributions of one prediction and, for a classifier, the verdict on the map.
 
@@ -193,17 +144,19 @@ class FaithfulnessResult(Result):
     not be shown as a reason.
 
     `label` has `probability`, which is the value itself for a regression; `other` is the strongest other label.
-    `weights` is the attention of the token at position `token`, `special_weight` the part on special tokens.
+    `weights` is the attention of the token at position `token`, `special_weight` the part on special tokens. A faithful
+    map passes `required_passes` tests, `decisive` among them.
     """
 
     page_view: ClassVar[str | None] = "faithfulness"
-    view_type: ClassVar[str | None] = "regard.interpret.faithfulness:FaithfulnessView"
 
     model: ProbedModel
     texts: tuple[str, ...]
     verdict: Verdict | None
+    means: str | None
     flagged: bool | None
     label: str
+    requested_label: str | None
     probability: float
     other: str | None
     target: str
@@ -218,9 +171,11 @@ class FaithfulnessResult(Result):
     gradient: Attribution
     integrated: Attribution
     seed: int
+    notes: list[str]
+    required_passes: int = REQUIRED_PASSES
+    decisive: str = PERMUTED
     _texts: tuple[str, ...] = PrivateAttr(())  # the tokens as people read them
     _label_text: str = PrivateAttr("")
-    _requested_label: str | None = PrivateAttr(None)
 
     def to_text(self) -> str:
         return "\n".join(self._lines())
@@ -243,46 +198,16 @@ class FaithfulnessResult(Result):
         yield from (check.line() for check in self.checks)
         passed = sum(check.passed for check in self.checks)
         yield ""
-        yield f"verdict: {self.verdict} ({passed} of {len(self.checks)} passed): {VERDICTS[self.verdict]}"
+        yield f"verdict: {self.verdict} ({passed} of {len(self.checks)} passed): {self.means}"
 
     def to_table(self) -> Table:
         rows = zip(self.tokens, self.weights, self.gradient.scores, self.integrated.scores, strict=True)
         return ("token", "weight", "gradient x input", "integrated gradients"), [list(row) for row in rows]
 
-    def view_data(self) -> FaithfulnessView:
-        """The page shows tokens as text, and the meaning of each test."""
-        document: dict[str, Any] = round_floats(self.to_dict())
-        fields = ("probability", "target", "token", "layer", "head", "special", "weights", "gradient", "integrated")
-        evidence: Any = {key: document[key] for key in fields}
-        return {
-            "model": document["model"],
-            "texts": document["texts"],
-            "requested_label": self._requested_label,
-            "evidence": evidence | {"label": self._label_text, "tokens": list(self._texts)},
-            "verdict": self._verdict_data(document["checks"]),
-            "notes": [] if self.verdict is not None else [no_verdict_reason(self.model.task)],
-        }
-
-    def _verdict_data(self, checks: list[dict[str, Any]]) -> VerdictView | None:
-        if self.verdict is None:
-            return None
-        by_name = meanings(len(self.model.labels), several=self.model.problem_type == "multi_label_classification")
-        views: Any = [
-            {**one, "method": meaning.method, "means": meaning.passed if one["passed"] else meaning.failed}
-            for one in checks
-            for meaning in [by_name[one["name"]]]
-        ]
-        return {
-            "verdict": self.verdict,
-            "flagged": self.flagged,
-            "means": VERDICTS[self.verdict],
-            "other": self.other,
-            "special_weight": round_floats(self.special_weight),
-            "needed": REQUIRED_PASSES,
-            "decisive": PERMUTED,
-            "seed": self.seed,
-            "checks": views,
-        }
+    def view_data(self) -> dict[str, object]:
+        """The page shows tokens as text."""
+        document: dict[str, object] = round_floats(self.to_dict())
+        return {**document, "label": self._label_text, "tokens": list(self._texts)}
 
 
 def no_verdict_reason(task: str) -> str:
@@ -331,8 +256,10 @@ def measure_faithfulness(
         model=probe.describe(),
         texts=probe.texts,
         verdict=verdict,
+        means=None if verdict is None else VERDICTS[verdict],
         flagged=None if verdict is None else verdict != "faithful",
         label=name,
+        requested_label=label,
         probability=probe.probabilities(logits)[0, index].item(),
         other=probe.outputs[other] if classifies else None,
         target=probe.targets[0],
@@ -347,10 +274,10 @@ def measure_faithfulness(
         gradient=gradient,
         integrated=integrated_gradients(probe, output=name),
         seed=seed,
+        notes=[] if verdict is not None else [no_verdict_reason(probe.task)],
     )
     result._texts = probe.token_texts
     result._label_text = probe.token_text(probe.tokenizer.id(name)).strip() if probe.predicts_tokens else name
-    result._requested_label = label
     return result
 
 
@@ -479,9 +406,15 @@ class _FaithfulnessTests:
             *self._removals(),
         )
         weights = self.attention.weights[self.attention.words]
-        if weights.max() - weights.min() > FLAT * weights.mean():
-            return checks
-        return tuple(one if one.name == PERMUTED else replace(one, value=None, passed=False) for one in checks)
+        if weights.max() - weights.min() <= FLAT * weights.mean():
+            checks = tuple(one if one.name == PERMUTED else replace(one, value=None, passed=False) for one in checks)
+        probe = self.attention.probe
+        by_name = meanings(len(probe.outputs), several=probe.problem_type == "multi_label_classification")
+        return tuple(
+            replace(one, method=meaning.method, means=meaning.passed if one.passed else meaning.failed)
+            for one in checks
+            for meaning in [by_name[one.name]]
+        )
 
     def _class_swap(self) -> FaithfulnessCheck:
         """Words are removed one by one: do the label's log-odds follow the map better than the other label's?"""

@@ -39,9 +39,9 @@ ABOUT = {
 PATTERNS = tuple(ABOUT)
 POINTING = PATTERNS[:-1]  # patterns with targets; a broad head has none
 
-NEIGHBORS = 10  # a related token is among so many nearest neighbors in the vocabulary
+NEIGHBORS = 10  # a related token is among this many nearest neighbors in the vocabulary
 MIN_COSINE = 0.4  # and the cosine of their centered embeddings is at least this
-MIN_SHARED = 3  # predictive words share at least so many texts
+MIN_SHARED = 3  # predictive words share at least this many texts
 MIN_NPMI = 0.5  # and their normalized pointwise mutual information is at least this
 Bools = NDArray[np.bool_]
 
@@ -409,6 +409,7 @@ def head_census(
     random = np.random.default_rng(seed)
     sums = PatternSums(model.config.num_hidden_layers * model.config.num_attention_heads, max_examples=MAX_EXAMPLES)
     tokens: list[tuple[str, ...]] = []
+    yield Progress(stage="reading", done=0, total=len(inputs))
     for index, ((a, b), encoding) in enumerate(zip(inputs, encodings, strict=True)):
         maps = record_attention(model, tokenizer, a, b, max_tokens=MAX_TOKENS).map()
         weights = maps.weights.reshape(-1, len(encoding), len(encoding))

@@ -34,6 +34,7 @@ class Result(BaseModel):
     )
     _reproduce: dict[str, str] = PrivateAttr(default_factory=dict)  # "cli" and "python": the lines that repeat it
     _interrupted: bool = PrivateAttr(False)  # the user stopped the verb; the result is what there was
+    _quiet: bool = PrivateAttr(False)  # another process of the same run prints it
 
     @property
     def exit_code(self) -> int:

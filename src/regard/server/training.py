@@ -31,7 +31,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from regard.errors import InputError, RegardError, check_choice
-from regard.events import Event, Note
+from regard.events import Event, Note, drain
 from regard.known import DEFAULT_MODEL, builtin_names
 from regard.verbs.base import validated
 
@@ -336,7 +336,7 @@ def train(request: TrainingRequest, *, on_event: Callable[[Event], None]) -> dic
     from regard.data.readers import TableOptions
     from regard.tasks.registry import read_examples, task_for
     from regard.training.finetuning.config import FineTuningConfig
-    from regard.training.finetuning.run import fit
+    from regard.training.finetuning.run import fine_tune
 
     table = TableOptions.parse(request.columns or None)
     Path(request.output).parent.mkdir(parents=True, exist_ok=True)
@@ -345,15 +345,9 @@ def train(request: TrainingRequest, *, on_event: Callable[[Event], None]) -> dic
         on_event(Note(message=f"{request.limit:,} of {len(read.examples):,} examples were sampled"))
         read = sample_examples(read, request.limit)
     defaults = {"training": task_for(request.task, request.data).training_defaults}
-    report = fit(
-        request.task,
-        read,
-        model=request.model,
-        output=request.output,
-        config=FineTuningConfig.load(overrides=request.settings, defaults=defaults),
-        on_event=on_event,
-    )
-    return dict(report.best.scores)
+    config = FineTuningConfig.load(overrides=request.settings, defaults=defaults)
+    events = fine_tune(request.task, read, model=request.model, output=request.output, config=config)
+    return dict(drain(events, on_event).best.scores)
 
 
 def sample_examples(read: ExampleSet[Any], count: int) -> ExampleSet[Any]:

@@ -312,7 +312,7 @@ def _state_bytes(step: int, state: Mapping[str, Any]) -> bytes:
         raise InputError(f"the state of a checkpoint must be JSON: {error}") from error
     if not same:
         raise InputError(
-            "the state of a checkpoint must be JSON: it holds a tuple, a key that is no text or the like, "
+            "the state of a checkpoint must be JSON: it holds a tuple, a key that is not a string, or the like, "
             "which would come back as another value; use lists and text"
         )
     if len(data) > STATE_BYTES:
@@ -363,7 +363,7 @@ def _check_manifest(place: Path) -> None:
         raise InputError(f"{manifest}: not as it was written: damaged or cut short; copy the checkpoint again")
     for name in listed:
         if name != STATE and not OUR_WEIGHTS.fullmatch(name):
-            raise InputError(f"{manifest}: refused: it lists {name!r}, which is no file of a checkpoint")
+            raise InputError(f"{manifest}: refused: it lists {name!r}, which is not a file of a checkpoint")
         _refuse_link(place / name)
     if STATE not in listed:
         raise InputError(f"{manifest}: does not list {STATE}; copy the checkpoint again")

@@ -144,15 +144,21 @@ def find_shape(name: str, *, length: int | None = None) -> ModelShape:
 
     Nothing is downloaded. Of a folder only config.json is read; the default heads of its family are counted.
     """
+    from regard.checkpoints.configs import parse_config
+    from regard.files.json_files import read_json
+
     folder = Path(name).expanduser()
     if name in builtin_names() and not folder.is_dir():
         folder = builtin_folder(name)
     if folder.is_dir():
-        return _of_folder(folder, name, length)
+        path = folder / "config.json"
+        if not path.is_file():
+            raise InputError(f"{folder}: no config.json; expected a model folder, a TOML file or a known name")
+        return ModelShape.from_config(name, parse_config(read_json(path), path), length=length)
     known = {checkpoint.name: checkpoint for checkpoint in (GPT3, *known_checkpoints())}
     short = {full.rpartition("/")[2]: full for full in known}
     if (full := short.get(name, name)) not in known:
-        raise InputError(f"{name!r} is no model folder, no TOML file and no known model; {suggest(name, short)}")
+        raise InputError(f"{name!r} is not a model folder, a TOML file or a known model; {suggest(name, short)}")
     found = known[full]
     shape: dict[str, Any] = dict(found.shape)
     config = get_family(found.family).config_class(family=found.family, **shape)
@@ -167,20 +173,10 @@ def parse_count(text: str) -> int:
         value = float(written[:-1] if factor > 1 else written) * factor
         whole = round(value)
     except (ValueError, OverflowError):
-        raise InputError(f"{text!r} is no number of tokens; expected one like 300B, 1.5e9 or 10_000_000") from None
+        raise InputError(f"{text!r} is not a number of tokens; expected one like 300B, 1.5e9 or 10_000_000") from None
     if not 1 <= whole <= 10**18:
         raise InputError(f"{text} tokens: expected a number from 1 to 10 to the power of 18")
     return whole
-
-
-def _of_folder(folder: Path, name: str, length: int | None) -> ModelShape:
-    from regard.checkpoints.configs import parse_config
-    from regard.files.json_files import read_json
-
-    path = folder / "config.json"
-    if not path.is_file():
-        raise InputError(f"{folder}: no config.json; expected a model folder, a TOML file of settings or a known name")
-    return ModelShape.from_config(name, parse_config(read_json(path), path), length=length)
 
 
 def _count(config: Any, heads: tuple[str, ...] | None) -> int:

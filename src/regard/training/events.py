@@ -224,12 +224,6 @@ class EventLog:
         self._file.flush()
         return event
 
-    def __enter__(self) -> EventLog:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Write what is left; safe to repeat."""
         self._file.close()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -94,7 +94,7 @@ class RunReport(Result):
 
 def log_events(events: Events[R], path: Path) -> Events[R]:
     """Pass on the events, and write them to the log of the folder."""
-    with EventLog(path / EVENTS) as log:
+    with closing(EventLog(path / EVENTS)) as log:
 
         def add(event: Event) -> Event:
             with model_saved(path) if isinstance(event, Finished) else nullcontext():

@@ -47,7 +47,9 @@ def parse_budget(text: str) -> float:
     """Seconds of a duration: "20min", "90s", "1h30m", "0.5h"; a number alone counts seconds."""
     seconds = _seconds(text)
     if seconds is None:
-        raise InputError(f"{text!r} is no duration; expected hours, minutes and seconds like 20min, 90s, 1h30m or 300")
+        raise InputError(
+            f"{text!r} is not a duration; expected hours, minutes and seconds like 20min, 90s, 1h30m or 300"
+        )
     if not 0 < seconds < math.inf:
         raise InputError(f"a duration of {text!r} is {seconds:g} seconds; expected more than 0 and an end")
     return seconds
@@ -71,15 +73,17 @@ def parse_interval(text: str) -> Interval:
         return Interval()
     if match := STEPS.fullmatch(text):
         if not int(match[1]):
-            raise InputError(f"{text!r} is no interval; expected at least 1 step, or an empty text for never")
+            raise InputError(f"{text!r} is not an interval; expected at least 1 step, or an empty text for never")
         return Interval(steps=int(match[1]))
     if _seconds(text) is None:
-        raise InputError(f"{text!r} is no interval; expected a duration like 5min or 90s, or steps like '500 steps'")
+        raise InputError(
+            f"{text!r} is not an interval; expected a duration like 5min or 90s, or steps like '500 steps'"
+        )
     return Interval(seconds=parse_budget(text))
 
 
 def _seconds(text: str) -> float | None:
-    """None if the text is no duration."""
+    """None if the text is not a duration."""
     if match := SECONDS.fullmatch(text):
         return float(match[1])
     match = PARTS.fullmatch(text)

@@ -53,6 +53,7 @@ class Trainer(ABC, Generic[R]):
 
     perturbation: AdversarialPerturbation | None = None
     remedy: str  # for a run that has diverged
+    saves_after_evaluation = False  # in addition to the checkpoints of the interval
 
     def __init__(
         self,
@@ -141,7 +142,7 @@ class Trainer(ABC, Generic[R]):
                 self.stopwatch.pause()
                 if evaluate:
                     yield from self._evaluate()
-                if save or self._saves_after(evaluation=bool(evaluate)):
+                if save or (evaluate and self.saves_after_evaluation):
                     yield from self._save()
                 self.world.barrier()
                 self.stopwatch.start()
@@ -155,10 +156,6 @@ class Trainer(ABC, Generic[R]):
         if self._saved_step != self.step:
             yield from self._save()
         return not interrupted
-
-    def _saves_after(self, *, evaluation: bool) -> bool:
-        """Whether a checkpoint is due beside those of the interval."""
-        return False
 
     def _interrupted(self, stop: Stop) -> bool:
         """Whether any process was asked to stop: then all do."""
@@ -240,6 +237,7 @@ class EpochTrainer(Trainer[R]):
     """
 
     remedy = "Lower training.learning_rate, or use a longer warmup"
+    saves_after_evaluation = True
 
     def __init__(
         self,
@@ -308,9 +306,6 @@ class EpochTrainer(Trainer[R]):
 
     def _evaluation_due(self) -> bool:
         return self.step % self.steps_per_epoch == 0
-
-    def _saves_after(self, *, evaluation: bool) -> bool:
-        return evaluation
 
     def _evaluate(self) -> Events[None]:
         scores = yield from self._scores(self.epoch)

@@ -36,7 +36,7 @@ def faithfulness(request: FaithfulnessRequest, models: Models) -> Generator[Note
     the map and the attributions of one prediction, at the blank for a BERT, at the end for a GPT.
     """
     from regard.interpret.attribution.probe import probe_model
-    from regard.interpret.faithfulness import measure_faithfulness, no_verdict_reason
+    from regard.interpret.faithfulness import measure_faithfulness
 
     with models.use(request.model) as loaded:
         probe = probe_model(loaded, request.text, request.text_b)
@@ -46,6 +46,6 @@ def faithfulness(request: FaithfulnessRequest, models: Models) -> Generator[Note
                 probe, label=request.label, layer=request.layer, head=request.head, seed=request.seed
             ),
         )
-    if result.verdict is None:
-        yield Note(message=no_verdict_reason(result.model.task))
+    for note in result.notes:
+        yield Note(message=note)
     return result

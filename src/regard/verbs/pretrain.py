@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Literal
 
@@ -51,15 +52,15 @@ def pretrain(request: PretrainRequest, models: Models) -> Generator[Event, None,
         overrides=[*budget, *request.settings],
         saved=saved is not None,
     )
-    return (
-        yield from pretrain(
-            config,
-            request.corpus,
-            request.output,
-            held_out=request.heldout,
-            start=request.start,
-            resume=request.resume,
-            verify=request.verify,
-            device=choose_device(request.device),
-        )
+    result = yield from pretrain(
+        config,
+        request.corpus,
+        request.output,
+        held_out=request.heldout,
+        start=request.start,
+        resume=request.resume,
+        verify=request.verify,
+        device=choose_device(request.device),
     )
+    result._quiet = os.environ.get("RANK", "0") != "0"  # torchrun numbers its processes
+    return result

@@ -204,7 +204,7 @@ def test_bad_input(tiny_bert_folder: Path) -> None:
         ([TaggedExample("the film", ((0, 3),), ("O",))], dev, {}, "all of the training data has the label 'O'"),
         ([TaggedExample("the film", ((0, 3),))], dev, {}, "sentence 1 of the train data has no tags"),
         (texts(5, seed=0), [TextExample("good")], {}, "example 1 of the dev data has the label None"),
-        (texts(5, seed=0), [TextExample("good", "bad", "1")], {}, "and a second text"),
+        (texts(5, seed=0), [TextExample("good", "bad", "1")], {}, "example 1 of the dev data has two texts"),
         ([TextExample("good", label="1")] * 3, texts(5, seed=0), {}, "all of the training data has the label '1'"),
     ]
     for learned, scored, options, message in cases:

@@ -1,4 +1,4 @@
-"""The doctor with pictures: what applies to them is measured at both sides of its bar."""
+"""The doctor with images: both sides of each threshold."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from regard.training.doctor.examine import ExaminedModel
 FRAME = ImageTransform(8, 8, 1)
 
 
-def pictures(count: int, *, first: int = 0, size: tuple[int, ...] = (8, 8)) -> ExampleSet[ImageExample]:
-    """Different pictures of two classes: bright above, or below."""
+def images(count: int, *, first: int = 0, size: tuple[int, ...] = (8, 8)) -> ExampleSet[ImageExample]:
+    """Different images of two classes: bright above, or below."""
     found = []
     for number in range(first, first + count):
         pixels = np.random.default_rng(number).integers(60, size=size, dtype=np.uint8)
@@ -51,7 +51,7 @@ def fine_tuned() -> FineTunedModel:
         )
     )
     fine_tuned = FineTunedModel(ImageTask(["a", "b"]), ImageClassifier(model), None, 0)
-    train = pictures(40)
+    train = images(40)
     items = fine_tuned.task.preprocess(train.examples, FRAME)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(40):
@@ -69,8 +69,8 @@ def by_name(findings: list[DoctorFinding]) -> dict[str, DoctorFinding]:
 
 def test_clean_images_have_no_findings(fine_tuned: FineTunedModel) -> None:
     subject = ExaminedModel(fine_tuned.model.encoder, None, fine_tuned)  # type: ignore[arg-type]
-    found = examine(subject, pictures(40, first=40), train=pictures(40))
-    assert [finding.check for finding in found] == [*CHECKS, "wrong picture sizes"]
+    found = examine(subject, images(40, first=40), train=images(40))
+    assert [finding.check for finding in found] == [*CHECKS, "wrong image sizes"]
     assert problems(found) == []
     assert {finding.check for finding in found if finding.status == "skipped"} == {
         "missing mask",
@@ -79,21 +79,19 @@ def test_clean_images_have_no_findings(fine_tuned: FineTunedModel) -> None:
         "labels truncated away",
         "wrong columns",
     }
-    assert problems(examine_data(fine_tuned.task, pictures(40), pictures(40, first=40), FRAME)) == []
+    assert problems(examine_data(fine_tuned.task, images(40), images(40, first=40), FRAME)) == []
 
 
 def test_equal_images_in_both_files() -> None:
     task = ImageTask(["a", "b"])
     for shared, status in ((0, "ok"), (1, "warning"), (10, "error")):
-        found = by_name(examine_data(task, pictures(100), pictures(100, first=100 - shared), FRAME))[
-            "train/dev leakage"
-        ]
+        found = by_name(examine_data(task, images(100), images(100, first=100 - shared), FRAME))["train/dev leakage"]
         assert found.status == status
         assert found.evidence.startswith(f"{shared} of 100 images")
 
 
 def test_rare_classes_and_equal_images_with_other_labels() -> None:
-    train, task, other = pictures(100), ImageTask(["a", "b"]), pictures(9, first=500)
+    train, task, other = images(100), ImageTask(["a", "b"]), images(9, first=500)
     for rare, status in ((5, "ok"), (4, "warning")):
         labels = ["a"] * rare + ["b"] * (100 - rare)
         named = [ImageExample(one.pixels, label) for one, label in zip(train.examples, labels, strict=True)]
@@ -121,9 +119,9 @@ def test_rare_classes_and_equal_images_with_other_labels() -> None:
     ],
 )
 def test_sizes(size: tuple[int, int], status: str, evidence: str) -> None:
-    found = by_name(examine_data(ImageTask(["a", "b"]), pictures(40), pictures(40, first=40, size=size), FRAME))
-    assert found["wrong picture sizes"].status == status
-    assert evidence in found["wrong picture sizes"].evidence
+    found = by_name(examine_data(ImageTask(["a", "b"]), images(40), images(40, first=40, size=size), FRAME))
+    assert found["wrong image sizes"].status == status
+    assert evidence in found["wrong image sizes"].evidence
 
 
 def test_a_model_that_learned_nothing_or_has_its_dropout_on(fine_tuned: FineTunedModel) -> None:
@@ -131,23 +129,23 @@ def test_a_model_that_learned_nothing_or_has_its_dropout_on(fine_tuned: FineTune
     classifier = fine_tuned.model.encoder.classifier
     with torch.no_grad():
         classifier.bias.copy_(torch.tensor([99.0, 0.0]))  # type: ignore[union-attr]
-    found = by_name(examine(subject, pictures(40, first=40)))
+    found = by_name(examine(subject, images(40, first=40)))
     assert found["constant predictions"].status == "error"
     assert "40 of 40 predictions are 'a'; the most frequent label has 20" in found["constant predictions"].evidence
     fine_tuned.model.train()
-    assert by_name(examine(subject, pictures(40, first=40)))["dropout left on"].status != "ok"
+    assert by_name(examine(subject, images(40, first=40)))["dropout left on"].status != "ok"
 
 
 def test_the_verb(fine_tuned: FineTunedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image = pytest.importorskip("PIL.Image")
     save_fine_tuned(fine_tuned, tmp_path / "model")
-    for place, picture in enumerate(pictures(40).examples):
+    for place, picture in enumerate(images(40).examples):
         folder = tmp_path / "data" / str(picture.label)
         folder.mkdir(parents=True, exist_ok=True)
         image.fromarray(picture.pixels).save(folder / f"{place}.png")
     arguments = ["doctor", str(tmp_path / "model"), "--data", str(tmp_path / "data"), "--device", "cpu", "--json"]
     assert run(arguments, registers=verb_commands()) == 0
     found = json.loads(capsys.readouterr().out)["findings"]
-    assert [one["check"] for one in found] == [*CHECKS, "wrong picture sizes"]
+    assert [one["check"] for one in found] == [*CHECKS, "wrong image sizes"]
     with pytest.raises(InputError, match="the model reads images, and texts holds text"):
         examine(examined_model(load_model(tmp_path / "model")), ExampleSet([TextExample("a", None, "a")], "texts", ""))

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from regard.events import drain
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.report import FineTuningReport
-from regard.training.finetuning.run import fit
+from regard.training.finetuning.run import fine_tune
 
 GOOD, BAD = ["good", "love", "funny"], ["bad", "dull", "no"]
 FILLING = ["the", "film", "is", "so", "long", "and", "they", "see", "it", "now"]
@@ -53,6 +54,8 @@ def tune(files: Path, tiny_bert_folder: Path, one_thread: None) -> Callable[...,
         options.setdefault("model", str(tiny_bert_folder))
         train, dev = options.pop("train"), options.pop("dev")
         config = FineTuningConfig.load(overrides=[*SMALL, *settings])
-        return fit(task, train, dev, output=output, config=config, device=torch.device("cpu"), **options)
+        on_event = options.pop("on_event", None)
+        events = fine_tune(task, train, dev, output=output, config=config, device=torch.device("cpu"), **options)
+        return drain(events, on_event)
 
     return run

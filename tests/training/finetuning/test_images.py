@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +13,11 @@ import torch
 
 from regard.cli.app import run
 from regard.errors import InputError
-from regard.events import drain
+from regard.events import Event, drain
 from regard.tasks.fine_tuned_model import load_fine_tuned
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.evaluate import evaluate_model
-from regard.training.finetuning.run import fit
+from regard.training.finetuning.run import fine_tune
 
 SMALL = (
     "vision.hidden_size=16",
@@ -29,6 +31,10 @@ SMALL = (
 def idx(values: np.ndarray) -> bytes:
     sizes = b"".join(int(size).to_bytes(4, "big") for size in values.shape)
     return bytes([0, 0, 8, values.ndim]) + sizes + values.astype(np.uint8).tobytes()
+
+
+def fit(*arguments: Any, on_event: Callable[[Event], object] | None = None, **options: Any) -> None:
+    drain(fine_tune(*arguments, **options), on_event)
 
 
 @pytest.fixture
@@ -80,7 +86,7 @@ def test_a_fine_tuned_vit_is_fine_tuned_again(digits: Path, tmp_path: Path, one_
 
 
 def test_settings_that_do_not_fit_are_refused(digits: Path, tiny_bert_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no Vision Transformer"):
+    with pytest.raises(InputError, match="is not a Vision Transformer"):
         fit("classify", str(digits), str(digits), model=str(tiny_bert_folder), output=tmp_path / "run")
     with pytest.raises(
         InputError, match=r"vision\.num_attention_heads is 3, which does not divide vision\.hidden_size, 16"

@@ -151,7 +151,7 @@ def test_other_families_start_from_pretrained_weights(
     assert all(torch.equal(tensor, before.state_dict()[name]) for name, tensor in model.state_dict().items())
     with pytest.raises(InputError, match="num_hidden_layers was 2 and is 1"):
         pretrained_model(config(family, model_num_hidden_layers=1), words, str(tmp_path))
-    with pytest.raises(InputError, match="is no bert; start from a model of that family"):
+    with pytest.raises(InputError, match="is not a bert; start from a model of that family"):
         pretrained_model(config(), words, str(tmp_path))
 
 
@@ -193,7 +193,7 @@ def test_a_pretrained_model_of_another_shape_is_refused(
 
 
 def test_a_model_of_another_family_is_refused(finished: str, tokenizer: Tokenizer, tiny_bert_folder: Path) -> None:
-    with pytest.raises(InputError, match="is no gpt; start from a model of that family"):
+    with pytest.raises(InputError, match="is not a gpt; start from a model of that family"):
         pretrained_model(config("gpt"), tokenizer, finished)
     with pytest.raises(InputError, match=r"another vocabulary than the corpus; set vocabulary\.path"):
         pretrained_model(config(), tokenizer, str(tiny_bert_folder))

@@ -122,8 +122,8 @@ def test_unknown_names_are_refused_with_the_nearest_and_where_they_stand(tmp_pat
         ),
         ("objective.sentence_pairs=nxt", "objective.sentence_pairs is 'nxt'; expected 'next', 'order' or 'none'"),
         ("run.gradient_checkpointing=1", "run.gradient_checkpointing is 1; expected true or false"),
-        ("schedule.budget=soon", "schedule.budget: 'soon' is no duration; expected"),
-        ("run.evaluate_every=soon", "run.evaluate_every: 'soon' is no interval; expected"),
+        ("schedule.budget=soon", "schedule.budget: 'soon' is not a duration; expected"),
+        ("run.evaluate_every=soon", "run.evaluate_every: 'soon' is not an interval; expected"),
     ],
 )
 def test_a_wrong_value_is_refused_with_what_was_expected(option: str, message: str) -> None:

@@ -9,8 +9,7 @@ import { currentRoute, type Route, setParameters } from "../route";
 import { colors } from "../theme";
 import type { Drawing, Table, View } from "../view";
 import "./ablation/ablation.css";
-import { Positions } from "./ablation/positions";
-import { type AblationPayload, changeOf, describeRemoved, formatOutput, formatStrength, headColor, isIntact, removedAt, setRemoved, shownEffects, singleHead, strongest, textColor, toggleHeads, toggleLayer, unit } from "./ablation/selection";
+import { type AblationPayload, changeOf, describeRemoved, formatOutput, formatStrength, headColor, isIntact, Positions, removedAt, setRemoved, shownEffects, singleHead, strongest, textColor, toggleHeads, toggleLayer, unit } from "./ablation/positions";
 
 function Show({ payload }: { payload: AblationPayload }) {
   return (
@@ -90,7 +89,7 @@ function drawHeads(painter: Painter, payload: AblationPayload, route: Route): vo
   const out = single ? `head ${single.layer}.${single.head} alone` : describeRemoved(payload, removed);
   painter.text(`${payload.model.name} ${out ? `without ${out}` : "intact"}`, MARGIN, 24, { size: 15, bold: true });
   painter.text(`each head removed alone: ${payload.sweep.measure}${unit(payload) === "nats" ? " in nats" : ""}; × is removed`, MARGIN, 46, { size: 12, color: muted });
-  const cells = payload.sweep.heads.map(({ layer, head, strength }) => {
+  const cells = payload.sweep.ranked.map(({ layer, head, strength }) => {
     const missing = !single && (removed.heads.has(`${layer}.${head}`) || removed.layers.has(layer));
     const number = strength < 0.005 && strength > 0 ? strength.toExponential(0) : strength.toFixed(2);
     return { layer, head, color: accent, opacity: 0.04 + 0.6 * headColor(payload, strength), text: `${missing ? "× " : ""}${number}` };
@@ -106,7 +105,7 @@ export function table(payload: AblationPayload, route: Route): Table {
     rows.push(["position", one.target, one.before, before?.before ?? "", one.after, after?.after ?? "", one.strength, one.effect?.distance ?? ""]);
     for (const change of one.effect?.likeliest ?? []) rows.push(["output", one.target, change.output, change.before, change.output, change.after, "", ""]);
   }
-  for (const one of payload.sweep.heads) rows.push(["head", `${one.layer}.${one.head}`, "", "", "", "", one.strength, one.distance]);
+  for (const one of payload.sweep.ranked) rows.push(["head", `${one.layer}.${one.head}`, "", "", "", "", one.strength, one.distance]);
   return { headers: ["what", "name", "before", "probability before", "after", "probability after", payload.sweep.measure, "distance"], rows };
 }
 
@@ -121,9 +120,10 @@ function Heads({ payload }: { payload: AblationPayload }) {
   const live = inStudio();
   const most = strongest(payload);
   const positions = payload.sweep.targets.length;
+  const inOrder = [...payload.sweep.ranked].sort((a, b) => a.layer - b.layer || a.head - b.head);
   const measured = positions < payload.effects.length ? `, the mean over ${positions} of the ${payload.effects.length} tokens` : positions > 1 ? `, the mean over ${positions} positions` : "";
   const cell = (at: number) => {
-    const { layer, head, strength } = payload.sweep.heads[at]!;
+    const { layer, head, strength } = inOrder[at]!;
     const name = `${layer}.${head}`;
     const out = removed.heads.has(name) || removed.layers.has(layer);
     return {
@@ -135,9 +135,9 @@ function Heads({ payload }: { payload: AblationPayload }) {
       style: { "--tint": `${Math.round(45 * headColor(payload, strength))}%` },
     };
   };
-  const isSingle = (at: number) => single !== undefined && payload.sweep.heads[at] === single;
+  const isSingle = (at: number) => single !== undefined && inOrder[at] === single;
   const press = (at: number) => {
-    const { layer, head } = payload.sweep.heads[at]!;
+    const { layer, head } = inOrder[at]!;
     setFocused(at);
     if (live) return toggleHeads(payload, removed, [`${layer}.${head}`]);
     setParameters({ alone: isSingle(at) ? "" : `${layer}.${head}` });
@@ -202,10 +202,9 @@ function Heads({ payload }: { payload: AblationPayload }) {
       <DataTable
         class="data-table ablation-table"
         headers={["head", payload.sweep.measure, "distance", "prediction changes at"]}
-        rows={[...payload.sweep.heads]
-          .sort((a, b) => b.strength - a.strength)
+        rows={payload.sweep.ranked
           .slice(0, RANKED)
-          .map((one) => [`${one.layer}.${one.head}`, formatStrength(one.strength), one.distance.toFixed(3), `${one.changed} of ${positions}`])}
+          .map((one) => [`${one.layer}.${one.head}`, formatStrength(one.strength), one.distance.toFixed(3), `${one.changed.length} of ${positions}`])}
       />
     </section>
   );

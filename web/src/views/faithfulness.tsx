@@ -6,37 +6,38 @@ import { type Part, stack, textPart, tokenStripPart } from "../painter";
 import { formatRoute, setParameters } from "../route";
 import { colors } from "../theme";
 import { ABOUT_GRADIENT, aboutIntegratedGradients, type TokenStrip, TokenStrips } from "../token_strips";
-import type { CheckView, EvidenceView, ModelState, VerdictView } from "../types";
+import type { FaithfulnessCheck, ModelState } from "../types";
 import type { Arguments, Drawing, Table, View, ViewOf } from "../view";
 import "./faithfulness/faithfulness.css";
 
 type FaithfulnessPayload = ViewOf<"faithfulness">;
+type Verdict = NonNullable<FaithfulnessPayload["verdict"]>;
 
 /** A text that a pretrained model can be tested with. */
 const EXAMPLE_WITH_BLANK = "Thank you so much, this is the _ help I ever got in New York.";
 
 function Show({ payload }: { payload: FaithfulnessPayload }) {
-  const { evidence, model, verdict, notes } = payload;
+  const { model, verdict, notes } = payload;
   return (
     <>
       <p class="faithfulness-answer" dir="auto">
         {summary(payload)}
       </p>
       <p class="muted">
-        {model.name}: {{ fill: `a ${model.family} model, at the ${evidence.target}`, next: `a ${model.family} model, the next token` }[model.task] ?? `${model.task}, a fine-tuned ${model.family} model`}
+        {model.name}: {{ fill: `a ${model.family} model, at the ${payload.target}`, next: `a ${model.family} model, the next token` }[model.task] ?? `${model.task}, a fine-tuned ${model.family} model`}
       </p>
       {inStudio() && <Controls payload={payload} />}
       <Notes notes={notes} />
       <div class="faithfulness">
-        {verdict && <Headline verdict={verdict} />}
+        {verdict && <Headline payload={payload} verdict={verdict} />}
         <section aria-labelledby="faithfulness-strips">
           <h2 id="faithfulness-strips">Which words count, by three methods</h2>
-          <TokenStrips strips={stripsOf(evidence)} tokens={evidence}>
-            One scale for all three: the part of a token in the sum of the magnitudes of all words, full color at {fixedPercent(largestPart(evidence), 1)}. Special tokens do not count as words. Attention has no
+          <TokenStrips strips={stripsOf(payload)} tokens={payload}>
+            One scale for all three: the part of a token in the sum of the magnitudes of all words, full color at {fixedPercent(largestPart(payload), 1)}. Special tokens do not count as words. Attention has no
             sign.
           </TokenStrips>
         </section>
-        {verdict && <Checks checks={verdict.checks} />}
+        {verdict && <Checks checks={payload.checks} />}
       </div>
     </>
   );
@@ -65,14 +66,14 @@ function Below({ payload, args, model }: { payload: FaithfulnessPayload | null; 
   );
 }
 
-function Controls({ payload: { model, requested_label, evidence, texts, verdict } }: { payload: FaithfulnessPayload }) {
+function Controls({ payload: { model, requested_label, layer, head, texts, verdict } }: { payload: FaithfulnessPayload }) {
   const [text = "", second = ""] = texts;
   const set = (name: string) => (value: string) => setParameters({ text, text_b: second, [name]: value });
   return (
     <div class="choices">
       {verdict && <Select label="Class" options={model.labels} value={requested_label ?? ""} empty="the predicted one" onSelect={set("label")} />}
-      <Select label="Map of layer" options={model.num_layers} value={evidence.layer} onSelect={set("layer")} />
-      <Select label="Head" options={model.num_heads} value={evidence.head ?? ""} empty="mean of all" onSelect={set("head")} />
+      <Select label="Map of layer" options={model.num_layers} value={layer} onSelect={set("layer")} />
+      <Select label="Head" options={model.num_heads} value={head ?? ""} empty="mean of all" onSelect={set("head")} />
     </div>
   );
 }
@@ -84,15 +85,15 @@ function parts(values: readonly number[], special: readonly boolean[]): readonly
 }
 
 /** The largest part of a word by any method: it has the full color. */
-function largestPart({ weights, integrated, gradient, special }: EvidenceView): number {
+function largestPart({ weights, integrated, gradient, special }: FaithfulnessPayload): number {
   const words = [weights, integrated.scores, gradient.scores].flatMap((values) => parts(values, special).filter((_, i) => !special[i]));
   return Math.max(...words.map(Math.abs), 1e-9);
 }
 
 /** Attention and two attributions on one color scale. */
-function stripsOf(evidence: EvidenceView): readonly TokenStrip[] {
-  const { integrated, gradient, weights, special, tokens, token, layer, head, label } = evidence;
-  const largest = largestPart(evidence);
+function stripsOf(payload: FaithfulnessPayload): readonly TokenStrip[] {
+  const { integrated, gradient, weights, special, tokens, token, layer, head, label } = payload;
+  const largest = largestPart(payload);
   const colorsOf = (values: readonly number[]) => parts(values, special).map((part) => part / largest);
   const heads = head === null ? "mean of all heads" : `head ${head}`;
   return [
@@ -102,25 +103,25 @@ function stripsOf(evidence: EvidenceView): readonly TokenStrip[] {
   ];
 }
 
-function summary({ evidence, model }: FaithfulnessPayload): string {
-  return model.problem_type === "regression" ? `${evidence.label}: ${decimal(evidence.probability)}` : `${percent(evidence.probability)} ${evidence.label}`;
+function summary({ label, probability, model }: FaithfulnessPayload): string {
+  return model.problem_type === "regression" ? `${label}: ${decimal(probability)}` : `${percent(probability)} ${label}`;
 }
 
 const WIDTH = 900;
 
 function drawing(payload: FaithfulnessPayload): Drawing {
-  const { evidence, verdict } = payload;
-  const headline = `${verdict ? `${verdict.verdict} (${passedCount(verdict)} of ${verdict.checks.length} passed): ` : ""}${summary(payload)}`;
+  const { verdict, checks, means, tokens } = payload;
+  const headline = `${verdict ? `${verdict} (${passedCount(payload)} of ${checks.length} passed): ` : ""}${summary(payload)}`;
   const drawings: Part[] = [
     textPart(headline, { size: 18, bold: true }, 30),
-    ...(verdict ? [textPart(verdict.means, { color: colors.get().muted }, 28)] : []),
-    ...(verdict?.checks ?? []).map(checkPart),
-    ...stripsOf(evidence).flatMap((strip) => [textPart(strip.name, { bold: true }, 28), tokenStripPart(evidence.tokens, strip.colors, WIDTH)]),
+    ...(means ? [textPart(means, { color: colors.get().muted }, 28)] : []),
+    ...checks.map(checkPart),
+    ...stripsOf(payload).flatMap((strip) => [textPart(strip.name, { bold: true }, 28), tokenStripPart(tokens, strip.colors, WIDTH)]),
   ];
   return stack(drawings, WIDTH);
 }
 
-function checkPart(check: CheckView): Part {
+function checkPart(check: FaithfulnessCheck): Part {
   return [
     26,
     (painter, y) => {
@@ -134,15 +135,16 @@ function checkPart(check: CheckView): Part {
   ];
 }
 
-function table({ evidence, verdict }: FaithfulnessPayload): Table {
+function table(payload: FaithfulnessPayload): Table {
+  const { label, probability, verdict, checks, required_passes, tokens } = payload;
   const rows: (string | number)[][] = [];
-  rows.push(["answer", evidence.label, evidence.probability, "", ""]);
-  if (verdict) rows.push(["verdict", verdict.verdict, passedCount(verdict), verdict.needed, ""]);
-  for (const check of verdict?.checks ?? []) {
+  rows.push(["answer", label, probability, "", ""]);
+  if (verdict) rows.push(["verdict", verdict, passedCount(payload), required_passes, ""]);
+  for (const check of checks) {
     rows.push(["test", check.name, check.value ?? "", check.threshold, check.passed ? "passed" : "failed"]);
     for (const [name, value] of Object.entries(check.numbers)) rows.push([check.name, name, value ?? "", "", ""]);
   }
-  for (const strip of stripsOf(evidence)) strip.values.forEach((value, i) => rows.push([strip.name, evidence.tokens[i] ?? "", value, "", ""]));
+  for (const strip of stripsOf(payload)) strip.values.forEach((value, i) => rows.push([strip.name, tokens[i] ?? "", value, "", ""]));
   return { headers: ["what", "name", "number", "threshold", "result"], rows };
 }
 
@@ -170,32 +172,32 @@ export const faithfulness: View<FaithfulnessPayload> = {
 const SIGNS = { faithful: "✓", doubtful: "?", unfaithful: "✕" };
 const SCALE = 3; // the end of a bar, as a multiple of the threshold
 
-const passedCount = (verdict: VerdictView) => verdict.checks.filter((check) => check.passed).length;
+const passedCount = ({ checks }: FaithfulnessPayload) => checks.filter((check) => check.passed).length;
 const checkValue = (value: number | null) => (value === null ? "none" : decimal(value));
 /** Length of a bar from 0 to 1. */
-const barLength = ({ value, threshold }: CheckView) => Math.max(0, Math.min(1, (value ?? 0) / (SCALE * threshold)));
+const barLength = ({ value, threshold }: FaithfulnessCheck) => Math.max(0, Math.min(1, (value ?? 0) / (SCALE * threshold)));
 
-function Headline({ verdict }: { verdict: VerdictView }) {
+function Headline({ payload, verdict }: { payload: FaithfulnessPayload; verdict: Verdict }) {
   return (
     <section aria-labelledby="faithfulness-verdict">
-      <h2 id="faithfulness-verdict" class={`faithfulness-verdict faithfulness-${verdict.verdict}`}>
+      <h2 id="faithfulness-verdict" class={`faithfulness-verdict faithfulness-${verdict}`}>
         <span class="faithfulness-sign" aria-hidden="true">
-          {SIGNS[verdict.verdict]}
+          {SIGNS[verdict]}
         </span>
-        {verdict.verdict}
+        {verdict}
       </h2>
       <p>
-        {passedCount(verdict)} of {verdict.checks.length} tests passed: {verdict.means}.
+        {passedCount(payload)} of {payload.checks.length} tests passed: {payload.means}.
       </p>
       <p class="muted">
-        A faithful map passes {verdict.needed} tests, “{verdict.decisive}” among them; if that one fails, the map is unfaithful. The thresholds were fixed before any model was measured.{" "}
-        {fixedPercent(verdict.special_weight, 1)} of the map’s weight is on special tokens, which no test counts as words.
+        A faithful map passes {payload.required_passes} tests, “{payload.decisive}” among them; if that one fails, the map is unfaithful. The thresholds were fixed before any model was measured.{" "}
+        {fixedPercent(payload.special_weight, 1)} of the map’s weight is on special tokens, which no test counts as words.
       </p>
     </section>
   );
 }
 
-function Checks({ checks }: { checks: readonly CheckView[] }) {
+function Checks({ checks }: { checks: readonly FaithfulnessCheck[] }) {
   return (
     <section aria-labelledby="faithfulness-tests">
       <h2 id="faithfulness-tests">The six tests</h2>
@@ -208,7 +210,7 @@ function Checks({ checks }: { checks: readonly CheckView[] }) {
   );
 }
 
-function ShowCheck({ check }: { check: CheckView }) {
+function ShowCheck({ check }: { check: FaithfulnessCheck }) {
   const numbers = Object.entries(check.numbers).map(([name, value]) => `${name} ${checkValue(value)}`);
   return (
     <li data-check={check.name} class={check.passed ? "faithfulness-passed" : "faithfulness-failed"}>

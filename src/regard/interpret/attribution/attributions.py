@@ -223,7 +223,7 @@ def _attention(probe: Probe, target: int, index: int, method: str) -> Attributio
 
 def _output(probe: Probe, target: int, output: str | int | None) -> tuple[int, str]:
     if not 0 <= target < len(probe.targets):
-        raise InputError(f"target is {target}; expected 0 to {len(probe.targets) - 1}: this text has so many")
+        raise InputError(f"target is {target}; expected 0 to {len(probe.targets) - 1} for this text")
     if isinstance(output, str):
         return probe.output_index(output), output
     if output is None:

@@ -251,8 +251,8 @@ def subsample_targets(probe: Probe, count: int) -> Probe:
     total = len(probe.targets)
     if probe.mask is None or total <= count:
         return probe
-    kept = [index * total // count for index in range(count)]
-    targets, positions = tuple(probe.targets[i] for i in kept), tuple(probe.positions[i] for i in kept)
+    indices = [index * total // count for index in range(count)]
+    targets, positions = tuple(probe.targets[i] for i in indices), tuple(probe.positions[i] for i in indices)
     return replace(probe, targets=targets, positions=positions)
 
 

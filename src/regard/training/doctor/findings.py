@@ -23,7 +23,7 @@ CHECKS = (
     "wrong columns",
 )
 
-SIZES = "wrong picture sizes"  # an additional check for images
+SIZES = "wrong image sizes"  # an additional check for images
 
 _ORDER: tuple[Status, ...] = ("error", "warning", "ok", "skipped")
 

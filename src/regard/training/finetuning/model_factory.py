@@ -25,6 +25,7 @@ from regard.tasks.task import Task, TaskInput
 from regard.text import Tokenizer
 from regard.training.finetuning.config import VisionSection
 
+TaskModel = EncoderWithHead | ImageClassifier
 TEMPERATURE = 2.0
 SOFT_WEIGHT, HIDDEN_WEIGHT = 5.0, 1.0  # of the teacher's logits and hidden states, as in DistilBERT; labels have 1
 
@@ -32,7 +33,7 @@ SOFT_WEIGHT, HIDDEN_WEIGHT = 5.0, 1.0  # of the teacher's logits and hidden stat
 class TaskObjective(nn.Module):
     """The task's loss."""
 
-    def __init__(self, model: EncoderWithHead | ImageClassifier, task: Task[Any]) -> None:
+    def __init__(self, model: TaskModel, task: Task[Any]) -> None:
         super().__init__()
         self.model, self.task = model, task
         self.frozen = not any(parameter.requires_grad for parameter in model.encoder.parameters())
@@ -84,24 +85,22 @@ class ModelFactory:
         assert self.tokenizer is not None
         return InputBuilder(self.tokenizer, family=family_name(self.encoder), max_length=self.length)
 
-    def new_model(self, seed: int) -> EncoderWithHead | ImageClassifier:
+    def new_model(self, seed: int) -> TaskModel:
         torch.manual_seed(seed)
         model = EncoderWithHead.from_encoder(copy.deepcopy(self.encoder), self.task)
         if self.task.initial_bias is not None and model.head.output.bias is not None:
             nn.init.constant_(model.head.output.bias, self.task.initial_bias)
         return model
 
-    def objective(self, model: EncoderWithHead | ImageClassifier) -> TaskObjective:
+    def objective(self, model: TaskModel) -> TaskObjective:
         return TaskObjective(model, self.task)
 
-    def fine_tuned_model(
-        self, model: EncoderWithHead | ImageClassifier, *, precision: Precision = "auto"
-    ) -> FineTunedModel:
+    def fine_tuned_model(self, model: TaskModel, *, precision: Precision = "auto") -> FineTunedModel:
         return FineTunedModel(self.task, model, self.tokenizer, self.length, precision)
 
 
 class ImageModelFactory(ModelFactory):
-    """A VisionSection Transformer with new weights, or one that is given with a new layer for the classes on it."""
+    """Makes Vision Transformers: with new weights, or a pretrained one with a new layer for the classes."""
 
     def __init__(
         self, task: Task[Any], frame: ImageTransform, vision: VisionSection, *, encoder: Vit | None = None
@@ -131,10 +130,7 @@ class ImageModelFactory(ModelFactory):
                 f"vision.hidden_size, {vision.hidden_size}"
             )
         return VitConfig(
-            hidden_size=vision.hidden_size,
-            num_hidden_layers=vision.num_hidden_layers,
-            num_attention_heads=vision.num_attention_heads,
-            intermediate_size=vision.intermediate_size,
+            **vision.model_dump(exclude={"patch_size", "max_shift"}),
             image_size=(frame.height, frame.width),
             patch_size=(vision.patch_size, vision.patch_size),
             num_channels=frame.channels,
@@ -166,6 +162,6 @@ class StudentFactory(ModelFactory):
         encoder.config = replace(encoder.config, num_hidden_layers=self.layers)
         return student
 
-    def objective(self, model: EncoderWithHead | ImageClassifier) -> TaskObjective:
+    def objective(self, model: TaskModel) -> TaskObjective:
         assert isinstance(model, EncoderWithHead)
         return DistillationObjective(model, self.task, self.teacher)

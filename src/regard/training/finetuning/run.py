@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -25,20 +25,19 @@ from regard.data.examples import ImageExample, split_examples
 from regard.data.readers import ExampleSet, TableOptions
 from regard.device import choose_device
 from regard.errors import InputError
-from regard.events import Event, Note, drain, map_events
+from regard.events import Event, Note, map_events
 from regard.files.disk import atomic_write
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.files.output_folder import remove_files
 from regard.known import DEFAULT_MODEL
 from regard.models.family import can
-from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, calibrate, load_fine_tuned, save_fine_tuned, score
-from regard.tasks.image_classification import ImageClassifier, ImageTask, ImageTransform
+from regard.tasks.image_classification import ImageTask, ImageTransform
 from regard.tasks.registry import check_labels, get_task, read_examples
 from regard.training.doctor import examine_data, problems
 from regard.training.events import Events, Finished, ThresholdChosen, TrainingEvent
 from regard.training.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
-from regard.training.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory
+from regard.training.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory, TaskModel
 from regard.training.finetuning.report import FineTuningReport, SeedResult, summarize
 from regard.training.finetuning.trainer import FineTuner
 from regard.training.run_folder import REPORT, RUN, RunFolder, log_events
@@ -108,18 +107,6 @@ def _stable_repr(example: Any) -> str:
 
 SEEDS, FROZEN = "seeds", "frozen"
 BEST, SEED = "best", "seed.json"
-
-
-def fit(
-    task: str,
-    train: DataSource,
-    dev: DataSource | None = None,
-    *,
-    on_event: Callable[[Event], object] | None = None,
-    **options: Any,
-) -> FineTuningReport:
-    """`fine_tune` run to its end, with the same options."""
-    return drain(fine_tune(task, train, dev, **options), on_event)
 
 
 def fine_tune(
@@ -218,7 +205,7 @@ def _image_factory(images: Sequence[Any], model: str, config: FineTuningConfig) 
     else:
         encoder, _ = loading.load(model)
         if not can(encoder, "image"):
-            raise InputError(f"{model} is no Vision Transformer; name one, or leave --model out for a new one")
+            raise InputError(f"{model} is not a Vision Transformer; name one, or leave --model out for a new one")
         height, width = encoder.config.image_size
         frame, hint = ImageTransform(height, width, encoder.config.num_channels), ""
         factory = ImageModelFactory(learned, frame, config.vision, encoder=encoder)
@@ -312,7 +299,7 @@ def _train_seeds(
         message = f"{cut:,} of {len(items):,} texts are longer than {factory.length} tokens and are truncated"
         yield Note(message=message)
 
-    def evaluate(model: EncoderWithHead | ImageClassifier) -> tuple[FineTunedModel, dict[str, float]]:
+    def evaluate(model: TaskModel) -> tuple[FineTunedModel, dict[str, float]]:
         fine_tuned = factory.fine_tuned_model(model, precision=config.run.precision)
         return calibrate(fine_tuned, data["dev"].examples, device=device)
 

@@ -20,12 +20,11 @@ from regard.models.family import can
 from regard.nn.attention import Attention
 from regard.nn.block import FeedForward
 from regard.nn.stack import Stack
-from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.image_classification import ImageClassifier
 from regard.tasks.task import Task, TaskInput
 from regard.training.events import Events, LayersScheduled
 from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.model_factory import TaskObjective
+from regard.training.finetuning.model_factory import TaskModel, TaskObjective
 from regard.training.finetuning.report import SeedResult
 from regard.training.loop import AdversarialPerturbation
 from regard.training.optimizer import build_optimizers
@@ -121,11 +120,11 @@ def default_learning_rate(width: int) -> float:
 class FineTuner(EpochTrainer[SeedResult]):
     """`evaluate` scores the model on dev; without it the last epoch is kept. Checkpoints go to `folder`, if any."""
 
-    model: EncoderWithHead | ImageClassifier
+    model: TaskModel
 
     def __init__(
         self,
-        model: EncoderWithHead | ImageClassifier,
+        model: TaskModel,
         task: Task[Any],
         items: Sequence[TaskInput],
         config: FineTuningConfig,
@@ -133,8 +132,8 @@ class FineTuner(EpochTrainer[SeedResult]):
         seed: int,
         device: torch.device,
         folder: Path | None = None,
-        evaluate: Callable[[EncoderWithHead | ImageClassifier], dict[str, float]] | None = None,
-        objective: Callable[[EncoderWithHead | ImageClassifier], nn.Module] | None = None,
+        evaluate: Callable[[TaskModel], dict[str, float]] | None = None,
+        objective: Callable[[TaskModel], nn.Module] | None = None,
     ) -> None:
         self.items, self.config, self.evaluate = items, config, evaluate
         self.model = configure_model(model, config).to(device)
@@ -233,9 +232,7 @@ class FineTuner(EpochTrainer[SeedResult]):
         return {name: p.detach() for name, p in self.model.named_parameters() if p in self.levels}
 
 
-def configure_model(
-    model: EncoderWithHead | ImageClassifier, config: FineTuningConfig
-) -> EncoderWithHead | ImageClassifier:
+def configure_model(model: TaskModel, config: FineTuningConfig) -> TaskModel:
     """Set the dropout of the model, and freeze its encoder, as the settings say."""
     settings = config.training
     if settings.dropout >= 0:

@@ -40,7 +40,7 @@ def pretrained_model(config: PretrainingConfig, tokenizer: Tokenizer, name: str)
     found, vocabulary = loading.load(name)
     family = pretrainable_families()[config.model.family]
     if family_name(found) != family.name:
-        raise InputError(f"{name} is no {config.model.family}; start from a model of that family")
+        raise InputError(f"{name} is not a {config.model.family}; start from a model of that family")
     if vocabulary is None or vocabulary.vocabulary != tokenizer.vocabulary:
         raise InputError(f"{name} has another vocabulary than the corpus; set vocabulary.path to that model's folder")
     settings = config.recipe.config_fields(dict(config.model))

@@ -41,7 +41,7 @@ def prepare(
 ) -> Events[None]:
     """Prepare the files for `open_dataset`. `sources` are text files and folders, or folders of finished corpora.
 
-    Finished corpora must match their checksums. Damaged parts of a corpus that this run made are made again.
+    Finished corpora must match their checksums. Damaged parts of a corpus that this run built are built again.
     """
     if _are_corpora(sources):
         first, *others = (Corpus.open(source, verify=verify) for source in sources)
@@ -62,7 +62,7 @@ def prepare(
 def _encode(sources: Sequence[str], folder: Path, tokenizer: Tokenizer, verify: Verify) -> Events[CorpusReport]:
     def event(found: CorpusProgress | Note) -> Event:
         if isinstance(found, Note):
-            return Note(message=f"{found.message}; it is made again from the text")
+            return Note(message=f"{found.message}; it is built again from the text")
         done, total = found.done - found.resumed, found.documents - found.resumed
         return Progress(stage="encoding", done=done, total=total, unit="documents")
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,24 +47,16 @@ class MicroBatch:
         return self._changed(lambda tensor: tensor.pin_memory())
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> MicroBatch:
-        def changed(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else change(tensor)
-
-        return replace(
-            self,
-            ids=change(self.ids),
-            segments=changed(self.segments),
-            labels=changed(self.labels),
-            starts=changed(self.starts),
-            positions=changed(self.positions),
-        )
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        changed: dict[str, Any] = {name: change(tensor) for name, tensor in tensors.items()}
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True)
 class PositionShift:
-    """Which rows begin further on than at position 0: a share of them, each by up to `most` positions.
+    """A share of the rows begins at a random position up to `most` instead of position 0.
 
-    RowSampler that are shorter than a model may read would otherwise leave its last positions as generator made them.
+    Otherwise rows that are shorter than what the model can read would leave its last positions untrained.
     """
 
     probability: float
