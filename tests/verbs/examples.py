@@ -147,6 +147,7 @@ EXAMPLES: dict[str, Example] = {
                 "vocabulary.vocab_size=33",
                 "objective.sentence_pairs=none",
                 "data.max_length=16",
+                "data.tokens_per_batch=64",
             ],
             "resume": True,
             "device": "cpu",
