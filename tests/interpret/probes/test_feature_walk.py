@@ -148,7 +148,7 @@ def test_more_texts_than_the_limit_are_sampled(tiny_bert_folder: Path) -> None:
     assert found.notes == ["20 of 24 texts were sampled at random (seed 1); 4 are left out"]
     assert found.matrix[0] == len(found.examples) == 20
     page = found.page_data()
-    assert (page["view"], page["model"], page["notes"]) == ("features", {"name": str(tiny_bert_folder)}, found.notes)
+    assert (page["view"], page["model"], page["notes"]) == ("features", str(tiny_bert_folder), found.notes)
 
 
 def test_a_page_needs_the_comparison(tiny_bert_folder: Path) -> None:

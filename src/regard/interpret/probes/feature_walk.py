@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel
+from pydantic import BaseModel, computed_field
 from torch import Tensor
 
 from regard.data.batch import collate
@@ -22,6 +22,7 @@ from regard.escaping import escape_controls
 from regard.events import Progress
 from regard.inference.embedding.embedder import BUDGET, EmbeddingEngine, load_engine
 from regard.interpret.embeddings import sample_indices, sampling_note
+from regard.interpret.probes.layers import text_labels
 from regard.nn.masks import Padded
 from regard.render.result import Result
 from regard.wording import truncation_note
@@ -82,6 +83,7 @@ class FeatureWalk(Result):
     total: int
     seed: int
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def notes(self) -> list[str]:
         notes = sampling_note(self.total, len(self.examples), self.seed)
@@ -90,9 +92,7 @@ class FeatureWalk(Result):
     def view_data(self) -> dict[str, Any]:
         if self.unmasked is None:
             raise InputError("the page compares the walk with and without a mask; leave out --no-as-in-deck")
-        document = self.to_dict()
-        features = np.round(np.array(self.features, dtype=np.float64), 6).tolist()
-        return {**document, "features": features, "notes": self.notes}
+        return self.to_dict()
 
     def to_text(self) -> str:
         return "\n".join(self._lines())
@@ -218,16 +218,7 @@ def _require_sklearn() -> None:
 
 
 def _texts_and_labels(examples: Sequence[TextExample]) -> tuple[list[str], list[str]]:
-    for number, example in enumerate(examples, start=1):
-        if not isinstance(example, TextExample):
-            raise InputError(f"example {number} is a {type(example).__name__}; expected a text with a label")
-        if not isinstance(example.label, str):
-            raise InputError(
-                f"example {number} has the label {example.label!r}; expected one label, as a word or number"
-            )
-        if example.text_pair is not None:
-            raise InputError(f"example {number} has two texts; expected one")
-    labels = [cast(str, example.label) for example in examples]
+    labels = text_labels(examples)
     label, count = min(Counter(labels).items(), key=lambda one: one[1], default=("", 0))
     if len({*labels}) < 2:
         raise InputError(f"all {len(labels)} examples have the same label; expected two labels or more")
@@ -275,21 +266,16 @@ def _score_lines(masked: RegressionScore, unmasked: RegressionScore | None) -> I
 
 def _token_columns(tokens: Sequence[str], ids: Sequence[int]) -> Iterator[str]:
     """Tokens above their ids, wrapped at 100 columns."""
-    from rich.cells import cell_len
+    from rich.cells import cell_len, set_cell_size
 
-    cells = [(escape_controls(token), str(number)) for token, number in zip(tokens, ids, strict=True)]
-    line: list[tuple[str, str]] = []
-    used = 0
-    for cell in [*cells, None]:
-        width = 0 if cell is None else max(cell_len(cell[0]), len(cell[1])) + 2
-        if line and (cell is None or used + width > 100):
-            sizes = [max(cell_len(token), len(number)) + 2 for token, number in line]
-            yield "   " + "".join(t + " " * (s - cell_len(t)) for (t, _), s in zip(line, sizes, strict=True)).rstrip()
-            yield "   " + "".join(n.ljust(s) for (_, n), s in zip(line, sizes, strict=True)).rstrip()
-            line, used = [], 0
-        if cell is not None:
-            line.append(cell)
-            used += width
+    above = below = "   "
+    for token, number in zip(map(escape_controls, tokens), map(str, ids), strict=True):
+        width = max(cell_len(token), len(number)) + 2
+        if cell_len(above) + width > 103:
+            yield from (above.rstrip(), below.rstrip())
+            above = below = "   "
+        above, below = above + set_cell_size(token, width), below + number.ljust(width)
+    yield from (above.rstrip(), below.rstrip())
 
 
 def _row(numbers: Sequence[int]) -> str:

@@ -118,7 +118,7 @@ def classification_task(
     sequences: bool,
     seed: int,
 ) -> Generator[int, None, ProbingTask]:
-    """Texts and their labels; the score is accuracy. With `sequences` the tokens are kept, for a BiLSTM.
+    """Texts and their labels; the score is accuracy. With `sequences` all tokens are stored, for a BiLSTM.
 
     Yields numbers of texts that the model has read.
     """
@@ -166,20 +166,21 @@ def _tags(examples: Sequence[TaggedExample], side: str) -> list[tuple[str, ...]]
     return [example.tags or () for example in examples]
 
 
+def text_labels(examples: Sequence[TextExample], where: str = "") -> list[str]:
+    """The label of each example; InputError unless each is one text with one label. `where` names the data."""
+    for number, example in enumerate(examples, 1):
+        if not isinstance(example, TextExample):
+            raise InputError(f"example {number}{where} is a {type(example).__name__}; expected a text with a label")
+        if not isinstance(example.label, str) or example.text_pair is not None:
+            fault = "two texts" if example.text_pair is not None else f"the label {example.label!r}"
+            raise InputError(f"example {number}{where} has {fault}; expected one text with one label")
+    return [str(example.label) for example in examples]
+
+
 def _labels(examples: Sequence[TextExample], side: str) -> list[str]:
     if not examples:
         raise InputError(f"the {side} data has no texts; expected at least one")
-    labels = []
-    for number, example in enumerate(examples, 1):
-        if not isinstance(example, TextExample):
-            raise InputError(f"example {number} of the {side} data is a {type(example).__name__}; expected a text")
-        if not isinstance(example.label, str) or example.text_pair is not None:
-            raise InputError(
-                f"example {number} of the {side} data has the label {example.label!r}"
-                f"{' and a second text' if example.text_pair is not None else ''}; expected one text with one label"
-            )
-        labels.append(example.label)
-    return labels
+    return text_labels(examples, f" of the {side} data")
 
 
 def _single_items(states: HiddenStates) -> HiddenStates:
@@ -372,16 +373,5 @@ def _train_heads(
     for one in combinations:
         score, low, high = intervals[one.operation, one.layers]
         deck = DECK.get(one.name) if task.task == "tag" else None
-        scores.append(
-            LayerScore(
-                name=one.name,
-                operation=one.operation,
-                layers=one.layers,
-                head=head,
-                score=score,
-                low=low,
-                high=high,
-                deck=deck,
-            )
-        )
+        scores.append(LayerScore(**vars(one), head=head, score=score, low=low, high=high, deck=deck))
     return scores, features.weights
