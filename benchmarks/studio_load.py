@@ -36,24 +36,25 @@ from typing import Any
 
 TEXT = "The animal did not cross the street because it was too tired."
 LINES = "\n".join(f"the film number {number} was {word} | {word}" for number in range(4) for word in ("good", "bad"))
-VALID: dict[str, dict[str, str]] = {
-    "attention": {"text": TEXT},
-    "compare": {"a": "In Texas, they like to buy _.", "b": "In New York, they like to buy _."},
-    "heads": {"texts": TEXT},
+VALID: dict[str, dict[str, Any]] = {
+    "look": {"text": TEXT},
+    "compare": {"text": "In Texas, they like to buy _.", "text_b": "In New York, they like to buy _."},
+    "heads": {"text": TEXT},
     "senses": {"word": "film", "texts": "the film was good\na film is long"},
     "map": {"texts": LINES},
-    "features": {"texts": LINES},
+    "features": {"data": LINES},
     "figure": {"text": TEXT},
-    "tasks": {"text": TEXT},
-    "generation": {"prompt": TEXT, "tokens": "5"},
-    "ablation": {"text": "a short text", "at": "plain"},
+    "predict": {"source": TEXT},
+    "generate": {"prompt": TEXT, "max_new_tokens": 5, "candidates": True},
+    "ablate": {"text": "a short text", "at": "plain"},
     "faithfulness": {"text": "a short [MASK]"},
-    "translation": {"text": TEXT},
-    "picture": {"name": "a.png", "content": "aGVsbG8="},
-    "branch": {"prompt": TEXT, "ids": "1 2"},
+    "translate": {"source": TEXT, "steps": True},
+    "image": {"name": "a.png", "content": "aGVsbG8="},
+    "branch": {"prompt": TEXT, "ids": [1, 2]},
     "train": {"task": "classify", "path": "nowhere.tsv"},
     "training": {},
 }
+ACTIONS = ("image", "branch", "train", "training")  # of the page, beside the verbs
 AT_ONCE = 8  # fuzz clients side by side
 PATIENCE = 180.0  # seconds until a request counts as lost
 JSON = "application/json"
@@ -151,8 +152,12 @@ async def send(studio: Studio, content: bytes, *, leave: bool = False, patience:
     return answer
 
 
-def question(studio: Studio, name: str, arguments: object, *, tab: str = "", suffix: str = "") -> bytes:
-    return studio.request(f"/api/{name}{suffix}", json.dumps(arguments).encode(), tab=tab)
+def address(name: str, suffix: str = "/view") -> str:
+    return f"/api/{name}" if name in ACTIONS else f"/v1/{name}{suffix}"
+
+
+def question(studio: Studio, name: str, arguments: object, *, tab: str = "", suffix: str = "/view") -> bytes:
+    return studio.request(address(name, suffix), json.dumps(arguments).encode(), tab=tab)
 
 
 async def ready(studio: Studio) -> list[str]:
@@ -184,7 +189,7 @@ def _bad_line(studio: Studio, models: list[str], chance: random.Random) -> bytes
         _noise(chance) + b"\r\n\r\n",
         b"GET\r\n\r\n",
         b"GET / HTTP/9.9\r\nHost: 127.0.0.1\r\n\r\n",
-        b"POST /api/attention HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}",
+        b"POST /v1/look/view HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}",
         b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
         b"GET /" + b"a" * chance.randint(10_000, 90_000) + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -208,13 +213,13 @@ def _bad_header(studio: Studio, models: list[str], chance: random.Random) -> byt
         b" folded: x",
         b"\r\n".join(b"X-%d: y" % number for number in range(3000)),
     ]
-    head = f"POST /api/attention HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {studio.token}\r\n".encode()
+    head = f"POST /v1/look/view HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {studio.token}\r\n".encode()
     return head + b"Connection: close\r\n" + chance.choice(extra) + b"\r\n\r\n" + b"{}" * 20 + b"\r\n\r\n"
 
 
 def _bad_chunks(studio: Studio, models: list[str], chance: random.Random) -> bytes:
     head = (
-        f"POST /api/attention HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {studio.token}\r\n"
+        f"POST /v1/look/view HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {studio.token}\r\n"
         f"Connection: close\r\nContent-Type: {JSON}\r\nTransfer-Encoding: chunked\r\n\r\n"
     ).encode()
     return (
@@ -226,7 +231,7 @@ def _bad_chunks(studio: Studio, models: list[str], chance: random.Random) -> byt
 
 def _stranger(studio: Studio, models: list[str], chance: random.Random) -> bytes:
     body = json.dumps({"text": TEXT}).encode() * chance.choice([1, 1, 1, 20_000])
-    path = chance.choice(["/", "/?token=" + "x" * 43, "/api/models", "/api/attention", "/static/x", "/api/train"])
+    path = chance.choice(["/", "/?token=" + "x" * 43, "/api/models", "/v1/look/view", "/static/x", "/api/train"])
     method, host = chance.choice(["GET", "POST", "PUT", "OPTIONS"]), chance.choice(["127.0.0.1", "evil.example"])
     head = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n"
     cookies = [f"Cookie: regard-{studio.port}=wrong\r\n", "Cookie: \xff;;=\r\n"]
@@ -248,13 +253,13 @@ def _bad_json(studio: Studio, models: list[str], chance: random.Random) -> bytes
         b'{"text": "\\ud800"',
         _noise(chance, 100_000),
     ]
-    return studio.request(f"/api/{chance.choice([*VALID])}", chance.choice(bodies))
+    return studio.request(address(chance.choice([*VALID])), chance.choice(bodies))
 
 
 def _too_large(studio: Studio, models: list[str], chance: random.Random) -> bytes:
-    name = chance.choice(["attention", "map", "picture"])
-    size = chance.randint(1_000_001, 3_000_000) + (12_000_000 if name == "picture" and chance.random() < 0.1 else 0)
-    return studio.request(f"/api/{name}", b'"' + b"a" * size + b'"')
+    name = chance.choice(["look", "map", "image"])
+    size = chance.randint(1_000_001, 3_000_000) + (12_000_000 if name == "image" and chance.random() < 0.1 else 0)
+    return studio.request(address(name), b'"' + b"a" * size + b'"')
 
 
 def _odd(chance: random.Random) -> object:
@@ -289,20 +294,20 @@ def _bad_arguments(studio: Studio, models: list[str], chance: random.Random) -> 
         ["layer", "head", "beam", "at", "heads", "layers", "without", "image", "place", "pooling"], k=2
     ):
         arguments[key] = _odd(chance)
-    suffix = chance.choice(["", "", "", "/page", "/stream"])
+    suffix = chance.choice(["", "/view", "/view", "/page", "/events"])
     return question(studio, name, arguments, tab=str(chance.randint(0, 40)), suffix=suffix)
 
 
 def _bad_path(studio: Studio, models: list[str], chance: random.Random) -> bytes:
     path = chance.choice(
-        ["/%00", "/..%2f..%2fetc/passwd", "//", "/api/", "/api/%ff%fe", "/api/attention/x", "/api/a/b/c", "/?a=b"]
+        ["/%00", "/..%2f..%2fetc/passwd", "//", "/api/", "/api/%ff%fe", "/v1/look/x", "/v1/a/b/c", "/?a=b"]
     )
     return studio.request(path, b"{}", method=chance.choice(["GET", "POST", "DELETE", "HEAD", "BREW"]))
 
 
 def _bad_type(studio: Studio, models: list[str], chance: random.Random) -> bytes:
     return studio.request(
-        "/api/attention", json.dumps({"text": TEXT}).encode(), kind=chance.choice(["text/plain", "", "\xff", "a" * 500])
+        "/v1/look/view", json.dumps({"text": TEXT}).encode(), kind=chance.choice(["text/plain", "", "\xff", "a" * 500])
     )
 
 

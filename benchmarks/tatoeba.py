@@ -16,6 +16,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def run(options: argparse.Namespace, work: Path, output: Path) -> dict[str, Any]
 def scored(translator: Translator, pairs: Sequence[TranslationPair]) -> dict[str, Any]:
     found = translator.translate([pair.source for pair in pairs], beam=Beam(num_beams=BEAM))
     scores = bleu([several[0].text for several in found], [pair.target for pair in pairs])
-    return {"beam": BEAM, **scores.document()}
+    return {"beam": BEAM, **asdict(scores)}
 
 
 def lecture(translator: Translator, sentence: str, parts: dict[str, list[TranslationPair]]) -> dict[str, Any]:

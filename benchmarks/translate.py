@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def run(
         "epochs": len(report.outcome.history),
         "kept": report.outcome.epochs,
         "dev": report.outcome.scores,
-        "test": {"name": test, "sentences": len(last.examples), "beam": width, **scores.document()},
+        "test": {"name": test, "sentences": len(last.examples), "beam": width, **asdict(scores)},
         "minutes": round(trained / 60, 2),
         "translating_seconds": round(seconds, 2),
     }

@@ -63,13 +63,16 @@ def typescript(requests: Mapping[str, type], results: Mapping[str, Any], others:
 def _declaration(name: str, schema: dict[str, Any]) -> str:
     comment = _comment(schema.get("description"))
     if schema.get("type") != "object" or "properties" not in schema:
-        return f"{comment}export type {name} = {_type(schema)};\n"
+        return f"{comment}export type {name} = {_type(schema)};"
     required = schema.get("required", ())
     fields = [
         f"readonly {key}{'' if key in required else '?'}: {_type(value)};"
         for key, value in schema["properties"].items()
     ]
-    return "\n".join([f"{comment}export interface {name} {{", *_filled(fields), "}", ""])
+    line = f"export interface {name} {{ {' '.join(fields)} }}"
+    if len(line) <= WIDTH:
+        return comment + line
+    return "\n".join([f"{comment}export interface {name} {{", *_filled(fields), "}"])
 
 
 def _filled(fields: Iterable[str]) -> list[str]:

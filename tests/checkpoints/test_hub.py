@@ -101,7 +101,7 @@ def test_a_download_is_announced_before_it_begins(
     assert caplog.messages[1].startswith("user/tiny: downloading vocab.txt (0 kB) from ")
 
 
-def test_what_is_announced_of_shards_and_where_sizes_are_not_told(model: FakeHub, caplog: Told) -> None:
+def test_announcement_of_shards_and_of_unknown_sizes(model: FakeHub, caplog: Told) -> None:
     files = model.models["user/tiny"]
     del files["model.safetensors"]
     where = {"a": "a.safetensors", "b": "b.safetensors"}
@@ -216,14 +216,14 @@ def test_a_repository_without_a_model(model: FakeHub, lost: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b/c", "../x", "-x", "a b", "x.git", "/etc/passwd", "a--b", "./model", "é/x"])
-def test_a_name_that_cannot_be(model: FakeHub, name: str) -> None:
+def test_invalid_names(model: FakeHub, name: str) -> None:
     with pytest.raises(InputError, match="is not the name of a model on the hub"):
         fetch(name)
     assert model.log == []
 
 
 @pytest.mark.parametrize("revision", ["", "../x", "/etc", "a b", "-x", "a/../b"])
-def test_a_revision_that_cannot_be(model: FakeHub, revision: str) -> None:
+def test_invalid_revisions(model: FakeHub, revision: str) -> None:
     with pytest.raises(InputError, match="is not a revision"):
         fetch("user/tiny", revision=revision)
     assert model.log == []

@@ -17,7 +17,7 @@ from regard.errors import InputError
 from tests.checkpoints.test_loading_models import BERT, GPT2, T5, assert_same, rewritten, saved
 
 
-def test_a_fine_tuned_model_says_what_is_not_used(tmp_path: Path) -> None:
+def test_unused_tensors_give_a_warning(tmp_path: Path) -> None:
     model = saved(BERT, tmp_path, heads=["pooler"])
     rewritten(
         tmp_path, lambda tensors: tensors | {"classifier.weight": torch.ones(2, 24), "classifier.bias": torch.ones(2)}
@@ -78,7 +78,7 @@ def test_shapes_that_only_fit_together_are_refused(tmp_path: Path) -> None:
     refused(tmp_path, f"{QUERY} has shape (20, 24), expected (24, 24); {key} has shape (28, 24), expected (24, 24)")
 
 
-def test_a_transposed_shape_is_told_as_in_the_file(tmp_path: Path) -> None:
+def test_shapes_in_errors_are_those_of_the_file(tmp_path: Path) -> None:
     saved(GPT2, tmp_path)
     name = "transformer.h.0.mlp.c_fc.weight"
     rewritten(tmp_path, lambda tensors: tensors | {name: tensors[name].T.contiguous()})
@@ -99,7 +99,7 @@ def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
         (T5, "decoder.embed_tokens.weight", "shared.weight"),
     ],
 )
-def test_a_matrix_that_is_no_copy_is_not_dropped(tmp_path: Path, config: Any, copy: str, original: str) -> None:
+def test_a_differing_copy_is_refused(tmp_path: Path, config: Any, copy: str, original: str) -> None:
     saved(config, tmp_path)
     rewritten(tmp_path, lambda tensors: tensors | {copy: torch.ones(53, 24)})
     refused(tmp_path, f"{copy} differs from {original}, but Regard uses one tensor for both")

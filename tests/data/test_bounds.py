@@ -80,7 +80,7 @@ def test_ten_gigabytes_of_zeros_end_with_one_line_in_constant_memory(suffix: str
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs address space limits")
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_many_short_lines_are_bounded_where_a_file_is_held_whole(suffix: str, tmp_path: Path) -> None:
+def test_many_short_lines_are_bounded_when_a_file_is_read_completely(suffix: str, tmp_path: Path) -> None:
     path = make_bomb(tmp_path / f"a{suffix}", GB, b"a\tb\n" * (4 * MIB))
     program = """
         import sys

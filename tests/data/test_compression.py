@@ -20,7 +20,7 @@ def test_several_frames_are_one_text() -> None:
     assert open_zstandard(io.BytesIO(packed)).read() == TEXT + b"end"
 
 
-def test_by_its_first_bytes_where_the_name_says_nothing(tmp_path: Path) -> None:
+def test_compression_is_detected_by_the_first_bytes(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes(zstandard.compress(b"one\ntwo"))
     with open_text(path) as lines:
@@ -28,7 +28,7 @@ def test_by_its_first_bytes_where_the_name_says_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [3, 1000, -1, -5])
-def test_a_cut_file_is_no_whole_one(cut: int) -> None:
+def test_a_truncated_file_is_detected(cut: int) -> None:
     packed = zstandard.ZstdCompressor(write_checksum=True).compress(TEXT)
     with pytest.raises((EOFError, OSError)):
         open_zstandard(io.BytesIO(packed[:cut])).read()

@@ -97,7 +97,7 @@ def test_a_batch_of_rows_is_masked_as_one() -> None:
     assert len(rows.positions) == 18
 
 
-def test_shares_of_mask_random_and_kept(device: torch.device) -> None:
+def test_fractions_of_mask_random_and_unchanged(device: torch.device) -> None:
     """80/10/10 of what is chosen, and the random ones are any ordinary token."""
     ids = torch.randint(5, VOCABULARY, (100_000,), generator=seeded()).to(device)
     masked = masking(device=device)(ids, seeded(1, device))
@@ -120,7 +120,7 @@ def test_shares_can_be_set(replace: tuple[float, float, float]) -> None:
     assert ((shown == MASK).all(), torch.equal(shown, originals)) == (replace[0] == 1, replace[2] == 1)
 
 
-def test_every_place_is_as_likely() -> None:
+def test_every_position_is_equally_likely() -> None:
     ids = torch.tensor([1, *range(5, 45), 2])
     generator, counts = seeded(), torch.zeros(42)
     for _ in range(2000):
@@ -174,7 +174,7 @@ def test_no_word_goes_on_into_the_next_row() -> None:
 
 
 @pytest.mark.parametrize("words", [False, True])
-def test_all_holes_that_are_asked_for_have_one_shape(words: bool) -> None:
+def test_num_positions_gives_all_batches_the_same_shape(words: bool) -> None:
     mask = masking(words=words)
     for special in (0, 10, 39, 40):
         ids = torch.randint(5, 30, (40,), generator=seeded())

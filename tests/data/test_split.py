@@ -20,7 +20,7 @@ _TEXTS = st.lists(st.tuples(st.integers(1, 3), st.sampled_from("abc")), min_size
 
 
 @given(_TEXTS, st.sampled_from(["80/10/10", "75/25", "50/50"]), st.integers(0, 5))
-def test_every_example_lies_in_one_part_with_its_duplicates(
+def test_every_example_is_in_one_part_with_its_duplicates(
     texts_and_labels: list[tuple[int, str]], parts: str, seed: int
 ) -> None:
     examples = [

@@ -41,7 +41,7 @@ def test_two_files_line_by_line(tmp_path: Path) -> None:
     assert found.path == f"{source} + {target}"
 
 
-def test_different_numbers_of_lines_say_where(tmp_path: Path) -> None:
+def test_files_with_different_numbers_of_lines(tmp_path: Path) -> None:
     source, target = write(tmp_path / "a.en", "1\n2\n3\n"), write(tmp_path / "a.de", "1\n2\n")
     with pytest.raises(
         InputError, match=r"a\.en has 3 lines and \S+a\.de has 2: line 3 of \S+a\.en has no counterpart"
@@ -123,7 +123,7 @@ def test_parts_share_no_sentence() -> None:
     assert split_held_out(train, dev) == (train, dev, None)
 
 
-def test_tatoeba_is_held_out_whole(shared_data: Callable[[str], Path]) -> None:
+def test_tatoeba_pairs_with_shared_sentences_stay_together(shared_data: Callable[[str], Path]) -> None:
     read = read_translation_pairs(shared_data("tatoeba-en-de/deu-eng.zip"), columns="1,0")
     assert read.examples[0] == ("Hallo!", "Hi.") and len(read.examples) > 100_000
     learned, out = hold_out(read.examples, 2000, seed=1)
@@ -132,7 +132,7 @@ def test_tatoeba_is_held_out_whole(shared_data: Callable[[str], Path]) -> None:
         assert not {pair[side] for pair in learned} & {pair[side] for pair in out}
 
 
-def test_multi30k_has_as_many_lines_as_it_says(shared_data: Callable[[str], Path]) -> None:
+def test_multi30k_has_the_documented_number_of_lines(shared_data: Callable[[str], Path]) -> None:
     found = read_translation_pairs(shared_data("multi30k/val.en.gz"), shared_data("multi30k/val.de.gz"))
     assert len(found.examples) == 1014 and not found.dropped
 

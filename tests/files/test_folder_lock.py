@@ -25,7 +25,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RegardError, match="cannot be written"), lock_folder(tmp_path / "file"):
         pass

@@ -44,7 +44,7 @@ def test_reads_what_json_dumps_wrote(tmp_path: Path) -> None:
         (b"\x80\x04}q\x00.", ":1:1", "byte 0x80 is not UTF-8"),
     ],
 )
-def test_the_message_names_the_place(tmp_path: Path, data: str | bytes, place: str, reason: str) -> None:
+def test_the_message_names_line_and_column(tmp_path: Path, data: str | bytes, place: str, reason: str) -> None:
     path = written(tmp_path, data)
     with pytest.raises(InputError) as caught:
         read_json(path)
@@ -68,7 +68,7 @@ def test_bombs_are_refused(tmp_path: Path, data: str) -> None:
         read_json(written(tmp_path, data))
 
 
-def test_finding_the_place_stays_quick_in_a_hostile_file(tmp_path: Path) -> None:
+def test_locating_an_error_is_fast_in_a_hostile_file(tmp_path: Path) -> None:
     path = written(tmp_path, '{"a": NaN}' + '"\\' * 2_000_000)
     start = time.process_time()
     with pytest.raises(InputError, match=r"config\.json:1:7: NaN"):
@@ -90,7 +90,7 @@ def test_what_is_not_a_file(tmp_path: Path) -> None:
         read_json(tmp_path)
 
 
-def test_the_mark_some_editors_put_first_is_no_mistake(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b'\xef\xbb\xbf{"a": 1}')
     assert read_json(path) == {"a": 1}

@@ -31,7 +31,7 @@ def fill(folder: Path, *names: str) -> None:
         (folder / name).write_text(name)
 
 
-def test_a_manifest_comes_back(tmp_path: Path) -> None:
+def test_a_manifest_round_trip(tmp_path: Path) -> None:
     assert OutputManifest.read(tmp_path) is None
     manifest = OutputManifest("fine-tuning run", ("config.toml",), ("seeds/best/", "seeds/0.json"))
     manifest.write(tmp_path)

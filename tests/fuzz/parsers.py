@@ -269,15 +269,14 @@ def requests(folder: Path) -> Parser:
     """What a client sends to the studio: any body to any address; it answers, and never with an internal error."""
     import asyncio
 
-    from regard.server.routes import ACTIONS, ROUTES
-
     from regard.server.app import create_app
     from regard.server.model_registry import ModelRegistry
     from regard.server.studio import Studio
+    from regard.server.verbs import http_verbs
 
     app = create_app(Studio(ModelRegistry([])), token="token")
     good = {"text": "the film", "text_b": "b", "model": "regard-bert", "top": "5", "layer": "-1", "texts": "a\nb"}
-    names = [*sorted({*ROUTES} - {*ACTIONS}), "none", "%00", "a" * 300]
+    names = [*sorted(http_verbs()), "none", "%00", "a" * 300]
     headers = [b"application/json", b"application/json; charset=utf-8", b"text/plain", b"", b"\xff"]
     cases = st.tuples(
         st.sampled_from(names), documents(good), st.sampled_from([headers[0]] * 8 + headers), st.integers(0, 3)
@@ -303,7 +302,7 @@ def requests(folder: Path) -> Parser:
             "http_version": "1.1",
             "method": "POST",
             "scheme": "http",
-            "path": f"/api/{name}",
+            "path": f"/v1/{name}/view",
             "raw_path": b"",
             "query_string": b"",
             "headers": [

@@ -31,7 +31,7 @@ def test_it_learns_both_sentences(lesson: SixWordsLesson) -> None:
     assert len(lesson.losses) == 61
 
 
-def test_before_training_it_knows_nothing(lesson: SixWordsLesson) -> None:
+def test_before_training_the_probabilities_are_nearly_uniform(lesson: SixWordsLesson) -> None:
     for pair in lesson.pairs:
         assert min(row[TARGET_WORDS.index(word)] for row, word in zip(pair.before, pair.target, strict=True)) < 0.3
     assert [step.chosen for step in lesson.pairs[0].decoding_before] != lesson.pairs[0].target
@@ -56,7 +56,7 @@ def test_the_loss_is_summed_over_the_outputs(lesson: SixWordsLesson) -> None:
         assert sum(terms) == pytest.approx(loss, rel=1e-4)
 
 
-def test_each_step_hears_what_was_chosen_and_agrees_with_the_whole(lesson: SixWordsLesson) -> None:
+def test_each_step_reads_the_chosen_words_and_agrees_with_the_full_pass(lesson: SixWordsLesson) -> None:
     """Token by token with a cache, the decoder must say what it says when it is told the sentence at once."""
     pair = lesson.pairs[0]
     for number, step in enumerate(pair.decoding):
@@ -73,7 +73,7 @@ def test_a_pair_does_not_depend_on_its_longer_neighbour() -> None:
     assert train_six_words(epochs=1, seed=3).pairs[1].before[0] == pytest.approx(alone, abs=1e-6)
 
 
-def test_decoding_ends_though_the_end_is_never_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoding_ends_without_an_end_token(monkeypatch: pytest.MonkeyPatch) -> None:
     model = new_translator()
     with torch.no_grad():
         model.decoder.layers[-1].fed.norm.weight.zero_()  # the last state is then the bias, whatever was read
@@ -81,7 +81,7 @@ def test_decoding_ends_though_the_end_is_never_said(monkeypatch: pytest.MonkeyPa
     assert [step.chosen for step in decode(model, "merci")] == ["I"] * 6
 
 
-def test_the_seed_decides_and_the_callers_random_state_stays() -> None:
+def test_the_seed_determines_the_result_and_the_callers_random_state_stays() -> None:
     before = torch.get_rng_state()
     first, again, other = (train_six_words(epochs=2, seed=seed) for seed in (1, 1, 2))
     assert first == again
@@ -89,13 +89,13 @@ def test_the_seed_decides_and_the_callers_random_state_stays() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_every_epoch_is_told() -> None:
+def test_on_epoch_is_called_for_every_epoch() -> None:
     heard: list[float] = []
     lesson = train_six_words(epochs=3, on_epoch=heard.append)
     assert heard == lesson.losses[:3]
 
 
-def test_what_cannot_be_done_is_refused() -> None:
+def test_invalid_arguments_raise() -> None:
     with pytest.raises(InputError, match="epochs must be at least 1, not 0"):
         train_six_words(epochs=0)
     with pytest.raises(InputError, match="learning rate must be a number above 0, not -1"):

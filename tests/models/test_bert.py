@@ -122,7 +122,7 @@ def test_pooler_and_next_sentence(device: torch.device, randomised: Make) -> Non
     assert model.next(pooled).shape == (2, 2)
 
 
-def test_heads_are_those_asked_for() -> None:
+def test_heads_are_those_requested() -> None:
     bare, some = Bert(CONFIG, heads=()), Bert(CONFIG, heads=("masked",))
     assert (bare.pooler, bare.masked, bare.next) == (None, None, None)
     assert some.pooler is None and some.masked is not None and some.next is None

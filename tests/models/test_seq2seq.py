@@ -114,7 +114,7 @@ def test_random_frames_work(device: torch.device, randomised: Make, score: Any) 
 
 @pytest.mark.parametrize("recipe", ["luong", "deck"])
 @pytest.mark.parametrize("score", SCORES)
-def test_tokens_run_free_as_they_are_told_their_own(
+def test_free_running_equals_teacher_forcing_with_its_own_tokens(
     device: torch.device, randomised: Make, score: Any, recipe: Any
 ) -> None:
     model = randomised(Seq2Seq(replace(TOKENS, score=score, recipe=recipe)), std=1.0).to(device)

@@ -31,7 +31,7 @@ def test_right_padding_keeps_the_tokens(device: torch.device) -> None:
 
 @quick
 @given(LENGTHS)
-def test_packed_knows_starts_and_places(lengths: list[int]) -> None:
+def test_packed_starts_and_positions(lengths: list[int]) -> None:
     layout = Packed.from_lengths(lengths)
     starts, places = [0], []
     for length in lengths:
@@ -75,7 +75,7 @@ def test_allowed_is_aligned_at_the_end(device: torch.device, causal: bool, queri
                 assert bool(full[b, 0, t, s]) == (real and earlier)
 
 
-def test_nothing_to_mask_is_no_mask() -> None:
+def test_no_mask_without_padding() -> None:
     assert attention_mask(Padded(), torch.zeros(1), 3, 3, causal=False) is None
     assert attention_mask(Padded(), torch.zeros(1), 1, 3, causal=True) is None
 
@@ -161,7 +161,7 @@ def test_empty_sequences_at_the_end_have_some_first_vector(lengths: list[int], e
 @pytest.mark.parametrize(
     "layout", [Padded(), Padded.from_lengths([3, 1]), Packed.from_lengths([3, 2, 1])], ids=["full", "padded", "packed"]
 )
-def test_first_places_and_chosen_speak_of_the_flat_batch(layout: Padded | Packed) -> None:
+def test_first_token_indices_and_rows_index_the_flat_batch(layout: Padded | Packed) -> None:
     x = torch.randn(6, 4) if isinstance(layout, Packed) else torch.randn(2, 3, 4)
     places = first_token_indices(x, layout)
     assert places.tolist() == ([0, 3, 5] if isinstance(layout, Packed) else [0, 3])

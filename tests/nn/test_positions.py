@@ -104,7 +104,7 @@ def test_halves_and_interleaved_are_equal_up_to_a_permutation(width: int) -> Non
 
 
 @pytest.mark.parametrize("arrangement", ["interleaved", "halves"])
-def test_any_shape_of_places(arrangement: Arrangement) -> None:
+def test_positions_of_any_shape(arrangement: Arrangement) -> None:
     places = torch.tensor([[0, 5, 2], [9, 1, 1]])
     rows = SinusoidalPositions(8, arrangement=arrangement)(places)
     assert rows.shape == (2, 3, 8)

@@ -61,7 +61,7 @@ def test_it_equals_multiplying_the_weights_by_a_head_mask(device: torch.device, 
     assert torch.equal(one, other)
 
 
-def test_an_edit_is_told_where_it_is(device: torch.device, sample: Maker) -> None:
+def test_an_edit_receives_its_site(device: torch.device, sample: Maker) -> None:
     s = sample("t5", device)
     seen: list[tuple[Site, tuple[int, ...]]] = []
 

@@ -67,7 +67,7 @@ def test_the_decks_layer_has_its_call_and_is_recorded() -> None:
     torch.testing.assert_close(tape.attention()[0][:, 0, 0], weights[..., 0])
 
 
-def test_an_edit_that_never_ran_is_told() -> None:
+def test_an_unused_edit_raises() -> None:
     model = Bert(BERT, heads=()).eval()
     compiled = torch.compile(model, backend="eager")
     with (

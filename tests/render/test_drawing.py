@@ -184,9 +184,12 @@ def test_ablation_has_every_head_and_target(tiny_bert_folder: Path) -> None:
     for effect in data["effects"]:
         assert f"{effect['before']} {effect['likeliest'][0]['before']:.1%}" in texts
         assert f"{effect['after']} {effect['successors'][0]['after']:.1%}" in texts
-    cells = [float(one.get("fill-opacity", 1)) for one in root.iter(f"{SVG}rect")][1:9]
-    strengths = [one["strength"] for one in data["sweep"]["heads"]]
-    assert int(np.argmax(cells)) == int(np.argmax(strengths))
+    cells = [{name: float(one.attrib[name]) for name in ("x", "y", "fill-opacity")} for one in root.iter(f"{SVG}rect")]
+    cells = cells[1:9]  # after the background
+    darkest = max(cells, key=lambda cell: cell["fill-opacity"])
+    layer, head = (sorted({cell[name] for cell in cells}).index(darkest[name]) for name in ("y", "x"))
+    assert result.sweep is not None
+    assert (layer, head) == (result.sweep.ranked[0].layer, result.sweep.ranked[0].head)
 
 
 def test_ablation_of_an_intact_model_has_no_after(tiny_bert_folder: Path) -> None:
@@ -211,8 +214,8 @@ def test_values_near_zero_have_no_sign(tiny_bert_folder: Path) -> None:
     result = measure_faithfulness(task_probe(deciding(Tokenizer.open(tiny_bert_folder), 3), TEXT))
     data: Any = result.drawing_data()
     small = (1e-9, -1e-9, 1e-5, -4e-4, 0.0, -6e-4)
-    checks = [{**check, "value": value} for check, value in zip(data["verdict"]["checks"], small, strict=True)]
-    texts = texts_of(ElementTree.fromstring(svg({**data, "verdict": {**data["verdict"], "checks": checks}})))
+    checks = [{**check, "value": value} for check, value in zip(data["checks"], small, strict=True)]
+    texts = texts_of(ElementTree.fromstring(svg({**data, "checks": checks})))
     assert sum(text.startswith("0.000 of") for text in texts) == 5
     assert sum(text.startswith("\N{MINUS SIGN}0.001 of") for text in texts) == 1
 

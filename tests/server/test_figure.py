@@ -198,7 +198,7 @@ def test_files_hold_what_is_shown(page: Page, browser: Browser, home: str, tmp_p
     context.close()
 
 
-def test_bad_input_is_told(browser: Browser, home: str) -> None:
+def test_bad_input_is_shown(browser: Browser, home: str) -> None:
     page = browser.new_page()
     page.goto(f"{home}/#figure?{urlencode({'model': 'tiny-bert', 'text': TEXT, 'without': 'mask'})}")
     expect(page.get_by_role("alert")).to_contain_text("cannot remove 'mask'", timeout=60_000)

@@ -207,7 +207,7 @@ def test_the_view_begins_with_a_translator(page: Page, address: str, folders: di
     assert page.locator("select[name=model] option").all_inner_texts() == [folders[name] for name in MODELS]
 
 
-def test_a_model_that_is_no_translator(page: Page, address: str, folders: dict[str, str]) -> None:
+def test_a_model_that_does_not_translate(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["plain"])
     expect(page.locator(".unsuited")).to_contain_text(f"{folders['plain']} does not translate")
     names = page.locator(".unsuited a").all_inner_texts()

@@ -79,7 +79,7 @@ def test_each_start_is_judged_where_it_has_most_context(rows_of: Makers) -> None
     assert [choice["start"] for choice in one["nbest"]] == [2] * 5
 
 
-def test_no_answer_is_what_the_window_says_that_believes_in_it_least(rows_of: Makers) -> None:
+def test_the_score_of_no_answer_is_the_minimum_over_windows(rows_of: Makers) -> None:
     example = QuestionExample("q1", "who", " ".join("x" * 40))
     items = QuestionAnswering().preprocess([example], rows_of("bert", 24))
     numbers = [torch.zeros(len(item), 2) for item in items]
@@ -92,7 +92,7 @@ def test_no_answer_is_what_the_window_says_that_believes_in_it_least(rows_of: Ma
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
 @pytest.mark.parametrize("length", [16, 24, 64])
-def test_a_planted_answer_is_found_wherever_it_lies(
+def test_a_planted_answer_is_found_at_every_position(
     rows_of: Makers, encoder_of: Encoders, family: str, length: int
 ) -> None:
     spelled = ("film", "day") if family == "bert" else ("Ġfilm", "Ġday")

@@ -103,7 +103,7 @@ def test_together_and_one_by_one(
     )
 
 
-def test_each_place_gets_its_own_item(rows_of: Makers, encoder_of: Encoders) -> None:
+def test_each_position_gets_its_own_item(rows_of: Makers, encoder_of: Encoders) -> None:
     rows = rows_of("bert")
     _, items = tagged(rows)
     model = Planted(encoder_of("bert"), torch.arange(float(rows.tokenizer.size))[:, None])
@@ -143,12 +143,12 @@ def test_a_new_head(encoder_of: Encoders) -> None:
     )
 
 
-def test_what_cannot_be_tuned() -> None:
+def test_models_that_cannot_be_fine_tuned() -> None:
     with pytest.raises(InputError, match=r"choose needs a BERT, a GPT or another .* got a Linear"):
         EncoderWithHead.from_encoder(nn.Linear(2, 2), MultipleChoice())
 
 
-def test_of_an_elmo_all_layers_are_asked(rows_of: Makers, encoder_of: Encoders) -> None:
+def test_an_elmo_uses_all_layers(rows_of: Makers, encoder_of: Encoders) -> None:
     """Against the formula, gamma * sum_j softmax(s)_j h_j: of a word at its place, of a text the mean."""
     for made in (classified, tagged):
         task, items = made(rows_of("elmo"))
@@ -166,7 +166,7 @@ def test_of_an_elmo_all_layers_are_asked(rows_of: Makers, encoder_of: Encoders) 
         assert model.head.output.weight.shape[1] == 24
 
 
-def test_an_elmo_of_characters_cannot_be_tuned() -> None:
+def test_an_elmo_that_reads_characters_cannot_be_fine_tuned() -> None:
     with pytest.raises(InputError, match="needs an ELMo with a tokenizer; this one reads characters"):
         EncoderWithHead.from_encoder(
             Elmo(ElmoConfig(vocab_size=9, num_characters=9, hidden_size=4, cell_size=4)), MultipleChoice()

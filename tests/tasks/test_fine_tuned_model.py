@@ -113,7 +113,7 @@ def their_numbers(model: Any, row: InputSequence, task: Task[Any]) -> Tensor:
 
 
 @pytest.mark.parametrize(("family", "name"), CASES)
-def test_transformers_gives_the_same_numbers(solve: Any, tmp_path: Path, family: str, name: str) -> None:
+def test_transformers_gives_the_same_logits(solve: Any, tmp_path: Path, family: str, name: str) -> None:
     fine_tuned = solve(family, name)
     task = fine_tuned.task
     save_fine_tuned(fine_tuned, tmp_path)
@@ -180,7 +180,7 @@ def test_written_and_read_again(solve: Any, tmp_path: Path, family: str, name: s
         assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
 
 
-def test_a_folder_that_was_not_tuned(tiny_bert_folder: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_fine_tuned_model(tiny_bert_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no task\.json; expected a folder that `regard train` wrote"):
         load_fine_tuned(tiny_bert_folder)
     with pytest.raises(InputError, match="no such folder"):
@@ -233,7 +233,7 @@ def test_a_task_that_lacks_something(classified: Path, key: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"task": "classify", "length"', '{"task": 1, "task": 2}', "\ufffd"])
-def test_a_task_that_is_no_json_object(classified: Path, text: str) -> None:
+def test_a_task_file_that_is_not_a_json_object(classified: Path, text: str) -> None:
     (classified / "task.json").write_text(text)
     with pytest.raises(InputError, match=r"task\.json"):
         load_fine_tuned(classified)

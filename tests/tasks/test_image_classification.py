@@ -115,7 +115,7 @@ def test_the_folder_is_one_that_transformers_reads(fine_tuned: FineTunedModel, t
     assert [one["image"] for one in found] == ["0.png", "1.png", "2.png"] and set(found[0]["probabilities"]) == {*"abc"}
 
 
-def test_a_model_of_pictures_is_asked_for_pictures(fine_tuned: FineTunedModel) -> None:
+def test_an_image_model_refuses_text(fine_tuned: FineTunedModel) -> None:
     with pytest.raises(InputError, match="reads images"):
         fine_tuned.task.preprocess([picture(0)], None)
     with pytest.raises(InputError, match="at least two classes"):

@@ -50,7 +50,7 @@ def test_predictions_and_scores() -> None:
 
 
 @pytest.mark.parametrize("label", [-1, 2, 7])
-def test_a_label_that_is_no_ending(rows_of: Makers, label: int) -> None:
+def test_a_label_beyond_the_endings(rows_of: Makers, label: int) -> None:
     with pytest.raises(InputError, match=f"the correct ending is number {label}, and there are 2"):
         MultipleChoice().preprocess([ChoiceExample("a", ("b", "c"), label)], rows_of("bert"))
     with pytest.raises(InputError, match=f"the correct ending is number {label}"):

@@ -192,7 +192,7 @@ def test_no_answer_needs_to_be_beaten_by_the_threshold(
         assert (one["start"], one["end"]) == (0, 0)
 
 
-def test_scores_are_by_question_though_ids_are_alike() -> None:
+def test_questions_with_equal_ids_are_scored_separately() -> None:
     examples = [asked("x y", "y"), asked("x y", "x"), asked("x y", answerable=False)]
     scores = QuestionAnswering(0.0).compute_metrics(examples, [{"id": "q1", "answer": one} for one in ("y", "y", "")])
     assert scores["exact_match"] == pytest.approx(200 / 3)
@@ -227,7 +227,7 @@ def test_nothing_is_settled_where_every_question_has_an_answer() -> None:
     assert not QuestionAnswering(None).has_calibration
 
 
-def test_the_margin_is_told_where_there_may_be_no_answer(rows_of: Makers) -> None:
+def test_the_margin_is_reported_if_there_may_be_no_answer(rows_of: Makers) -> None:
     example, item = single(rows_of("bert"), "x y")
     numbers = torch.zeros(len(item), 2)
     numbers[item.extra.first] = 2.0

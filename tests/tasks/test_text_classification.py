@@ -36,7 +36,7 @@ def test_the_classes_are_those_of_the_training_data() -> None:
     ("labels", "found"),
     [(("good", "good"), "only 'good'"), ((), "none"), ((None, "bad"), "only 'bad'"), (((), ()), "none")],
 )
-def test_one_class_is_no_task(labels: tuple[str | tuple[str, ...] | None, ...], found: str) -> None:
+def test_one_class_is_refused(labels: tuple[str | tuple[str, ...] | None, ...], found: str) -> None:
     with pytest.raises(InputError, match=f"at least two classes, and the training data has {found}"):
         TextClassification.from_examples(labeled(*labels))
 

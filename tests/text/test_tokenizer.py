@@ -39,7 +39,7 @@ def test_equals_transformers_on_real_and_nasty_texts(both: Any, nasty: list[str]
     encodings = both.ours.encode_batch(texts)
     for text, encoding in zip(texts, encodings, strict=True):
         assert both.agree(encoding, text), text
-        assert encoding.cut == 0
+        assert encoding.num_truncated == 0
     assert both.ours.ids_batch(texts) == ([encoding.ids for encoding in encodings], [0] * len(texts))
     bare = both.ours.encode_batch(texts[:30], add_special_tokens=False)
     assert [one.ids for one in bare] == [
@@ -56,11 +56,11 @@ def test_pairs_and_truncation_equal_transformers(both: Any, nasty: list[str]) ->
         for pair, encoding in zip(pairs, encodings, strict=True):
             assert both.agree(encoding, *pair, **cut), (pair, length)
             assert encoding == both.ours.encode(*pair, max_length=length)
-            assert len(encoding) + encoding.cut == len(both.ours.encode(*pair))
-        assert (ids, cuts) == ([one.ids for one in encodings], [one.cut for one in encodings])
+            assert len(encoding) + encoding.num_truncated == len(both.ours.encode(*pair))
+        assert (ids, cuts) == ([one.ids for one in encodings], [one.num_truncated for one in encodings])
 
 
-def test_lone_surrogates_hold_their_place(small: Tokenizer) -> None:
+def test_lone_surrogates_keep_their_position(small: Tokenizer) -> None:
     encoding = small.encode("\udc80hello \ud83d worlds", "\udfffcafé")
     assert encoding.tokens == ["[CLS]", "hello", "world", "##s", "[SEP]", "caf", "##e", "[SEP]"]
     assert encoding.offsets[1:4] == [(1, 6), (9, 14), (14, 15)]
@@ -82,7 +82,7 @@ def test_a_typed_special_token_is_not_marked_special(small: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("texts", ["hello", [b"hello"], ["hello", None], [("a", "b", "c")], [("a", 1)]])
-def test_what_is_no_text_is_refused(small: Tokenizer, texts: Any) -> None:
+def test_input_that_is_not_text_is_refused(small: Tokenizer, texts: Any) -> None:
     with pytest.raises(InputError, match="expected a"):
         small.encode_batch(texts)
 

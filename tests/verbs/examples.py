@@ -68,7 +68,7 @@ EXAMPLES: dict[str, Example] = {
         {"task": "lambada", "data": "PASSAGES", "model": "MODEL"},
         "a benchmark needs a model that predicts the next token",
     ),
-    "cost": Example({"model": "gpt3", "tokens": "300B"}, {"model": "gpt9", "tokens": "1B"}, "a known model"),
+    "cost": Example({"model": "gpt3", "tokens": "300B"}, {"model": "gpt9", "tokens": "1B"}, "did you mean 'gpt3'"),
     "translate": Example(
         {"model": "TRANSLATOR", "source": "the dog sees a cat", "num_beams": 2, "num_return_sequences": 2},
         {"model": "TRANSLATOR", "source": "the dog sees", "num_beams": 2, "num_return_sequences": 3},
@@ -147,7 +147,7 @@ EXAMPLES: dict[str, Example] = {
                 "vocabulary.vocab_size=33",
                 "objective.sentence_pairs=none",
                 "data.max_length=16",
-                "data.tokens_per_batch=32",
+                "data.tokens_per_batch=64",
             ],
             "resume": True,
             "device": "cpu",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
 import regard
@@ -134,6 +136,29 @@ def test_the_doors_give_the_same_answer(
         response = client.post(f"/v1/{name}", json=arguments)
         assert response.status_code == 200, response.text
         assert response.json() == printed
+
+
+PAGE_OPTIONS = {"generate": {"candidates": True}, "translate": {"steps": True}, "predict": {"evidence": True}}
+PAGE_KEYS = {"view", "notes", "cli", "python"}  # around the data of every view
+
+
+@pytest.mark.parametrize("name", [name for name in VERBS if find(name).http and find(name).result_type().page_view])
+def test_the_data_of_the_view_has_the_type_that_the_page_expects(
+    name: str, places: dict[str, str], client: TestClient
+) -> None:
+    arguments = {**filled(EXAMPLES[name].good, places), **PAGE_OPTIONS.get(name, {})}
+    response = client.post(f"/v1/{name}/view", json=arguments)
+    assert response.status_code == 200, response.text
+    result = find(name).result_type()
+    module, _, view = (result.view_type or "").partition(":")
+    model: Any = getattr(import_module(module), view) if module else result
+    schema = TypeAdapter(model).json_schema(mode="serialization")
+    options = [schema["$defs"][one["$ref"].rpartition("/")[2]] for one in schema.get("anyOf", ())] or [schema]
+    keys = set(response.json()) - PAGE_KEYS
+    fitting = [
+        one for one in options if set(one.get("required", ())) <= keys | PAGE_KEYS and keys <= {*one["properties"]}
+    ]
+    assert fitting, (keys, options)
 
 
 @pytest.mark.parametrize("name", [name for name in VERBS if EXAMPLES[name].bad])

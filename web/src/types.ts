@@ -4,153 +4,102 @@ export interface AblateRequest {
   readonly text: string; readonly text_b?: string | null; readonly heads?: string | null; readonly layers?: string | null;
   readonly at?: "auto" | "blanks" | "masked" | "plain"; readonly model?: string; readonly top?: number; readonly sweep?: boolean;
 }
-
 /** How the prediction of one target changes */
 export interface AblationEffect {
   readonly target: string; readonly before: string; readonly after: string; readonly divergence: number | null; readonly distance: number;
   readonly strength: number; readonly likeliest: readonly OutputChange[]; readonly changes: readonly OutputChange[];
   readonly successors: readonly OutputChange[];
 }
-
 /** With some components removed: the losses of the text and of the built-in sentences, and the model's output. */
 export interface AblationOutcome {
   readonly without: readonly string[]; readonly loss: number | null; readonly sentences_loss: number | null; readonly output: string;
   readonly predictions: readonly TokenPrediction[];
 }
-
 /** The effect on each target of removing `heads`, as (layer, head), and `layers`, all at once */
 export interface AblationResult {
   readonly model: ProbedModel; readonly texts: readonly string[]; readonly tokens: readonly string[]; readonly special: readonly boolean[];
   readonly positions: readonly number[]; readonly at: string; readonly modes: readonly string[]; readonly heads: readonly (readonly [number, number])[];
   readonly layers: readonly number[]; readonly effects: readonly AblationEffect[]; readonly sweep: HeadSweep | null;
 }
-
-export interface AlignmentHeadsView {
-  readonly layer: number; readonly heads: readonly number[]; readonly description: string;
-}
-
-export interface AnswerView {
-  readonly answer: string; readonly start: number; readonly end: number; readonly probability: number;
-}
-
+export interface AlignmentHeadsView { readonly layer: number; readonly heads: readonly number[]; readonly description: string; }
+export interface AnswerView { readonly answer: string; readonly start: number; readonly end: number; readonly probability: number; }
 export interface AttentionView {
   readonly model: ViewedModel; readonly texts: readonly string[]; readonly maps: readonly MapView[]; readonly image: string | null;
   readonly grid: readonly [number, number] | null; readonly truncated: number; readonly notes: readonly string[]; readonly place: string;
 }
-
 /** A score for each token, for (above 0) or against `output` of `target`, whose logit is `value`. */
 export interface Attribution {
   readonly method: string; readonly target: string; readonly output: string; readonly tokens: readonly string[]; readonly scores: readonly number[];
   readonly value: number; readonly baseline: "mask" | "pad" | "zero" | null; readonly baseline_value: number | null; readonly steps: number | null;
   readonly completeness_error: number | null;
 }
-
 export interface BoxPassView {
   readonly tensors: readonly (readonly [string, number])[]; readonly parameters: Readonly<Record<string, readonly number[]>>; readonly difference: number;
 }
-
 export interface BoxView {
   readonly part: string; readonly group: string; readonly kind: string; readonly title: string; readonly about: string; readonly code: string;
   readonly steps: readonly BoxPassView[];
 }
-
 /** The prompt that continues from a branch of a generated text. */
-export interface BranchPrompt {
-  readonly prompt: string;
-}
-
+export interface BranchPrompt { readonly prompt: string; }
 /** A token for one blank, as the vocabulary spells it. */
-export interface Candidate {
-  readonly token: string; readonly id: number; readonly probability: number;
-}
-
+export interface Candidate { readonly token: string; readonly id: number; readonly probability: number; }
 /** One candidate for the next token. */
 export interface CandidateToken {
   readonly token: number; readonly text: string; readonly probability: number; readonly scaled_probability: number;
   readonly cumulative_probability: number | null; readonly sampling_probability: number; readonly removed_by: string | null;
 }
-
 /** The labels at the ends of the axes */
-export interface ChartAxes {
-  readonly right: string; readonly up: string; readonly left: string; readonly down: string;
-}
-
-export interface ChartLine {
-  readonly name: string; readonly values: readonly number[];
-}
-
+export interface ChartAxes { readonly right: string; readonly up: string; readonly left: string; readonly down: string; }
+export interface ChartLine { readonly name: string; readonly values: readonly number[]; }
 /** A pair or a grid: the tokens that any chart may show, the logits of every sentence for them, and all pairs. */
 export interface ChartsView {
   readonly kind: "pair" | "grid"; readonly warning: string; readonly number: number; readonly chart: "likelihoods" | "differences";
   readonly numbers: readonly number[]; readonly palette: number; readonly tokens: readonly string[]; readonly sentences: readonly SentenceView[];
   readonly pairs: readonly PairView[]; readonly rows: readonly string[]; readonly columns: readonly string[]; readonly squares: readonly SquareView[];
 }
-
 export interface CompareRequest {
   readonly text?: string | null; readonly text_b?: string | null; readonly top?: number | "all" | null; readonly chart?: "likelihoods" | "differences";
   readonly model?: string; readonly other?: string | null; readonly logits?: readonly string[] | null; readonly vocab?: string | null;
 }
-
 /** The page's view. */
 export type CompareView = ChartsView | SweepView | CompletionsView;
-
 export interface CompletionsView {
   readonly kind: "sentence"; readonly warning: string; readonly text: string; readonly model: string; readonly words: readonly MaskedWord[];
 }
-
 /** A part of the model that can be removed */
-export interface Component {
-  readonly name: string; readonly title: string; readonly removed: boolean; readonly disabled: string | null;
-}
-
+export interface Component { readonly name: string; readonly title: string; readonly removed: boolean; readonly disabled: string | null; }
 /** The intact model first, then each component removed alone, then all that are removed together, if several. */
 export interface ComponentAblation {
   readonly measure: string; readonly outcomes: readonly AblationOutcome[]; readonly sentences: readonly (readonly [string, string | null])[];
   readonly remarks: readonly string[];
 }
-
 /** The attention of one hypothesis, for each layer L, head H and step T, over the S states of the encoder. */
-export interface CrossAttention {
-  readonly query: string; readonly scores: string; readonly weights: string; readonly context: string;
-}
-
+export interface CrossAttention { readonly query: string; readonly scores: string; readonly weights: string; readonly context: string; }
 /** One hypothesis of the beam, step by step */
 export interface DecodedHypothesis {
   readonly text: string; readonly score: number; readonly log_probability: number; readonly finished: boolean; readonly pieces: SubwordTokens;
   readonly steps: readonly DecodingStep[]; readonly attention: CrossAttention | null;
 }
-
 /** The token of a step, its probability, and the likeliest tokens, best first. */
-export interface DecodingStep {
-  readonly token: string; readonly probability: number; readonly likeliest: readonly TokenProbability[];
-}
-
+export interface DecodingStep { readonly token: string; readonly probability: number; readonly likeliest: readonly TokenProbability[]; }
 /** What every step of a decoding attends to: the encoder's `states` (S, W) and the `values` (L, H, S, E) of them. */
-export interface EncoderStates {
-  readonly states: string; readonly values: string | null; readonly scale: number;
-}
-
-export interface EntityView {
-  readonly text: string; readonly label: string; readonly start: number; readonly end: number; readonly probability: number;
-}
-
+export interface EncoderStates { readonly states: string; readonly values: string | null; readonly scale: number; }
+export interface EntityView { readonly text: string; readonly label: string; readonly start: number; readonly end: number; readonly probability: number; }
 /** The evidence for one output: `about` names it, `token` is the position it is read from. */
 export interface Evidence {
   readonly about: string; readonly token: number; readonly tokens: readonly string[]; readonly special: readonly boolean[];
   readonly attention: readonly (readonly number[])[]; readonly rollout: readonly number[]; readonly integrated: Attribution; readonly gradient: Attribution;
 }
-
 /** One test: passed if `value` is at least `threshold`. */
 export interface FaithfulnessCheck {
   readonly name: string; readonly value: number | null; readonly threshold: number; readonly numbers: Readonly<Record<string, number | null>>;
   readonly passed: boolean; readonly method: string; readonly means: string;
 }
-
 export interface FaithfulnessRequest {
   readonly model: string; readonly text: string; readonly text_b?: string | null; readonly label?: string | null; readonly layer?: number | null;
   readonly head?: number | null; readonly seed?: number;
 }
-
 /** The attention map and the attributions of one prediction and, for a classifier, the verdict on the map. */
 export interface FaithfulnessResult {
   readonly model: ProbedModel; readonly texts: readonly string[]; readonly verdict: "faithful" | "doubtful" | "unfaithful" | null;
@@ -160,7 +109,6 @@ export interface FaithfulnessResult {
   readonly special_weight: number; readonly checks: readonly FaithfulnessCheck[]; readonly gradient: Attribution; readonly integrated: Attribution;
   readonly seed: number; readonly notes: readonly string[]; readonly required_passes: number; readonly decisive: string;
 }
-
 /** The output of each stage */
 export interface FeatureWalk {
   readonly model: string; readonly layer: number | string; readonly texts: readonly string[]; readonly tokens: readonly (readonly string[])[];
@@ -171,80 +119,56 @@ export interface FeatureWalk {
   readonly unmasked: RegressionScore | null; readonly similarity: number | null; readonly examples: readonly (readonly [string, string])[];
   readonly total: number; readonly seed: number; readonly notes: readonly string[];
 }
-
 export interface FeaturesRequest {
   readonly columns?: readonly string[] | null; readonly header?: boolean | null; readonly delimiter?: string | null; readonly quoted?: boolean | null;
   readonly data: readonly (readonly [string, string | null])[] | string; readonly rows?: number; readonly limit?: number | null; readonly model?: string;
   readonly pooling?: "cls" | "mean"; readonly layer?: string; readonly as_in_deck?: boolean; readonly seed?: number;
 }
-
 export interface FigureModelView {
   readonly name: string; readonly family: string; readonly depth: number; readonly heads: number; readonly width: number; readonly norm_first: boolean;
 }
-
 export interface FigureRequest {
   readonly text: string; readonly model?: string | null; readonly target?: string | null; readonly without?: readonly string[]; readonly layer?: number;
 }
-
 /** Drawings side by side, or below each other on a narrow screen */
-export interface FigureRow {
-  readonly kind: "figures"; readonly blocks: readonly HeatMap[];
-}
-
+export interface FigureRow { readonly kind: "figures"; readonly blocks: readonly HeatMap[]; }
 export interface FigureView {
   readonly model: FigureModelView; readonly text: string; readonly target: string | null; readonly given: string; readonly without: readonly string[];
   readonly components: readonly Component[]; readonly tokens: Readonly<Record<string, readonly string[]>>; readonly boxes: Readonly<Record<string, BoxView>>;
   readonly tensors: readonly TensorView[]; readonly ablation: ComponentAblation; readonly positions: PositionsView | null; readonly notes: readonly string[];
   readonly place: string;
 }
-
 /** What one filter took from the whole vocabulary: how many tokens, and their share of the model's probability. */
-export interface FilterCut {
-  readonly by: string; readonly count: number; readonly share: number;
-}
-
+export interface FilterCut { readonly by: string; readonly count: number; readonly share: number; }
 export interface GenerateRequest {
   readonly max_new_tokens?: number; readonly temperature?: number; readonly top_p?: number; readonly top_k?: number | null; readonly min_p?: number;
   readonly repetition_penalty?: number; readonly seed?: number; readonly num_return_sequences?: number; readonly num_beams?: number;
   readonly length_penalty?: number; readonly early_stopping?: boolean; readonly stop?: readonly string[]; readonly prompt: string; readonly model?: string;
   readonly candidates?: boolean; readonly trace?: string | null;
 }
-
 /** One generated token: `text` is what it adds to the text, `name` the token by itself. */
 export interface GeneratedToken {
   readonly candidates: readonly CandidateToken[]; readonly nucleus_size: number; readonly nucleus_probability: number; readonly vocab_size: number;
   readonly id: number; readonly text: string; readonly name: string;
 }
-
 /** The tokens of a piece of text, with their candidates. */
-export interface GeneratedTokens {
-  readonly type: "text"; readonly text: string; readonly tokens: readonly GeneratedToken[];
-}
-
+export interface GeneratedTokens { readonly type: "text"; readonly text: string; readonly tokens: readonly GeneratedToken[]; }
 /** Sampling, or beam search if `num_beams` is above 1 */
 export interface GenerationConfig {
   readonly max_new_tokens: number; readonly temperature: number; readonly top_p: number; readonly top_k: number | null; readonly min_p: number;
   readonly repetition_penalty: number; readonly seed: number; readonly num_return_sequences: number; readonly num_beams: number;
   readonly length_penalty: number; readonly early_stopping: boolean; readonly stop: readonly string[];
 }
-
 /** One text of the page, or of a stream before it starts, with its tokens so far. */
 export interface GenerationRun {
   readonly model: string; readonly family: string; readonly method: "beam" | "greedy" | "sample"; readonly settings: GenerationConfig; readonly prompt: string;
   readonly continues: boolean; readonly truncated: number; readonly truncated_text: string; readonly max_new_tokens: number;
   readonly tokens: readonly GeneratedToken[]; readonly reason: "end" | "stop" | "length" | "interrupted"; readonly trace: TraceDocument | null;
 }
-
 /** The text to generate, still empty. */
-export interface GenerationStarted {
-  readonly type: "started"; readonly run: GenerationRun;
-}
-
+export interface GenerationStarted { readonly type: "started"; readonly run: GenerationRun; }
 /** The page shows one text, or two side by side. */
-export interface GenerationView {
-  readonly runs: readonly GenerationRun[];
-}
-
+export interface GenerationView { readonly runs: readonly GenerationRun[]; }
 /** Heads by layer, then by number, both from 0. */
 export interface HeadCensus {
   readonly model: string; readonly family: string; readonly layers: number; readonly heads_each: number; readonly read: number; readonly left_out: number;
@@ -252,61 +176,42 @@ export interface HeadCensus {
   readonly about: Readonly<Record<string, string>>; readonly counts: Readonly<Record<string, number>>; readonly heads: readonly HeadPatterns[];
   readonly texts: Readonly<Record<string, readonly string[]>>;
 }
-
 /** One head removed alone: mean strength and distance over all targets, and the targets whose best output changed. */
 export interface HeadEffect {
   readonly layer: number; readonly head: number; readonly strength: number; readonly distance: number; readonly changed: readonly string[];
   readonly strengths: readonly number[]; readonly after: readonly string[];
 }
-
 /** Token `row` of a text attends to token `column` with `weights[column]` */
-export interface HeadExample {
-  readonly text: number; readonly row: number; readonly column: number; readonly weights: readonly number[];
-}
-
+export interface HeadExample { readonly text: number; readonly row: number; readonly column: number; readonly weights: readonly number[]; }
 /** `pattern` names the head, or is None. */
 export interface HeadPatterns {
   readonly layer: number; readonly head: number; readonly pattern: string | null; readonly nearest: string; readonly findings: readonly PatternScore[];
   readonly examples: readonly HeadExample[];
 }
-
 /** Every head removed alone, the strongest effect first. */
-export interface HeadSweep {
-  readonly measure: string; readonly targets: readonly string[]; readonly ranked: readonly HeadEffect[];
-}
-
-export interface HeadsRequest {
-  readonly text: readonly string[] | string; readonly model?: string; readonly limit?: number; readonly seed?: number;
-}
-
+export interface HeadSweep { readonly measure: string; readonly targets: readonly string[]; readonly ranked: readonly HeadEffect[]; }
+export interface HeadsRequest { readonly text: readonly string[] | string; readonly model?: string; readonly limit?: number; readonly seed?: number; }
 /** A matrix of weights from 0 to 1 with names on both axes. */
 export interface HeatMap {
   readonly kind: "map"; readonly weights: readonly (readonly number[])[]; readonly rows: readonly string[]; readonly columns: readonly string[];
   readonly title: string; readonly row_title: string; readonly column_title: string;
 }
-
 /** By which requests refer to an uploaded image. */
-export interface ImageKey {
-  readonly image: string;
-}
-
+export interface ImageKey { readonly image: string; }
 /** Named lines of percentages, one value for every point in `at`, which increases. */
 export interface LineChart {
   readonly kind: "chart"; readonly lines: readonly ChartLine[]; readonly at: readonly number[]; readonly title: string; readonly across: string;
   readonly up: string;
 }
-
 export interface LookRequest {
   readonly text?: string; readonly text_b?: string | null; readonly model?: string; readonly image?: string | null;
   readonly kind?: "encoder" | "decoder" | "cross" | "lstm" | "vit" | null; readonly layer?: number | null; readonly head?: number | null;
 }
-
 export interface MapRequest {
   readonly columns?: readonly string[] | null; readonly header?: boolean | null; readonly delimiter?: string | null; readonly quoted?: boolean | null;
   readonly texts: readonly (readonly [string, string | null])[] | string; readonly model?: string; readonly layer?: string; readonly neighbors?: number;
   readonly pooling?: "mean" | "cls" | "max"; readonly limit?: number; readonly seed?: number;
 }
-
 /** The maps of one kind. */
 export interface MapView {
   readonly kind: "encoder" | "decoder" | "cross" | "lstm" | "vit"; readonly layers: number; readonly heads: number; readonly rows: readonly string[];
@@ -315,220 +220,141 @@ export interface MapView {
   readonly k: string | null; readonly q_step: string | null; readonly k_step: string | null; readonly scale: number | null; readonly bias: string | null;
   readonly causal: boolean; readonly rollout: string | null; readonly flow: string | null;
 }
-
 /** A word of the text ("_" for a blank), whether a space precedes it, and the likeliest tokens in its place. */
-export interface MaskedWord {
-  readonly word: string; readonly spaced: boolean; readonly completions: readonly Candidate[];
-}
-
+export interface MaskedWord { readonly word: string; readonly spaced: boolean; readonly completions: readonly Candidate[]; }
 /** A model as the page lists it. */
 export interface ModelState {
   readonly name: string; readonly state: "loading" | "ready" | "failed"; readonly error: string;
   readonly capabilities: readonly ("text-encoder" | "masked-lm" | "next-sentence" | "causal-lm" | "encoder-decoder" | "text-generation" | "translation" | "image" | "fine-tuning" | "pooling" | "segments" | "layer-mix" | "recurrent" | "fine-tuned")[] | null;
   readonly task: string | null;
 }
-
 /** `index` counts the sentences of the map from 0. */
-export interface Neighbor {
-  readonly index: number; readonly cosine: number;
-}
-
+export interface Neighbor { readonly index: number; readonly cosine: number; }
 /** A message for the user that is not part of the result. */
-export interface Note {
-  readonly type: "note"; readonly message: string;
-}
-
+export interface Note { readonly type: "note"; readonly message: string; }
 /** The probability (or the value) of one output before and after. */
-export interface OutputChange {
-  readonly output: string; readonly before: number; readonly after: number;
-}
-
+export interface OutputChange { readonly output: string; readonly before: number; readonly after: number; }
 /** Two sentences by their indices. */
 export interface PairView {
   readonly a: number; readonly b: number; readonly labels: readonly [string, string]; readonly axes: Readonly<Record<"likelihoods" | "differences", ChartAxes>>;
   readonly extents: Readonly<Record<string, readonly [number, number]>>;
   readonly captions: Readonly<Record<"likelihoods" | "differences", Readonly<Record<string, string>>>>;
 }
-
-export interface Paragraph {
-  readonly kind: "text"; readonly text: string;
-}
-
+export interface Paragraph { readonly kind: "text"; readonly text: string; }
 /** One pattern of one head. */
 export interface PatternScore {
   readonly pattern: string; readonly tokens: number; readonly score: number | null; readonly chance: number | null; readonly p: number | null;
   readonly corrected: number | null;
 }
-
 /** The word's vectors in one layer on their first two principal components. */
-export interface Plane {
-  readonly points: readonly (readonly number[])[]; readonly explained: readonly number[];
-}
-
-export interface PositionsView {
-  readonly arrangement: string | null; readonly shape: readonly [number, number]; readonly data: string | null;
-}
-
+export interface Plane { readonly points: readonly (readonly number[])[]; readonly explained: readonly number[]; }
+export interface PositionsView { readonly arrangement: string | null; readonly shape: readonly [number, number]; readonly data: string | null; }
 export interface PredictRequest {
   readonly columns?: readonly string[] | null; readonly header?: boolean | null; readonly delimiter?: string | null; readonly quoted?: boolean | null;
   readonly model: string; readonly source: readonly (string | readonly [string, string])[] | string; readonly threshold?: number | null;
   readonly page?: string | null; readonly evidence?: boolean;
 }
-
 /** An example, its prediction and the evidence for it */
 export interface PredictedExample {
   readonly texts: readonly string[]; readonly image: string | null; readonly prediction: PredictionView; readonly evidence: readonly Evidence[];
   readonly why: string;
 }
-
 /** A prediction */
 export interface PredictionView {
   readonly label?: string | readonly string[]; readonly probabilities?: Readonly<Record<string, number>> | readonly number[]; readonly value?: number;
   readonly entities?: readonly EntityView[]; readonly tags?: readonly string[]; readonly answer?: string; readonly start?: number; readonly end?: number;
   readonly probability?: number; readonly nbest?: readonly AnswerView[]; readonly margin?: number | null; readonly choice?: number; readonly ending?: string;
 }
-
 /** What the page's view "tasks" shows. */
-export interface PredictionsView {
-  readonly model: TaskModelView; readonly predictions: readonly PredictedExample[]; readonly notes: readonly string[];
-}
-
+export interface PredictionsView { readonly model: TaskModelView; readonly predictions: readonly PredictedExample[]; readonly notes: readonly string[]; }
 /** The model of a probe, as results name it */
 export interface ProbedModel {
   readonly name: string; readonly family: string; readonly task: string;
   readonly problem_type: "single_label_classification" | "multi_label_classification" | "regression"; readonly num_layers: number; readonly num_heads: number;
   readonly labels: readonly string[];
 }
-
 /** How much of a stage is done */
-export interface Progress {
-  readonly type: "progress"; readonly stage: string; readonly done: number; readonly total: number | null; readonly unit: string;
-}
-
+export interface Progress { readonly type: "progress"; readonly stage: string; readonly done: number; readonly total: number | null; readonly unit: string; }
 /** In percent: `accuracy` on the test quarter, `guess` the accuracy of the most frequent label there, `mean` and `deviation` of the accuracy over the folds. */
 export interface RegressionScore {
   readonly train: number; readonly test: number; readonly accuracy: number; readonly guess: number; readonly mean: number; readonly deviation: number;
 }
-
 /** A heading with its blocks. */
 export interface Section {
   readonly kind: "section"; readonly heading: string; readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | FigureRow | Section)[];
 }
-
 export interface SensesRequest {
   readonly word: string; readonly texts: readonly string[]; readonly model?: readonly string[]; readonly static?: string | null; readonly limit?: number;
   readonly seed?: number;
 }
-
 /** The page's data of one model: its planes and similarities by layer. */
 export interface SensesView {
   readonly pieces: readonly (readonly string[])[]; readonly planes: readonly Plane[]; readonly model: string; readonly word: string;
   readonly texts: readonly string[]; readonly spans: readonly (readonly [number, number])[]; readonly similarity: readonly (readonly (readonly number[])[])[];
   readonly notes: readonly string[];
 }
-
-export interface Sentence {
-  readonly text: string; readonly label: string | null; readonly point: readonly number[]; readonly neighbors: readonly Neighbor[];
-}
-
+export interface Sentence { readonly text: string; readonly label: string | null; readonly point: readonly number[]; readonly neighbors: readonly Neighbor[]; }
 /** `label` is None for all sentences if no text has one. */
 export interface SentenceMap {
   readonly model: string; readonly layer: number | string; readonly pooling: string; readonly width: number; readonly total: number; readonly seed: number;
   readonly cut: number; readonly explained: readonly number[]; readonly sentences: readonly Sentence[]; readonly notes: readonly string[];
 }
-
-export interface SentenceView {
-  readonly text: string; readonly model: string; readonly total: number; readonly logits: string;
-}
-
+export interface SentenceView { readonly text: string; readonly model: string; readonly total: number; readonly logits: string; }
 /** The differences of two pairs, by their indices, against each other. */
-export interface SquareView {
-  readonly across: number; readonly up: number; readonly axes: ChartAxes;
-}
-
-export interface Story {
-  readonly title: string; readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | FigureRow | Section)[];
-}
-
+export interface SquareView { readonly across: number; readonly up: number; readonly axes: ChartAxes; }
+export interface Story { readonly title: string; readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | FigureRow | Section)[]; }
 /** A table whose first column names the rows */
 export interface StoryTable {
   readonly kind: "table"; readonly headers: readonly string[]; readonly rows: readonly (readonly string[])[]; readonly caption: string;
 }
-
 /** The `tokens` of a text, with the end token if there is one, and the word of each token, without the end. */
-export interface SubwordTokens {
-  readonly tokens: readonly string[]; readonly words: readonly string[]; readonly word_indices: readonly number[];
-}
-
+export interface SubwordTokens { readonly tokens: readonly string[]; readonly words: readonly string[]; readonly word_indices: readonly number[]; }
 export interface SweepView {
   readonly kind: "sweep"; readonly warning: string; readonly values: readonly number[]; readonly labels: readonly string[]; readonly caption: string;
   readonly tokens: readonly string[]; readonly series: string;
 }
-
 /** The fine-tuned model */
 export interface TaskModelView {
   readonly name: string; readonly family: string; readonly task: string; readonly labels: readonly string[]; readonly several: boolean;
 }
-
 /** `data` is float16 in base64 */
 export interface TensorView {
   readonly shape: readonly number[]; readonly rows: string | null; readonly columns: string | null; readonly data: string | null;
   readonly values: readonly number[] | null; readonly words: readonly (readonly (readonly [string, number])[])[] | null;
 }
-
 /** Text as it is generated. */
-export interface TextPiece {
-  readonly type: "text"; readonly text: string;
-}
-
+export interface TextPiece { readonly type: "text"; readonly text: string; }
 /** One predicted position: the right token (None at a blank), its probability, and the likeliest tokens. */
-export interface TokenPrediction {
-  readonly token: string | null; readonly probability: number | null; readonly best: readonly (readonly [string, number])[];
-}
-
-export interface TokenProbability {
-  readonly token: string; readonly probability: number;
-}
-
+export interface TokenPrediction { readonly token: string | null; readonly probability: number | null; readonly best: readonly (readonly [string, number])[]; }
+export interface TokenProbability { readonly token: string; readonly probability: number; }
 /** A candidate for the next token of a prefix. */
 export interface TraceCandidate {
   readonly token: number; readonly text: string; readonly log_probability: number | null; readonly total: number | null;
   readonly fate: "kept" | "ended" | "cut" | "passed"; readonly by?: string; readonly child?: number; readonly chance?: number;
 }
-
 /** The continuations of a prefix: the likeliest `top` tokens, the first removed by filters, and the choice. */
-export interface TraceChoice {
-  readonly node: number; readonly candidates: readonly TraceCandidate[]; readonly cut: readonly FilterCut[];
-}
-
+export interface TraceChoice { readonly node: number; readonly candidates: readonly TraceCandidate[]; readonly cut: readonly FilterCut[]; }
 /** `about` is what the caller knows: the prompt, the model, the settings. */
 export interface TraceDocument {
   readonly format: "regard trace"; readonly version: number; readonly method: "beam" | "sample"; readonly top: number;
   readonly about: Readonly<Record<string, unknown>>; readonly rows: readonly TraceRow[];
 }
-
 /** A text that was found: the node it ends in, and its tokens without the end token. */
 export interface TraceResult {
   readonly node: number; readonly tokens: readonly number[]; readonly text: string; readonly log_probability: number | null; readonly score: number | null;
   readonly finished: boolean;
 }
-
 /** `row`: from 0, or as given to `Trace.set_row_numbers`. */
 export interface TraceRow {
   readonly row: number; readonly steps: readonly TraceStep[]; readonly left: readonly number[]; readonly results: readonly TraceResult[];
 }
-
 /** `died`: prefixes without a continuation. */
-export interface TraceStep {
-  readonly step: number; readonly choices: readonly TraceChoice[]; readonly died: readonly number[];
-}
-
+export interface TraceStep { readonly step: number; readonly choices: readonly TraceChoice[]; readonly died: readonly number[]; }
 /** What the page's form offers, and the current job. */
 export interface TrainingOptions {
   readonly job: TrainingStatus | null; readonly tasks: Readonly<Record<string, string>>; readonly folder: string; readonly builtin_examples: number;
   readonly builtin_labels: readonly string[];
 }
-
 /** The progress of a job. */
 export interface TrainingStatus {
   readonly state: "running" | "done" | "failed" | "cancelled"; readonly stopping: boolean; readonly error: string; readonly task: string; readonly data: string;
@@ -536,28 +362,21 @@ export interface TrainingStatus {
   readonly epochs: number; readonly steps_per_second: number; readonly seconds_left: number | null; readonly seconds: number; readonly loss: number | null;
   readonly scores: Readonly<Record<string, number>>; readonly messages: readonly string[];
 }
-
 export interface TranslateRequest {
   readonly model: string; readonly source: readonly string[] | string; readonly num_beams?: number; readonly num_return_sequences?: number;
   readonly length_penalty?: number; readonly alignments?: string | null; readonly trace?: string | null; readonly steps?: boolean;
   readonly reference?: string | null;
 }
-
 /** A text and its hypotheses, best first */
 export interface TranslationSteps {
   readonly model: TranslatorView; readonly text: string; readonly source: SubwordTokens; readonly hypotheses: readonly DecodedHypothesis[];
   readonly encoder: EncoderStates | null; readonly alignment_heads: AlignmentHeadsView | null; readonly notes: readonly string[];
 }
-
 export interface TranslatorView {
   readonly name: string; readonly kind: string; readonly score: string; readonly recipe: string | null; readonly width: number; readonly layers: number;
   readonly heads: number;
 }
-
-export interface ViewedModel {
-  readonly name: string; readonly family: string; readonly depth: number; readonly heads: number;
-}
-
+export interface ViewedModel { readonly name: string; readonly family: string; readonly depth: number; readonly heads: number; }
 export interface Verbs {
   readonly compare: { readonly request: CompareRequest; readonly result: CompareView };
   readonly generate: { readonly request: GenerateRequest; readonly result: GenerationView };

@@ -160,7 +160,7 @@ class AblationResult(Result):
         def text(name: str) -> str:
             return self._output_texts.get(name, name)
 
-        def shown(changes: tuple[OutputChange, ...]) -> tuple[OutputChange, ...]:
+        def with_texts(changes: tuple[OutputChange, ...]) -> tuple[OutputChange, ...]:
             return tuple(replace(one, output=text(one.output)) for one in changes[:MAX_VIEW_OUTPUTS])
 
         effects = tuple(
@@ -168,9 +168,9 @@ class AblationResult(Result):
                 effect,
                 before=text(effect.before),
                 after=text(effect.after),
-                likeliest=shown(effect.likeliest),
-                changes=shown(effect.changes),
-                successors=shown(effect.successors),
+                likeliest=with_texts(effect.likeliest),
+                changes=with_texts(effect.changes),
+                successors=with_texts(effect.successors),
             )
             for effect in self.effects
         )

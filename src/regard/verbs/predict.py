@@ -90,8 +90,8 @@ def predict(request: PredictRequest, models: Models) -> Generator[Event, None, P
             result.with_reproduction(predict.command_line(request), predict.python_code(request))
             page.write_text(result.to_html(), encoding="utf-8")
     if request.page is not None:
-        shown = min(result._count, PAGE_EXAMPLES)
-        yield Note(message=f"{request.page}: {shown:,} of {result._count:,} examples")
+        count = min(result._count, PAGE_EXAMPLES)
+        yield Note(message=f"{request.page}: {count:,} of {result._count:,} examples")
     return result
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PretrainRequest(RunRequest):
-    family: str = argument(help="Model family: bert, gpt, t5 or elmo.")
+    family: str = argument(help="A model family with a pretraining recipe, such as bert or gpt.")
     corpus: list[str] = option(
         ..., "-c", help="Text files or folders; repeatable. A blank line ends a document.", metavar="FILES", repeat=True
     )

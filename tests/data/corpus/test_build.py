@@ -193,7 +193,7 @@ def test_a_second_call_does_nothing(
     assert again.counts == again.resumed == first.counts and again.json()["tokens_per_second"] == 0
 
 
-def test_what_is_damaged_is_made_again(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
+def test_damaged_shards_are_rebuilt(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     build_corpus(source, folder, tokenizer=wordpiece, shard_bytes=SMALL)
     good = contents(folder)
@@ -215,7 +215,7 @@ def test_what_is_damaged_is_made_again(source: Path, wordpiece: Tokenizer, tmp_p
     ],
 )
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_flipped_bit_is_named_and_what_it_damaged_is_made_again(
+def test_a_flipped_bit_is_reported_and_its_shard_is_rebuilt(
     name: str, finished: bool, source: Path, wordpiece: Tokenizer, tmp_path: Path
 ) -> None:
     folder = tmp_path / "out"

@@ -13,7 +13,7 @@ SOURCES = tuple(SourceFile(f"{name}.txt", 10, name * 8) for name in "abcdef")
 BASE = CorpusManifest(SOURCES, "t", 100, {"key": "text"})
 
 
-def test_it_comes_back_from_the_disk(tmp_path: Path) -> None:
+def test_a_manifest_round_trip_on_disk(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, **asdict(BASE)}))
     assert CorpusManifest.read(tmp_path) == BASE
 

@@ -86,7 +86,7 @@ def test_damage_is_named(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sentences.npy", "documents.npy"])
-def test_a_file_of_the_right_size_that_is_no_array(folder: Path, name: str) -> None:
+def test_a_file_of_the_right_size_with_invalid_content(folder: Path, name: str) -> None:
     path = folder / "shard-000000" / name
     path.write_bytes(b"x" * path.stat().st_size)
     with pytest.raises(InputError, match=rf"{name} is damaged: its SHA-256"):

@@ -76,7 +76,7 @@ def test_schemes_say_the_same(write: Write, scheme: str, tags: str) -> None:
     assert (read.examples[0].tags, read.description) == (tuple(expected), f"{scheme}, 2 columns")
 
 
-def test_an_entity_that_begins_inside_is_said(write: Write) -> None:
+def test_an_entity_that_begins_with_i_is_counted(write: Write) -> None:
     read = read_tagged_examples(write("a", "a B-PER\nb O\nc I-PER\n\nd B-LOC\n"))
     assert read.examples[0].tags == ("B-PER", "O", "B-PER")
     assert read.description == "IOB2 (1 entities begin with I-, read as B-), 2 columns"
@@ -243,6 +243,6 @@ def test_keys_say_where_words_and_tags_are(tmp_path: Path) -> None:
         (("1", "0"), r"line 1: expected a tag in column 0.*got 'EU'; fix the line"),
     ],
 )
-def test_columns_that_are_no_tags(write: Write, columns: tuple[str, ...], message: str) -> None:
+def test_columns_without_tags(write: Write, columns: tuple[str, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_tagged_examples(write("a.conll", "EU B-ORG\n"), columns=columns, labeled=True)

@@ -93,7 +93,7 @@ def test_bad_json_is_named(line: str, message: str, write: Write) -> None:
         next(texts)
 
 
-def test_the_first_line_tells_the_format_where_the_name_does_not(write: Write) -> None:
+def test_the_format_is_detected_by_the_first_line(write: Write) -> None:
     for content in ("a\tb, c\n", '"b, c",a\n', '{"0": "b, c", "1": "b, c"}\n'):
         column = 0 if content.startswith('"') else 1
         assert list(read_text_column(write("a.txt", content), column=column)) == [(1, "b, c")]

@@ -377,9 +377,7 @@ _CELL = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1).filt
 
 
 @given(st.lists(st.tuples(_CELL, st.sampled_from(["pos", "neg"])), min_size=1))
-def test_what_was_written_with_quotes_comes_back(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
-) -> None:
+def test_quoted_fields_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
     import csv
 
     path = tmp_path_factory.mktemp("csv") / "a.csv"

@@ -272,7 +272,7 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize(("suffix", "pooling"), [(".npy", "mean"), (".npz", "none"), (".parquet", "max")])
-def test_a_finished_run_asked_for_again_does_nothing(
+def test_a_finished_run_is_not_repeated(
     suffix: str, pooling: str, file: Path, tiny_bert_folder: Path, tmp_path: Path, embedded: list[str]
 ) -> None:
     output = tmp_path / f"out{suffix}"
@@ -323,9 +323,7 @@ def test_a_finished_run_is_done_again_where_something_changed(
     assert (output.read_bytes() == good) == (change not in ("settings", "texts"))
 
 
-def test_a_damaged_record_of_a_finished_run_is_said(
-    file: Path, tiny_bert_folder: Path, tmp_path: Path, embedded: list[str]
-) -> None:
+def test_a_damaged_record_is_reported(file: Path, tiny_bert_folder: Path, tmp_path: Path, embedded: list[str]) -> None:
     output, record = tmp_path / "out.npy", tmp_path / "out.npy.regard.json"
     embed_file(file, output, model=tiny_bert_folder)
     good, data = record.read_bytes(), output.read_bytes()
@@ -339,7 +337,7 @@ def test_a_damaged_record_of_a_finished_run_is_said(
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "name"])
-def test_a_damaged_shard_is_said_and_embedded_again(
+def test_a_damaged_shard_is_reported_and_embedded_again(
     damage: str,
     file: Path,
     tiny_bert_folder: Path,

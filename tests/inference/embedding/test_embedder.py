@@ -194,7 +194,7 @@ def test_what_the_folder_states_holds_by_default(sentence_folder: Path, tiny_ber
     assert np.abs(stated - Embedder(tiny_bert_folder, max_length=8).transform(texts)).max() > 0.1
 
 
-def test_what_the_user_says_wins(sentence_folder: Path, tiny_bert_folder: Path) -> None:
+def test_arguments_override_the_folder(sentence_folder: Path, tiny_bert_folder: Path) -> None:
     wanted = Embedder(tiny_bert_folder, pooling="mean", max_length=5).transform(TEXTS)
     np.testing.assert_array_equal(Embedder(sentence_folder, pooling="mean", max_length=5).transform(TEXTS), wanted)
 
@@ -207,7 +207,7 @@ def test_the_default_pooling_survives_cloning(sentence_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("texts", ["one text", None, 3])
-def test_what_is_no_list_of_texts_is_refused(texts: Any, tiny_bert_folder: Path) -> None:
+def test_other_input_is_refused(texts: Any, tiny_bert_folder: Path) -> None:
     with pytest.raises(InputError, match="expected a list of texts"):
         Embedder(tiny_bert_folder).transform(texts)
 

@@ -20,7 +20,7 @@ def folder_with(folder: Path, *, pooling: object = None, length: object = None) 
     return folder
 
 
-def test_a_plain_folder_says_nothing(tmp_path: Path) -> None:
+def test_a_folder_without_settings(tmp_path: Path) -> None:
     assert read_sentence_settings(tmp_path) == SentenceSettings(None, None)
 
 

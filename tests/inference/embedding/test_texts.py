@@ -26,7 +26,9 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("blank", "rows", "lines"), [("zero", 5, [1, 2, 3, 4, 5]), ("skip", 3, [1, 4, 5])])
-def test_blanks_are_counted_and_kept_or_skipped(blank: BlankLines, rows: int, lines: list[int], file: Path) -> None:
+def test_blank_lines_are_counted_and_embedded_or_skipped(
+    blank: BlankLines, rows: int, lines: list[int], file: Path
+) -> None:
     texts = scanned(file, blank=blank)
     assert (texts.rows, texts.blank, texts.rereadable) == (rows, 2, True)
     assert [line for line, _ in texts] == lines
@@ -83,7 +85,7 @@ def test_a_change_between_the_readings_is_noticed(content: bytes | None, tmp_pat
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="needs /dev/fd")
-def test_what_can_be_read_once_is_kept() -> None:
+def test_input_that_can_be_read_once_is_spooled() -> None:
     reader, writer = os.pipe()
     os.write(writer, "one\n\tt\u2028wo\n\n".encode())
     os.close(writer)

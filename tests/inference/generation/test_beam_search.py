@@ -145,7 +145,7 @@ def test_early_stops_with_the_first_hypotheses() -> None:
     assert late[0].ids == (1, 1) and late[0].score > early[0].score
 
 
-def test_without_an_end_token_all_tokens_are_said() -> None:
+def test_without_an_end_token_max_new_tokens_is_reached() -> None:
     model = Chain(6, seed=1)
     (found,) = beam_search(
         model, torch.tensor([[1, 2]]), beam=Beam(num_beams=3, num_return_sequences=3), end=None, max_new_tokens=5
@@ -156,7 +156,7 @@ def test_without_an_end_token_all_tokens_are_said() -> None:
     assert len(one.ids) == 5 and not one.finished
 
 
-def test_a_model_in_training_is_asked_without_dropout_and_goes_on_training() -> None:
+def test_dropout_is_off_and_the_training_mode_is_restored() -> None:
     model = family("transformer")
     ids = torch.randint(1, VOCABULARY, (1, 5))
     expected = greedy_search(model, ids, end=END, max_new_tokens=6)
@@ -178,7 +178,7 @@ def test_a_model_in_training_is_asked_without_dropout_and_goes_on_training() -> 
         ({"length_penalty": math.nan}, "length penalty is nan"),
     ],
 )
-def test_a_beam_that_cannot_be(settings: dict[str, float], message: str) -> None:
+def test_invalid_beams(settings: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Beam(**settings)  # type: ignore[arg-type]
 

@@ -101,7 +101,7 @@ def test_the_choice_by_hand() -> None:
         assert choose_tokens(logits, [chance]).tolist() == [token]
 
 
-def test_what_cannot_be_said_is_never_chosen() -> None:
+def test_excluded_tokens_are_never_chosen() -> None:
     logits = torch.full((1, 6), -math.inf, dtype=torch.float64)
     logits[0, 3] = 1.0
     for chance in (0.0, 0.5, 1 - 2**-53):
@@ -116,7 +116,7 @@ def test_without_chance_it_is_greedy(cold: Sampling | None) -> None:
     assert [tuple(token for token in text if token != END) for text in found] == [one.ids for one in expected]
 
 
-def test_a_step_is_computed_when_it_is_asked_for() -> None:
+def test_steps_are_computed_lazily() -> None:
     model = Chain(9)
     steps = sample(model, torch.tensor([[1, 2]]), sampling=None, end=None, max_new_tokens=50)
     assert model.rows == []
@@ -146,7 +146,7 @@ def test_the_caller_can_end_a_row() -> None:
     assert list(steps) == []
 
 
-def test_repetition_counts_what_was_heard_and_what_was_said() -> None:
+def test_repetition_penalty_counts_prompt_and_generated_tokens() -> None:
     model = Chain(6, seed=2)
     model.table.clamp_(min=0.1)  # all above 0: an enormous penalty makes them alike, and equals go by their ids
     model.table += torch.tensor([0.0, 5.0, 4.0, 3.0, 2.0, 1.0])

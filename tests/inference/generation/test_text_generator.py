@@ -34,7 +34,7 @@ def writer(request: pytest.FixtureRequest) -> TextGenerator:
     return found
 
 
-def test_greedy_is_what_the_model_says(writer: TextGenerator) -> None:
+def test_greedy_generation_equals_greedy_search(writer: TextGenerator) -> None:
     prompt = writer.encode_prompt("the film", max_new_tokens=9)
     ids = writer.tokenizer.encode("the film", add_special_tokens=not writer.continues).ids
     assert prompt.ids == ids
@@ -51,7 +51,7 @@ def test_greedy_is_what_the_model_says(writer: TextGenerator) -> None:
         assert text.reason == ("end" if expected.finished else "length")
 
 
-def test_samples_are_the_same_however_many_are_asked_for(writer: TextGenerator) -> None:
+def test_samples_do_not_depend_on_their_number(writer: TextGenerator) -> None:
     """20 texts are more than one batch."""
     prompt = writer.encode_prompt("the day", max_new_tokens=10)
 
@@ -147,7 +147,7 @@ def test_an_empty_prompt_is_the_begin_token(gpt: TextGenerator, tmp_path: Path) 
     assert (len(text.tokens), text.reason) == (5, "length")
 
 
-def test_the_repetition_penalty_hears_a_gpts_prompt(gpt: TextGenerator) -> None:
+def test_the_repetition_penalty_counts_a_gpts_prompt(gpt: TextGenerator) -> None:
     """Under an enormous penalty chance says again what it has read or said far less often."""
     prompt = gpt.encode_prompt("abcdefghijklmnopqrst", max_new_tokens=12)
 

@@ -82,7 +82,7 @@ def test_a_stop_string_ends_the_text_wherever_tokens_end(tokens: Tokenizer, data
     assert said.stopped == bool(complete)
 
 
-def test_nothing_is_said_that_a_stop_string_takes_back(tokens: Tokenizer) -> None:
+def test_text_before_a_possible_stop_string_is_held_back(tokens: Tokenizer) -> None:
     ids = tokens.encode("a\n\nQ", add_special_tokens=False).ids
     said = TextStream(tokens, stop_strings=["\n\nQ:"])
     assert [said.push(number) for number in ids] == ["a", "", "", ""]
@@ -99,7 +99,7 @@ def test_the_first_to_be_complete_cuts_also_within_a_token(tokens: Tokenizer, st
     assert TextStream(tokens, stop_strings=stops).push(tokens.id("Ġfilm")) == left
 
 
-def test_what_was_held_back_is_told_at_the_end(tokens: Tokenizer) -> None:
+def test_held_back_text_is_returned_at_the_end(tokens: Tokenizer) -> None:
     assert stream(TextStream(tokens, stop_strings=["##"]), tokens.encode("a#", add_special_tokens=False).ids) == [
         "a",
         "",

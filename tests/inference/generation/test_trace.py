@@ -49,7 +49,7 @@ def traced(model: object, beam: Beam, *, max_tokens: int, top: int = 3) -> Trace
 @pytest.mark.parametrize(
     "beam", [Beam(num_beams=3, num_return_sequences=3), Beam(num_beams=4, num_return_sequences=2, early_stopping=True)]
 )
-def test_the_search_is_the_same_with_a_trace_and_is_told_by_it(beam: Beam) -> None:
+def test_a_trace_records_the_search_without_changing_it(beam: Beam) -> None:
     for seed in range(6):
         model = Chain(9, seed=seed)
         expected = beam_search(model, PROMPTS, beam=beam, end=END, max_new_tokens=6)

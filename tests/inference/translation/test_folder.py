@@ -47,7 +47,7 @@ def test_a_built_in_translator_in_half_precision(
     assert small.stat().st_size < 0.6 * large.stat().st_size
 
 
-def test_what_is_no_translator(tiny_bert_folder: Path, tmp_path: Path) -> None:
+def test_other_models_are_refused(tiny_bert_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no translate\.json; expected a folder that `regard train translate` wrote"):
         load_translator(tiny_bert_folder)
     with pytest.raises(InputError, match="no such folder"):

@@ -27,7 +27,7 @@ VARIANTS = [("transformer", "dot", "luong")] + [
 
 @pytest.mark.parametrize("joint", [True, False])
 @pytest.mark.parametrize(("kind", "score", "recipe"), VARIANTS)
-def test_told_words_score_as_those_that_are_found(
+def test_teacher_forcing_gives_the_scores_of_the_search(
     kind: str, score: str, recipe: str, joint: bool, randomised: Callable[..., Any]
 ) -> None:
     """The sum of log-probabilities of a greedy translation, from one forward over it."""

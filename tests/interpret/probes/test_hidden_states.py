@@ -88,7 +88,7 @@ def test_a_word_without_tokens_is_zeros(tiny_bert_folder: Path) -> None:
     assert [bool(found.values[:, item].any()) for item in range(4)] == [True, False, True, False]
 
 
-def test_what_half_precision_cannot_hold_is_cut(tiny_bert_folder: Path) -> None:
+def test_values_beyond_half_precision_are_clipped(tiny_bert_folder: Path) -> None:
     model, tokenizer = regard.load(tiny_bert_folder)
     last = [parameter for name, parameter in model.named_parameters() if "encoder" in name and "norm" in name][-2]
     last.data.mul_(1e7)

@@ -157,7 +157,7 @@ def test_a_gpt(tmp_path: Path) -> None:
     assert report.layers[0].score > 70  # its first pieces are letters
 
 
-def test_a_seed_repeats_the_lab(tiny_bert_folder: Path) -> None:
+def test_a_seed_repeats_the_result(tiny_bert_folder: Path) -> None:
     first, again, other = (
         score_layers(tiny_bert_folder, sentences(20, seed=0), sentences(20, seed=1), head="bilstm", seed=s)
         for s in (1, 1, 2)
@@ -212,7 +212,7 @@ def test_bad_input(tiny_bert_folder: Path) -> None:
             score_layers(tiny_bert_folder, learned, scored, **options)
 
 
-def test_the_embedder_is_not_changed_by_the_lab(tiny_bert_folder: Path) -> None:
+def test_the_embedder_is_not_changed(tiny_bert_folder: Path) -> None:
     loaded = regard.load(tiny_bert_folder)
     before = Embedder(loaded, device="cpu").transform(["the film was good"])
     score_layers(loaded, texts(20, seed=0), texts(10, seed=1))

@@ -84,7 +84,7 @@ def test_one_product_is_a_linear_layer_on_each_combination() -> None:
     assert rows == len(heads.weight)
 
 
-def test_heads_do_not_touch_each_other() -> None:
+def test_heads_do_not_affect_each_other() -> None:
     values, kept = states()
     heads = LinearHeads(features(kept), CLASSES)
     heads.weight.data.normal_()

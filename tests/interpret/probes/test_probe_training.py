@@ -64,7 +64,7 @@ def test_a_seed_repeats_training() -> None:
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-def test_a_bilstm_learns_what_its_neighbours_say(pooled: bool) -> None:
+def test_a_bilstm_learns_from_neighbors(pooled: bool) -> None:
     """Whether a sign came before in the sequence: no item says so by itself."""
     chance = np.random.default_rng(0)
     lengths = tuple(int(n) for n in chance.integers(3, 9, size=200))

@@ -110,7 +110,7 @@ def test_the_filter_pauses_after_too_many_candidates(monkeypatch: pytest.MonkeyP
     assert calls == [0, 1, 1, 1, 0, 1]
 
 
-def test_what_is_no_output_layer_is_left_alone() -> None:
+def test_other_layers_are_unchanged() -> None:
     argmax_filter, x = Int8ArgmaxFilter(), torch.randn(2, WIDTH)
     weight, bias = gaussian(), torch.randn(OUTPUTS)
     assert torch.equal(argmax_filter.linear(x, weight, bias), F.linear(x, weight, bias))
@@ -123,7 +123,7 @@ def test_what_is_no_output_layer_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_a_model_says_the_same(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_generates_the_same_tokens(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Gpt(
         GptConfig(
             vocab_size=OUTPUTS,

@@ -172,7 +172,7 @@ def test_the_vector_and_the_logits(place: torch.device, made: Callable[..., Stac
 
 
 @torch.no_grad()
-def test_nothing_that_is_no_number_is_hidden(place: torch.device, made: Callable[..., Stack]) -> None:
+def test_nan_propagates(place: torch.device, made: Callable[..., Stack]) -> None:
     stack = made(replace(LAYER, activation="relu")).to(place)
     store = stored(stack, 5)
     store.pairs[1][0][0, 2, 3, 4] = torch.nan

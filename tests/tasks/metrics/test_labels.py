@@ -76,7 +76,7 @@ def test_an_example_by_hand() -> None:
         (["cat", "dog"], "dog"),
     ],
 )
-def test_the_label_that_is_looked_for(truth: list[str], positive: str) -> None:
+def test_the_positive_label(truth: list[str], positive: str) -> None:
     assert choose_positive_label(truth) == positive
     predicted = [truth[0]] * len(truth)
     assert label_scores(truth, predicted)["f1"] == label_scores(truth, predicted, positive=positive)["f1"]

@@ -41,7 +41,7 @@ def test_an_example_by_hand() -> None:
     assert value_scores([1.0, 2.0], [7.0, 3.0]) == pytest.approx({"pearson": -100.0, "spearman": -100.0})
 
 
-def test_the_same_value_everywhere_is_no_correlation() -> None:
+def test_the_correlation_of_constant_values_is_zero() -> None:
     assert value_scores([0.1, 0.1, 0.1], [1.0, 2.0, 3.0]) == {"pearson": 0.0, "spearman": 0.0}
 
 

@@ -9,8 +9,7 @@ import { currentRoute, type Route, setParameters } from "../route";
 import { colors } from "../theme";
 import type { Drawing, Table, View } from "../view";
 import "./ablation/ablation.css";
-import { Positions } from "./ablation/positions";
-import { type AblationPayload, changeOf, describeRemoved, formatOutput, formatStrength, headColor, isIntact, removedAt, setRemoved, shownEffects, singleHead, strongest, textColor, toggleHeads, toggleLayer, unit } from "./ablation/selection";
+import { type AblationPayload, changeOf, describeRemoved, formatOutput, formatStrength, headColor, isIntact, Positions, removedAt, setRemoved, shownEffects, singleHead, strongest, textColor, toggleHeads, toggleLayer, unit } from "./ablation/positions";
 
 function Show({ payload }: { payload: AblationPayload }) {
   return (

@@ -1,12 +1,15 @@
 // Fill in the blank: the predictions of a model for the blank of two sentences, of a grid of them, or over a range of years.
+import { floats } from "../binary";
+import { Canvas, useWidth } from "../canvas";
+import { Select } from "../components";
 import { fixedPercent } from "../format";
+import type { Painter } from "../painter";
 import { currentRoute, integerParameter, type Route, setParameters } from "../route";
 import { colors } from "../theme";
 import type { Drawing, Table, View } from "../view";
-import { chartsDrawing, chartsTable, Reset, ShowGrid, ShowPair, Warning } from "./compare/charts";
+import { chartsDrawing, chartsTable, Reset, ShowGrid, ShowPair, tickLabel, ticks, tintColor, Warning } from "./compare/charts";
 import "./compare/compare.css";
-import type { Comparison, Sentence } from "./compare/selection";
-import { ShowSweep, sweepDrawing, sweepTable } from "./compare/sweep";
+import type { Comparison, Sentence, Sweep } from "./compare/selection";
 
 function Show({ payload }: { payload: Comparison }) {
   if (payload.kind === "sentence") return <ShowSentence payload={payload} />;
@@ -98,4 +101,115 @@ export function sentenceDrawing(payload: Sentence, route: Route): Drawing {
 export function sentenceTable(payload: Sentence, route: Route): Table {
   const { word, completions } = payload.words[maskedWord(payload, route)]!;
   return { headers: ["hidden", "token", "probability"], rows: completions.map(({ token, probability }) => [word, token, probability]) };
+}
+
+const MARGIN = { left: 44, right: 110, top: 12, bottom: 30 };
+const HEIGHT = 460;
+const LINE = 12; // pixels between two labels
+
+function frameOf(payload: Sweep, width: number) {
+  const series = floats(payload.series);
+  const two = payload.labels.length === 2;
+  let [low, high] = [two ? 0 : Infinity, two ? 0 : -Infinity];
+  for (const value of series) [low, high] = [Math.min(low, value), Math.max(high, value)];
+  if (two) [low, high] = [-Math.max(-low, high), Math.max(-low, high)];
+  const inner = { width: width - MARGIN.left - MARGIN.right, height: HEIGHT - MARGIN.top - MARGIN.bottom };
+  const steps = payload.values.length;
+  return {
+    two,
+    range: [low, high] as const,
+    right: MARGIN.left + inner.width,
+    value: (token: number, step: number) => series[token * steps + step]!,
+    x: (step: number) => MARGIN.left + (inner.width * step) / (steps - 1),
+    y: (value: number) => MARGIN.top + inner.height * (1 - (value - low) / (high - low || 1)),
+    step: (x: number) => Math.max(0, Math.min(steps - 1, Math.round(((x - MARGIN.left) / inner.width) * (steps - 1)))),
+  };
+}
+
+function drawSweep(painter: Painter, payload: Sweep, width: number, selected: string): void {
+  const theme = colors.get();
+  const { two, range, right, value, x, y } = frameOf(payload, width);
+  const last = payload.values.length - 1;
+  if (two) {
+    painter.rect(MARGIN.left, MARGIN.top, right - MARGIN.left, y(0) - MARGIN.top, tintColor(1, theme), 0.08);
+    painter.rect(MARGIN.left, y(0), right - MARGIN.left, y(range[0]) - y(0), tintColor(-1, theme), 0.08);
+  }
+  for (const tick of ticks(range)) {
+    painter.line(MARGIN.left, y(tick), right, y(tick), theme.rule, tick === 0 ? 1 : 0.5);
+    painter.text(tickLabel(tick), MARGIN.left - 6, y(tick), { size: 10, align: "right", color: theme.muted });
+  }
+  const first = payload.values[0]!;
+  for (const tick of ticks([first, payload.values[last]!]).filter(Number.isInteger)) {
+    painter.text(String(tick), x(tick - first), HEIGHT - MARGIN.bottom + 14, { size: 10, align: "center", color: theme.muted });
+  }
+  const line = (token: number, color: string, opacity: number, thickness: number) => {
+    const ends = [];
+    for (let step = 0; step < last; step++) ends.push(x(step), y(value(token, step)), x(step + 1), y(value(token, step + 1)));
+    painter.lines(ends, color, opacity, false, thickness);
+  };
+  const marked = payload.tokens.indexOf(selected);
+  payload.tokens.forEach((_, token) => token !== marked && line(token, theme.ink, 0.16, 1));
+  if (marked >= 0) line(marked, theme.accent, 1, 2.5);
+  const byDifference = [...payload.tokens.keys()].sort((one, other) => Math.abs(value(other, last)) - Math.abs(value(one, last)));
+  const taken: number[] = [];
+  for (const token of [...(marked >= 0 ? [marked] : []), ...byDifference]) {
+    const at = y(value(token, last));
+    if (taken.some((other) => Math.abs(other - at) < LINE)) continue;
+    taken.push(at);
+    painter.text(payload.tokens[token]!, right + 6, at, { size: 11, color: token === marked ? theme.accent : theme.muted, bold: token === marked });
+  }
+  if (two) {
+    painter.text(`${payload.labels[0]} →`, MARGIN.left + 8, MARGIN.top + 10, { size: 12, color: tintColor(1, theme) });
+    painter.text(`← ${payload.labels[1]}`, MARGIN.left + 8, HEIGHT - MARGIN.bottom - 10, { size: 12, color: tintColor(-1, theme) });
+  }
+}
+
+export function ShowSweep({ payload }: { payload: Sweep }) {
+  const [element, room] = useWidth<HTMLDivElement>();
+  const width = Math.min(1000, room);
+  const selected = currentRoute.use().parameters["token"] ?? "";
+  const { step, value, y } = frameOf(payload, width);
+  const select = (event: PointerEvent) => {
+    const { left, top } = (event.currentTarget as Element).getBoundingClientRect();
+    const at = step(event.clientX - left);
+    let [best, least] = [0, Infinity];
+    payload.tokens.forEach((_, token) => {
+      const distance = Math.abs(y(value(token, at)) - (event.clientY - top));
+      if (distance < least) [best, least] = [token, distance];
+    });
+    setParameters({ token: payload.tokens[best]! });
+  };
+  const token = payload.tokens.indexOf(selected);
+  const last = payload.values.length - 1;
+  return (
+    <section class="compare" aria-label="A range of numbers">
+      <p class="caption">{payload.caption}</p>
+      <div class="choices">
+        <Select label="Token" options={payload.tokens} value={selected} empty="none" onSelect={(one) => setParameters({ token: one })} />
+        <Reset />
+      </div>
+      <div ref={element} class="plot">
+        <Canvas width={width} height={HEIGHT} draw={(painter) => drawSweep(painter, payload, width, selected)} inputs={[payload, selected]} label={payload.caption} canvas={{ onPointerDown: select }} />
+      </div>
+      <p class="status muted">
+        {token < 0
+          ? "Click a line to select its token."
+          : `${selected}: ${value(token, 0).toFixed(2)} at ${payload.values[0]}, ${value(token, last).toFixed(2)} at ${payload.values[last]}`}
+      </p>
+      <Warning text={payload.warning} />
+    </section>
+  );
+}
+
+export function sweepDrawing(payload: Sweep, { parameters }: Route): Drawing {
+  return { width: 900, height: HEIGHT, draw: (painter) => drawSweep(painter, payload, 900, parameters["token"] ?? "") };
+}
+
+export function sweepTable(payload: Sweep): Table {
+  const series = floats(payload.series);
+  const steps = payload.values.length;
+  return {
+    headers: ["token", ...payload.values.map(String)],
+    rows: payload.tokens.map((token, row) => [token, ...series.subarray(row * steps, (row + 1) * steps)]),
+  };
 }

@@ -1,13 +1,16 @@
 // Figure 1: the diagram of the Transformer with the tensors of a sentence in every box, parts that can be removed, and positional encodings.
 import { useMemo } from "preact/hooks";
-import { Notes } from "../components";
-import { currentRoute, setParameters } from "../route";
+import { Canvas, useWidth } from "../canvas";
+import { DataTable, LayerSelect, Notes, Select } from "../components";
+import { range } from "../format";
+import { currentRoute, onArrowKeys, setParameters } from "../route";
+import type { TensorView } from "../types";
 import type { View } from "../view";
-import { BoxPanel, Diagram } from "./figure/box_panel";
-import { drawing, Encodings, table } from "./figure/draw";
+import { drawFigure, drawing, Encodings, SignedHeatMap, table } from "./figure/draw";
 import "./figure/figure.css";
+import { layoutOf } from "./figure/layout";
 import { PartRemoval, RemoveButtons } from "./figure/part_removal";
-import { type FigurePayload, selectionOf } from "./figure/payload";
+import { type FigurePayload, formatNumber, formatShape, type Matrix, matrixOf, rowTokens, type Selection, selectionOf, visibleToken } from "./figure/payload";
 
 function Show({ payload }: { payload: FigurePayload }) {
   const route = currentRoute.use();
@@ -65,3 +68,119 @@ export const figure: View<FigurePayload> = {
   drawing,
   table,
 };
+
+const FIRST = 6; // numbers per row
+const WORDS = 5;
+
+export function BoxPanel({ payload, selection }: { payload: FigurePayload; selection: Selection }) {
+  const { box, step, tensor, tensorName, layer, head } = selection;
+  const matrix = useMemo(() => (tensor.words ? null : matrixOf(payload, tensor, head)), [payload, tensor, head]);
+  const weights = Object.entries(step.parameters).map(([name, shape]) => `${name} (${formatShape(shape)})`);
+  return (
+    <section class="figure-panel" aria-labelledby="box">
+      <h2 id="box">
+        {box.title} <span class="muted">{Object.keys(payload.tokens).length > 1 ? `of the ${box.part}` : ""}</span>
+      </h2>
+      <p>{box.about}</p>
+      <div class="choices">
+        <LayerSelect layer={layer} layers={box.steps.length} onSelect={(value) => setParameters({ layer: value })} />
+      </div>
+      <pre tabIndex={0} aria-label="Code of this box">
+        {box.code}
+      </pre>
+      <p class="muted">
+        {weights.length > 0 && `With ${weights.join(", ")}. `}
+        These lines were run on this sentence; they reproduce the model’s numbers up to <span class="figure-number">{step.difference ? step.difference.toExponential(1) : 0}</span>.
+      </p>
+      <div class="choices">
+        <fieldset>
+          <legend>Tensor</legend>
+          {step.tensors.map(([name, index]) => (
+            <button key={name} type="button" aria-pressed={name === tensorName} onClick={() => setParameters({ tensor: name })}>
+              {name} <small>{formatShape(payload.tensors[index]!.shape)}</small>
+            </button>
+          ))}
+        </fieldset>
+        {tensor.shape.length === 3 && <Select label="Head" options={tensor.shape[0]!} value={head} onSelect={(value) => setParameters({ head: value })} />}
+      </div>
+      {matrix && tensor.data !== null && <SignedHeatMap matrix={matrix} label={`Heat map of ${tensorName}, ${formatShape(tensor.shape)}`} />}
+      {matrix && <Numbers matrix={matrix} tensor={tensor} />}
+      {tensor.words && <Words payload={payload} tensor={tensor} isProbability={tensorName === "out" && box.kind === "softmax"} />}
+    </section>
+  );
+}
+
+/** The first numbers of every row; all numbers of a map between tokens. */
+function Numbers({ matrix: { values, width, rows, columns }, tensor }: { matrix: Matrix; tensor: TensorView }) {
+  const count = columns ? width : Math.min(width, FIRST);
+  const more = width > count;
+  const headers = range(count).map((column) => (columns ? visibleToken(columns[column]!) : tensor.values ? "id" : column));
+  const cells = (row: number) => range(count).map((column) => formatNumber(values[row * width + column]!));
+  return (
+    <DataTable
+      class="figure-numbers"
+      label="Numbers"
+      headers={[tensor.rows ? "token" : "row", ...headers, ...(more ? [`… ${width - 1}`] : [])]}
+      rows={rows.map((name, row) => [visibleToken(name), ...cells(row), ...(more ? [`… ${formatNumber(values[(row + 1) * width - 1]!)}`] : [])])}
+    />
+  );
+}
+
+function Words({ payload, tensor, isProbability }: { payload: FigurePayload; tensor: TensorView; isProbability: boolean }) {
+  const tokens = rowTokens(payload, tensor) ?? [];
+  const cell = ([word, value]: readonly [string, number]) => (
+    <>
+      <span class="token">{visibleToken(word)}</span> {isProbability ? `${(100 * value).toFixed(1)}%` : value.toFixed(2)}
+    </>
+  );
+  return (
+    <DataTable
+      class="figure-numbers"
+      label="Most probable words"
+      headers={[tensor.rows === "decoder" ? "after" : "at", ...range(WORDS).map((rank) => `${rank + 1}.`)]}
+      rows={tensor.words!.map((best, row) => [visibleToken(tokens[row] ?? ""), ...best.slice(0, WORDS).map(cell)])}
+    />
+  );
+}
+
+const MAX_SCALE = 1.25;
+
+export function Diagram({ payload, selection }: { payload: FigurePayload; selection: Selection }) {
+  const [element, room] = useWidth<HTMLDivElement>();
+  const { boxes } = payload;
+  const layout = layoutOf(payload);
+  const scale = Math.min(MAX_SCALE, room / layout.width);
+  const size = { width: layout.width * scale, height: layout.height * scale };
+  const pixels = (value: number) => `${value * scale}px`;
+  const select = (box: string) => setParameters({ box, tensor: "" });
+  const move = (event: KeyboardEvent) => {
+    const diagram = event.currentTarget as Element;
+    onArrowKeys({ ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1 }, (step) => {
+      const next = layout.shapes[layout.shapes.findIndex((shape) => shape.box === selection.name) + step]?.box;
+      if (next === undefined) return;
+      select(next);
+      diagram.querySelector<HTMLElement>(`[data-box="${next}"]`)?.focus();
+    })(event);
+  };
+  return (
+    <div ref={element}>
+      {room > 0 && (
+        <div class="figure-diagram" role="group" aria-label="Boxes of the figure, from the inputs up" onKeyDown={move} style={{ width: `${size.width}px`, height: `${size.height}px` }}>
+          <Canvas {...size} inputs={[payload, scale, selection.name]} draw={(painter) => drawFigure(painter, payload, scale, selection.name)} />
+          {layout.shapes.map(({ box, x, y, width, height }) => (
+            <button
+              key={box}
+              type="button"
+              data-box={box}
+              aria-pressed={box === selection.name}
+              aria-label={`${boxes[box]!.title}, ${boxes[box]!.part}`}
+              title={`${boxes[box]!.title}: ${formatShape(payload.tensors[boxes[box]!.steps[0]!.tensors.at(-1)![1]]!.shape)}`}
+              style={{ left: pixels(x), top: pixels(y), width: pixels(width), height: pixels(height) }}
+              onClick={() => select(box)}
+            />
+          ))}
+        </div>
+      )}
+    </div>
+  );
+}

@@ -3,8 +3,7 @@ import { Select } from "../components";
 import { currentRoute, integerParameter, type Route, setParameters } from "../route";
 import type { TraceDocument } from "../types";
 import type { Payload, View } from "../view";
-import { allCandidates, drawTree, layoutTree, outcome } from "./search/tree";
-import { About, Results, Steps, TreeView } from "./search/tree_view";
+import { About, allCandidates, drawTree, layoutTree, outcome, Results, Steps, TreeView } from "./search/tree_view";
 
 interface SearchPayload extends Payload {
   readonly trace: TraceDocument;

@@ -2,10 +2,10 @@
 import { useMemo, useState } from "preact/hooks";
 import { Canvas } from "../canvas";
 import { DataTable, ScrollRegion } from "../components";
-import { translated } from "../painter";
-import type { Story, StoryTable } from "../types";
+import { outline, type Painter, translated } from "../painter";
+import { colors } from "../theme";
+import type { HeatMap, LineChart, Story, StoryTable } from "../types";
 import type { Drawing, Payload, View } from "../view";
-import { type Figure, figureDrawing } from "./story/draw_figure";
 import "./story/story.css";
 
 type Block = Story["blocks"][number];
@@ -117,3 +117,103 @@ export const story: View<StoryPayload> = {
     return { headers: ["table", ...Array.from({ length: columns }, (_, number) => `column ${number + 1}`)], rows };
   },
 };
+
+export type Figure = HeatMap | LineChart;
+
+const CHARACTER = 8.2; // approximate width in pixels
+const FEW = 16; // columns; with more, cells are too small for numbers
+const DARK = 0.655; // weights from here on get light numbers
+
+/** A square with a tooltip. */
+interface TooltipArea {
+  readonly x: number;
+  readonly y: number;
+  readonly size: number;
+  readonly text: string;
+}
+
+export interface FigureDrawing extends Drawing {
+  readonly tooltips: readonly TooltipArea[];
+}
+
+export function figureDrawing(figure: Figure): FigureDrawing {
+  return figure.kind === "map" ? heatMapDrawing(figure) : chartDrawing(figure);
+}
+
+const longest = (names: readonly string[]) => Math.max(...names.map((name) => name.length)) * CHARACTER;
+
+function heatMapDrawing(map: HeatMap): FigureDrawing {
+  const size = map.columns.length <= FEW ? 44 : 18;
+  const labelWidth = longest(map.columns);
+  const upright = labelWidth <= size - 4;
+  const left = 20 + longest(map.rows) + 12;
+  const top = 20 + (upright ? 20 : labelWidth + 8) + 6;
+  const [width, height] = [size * map.columns.length, size * map.rows.length];
+  const [across, down] = [Math.max(width, map.column_title.length * CHARACTER), Math.max(height, map.row_title.length * CHARACTER)];
+  const tooltips = map.weights.flatMap((row, i) =>
+    row.map((weight, j) => ({
+      x: left + size * j,
+      y: top + size * i,
+      size,
+      text: `${map.row_title} ${map.rows[i]}, ${map.column_title} ${map.columns[j]}: ${(100 * weight).toFixed(1)}%`,
+    })),
+  );
+  const draw = (painter: Painter) => {
+    const { accent, ink, page, muted, rule } = colors.get();
+    painter.text(map.column_title, left + across / 2, 10, { align: "center", color: muted });
+    painter.text(map.row_title, 10, top + down / 2, { align: "center", color: muted, rotated: true });
+    map.columns.forEach((name, j) => {
+      const x = left + size * (j + 0.5);
+      if (upright) painter.text(name, x, top - 12, { align: "center", mono: true });
+      else painter.text(name, x, top - 6, { mono: true, rotated: true });
+    });
+    map.rows.forEach((name, i) => painter.text(name, left - 8, top + size * (i + 0.5), { align: "right", mono: true }));
+    map.weights.flat().forEach((weight, i) => {
+      const { x, y } = tooltips[i]!;
+      painter.rect(x, y, size, size, accent, weight);
+      if (size > 18) painter.text((100 * weight).toFixed(0), x + size / 2, y + size / 2, { align: "center", size: 12, color: weight >= DARK ? page : ink });
+    });
+    outline(painter, left, top, width, height, rule);
+    const y = top + height + 16;
+    painter.text("0%", left, y + 6, { size: 12, color: muted });
+    for (let step = 0; step <= 10; step++) painter.rect(left + 28 + 12 * step, y, 12, 12, accent, step / 10);
+    outline(painter, left + 28, y, 132, 12, rule);
+    painter.text("100%", left + 166, y + 6, { size: 12, color: muted });
+  };
+  return { width: left + Math.max(across, 205) + 2, height: top + Math.max(height + 36, down), tooltips, draw };
+}
+
+const CHART = { width: 420, height: 240, left: 58, top: 16, below: 52 };
+const DASHES = [[], [12, 12], [5, 5], [20, 20]];
+
+function chartDrawing(chart: LineChart): FigureDrawing {
+  const { width, height, left, top, below } = CHART;
+  const [low, high] = [Math.min(...chart.at), Math.max(...chart.at)];
+  const x = (value: number) => (low === high ? left + width / 2 : left + 24 + ((width - 48) * (value - low)) / (high - low));
+  const y = (percent: number) => top + height * (1 - percent / 100);
+  const tooltips = chart.lines.flatMap((line) =>
+    chart.at.map((value, i) => ({ x: x(value) - 6, y: y(line.values[i]!) - 6, size: 12, text: `${line.name}, ${chart.across} ${value}: ${line.values[i]!.toFixed(1)}%` })),
+  );
+  const draw = (painter: Painter) => {
+    const { accent, muted, rule } = colors.get();
+    for (let percent = 0; percent <= 100; percent += 20) {
+      painter.line(left, y(percent), left + width, y(percent), rule);
+      painter.text(String(percent), left - 8, y(percent), { align: "right", size: 12, color: muted });
+    }
+    for (const value of chart.at) painter.text(String(value), x(value), top + height + 16, { align: "center", size: 12, color: muted });
+    painter.text(chart.across, left + width / 2, top + height + 38, { align: "center", color: muted });
+    painter.text(chart.up, 10, top + height / 2, { align: "center", color: muted, rotated: true });
+    const order = chart.lines.map((line, number) => ({ line, number })).sort((a, b) => b.line.values.at(-1)! - a.line.values.at(-1)!);
+    let lowest = 0; // of the names so far, so that they do not overlap
+    for (const { line, number } of order) {
+      const points = chart.at.map((value, i) => [x(value), y(line.values[i]!)] as const);
+      const ends = points.slice(1).flatMap((point, i) => [...points[i]!, ...point]);
+      painter.lines(ends, accent, 1, false, 2.5, DASHES[number % DASHES.length]!);
+      for (const [px, py] of points) painter.rect(px - 4, py - 4, 8, 8, accent);
+      lowest = Math.max(points.at(-1)![1], lowest + 18);
+      painter.text(line.name, left + width + 10, lowest, { color: muted });
+    }
+  };
+  const names = longest(chart.lines.map((line) => line.name)) + 20;
+  return { width: left + width + Math.max(120, names), height: top + height + below, tooltips, draw };
+}

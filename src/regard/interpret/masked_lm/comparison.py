@@ -406,17 +406,17 @@ def _charts_view(
     number: int,
     chart: Chart,
 ) -> ChartsView:
-    shown = np.arange(len(predictions.tokens))
+    visible = np.arange(len(predictions.tokens))
     if ALL not in counts:
-        shown = reduce(np.union1d, [pair.visible(max(counts), chart) for pair in pairs.values() for chart in CHARTS])
+        visible = reduce(np.union1d, [pair.visible(max(counts), chart) for pair in pairs.values() for chart in CHARTS])
     return ChartsView(
         kind="pair",
         number=number,
         chart=chart,
         numbers=list(counts),
-        tokens=[predictions.tokens[index] for index in shown.tolist()],
+        tokens=[predictions.tokens[index] for index in visible.tolist()],
         sentences=[
-            SentenceView(text=one.text, model=one.model, total=one.total, logits=encode_float32(one.logits[shown]))
+            SentenceView(text=one.text, model=one.model, total=one.total, logits=encode_float32(one.logits[visible]))
             for one in predictions.rows
         ],
         pairs=[pair.view(a, b, counts) for (a, b), pair in pairs.items()],

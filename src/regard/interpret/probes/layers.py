@@ -118,7 +118,7 @@ def classification_task(
     sequences: bool,
     seed: int,
 ) -> Generator[int, None, ProbingTask]:
-    """Texts and their labels; the score is accuracy. With `sequences` the tokens are kept, for a BiLSTM.
+    """Texts and their labels; the score is accuracy. With `sequences` all tokens are stored, for a BiLSTM.
 
     Yields numbers of texts that the model has read.
     """

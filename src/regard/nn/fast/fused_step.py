@@ -1,7 +1,8 @@
 """One decoding step of a whole stack without module calls; beams share the keys and values of their source.
 
-The gain is largest on a CPU, where module calls take a large part of a small step. The result equals that of the stack
-up to rounding. Hooks and recordings are bypassed, so check `supports_fused_step` first.
+Module calls take a large part of a small step on a CPU: with one row of `regard-gpt` on one core, 65 instead of 81 ms
+in a single measurement on a busy machine. The result equals that of the stack up to rounding. Hooks and recordings are
+bypassed, so check `supports_fused_step` first.
 """
 
 from __future__ import annotations

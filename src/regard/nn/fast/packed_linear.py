@@ -1,4 +1,4 @@
-"""Weight matrices in MKL's packed layout on a CPU.
+"""Weight matrices in MKL's packed layout on a CPU, by a context manager that replaces `F.linear`.
 
 Products with a few rows, as in decoding, are up to twice as fast. Inside `with PackedLinear():` a matrix that is
 multiplied with a few rows is packed, and the packed copy is used from then on. Models are not changed.

@@ -41,7 +41,7 @@ def get_recipe(family: str) -> PretrainingRecipe:
 
 
 class ModelSection(SettingsSection):
-    family: str = Field(default="bert", description="bert, gpt, t5 or elmo.")
+    family: str = Field(default="bert", description="A family with a pretraining recipe, such as bert.")
     hidden_size: int = Field(
         default=384, ge=1, le=1 << 16, description="Size of the hidden states; ELMo: per direction."
     )

@@ -2,8 +2,7 @@
 import { count, plural, quoted, visible } from "../../format";
 import { currentRoute, onArrowKeys, setParameters } from "../../route";
 import type { CandidateToken, GeneratedToken } from "../../types";
-import { tokensTo } from "../search/tree";
-import { Results, Steps, TreeView } from "../search/tree_view";
+import { Results, Steps, tokensTo, TreeView } from "../search/tree_view";
 import { describeSettings, percent, type Run, selectedToken } from "./payload";
 
 interface Props {

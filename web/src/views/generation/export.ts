@@ -4,7 +4,7 @@ import { MARGIN, type Part, stack, textPart, translated, wrap } from "../../pain
 import type { Route } from "../../route";
 import { colors } from "../../theme";
 import type { Drawing, Table } from "../../view";
-import { allCandidates, drawTree, layoutTree, outcome } from "../search/tree";
+import { allCandidates, drawTree, layoutTree, outcome } from "../search/tree_view";
 import { describeSettings, type Generation, percent, type Run, selectedToken } from "./payload";
 
 const WIDTH = 860;

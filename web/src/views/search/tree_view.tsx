@@ -1,10 +1,11 @@
-// The parts of a search on the page: the resulting texts, the tree, and a table for every step.
+// The parts of a search: the resulting texts, the tree with its layout and drawing, and a table for every step.
 import { useMemo, useState } from "preact/hooks";
 import { DataTable } from "../../components";
-import { count, visible } from "../../format";
-import type { TraceChoice, TraceDocument, TraceRow, TraceStep } from "../../types";
+import { count, quoted, truncate, visible } from "../../format";
+import { outline, type Painter } from "../../painter";
+import { colors } from "../../theme";
+import type { TraceCandidate, TraceChoice, TraceDocument, TraceRow, TraceStep } from "../../types";
 import "./search.css";
-import { type Box, BOX_HEIGHT, BOX_WIDTH, layoutTree, logNumber, neighborBox, optionName, outcome, probabilityPercent } from "./tree";
 
 const KEYS = new Set(["Enter", " ", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End"]);
 
@@ -124,4 +125,167 @@ export function About({ about }: { about: TraceDocument["about"] }) {
       <DataTable rows={rows.map(([name, value]) => [optionName(name), { content: format(value), style: { textAlign: "left", whiteSpace: "pre-wrap" } }])} />
     </div>
   );
+}
+
+const COLUMN = 176;
+export const BOX_WIDTH = COLUMN - 40;
+export const BOX_HEIGHT = 22;
+const LINE = 30;
+const MARGIN = 26;
+const MAX_LABEL = 12; // characters
+const MAX_UNSELECTED = 12; // candidates per column that were not selected
+
+export interface Box {
+  readonly candidate: TraceCandidate;
+  readonly x: number;
+  readonly y: number;
+  readonly label: string;
+  readonly probability: string;
+  readonly selected: boolean;
+  /** Whether it is part of the best text. */
+  readonly best: boolean;
+  readonly tooltip: string;
+  /** The node it continues. */
+  readonly parent: number;
+  /** Start of the line from the parent. */
+  readonly from: readonly [number, number];
+}
+
+export interface Tree {
+  readonly width: number;
+  readonly height: number;
+  readonly boxes: readonly Box[];
+  /** Step numbers and their positions. */
+  readonly headings: readonly (readonly [string, number])[];
+}
+
+export function layoutTree(row: TraceRow): Tree {
+  const best = bestPath(row);
+  const died = new Map(row.steps.flatMap((step) => step.died.map((node) => [node, step.step] as const)));
+  const ends = new Map<number, readonly [number, number]>([[0, [MARGIN + BOX_WIDTH, MARGIN + BOX_HEIGHT / 2]]]);
+  const boxes: Box[] = [];
+  let rows = 1;
+  row.steps.forEach((_, number) => {
+    const x = MARGIN + COLUMN * (number + 1);
+    const column = columnOf(row, number);
+    rows = Math.max(rows, column.length);
+    column.forEach(({ candidate, parent }, line) => {
+      const y = MARGIN + LINE * line;
+      const child = candidate.child ?? -1;
+      if (candidate.child !== undefined) ends.set(child, [x + BOX_WIDTH, y + BOX_HEIGHT / 2]);
+      const text = truncate(visible(candidate.text), MAX_LABEL);
+      boxes.push({
+        candidate,
+        x,
+        y,
+        label: died.has(child) ? `${text} †` : text,
+        probability: probabilityPercent(candidate.log_probability),
+        selected: candidate.child !== undefined,
+        best: best.has(child),
+        tooltip: tooltipOf(candidate, died.get(child)),
+        parent,
+        from: ends.get(parent)!,
+      });
+    });
+  });
+  const headings = row.steps.map((_, number) => [String(number + 1), MARGIN + COLUMN * (number + 1)] as const);
+  return { width: MARGIN + COLUMN * (row.steps.length + 1), height: MARGIN + LINE * rows + 8, boxes, headings };
+}
+
+/** The candidates of a step, best first: all selected ones and the best of the others. */
+function columnOf(row: TraceRow, number: number): { candidate: TraceCandidate; parent: number }[] {
+  const all = row.steps[number]!.choices.flatMap(({ node, candidates }) => candidates.map((candidate) => ({ candidate, parent: node })));
+  all.sort((a, b) => (b.candidate.total ?? -Infinity) - (a.candidate.total ?? -Infinity) || 0);
+  let others = 0;
+  return all.filter(({ candidate }) => candidate.child !== undefined || others++ < MAX_UNSELECTED);
+}
+
+/** The token and the parent of every node. */
+function nodesOf(row: TraceRow): Map<number, { readonly token: number; readonly parent: number }> {
+  const nodes = new Map<number, { token: number; parent: number }>();
+  for (const { choices } of row.steps)
+    for (const { node, candidates } of choices)
+      for (const one of candidates) if (one.child !== undefined) nodes.set(one.child, { token: one.token, parent: node });
+  return nodes;
+}
+
+function bestPath(row: TraceRow): Set<number> {
+  const nodes = nodesOf(row);
+  const path = new Set<number>();
+  for (let node = row.results[0]?.node ?? 0; node; node = nodes.get(node)?.parent ?? 0) path.add(node);
+  return path;
+}
+
+/** The tokens from the prompt to a node. */
+export function tokensTo(row: TraceRow, node: number): number[] {
+  const nodes = nodesOf(row);
+  const tokens: number[] = [];
+  for (let at = nodes.get(node); at; at = nodes.get(at.parent)) tokens.unshift(at.token);
+  return tokens;
+}
+
+/** The box that an arrow key leads to: up and down within a column, left to the parent, right to a child. */
+export function neighborBox({ boxes }: Tree, at: number, key: string): number {
+  const box = boxes[at]!;
+  const column = (x: number) => boxes.flatMap((one, number) => (one.x === x ? [number] : []));
+  if (key === "ArrowUp" || key === "ArrowDown") {
+    const next = at + (key === "ArrowUp" ? -1 : 1);
+    return boxes[next]?.x === box.x ? next : at;
+  }
+  if (key === "Home" || key === "End") return column(box.x).at(key === "Home" ? 0 : -1)!;
+  if (key === "ArrowLeft") {
+    const parent = boxes.findIndex((one) => one.candidate.child === box.parent);
+    return parent < 0 ? at : parent;
+  }
+  if (key !== "ArrowRight") return at;
+  const next = column(box.x + COLUMN);
+  const distance = (number: number) => Math.abs(boxes[number]!.y - box.y);
+  const nearest = () => next.reduce((one, other) => (distance(other) < distance(one) ? other : one), next[0] ?? at); // for boxes without a child
+  return next.find((number) => boxes[number]!.parent === box.candidate.child) ?? nearest();
+}
+
+function tooltipOf(one: TraceCandidate, diedAt: number | undefined): string {
+  const lines = [`${quoted(one.text)}, token ${one.token}: ${outcome(one)}`];
+  lines.push(`log-probability ${logNumber(one.log_probability)}, total ${logNumber(one.total)}`);
+  if (one.chance !== undefined) lines.push(`probability after the filters ${(100 * one.chance).toFixed(2)}%`);
+  if (diedAt !== undefined) lines.push(`no continuation was kept in step ${diedAt}`);
+  return lines.join("\n");
+}
+
+export function drawTree(painter: Painter, tree: Tree): void {
+  const { accent, muted, ink, rule } = colors.get();
+  painter.text("prompt", MARGIN, MARGIN + BOX_HEIGHT / 2, { color: muted });
+  for (const [text, x] of tree.headings) painter.text(text, x, 12, { color: muted, size: 12 });
+  for (const box of tree.boxes) {
+    const width = box.best ? 3 : box.selected ? 1.2 : 0.6;
+    painter.lines([...box.from, box.x, box.y + BOX_HEIGHT / 2], muted, box.selected ? 1 : 0.35, true, width);
+  }
+  for (const { x, y, candidate, best, selected, label, probability } of tree.boxes) {
+    const middle = y + BOX_HEIGHT / 2;
+    painter.rect(x, y, BOX_WIDTH, BOX_HEIGHT, accent, best ? 0.3 : selected ? 0.14 : 0);
+    outline(painter, x, y, BOX_WIDTH, BOX_HEIGHT, selected ? accent : rule);
+    if (candidate.fate === "ended") outline(painter, x + 2.5, y + 2.5, BOX_WIDTH - 5, BOX_HEIGHT - 5, accent);
+    painter.text(label, x + 6, middle, { size: 12, color: selected ? ink : muted });
+    if (candidate.fate === "cut") painter.line(x + 5, middle, x + 70, middle, muted);
+    painter.text(probability, x + BOX_WIDTH - 6, middle, { size: 11, align: "right", color: muted });
+  }
+}
+
+export const probabilityPercent = (logProbability: number | null, digits = 1) => `${(100 * (logProbability === null ? 0 : Math.exp(logProbability))).toFixed(digits)}%`;
+
+export const logNumber = (value: number | null) => (value === null ? "-∞" : value.toFixed(3));
+
+/** The name of a setting as on the command line. */
+export const optionName = (name: string) => name.replaceAll("_", "-");
+
+/** What became of a candidate. */
+export function outcome({ fate, by, child }: TraceCandidate): string {
+  const words = { kept: "kept", ended: "end of text", cut: "cut", passed: "not selected" }[fate];
+  if (by !== undefined) return `${words} by ${optionName(by)}`;
+  return child === undefined ? words : `${words} as node ${child}`;
+}
+
+/** All candidates of a row with their step and the node they continue. */
+export function allCandidates(row: TraceRow) {
+  return row.steps.flatMap(({ step, choices }) => choices.flatMap(({ node, candidates }) => candidates.map((candidate) => ({ step, node, candidate }))));
 }

@@ -1,4 +1,4 @@
-"""What the layers are asked: targets, items and scores, by hand and against the metrics."""
+"""Probing tasks: targets, items and scores, by hand and against the metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TAGGED = [
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_tokens_that_were_kept_are_pooled_as_texts_are(pooling: str, tiny_bert_folder: Path) -> None:
+def test_pooled_tokens_equal_pooled_texts(pooling: str, tiny_bert_folder: Path) -> None:
     ready, whole = (
         load_engine(tiny_bert_folder, layers="concat(0:)", pooling=one, device="cpu") for one in (pooling, "none")
     )
