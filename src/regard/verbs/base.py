@@ -155,6 +155,7 @@ class Verb:
     formats: tuple[str, ...]  # extensions that `--output` takes; empty: the verb has no such option
     http: bool  # whether clients of the server may call it
     max_characters: int  # of one text that a client may send
+    http_limits: Mapping[str, int]  # the largest values of fields that a client may send
     items: str  # the field of the result whose items are yielded as `ResultItem` events; "" if none
     command: str  # the words after `regard`
     subcommands: tuple[str, Callable[[], dict[str, str]]] | None  # a field whose values are commands; their help pages
@@ -253,6 +254,7 @@ def verb(
     formats: tuple[str, ...] = (),
     http: bool = True,
     max_characters: int = 20_000,
+    http_limits: Mapping[str, int] | None = None,
     items: str = "",
     command: str = "",
     subcommands: tuple[str, Callable[[], dict[str, str]]] | None = None,
@@ -270,6 +272,7 @@ def verb(
             formats,
             http,
             max_characters,
+            http_limits or {},
             items,
             command or called,
             subcommands,
