@@ -134,6 +134,19 @@ def test_a_foreign_form_cannot_ask(tiny: str, model: str) -> None:
     assert ask(tiny, "/v1/look/view", headers={"Origin": "http://evil.example"})[0] == 405
 
 
+@pytest.mark.parametrize(
+    ("verb", "arguments"),
+    [
+        ("generate", {"prompt": "a", "max_new_tokens": 401}),
+        ("generate", {"prompt": "a", "num_beams": 17}),
+        ("translate", {"source": "a", "num_beams": 11}),
+    ],
+)
+def test_the_work_of_a_request_is_limited(tiny: str, model: str, verb: str, arguments: dict[str, object]) -> None:
+    status, answer, _ = ask(tiny, f"/v1/{verb}", {"model": model, **arguments})
+    assert status == 400 and "the studio takes at most" in answer["error"]
+
+
 def test_an_unknown_verb_gets_the_nearest(tiny: str) -> None:
     status, answer, _ = ask(tiny, "/v1/lok/view", {})
     assert status == 400 and "did you mean 'look'" in answer["error"]

@@ -55,6 +55,9 @@ def run_verb(studio: Studio, name: str, arguments: Mapping[str, object]) -> Gene
     with ExitStack() as stack:
         files = {key: stack.enter_context(studio.images.file(str(value))) for key, value in uploads.items()}
         request = verb.parse({**given, **files}, files=False, uploads=files.values())
+        for key, limit in verb.http_limits.items():
+            if getattr(request, key) > limit:
+                raise InputError(f"{key} is {getattr(request, key):,}; the studio takes at most {limit:,}")
         result = yield from verb.run(request, studio.models)
         if files:  # the client knows the name of its file, not where it was for a moment
             named = request.model_copy(update={key: str(value).partition("/")[2] for key, value in uploads.items()})

@@ -22,7 +22,7 @@ import inspect
 import os
 import shlex
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import UnionType
@@ -156,6 +156,8 @@ class Verb:
     formats: tuple[str, ...] = ()  # extensions that `--output` takes; empty: the verb has no such option
     http: bool = True  # whether clients of the server may call it
     max_characters: int = 20_000  # of one text that a client may send
+    # The largest values of fields that a client may send.
+    http_limits: Mapping[str, int] = field(default_factory=dict)
     items: str = ""  # the field of the result whose items are yielded as `ResultItem` events
     # A field whose values are commands of their own, and a function that returns the values with their help pages.
     subcommands: tuple[str, Callable[[], dict[str, str]]] | None = None

@@ -55,6 +55,7 @@ class GenerateRequest(Request, GenerationConfig):
     GenerateRequest,
     result="regard.interpret.generation:GenerateResult",
     formats=(".html", ".svg", ".png", ".json"),
+    http_limits={"max_new_tokens": 400, "num_beams": 16, "num_return_sequences": 16},
 )
 def generate(request: GenerateRequest, models: Models) -> Generator[Event, None, GenerateResult]:
     """Generate text: a GPT continues the prompt, a T5 answers it. The text appears as it is generated.

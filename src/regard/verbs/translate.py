@@ -50,6 +50,7 @@ class TranslateRequest(Request):
     TranslateRequest,
     result="regard.inference.translation.translator:TranslationResult",
     formats=(".html", ".json"),
+    http_limits={"num_beams": 10, "num_return_sequences": 10},
     items="texts",
 )
 def translate(request: TranslateRequest, models: Models) -> Generator[Event, None, TranslationResult]:
