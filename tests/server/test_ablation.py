@@ -37,7 +37,7 @@ CLASSED = "it is a good day for them"
 @pytest.fixture(scope="module")
 def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     place = tmp_path_factory.mktemp("models")
-    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True), place / "classifier")
+    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3, unused_head=True), place / "classifier")
     gpt = tiny_gpt(tmp_path_factory.mktemp("gpt"))
     return {"bert": str(tiny_bert_folder), "gpt": str(gpt), "classifier": str(place / "classifier")}
 

@@ -37,7 +37,7 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     place, tokenizer = tmp_path_factory.mktemp("classifiers"), Tokenizer.open(tiny_bert_folder)
     save_fine_tuned(deciding(tokenizer, 3), place / "honest")
     save_fine_tuned(deciding(tokenizer, 3, uniform=True), place / "uniform")
-    save_fine_tuned(deciding(tokenizer, 3, astray=True), place / "astray")
+    save_fine_tuned(deciding(tokenizer, 3, unused_head=True), place / "astray")
     names = ("honest", "uniform", "astray")
     return {"plain": str(tiny_bert_folder), **{name: str(place / name) for name in names}}
 
