@@ -156,7 +156,7 @@ def test_relative_bias_is_the_table_at_the_distance(device: torch.device, causal
     assert bias.shape == (1, 3, queries, keys)
     for t in range(queries):
         for s in range(keys):
-            bucket = published_bucket(s - (keys - queries + t), buckets=8, reach=16, causal=causal)
+            bucket = published_bucket(s - (keys - queries + t), buckets=8, max_distance=16, causal=causal)
             assert torch.equal(bias[0, :, t, s], module.table.weight[bucket])
 
 
