@@ -178,8 +178,8 @@ def test_our_own_examples_make_a_model(
     order = {"builtin_examples": True, "model": folders["plain"], "epochs": "2"}
     begun = training.start_training(studio, order).job
     assert begun is not None and begun.command == (
-        f"regard train classify --train {training.EXAMPLES} --model {folders['plain']} "
-        "--set training.num_epochs=2 --set training.select=last --output trained/messages-classify"
+        "regard train classify --output trained/messages-classify --set training.num_epochs=2 "
+        f"--set training.select=last --train {training.EXAMPLES} --model {folders['plain']}"
     )
     studio.training_jobs.wait()
     assert status_of(studio).state == "done", status_of(studio).error
@@ -262,7 +262,7 @@ def test_an_order_that_comes_too_late_leaves_nothing_behind(
     """Another was begun between the look whether one runs and the start."""
     monkeypatch.chdir(tmp_path)
 
-    def refuse(trainings: object, order: object, done: object) -> None:
+    def refuse(trainings: object, order: object, done: object, *, upload: bool) -> None:
         raise InputError("another is being trained")
 
     monkeypatch.setattr(TrainingJobs, "start", refuse)
