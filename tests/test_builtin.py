@@ -1,4 +1,4 @@
-"""The models that come with Regard: complete, small enough, equal in transformers, and as good as their cards say."""
+"""The built-in models: complete, small enough, equal in transformers, and consistent with their model cards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def loaded() -> tuple[Bert, Tokenizer]:
 
 
 @pytest.mark.parametrize("name", builtin_names())
-def test_it_is_small_and_says_what_it_is(name: str) -> None:
+def test_the_model_is_small_and_has_a_complete_card(name: str) -> None:
     folder = builtin_folder(name)
     assert sum(file.stat().st_size for file in folder.iterdir()) <= 45e6
     card = (folder / "README.md").read_text(encoding="utf-8")
@@ -40,7 +40,7 @@ def test_it_is_small_and_says_what_it_is(name: str) -> None:
     assert "{" not in card, "a figure was not filled in"
 
 
-def test_the_default_is_what_its_card_says(loaded: tuple[Bert, Tokenizer]) -> None:
+def test_the_default_model_matches_its_card(loaded: tuple[Bert, Tokenizer]) -> None:
     model, tokenizer = loaded
     config = model.config
     assert (config.num_hidden_layers, config.hidden_size, config.max_position_embeddings, config.vocab_size) == (
@@ -61,7 +61,7 @@ def test_the_default_is_what_its_card_says(loaded: tuple[Bert, Tokenizer]) -> No
     assert len(re.findall(r"^\| (?:\d+|-) \| .* _", card, flags=re.MULTILINE)) == 30
 
 
-def test_transformers_reads_it_with_the_same_outputs(loaded: tuple[Bert, Tokenizer]) -> None:
+def test_transformers_loads_the_default_model_with_equal_outputs(loaded: tuple[Bert, Tokenizer]) -> None:
     transformers = pytest.importorskip("transformers")
     model, tokenizer = loaded
     peer = transformers.BertForPreTraining.from_pretrained(builtin_folder(DEFAULT_MODEL), dtype=torch.float32).eval()
@@ -79,7 +79,7 @@ def test_transformers_reads_it_with_the_same_outputs(loaded: tuple[Bert, Tokeniz
         torch.testing.assert_close(model.next(pooled), expected.seq_relationship_logits, atol=1e-4, rtol=1e-4)
 
 
-def test_transformers_reads_the_writer_with_the_same_outputs() -> None:
+def test_transformers_loads_the_causal_lm_with_equal_outputs() -> None:
     transformers = pytest.importorskip("transformers")
     model, tokenizer = regard.load(DEFAULT_CAUSAL_LM)
     assert isinstance(model, Gpt) and tokenizer is not None
@@ -92,25 +92,27 @@ def test_transformers_reads_the_writer_with_the_same_outputs() -> None:
         torch.testing.assert_close(model.logits(model(rows)), peer(rows).logits, atol=1e-4, rtol=1e-4)
 
 
-def test_the_writer_is_what_its_card_says() -> None:
+def test_the_causal_lm_matches_its_card() -> None:
     figures = json.loads((RESULTS / "regard-gpt.json").read_text(encoding="utf-8"))
     card = (builtin_folder(DEFAULT_CAUSAL_LM) / "README.md").read_text(encoding="utf-8")
     assert f"{figures['held_out']['bits_per_byte']:.3f}" in card
-    told = figures["samples"][0]
-    writer = TextGenerator(*regard.load(DEFAULT_CAUSAL_LM))
-    prompt = writer.encode_prompt(told["prompt"], max_new_tokens=20)
-    said = "".join(
-        text for _, text in GenerationStream(writer, prompt, sampling=Sampling(temperature=0.8, top_p=0.9), seed=0)
+    sample = figures["samples"][0]
+    generator = TextGenerator(*regard.load(DEFAULT_CAUSAL_LM))
+    prompt = generator.encode_prompt(sample["prompt"], max_new_tokens=20)
+    generated = "".join(
+        text for _, text in GenerationStream(generator, prompt, sampling=Sampling(temperature=0.8, top_p=0.9), seed=0)
     )
-    assert told["text"].startswith(said) and len(said) > 20
+    assert sample["text"].startswith(generated) and len(generated) > 20
 
 
 @pytest.mark.parametrize("name", ["regard-de-en", "regard-fr-en"])
-def test_the_translators_are_what_their_cards_say(name: str) -> None:
+def test_the_translators_match_their_cards(name: str) -> None:
     figures = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     assert sum(file.stat().st_size for file in builtin_folder(name).iterdir()) <= 16e6
-    told = figures["lecture"]
-    found = translate.load_translator(builtin_folder(name)).translate([told["sentence"]], beam=Beam(num_beams=5))[0][0]
+    lecture = figures["lecture"]
+    found = translate.load_translator(builtin_folder(name)).translate([lecture["sentence"]], beam=Beam(num_beams=5))[0][
+        0
+    ]
     card = (builtin_folder(name) / "README.md").read_text(encoding="utf-8")
-    assert found.text == told["translation"] and f'It says: "{found.text}"' in card
+    assert found.text == lecture["translation"] and f'It says: "{found.text}"' in card
     assert f"| {figures['test']['bleu']:.1f} |" in card and "tatoeba.org" in card and "CC BY" in card

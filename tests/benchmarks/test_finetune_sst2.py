@@ -1,4 +1,4 @@
-"""Fine-tuning as a benchmark: it learns what can be learned, by one recipe, the same way twice."""
+"""The SST-2 fine-tuning benchmark: it learns a simple task reproducibly with one recipe."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def accuracy(
     settings += [
         "training.optimizer=adamw",
         "training.adversarial_epsilon=0",
-    ]  # so small a model learns little otherwise
+    ]  # such a small model learns little otherwise
     [found] = accuracies(
         model, *(ExampleSet(rows, "", "") for rows in (train, dev)), seeds=1, settings=settings, device="cpu"
     )
     return found
 
 
-def test_learns_a_task_and_judges_it_on_other_sentences(tiny_bert_folder: Path) -> None:
+def test_learns_a_task_and_evaluates_on_other_sentences(tiny_bert_folder: Path) -> None:
     train, dev = rows_of(300, seed=0), rows_of(100, seed=1)
     wrong = [TextExample(row.text, label=str(1 - int(str(row.label)))) for row in dev[:50]]
     assert accuracy(tiny_bert_folder, train, dev[50:]) > 0.95
@@ -68,7 +68,7 @@ def test_a_model_without_a_pooler_gets_one(tiny_bert_folder: Path, tmp_path: Pat
     assert accuracy(tmp_path, rows_of(300, seed=0), rows_of(50, seed=1), rate=5e-3, epochs=4) > 0.9
 
 
-def test_prints_one_line_of_json_and_keeps_it(
+def test_prints_one_line_of_json_and_saves_it(
     tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, count, seed in (("train", 40, 0), ("dev", 20, 1)):
@@ -88,8 +88,8 @@ def test_prints_one_line_of_json_and_keeps_it(
     main([str(tiny_bert_folder), "--data", str(tmp_path), *options, "--keep", "tried"])
     printed = capsys.readouterr()
     figures = json.loads(printed.out)
-    kept = json.loads((tmp_path / "results" / "tried.json").read_text())
-    assert kept | figures == kept
+    saved = json.loads((tmp_path / "results" / "tried.json").read_text())
+    assert saved | figures == saved
     assert (figures["train"], figures["dev"]) == (40, 20) and "training.learning_rate=2e-3" in figures["settings"]
     assert len(figures["accuracy"]) == 2 and "tried.json" in printed.err
     assert figures["mean"] == pytest.approx(sum(figures["accuracy"]) / 2, abs=1e-4)

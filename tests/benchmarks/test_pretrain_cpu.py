@@ -1,4 +1,4 @@
-"""Pretraining on a CPU as a benchmark: both contestants do the same work, and the ratio is that of their speeds."""
+"""The CPU pretraining benchmark: both implementations do the same work, and the ratio compares their speeds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def text(corpus_folder: Path) -> PretrainingDataset:
     return open_dataset(settings(), [str(corpus_folder)], corpus_folder, held_out=False)
 
 
-def test_the_model_is_the_small_one_and_learns_pairs_too() -> None:
+def test_the_model_is_small_and_trained_on_sentence_pairs_too() -> None:
     config = settings(0.1)
     assert (config.model.hidden_size, config.model.num_hidden_layers, config.vocabulary.vocab_size) == (128, 2, 8192)
     assert (config.model.dropout, config.model.attention_dropout) == (0.1, 0.1)
@@ -59,26 +59,25 @@ def test_rows_are_padded_and_only_masked_tokens_have_labels() -> None:
     }
 
 
-def test_without_dropout_both_have_the_same_losses_step_by_step(text: PretrainingDataset) -> None:
+def test_without_dropout_both_have_the_same_loss_at_every_step(text: PretrainingDataset) -> None:
     config = small(settings())
-    quick = config.optimizer.model_copy(
-        update={"learning_rate": 2e-3, "weight_decay": 1.0}
-    )  # large, so that both matter
-    config = config.model_copy(update={"optimizer": quick})
-    mine, other = ours(begun(config, text, CPU)), theirs(begun(config, text, CPU), count=6)
-    losses = [mine().item() for _ in range(6)]
+    # Large values, so that both have an effect.
+    optimizer = config.optimizer.model_copy(update={"learning_rate": 2e-3, "weight_decay": 1.0})
+    config = config.model_copy(update={"optimizer": optimizer})
+    regard_step, other = ours(begun(config, text, CPU)), theirs(begun(config, text, CPU), count=6)
+    losses = [regard_step().item() for _ in range(6)]
     torch.testing.assert_close(losses, [other().item() for _ in range(6)], rtol=1e-4, atol=0)
     assert len(set(losses)) == 6
 
 
-def test_with_dropout_both_have_it(text: PretrainingDataset) -> None:
+def test_both_apply_dropout(text: PretrainingDataset) -> None:
     config = small(settings(0.5))
     plain = ours(begun(small(settings()), text, CPU))().item()
     for step in (ours(begun(config, text, CPU)), theirs(begun(config, text, CPU), count=1)):
         assert abs(step().item() - plain) > 1e-3
 
 
-def test_prints_the_ratio_and_keeps_it(
+def test_prints_the_ratio_and_saves_it(
     corpus_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(race, "RESULTS", tmp_path)
@@ -89,10 +88,10 @@ def test_prints_the_ratio_and_keeps_it(
     whole = settings
     monkeypatch.setattr(pretrain_cpu, "settings", lambda dropout=0.0: small(whole(dropout)))
     main(["--corpus", str(corpus_folder), "--steps", "4", "--rounds", "2", "--keep"])
-    kept = json.loads((tmp_path / "pretrain_cpu.json").read_text())
+    saved = json.loads((tmp_path / "pretrain_cpu.json").read_text())
     for name in ("dropout 0.0", "dropout 0.1"):
-        row = kept[name]
+        row = saved[name]
         assert row["regard"]["steps_per_second"] == 0.5 and row["transformers"]["steps_per_second"] == 0.286
         assert row["ratio"] == 1.748
-    assert kept["dropout 0.0"]["regard"]["loss"] == kept["dropout 0.0"]["transformers"]["loss"]
+    assert saved["dropout 0.0"]["regard"]["loss"] == saved["dropout 0.0"]["transformers"]["loss"]
     assert "dropout 0.1  ratio 1.75" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The studio as a process, under malformed requests and more load than it can take: a small form of the benchmark."""
+"""The studio load benchmark at a small size: a server process under malformed requests and overload."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def measured(*options: str) -> dict[str, Any]:
 
 def test_malformed_requests(page_built: None, tiny_bert_folder: Path) -> None:
     found = measured("--only", "fuzz", "--requests", "400", "--model", str(tiny_bert_folder))["fuzz"]
-    assert found["wrong"] == []  # no 5xx, no reset, no connection without an answer
+    assert found["wrong"] == []  # no 5xx, no reset, no connection without a response
     assert {"400", "401", "413"} <= set(found["statuses"])
     assert found["growth MB"] < 50
 
@@ -37,7 +37,7 @@ def test_ten_thousand_malformed_requests(page_built: None) -> None:
 
 @pytest.mark.slow
 def test_overload_and_slow_clients(page_built: None, tiny_bert_folder: Path) -> None:
-    """Latencies of answers are the benchmark's to tell: here, that nobody is lost and everybody is told."""
+    """The benchmark measures latencies; this test checks that every client gets a response."""
     found = measured("--only", "overload,slow", "--seconds", "3", "--model", str(tiny_bert_folder))
     load, slow = found["overload"], found["slow"]
     assert load["0.9x"]["lost"] == load["4x"]["lost"] == 0

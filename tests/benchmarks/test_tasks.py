@@ -1,4 +1,4 @@
-"""The figures of tasks: what settings are chosen on is never what is reported on, and the table says what was kept."""
+"""The task benchmarks: model selection and reported data are separate, and the table shows the saved figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """SST-2 and SMS spam in their layouts, 100 rows each, and a dev file that cannot be read."""
+    """SST-2 and SMS spam in their file layouts, 100 rows each, and an unreadable dev file."""
     texts = [f"{one} {two}" for one in WORDS for two in WORDS]
     (tmp_path / "sst2").mkdir()
     rows = "".join(f"{text} film\t{number % 2}\n" for number, text in enumerate(texts))
@@ -32,7 +32,7 @@ def test_settings_are_chosen_on_a_tenth_of_the_training_data(folder: Path) -> No
     assert not {one.text for one in train.examples} & {one.text for one in tenth.examples}
 
 
-def test_a_single_file_is_reported_on_by_a_tenth_that_choosing_never_sees(folder: Path) -> None:
+def test_a_single_file_is_evaluated_on_a_tenth_unused_for_selection(folder: Path) -> None:
     figure = tasks.FIGURES["sms"]
     chosen = [{one.text for one in part.examples} for part in tasks.data(figure, folder, tenth=True)]
     train, test = ({one.text for one in part.examples} for part in tasks.data(figure, folder, tenth=False))
@@ -40,7 +40,7 @@ def test_a_single_file_is_reported_on_by_a_tenth_that_choosing_never_sees(folder
     assert not train & test
 
 
-def test_the_table_has_every_figure_that_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_has_every_saved_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "RESULTS", tmp_path)
     (tmp_path / "tasks").mkdir()
     (tmp_path / "mnist.json").write_text(json.dumps({"minutes": 12.3, "test": {"accuracy": 98.76}}))
@@ -57,7 +57,7 @@ def test_the_table_has_every_figure_that_was_kept(tmp_path: Path, monkeypatch: p
     assert any(line.startswith("SQuAD v1.1 dev: trained on three other files") for line in lines)
 
 
-def test_a_student_is_judged_by_its_teacher(
+def test_a_student_is_compared_with_its_teacher(
     folder: Path, tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(race, "RESULTS", tmp_path / "results")

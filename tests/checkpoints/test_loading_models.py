@@ -1,4 +1,4 @@
-"""Folders to models and back: every family, every way weights are published, and names for all that does not fit."""
+"""Loading and saving models: every family and every published weight format."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LAYOUT = Padded.from_lengths([7, 4, 6])
 
 
 def saved(config: Any, folder: Path, heads: list[str] | None = None) -> Any:
-    """A model with random numbers everywhere, and its folder."""
+    """Save a model whose parameters are all random."""
     generator = torch.Generator().manual_seed(2)
     model = build(config, heads=heads).eval()
     with torch.no_grad():
@@ -50,7 +50,7 @@ def saved(config: Any, folder: Path, heads: list[str] | None = None) -> Any:
 
 
 def rewritten(folder: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
-    """Give the folder other tensors, as someone else's software might have written them."""
+    """Replace the tensors in the folder, to imitate files written by other software."""
     tensors = change({name: tensor.clone() for name, tensor in read_tensors(folder).items()})
     (folder / "checksums.json").unlink()
     save_file(tensors, folder / "model.safetensors")
@@ -74,10 +74,10 @@ def quietly(folder: Path) -> Any:
         return read_model(folder)
 
 
-# The ways weights are published
+# Published weight formats
 
 
-def test_a_model_comes_ready_to_use_and_to_train(tmp_path: Path) -> None:
+def test_a_loaded_model_is_ready_to_use_and_to_train(tmp_path: Path) -> None:
     saved(BERT, tmp_path)
     before = torch.get_rng_state()
     model = read_model(tmp_path)
@@ -87,7 +87,7 @@ def test_a_model_comes_ready_to_use_and_to_train(tmp_path: Path) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-    assert read_model(tmp_path).embedding.tokens.weight.any(), "the file was written through"  # type: ignore[union-attr]
+    assert read_model(tmp_path).embedding.tokens.weight.any(), "the file was modified"  # type: ignore[union-attr]
 
 
 def test_old_bert_without_a_head(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_shards_and_pickles(tmp_path: Path, config: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
-def test_other_numbers_become_float32(tmp_path: Path, kind: torch.dtype) -> None:
+def test_other_dtypes_become_float32(tmp_path: Path, kind: torch.dtype) -> None:
     model = saved(BERT, tmp_path)
     rewritten(tmp_path, lambda tensors: {name: tensor.to(kind) for name, tensor in tensors.items()})
     again = quietly(tmp_path)
@@ -181,7 +181,7 @@ def test_save_load_save_gives_the_same_bytes(tmp_path: Path, config: Any) -> Non
     }
 
 
-def test_by_its_name_on_the_hub(tmp_path: Path, fake_hub: FakeHub) -> None:
+def test_a_model_loads_by_its_hub_name(tmp_path: Path, fake_hub: FakeHub) -> None:
     model = saved(BERT, tmp_path)
     fake_hub.models["user/tiny"] = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     for offline in (None, True):
@@ -196,7 +196,7 @@ def test_by_its_name_on_the_hub(tmp_path: Path, fake_hub: FakeHub) -> None:
 # Saving
 
 
-def test_what_cannot_be_saved_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_save_leaves_no_files(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     with pytest.raises(InputError, match=r"a Linear cannot be saved; expected a model of regard\.models"):
         write_model(nn.Linear(2, 2), folder, files={})
@@ -207,13 +207,13 @@ def test_what_cannot_be_saved_leaves_nothing(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_compiled_model_is_saved_as_what_it_wraps(tmp_path: Path) -> None:
+def test_a_compiled_model_is_saved_as_the_original_module(tmp_path: Path) -> None:
     model = saved(BERT, tmp_path / "plain")
     write_model(torch.compile(model), tmp_path / "compiled", files={})
     assert_same(quietly(tmp_path / "compiled"), model)
 
 
-def test_files_go_along(tmp_path: Path) -> None:
+def test_additional_files_are_saved(tmp_path: Path) -> None:
     write_model(build(BERT), tmp_path, files={"vocab.txt": b"[PAD]\n"})
     assert (tmp_path / "vocab.txt").read_bytes() == b"[PAD]\n"
     assert "vocab.txt" in json.loads((tmp_path / "checksums.json").read_text())

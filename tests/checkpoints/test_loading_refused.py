@@ -1,4 +1,4 @@
-"""Weights that do not fit their config.json: each tensor is named as it is in the file, and told what was expected."""
+"""Weights that do not match config.json: errors name each tensor as in the file, with the expected shape."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_tensors_of_another_shape_are_named_as_in_the_file(tmp_path: Path) -> No
     )
 
 
-def test_shapes_that_only_fit_together_are_refused(tmp_path: Path) -> None:
-    """Query, key and value lie in one matrix of ours; each must have its own third of it."""
+def test_shapes_that_match_only_in_total_are_refused(tmp_path: Path) -> None:
+    """Query, key and value share one matrix in Regard; each must fill its own third of it."""
     saved(BERT, tmp_path)
     key = QUERY.replace("query", "key")
     rewritten(tmp_path, lambda tensors: tensors | {QUERY: torch.ones(20, 24), key: torch.ones(28, 24)})
@@ -85,7 +85,7 @@ def test_shapes_in_errors_are_those_of_the_file(tmp_path: Path) -> None:
     refused(tmp_path, f"{name} has shape (37, 24), expected (24, 37)")
 
 
-def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
+def test_integer_weights_are_refused(tmp_path: Path) -> None:
     saved(BERT, tmp_path)
     rewritten(tmp_path, lambda tensors: tensors | {QUERY: torch.ones(24, 24, dtype=torch.int8)})
     refused(tmp_path, f"{QUERY} has dtype torch.int8, expected a floating point type")
@@ -115,7 +115,7 @@ def test_more_layers_than_the_file_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_sizes_that_no_memory_holds_are_refused_before_any_is_taken(tmp_path: Path) -> None:
+def test_huge_sizes_are_refused_before_allocation(tmp_path: Path) -> None:
     saved(T5, tmp_path)
     path = tmp_path / "config.json"
     (tmp_path / "checksums.json").unlink()

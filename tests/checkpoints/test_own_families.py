@@ -1,4 +1,4 @@
-"""Families that no other software has: what is saved is loaded with the same outputs, to the bit, in every variant."""
+"""Families that exist only in Regard: a saved model loads with bit-identical outputs, in every variant."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_recurrent_models(tmp_path: Path, cell: Any, score: Any, recipe: Any, to
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_the_address_of_the_weights_in_the_file_changes_no_bit(tmp_path: Path, cell: Any) -> None:
-    """A longer header moves every tensor: MKL's products would give another last bit (2e-7 in a GRU)."""
+def test_the_offset_of_the_weights_in_the_file_changes_no_bit(tmp_path: Path, cell: Any) -> None:
+    """A longer header moves every tensor, and unaligned MKL products would change the last bit (2e-7 in a GRU)."""
     model = saved(
         Seq2SeqConfig(source_size=5, target_size=11, hidden_size=13, embedding_size=0, num_hidden_layers=2, cell=cell),
         tmp_path,
@@ -100,11 +100,13 @@ def test_the_transformer_of_2017(tmp_path: Path, options: dict[str, Any]) -> Non
         assert torch.equal(again.start(IDS, LAYOUT)[0], model.start(IDS, LAYOUT)[0])
 
 
-def test_families_of_our_own_say_what_does_not_fit(tmp_path: Path) -> None:
+def test_errors_of_families_specific_to_regard(tmp_path: Path) -> None:
     saved(ElmoConfig(vocab_size=53, num_characters=0, hidden_size=8, cell_size=8), tmp_path)
     rewritten(tmp_path, renamed("encoder.forwards.0.weight_ih_l0", "encoder.forwards.0.weight"))
-    told = r"config\.json: encoder\.forwards\.0\.weight_ih_l0 is missing; encoder\.forwards\.0\.weight is not expected$"
-    with pytest.raises(InputError, match=told):
+    expected_message = (
+        r"config\.json: encoder\.forwards\.0\.weight_ih_l0 is missing; encoder\.forwards\.0\.weight is not expected$"
+    )
+    with pytest.raises(InputError, match=expected_message):
         read_model(tmp_path)
     document = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(document | {"cell_size": 4}))

@@ -1,4 +1,4 @@
-"""The TypeScript types that are generated from pydantic models."""
+"""TypeScript types generated from pydantic models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training in a process of its own: the same result, stopped at any point, and its upload is removed."""
+"""Training in a separate process: same result as in a thread, can be stopped at any time, deletes its upload."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def order_of(folder: Path, model: Path, **changes: Any) -> TrainRequest:
 
 @pytest.fixture
 def slow(tmp_path: Path, tiny_bert_folder: Path) -> TrainRequest:
-    """An order whose data takes long to read."""
+    """A training request whose data takes long to read."""
     data = tmp_path / "films.tsv.gz"
     data.write_bytes(gzip.compress(b"the film is good\t1\n" * 3_000_000, compresslevel=1))
     return order_of(tmp_path, tiny_bert_folder, train=data)
@@ -44,17 +44,17 @@ def wait_until_it_reads(process: subprocess.Popen[str], path: Path) -> None:
     """Returns once the process has the file open."""
     for _ in range(10 * SOON):
         assert process.poll() is None, "it has ended without reading"
-        with contextlib.suppress(OSError):  # a file that is closed meanwhile
+        with contextlib.suppress(OSError):  # the file was closed meanwhile
             if any(os.path.samefile(link, path) for link in Path(f"/proc/{process.pid}/fd").iterdir()):
                 return
         time.sleep(0.1)
     pytest.fail(f"{path} was not opened")
 
 
-def test_it_does_what_a_thread_would_do(
+def test_a_process_gives_the_same_result_as_a_thread(
     tmp_path: Path, tiny_bert_folder: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as here: how many add up decides the last bit
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as here: the number of threads affects the last bit
     jobs = []
     for name, run in (("there", training.run_in_process), ("here", run_in_thread)):
         trainings, ended = TrainingJobs(run), list[str]()
@@ -69,8 +69,8 @@ def test_it_does_what_a_thread_would_do(
     assert weights[0] == weights[1]
 
 
-def test_it_is_stopped_while_it_reads(slow: TrainRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not only where it tells something."""
+def test_a_process_can_be_stopped_while_reading_data(slow: TrainRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopping does not depend on the next event."""
     trainings, processes = TrainingJobs(), list[subprocess.Popen[str]]()
     popen = subprocess.Popen
 
@@ -90,7 +90,7 @@ def test_it_is_stopped_while_it_reads(slow: TrainRequest, monkeypatch: pytest.Mo
     assert not slow.train.exists() and not slow.output.exists()
 
 
-def test_it_is_stopped_before_it_has_begun(slow: TrainRequest) -> None:
+def test_a_process_can_be_stopped_before_it_starts(slow: TrainRequest) -> None:
     trainings = TrainingJobs()
     thread = trainings.start(slow, pytest.fail, upload=True)
     trainings.cancel()
@@ -99,33 +99,33 @@ def test_it_is_stopped_before_it_has_begun(slow: TrainRequest) -> None:
     assert not slow.train.exists()
 
 
-def test_one_that_does_not_listen_is_ended_all_the_same(
+def test_a_process_that_ignores_sigterm_is_killed(
     slow: TrainRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note = json.dumps({"type": "note", "message": "deaf"})
-    deaf = f"import signal, sys; signal.signal(15, signal.SIG_IGN); print({note!r}, flush=True); "
+    ignoring_sigterm = f"import signal, sys; signal.signal(15, signal.SIG_IGN); print({note!r}, flush=True); "
     program = tmp_path / "deaf"
-    program.write_text(f"#!{sys.executable}\n{deaf}sys.stdin.read()\nwhile True: signal.pause()\n")
+    program.write_text(f"#!{sys.executable}\n{ignoring_sigterm}sys.stdin.read()\nwhile True: signal.pause()\n")
     program.chmod(0o755)
     monkeypatch.setattr(training.sys, "executable", str(program))
     monkeypatch.setattr(training, "GRACE_SECONDS", 0.2)
-    heard, said = threading.Event(), TrainingJob.on_message
-    monkeypatch.setattr(TrainingJob, "on_message", lambda job, line: (said(job, line), heard.set()))
+    received, on_message = threading.Event(), TrainingJob.on_message
+    monkeypatch.setattr(TrainingJob, "on_message", lambda job, line: (on_message(job, line), received.set()))
     trainings = TrainingJobs()
     thread = trainings.start(slow, pytest.fail, upload=True)
-    assert heard.wait(SOON)
+    assert received.wait(SOON)
     trainings.cancel()
     thread.join(SOON)
     assert trainings.job is not None and trainings.job.status().state == "cancelled"
 
 
-def test_it_ends_with_the_studio_however_that_ended(slow: TrainRequest) -> None:
+def test_a_process_ends_when_the_studio_is_killed(slow: TrainRequest) -> None:
     with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         assert process.stdin is not None
         process.stdin.write(slow.model_dump_json() + "\n")
         process.stdin.flush()
         wait_until_it_reads(process, slow.train)
-        process.stdin.close()  # as the system does when the studio is killed
+        process.stdin.close()  # as the operating system does when the studio is killed
         assert process.wait(SOON) == 143
 
 
@@ -141,7 +141,7 @@ def test_a_process_that_is_killed_is_a_failure(slow: TrainRequest, monkeypatch: 
     assert not slow.train.exists()
 
 
-def test_an_upload_goes_with_its_failure(
+def test_the_upload_is_deleted_after_a_failure(
     tmp_path: Path, tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -151,5 +151,5 @@ def test_an_upload_goes_with_its_failure(
     training.start_training(Studio(registry, training_jobs=manager), order)
     manager.wait(SOON)
     assert manager.job is not None and manager.job.status().state == "failed"
-    assert "one.tsv" in manager.job.status().error  # of what the user has sent, all may be told
+    assert "one.tsv" in manager.job.status().error  # the message may quote what the user has sent
     assert list((tmp_path / "trained").iterdir()) == []

@@ -1,4 +1,4 @@
-"""A tuned folder: transformers makes the same numbers of it, it comes back bit by bit, and what is damaged is named."""
+"""Fine-tuned folders: transformers computes the same logits, loading is bit-identical, and damage is reported."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ def written(solve: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def classified(written: Path, tmp_path: Path) -> Path:
-    """A tuned BERT of three classes, to be damaged."""
+    """A fine-tuned BERT of three classes, for tests that damage it."""
     return Path(shutil.copytree(written, tmp_path / "classified"))
 
 
 def loaded(folder: Path, kind: str) -> Any:
-    """By transformers' own choice of a class; every complaint is a failure."""
+    """Load with transformers' auto classes; any warning is a failure."""
     import transformers
 
     model, about = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(folder, output_loading_info=True)
@@ -98,7 +98,7 @@ def loaded(folder: Path, kind: str) -> Any:
     return model.eval()
 
 
-def their_numbers(model: Any, row: InputSequence, task: Task[Any]) -> Tensor:
+def transformers_logits(model: Any, row: InputSequence, task: Task[Any]) -> Tensor:
     given = {"input_ids": torch.tensor([row.ids]), "attention_mask": torch.ones(1, len(row), dtype=torch.long)}
     if model.config.model_type == "bert":
         given["token_type_ids"] = torch.tensor([row.segments])
@@ -120,8 +120,8 @@ def test_transformers_gives_the_same_logits(solve: Any, tmp_path: Path, family: 
     kind = "SequenceClassification" if (family, name) == ("gpt2", "choose") else task.transformers_head
     theirs = loaded(tmp_path, kind)
     items = task.preprocess(EXAMPLES[task.name], fine_tuned.input_builder)
-    for place, ours in compute_logits(fine_tuned.model, items, CPU):
-        expected = torch.cat([their_numbers(theirs, row, task) for row in items[place].sequences])
+    for index, ours in compute_logits(fine_tuned.model, items, CPU):
+        expected = torch.cat([transformers_logits(theirs, row, task) for row in items[index].sequences])
         torch.testing.assert_close(ours, expected.float(), atol=1e-5, rtol=0)
         assert ours.abs().max() > 0.01
     if task.labels:
@@ -150,8 +150,8 @@ def test_transformers_pads_a_gpt_that_has_a_token_for_it(
     ids = torch.tensor([[*item.sequences[0].ids, *[tokens.pad_token_id] * (width - len(item))] for item in items])
     with torch.no_grad():
         expected = loaded(tmp_path, "SequenceClassification")(ids).logits
-    for place, ours in compute_logits(fine_tuned.model, items, CPU):
-        torch.testing.assert_close(ours[0], expected[place], atol=1e-5, rtol=0)
+    for index, ours in compute_logits(fine_tuned.model, items, CPU):
+        torch.testing.assert_close(ours[0], expected[index], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(("family", "name"), AGAIN)
@@ -206,7 +206,7 @@ def test_a_folder_without_a_fine_tuned_model(tiny_bert_folder: Path, tmp_path: P
         ({"task": "regress", "mean": [], "deviation": 1}, "unexpected content"),
     ],
 )
-def test_a_task_that_was_changed(classified: Path, change: dict[str, object], message: str) -> None:
+def test_an_edited_task_file(classified: Path, change: dict[str, object], message: str) -> None:
     path = classified / "task.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     (classified / "checksums.json").unlink()
@@ -215,7 +215,7 @@ def test_a_task_that_was_changed(classified: Path, change: dict[str, object], me
     assert str(classified) in str(caught.value)
 
 
-def test_a_task_that_was_changed_by_accident(classified: Path) -> None:
+def test_an_accidentally_edited_task_file(classified: Path) -> None:
     path = classified / "task.json"
     path.write_text(path.read_text().replace("48", "49"))
     with pytest.raises(InputError, match=r"task\.json: does not match checksums\.json"):
@@ -223,7 +223,7 @@ def test_a_task_that_was_changed_by_accident(classified: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["task", "length", "labels", "several"])
-def test_a_task_that_lacks_something(classified: Path, key: str) -> None:
+def test_a_task_file_with_a_missing_key(classified: Path, key: str) -> None:
     path = classified / "task.json"
     document = json.loads(path.read_text())
     del document[key]
@@ -252,20 +252,20 @@ def test_a_task_file_that_is_not_a_json_object(classified: Path, text: str) -> N
         ("bert", "classify", "bert.encoder.layer.0.output.dense.weight"),
     ],
 )
-def test_weights_that_are_missing(solve: Any, tmp_path: Path, family: str, name: str, lost: str) -> None:
+def test_missing_weights(solve: Any, tmp_path: Path, family: str, name: str, lost: str) -> None:
     save_fine_tuned(solve(family, name), tmp_path)
     lose(tmp_path, lost)
     with pytest.raises(InputError, match=lost.replace(".", r"\.")):
         load_fine_tuned(tmp_path)
 
 
-def test_the_whole_pooler_missing(classified: Path) -> None:
+def test_a_missing_pooler(classified: Path) -> None:
     lose(classified, "bert.pooler.dense.weight", "bert.pooler.dense.bias")
     with pytest.raises(InputError, match=r"lack bert\.pooler\.dense\.weight, which classify needs"):
         load_fine_tuned(classified)
 
 
-def test_the_encoder_can_be_had_alone(solve: Any, tmp_path: Path) -> None:
+def test_the_encoder_can_be_loaded_alone(solve: Any, tmp_path: Path) -> None:
     fine_tuned = solve("bert", "tag")
     save_fine_tuned(fine_tuned, tmp_path)
     with pytest.warns(UserWarning, match="not used: classifier"):
@@ -275,9 +275,9 @@ def test_the_encoder_can_be_had_alone(solve: Any, tmp_path: Path) -> None:
 
 
 def lose(folder: Path, *names: str) -> None:
-    """Write the weights again without some of them, checksums and all."""
+    """Rewrite the weights without some tensors, with matching checksums."""
     tensors = {name: one.clone() for name, one in read_tensors(folder).items()}
     for name in names:
         del tensors[name]
-    kept = ("config.json", "task.json", "tokenizer.json", "tokenizer_config.json")
-    write_folder(folder, tensors=tensors, files={name: (folder / name).read_bytes() for name in kept})
+    other_files = ("config.json", "task.json", "tokenizer.json", "tokenizer_config.json")
+    write_folder(folder, tensors=tensors, files={name: (folder / name).read_bytes() for name in other_files})

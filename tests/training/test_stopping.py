@@ -1,4 +1,4 @@
-"""Signals that ask first and stop then, in this process."""
+"""Signals: the first requests a stop, the second stops at once."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ BOTH = [signal.SIGINT, signal.SIGTERM]
 
 
 class Ended(BaseException):
-    """What a program's own handler may raise."""
+    """Raised by a program's own handler."""
 
 
 @pytest.fixture(autouse=True)
 def usual() -> Iterator[None]:
-    """The handlers of a plain Python program."""
+    """Install the default handlers of a Python program."""
     before = {number: signal.getsignal(number) for number in BOTH}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -36,7 +36,7 @@ def own(number: int, frame: object) -> None:
 def test_the_first_signal_only_requests_a_stop(number: signal.Signals) -> None:
     with stopping() as stop:
         assert not stop.requested
-        stop.deliver()  # nobody asked
+        stop.deliver()  # no signal was received
         signal.raise_signal(number)
         assert stop.requested and stop.signal == number
 

@@ -1,4 +1,4 @@
-"""Processes that agree: one alone, and two that are forked for the purpose."""
+"""Communication between processes: one process alone, and two forked processes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def free_port() -> str:
 
 @pytest.fixture(scope="module")
 def both() -> list[dict[str, Any]]:
-    """What two processes found, the first one's first."""
+    """The results of two processes, ordered by rank."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", PROGRAM, free_port()]
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=True)
@@ -125,7 +125,7 @@ def test_torchrun_may_start_one_process(monkeypatch: pytest.MonkeyPatch) -> None
         assert world == World()
 
 
-def test_an_explicit_device_is_kept() -> None:
+def test_an_explicit_device_is_used() -> None:
     for world in (World(), World(1, 2, 1)):
         assert world.device(torch.device("cpu")) == torch.device("cpu")
         assert world.device(torch.device("cuda", 0)) == torch.device("cuda", 0)

@@ -1,4 +1,4 @@
-"""The end of a run on a disk that fails: the exit code and the message say whether the model is there."""
+"""Disk failures at the end of a run: exit code and message tell whether the model was written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regard.files.disk import finish_save
 from regard.tasks.fine_tuned_model import load_fine_tuned, save_fine_tuned
 from tests.faults import CODES, DiskFaults
 
-STRIDE = 7  # every seventh operation, to spare time; tests/test_disk_faults.py goes through all of a save
+STRIDE = 7  # every seventh operation, to save time; tests/test_disk_faults.py covers all operations of a save
 QUICK = (
     "--set",
     "training.num_epochs=1",
@@ -36,7 +36,7 @@ def test_a_fault_at_any_operation_of_the_end(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All seeds are done; what is left is to write the model and the report, and to remove the work."""
+    """All seeds are finished; the model and the report are written and the work folder is removed."""
 
     def command(output: Path) -> list[str]:
         data = ["--train", str(files / "dev.tsv"), "--dev", str(files / "dev.tsv"), "-m", str(tiny_bert_folder)]

@@ -1,4 +1,4 @@
-"""From settings to a model, an objective and micro-batches; and pretrained models to start from."""
+"""From settings to a model, an objective and micro-batches; starting from pretrained models."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_other_families_start_from_pretrained_weights(
 
 @pytest.fixture
 def finished(tokenizer: Tokenizer, tmp_path: Path) -> str:
-    """The folder of a model of the usual shape with all heads."""
+    """The folder of a model of the default shape with all heads."""
     model = new_model(config(), tokenizer)
     regard.save(model, tmp_path / "finished", tokenizer)
     return str(tmp_path / "finished")
@@ -171,7 +171,7 @@ def test_a_run_starts_from_pretrained_weights(pairs: str, finished: str, tokeniz
     weights = before.state_dict()
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, weights[name]), name
-    assert isinstance(model, Bert) and model.config.dropout == 0.4  # what is set now
+    assert isinstance(model, Bert) and model.config.dropout == 0.4  # the current setting
     assert (model.pooler is None) == (pairs == "none")
 
 

@@ -88,7 +88,7 @@ def test_options_are_read_as_toml_or_as_plain_words(text: str, expected: object)
     assert getattr(getattr(config, section), key) == expected
 
 
-def test_unknown_names_are_refused_with_the_nearest_and_where_they_stand(tmp_path: Path) -> None:
+def test_unknown_names_are_refused_with_a_suggestion_and_their_location(tmp_path: Path) -> None:
     path = written(tmp_path, "[optimiser]\nrate = 1e-3\n")
     assert refusal(path=path).startswith(f"{path}: unknown section 'optimiser'; did you mean 'optimizer'?")
     path = written(tmp_path, "[optimizer]\nlearning_rat = 1e-3\n")
@@ -296,7 +296,7 @@ def test_the_choices_are_those_of_the_code_behind_them() -> None:
     assert choices(OptimizerSection, "name") == set(get_args(OptimizerName))
     assert choices(ScheduleSection, "lr_scheduler_type") == set(get_args(SchedulerType)) - {
         "noam"
-    }  # which is for translation
+    }  # used for translation only
     assert choices(ObjectiveSection, "sentence_pairs") == {"next", "order", "none"}
 
 
@@ -306,7 +306,7 @@ def test_reading_settings_does_not_import_torch() -> None:
 
 
 def pretrains(path: Path) -> bool:
-    """Others are for translation."""
+    """Whether a configuration is for pretraining and not for translation."""
     return "data" in tomllib.loads(path.read_text(encoding="utf-8"))
 
 
@@ -328,7 +328,7 @@ def test_there_are_configurations() -> None:
     assert names >= {"t5-tiny", "elmo-tiny"}
 
 
-def test_an_old_name_is_refused_with_the_new_one_and_read_in_a_saved_file(tmp_path: Path) -> None:
+def test_old_names_are_refused_with_the_new_name_and_accepted_in_saved_files(tmp_path: Path) -> None:
     assert "optimizer.rate is now called optimizer.learning_rate" in refusal("optimizer.rate=2e-3")
     path = written(tmp_path, '[model]\nfamily = "bert"\nwidth = 64\nheads = 2\n[optimizer]\nrate = 1e-4\n')
     assert "model.width is now called model.hidden_size" in refusal(path=path)

@@ -46,7 +46,7 @@ def test_flops_of_a_gpt_match_torch() -> None:
     )
     ids = torch.randint(VOCABULARY, (ROWS, LENGTH))
     work = counted(lambda: model.logits(model(ids)))
-    # On the way back torch computes the attention scores once more: a product that we do not count.
+    # In the backward pass torch recomputes the attention scores, which Regard does not count.
     assert flops_per_token(config("gpt"), VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
 
 
@@ -67,7 +67,7 @@ def test_flops_of_a_t5_match_torch() -> None:
 
 
 def test_flops_of_an_elmo() -> None:
-    """Two directions of two layers: four gates that read 32 and 32 numbers, 64 cells to 32, and the words."""
+    """Two directions of two layers: four gates with 32 + 32 inputs, projections from 64 to 32, and the output layer."""
     weights = 2 * (2 * (4 * 64 * (32 + 32) + 64 * 32) + 32 * VOCABULARY)
     assert flops_per_token(config("elmo"), VOCABULARY) == 3 * 2 * weights
     narrow = 2 * (2 * 4 * 32 * (32 + 32) + 32 * VOCABULARY)
@@ -90,14 +90,16 @@ def test_flops_of_a_bert_include_masked_tokens_only(rate: float) -> None:
     head = model.masked
     assert head is not None
     work = counted(lambda: head(model(ids).flatten(0, 1)[rows]))
-    asked = config(model_num_hidden_layers=8, objective_mlm_probability=rate)
-    assert flops_per_token(asked, VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
+    settings = config(model_num_hidden_layers=8, objective_mlm_probability=rate)
+    assert flops_per_token(settings, VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
 
 
 def test_a_peak_is_a_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(plan.SIDE, "cpu", 64)
     now = iter(range(100))
-    monkeypatch.setattr(plan.time, "perf_counter", lambda: next(now) / 4)  # every four products take a quarter second
+    monkeypatch.setattr(
+        plan.time, "perf_counter", lambda: next(now) / 4
+    )  # every four matrix products take a quarter of a second
     for dtype in (torch.float32, torch.bfloat16):
         assert peak_flops(CPU, dtype) == 4 * 2 * 64**3 / 0.25
 
@@ -111,7 +113,9 @@ def test_a_step_is_measured_for_some_seconds(
     monkeypatch.setattr(plan.time, "perf_counter", lambda: now[0])
 
     def step() -> None:
-        slow = 50.0 if len(steps) < 2 else 1.0 if len(steps) == 4 else 0.0  # to warm up, and by chance
+        slow = (
+            50.0 if len(steps) < 2 else 1.0 if len(steps) == 4 else 0.0
+        )  # slow during warm-up, and one random outlier
         steps.append(1)
         now[0] += each + slow
 

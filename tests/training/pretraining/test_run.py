@@ -1,4 +1,4 @@
-"""Whole runs in this process: what is learned, and what lies in the output folder."""
+"""Complete runs in this process: what is learned, and the files in the output folder."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ from regard.training.pretraining.run import PretrainingResult, pretrain
 from tests.training.pretraining.runs import STEPS, config, events, losses
 
 CPU = torch.device("cpu")
-pytestmark = pytest.mark.usefixtures("hurried")
+pytestmark = pytest.mark.usefixtures("fast_run_settings")
 
 
 def trained(
     sources: Path, output: Path, *, family: Any = "bert", held_out: Path | None = None, start: str = "", **changed: Any
 ) -> PretrainingResult:
-    kept = [] if held_out is None else [str(held_out)]
-    return drain(pretrain(config(family, **changed), [str(sources)], output, held_out=kept, start=start, device=CPU))
+    held_out_sources = [] if held_out is None else [str(held_out)]
+    return drain(
+        pretrain(config(family, **changed), [str(sources)], output, held_out=held_out_sources, start=start, device=CPU)
+    )
 
 
 def unigram(dataset: PretrainingDataset) -> float:
-    """The loss of who knows how frequent each word is and nothing else."""
+    """The loss of a model that knows only the token frequencies."""
     counts = Counter(np.concatenate(dataset.text.pieces).tolist())
     total = sum(counts.values())
     tokens = np.concatenate(dataset.held_out.pieces).tolist()
@@ -51,7 +53,7 @@ LEARNING: dict[str, dict[str, Any]] = {
     "t5": {"family": "t5", "optimizer_name": "muon", "optimizer_learning_rate": 0.02},
     "elmo": {"family": "elmo"},
 }
-# The score that is the loss of words: an ELMo has two such.
+# The score that is the token loss; an ELMo has two.
 ASKED = {"t5": "spans", "elmo": "forwards"}
 
 
@@ -120,7 +122,7 @@ FINISHED = {"objective_sentence_pairs": "next", "run_evaluate_every": "5 steps",
 
 @pytest.fixture(scope="module")
 def finished(corpus: Path, unseen: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[PretrainingResult, Path]:
-    """A run of the usual settings."""
+    """A finished run with the default settings."""
     output = tmp_path_factory.mktemp("finished") / "deep" / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "LOG_EVERY", 0.0)
@@ -149,7 +151,7 @@ def test_the_output_is_a_model(finished: tuple[PretrainingResult, Path]) -> None
     torch.testing.assert_close(pairs, found.seq_relationship_logits, atol=1e-5, rtol=1e-5)
 
 
-def test_a_t5_loads_elsewhere_with_the_same_numbers(source: Path, tmp_path: Path) -> None:
+def test_transformers_loads_a_t5_with_the_same_outputs(source: Path, tmp_path: Path) -> None:
     trained(source, tmp_path, family="t5")
     ours, tokenizer = regard.load(tmp_path)
     theirs = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path).eval()
@@ -165,7 +167,7 @@ def test_a_t5_loads_elsewhere_with_the_same_numbers(source: Path, tmp_path: Path
     assert loss.item() == pytest.approx(expected.loss.item(), rel=1e-5)
 
 
-def test_an_elmo_is_loaded_again(source: Path, tmp_path: Path) -> None:
+def test_an_elmo_can_be_loaded(source: Path, tmp_path: Path) -> None:
     trained(source, tmp_path, family="elmo", model_intermediate_size=32)
     model, tokenizer = regard.load(tmp_path)
     assert isinstance(model, Elmo) and model.output is not None and tokenizer is not None
@@ -206,7 +208,7 @@ def test_the_settings_are_saved(finished: tuple[PretrainingResult, Path]) -> Non
     assert not saved.differences(config(**FINISHED))
 
 
-def test_the_newest_checkpoints_stay(finished: tuple[PretrainingResult, Path]) -> None:
+def test_the_newest_checkpoints_remain(finished: tuple[PretrainingResult, Path]) -> None:
     _, output = finished
     assert sorted(path.name for path in (output / "checkpoints").iterdir()) == ["step-000000008", "step-000000012"]
     latest = Checkpoints(output / "checkpoints").latest()

@@ -1,4 +1,4 @@
-"""Runs in processes of their own that are killed, terminated and starved, and go on as if nothing had been."""
+"""Runs in separate processes that are killed, terminated or out of disk space resume with identical results."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.training.pretraining.runs import Launcher, Process, command, events, 
 
 
 def assert_same(output: Path, whole: Path, steps: int) -> None:
-    """Every number that was ever logged, the weights, and the state of the optimizer."""
+    """Assert equal logged numbers, weights, and optimizer state."""
     expected = losses(whole)
     assert set(losses(output)) == set(expected) == {*range(1, steps + 1)}
     for step, found in losses(output).items():
         assert {*found} == {*expected[step]}, f"step {step}"
-    for place in ("model.safetensors", f"checkpoints/step-{steps:09d}/model.safetensors"):
-        assert (output / place).read_bytes() == (whole / place).read_bytes(), place
+    for file in ("model.safetensors", f"checkpoints/step-{steps:09d}/model.safetensors"):
+        assert (output / file).read_bytes() == (whole / file).read_bytes(), file
 
 
 KILLS, LONG = 10, 200
@@ -30,7 +30,7 @@ RUN: dict[str, object] = {"schedule_max_steps": LONG, "model_dropout": 0.1, "mod
 
 @pytest.fixture(scope="module")
 def whole(launcher: Launcher, source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of LONG steps that nothing disturbed."""
+    """An uninterrupted run of LONG steps."""
     output = tmp_path_factory.mktemp("whole") / "run"
     code, printed = launcher.run(command(source, output, **RUN))
     assert code == 0, printed
@@ -38,20 +38,20 @@ def whole(launcher: Launcher, source: Path, tmp_path_factory: pytest.TempPathFac
 
 
 def test_ten_kills_change_no_bit(launcher: Launcher, source: Path, whole: Path, tmp_path: Path) -> None:
-    """Two by the clock, wherever the run is then, and the others after some more steps, or amid saving them.
+    """Two kills at random times, the others after a few more steps or while a checkpoint is saved.
 
-    It is one command throughout, as a supervisor would repeat it.
+    The command is always the same, as a supervisor would repeat it.
     """
-    chance = random.Random(os.urandom(8))
+    rng = random.Random(os.urandom(8))
     moments: list[str] = []
     while len(moments) < KILLS:
         before = len(events(tmp_path, "step"))
         process = launcher.start(command(source, tmp_path, "--resume", **RUN))
         if len(moments) in (0, 5):
-            time.sleep(chance.uniform(0.0, 0.6))
+            time.sleep(rng.uniform(0.0, 0.6))
         else:
-            wait_for_steps(tmp_path, chance.randrange(1, 6), before)
-            time.sleep(chance.uniform(0.0, 0.04))
+            wait_for_steps(tmp_path, rng.randrange(1, 6), before)
+            time.sleep(rng.uniform(0.0, 0.04))
         os.kill(process.pid, signal.SIGKILL)
         code = process.wait()
         assert code == -signal.SIGKILL, f"after kills {moments}: {process.printed}"
@@ -114,7 +114,7 @@ def test_two_runs_in_one_folder(launcher: Launcher, source: Path, tmp_path: Path
 
 
 def test_the_optimizer_is_in_the_checkpoint(whole: Path) -> None:
-    """Else the comparisons here would say less than they seem to."""
+    """Otherwise the comparisons here would not cover it."""
     with safe_open(whole / "checkpoints" / f"step-{LONG:09d}" / "model.safetensors", framework="pt") as file:
         names = set(file.keys())
     assert any(name.startswith("optimizer.0.") and name.endswith(".exp_avg_sq") for name in names)

@@ -1,4 +1,4 @@
-"""Runs that are taken up again in this process: bit for bit where nothing changed, not at all where something did."""
+"""Resumed runs in this process: bit-identical if nothing changed, refused if something did."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.training.pretraining.runs import STEPS, config, events, losses
 
 CPU = torch.device("cpu")
 DROPOUT = {"model_dropout": 0.1, "model_attention_dropout": 0.1}
-pytestmark = pytest.mark.usefixtures("hurried")
+pytestmark = pytest.mark.usefixtures("fast_run_settings")
 
 
 class Crash(BaseException):
-    """The end of a process, for this one must live on."""
+    """Stands for the end of the process."""
 
 
 def trained(
@@ -41,7 +41,7 @@ def trained(
 
 
 def crashed(corpus: Path, output: Path, *, after: str = "checkpoint", step: int = 8, **options: Any) -> None:
-    """Train until that event of that step."""
+    """Train until the given event of the given step, then crash."""
 
     def look(event: Any) -> None:
         if (event.type, getattr(event, "step", None)) == (after, step):
@@ -53,7 +53,7 @@ def crashed(corpus: Path, output: Path, *, after: str = "checkpoint", step: int 
 
 
 def assert_same(output: Path, whole: Path) -> None:
-    """The same weights, and the same numbers wherever a step was logged."""
+    """Assert equal weights and equal logged losses."""
     expected = losses(whole)
     assert set(losses(output)) == set(expected) == {*range(1, STEPS + 1)}
     for step, found in losses(output).items():
@@ -63,7 +63,7 @@ def assert_same(output: Path, whole: Path) -> None:
 
 @pytest.fixture(scope="module")
 def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that nothing disturbed."""
+    """An uninterrupted run."""
     output = tmp_path_factory.mktemp("whole") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("regard.training.trainer.LOG_EVERY", 0.0)
@@ -83,9 +83,9 @@ def test_a_crashed_run_continues_bit_for_bit(after: str, step: int, corpus: Path
     assert (result.steps, result.tokens, result.scores) == (STEPS, end["tokens"], end["scores"])
 
 
-def flip(path: Path, place: int | None = None) -> None:
+def flip(path: Path, offset: int | None = None) -> None:
     content = bytearray(path.read_bytes())
-    content[len(content) // 2 if place is None else place] ^= 1
+    content[len(content) // 2 if offset is None else offset] ^= 1
     path.write_bytes(content)
 
 
@@ -135,7 +135,7 @@ def test_damaged_saved_settings_are_reported(corpus: Path, tmp_path: Path) -> No
         path.write_bytes(damaged)
         with pytest.raises(InputError, match=r"config\.toml"):
             trained(corpus, tmp_path, resume=True)
-    path.write_bytes(good.partition(b"\n")[2])  # as it was before it had a checksum
+    path.write_bytes(good.partition(b"\n")[2])  # the format before checksums were added
     trained(corpus, tmp_path, resume=True)
 
 
@@ -166,7 +166,7 @@ def test_a_resumed_run_is_evaluated_at_the_same_steps(corpus: Path, tmp_path: Pa
     assert [event["step"] for event in events(tmp_path, "checkpoint")] == [5, 10, 12]
 
 
-def test_a_finished_run_is_finished(corpus: Path, whole: Path, tmp_path: Path) -> None:
+def test_resuming_a_finished_run_changes_nothing(corpus: Path, whole: Path, tmp_path: Path) -> None:
     first = trained(corpus, tmp_path)
     again = trained(corpus, tmp_path, resume=True)
     assert again == first.model_copy(update={"seconds": again.seconds}) and again.seconds == pytest.approx(
@@ -193,13 +193,13 @@ def test_a_damaged_checkpoint_is_skipped(corpus: Path, whole: Path, tmp_path: Pa
     assert_same(tmp_path, whole)
 
 
-@pytest.mark.parametrize("place", ["", f"checkpoints/step-{STEPS:09d}"])
-def test_damage_to_a_finished_run_is_repaired(place: str, corpus: Path, whole: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("subfolder", ["", f"checkpoints/step-{STEPS:09d}"])
+def test_damage_to_a_finished_run_is_repaired(subfolder: str, corpus: Path, whole: Path, tmp_path: Path) -> None:
     output = shutil.copytree(whole, tmp_path / "run")
-    damage(output / place)
+    damage(output / subfolder)
     lines: list[str] = []
     trained(corpus, output, resume=True, on_event=lambda event: lines.append(event.line() or ""))
-    assert [line for line in lines if str(output / place / "model.safetensors") in line]
+    assert [line for line in lines if str(output / subfolder / "model.safetensors") in line]
     for file in ("model.safetensors", f"checkpoints/step-{STEPS:09d}/model.safetensors"):
         assert (output / file).read_bytes() == (whole / file).read_bytes()
 
@@ -233,7 +233,7 @@ def test_changed_settings_are_reported(corpus: Path, tmp_path: Path) -> None:
         )
     with pytest.raises(InputError, match="family is 'bert', and this trains a 'gpt'"):
         trained(corpus, tmp_path, resume=True, family="gpt")
-    trained(corpus, tmp_path, resume=True)  # nothing was lost
+    trained(corpus, tmp_path, resume=True)  # the run is still intact
 
 
 def test_another_text_is_refused(corpus: Path, source: Path, unseen: Path, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_an_unfinished_run_is_not_started_again(corpus: Path, tmp_path: Path) ->
 
 
 def test_resume_starts_a_run_without_checkpoints(corpus: Path, whole: Path, tmp_path: Path) -> None:
-    """One command serves a folder that is missing, one that is empty, and one with a run that was cut early."""
+    """The same command works for a missing folder, an empty one, and one with a run interrupted early."""
     (tmp_path / "empty").mkdir()
     crashed(corpus, tmp_path / "cut", after="step", step=2)
     for name in ("missing", "empty", "cut"):
@@ -271,7 +271,7 @@ def test_a_finished_run_does_no_work(
 ) -> None:
     output = shutil.copytree(whole, tmp_path / "run")
     for earlier in (False, True):
-        if earlier:  # what a version without manifests has left
+        if earlier:  # files of a version without manifests
             (output / "regard.json").unlink()
             log = (output / "events.jsonl").read_text().splitlines()
             end = json.loads(log[-1])
@@ -330,12 +330,12 @@ def test_a_resumed_budget_carries_the_time(corpus: Path, tmp_path: Path) -> None
     assert 0.8 <= result.seconds < 2
 
 
-def interrupting(*numbers: int) -> Callable[[Any], None]:
+def interrupting(*signals: int) -> Callable[[Any], None]:
     """Send this process signals after step 6."""
 
     def look(event: Any) -> None:
         if (event.type, getattr(event, "step", None)) == ("step", 6):
-            for number in numbers:
+            for number in signals:
                 signal.raise_signal(number)
 
     return look
