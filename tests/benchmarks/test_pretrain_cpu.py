@@ -61,10 +61,9 @@ def test_rows_are_padded_and_only_masked_tokens_have_labels() -> None:
 
 def test_without_dropout_both_have_the_same_loss_at_every_step(text: PretrainingDataset) -> None:
     config = small(settings())
-    quick = config.optimizer.model_copy(
-        update={"learning_rate": 2e-3, "weight_decay": 1.0}
-    )  # large, so that both matter
-    config = config.model_copy(update={"optimizer": quick})
+    # Large values, so that both have an effect.
+    optimizer = config.optimizer.model_copy(update={"learning_rate": 2e-3, "weight_decay": 1.0})
+    config = config.model_copy(update={"optimizer": optimizer})
     regard_step, other = ours(begun(config, text, CPU)), theirs(begun(config, text, CPU), count=6)
     losses = [regard_step().item() for _ in range(6)]
     torch.testing.assert_close(losses, [other().item() for _ in range(6)], rtol=1e-4, atol=0)

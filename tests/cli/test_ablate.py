@@ -56,7 +56,7 @@ def test_the_tables(call: Callable[..., int], capsys: Captured) -> None:
 
 
 def test_a_fine_tuned_model(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
-    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True), tmp_path / "task")
+    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3, unused_head=True), tmp_path / "task")
     assert call("it is a good day for them", "--heads", "0.0", model=tmp_path / "task") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[3].startswith("text: positive stays the likeliest; divergence 0.0000 nats")

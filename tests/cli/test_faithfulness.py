@@ -39,10 +39,10 @@ def call(folders: Path) -> Callable[..., int]:
 def test_the_document(call: Callable[..., int], folders: Path, capsys: Captured) -> None:
     assert call("deciding", TEXT, "--label", "negative", "--seed", "2", "--json") == 0
     out, error = capsys.readouterr()
-    wanted = measure_faithfulness(
+    expected = measure_faithfulness(
         probe_model(load_model(folders / "deciding"), TEXT), label="negative", seed=2
     ).to_dict()
-    assert json.loads(out) == json.loads(json.dumps(wanted))
+    assert json.loads(out) == json.loads(json.dumps(expected))
     assert error == ""
 
 
@@ -74,8 +74,8 @@ def test_an_uninformative_map(call: Callable[..., int], capsys: Captured) -> Non
 def test_output_files(call: Callable[..., int], folders: Path, tmp_path: Path, capsys: Captured) -> None:
     assert call("deciding", TEXT, "--output", str(tmp_path / "a.json")) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'a.json'}\n"
-    wanted = measure_faithfulness(probe_model(load_model(folders / "deciding"), TEXT)).to_dict()
-    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == json.loads(json.dumps(wanted))
+    expected = measure_faithfulness(probe_model(load_model(folders / "deciding"), TEXT)).to_dict()
+    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == json.loads(json.dumps(expected))
     assert call("deciding", TEXT, "--output", str(tmp_path / "a.svg")) == 0
     assert "faithful (" in (tmp_path / "a.svg").read_text("utf-8")
 

@@ -39,7 +39,7 @@ def create_app(studio: Studio | ModelRegistry, **options: Any) -> Starlette:
     return application.create_app(studio, token=TOKEN, **options)
 
 
-class Answer(Result):
+class StubResult(Result):
     """The result of a verb that a test defines."""
 
     page_view: ClassVar[str | None] = "test"
@@ -49,12 +49,12 @@ class Answer(Result):
         return self.data
 
 
-def run_instead(**verbs: Callable[[Studio, Any], Mapping[str, object]]) -> Any:
+def run_verb_stub(**verbs: Callable[[Studio, Any], Mapping[str, object]]) -> Any:
     """Returns a `run_verb` for `create_app` that calls these functions instead of the verbs."""
 
     def run(studio: Studio, name: str, arguments: Mapping[str, object]) -> Generator[Event, None, Result]:
         yield from ()
-        return Answer(data=dict(verbs[name](studio, arguments)))
+        return StubResult(data=dict(verbs[name](studio, arguments)))
 
     return run
 

@@ -37,7 +37,7 @@ CLASSED = "it is a good day for them"
 @pytest.fixture(scope="module")
 def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("models")
-    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True), folder / "classifier")
+    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3, unused_head=True), folder / "classifier")
     gpt = tiny_gpt(tmp_path_factory.mktemp("gpt"))
     return {"bert": str(tiny_bert_folder), "gpt": str(gpt), "classifier": str(folder / "classifier")}
 
@@ -60,10 +60,10 @@ def test_clicking_a_head_removes_and_restores_it(page: Page, address: str, folde
     open_at_token(page, address, model=folders["bert"], text=TEXT)
     expect(page.locator(".ablation-removed")).to_contain_text("Nothing is removed")
     probe = probe_model(load_model(folders["bert"]), TEXT, at="masked")
-    wanted = {
+    expected = {
         (one.layer, one.head): one.strength for one in sweep_heads(subsample_targets(probe, MAX_SWEEP_TARGETS)).ranked
     }
-    for (layer, number), strength in wanted.items():
+    for (layer, number), strength in expected.items():
         title = head(page, f"{layer}.{number}").get_attribute("title")
         assert title == f"{layer}.{number} alone: {strength:.3f} nats"
     head(page, "0.1").click()
@@ -155,8 +155,8 @@ def test_a_gpt_and_a_classifier(page: Page, address: str, folders: dict[str, str
         row.locator("th").inner_text(): [float(one.get_attribute("title") or "nan") for one in row.locator("td").all()]
         for row in rows
     }
-    wanted = {one.output: pytest.approx([one.before, one.after], rel=1e-4) for one in effect.likeliest}
-    assert found == wanted
+    expected = {one.output: pytest.approx([one.before, one.after], rel=1e-4) for one in effect.likeliest}
+    assert found == expected
 
 
 def test_downloaded_files(page: Page, browser: Browser, address: str, folders: dict[str, str], tmp_path: Path) -> None:

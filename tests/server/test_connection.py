@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from regard.server import connection
 from regard.server.connection import BodyReader
 from regard.server.model_registry import ModelRegistry
-from tests.server.conftest import TOKEN, create_app, run_instead
+from tests.server.conftest import TOKEN, create_app, run_verb_stub
 
 HEAD = "POST /v1/echo HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 SIGNED = f"{HEAD}Authorization: Bearer {TOKEN}\r\n"
@@ -45,7 +45,7 @@ def send(address: str, content: str | bytes) -> tuple[int, str]:
 def studio(run_app: Callable[[Starlette], str]) -> str:
     app = create_app(
         ModelRegistry([]),
-        run_verb=run_instead(echo=lambda studio, arguments: dict(arguments)),
+        run_verb=run_verb_stub(echo=lambda studio, arguments: dict(arguments)),
         body_reader=BodyReader(timeout=0.3),
     )
     return run_app(app)
@@ -130,7 +130,7 @@ def test_too_many_connections_get_429_with_retry_after(studio: str, monkeypatch:
 
 
 def test_request_bodies_share_a_memory_limit(run_app: Callable[[Starlette], str]) -> None:
-    run = run_instead(echo=lambda studio, arguments: dict(arguments))
+    run = run_verb_stub(echo=lambda studio, arguments: dict(arguments))
     address = run_app(create_app(ModelRegistry([]), run_verb=run, body_reader=BodyReader(max_in_flight=1000)))
     body = json.dumps({"a": "b" * 2000})
     assert send(address, f"{SIGNED}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}")[0] == 429
@@ -143,7 +143,7 @@ def test_a_client_that_does_not_read_is_disconnected(
     run_app: Callable[[Starlette], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "WRITE_SECONDS", 0.3)
-    run = run_instead(echo=lambda studio, arguments: {"a": "b" * 50_000_000})
+    run = run_verb_stub(echo=lambda studio, arguments: {"a": "b" * 50_000_000})
     address = run_app(create_app(ModelRegistry([]), run_verb=run))
     with connect(address) as client:
         client.sendall(f"{SIGNED}Content-Length: 2\r\n\r\n{{}}".encode())

@@ -37,7 +37,7 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     folder, tokenizer = tmp_path_factory.mktemp("classifiers"), Tokenizer.open(tiny_bert_folder)
     save_fine_tuned(deciding(tokenizer, 3), folder / "honest")
     save_fine_tuned(deciding(tokenizer, 3, uniform=True), folder / "uniform")
-    save_fine_tuned(deciding(tokenizer, 3, astray=True), folder / "astray")
+    save_fine_tuned(deciding(tokenizer, 3, unused_head=True), folder / "astray")
     names = ("honest", "uniform", "astray")
     return {"plain": str(tiny_bert_folder), **{name: str(folder / name) for name in names}}
 
@@ -80,8 +80,8 @@ def test_a_faithful_map(page: Page, address: str, folders: dict[str, str]) -> No
     expect(page.locator(".faithfulness-answer")).to_have_text(f"{found.probability:.1%} {found.label}")
     page.get_by_text("Numbers").click()
     rows = [row.locator("td").all_inner_texts() for row in page.locator(".strip-table tbody tr").all()]
-    for column, wanted in enumerate((found.weights, found.integrated.scores, found.gradient.scores)):
-        assert [number(row[column]) for row in rows] == pytest.approx(wanted, abs=6e-4)
+    for column, expected_scores in enumerate((found.weights, found.integrated.scores, found.gradient.scores)):
+        assert [number(row[column]) for row in rows] == pytest.approx(expected_scores, abs=6e-4)
 
 
 def test_rows_share_a_color_scale(page: Page, address: str, folders: dict[str, str]) -> None:

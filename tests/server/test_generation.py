@@ -189,9 +189,8 @@ def test_two_settings_side_by_side(page: Page, studio_address: str, gpt: str, t5
         len(answer.tokens)
     )
     assert pieces(page, 1) == token_texts(answer)
-    assert (
-        page.locator(".generation-column").nth(1).locator(".generation-bars tbody button").count() == 0
-    )  # it does not continue a text
+    # The second column does not continue a text.
+    assert page.locator(".generation-column").nth(1).locator(".generation-bars tbody button").count() == 0
     assert "second=on" in page.url and "b_model" in page.url
 
 
@@ -216,8 +215,8 @@ def test_the_beam_search_tree_and_its_branches(page: Page, studio_address: str, 
         ids.insert(0, token)
     tokenizer = regard.load(gpt)[1]
     assert tokenizer is not None and len(ids) > 1
-    begun = tokenizer.encode("the film", add_special_tokens=False).ids
-    expect(field(page, "Prompt")).to_have_value(tokenizer.decode([*begun, *ids]))
+    prompt_ids = tokenizer.encode("the film", add_special_tokens=False).ids
+    expect(field(page, "Prompt")).to_have_value(tokenizer.decode([*prompt_ids, *ids]))
     prompt = field(page, "Prompt").input_value()
     expect(page.locator(".generation-column [role=status]")).to_contain_text("tokens")
     expect(page.locator(".generation-text > .muted")).to_have_text(prompt)

@@ -22,17 +22,17 @@ from regard.tasks.text_classification import TextClassification
 
 
 def test_models_are_loaded_in_order_in_the_background() -> None:
-    begun, go_on, load_order = threading.Event(), threading.Event(), []
+    started, go_on, load_order = threading.Event(), threading.Event(), []
 
     def load(name: str) -> Any:
         load_order.append(name)
-        begun.set()
+        started.set()
         go_on.wait(10)
         return LoadedModel(name, nn.Identity(), None)
 
     registry = ModelRegistry(["a", "b"], load=load)
     thread = registry.start()
-    assert begun.wait(10)
+    assert started.wait(10)
     assert [one.state for one in registry.states()] == ["loading", "loading"]
     with pytest.raises(InputError, match="a is still being loaded"), registry.use("a"):
         pass

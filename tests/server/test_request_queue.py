@@ -26,7 +26,7 @@ from regard.server.app import TAB_HEADER
 from regard.server.model_registry import ModelRegistry
 from regard.server.request_queue import ClientDisconnected, RequestQueue, _disconnected, check_connected, interruptible
 from regard.server.studio import Studio
-from tests.server.conftest import BEARER, create_app, run_instead
+from tests.server.conftest import BEARER, create_app, run_verb_stub
 
 SOON = 30
 
@@ -82,7 +82,7 @@ class PendingRequest:
 def open_studio(run_app: Callable[[Starlette], str], **limits: int) -> Iterator[tuple[Gate, str, RequestQueue]]:
     gate, queue = Gate(), RequestQueue(**limits)
     try:
-        yield gate, run_app(create_app(ModelRegistry([]), run_verb=run_instead(gate=gate), queue=queue)), queue
+        yield gate, run_app(create_app(ModelRegistry([]), run_verb=run_verb_stub(gate=gate), queue=queue)), queue
     finally:
         gate.open.set()
 
@@ -179,7 +179,7 @@ def test_a_model_stops_when_its_client_disconnects(tiny_bert_folder: Path, run_a
         finally:
             ended.set()
 
-    address = run_app(create_app(registry, run_verb=run_instead(gate=many_passes)))
+    address = run_app(create_app(registry, run_verb=run_verb_stub(gate=many_passes)))
     pending = PendingRequest(address, "", "a")
     assert passes.acquire(timeout=SOON) and passes.acquire(timeout=SOON) and not ended.is_set()
     pending.leave()

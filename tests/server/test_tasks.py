@@ -179,8 +179,8 @@ def test_a_model_can_be_trained_on_built_in_examples(
     registry.start().join()
     studio = Studio(registry)
     order = {"builtin_examples": True, "model": folders["plain"], "epochs": "2"}
-    begun = training.start_training(studio, order).job
-    assert begun is not None and begun.command == (
+    job = training.start_training(studio, order).job
+    assert job is not None and job.command == (
         f"regard train classify --train {training.EXAMPLES} --model {folders['plain']} "
         "--set training.num_epochs=2 --set training.select=last --output trained/messages-classify"
     )
@@ -280,8 +280,8 @@ def test_evidence_equals_the_librarys(page: Page, client: TestClient, address: s
     evidence = request_prediction(client, folders["toxic"], PLAIN)["predictions"][0]["evidence"][0]
     page.get_by_text("Numbers").click()
     rows = [row.locator("td").all_inner_texts() for row in page.locator(".strip-table tbody tr").all()]
-    wanted = (evidence["integrated"]["scores"], evidence["gradient"]["scores"], evidence["attention"][1])
-    for column, values in enumerate(wanted):
+    expected_columns = (evidence["integrated"]["scores"], evidence["gradient"]["scores"], evidence["attention"][1])
+    for column, values in enumerate(expected_columns):
         displayed = [float(row[column].replace(MINUS, "-")) for row in rows]
         assert displayed == pytest.approx(values, abs=6e-4)
     page.get_by_label("Attention of").select_option("all layers (rollout)")

@@ -127,16 +127,16 @@ def test_stopping_does_not_delete_files_of_others(order: Ordered, monkeypatch: p
 
 
 def test_shutdown_waits_for_the_current_step(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainings, begun = TrainingJobs(run_in_thread), threading.Event()
+    trainings, started = TrainingJobs(run_in_thread), threading.Event()
     on_event = TrainingJob.on_event
 
     def on_event_and_stop(job: TrainingJob, event: Mapping[str, Any]) -> None:
-        begun.set()
+        started.set()
         on_event(job, event)
 
     monkeypatch.setattr(TrainingJob, "on_event", on_event_and_stop)
     thread = trainings.start(order(epochs=20), pytest.fail)
-    assert begun.wait(60)
+    assert started.wait(60)
     trainings.close()
     assert not thread.is_alive()
     assert trainings.job is not None and trainings.job.status().state == "cancelled"

@@ -82,9 +82,8 @@ def test_only_given_files_can_be_read(studio_folder: Path) -> None:
     for name in ("~/secret.tsv", "../secret.tsv", "/etc/passwd", "/dev/zero", "trained/../../secret.tsv", "..", "\0"):
         with pytest.raises(InputError):
             given.readable(name)
-    assert (
-        given.readable("link.tsv") == studio_folder / "data" / "link.tsv"
-    )  # which does not exist: a link counts as its target
+    # data/link.tsv does not exist: the link in trained/ counts as its target.
+    assert given.readable("link.tsv") == studio_folder / "data" / "link.tsv"
     assert given.readable("films.tsv") == studio_folder / "films.tsv"
     assert given.readable("data/a.tsv") == given.readable(str(studio_folder / "data" / "a.tsv"))
     assert given.readable("new.tsv") == studio_folder / "trained" / "new.tsv"
