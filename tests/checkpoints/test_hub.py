@@ -158,13 +158,13 @@ def test_a_branch_that_moves_between_two_requests(model: FakeHub, monkeypatch: p
     original = huggingface_hub.snapshot_download
     moves = [b"moved"]
 
-    def moving(*arguments: object, **options: object) -> object:
+    def download_after_move(*arguments: object, **options: object) -> object:
         if moves:
             del model.models["user/tiny"]["model.safetensors"]
             model.models["user/tiny"]["pytorch_model.bin"] = moves.pop()
         return original(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", moving)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download_after_move)
     assert (fetch("user/tiny") / "pytorch_model.bin").read_bytes() == b"moved"
 
 

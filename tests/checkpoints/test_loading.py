@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return model_folder
 
 
-def refused(name: str | os.PathLike[str], message: str) -> None:
+def assert_refused(name: str | os.PathLike[str], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         regard.load(name)
     assert len(str(caught.value)) < 1000
@@ -63,15 +63,15 @@ def test_options(folder: Path) -> None:
 
 def test_missing_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
-    refused("./tinny", r"^\./tinny: no such folder; did you mean 'tiny'\? choices: tiny$")
-    refused(Path("tinny"), "tinny: no such folder; did you mean 'tiny'")
-    refused(folder.parent / "absent" / "tiny", "absent/tiny: no such folder$")
-    refused("~nobody-has-this-name/tiny", "~nobody-has-this-name/tiny: no such folder")
-    refused("/" + "x" * 400, "no such folder")
+    assert_refused("./tinny", r"^\./tinny: no such folder; did you mean 'tiny'\? choices: tiny$")
+    assert_refused(Path("tinny"), "tinny: no such folder; did you mean 'tiny'")
+    assert_refused(folder.parent / "absent" / "tiny", "absent/tiny: no such folder$")
+    assert_refused("~nobody-has-this-name/tiny", "~nobody-has-this-name/tiny: no such folder")
+    assert_refused("/" + "x" * 400, "no such folder")
 
 
 def test_a_file_instead_of_its_folder(folder: Path) -> None:
-    refused(
+    assert_refused(
         folder / "model.safetensors",
         f"model.safetensors: this is a file; expected a model folder, such as {folder}",
     )
@@ -79,13 +79,13 @@ def test_a_file_instead_of_its_folder(folder: Path) -> None:
 
 def test_built_in_names(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr("regard.checkpoints.loading.builtin_names", lambda: [])
-    refused(
+    assert_refused(
         "regard-bert",
         "no built-in model 'regard-bert': this installation has no .*/all-MiniLM",
     )
     monkeypatch.setattr("regard.checkpoints.loading.builtin_names", lambda: ["regard-bert", "regard-gpt"])
     monkeypatch.setattr("regard.checkpoints.loading.builtin_folder", lambda name: folder)
-    refused("regard-brt", "no built-in model 'regard-brt': did you mean 'regard-bert'")
+    assert_refused("regard-brt", "no built-in model 'regard-brt': did you mean 'regard-bert'")
     assert find_folder("regard-bert") == folder
     monkeypatch.chdir(folder.parent)
     folder.rename(folder.parent / "regard-gpt")
@@ -127,12 +127,14 @@ def test_invalid_names(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 def test_without_a_config(folder: Path) -> None:
     (folder / "config.json").unlink()
-    refused(folder, r"tiny: no config\.json; expected a model folder with config\.json and model\.safetensors")
+    assert_refused(folder, r"tiny: no config\.json; expected a model folder with config\.json and model\.safetensors")
 
 
 def test_without_weights(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "tf_model.h5")
-    refused(folder, r"no readable weights: expected one of model\.safetensors, .*found config\.json, tf_model\.h5")
+    assert_refused(
+        folder, r"no readable weights: expected one of model\.safetensors, .*found config\.json, tf_model\.h5"
+    )
 
 
 def test_a_folder_without_a_tokenizer_loads_without_one(folder: Path) -> None:
@@ -145,7 +147,7 @@ def test_a_folder_without_a_tokenizer_loads_without_one(folder: Path) -> None:
 def test_an_incomplete_tokenizer_is_reported(folder: Path) -> None:
     (folder / "vocab.txt").unlink()
     (folder / "vocab.json").write_text('{"a": 0}')
-    refused(folder, r"merges\.txt")
+    assert_refused(folder, r"merges\.txt")
 
 
 def test_a_model_that_needs_no_tokenizer(tmp_path: Path) -> None:

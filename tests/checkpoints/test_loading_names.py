@@ -29,7 +29,7 @@ CONFIGS: list[Any] = [
 ]
 
 
-def numbered(config: Any) -> tuple[dict[str, Tensor], list[str]]:
+def distinct_state(config: Any) -> tuple[dict[str, Tensor], list[str]]:
     """Regard's state dict with every head, in which all values are different."""
     heads = list(get_family(config.family).heads)
     shapes = {name: tensor.shape for name, tensor in build(config, heads=heads).state_dict().items()}
@@ -39,7 +39,7 @@ def numbered(config: Any) -> tuple[dict[str, Tensor], list[str]]:
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.family)
 def test_renaming_is_reversible(config: Any) -> None:
-    state, heads = numbered(config)
+    state, heads = distinct_state(config)
     names = names_of(config)
     table = entries(names, config, heads)
     assert set(table) == set(state)

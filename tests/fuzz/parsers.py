@@ -37,7 +37,7 @@ Case = Any
 Parser = tuple[st.SearchStrategy[Case], Callable[[Case], object]]
 
 
-def named(folder: Path, *names: str) -> Callable[[tuple[str, bytes]], Path]:
+def case_writer(folder: Path, *names: str) -> Callable[[tuple[str, bytes]], Path]:
     """Return a function that writes a case to the file of its name and removes the other files."""
 
     def write(case: tuple[str, bytes]) -> Path:
@@ -111,7 +111,7 @@ def tokenizer(folder: Path) -> Parser:
         "merges.txt": ("vocab.json", json.dumps(letters)),
     }
 
-    def forked(data: bytes) -> str | None:
+    def run_in_fork(data: bytes) -> str | None:
         reader, writer = os.pipe()
         child = os.fork()
         if not child:
@@ -129,8 +129,8 @@ def tokenizer(folder: Path) -> Parser:
         os.waitpid(child, 0)
         return None if found == "-" else found or "parsing and first use ended a process"
 
-    guard._test_in_process = forked  # type: ignore[assignment]
-    write = named(folder, *names)
+    guard._test_in_process = run_in_fork  # type: ignore[assignment]
+    write = case_writer(folder, *names)
 
     def parse(case: tuple[str, bytes]) -> object:
         path = write(case)
@@ -168,12 +168,12 @@ def safetensors(folder: Path) -> Parser:
     data = bytes(range(32))
     valid = json.dumps(header).encode()
 
-    def wrapped(changed: bytes, extra: int) -> bytes:
+    def wrap_header(changed: bytes, extra: int) -> bytes:
         length = len(changed) if extra % 4 else extra * 7919 % 2**40
         return struct.pack("<Q", length) + changed + data[: 32 - extra % 3]
 
     cases = st.one_of(
-        st.builds(wrapped, documents(header), st.integers(0, 10**6)),
+        st.builds(wrap_header, documents(header), st.integers(0, 10**6)),
         texts(struct.pack("<Q", len(valid)) + valid + data),
     )
 
@@ -215,7 +215,7 @@ def csv(folder: Path) -> Parser:
         b"sent1,sent2,ending0,ending1,label\na,b,c,d,1\ne,f,g,h,0\n",
     ]
     names = ("a.csv", "a.tsv", "a.jsonl", "a.json", "a.txt")
-    write = named(folder, *names)
+    write = case_writer(folder, *names)
     cases = st.tuples(
         st.sampled_from(names), texts(*valid), st.sampled_from(["classify", "pair", "regress", "column", "choose"])
     )
@@ -246,7 +246,7 @@ def squad(folder: Path) -> Parser:
         st.tuples(st.just("a.jsonl"), documents(row)),
         st.tuples(st.just("a.tsv"), texts(table)),
     )
-    write = named(folder, "a.json", "a.jsonl", "a.tsv")
+    write = case_writer(folder, "a.json", "a.jsonl", "a.tsv")
     return cases, lambda case: read_question_examples(write(case))
 
 
@@ -260,7 +260,7 @@ def conll(folder: Path) -> Parser:
         st.tuples(st.just("a.conll"), texts(valid)),
         st.tuples(st.just("a.jsonl"), documents(row, {"text": "a text"})),
     )
-    write = named(folder, "a.conll", "a.jsonl")
+    write = case_writer(folder, "a.conll", "a.jsonl")
     wanted = st.sampled_from([None, True, False])
     return st.tuples(cases, wanted), lambda case: read_tagged_examples(write(case[0]), labeled=case[1])
 

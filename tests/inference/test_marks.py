@@ -67,11 +67,11 @@ def test_targets_are_encoded_by_the_tokenizer(bert: Loaded) -> None:
 def test_a_byte_level_target_includes_the_space_before_it(roberta: Loaded) -> None:
     _, tokenizer = roberta
 
-    def spelled(*targets: str, after_space: bool) -> list[str]:
+    def target_tokens(*targets: str, after_space: bool) -> list[str]:
         return [tokenizer.token(number) for number in target_ids(targets, tokenizer, after_space=after_space)]
 
-    assert spelled("the", "film", "Ġday", after_space=True) == ["Ġthe", "Ġfilm", "Ġday"]
-    assert spelled("the", "good", "Ġday", after_space=False) == ["the", "good", "Ġday"]
+    assert target_tokens("the", "film", "Ġday", after_space=True) == ["Ġthe", "Ġfilm", "Ġday"]
+    assert target_tokens("the", "good", "Ġday", after_space=False) == ["the", "good", "Ġday"]
     with pytest.raises(InputError, match="'good' is Ġ good"):  # "good" is in the vocabulary only without a space
         target_ids(["good"], tokenizer, after_space=True)
 

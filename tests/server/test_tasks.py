@@ -181,8 +181,8 @@ def test_a_model_can_be_trained_on_built_in_examples(
     order = {"builtin_examples": True, "model": folders["plain"], "epochs": "2"}
     job = training.start_training(studio, order).job
     assert job is not None and job.command == (
-        f"regard train classify --train {training.EXAMPLES} --model {folders['plain']} "
-        "--set training.num_epochs=2 --set training.select=last --output trained/messages-classify"
+        "regard train classify --output trained/messages-classify --set training.num_epochs=2 "
+        f"--set training.select=last --train {training.EXAMPLES} --model {folders['plain']}"
     )
     studio.training_jobs.wait()
     assert status_of(studio).state == "done", status_of(studio).error
@@ -265,7 +265,7 @@ def test_a_late_training_request_leaves_no_files(
     """Another training starts between the check and the start of this one."""
     monkeypatch.chdir(tmp_path)
 
-    def refuse(trainings: object, order: object, done: object) -> None:
+    def refuse(trainings: object, order: object, done: object, *, upload: bool) -> None:
         raise InputError("another is being trained")
 
     monkeypatch.setattr(TrainingJobs, "start", refuse)

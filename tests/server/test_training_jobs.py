@@ -13,19 +13,13 @@ import torch
 from regard.data.readers import ExampleSet
 from regard.errors import InputError
 from regard.events import drain
-from regard.server.training import (
-    TrainingJob,
-    TrainingJobs,
-    TrainingRequest,
-    run_in_thread,
-    safe_file_name,
-    sample_examples,
-)
+from regard.server.training import TrainingJob, TrainingJobs, run_in_thread, safe_file_name
 from regard.tasks.fine_tuned_model import load_fine_tuned
 from regard.training.finetuning.evaluate import evaluate_model
 from regard.training.finetuning.model_factory import ModelFactory
+from regard.verbs.train import TrainRequest
 
-Ordered = Callable[..., TrainingRequest]
+Ordered = Callable[..., TrainRequest]
 
 
 @pytest.fixture
@@ -35,9 +29,10 @@ def order(tmp_path: Path, tiny_bert_folder: Path, one_thread: None, monkeypatch:
     lines = [f"the film number {number} is {('bad', 'good')[number % 2]}\t{number % 2}\n" for number in range(120)]
     (tmp_path / "train.tsv").write_text("".join(lines), encoding="utf-8")
 
-    def make(**changes: Any) -> TrainingRequest:
-        given = {"task": "classify", "data": str(tmp_path / "train.tsv"), "model": str(tiny_bert_folder)}
-        return TrainingRequest(**{**given, "output": str(tmp_path / "out"), "epochs": 1, **changes})
+    def make(epochs: int = 1, **changes: Any) -> TrainRequest:
+        given = {"task": "classify", "train": tmp_path / "train.tsv", "model": str(tiny_bert_folder)}
+        settings = [f"training.num_epochs={epochs}"]
+        return TrainRequest(**{**given, "output": tmp_path / "out", "settings": settings, **changes})
 
     return make
 
@@ -53,23 +48,23 @@ def test_a_job_saves_a_model(order: Ordered, tmp_path: Path) -> None:
     assert found.scores == drain(evaluate_model(load_fine_tuned(tmp_path / "out"), _dev(order()))).metrics
     assert found.messages[0].startswith("train: 108 examples")
     assert found.command == (
-        f"regard train classify --train {tmp_path}/train.tsv --model {order().model} --set training.num_epochs=2 "
-        f"--output {tmp_path}/out"
+        f"regard train classify --output {tmp_path}/out --set training.num_epochs=2 --train {tmp_path}/train.tsv "
+        f"--model {order().model}"
     )
 
 
-def _dev(order: TrainingRequest) -> ExampleSet[Any]:
+def _dev(order: TrainRequest) -> ExampleSet[Any]:
     """The examples that `fit` holds out for evaluation."""
     from regard.training.finetuning.run import read_splits
 
-    return read_splits(order.task, order.data, None, table=None, split_sizes=None)["dev"]
+    return read_splits(order.task, order.train, None, table=None, split_sizes=None)["dev"]
 
 
 def test_examples_are_sampled_reproducibly() -> None:
     read = ExampleSet([f"text {number}" for number in range(100)], "file", "how", lines=list(range(1, 101)))
-    some = sample_examples(read, 10)
+    some = read.sample(10)
     assert len(some.examples) == 10
-    assert some == sample_examples(read, 10)
+    assert some == read.sample(10)
     assert [f"text {line - 1}" for line in some.lines] == some.examples
     assert some.description == "how; 10 sampled"
 
@@ -80,7 +75,7 @@ def test_max_examples_limits_the_sample(order: Ordered) -> None:
     assert trainings.job is not None
     assert trainings.job.status().messages[0] == "40 of 120 examples were sampled"
     assert trainings.job.status().steps == 2  # 36 examples, 32 per step
-    assert trainings.job.status().command == ""  # which has no word for it
+    assert "--limit 40" in trainings.job.status().command
 
 
 def test_a_job_can_be_stopped(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,20 +137,20 @@ def test_shutdown_waits_for_the_current_step(order: Ordered, monkeypatch: pytest
     assert trainings.job is not None and trainings.job.status().state == "cancelled"
 
 
-def test_an_invalid_folder_name_is_an_error(order: Ordered) -> None:
+def test_an_invalid_folder_name_is_an_error() -> None:
     with pytest.raises(InputError, match="cannot be the name of a folder"):
-        TrainingJobs(run_in_thread).check(order(output="x" * 400))
+        TrainingJobs(run_in_thread).check(Path("x" * 400))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data": "nothing.tsv"}, "nothing.tsv"),
-        ({"columns": "words,label"}, "words"),
+        ({"train": "nothing.tsv"}, "nothing.tsv"),
+        ({"columns": ["words", "label"]}, "words"),
         ({"model": "regard-nothing"}, "no built-in model"),
     ],
 )
-def test_errors_are_reported(order: Ordered, changes: dict[str, str], message: str) -> None:
+def test_errors_are_reported(order: Ordered, changes: dict[str, Any], message: str) -> None:
     trainings = TrainingJobs(run_in_thread)
     trainings.start(order(**changes), pytest.fail).join()
     assert trainings.job is not None

@@ -32,35 +32,41 @@ TEXTS = ["the film", "good", "", "a long day of water and people", "x y z", "bad
 LONG = " ".join(TEXTS * 4)
 
 
-def classified(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
+def classification_inputs(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
     task = TextClassification(["x", "y", "z"])
     return task, task.preprocess([TextExample(text, None if len(text) % 2 else "good") for text in TEXTS], rows)
 
 
-def compared(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
+def regression_inputs(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
     task = Regression(0.0, 1.0)
     return task, task.preprocess([TextExample(text, "good") for text in TEXTS], rows)
 
 
-def chosen(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
+def choice_inputs(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
     task = MultipleChoice()
     return task, task.preprocess(
         [ChoiceExample(text, ("good", "bad day", "x")[: 2 + len(text) % 2]) for text in TEXTS], rows
     )
 
 
-def tagged(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
+def tagging_inputs(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
     task = TokenClassification(["O", "B-A", "I-A"])
     return task, task.preprocess([TaggedExample(text, split_words(text)) for text in (*TEXTS, LONG)], rows)
 
 
-def answered(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
+def answering_inputs(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
     task = QuestionAnswering()
     return task, task.preprocess([QuestionExample("q", "who", text) for text in (*TEXTS, LONG)], rows)
 
 
 TaskBuilder = Callable[[InputBuilder], tuple[Task[Any], list[TaskInput]]]
-KINDS: tuple[TaskBuilder, ...] = (classified, compared, chosen, tagged, answered)
+KINDS: tuple[TaskBuilder, ...] = (
+    classification_inputs,
+    regression_inputs,
+    choice_inputs,
+    tagging_inputs,
+    answering_inputs,
+)
 
 
 def tuned(encoder_of: Encoders, family: str, task: Task[Any]) -> EncoderWithHead:
@@ -105,7 +111,7 @@ def test_outputs_do_not_depend_on_the_batch(
 
 def test_each_output_belongs_to_its_item(rows_of: Makers, encoder_of: Encoders) -> None:
     rows = rows_of("bert")
-    _, items = tagged(rows)
+    _, items = tagging_inputs(rows)
     model = TableModel(encoder_of("bert"), torch.arange(float(rows.tokenizer.size))[:, None])
     for index, part in compute_logits(model, items, CPU):
         row = items[index].sequences[0]
@@ -150,7 +156,7 @@ def test_models_that_cannot_be_fine_tuned() -> None:
 
 def test_an_elmo_uses_all_layers(rows_of: Makers, encoder_of: Encoders) -> None:
     """Compared with gamma * sum_j softmax(s)_j h_j: at the position of a word, or the mean over a text."""
-    for build_task in (classified, tagged):
+    for build_task in (classification_inputs, tagging_inputs):
         task, items = build_task(rows_of("elmo"))
         model = tuned(encoder_of, "elmo", task).eval()
         assert model.mix is not None and isinstance(model.encoder, Elmo) and model.encoder.output is None

@@ -47,7 +47,7 @@ def assert_is(found: TrainingCheckpoint | None, step: int) -> None:
         assert found.tensors[name].dtype == tensor.dtype and torch.equal(found.tensors[name], tensor), name
 
 
-def saved(folder: Path, *steps: int, keep: int = 2) -> Checkpoints:
+def save_checkpoints(folder: Path, *steps: int, keep: int = 2) -> Checkpoints:
     checkpoints = Checkpoints(folder, keep=keep)
     for step in steps:
         assert checkpoints.save(step, *content(step)) == folder / f"step-{step:09d}"
@@ -81,37 +81,37 @@ def test_a_saved_checkpoint_is_read_back(tmp_path: Path) -> None:
 
 def test_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     for keep in (1, 3):
-        saved(tmp_path / str(keep), 2, 10, 999_999_999, 1_000_000_000, keep=keep)
+        save_checkpoints(tmp_path / str(keep), 2, 10, 999_999_999, 1_000_000_000, keep=keep)
         newest = ["step-000000010", "step-1000000000", "step-999999999"]
         assert names(tmp_path / str(keep)) == (newest if keep == 3 else newest[1:2])
         assert_is(Checkpoints(tmp_path / str(keep)).latest(), 1_000_000_000)
 
 
 def test_only_intact_checkpoints_count_and_only_older_ones_are_deleted(tmp_path: Path) -> None:
-    checkpoints = saved(tmp_path, 1, 2, 9)
+    checkpoints = save_checkpoints(tmp_path, 1, 2, 9)
     assert names(tmp_path) == ["step-000000002", "step-000000009"]
     (tmp_path / "step-000000009" / "state.json").write_bytes(b"{}")
     assert "step-000000009" in skipped_message(checkpoints, 2)
-    saved(tmp_path, 3, 4)
+    save_checkpoints(tmp_path, 3, 4)
     assert names(tmp_path) == ["step-000000003", "step-000000004", "step-000000009"]
     (tmp_path / "step-000000004" / "model.safetensors").write_bytes(b"")
-    saved(tmp_path, 5)
+    save_checkpoints(tmp_path, 5)
     assert names(tmp_path) == ["step-000000003", "step-000000005", "step-000000009"]
-    saved(tmp_path, 10)
+    save_checkpoints(tmp_path, 10)
     assert names(tmp_path) == ["step-000000005", "step-000000010"]
 
 
 def test_a_damaged_checkpoint_is_replaced_when_its_step_comes_again(tmp_path: Path) -> None:
-    checkpoints = saved(tmp_path, 1, 2)
+    checkpoints = save_checkpoints(tmp_path, 1, 2)
     for name in FILES:
         (tmp_path / "step-000000002" / name).unlink()
         assert name in skipped_message(checkpoints, 1)
-        saved(tmp_path, 2)
+        save_checkpoints(tmp_path, 2)
         assert_is(checkpoints.latest(), 2)
 
 
 def test_all_damaged(tmp_path: Path) -> None:
-    checkpoints = saved(tmp_path, 1, 2)
+    checkpoints = save_checkpoints(tmp_path, 1, 2)
     for step in (1, 2):
         (tmp_path / f"step-00000000{step}" / "state.json").write_bytes(b"{}")
     messages: list[str] = []
@@ -125,7 +125,7 @@ def test_all_damaged(tmp_path: Path) -> None:
 
 
 def test_a_folder_under_another_name(tmp_path: Path) -> None:
-    checkpoints = saved(tmp_path, 1, 2)
+    checkpoints = save_checkpoints(tmp_path, 1, 2)
     (tmp_path / "step-000000002").rename(tmp_path / "step-000000003")
     assert "step-000000003/state.json: expected the state of step 3" in skipped_message(checkpoints, 1)
 
@@ -144,7 +144,7 @@ def test_a_state_that_is_not_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: dict[str, Any], message: str
 ) -> None:
     monkeypatch.setattr(module, "STATE_BYTES", 900)
-    checkpoints = saved(tmp_path, 1)
+    checkpoints = save_checkpoints(tmp_path, 1)
     with pytest.raises(InputError, match=message):
         checkpoints.save(2, {}, state)
     assert names(tmp_path) == ["step-000000001"]
@@ -180,7 +180,7 @@ def damages(checkpoint_path: Path, kind: str) -> list[tuple[str, bytes]]:
 
 @pytest.mark.parametrize("kind", ["truncation", "header", "payload"])
 def test_any_damage_is_reported_and_the_previous_checkpoint_is_used(tmp_path: Path, kind: str) -> None:
-    checkpoints = saved(tmp_path, 1, 2)
+    checkpoints = save_checkpoints(tmp_path, 1, 2)
     checkpoint_path = tmp_path / "step-000000002"
     trials = damages(checkpoint_path, kind)
     assert len(trials) == 300
@@ -195,14 +195,14 @@ def test_any_damage_is_reported_and_the_previous_checkpoint_is_used(tmp_path: Pa
 
 
 def test_a_file_that_the_disk_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(checkpoint_path: Path) -> dict[str, torch.Tensor]:
+    def failing_read(checkpoint_path: Path) -> dict[str, torch.Tensor]:
         if checkpoint_path.name.endswith("2"):
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(checkpoint_path / "model.safetensors"))
         return read(checkpoint_path)
 
     read = module.read_tensors
-    checkpoints = saved(tmp_path, 1, 2)
-    monkeypatch.setattr(module, "read_tensors", failing)
+    checkpoints = save_checkpoints(tmp_path, 1, 2)
+    monkeypatch.setattr(module, "read_tensors", failing_read)
     assert "Input/output error" in skipped_message(checkpoints, 1)
 
 
@@ -211,7 +211,7 @@ def test_a_file_that_the_disk_cannot_read(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_link_in_place_of_a_file(tmp_path: Path, name: str) -> None:
-    checkpoints = saved(tmp_path / "run", 1, 2)
+    checkpoints = save_checkpoints(tmp_path / "run", 1, 2)
     checkpoint_path = tmp_path / "run" / "step-000000002" / name
     checkpoint_path.rename(tmp_path / name)
     checkpoint_path.symlink_to(tmp_path / name)
@@ -219,14 +219,14 @@ def test_a_link_in_place_of_a_file(tmp_path: Path, name: str) -> None:
 
 
 def test_a_link_in_place_of_a_checkpoint(tmp_path: Path) -> None:
-    checkpoints = saved(tmp_path / "run", 1)
-    saved(tmp_path / "other", 2)
+    checkpoints = save_checkpoints(tmp_path / "run", 1)
+    save_checkpoints(tmp_path / "other", 2)
     checkpoint_path = tmp_path / "run" / "step-000000002"
     checkpoint_path.symlink_to(tmp_path / "other" / checkpoint_path.name)
     assert f"{checkpoint_path}: expected the folder of a checkpoint, found a link" in skipped_message(checkpoints, 1)
     with pytest.raises(InputError, match="step-000000002: cannot be written: it is a link"):
         checkpoints.save(2, *content(2))
-    saved(tmp_path / "run", 3, 4, keep=1)
+    save_checkpoints(tmp_path / "run", 3, 4, keep=1)
     assert checkpoint_path.is_symlink()
     assert_is(Checkpoints(tmp_path / "other").latest(), 2)
 
@@ -237,7 +237,7 @@ def checksum(path: Path) -> str:
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "sub/../../secret", "..", "notes.txt", "a\\..\\b", ""])
 def test_a_checksum_file_that_names_other_files(tmp_path: Path, name: str) -> None:
-    checkpoints = saved(tmp_path, 1, 2)
+    checkpoints = save_checkpoints(tmp_path, 1, 2)
     (tmp_path / "secret").write_text("mine")
     manifest = tmp_path / "step-000000002" / "checksums.json"
     manifest.write_bytes(json_bytes(json.loads(manifest.read_bytes()) | {name: checksum(tmp_path / "secret")}))
@@ -246,7 +246,7 @@ def test_a_checksum_file_that_names_other_files(tmp_path: Path, name: str) -> No
 
 def test_no_pickle_is_opened(tmp_path: Path) -> None:
     """Not even one with a correct checksum; the model reader, which can read pickles safely, is not called."""
-    checkpoints = saved(tmp_path, 1, 2)
+    checkpoints = save_checkpoints(tmp_path, 1, 2)
     checkpoint_path = tmp_path / "step-000000002"
     (checkpoint_path / "model.safetensors").unlink()
     torch.save(content(2)[0], checkpoint_path / "pytorch_model.bin")
@@ -258,7 +258,7 @@ def test_no_pickle_is_opened(tmp_path: Path) -> None:
 
 
 def test_a_checksum_file_with_missing_entries(tmp_path: Path) -> None:
-    checkpoints = saved(tmp_path, 1, 2)
+    checkpoints = save_checkpoints(tmp_path, 1, 2)
     manifest = tmp_path / "step-000000002" / "checksums.json"
     listed = json.loads(manifest.read_bytes())
     for name in ("state.json", "model.safetensors"):
@@ -276,7 +276,7 @@ def test_a_crash_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     """While a checkpoint is written or replaced, or older ones are deleted."""
     outcomes = []
     for moment in range(200):
-        checkpoints = saved(tmp_path / str(moment), 1, 2)
+        checkpoints = save_checkpoints(tmp_path / str(moment), 1, 2)
         finished = False
         with monkeypatch.context() as patch:
             die_after(patch, moment)
@@ -289,7 +289,7 @@ def test_a_crash_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         assert found is not None
         assert_is(found, found.step)
         outcomes.append(found.step)
-        saved(checkpoints.folder, 4, keep=1)
+        save_checkpoints(checkpoints.folder, 4, keep=1)
         assert names(checkpoints.folder) == ["step-000000004"], "leftover files"
         if finished:
             break
@@ -297,13 +297,13 @@ def test_a_crash_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_checkpoint_is_never_seen_half_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dying(checkpoint_path: Path, **options: object) -> None:
+    def crash_while_deleting(checkpoint_path: Path, **options: object) -> None:
         (checkpoint_path / "state.json").unlink()
         raise Crash
 
-    saved(tmp_path, 1)
+    save_checkpoints(tmp_path, 1)
     with monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr(shutil, "rmtree", dying)
+        patch.setattr(shutil, "rmtree", crash_while_deleting)
         patch.setattr(
             module,
             "write_folder",
@@ -314,7 +314,7 @@ def test_a_checkpoint_is_never_seen_half_deleted(tmp_path: Path, monkeypatch: py
 
 
 def test_leftovers_are_deleted_before_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoints = saved(tmp_path, 1)
+    checkpoints = save_checkpoints(tmp_path, 1)
     (tmp_path / ".step-000000007.123-0123abcd.partial").mkdir()
     (tmp_path / ".step-notes").mkdir()
     seen: list[str] = []
@@ -323,9 +323,9 @@ def test_leftovers_are_deleted_before_saving(tmp_path: Path, monkeypatch: pytest
     assert seen == [".step-notes", "step-000000001"]
 
 
-def limited(folder: Path, *, large: str) -> int:
+def with_file_size_limit(folder: Path, *, large: str) -> int:
     """Limit the file size, with limits inside the header, the tensors and the state."""
-    checkpoints = saved(folder, 1)
+    checkpoints = save_checkpoints(folder, 1)
     tensors = {"a": torch.zeros(2000 if large == "tensors" else 1)}
     state = {"log": "x" * (8000 if large == "state" else 1)}
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -372,7 +372,7 @@ print(json.dumps(errors))
 """
 
 
-def mounted(folder: Path, *, prefix: list[str]) -> int:
+def with_small_mount(folder: Path, *, prefix: list[str]) -> int:
     """A file system of 300 kB with every number of free pages that is too small for the next checkpoint."""
     call = f'mount -t tmpfs -o size=300k tmpfs {folder} && exec {sys.executable} -c "$0" {folder}'
     run = subprocess.run([*prefix, "sh", "-c", call, FULL], capture_output=True, text=True, check=False)
@@ -385,11 +385,11 @@ def mounted(folder: Path, *, prefix: list[str]) -> int:
 
 def full_disks() -> dict[str, Callable[[Path], int]]:
     """Ways to simulate a full disk, including a private mount where the system allows it."""
-    disks = {large: partial(limited, large=large) for large in ("tensors", "state")}
+    disks = {large: partial(with_file_size_limit, large=large) for large in ("tensors", "state")}
     for prefix in (["unshare", "--user", "--map-root-user", "--mount"], ["unshare", "--mount"]):
         call = [*prefix, "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", "/tmp"]
         if shutil.which("unshare") and subprocess.run(call, capture_output=True, check=False).returncode == 0:
-            return disks | {"mounted": partial(mounted, prefix=prefix)}
+            return disks | {"mounted": partial(with_small_mount, prefix=prefix)}
     return disks
 
 
@@ -442,5 +442,5 @@ def test_kill_while_saving(tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, "-c", KILLED, tmp_path], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     report = json.loads(run.stdout)
-    assert report["cut"] >= 3 and report["saved"] >= 1, "no kill fell into a save, and this test proves nothing"
+    assert report["cut"] >= 3 and report["saved"] >= 1, "no kill interrupted a save, so the test is not meaningful"
     assert report["left"] == []

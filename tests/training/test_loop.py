@@ -184,7 +184,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(layout: str) -> None:
 
 
 @pytest.fixture
-def alone(tmp_path: Any) -> Iterator[None]:
+def single_process_group(tmp_path: Any) -> Iterator[None]:
     """A process group of one process."""
     store = distributed.FileStore(str(tmp_path / "store"), 1)
     distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
@@ -192,7 +192,7 @@ def alone(tmp_path: Any) -> Iterator[None]:
     distributed.destroy_process_group()
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("single_process_group")
 def test_gradients_are_synchronized_once_a_step() -> None:
     module = DistributedDataParallel(Regression())
     sums: list[Tensor] = []

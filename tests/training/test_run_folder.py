@@ -119,7 +119,7 @@ def test_foreign_files_in_a_run_survive_it(tmp_path: Path) -> None:
     assert left == {"config.toml", "run.json", "report.json", "regard.json", "lock", *saved, *mine}
     assert all((run.path / name).read_text() == "mine" for name in mine)
     assert (run.work / "checkpoint").is_symlink() and (tmp_path / "elsewhere" / "0.json").exists()
-    assert folder(run.path).finished() == {"score": 3}, "the folder of work is still there, and yet the run is over"
+    assert folder(run.path).finished() == {"score": 3}, "the work folder still exists although the run is finished"
 
 
 @pytest.mark.parametrize("name", ["report.md", "config.json", "tokenizer.json"])

@@ -53,7 +53,7 @@ class Toy(Optimizer):
                 parameter.sub_(state["momentum_buffer"], alpha=group["lr"])
 
 
-def split(model: nn.Module) -> list[dict[str, Any]]:
+def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
     """Two parameter groups, in a different order than in the model."""
     return [
         {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0},
@@ -62,16 +62,16 @@ def split(model: nn.Module) -> list[dict[str, Any]]:
 
 
 def toy_and_adam(model: nn.Module) -> list[Optimizer]:
-    vectors, matrices = (group["params"] for group in split(model))
+    vectors, matrices = (group["params"] for group in parameter_groups(model))
     return [Toy(matrices), AdamW(vectors, lr=0.02)]
 
 
 OPTIMIZERS: dict[str, Callable[[nn.Module], list[Optimizer]]] = {
-    "foreach": lambda model: [AdamW(split(model), lr=0.02, foreach=True, amsgrad=True)],
-    "fused": lambda model: [AdamW(split(model), lr=0.02, fused=True)],
-    "single": lambda model: [AdamW(split(model), lr=torch.tensor(0.02), foreach=False)],
-    "momentum": lambda model: [SGD(split(model), lr=0.1, momentum=0.9, nesterov=True)],
-    "plain": lambda model: [SGD(split(model), lr=0.1)],
+    "foreach": lambda model: [AdamW(parameter_groups(model), lr=0.02, foreach=True, amsgrad=True)],
+    "fused": lambda model: [AdamW(parameter_groups(model), lr=0.02, fused=True)],
+    "single": lambda model: [AdamW(parameter_groups(model), lr=torch.tensor(0.02), foreach=False)],
+    "momentum": lambda model: [SGD(parameter_groups(model), lr=0.1, momentum=0.9, nesterov=True)],
+    "plain": lambda model: [SGD(parameter_groups(model), lr=0.1)],
     "two": toy_and_adam,
 }
 
@@ -93,7 +93,7 @@ def train(model: nn.Module, optimizers: list[Optimizer], steps: range, device: t
     return losses
 
 
-def everything(model: nn.Module, optimizers: list[Optimizer]) -> Iterator[tuple[str, Any]]:
+def all_values(model: nn.Module, optimizers: list[Optimizer]) -> Iterator[tuple[str, Any]]:
     """All values that could differ, by name."""
     yield from model.named_parameters()
     yield from model.named_buffers()
@@ -125,7 +125,7 @@ def test_a_crashed_run_continues_bit_for_bit(kind: str, device: torch.device, tm
     train(model, optimizers, range(4), device)
     Checkpoints(tmp_path).save(4, *capture(model, optimizers))
     losses = train(model, optimizers, range(4, 9), device)
-    undisturbed = dict(everything(model, optimizers))
+    undisturbed = dict(all_values(model, optimizers))
     assert len(set(losses)) == 5
 
     torch.manual_seed(2)
@@ -137,7 +137,7 @@ def test_a_crashed_run_continues_bit_for_bit(kind: str, device: torch.device, tm
     restore(again, others, checkpoint.tensors, checkpoint.state)
     assert again.second.weight is again.first.weight
     assert train(again, others, range(4, 9), device) == losses
-    assert_same(dict(everything(again, others)), undisturbed)
+    assert_same(dict(all_values(again, others)), undisturbed)
 
 
 def test_names_and_values_of_the_state() -> None:
@@ -241,27 +241,27 @@ def test_tensors_of_another_model(name: str, tensor: Tensor | None, message: str
         del tensors[name]
     else:
         tensors[name] = tensor
-    refused(model, optimizers, tensors, state, message.replace("NAME", re.escape(name)))
+    assert_refused(model, optimizers, tensors, state, message.replace("NAME", re.escape(name)))
 
 
-def refused(
+def assert_refused(
     model: nn.Module, optimizers: list[Optimizer], tensors: dict[str, Tensor], state: dict[str, Any], message: str
 ) -> None:
     """Assert an error with this message before anything is changed."""
-    before = copy.deepcopy(dict(everything(model, optimizers)))
+    before = copy.deepcopy(dict(all_values(model, optimizers)))
     with pytest.raises(InputError, match=rf"of another model or other optimizers: .*{message}.* Nothing was changed"):
         restore(model, optimizers, tensors, state)
-    assert_same(dict(everything(model, optimizers)), before)
+    assert_same(dict(all_values(model, optimizers)), before)
 
 
 @pytest.mark.parametrize("width", [4, 16])
 def test_a_model_of_another_size(width: int) -> None:
     saved = copy.deepcopy(capture(Model(width), []))
-    refused(Model(), [], *saved, rf"first\.weight is float32 \({width}, {width}\), here .* and 1 more")
+    assert_refused(Model(), [], *saved, rf"first\.weight is float32 \({width}, {width}\), here .* and 1 more")
 
 
-def regrouped(model: nn.Module) -> list[Optimizer]:
-    groups = split(model)
+def regroup(model: nn.Module) -> list[Optimizer]:
+    groups = parameter_groups(model)
     return [AdamW(groups[::-1])]
 
 
@@ -269,23 +269,23 @@ def regrouped(model: nn.Module) -> list[Optimizer]:
     ("build", "message"),
     [
         (lambda model: [], "it has AdamW, here is none"),
-        (lambda model: [SGD(split(model))], "it has AdamW, here is SGD"),
-        (lambda model: [AdamW([group]) for group in split(model)], "it has AdamW, here is AdamW and AdamW"),
+        (lambda model: [SGD(parameter_groups(model))], "it has AdamW, here is SGD"),
+        (lambda model: [AdamW([group]) for group in parameter_groups(model)], "it has AdamW, here is AdamW and AdamW"),
         (lambda model: [AdamW(model.parameters())], "its AdamW has groups of 4, 2 parameters, here of 6"),
-        (regrouped, "its AdamW has groups of 4, 2 parameters, here of 2, 4"),
+        (regroup, "its AdamW has groups of 4, 2 parameters, here of 2, 4"),
     ],
 )
 def test_other_optimizers(build: Callable[[nn.Module], list[Optimizer]], message: str) -> None:
     model = Model()
     optimizers = OPTIMIZERS["foreach"](model)
     train(model, optimizers, range(2), torch.device("cpu"))
-    refused(model, build(model), *copy.deepcopy(capture(model, optimizers)), message)
+    assert_refused(model, build(model), *copy.deepcopy(capture(model, optimizers)), message)
 
 
 def test_a_state_without_optimizers() -> None:
     model = Model()
     optimizers = OPTIMIZERS["foreach"](model)
-    refused(model, optimizers, capture(model, optimizers)[0], {}, "it has no optimizer, here is AdamW")
+    assert_refused(model, optimizers, capture(model, optimizers)[0], {}, "it has no optimizer, here is AdamW")
 
 
 def test_unsupported_optimizer_state() -> None:

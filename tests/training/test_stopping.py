@@ -18,7 +18,7 @@ class Ended(BaseException):
 
 
 @pytest.fixture(autouse=True)
-def usual() -> Iterator[None]:
+def default_handlers() -> Iterator[None]:
     """Install the default handlers of a Python program."""
     before = {number: signal.getsignal(number) for number in BOTH}
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -28,7 +28,7 @@ def usual() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def own(number: int, frame: object) -> None:
+def program_handler(number: int, frame: object) -> None:
     raise Ended
 
 
@@ -50,7 +50,7 @@ def test_a_deferred_signal_is_delivered(number: signal.Signals, error: type[Base
 
 
 def test_the_handler_of_the_program_is_called() -> None:
-    signal.signal(signal.SIGTERM, own)
+    signal.signal(signal.SIGTERM, program_handler)
     with pytest.raises(Ended), stopping() as stop:
         signal.raise_signal(signal.SIGTERM)
         stop.deliver()
@@ -65,11 +65,11 @@ def test_the_second_signal_stops_at_once(second: signal.Signals) -> None:
 
 
 def test_handlers_are_restored() -> None:
-    signal.signal(signal.SIGTERM, own)
+    signal.signal(signal.SIGTERM, program_handler)
     with pytest.raises(ValueError), stopping():
-        assert signal.getsignal(signal.SIGTERM) is not own
+        assert signal.getsignal(signal.SIGTERM) is not program_handler
         raise ValueError
-    assert signal.getsignal(signal.SIGTERM) is own
+    assert signal.getsignal(signal.SIGTERM) is program_handler
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

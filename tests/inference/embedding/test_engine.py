@@ -55,7 +55,7 @@ def reference(tiny_bert_folder: Path, pair: Pair) -> list[list[torch.Tensor]]:
     return transformers_states(tiny_bert_folder, pair[1])
 
 
-def chosen(states: Sequence[torch.Tensor], layers: str) -> torch.Tensor:
+def select_layers(states: Sequence[torch.Tensor], layers: str) -> torch.Tensor:
     """Reference implementation of a layer expression."""
     return {
         "0": lambda: states[0],
@@ -73,7 +73,7 @@ def test_layers_and_poolings_equal_transformers(
     layers: str, pooling: str, pair: Pair, reference: list[list[torch.Tensor]]
 ) -> None:
     engine = EmbeddingEngine(*pair, layers=layers, pooling=pooling)
-    expected = [chosen(states, layers) for states in reference]
+    expected = [select_layers(states, layers) for states in reference]
     if pooling == "none":
         found = [one.vectors for one in engine.embed_tokens(TEXTS)]
     else:
@@ -95,7 +95,7 @@ def test_layers_of_a_real_model_equal_transformers(minilm_folder: Path) -> None:
     assert tokenizer is not None
     reference = transformers_states(minilm_folder, tokenizer)
     for layers in H6:
-        expected = np.stack([chosen(states, layers).mean(0).numpy() for states in reference])
+        expected = np.stack([select_layers(states, layers).mean(0).numpy() for states in reference])
         np.testing.assert_allclose(EmbeddingEngine(model, tokenizer, layers=layers).embed(TEXTS), expected, atol=2e-5)
 
 

@@ -37,13 +37,13 @@ def test_a_beam_as_wide_as_all_texts_is_exhaustive_search(penalty: float, seed: 
         texts = every_text(vocabulary, length)
         totals = {tuple(text): model.log_probability(prompt, text) for text in texts}
         best = sorted(texts, key=lambda text: -totals[tuple(text)] / len(text) ** penalty)[:nbest]
-        assert [generated(one) for one in hypotheses] == best
+        assert [tokens_of(one) for one in hypotheses] == best
         for one, text in zip(hypotheses, best, strict=True):
             assert one.log_probability == pytest.approx(totals[tuple(text)], abs=1e-5)
             assert one.score == pytest.approx(totals[tuple(text)] / len(text) ** penalty, abs=1e-5)
 
 
-def generated(one: Hypothesis) -> list[int]:
+def tokens_of(one: Hypothesis) -> list[int]:
     return [*one.ids, END] if one.finished else list(one.ids)
 
 
@@ -52,7 +52,7 @@ def test_a_beam_as_wide_as_the_vocabulary_finds_the_best_two_tokens(seed: int) -
     model = Chain(7, seed=seed)
     (found,) = beam_search(model, torch.tensor([[1, 2]]), beam=Beam(num_beams=7), end=END, max_new_tokens=2)
     best = max(every_text(7, 2), key=lambda text: model.log_probability([1, 2], text) / len(text))
-    assert generated(found[0]) == best
+    assert tokens_of(found[0]) == best
 
 
 def test_a_wider_beam_finds_what_greedy_misses() -> None:
@@ -99,12 +99,12 @@ def test_log_probabilities_equal_those_of_the_model(name: str) -> None:
         with torch.no_grad():
             logits, state = model.start(ids)
             total = 0.0
-            for token in generated(one):
+            for token in tokens_of(one):
                 total += float(logits.log_softmax(-1)[0, token])
                 logits, state = model.step(torch.tensor([token]), state)
         assert one.log_probability == pytest.approx(total, abs=1e-4)
     assert [one.score for one in found] == pytest.approx(
-        [one.log_probability / len(generated(one)) ** 0.6 for one in found]
+        [one.log_probability / len(tokens_of(one)) ** 0.6 for one in found]
     )
 
 

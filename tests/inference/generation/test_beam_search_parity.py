@@ -75,11 +75,11 @@ def marian() -> Pair:
             dropout=0.0,
         )
     )
-    ours.load_state_dict(renamed(theirs.state_dict()))
+    ours.load_state_dict(rename_tensors(theirs.state_dict()))
     return Pair(theirs, ours.eval(), Path())
 
 
-def renamed(state: dict[str, Tensor]) -> dict[str, Tensor]:
+def rename_tensors(state: dict[str, Tensor]) -> dict[str, Tensor]:
     found = {"embedding.tokens.weight": state["model.shared.weight"]}
     for name, tensor in state.items():
         if ".layers." not in name or (".self_attn." in name and ".out_proj." not in name):
@@ -107,7 +107,7 @@ def inputs(pair: Pair) -> tuple[Tensor, Padded]:
     return (tokens[:, :4], Padded()) if pair.theirs.config.model_type == "gpt2" else (tokens, layout)
 
 
-def generated(pair: Pair, end: int, **settings: Any) -> tuple[Outputs, list[float]]:
+def transformers_outputs(pair: Pair, end: int, **settings: Any) -> tuple[Outputs, list[float]]:
     """transformers' output: tokens without the end token, whether they ended, and the beam scores."""
     tokens, layout = inputs(pair)
     mask = torch.ones_like(tokens) if layout.mask is None else layout.mask.long()
@@ -150,7 +150,7 @@ def test_greedy(pair: Pair) -> None:
     tokens, layout = inputs(pair)
     for end in likely_ends(pair, 4):
         ours = greedy_search(pair.ours, tokens, layout, end=end, max_new_tokens=STEPS)
-        assert outputs(ours) == generated(pair, end)[0]
+        assert outputs(ours) == transformers_outputs(pair, end)[0]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -160,7 +160,7 @@ def test_beam(pair: Pair, beam: Beam) -> None:
     ends: set[bool] = set()
     for end in likely_ends(pair, 4):
         ours = beam_search(pair.ours, tokens, layout, beam=beam, end=end, max_new_tokens=STEPS)
-        tokens_and_ends, scores = generated(
+        tokens_and_ends, scores = transformers_outputs(
             pair,
             end,
             num_beams=beam.num_beams,

@@ -27,7 +27,7 @@ def model() -> Gpt:
     ).eval()
 
 
-def generated(model: Gpt) -> list[tuple[int, ...]]:
+def generate(model: Gpt) -> list[tuple[int, ...]]:
     prompts = torch.arange(ROWS * 3).view(ROWS, 3)
     return [one.ids for one in greedy_search(model, prompts, end=None, max_new_tokens=TOKENS)]
 
@@ -50,22 +50,22 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_each_decoding_packs_its_own_matrices(model: Gpt, packed: list[int]) -> None:
-    first = generated(model)
+    first = generate(model)
     once = len(packed)
     assert once > 0
-    assert generated(model) == first
+    assert generate(model) == first
     assert len(packed) == 2 * once
 
 
 def test_matrices_are_packed_once_inside_the_context_manager(model: Gpt, packed: list[int]) -> None:
-    expected = generated(model)
+    expected = generate(model)
     packed.clear()
     with reuse_packed_weights():
-        assert generated(model) == expected
+        assert generate(model) == expected
         once = len(packed)
         with reuse_packed_weights():
-            assert generated(model) == expected
-        assert generated(model) == expected
+            assert generate(model) == expected
+        assert generate(model) == expected
     assert len(packed) == once > 0
-    generated(model)
+    generate(model)
     assert len(packed) == 2 * once  # afterwards each decoding packs its own matrices again

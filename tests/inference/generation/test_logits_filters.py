@@ -18,12 +18,12 @@ from regard.inference.generation.sampling import Sampling, min_p, repetition_pen
 ROWS = st.lists(st.integers(-6, 6).map(lambda n: n / 2), min_size=1, max_size=12)
 
 
-def left(logits: Tensor) -> list[int]:
+def allowed_ids(logits: Tensor) -> list[int]:
     """The token ids of one row that are not filtered out."""
     return (logits[0] > -math.inf).nonzero().flatten().tolist()
 
 
-def ranked(row: list[float]) -> list[int]:
+def rank_ids(row: list[float]) -> list[int]:
     """Token ids, likeliest first; ties are ordered by id."""
     return sorted(range(len(row)), key=lambda token: (-row[token], token))
 
@@ -32,38 +32,38 @@ def ranked(row: list[float]) -> list[int]:
 def test_top_p_matches_its_definition(row: list[float], threshold: float) -> None:
     """The smallest set of likeliest tokens whose probability reaches p, found by trying every size."""
     weights = [math.exp(value) for value in row]
-    cumulative = [math.fsum(weights[t] for t in ranked(row)[:n]) / math.fsum(weights) for n in range(len(row) + 1)]
-    allowed = left(top_p(torch.tensor([row]), threshold))
+    cumulative = [math.fsum(weights[t] for t in rank_ids(row)[:n]) / math.fsum(weights) for n in range(len(row) + 1)]
+    allowed = allowed_ids(top_p(torch.tensor([row]), threshold))
     if threshold == 1:
         assert allowed == list(range(len(row)))
         return
     if min(abs(s - threshold) for s in cumulative) < 1e-12:  # rounding decides here, and either result is correct
         return
     smallest = next(n for n, reached in enumerate(cumulative) if reached >= threshold)
-    assert allowed == sorted(ranked(row)[:smallest])
+    assert allowed == sorted(rank_ids(row)[:smallest])
 
 
 def test_top_p_by_hand() -> None:
     logits = torch.tensor([[0.1, 0.4, 0.2, 0.3]]).log()
-    assert left(top_p(logits, 0.39)) == [1]
-    assert left(top_p(logits, 0.41)) == [1, 3]
-    assert left(top_p(logits, 0.69)) == [1, 3]
-    assert left(top_p(logits, 0.71)) == [1, 2, 3]
-    assert left(top_p(logits, 0.91)) == [0, 1, 2, 3]
+    assert allowed_ids(top_p(logits, 0.39)) == [1]
+    assert allowed_ids(top_p(logits, 0.41)) == [1, 3]
+    assert allowed_ids(top_p(logits, 0.69)) == [1, 3]
+    assert allowed_ids(top_p(logits, 0.71)) == [1, 2, 3]
+    assert allowed_ids(top_p(logits, 0.91)) == [0, 1, 2, 3]
     even = torch.zeros(1, 4)  # probabilities of exactly 1/4
-    assert left(top_p(even, 0.5)) == [0, 1]
-    assert left(top_p(even, 0.50001)) == [0, 1, 2]
-    assert left(top_p(even, 1e-9)) == [0]
-    assert left(top_p(torch.zeros(1, 4096), 0.25)) == list(range(1024))
+    assert allowed_ids(top_p(even, 0.5)) == [0, 1]
+    assert allowed_ids(top_p(even, 0.50001)) == [0, 1, 2]
+    assert allowed_ids(top_p(even, 1e-9)) == [0]
+    assert allowed_ids(top_p(torch.zeros(1, 4096), 0.25)) == list(range(1024))
 
 
 def test_top_p_of_1_keeps_even_very_unlikely_tokens() -> None:
-    assert left(top_p(torch.tensor([[0.0, -800.0, 3.0]]), 1.0)) == [0, 1, 2]
+    assert allowed_ids(top_p(torch.tensor([[0.0, -800.0, 3.0]]), 1.0)) == [0, 1, 2]
 
 
 @given(ROWS, st.integers(1, 14))
 def test_top_k_keeps_exactly_k_tokens(row: list[float], count: int) -> None:
-    assert left(top_k(torch.tensor([row]), count)) == sorted(ranked(row)[:count])
+    assert allowed_ids(top_k(torch.tensor([row]), count)) == sorted(rank_ids(row)[:count])
 
 
 @given(ROWS, st.floats(0.01, 1.0))
@@ -71,13 +71,15 @@ def test_min_p_is_relative_to_the_likeliest_token(row: list[float], threshold: f
     ratios = [math.exp(value - max(row)) for value in row]
     if min(abs(ratio - threshold) for ratio in ratios) < 1e-12 and threshold != 1:
         return
-    assert left(min_p(torch.tensor([row]), threshold)) == [t for t, ratio in enumerate(ratios) if ratio >= threshold]
+    assert allowed_ids(min_p(torch.tensor([row]), threshold)) == [
+        t for t, ratio in enumerate(ratios) if ratio >= threshold
+    ]
 
 
 def test_temperature() -> None:
     logits = torch.tensor([[1.0, 3.0, 3.0, -2.0]])
     torch.testing.assert_close(temperature(logits, 0.7).softmax(-1), (logits.double() / 0.7).softmax(-1))
-    assert left(temperature(logits, 0.0)) == [1]
+    assert allowed_ids(temperature(logits, 0.0)) == [1]
     cold = temperature(logits, 1e-320).softmax(-1)
     torch.testing.assert_close(cold, torch.tensor([[0.0, 0.5, 0.5, 0.0]], dtype=torch.float64))
 

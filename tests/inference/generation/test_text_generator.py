@@ -119,7 +119,9 @@ def test_a_stop_string_cuts_a_beams_texts(t5: TextGenerator) -> None:
         (500, 99, 483, 16),
     ],
 )
-def test_what_fits_into_the_context(gpt: TextGenerator, length: int, requested: int, cut: int, allowed: int) -> None:
+def test_prompt_truncation_and_maximum_length(
+    gpt: TextGenerator, length: int, requested: int, cut: int, allowed: int
+) -> None:
     """The context has 32 positions; a prompt is cut at its beginning."""
     text = ("abcdefghij" * 50)[:length]
     prompt = gpt.encode_prompt(text, max_new_tokens=requested)
@@ -151,13 +153,13 @@ def test_the_repetition_penalty_counts_a_gpts_prompt(gpt: TextGenerator) -> None
     """Under an enormous penalty, sampling repeats tokens of the prompt and the output far less often."""
     prompt = gpt.encode_prompt("abcdefghijklmnopqrst", max_new_tokens=12)
 
-    def repeated(penalty: float) -> int:
+    def count_repetitions(penalty: float) -> int:
         writing = GenerationStream(gpt, prompt, sampling=Sampling(repetition_penalty=penalty), num_return_sequences=16)
         list(writing)
         return sum(token in prompt.ids for one in writing.texts for token in one.tokens)
 
-    free = repeated(1.0)
-    assert free > 10 and 4 * repeated(1e9) < free
+    free = count_repetitions(1.0)
+    assert free > 10 and 4 * count_repetitions(1e9) < free
 
 
 def test_an_interrupted_text_contains_the_tokens_so_far(gpt: TextGenerator) -> None:

@@ -18,7 +18,7 @@ END = 0
 PROMPTS = torch.tensor([[1, 2], [3, 1]])
 
 
-def taken(row: TraceRow) -> dict[int, tuple[int, TraceCandidate]]:
+def nodes_of(row: TraceRow) -> dict[int, tuple[int, TraceCandidate]]:
     """Each node except the root, with its parent."""
     return {
         one["child"]: (choice["node"], one)
@@ -30,7 +30,7 @@ def taken(row: TraceRow) -> dict[int, tuple[int, TraceCandidate]]:
 
 
 def path(row: TraceRow, node: int) -> list[int]:
-    nodes = taken(row)
+    nodes = nodes_of(row)
     tokens: list[int] = []
     while node:
         node, one = nodes[node]
@@ -38,7 +38,7 @@ def path(row: TraceRow, node: int) -> list[int]:
     return tokens[::-1]
 
 
-def traced(model: object, beam: Beam, *, max_tokens: int, top: int = 3) -> TraceDocument:
+def trace_beam_search(model: object, beam: Beam, *, max_tokens: int, top: int = 3) -> TraceDocument:
     trace = Trace(top=top)
     beam_search(model, PROMPTS, beam=beam, end=END, max_new_tokens=max_tokens, trace=trace)  # type: ignore[arg-type]
     document = trace.document({"prompt": "x"})
@@ -53,7 +53,7 @@ def test_a_trace_records_the_search_without_changing_it(beam: Beam) -> None:
     for seed in range(6):
         model = Chain(9, seed=seed)
         expected = beam_search(model, PROMPTS, beam=beam, end=END, max_new_tokens=6)
-        document = traced(model, beam, max_tokens=6)
+        document = trace_beam_search(model, beam, max_tokens=6)
         assert (document["method"], document["about"], document["top"]) == ("beam", {"prompt": "x"}, 3)
         for row, several in zip(document["rows"], expected, strict=True):
             assert [tuple(one["tokens"]) for one in row["results"]] == [one.ids for one in several]
@@ -61,13 +61,13 @@ def test_a_trace_records_the_search_without_changing_it(beam: Beam) -> None:
             for result, one in zip(row["results"], several, strict=True):
                 assert path(row, result["node"]) == [*one.ids, *([END] if one.finished else [])]
                 assert result["finished"] == one.finished
-                assert taken(row)[result["node"]][1]["fate"] == "ended"
-                assert taken(row)[result["node"]][1]["total"] == pytest.approx(one.log_probability, abs=1e-5)
+                assert nodes_of(row)[result["node"]][1]["fate"] == "ended"
+                assert nodes_of(row)[result["node"]][1]["total"] == pytest.approx(one.log_probability, abs=1e-5)
 
 
 def test_candidates_are_the_likeliest_tokens_with_the_scores_of_the_model() -> None:
     model = Chain(9, seed=1)
-    row = traced(model, Beam(num_beams=3), max_tokens=5, top=4)["rows"][0]
+    row = trace_beam_search(model, Beam(num_beams=3), max_tokens=5, top=4)["rows"][0]
     for step in row["steps"]:
         for choice in step["choices"]:
             generated = [1, 2, *path(row, choice["node"])]
@@ -85,14 +85,16 @@ def test_a_beam_continues_until_it_is_dropped() -> None:
     """The beams of a step are those kept in the previous step; beams without a child do not appear again."""
     died = 0
     for seed in range(6):
-        for row in traced(Chain(9, seed=seed), Beam(num_beams=4, num_return_sequences=4), max_tokens=7)["rows"]:
+        for row in trace_beam_search(Chain(9, seed=seed), Beam(num_beams=4, num_return_sequences=4), max_tokens=7)[
+            "rows"
+        ]:
             kept = [
-                [n for n, (_, one) in taken(row).items() if one["fate"] == "kept" and len(path(row, n)) == t]
+                [n for n, (_, one) in nodes_of(row).items() if one["fate"] == "kept" and len(path(row, n)) == t]
                 for t in range(1, len(row["steps"]) + 1)
             ]
             for before, step in zip([[0], *kept], row["steps"], strict=False):
                 assert sorted(choice["node"] for choice in step["choices"]) == sorted(before)
-                parents = {parent for node, (parent, _) in taken(row).items() if parent in before}
+                parents = {parent for node, (parent, _) in nodes_of(row).items() if parent in before}
                 assert set(step["died"]) == set(before) - parents
                 died += len(step["died"])
             assert sorted(row["left"]) == sorted(kept[-1])
@@ -106,7 +108,7 @@ def test_a_dropped_beam_by_hand() -> None:
     model.table[1, 2] = torch.tensor([0.02, 0.5, 0.46, 0.02]).log()
     model.table[2, 1] = torch.tensor([0.25, 0.25, 0.25, 0.25]).log()
     model.table[2, 2] = torch.tensor([0.01, 0.49, 0.01, 0.49]).log()
-    row = traced(model, Beam(num_beams=2), max_tokens=3)["rows"][0]
+    row = trace_beam_search(model, Beam(num_beams=2), max_tokens=3)["rows"][0]
     first, second = row["steps"][0], row["steps"][1]
     assert [(one["token"], one["fate"]) for one in first["choices"][0]["candidates"]] == [
         (1, "kept"),
@@ -175,7 +177,7 @@ def test_a_sample_is_one_path() -> None:
 def test_impossible_tokens_have_null_scores() -> None:
     model = Chain(4)
     model.table[..., 3] = -math.inf
-    document = traced(model, Beam(num_beams=2), max_tokens=2, top=4)
+    document = trace_beam_search(model, Beam(num_beams=2), max_tokens=2, top=4)
     found = [one for one in document["rows"][0]["steps"][0]["choices"][0]["candidates"] if one["token"] == 3]
     assert [(one["log_probability"], one["total"]) for one in found] == [(None, None)]
 

@@ -15,13 +15,13 @@ from tests.inference.likelihood.conftest import Reference
 
 
 @st.composite
-def a_row(draw: st.DrawFn) -> ScoredIds:
+def scored_rows(draw: st.DrawFn) -> ScoredIds:
     ids = draw(st.lists(st.integers(0, 250), min_size=2, max_size=20))
     return ScoredIds(ids, draw(st.integers(1, len(ids) - 1)))
 
 
 @settings(max_examples=25)
-@given(rows=st.lists(a_row(), min_size=1, max_size=6), budget=st.integers(1, 60), chunk=st.integers(1, 30))
+@given(rows=st.lists(scored_rows(), min_size=1, max_size=6), budget=st.integers(1, 60), chunk=st.integers(1, 30))
 def test_scores_equal_transformers_for_any_batch(
     rows: list[ScoredIds], budget: int, chunk: int, gpt: Loaded, theirs: Reference
 ) -> None:

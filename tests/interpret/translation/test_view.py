@@ -51,11 +51,18 @@ def test_the_view_describes_the_attention_of_the_model(make_translator: Callable
         return document
 
     both = {"name": "here", "width": 16}
-    transformer = {"kind": "transformer", "score": "scaled dot", "recipe": None, "layers": 2, "heads": 2}
-    assert decoded("transformer") == {**both, **transformer}
-    lstm = {"kind": "lstm", "score": "additive", "recipe": "deck", "layers": 1, "heads": 1}
+    transformer = {
+        "kind": "transformer",
+        "recurrent": False,
+        "score": "scaled dot",
+        "recipe": None,
+        "layers": 2,
+        "heads": 2,
+    }
+    assert decoded("transformer") == {**both, **transformer, "layers": 2, "heads": 2}
+    lstm = {"kind": "lstm", "recurrent": True, "score": "additive", "recipe": "deck", "layers": 1, "heads": 1}
     assert decoded("lstm additive deck") == {**both, **lstm}
-    none = {"kind": "lstm", "score": "none", "recipe": "luong", "layers": 0, "heads": 0}
+    none = {"kind": "lstm", "recurrent": True, "score": "none", "recipe": "luong", "layers": 0, "heads": 0}
     assert decoded("lstm none") == {**both, **none}
 
 

@@ -79,7 +79,7 @@ def test_answers_that_cannot_be_scored() -> None:
         answer_scores({"q": "gold"}, {})
 
 
-def answered(predicted: dict[str, str], margins: dict[str, float], threshold: float) -> dict[str, str]:
+def apply_threshold(predicted: dict[str, str], margins: dict[str, float], threshold: float) -> dict[str, str]:
     return {question: prediction if margins[question] > threshold else "" for question, prediction in predicted.items()}
 
 
@@ -111,7 +111,7 @@ def test_no_other_threshold_has_a_better_f1(drawn: list[tuple[tuple[tuple[str, .
     margins = {str(index): float(margin) for index, (_, margin) in enumerate(drawn)}
     found = best_threshold(answers, predicted, margins)
     each = [
-        answer_scores(answers, answered(predicted, margins, threshold))["f1"]
+        answer_scores(answers, apply_threshold(predicted, margins, threshold))["f1"]
         for threshold in (found, -7.0, *margins.values())
     ]
     assert each[0] == pytest.approx(max(each))

@@ -51,7 +51,7 @@ def bert() -> Bert:
     ).eval()
 
 
-def unmasked(
+def without_mask(
     model_function: Callable[[Sequence[InputSequence]], list[Tensor]],
 ) -> Callable[[Sequence[InputSequence]], list[Tensor]]:
     """A model function that reads padding as text."""
@@ -74,7 +74,7 @@ def test_both_layouts_give_the_same_vectors(bert: Bert) -> None:
 
 
 def test_a_missing_mask_is_detected_even_in_a_new_model(bert: Bert) -> None:
-    found = missing_mask({"packed": packed(bert), "padded": unmasked(padded(bert))}, SHORT, LONG)
+    found = missing_mask({"packed": packed(bert), "padded": without_mask(padded(bert))}, SHORT, LONG)
     assert found.status == "error"
     assert "a text of 4 tokens change by" in found.evidence
     assert "when padded in a batch with a text of 22" in found.evidence

@@ -139,11 +139,11 @@ def test_9_label_noise_by_duplicates(subject: ExaminedModel, train: Data, dev: D
 
 
 def test_10_wrong_columns(subject: ExaminedModel, tiny_bert_folder: Path, train: Data, dev: Data) -> None:
-    def turned(read: ExampleSet[Any]) -> Data:
+    def swap_columns(read: ExampleSet[Any]) -> Data:
         return read_of([TextExample(str(one.label), None, one.text) for one in read.examples], read.path)
 
     for patient in (subject, examined_model(load_model(tiny_bert_folder))):
-        found = examine(patient, turned(dev), train=turned(train))
+        found = examine(patient, swap_columns(dev), train=swap_columns(train))
         assert reported(found) == {"wrong columns": "error"}
         assert found[9].evidence.startswith("train.tsv: ")
         assert "--columns" in found[9].remedy

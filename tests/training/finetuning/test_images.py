@@ -28,7 +28,7 @@ SMALL = (
 )
 
 
-def idx(values: np.ndarray) -> bytes:
+def idx_bytes(values: np.ndarray) -> bytes:
     sizes = b"".join(int(size).to_bytes(4, "big") for size in values.shape)
     return bytes([0, 0, 8, values.ndim]) + sizes + values.astype(np.uint8).tobytes()
 
@@ -45,8 +45,8 @@ def digits(tmp_path: Path) -> Path:
     images = rng.integers(60, size=(80, 8, 8))
     for image, label in zip(images, labels, strict=True):
         image[4 * label : 4 * label + 4] += 150
-    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(images))
-    (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx(labels))
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx_bytes(images))
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx_bytes(labels))
     return tmp_path / "train-images-idx3-ubyte"
 
 

@@ -35,7 +35,7 @@ SHAPE: dict[str, Any] = {
 }
 
 
-def tuned(family: str, size: int) -> EncoderWithHead:
+def build_model(family: str, size: int) -> EncoderWithHead:
     torch.manual_seed(0)
     encoder: Bert | Gpt | Elmo
     if family == "bert":
@@ -53,7 +53,7 @@ def tokenizer(tiny_bert_folder: Path) -> Tokenizer:
 
 
 def fine_tuner(family: str, tokenizer: Tokenizer, *settings: str, folder: Path | None = None) -> FineTuner:
-    model = tuned(family, tokenizer.size)
+    model = build_model(family, tokenizer.size)
     items = TASK.preprocess(EXAMPLES, InputBuilder(tokenizer, family=model.encoder.config.family, max_length=32))
     config = FineTuningConfig.load(
         overrides=["training.num_epochs=4", "training.batch_size=4", "training.learning_rate=1e-2", *settings]
@@ -63,7 +63,7 @@ def fine_tuner(family: str, tokenizer: Tokenizer, *settings: str, folder: Path |
 
 @pytest.mark.parametrize("family", ["bert", "gpt", "elmo"])
 def test_levels_are_counted_from_the_top(family: str) -> None:
-    model = tuned(family, 20)
+    model = build_model(family, 20)
     found = parameter_levels(model, 3)
     named = {name: found[parameter] for name, parameter in model.named_parameters()}
     stack = {"bert": "encoder.layers", "gpt": "decoder.layers", "elmo": "encoder.forwards"}[family]
@@ -86,13 +86,13 @@ def test_a_layer_has_a_lower_learning_rate_than_the_one_above(family: str, name:
     level = run.levels
     rates: dict[torch.nn.Parameter, list[float]] = {}
 
-    def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def record_rates(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 rates.setdefault(parameter, []).append(group["lr"])
 
     for optimizer in run.optimizers:
-        optimizer.register_step_pre_hook(note)
+        optimizer.register_step_pre_hook(record_rates)
     drain(run.run(Stop()))
     assert rates.keys() == level.keys()
     top = next(rates[parameter] for parameter, number in level.items() if number == 0)
@@ -126,7 +126,7 @@ def test_the_reported_schedule_is_the_real_one(family: str, tokenizer: Tokenizer
     (optimizer,) = run.optimizers
     steps = count(1)
 
-    def look(*_: Any) -> None:
+    def record_step(*_: Any) -> None:
         step = next(steps)
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -135,7 +135,7 @@ def test_the_reported_schedule_is_the_real_one(family: str, tokenizer: Tokenizer
                 if parameter.grad is not None:
                     begun.setdefault(number, step)
 
-    optimizer.register_step_pre_hook(look)
+    optimizer.register_step_pre_hook(record_step)
     events: list[Any] = []
     drain(run.run(Stop()), events.append)
     (event,) = [one for one in events if one.type == "layers"]

@@ -26,7 +26,7 @@ class Crash(BaseException):
     """Stands for a power failure."""
 
 
-def crashing(after: int) -> Callable[[Mapping[str, Any]], None]:
+def crash_after(after: int) -> Callable[[Mapping[str, Any]], None]:
     count = 0
 
     def on_event(event: Any) -> None:
@@ -96,7 +96,7 @@ def test_crashes_change_no_bit(tune: Tune, tmp_path: Path, settings: tuple[str, 
     whole = tune(tmp_path / "whole", *settings)
     for number, after in enumerate((1, 3, 9, 14, 20, 2)):
         with pytest.raises(Crash):
-            tune(tmp_path / "cut", *settings, resume=number > 0, on_event=crashing(after))
+            tune(tmp_path / "cut", *settings, resume=number > 0, on_event=crash_after(after))
     report = tune(tmp_path / "cut", *settings, resume=True)
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
     assert [one.scores for one in report.seeds] == [one.scores for one in whole.seeds]
@@ -113,7 +113,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_previous_one_is_used(tune: Tun
     settings = ("training.dropout=0.1", "run.checkpoint_every=4 steps")
     tune(tmp_path / "whole", *settings)
     with pytest.raises(Crash):
-        tune(tmp_path / "cut", *settings, on_event=crashing(11))
+        tune(tmp_path / "cut", *settings, on_event=crash_after(11))
     checkpoints = tmp_path / "cut" / "seeds" / "checkpoints-0"
     assert sorted(path.name for path in checkpoints.iterdir()) == ["step-000000004", "step-000000008"]
     damaged = checkpoints / "step-000000008" / "model.safetensors"
@@ -234,7 +234,7 @@ def test_predictions_do_not_see_labels(tune: Tune, tmp_path: Path) -> None:
 
 def test_runs_that_cannot_be_resumed_are_refused(tune: Tune, files: Path, tmp_path: Path) -> None:
     with pytest.raises(Crash):
-        tune(tmp_path / "run", on_event=crashing(4))
+        tune(tmp_path / "run", on_event=crash_after(4))
     with pytest.raises(InputError, match="continue it with --resume"):
         tune(tmp_path / "run")
     with pytest.raises(InputError, match=r"training\.num_epochs was 3 and is 4"):
@@ -257,7 +257,7 @@ def test_one_command_starts_and_resumes(tune: Tune, tmp_path: Path) -> None:
     """Interrupted before the first checkpoint, during the run, and after it: always with resume=True."""
     for after in (2, 30):
         with pytest.raises(Crash):
-            tune(tmp_path / "run", on_event=crashing(after), resume=True)
+            tune(tmp_path / "run", on_event=crash_after(after), resume=True)
         assert not (tmp_path / "run" / "config.json").exists()
     done = tune(tmp_path / "run", resume=True)
     whole = tune(tmp_path / "whole")
@@ -328,7 +328,7 @@ def test_a_file_too_small_to_be_split(tune: Tune, tmp_path: Path) -> None:
 
 def test_frozen_and_fine_tuned_are_reported_together(tune: Tune, tmp_path: Path) -> None:
     with pytest.raises(Crash):
-        tune(tmp_path / "run", both=True, on_event=crashing(40))  # during the second run
+        tune(tmp_path / "run", both=True, on_event=crash_after(40))  # during the second run
     report = tune(tmp_path / "run", both=True, resume=True)
     frozen = json.loads((tmp_path / "run" / "frozen" / "report.json").read_text())
     assert frozen["settings"]["training"]["frozen"] is True and report.settings["training"]["frozen"] is False

@@ -38,7 +38,7 @@ def test_learning_rate_and_gradient_clipping_of_every_step(
 ) -> None:
     rates, norms = [], []
 
-    def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def record_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         decaying, other = optimizer.param_groups
         assert (decaying["weight_decay"], other["weight_decay"]) == (0.01, 0.0) and decaying["lr"] == other["lr"]
         gradients = [p.grad for group in (decaying, other) for p in group["params"] if p.grad is not None]
@@ -48,7 +48,7 @@ def test_learning_rate_and_gradient_clipping_of_every_step(
     run = fine_tuner(
         tiny_bert_folder, "training.num_epochs=10", "training.batch_size=16", "training.learning_rate=1e-3"
     )
-    run.optimizers[0].register_step_pre_hook(note)
+    run.optimizers[0].register_step_pre_hook(record_step)
     drain(run.run(Stop()))
     assert len(rates) == 30  # 33 sentences form 3 batches
     assert rates[0] < 1e-4 and rates.index(max(rates)) == 3 and max(rates) == 1e-3

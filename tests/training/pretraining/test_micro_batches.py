@@ -34,7 +34,7 @@ def batches_of(kind: str, *, tokens: int = 70, row: int = 12, documents: list[li
     return MicroBatches(rows, TOKENIZER, tokens=tokens, pairs=pairs, bare=kind == "bare")
 
 
-def laid_out(rows: RowSampler, number: int, *, bare: bool) -> tuple[list[int], list[int], int]:
+def expected_row(rows: RowSampler, number: int, *, bare: bool) -> tuple[list[int], list[int], int]:
     """The ids, segments and label of one row."""
     spans = rows.spans(number, 1)
     (start, stop), (second, end) = spans.first[0].tolist(), spans.second[0].tolist()
@@ -49,7 +49,7 @@ def tensors(batch: MicroBatch) -> dict[str, Tensor]:
     return {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
 
 
-def same(one: MicroBatch, other: MicroBatch) -> bool:
+def batches_equal(one: MicroBatch, other: MicroBatch) -> bool:
     same_numbers = (one.number, one.next_row, one.tokens) == (other.number, other.next_row, other.tokens)
     mine, theirs = tensors(one), tensors(other)
     return same_numbers and mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
@@ -61,7 +61,7 @@ def test_full_rows_are_a_rectangle(kind: str) -> None:
     assert batches.length == 12 + KINDS[kind][0]
     count = 70 // batches.length
     for number, batch in enumerate(islice(batches.stream(), 30)):
-        expected = [laid_out(batches.rows, number * count + row, bare=kind == "bare") for row in range(count)]
+        expected = [expected_row(batches.rows, number * count + row, bare=kind == "bare") for row in range(count)]
         assert batch.ids.tolist() == [ids for ids, _, _ in expected]
         assert batch.ids.dtype == torch.int32
         assert (batch.number, batch.next_row) == (number, (number + 1) * count)
@@ -85,7 +85,7 @@ def test_other_rows_are_packed(documents: list[list[int]], row: int, more: int, 
     shapes, row = set(), 0
     for number, batch in enumerate(islice(batches.stream(), 5)):
         assert batch.number == number
-        expected = [laid_out(batches.rows, k, bare=False) for k in range(row, batch.next_row)]
+        expected = [expected_row(batches.rows, k, bare=False) for k in range(row, batch.next_row)]
         assert expected  # at least one row in each batch, otherwise the loop would not end
         ids = [token for ids, _, _ in expected for token in ids]
         assert batch.tokens == len(ids) <= tokens
@@ -121,7 +121,7 @@ def test_a_micro_batch_does_not_depend_on_the_start(kind: str) -> None:
     batches = list(islice(batches_of(kind).stream(), 12))
     for batch, following in pairwise(batches[3:]):
         again = batches_of(kind).stream(batch.number, batches[batch.number - 1].next_row)
-        assert same(next(again), batch) and same(next(again), following)
+        assert batches_equal(next(again), batch) and batches_equal(next(again), following)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -130,7 +130,7 @@ def test_processes_share_one_order(kind: str, world: int) -> None:
     """Process r of w takes batches r, r + w, ...: together they read the same rows in the same order."""
     ranks = [islice(batches_of(kind).stream(), rank, None, world) for rank in range(world)]
     together = [next(ranks[number % world]) for number in range(12)]
-    assert all(map(same, together, batches_of(kind).stream()))
+    assert all(map(batches_equal, together, batches_of(kind).stream()))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -180,7 +180,7 @@ def test_a_micro_batch_moves_to_a_device() -> None:
 
 def test_prefetch_gives_the_same_micro_batches() -> None:
     made_ahead = list(islice(prefetch(batches_of("pairs").stream(), pin=False), 20))
-    assert all(map(same, made_ahead, batches_of("pairs").stream()))
+    assert all(map(batches_equal, made_ahead, batches_of("pairs").stream()))
 
 
 def test_prefetch_ends_with_the_micro_batches() -> None:
@@ -238,7 +238,7 @@ def test_shifted_rows_continue_the_same_rows(kind: str) -> None:
             assert positions == list(range(positions[0], positions[0] + stop - start)) if positions else start == 70
     assert min(begins) == 0 and 25 < max(begins) <= 30
     assert 0.3 < sum(begin > 0 for begin in begins) / len(begins) < 0.7
-    assert same(moved.micro_batch(3, 9), moved.micro_batch(3, 9))
+    assert batches_equal(moved.micro_batch(3, 9), moved.micro_batch(3, 9))
     first, same_rows = moved.micro_batch(0, 0), plain.micro_batch(0, 0)
     assert torch.equal(first.ids.flatten()[:40], same_rows.ids.flatten()[:40])
 

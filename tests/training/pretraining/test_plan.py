@@ -27,7 +27,7 @@ def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
 VOCABULARY, ROWS, LENGTH = 500, 4, 32
 
 
-def counted(work: Callable[[], torch.Tensor]) -> int:
+def count_flops(work: Callable[[], torch.Tensor]) -> int:
     with FlopCounterMode(display=False) as counter:
         work().sum().backward()
     return counter.get_total_flops()
@@ -45,7 +45,7 @@ def test_flops_of_a_gpt_match_torch() -> None:
         )
     )
     ids = torch.randint(VOCABULARY, (ROWS, LENGTH))
-    work = counted(lambda: model.logits(model(ids)))
+    work = count_flops(lambda: model.logits(model(ids)))
     # In the backward pass torch recomputes the attention scores, which Regard does not count.
     assert flops_per_token(config("gpt"), VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
 
@@ -62,7 +62,7 @@ def test_flops_of_a_t5_match_torch() -> None:
     model = T5(T5Config(vocab_size=VOCABULARY, **shape))  # type: ignore[arg-type]
     ids = torch.randint(VOCABULARY, (ROWS, LENGTH))
     decoder_ids = torch.randint(VOCABULARY, (ROWS, SpanSizes.filling(LENGTH, rate=0.15, span=3.0).targets))
-    work = counted(lambda: model.logits(model(ids, decoder_ids)))
+    work = count_flops(lambda: model.logits(model(ids, decoder_ids)))
     assert flops_per_token(config("t5"), VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
 
 
@@ -89,7 +89,7 @@ def test_flops_of_a_bert_include_masked_tokens_only(rate: float) -> None:
     rows = torch.arange(round(rate * ids.numel()))
     head = model.masked
     assert head is not None
-    work = counted(lambda: head(model(ids).flatten(0, 1)[rows]))
+    work = count_flops(lambda: head(model(ids).flatten(0, 1)[rows]))
     settings = config(model_num_hidden_layers=8, objective_mlm_probability=rate)
     assert flops_per_token(settings, VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
 

@@ -47,23 +47,25 @@ def progress_of(output: Path) -> tuple[int, int]:
     return state["row"], state["tokens"]
 
 
-def assert_near(output: Path, alone: Path) -> None:
+def assert_near(output: Path, single_process_run: Path) -> None:
     """Assert the same samples in every step, and equal losses up to the order of sums."""
-    found, expected = ({event["step"]: event for event in events(each, "step")} for each in (output, alone))
+    found, expected = (
+        {event["step"]: event for event in events(each, "step")} for each in (output, single_process_run)
+    )
     assert found.keys() == expected.keys() == {*range(1, STEPS + 1)}
     assert {step: event["tokens"] for step, event in found.items()} == {k: e["tokens"] for k, e in expected.items()}
-    assert progress_of(output) == progress_of(alone)
+    assert progress_of(output) == progress_of(single_process_run)
     for step in expected:
         assert expected[step]["losses"].keys() == {"words", "pairs"}
         for key in ("loss", "losses", "grad_norm"):
             assert found[step][key] == pytest.approx(expected[step][key], rel=2e-4), (step, key)
-    models = [regard.load(each)[0].state_dict() for each in (output, alone)]
+    models = [regard.load(each)[0].state_dict() for each in (output, single_process_run)]
     for name, tensor in models[0].items():
         torch.testing.assert_close(tensor, models[1][name], atol=2e-3, rtol=0)
 
 
 @pytest.fixture(scope="module")
-def alone(launcher: Launcher, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def single_process_run(launcher: Launcher, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of one process."""
     output = tmp_path_factory.mktemp("alone") / "run"
     code, printed = launcher.run(command(corpus, output, **PARTED))
@@ -71,19 +73,19 @@ def alone(launcher: Launcher, corpus: Path, tmp_path_factory: pytest.TempPathFac
     return output
 
 
-def test_two_processes_are_one_run(launcher: Launcher, corpus: Path, alone: Path, tmp_path: Path) -> None:
+def test_two_processes_are_one_run(launcher: Launcher, corpus: Path, single_process_run: Path, tmp_path: Path) -> None:
     processes = start_processes(launcher, command(corpus, tmp_path, **PARTED))
     assert exit_codes(processes) == [0, 0], [process.printed for process in processes]
     assert f"{tmp_path}: {STEPS} steps" in processes[0].printed
     assert processes[1].printed == ""
     assert [len(found) for found in losses(tmp_path).values()] == [1] * STEPS
-    assert [event["type"] for event in events(tmp_path)] == [event["type"] for event in events(alone)]
-    assert_near(tmp_path, alone)
+    assert [event["type"] for event in events(tmp_path)] == [event["type"] for event in events(single_process_run)]
+    assert_near(tmp_path, single_process_run)
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
 def test_another_number_of_processes_continues_with_the_next_sample(
-    before: int, after: int, launcher: Launcher, corpus: Path, alone: Path, tmp_path: Path
+    before: int, after: int, launcher: Launcher, corpus: Path, single_process_run: Path, tmp_path: Path
 ) -> None:
     first = start_processes(launcher, command(corpus, tmp_path, **PARTED), size=before)
     wait_for_steps(tmp_path, 5)
@@ -94,7 +96,7 @@ def test_another_number_of_processes_continues_with_the_next_sample(
     assert exit_codes(second) == [0] * after, [process.printed for process in second]
     (resumed,) = events(tmp_path, "resume")
     assert resumed["step"] in (4, 8, 12)
-    assert_near(tmp_path, alone)
+    assert_near(tmp_path, single_process_run)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -127,7 +129,7 @@ def test_micro_batches_that_cannot_be_shared(launcher: Launcher, corpus: Path, t
 
 
 @pytest.mark.slow
-def test_torchrun_starts_such_processes(corpus: Path, alone: Path, tmp_path: Path) -> None:
+def test_torchrun_starts_such_processes(corpus: Path, single_process_run: Path, tmp_path: Path) -> None:
     starter = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "regard"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(
@@ -136,6 +138,6 @@ def test_torchrun_starts_such_processes(corpus: Path, alone: Path, tmp_path: Pat
     assert result.returncode == 0, result.stderr
     assert result.stdout.count(f"{tmp_path}: {STEPS} steps") == 1
     assert events(tmp_path, "finished")[0]["scores"]["words"]["loss"] == pytest.approx(
-        events(alone, "finished")[0]["scores"]["words"]["loss"], abs=1e-3
+        events(single_process_run, "finished")[0]["scores"]["words"]["loss"], abs=1e-3
     )
-    assert progress_of(tmp_path) == progress_of(alone)
+    assert progress_of(tmp_path) == progress_of(single_process_run)

@@ -21,7 +21,7 @@ def corruption(length: int, *, rate: float = 0.15, span: float = 3.0) -> SpanCor
     return SpanCorruption(SpanSizes.filling(length, rate=rate, span=span), sentinels=SENTINELS, end=END)
 
 
-def restored(given: list[int], target: list[int]) -> list[int]:
+def restore(given: list[int], target: list[int]) -> list[int]:
     """Restore the text by replacing each sentinel of the input with its span in the target."""
     spans: dict[int, list[int]] = {}
     for token in target[:-1]:
@@ -57,7 +57,7 @@ def test_nothing_is_lost(length: int, rate: float, span: float, seed: int) -> No
     assert found.inputs.shape == (3, sizes.inputs) and found.targets.shape == (3, sizes.targets)
     assert sizes.inputs <= length
     for row, given_row, target in zip(ids.tolist(), found.inputs.tolist(), found.targets.tolist(), strict=True):
-        assert restored(given_row, target) == row
+        assert restore(given_row, target) == row
         assert given_row[-1] == target[-1] == END
         # Each sentinel once, in descending order of ids; the target has one more after the last span.
         assert [token for token in given_row if token in SENTINELS] == SENTINELS[: sizes.spans]

@@ -27,7 +27,7 @@ class Crash(BaseException):
     """Stands for a power failure."""
 
 
-def crashing(after: int, *, kind: str = "step") -> Callable[[Mapping[str, Any]], None]:
+def crash_after(after: int, *, kind: str = "step") -> Callable[[Mapping[str, Any]], None]:
     count = 0
 
     def on_event(event: Any) -> None:
@@ -107,7 +107,9 @@ def test_a_crashed_run_resumes_bit_for_bit(tune: Tune, tmp_path: Path, kind: str
     whole = tune(tmp_path / "whole", *settings)
     for after, what in ((4, "step"), (9, "step"), (2, "evaluation"), (1, "average")):
         with pytest.raises(Crash):
-            tune(tmp_path / "cut", *settings, on_event=crashing(after, kind=what), resume=(after, what) != (4, "step"))
+            tune(
+                tmp_path / "cut", *settings, on_event=crash_after(after, kind=what), resume=(after, what) != (4, "step")
+            )
     again = tune(tmp_path / "cut", *settings, resume=True)
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
     assert history(again) == history(whole)
@@ -124,7 +126,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_previous_one_is_used(tune: Tun
     settings = ("run.checkpoint_every=3 steps",)
     whole = tune(tmp_path / "whole", *settings)
     with pytest.raises(Crash):
-        tune(tmp_path / "cut", *settings, on_event=crashing(2, kind="evaluation"))
+        tune(tmp_path / "cut", *settings, on_event=crash_after(2, kind="evaluation"))
     newest = max((tmp_path / "cut" / "work" / "checkpoints").iterdir())
     flip(newest / "model.safetensors")
     events: list[Any] = []
@@ -136,7 +138,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_previous_one_is_used(tune: Tun
 
 def test_other_damage_is_reported(tune: Tune, tmp_path: Path) -> None:
     with pytest.raises(Crash):
-        tune(tmp_path / "cut", on_event=crashing(1, kind="average"))
+        tune(tmp_path / "cut", on_event=crash_after(1, kind="average"))
     work = tmp_path / "cut" / "work"
     good = (work / "subwords" / "tokenizer.json").read_bytes()
     flip(work / "subwords" / "tokenizer.json")
@@ -169,14 +171,14 @@ def test_ctrl_c_saves_and_reports_it(tune: Tune, tmp_path: Path) -> None:
 
 
 def test_held_out_pairs_are_scored_once(tune: Tune, tmp_path: Path) -> None:
-    aside = ExampleSet(sentences(6, seed=9), "aside", "generated")
-    report = tune(tmp_path / "run", test=aside)
-    found = load_translator(tmp_path / "run").translate([pair.source for pair in aside.examples], beam=Beam())
-    score = bleu([one[0].text for one in found], [pair.target for pair in aside.examples])
+    held_out = ExampleSet(sentences(6, seed=9), "aside", "generated")
+    report = tune(tmp_path / "run", test=held_out)
+    found = load_translator(tmp_path / "run").translate([pair.source for pair in held_out.examples], beam=Beam())
+    score = bleu([one[0].text for one in found], [pair.target for pair in held_out.examples])
     assert report.test == {"pairs": 6, "beam": 5, **asdict(score)}
     document = json.loads((tmp_path / "run" / "report.json").read_text())
     assert TranslationReport(output=str(tmp_path / "run"), **document) == report
-    assert read_translation_pairs(tmp_path / "run" / "test.tsv").examples == aside.examples
+    assert read_translation_pairs(tmp_path / "run" / "test.tsv").examples == held_out.examples
 
 
 def test_patience_ends_a_run(tune: Tune, tmp_path: Path) -> None:
@@ -190,7 +192,7 @@ def test_folders_that_cannot_be_resumed(
     tune: Tune, tmp_path: Path, data: dict[str, ExampleSet[TranslationPair]]
 ) -> None:
     with pytest.raises(Crash):
-        tune(tmp_path / "run", on_event=crashing(2))
+        tune(tmp_path / "run", on_event=crash_after(2))
     with pytest.raises(InputError, match="unfinished run: continue it with --resume"):
         tune(tmp_path / "run")
     with pytest.raises(InputError, match=r"other settings or data: training\.num_epochs was 3 and is 4"):
