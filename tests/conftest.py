@@ -65,7 +65,7 @@ def default_sigint() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def randomised() -> Callable[..., Any]:
+def randomized() -> Callable[..., Any]:
     """Randomizes every parameter: initial ones have zero biases, unit norms and nearly uniform attention."""
 
     def randomize(module: nn.Module, *, std: float = 0.3) -> nn.Module:

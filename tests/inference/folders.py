@@ -13,7 +13,7 @@ import regard
 from regard.models import Bert, BertConfig, Gpt, GptConfig
 from regard.text import Tokenizer
 
-__all__ = ["byte_level", "randomised", "tiny_gpt", "tiny_roberta"]
+__all__ = ["byte_level", "randomized", "tiny_gpt", "tiny_roberta"]
 
 SPACED, WORDS = ("the", "film", "day"), ("the", "good")
 
@@ -49,7 +49,7 @@ def tiny_gpt(folder: Path, *, begin: bool = True, positions: int = 16) -> Path:
         bos_token_id=number,
         eos_token_id=number,
     )
-    regard.save(randomised(Gpt(config)), folder / "model", tokenizer=tokens)
+    regard.save(randomized(Gpt(config)), folder / "model", tokenizer=tokens)
     return folder / "model"
 
 
@@ -67,11 +67,11 @@ def tiny_roberta(folder: Path) -> Path:
         type_vocab_size=1,
         pad_token_id=1,
     )
-    regard.save(randomised(Bert(config)), folder / "model", tokenizer=tokens)
+    regard.save(randomized(Bert(config)), folder / "model", tokenizer=tokens)
     return folder / "model"
 
 
-def randomised(model: nn.Module) -> nn.Module:
+def randomized(model: nn.Module) -> nn.Module:
     """Draw parameters larger than at initialization, so that every part has an effect."""
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():

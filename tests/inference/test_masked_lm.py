@@ -108,10 +108,10 @@ def test_targets_together_are_all_combinations(bert: Loaded, theirs: Any) -> Non
     assert best.probability != pytest.approx(alone[0][best.ids[0]] * alone[1][best.ids[1]] * alone[2][best.ids[2]])
 
 
-def test_a_small_vocabulary_is_enumerated(tmp_path: Path, randomised: Callable[..., Any]) -> None:
+def test_a_small_vocabulary_is_enumerated(tmp_path: Path, randomized: Callable[..., Any]) -> None:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "day"]
     (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
-    model = randomised(
+    model = randomized(
         Bert(
             BertConfig(
                 vocab_size=8,

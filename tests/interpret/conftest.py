@@ -18,7 +18,7 @@ from regard.text import Tokenizer
 from regard.training.translation.config import TranslatorSection
 from regard.training.translation.trainer import new_model
 from tests.inference.folders import byte_level
-from tests.parity.references import randomised
+from tests.parity.references import randomized
 
 EAGER = {"attn_implementation": "eager"}  # the implementation that returns attention maps
 
@@ -33,7 +33,7 @@ class Both:
 
 
 def both(theirs: transformers.PreTrainedModel, folder: Path, tokenizer: Tokenizer | None) -> Both:
-    randomised(theirs).save_pretrained(folder)
+    randomized(theirs).save_pretrained(folder)
     return Both(theirs, regard.load(folder)[0], tokenizer)
 
 

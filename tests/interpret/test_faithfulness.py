@@ -30,7 +30,7 @@ from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
-from tests.inference.folders import byte_level, randomised
+from tests.inference.folders import byte_level, randomized
 from tests.interpret.classifiers import deciding, sentence
 
 SEEDS = range(20)
@@ -155,7 +155,7 @@ def gpt_probe(tmp_path_factory: pytest.TempPathFactory) -> Probe:
     )
     task = TextClassification(["a", "b", "c"])
     return task_probe(
-        FineTunedModel(task, randomised(EncoderWithHead.from_encoder(Gpt(shape), task)).eval(), tokens, 32),
+        FineTunedModel(task, randomized(EncoderWithHead.from_encoder(Gpt(shape), task)).eval(), tokens, 32),
         "the good film day",
     )
 

@@ -34,16 +34,16 @@ Make = Callable[..., Any]
 
 @pytest.mark.parametrize("name", KIN)
 def test_hidden_states_do_not_depend_on_the_batch(
-    device: torch.device, randomised: Make, check_batch_invariance: Make, texts: Make, name: str
+    device: torch.device, randomized: Make, check_batch_invariance: Make, texts: Make, name: str
 ) -> None:
-    model = randomised(Bert(KIN[name])).to(device).eval()
+    model = randomized(Bert(KIN[name])).to(device).eval()
     check_batch_invariance(lambda side: model(*side), texts(device))
 
 
 def test_head_outputs_do_not_depend_on_the_batch(
-    device: torch.device, randomised: Make, check_batch_invariance: Make, texts: Make
+    device: torch.device, randomized: Make, check_batch_invariance: Make, texts: Make
 ) -> None:
-    model = randomised(Bert(CONFIG)).to(device).eval()
+    model = randomized(Bert(CONFIG)).to(device).eval()
     check_batch_invariance(lambda side: model.masked(model(*side)), texts(device), trials=20)
     check_batch_invariance(
         lambda side: model.next(model.pooler(model(*side), side[1])), texts(device), trials=20, whole=True
@@ -66,8 +66,8 @@ def test_base_model_matches_the_paper() -> None:
 
 
 @pytest.mark.parametrize("name", KIN)
-def test_embeddings_are_token_plus_position_plus_segment(device: torch.device, randomised: Make, name: str) -> None:
-    model = randomised(Bert(KIN[name])).to(device)
+def test_embeddings_are_token_plus_position_plus_segment(device: torch.device, randomized: Make, name: str) -> None:
+    model = randomized(Bert(KIN[name])).to(device)
     ids, segments = torch.randint(20, (2, 5), device=device), torch.tensor([[0, 0, 0, 1, 1]] * 2, device=device)
     embedding, offset = model.embedding, KIN[name].position_offset
     segments = segments if name == "bert" else None
@@ -79,8 +79,8 @@ def test_embeddings_are_token_plus_position_plus_segment(device: torch.device, r
     assert len(states) == 3 and torch.equal(states[-1], model(ids, None, segments))
 
 
-def test_segments_of_a_packed_batch(device: torch.device, randomised: Make) -> None:
-    model = randomised(Bert(CONFIG)).to(device).eval()
+def test_segments_of_a_packed_batch(device: torch.device, randomized: Make) -> None:
+    model = randomized(Bert(CONFIG)).to(device).eval()
     lengths = [4, 2, 5]
     ids, segments = torch.randint(20, (11,), device=device), torch.randint(2, (11,), device=device)
     got = model(ids, Packed.from_lengths(lengths, device=device), segments).split(lengths)
@@ -88,8 +88,8 @@ def test_segments_of_a_packed_batch(device: torch.device, randomised: Make) -> N
         torch.testing.assert_close(piece, model(text[None], None, kinds[None])[0], atol=1e-5, rtol=1e-5)
 
 
-def test_the_masked_head_multiplies_by_the_embedding_matrix(device: torch.device, randomised: Make) -> None:
-    model = randomised(Bert(CONFIG)).to(device)
+def test_the_masked_head_multiplies_by_the_embedding_matrix(device: torch.device, randomized: Make) -> None:
+    model = randomized(Bert(CONFIG)).to(device)
     hidden, head = torch.randn(2, 3, 8, device=device), model.masked
     inner = F.layer_norm(F.gelu(head.linear(hidden)), (8,), head.norm.weight, head.norm.bias, 1e-12)
     expected = inner @ model.embedding.tokens.weight.T + head.bias
@@ -98,8 +98,8 @@ def test_the_masked_head_multiplies_by_the_embedding_matrix(device: torch.device
     torch.testing.assert_close(head(hidden[rows]), expected[rows], atol=1e-5, rtol=1e-5)
 
 
-def test_the_matrix_is_tied_and_belongs_to_the_embedding(device: torch.device, randomised: Make) -> None:
-    model = randomised(Bert(CONFIG)).to(device)
+def test_the_matrix_is_tied_and_belongs_to_the_embedding(device: torch.device, randomized: Make) -> None:
+    model = randomized(Bert(CONFIG)).to(device)
     assert [name for name, p in model.named_parameters() if p.shape == (20, 8)] == ["embedding.tokens.weight"]
     twin = copy.deepcopy(model)
     with torch.no_grad():
@@ -114,8 +114,8 @@ def test_the_matrix_is_tied_and_belongs_to_the_embedding(device: torch.device, r
     torch.testing.assert_close(empty.masked(hidden), model.masked(hidden))
 
 
-def test_pooler_and_next_sentence(device: torch.device, randomised: Make) -> None:
-    model = randomised(Bert(CONFIG)).to(device)
+def test_pooler_and_next_sentence(device: torch.device, randomized: Make) -> None:
+    model = randomized(Bert(CONFIG)).to(device)
     ids, layout = torch.randint(20, (2, 4), device=device), Padded.from_lengths([4, 3], device=device)
     hidden = model(ids, layout)
     pooled = model.pooler(hidden, layout)
@@ -130,8 +130,8 @@ def test_only_requested_heads_exist() -> None:
     assert some.pooler is None and some.masked is not None and some.next is None
 
 
-def test_attention_is_bidirectional(device: torch.device, randomised: Make) -> None:
-    model = randomised(Bert(CONFIG)).to(device).eval()
+def test_attention_is_bidirectional(device: torch.device, randomized: Make) -> None:
+    model = randomized(Bert(CONFIG)).to(device).eval()
     ids = torch.randint(1, 10, (1, 5), device=device)
     for changed in (0, 4):
         other = ids.clone()
@@ -139,8 +139,8 @@ def test_attention_is_bidirectional(device: torch.device, randomised: Make) -> N
         assert (model(other) - model(ids)).abs().amax(-1).min() > 1e-4
 
 
-def test_gradients_reach_all_parameters(device: torch.device, randomised: Make) -> None:
-    model = randomised(Bert(CONFIG)).to(device)
+def test_gradients_reach_all_parameters(device: torch.device, randomized: Make) -> None:
+    model = randomized(Bert(CONFIG)).to(device)
     ids, layout = torch.randint(20, (2, 10), device=device), Padded()
     segments = torch.tensor([[0] * 5 + [1] * 5] * 2, device=device)
     hidden = model(ids, layout, segments)
@@ -150,8 +150,8 @@ def test_gradients_reach_all_parameters(device: torch.device, randomised: Make) 
 
 
 @pytest.mark.parametrize("layout", [Padded(), Packed.from_lengths([5, 5])], ids=["padded", "packed"])
-def test_selected_rows_equal_the_full_output(randomised: Make, layout: Any) -> None:
-    model = randomised(Bert(CONFIG))
+def test_selected_rows_equal_the_full_output(randomized: Make, layout: Any) -> None:
+    model = randomized(Bert(CONFIG))
     shape = (10,) if isinstance(layout, Packed) else (2, 5)
     ids, segments, rows = torch.randint(20, shape), torch.randint(2, shape), torch.tensor([8, 0, 4, 5, 0])
     gradients = []
@@ -162,15 +162,15 @@ def test_selected_rows_equal_the_full_output(randomised: Make, layout: Any) -> N
         torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
 
 
-def test_empty_row_selection(randomised: Make) -> None:
-    model = randomised(Bert(CONFIG))
+def test_empty_row_selection(randomized: Make) -> None:
+    model = randomized(Bert(CONFIG))
     assert model(torch.randint(20, (2, 5)), rows=torch.tensor([], dtype=torch.long)).shape == (0, 8)
 
 
 def test_autocast_gives_half_precision_states_and_full_precision_weights(
-    device: torch.device, randomised: Make
+    device: torch.device, randomized: Make
 ) -> None:
-    model = randomised(Bert(CONFIG)).to(device)
+    model = randomized(Bert(CONFIG)).to(device)
     ids = torch.randint(20, (2, 5), device=device)
     assert {state.dtype for state in model.states(ids)} == {torch.float32}
     with torch.autocast(device.type, dtype=torch.bfloat16):

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.filterwarnings("error:LSTM with projections:UserWarning
 
 
 @pytest.fixture(params=CONFIGS)
-def model(request: pytest.FixtureRequest, device: torch.device, randomised: Make) -> Any:
-    return randomised(Elmo(CONFIGS[request.param])).to(device).eval()
+def model(request: pytest.FixtureRequest, device: torch.device, randomized: Make) -> Any:
+    return randomized(Elmo(CONFIGS[request.param])).to(device).eval()
 
 
 def words(model: Any, shape: tuple[int, ...], device: torch.device) -> Tensor:
@@ -98,9 +98,9 @@ def test_output_does_not_depend_on_the_batch(
     check_batch_invariance(lambda side: model(*side), pool)
 
 
-def test_padding_has_no_effect(device: torch.device, randomised: Make) -> None:
+def test_padding_has_no_effect(device: torch.device, randomized: Make) -> None:
     """Neither word padding after a text nor character padding after a word."""
-    model = randomised(Elmo(CONFIGS["characters"])).to(device).eval()
+    model = randomized(Elmo(CONFIGS["characters"])).to(device).eval()
     batch = words(model, (2, 4), device)
     batch[0, 1, 3:] = 0
     expected = model(batch)

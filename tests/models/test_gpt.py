@@ -25,8 +25,8 @@ Make = Callable[..., Any]
 
 
 @pytest.fixture
-def model(device: torch.device, randomised: Make) -> Any:
-    return randomised(Gpt(CONFIG)).to(device).eval()
+def model(device: torch.device, randomized: Make) -> Any:
+    return randomized(Gpt(CONFIG)).to(device).eval()
 
 
 def test_output_does_not_depend_on_the_batch(

@@ -84,10 +84,10 @@ def reference_outputs(
 @pytest.mark.parametrize("recipe", ["luong", "deck"])
 @pytest.mark.parametrize("score", SCORES)
 def test_both_recipes_follow_the_lectures(
-    device: torch.device, randomised: Make, score: Any, recipe: Any, variant: str
+    device: torch.device, randomized: Make, score: Any, recipe: Any, variant: str
 ) -> None:
     config = replace(CONFIG, score=score, recipe=recipe, **VARIANTS[variant])
-    model = randomised(Seq2Seq(config), std=0.5).to(device)
+    model = randomized(Seq2Seq(config), std=0.5).to(device)
     lengths = [4, 2, 1]
     source, target = torch.randn(3, 4, 5, device=device), torch.randn(3, 3, 6, device=device)
     layout = Padded.from_lengths(lengths, device=device)
@@ -101,10 +101,10 @@ def test_both_recipes_follow_the_lectures(
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_frames_as_inputs_and_outputs(device: torch.device, randomised: Make, score: Any) -> None:
+def test_frames_as_inputs_and_outputs(device: torch.device, randomized: Make, score: Any) -> None:
     """Items may be frames of any width: each decoder output is the next decoder input."""
     config = Seq2SeqConfig(source_size=7, target_size=3, hidden_size=4, score=score, feedback="identity")
-    model = randomised(Seq2Seq(config)).to(device)
+    model = randomized(Seq2Seq(config)).to(device)
     frames = torch.randn(2, 6, 7, device=device)
     free = model(frames, steps=5)
     assert free.shape == (2, 5, 3)
@@ -117,9 +117,9 @@ def test_frames_as_inputs_and_outputs(device: torch.device, randomised: Make, sc
 @pytest.mark.parametrize("recipe", ["luong", "deck"])
 @pytest.mark.parametrize("score", SCORES)
 def test_free_running_equals_teacher_forcing_with_its_own_tokens(
-    device: torch.device, randomised: Make, score: Any, recipe: Any
+    device: torch.device, randomized: Make, score: Any, recipe: Any
 ) -> None:
-    model = randomised(Seq2Seq(replace(TOKENS, score=score, recipe=recipe)), std=1.0).to(device)
+    model = randomized(Seq2Seq(replace(TOKENS, score=score, recipe=recipe)), std=1.0).to(device)
     source, layout = torch.randint(20, (3, 5), device=device), Padded.from_lengths([5, 2, 3], device=device)
     free = model(source, layout=layout, steps=6)
     torch.testing.assert_close(model(source, free.argmax(-1), layout), free, atol=1e-4, rtol=1e-4)
@@ -128,9 +128,9 @@ def test_free_running_equals_teacher_forcing_with_its_own_tokens(
 @pytest.mark.parametrize("recipe", ["luong", "deck"])
 @pytest.mark.parametrize("score", SCORES)
 def test_step_by_step_decoding_equals_the_full_forward_pass(
-    device: torch.device, randomised: Make, score: Any, recipe: Any
+    device: torch.device, randomized: Make, score: Any, recipe: Any
 ) -> None:
-    model = randomised(Seq2Seq(replace(TOKENS, score=score, recipe=recipe, num_hidden_layers=2)), std=1.0).to(device)
+    model = randomized(Seq2Seq(replace(TOKENS, score=score, recipe=recipe, num_hidden_layers=2)), std=1.0).to(device)
     source, target = torch.randint(20, (3, 5), device=device), torch.randint(20, (3, 4), device=device)
     layout = Padded.from_lengths([5, 2, 3], device=device)
     whole = model(source, target, layout)
@@ -147,8 +147,8 @@ def test_step_by_step_decoding_equals_the_full_forward_pass(
     torch.testing.assert_close(scores, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_the_first_token_is_begin(device: torch.device, randomised: Make) -> None:
-    model = randomised(Seq2Seq(replace(TOKENS, score="dot"))).to(device)
+def test_the_first_token_is_begin(device: torch.device, randomized: Make) -> None:
+    model = randomized(Seq2Seq(replace(TOKENS, score="dot"))).to(device)
     source = torch.randint(20, (2, 4), device=device)
     first, _ = model.start(source)
     after_begin, _ = model.step(torch.full((2,), 2, device=device), model.encode(source))
@@ -158,10 +158,10 @@ def test_the_first_token_is_begin(device: torch.device, randomised: Make) -> Non
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("score", ["none", "additive"])
 def test_output_does_not_depend_on_the_batch(
-    device: torch.device, randomised: Make, check_batch_invariance: Make, texts: Make, score: Any, variant: str
+    device: torch.device, randomized: Make, check_batch_invariance: Make, texts: Make, score: Any, variant: str
 ) -> None:
     """For padded and packed sources in any order."""
-    model = randomised(Seq2Seq(replace(TOKENS, score=score, **VARIANTS[variant]))).to(device).eval()
+    model = randomized(Seq2Seq(replace(TOKENS, score=score, **VARIANTS[variant]))).to(device).eval()
     target = torch.randint(20, (1, 2), device=device)
     trials = 100 if variant == "lstm" else 15
     run = lambda side: model(side[0], target.expand(num_sequences(*side), -1), side[1])  # noqa: E731
@@ -175,10 +175,10 @@ def num_sequences(source: Tensor, layout: Padded | Packed) -> int:
 @pytest.mark.parametrize("recipe", ["luong", "deck"])
 @pytest.mark.parametrize("score", SCORES)
 def test_later_targets_do_not_change_earlier_outputs(
-    device: torch.device, randomised: Make, score: Any, recipe: Any
+    device: torch.device, randomized: Make, score: Any, recipe: Any
 ) -> None:
     """With teacher forcing, the model never sees the item it predicts."""
-    model = randomised(Seq2Seq(replace(CONFIG, score=score, recipe=recipe))).to(device)
+    model = randomized(Seq2Seq(replace(CONFIG, score=score, recipe=recipe))).to(device)
     source, target = torch.randn(2, 4, 5, device=device), torch.randn(2, 5, 6, device=device)
     other = target.clone()
     other[:, 2:] += 1.0
@@ -191,10 +191,10 @@ def test_later_targets_do_not_change_earlier_outputs(
 @pytest.mark.parametrize("recipe", ["luong", "deck"])
 @pytest.mark.parametrize("score", SCORES)
 def test_gradients_reach_all_parameters(
-    device: torch.device, randomised: Make, score: Any, recipe: Any, variant: str
+    device: torch.device, randomized: Make, score: Any, recipe: Any, variant: str
 ) -> None:
     config = replace(TOKENS, score=score, recipe=recipe, **VARIANTS[variant])
-    model = randomised(Seq2Seq(config)).to(device)
+    model = randomized(Seq2Seq(config)).to(device)
     ids = torch.arange(20, device=device).view(4, 5)
     model(ids, ids).pow(2).sum().backward()
     missing = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
@@ -202,8 +202,8 @@ def test_gradients_reach_all_parameters(
     assert model.source_embedding.weight.grad.abs().sum(1).min() > 0
 
 
-def test_model_without_attention_uses_only_the_last_state(device: torch.device, randomised: Make) -> None:
-    model = randomised(Seq2Seq(CONFIG)).to(device)
+def test_model_without_attention_uses_only_the_last_state(device: torch.device, randomized: Make) -> None:
+    model = randomized(Seq2Seq(CONFIG)).to(device)
     state = model.encode(torch.randn(2, 4, 5, device=device))
     x = torch.randn(2, 6, device=device)
     expected, _ = model.step(x, state)
@@ -216,8 +216,8 @@ def test_target_and_steps_are_mutually_exclusive() -> None:
         Seq2Seq(CONFIG)(torch.randn(1, 2, 5))
 
 
-def test_dropout_applies_to_token_embeddings_in_training_only(randomised: Make) -> None:
-    model = randomised(Seq2Seq(replace(TOKENS, dropout=0.5, score="dot")))
+def test_dropout_applies_to_token_embeddings_in_training_only(randomized: Make) -> None:
+    model = randomized(Seq2Seq(replace(TOKENS, dropout=0.5, score="dot")))
     source, target = torch.randint(0, 20, (2, 3)), torch.randint(0, 20, (2, 4))
     model.eval()
     assert torch.equal(model(source, target), model(source, target))

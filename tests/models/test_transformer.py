@@ -52,7 +52,7 @@ def copy_block(block: Block, theirs: Any) -> None:
 
 
 def twins(
-    norm_first: bool, final_norm: bool, device: torch.device, randomised: Make
+    norm_first: bool, final_norm: bool, device: torch.device, randomized: Make
 ) -> tuple[Transformer, nn.Transformer]:
     options: dict[str, Any] = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first, "layer_norm_eps": 1e-5}
     custom: dict[str, Any] = {}
@@ -61,7 +61,7 @@ def twins(
             nn.TransformerEncoderLayer(8, 2, 12, **options), 2, enable_nested_tensor=False
         )
         custom["custom_decoder"] = nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 12, **options), 2)
-    theirs = randomised(nn.Transformer(8, 2, 2, 2, 12, **options, **custom)).double().to(device)
+    theirs = randomized(nn.Transformer(8, 2, 2, 2, 12, **options, **custom)).double().to(device)
     ours = Transformer(replace(CONFIG, norm_first=norm_first, final_norm=final_norm)).double().to(device)
     with torch.no_grad():
         for stack, other in ((ours.encoder, theirs.encoder), (ours.decoder, theirs.decoder)):
@@ -78,9 +78,9 @@ def twins(
 @pytest.mark.parametrize("final_norm", [False, True], ids=["no final norm", "final norm"])
 @pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
 def test_output_equals_torch_transformer(
-    device: torch.device, randomised: Make, norm_first: bool, final_norm: bool, packed: bool, training: bool
+    device: torch.device, randomized: Make, norm_first: bool, final_norm: bool, packed: bool, training: bool
 ) -> None:
-    ours, theirs = twins(norm_first, final_norm, device, randomised)
+    ours, theirs = twins(norm_first, final_norm, device, randomized)
     ours.train(training), theirs.train(training)
     reads, says = [5, 3, 1], [4, 4, 2]
     source, target = (Padded.from_lengths(lengths, device=device) for lengths in (reads, says))
@@ -134,9 +134,9 @@ def compare_gradients(ours: dict[str, Tensor], theirs: Any) -> None:
 
 
 @pytest.fixture(params=[True, False], ids=["shared", "two vocabularies"])
-def model(request: pytest.FixtureRequest, device: torch.device, randomised: Make) -> Any:
+def model(request: pytest.FixtureRequest, device: torch.device, randomized: Make) -> Any:
     config = CONFIG if request.param else replace(CONFIG, share_embeddings=False, target_vocab_size=24)
-    return randomised(Transformer(config)).to(device).eval()
+    return randomized(Transformer(config)).to(device).eval()
 
 
 def test_output_does_not_depend_on_the_batch(
@@ -146,8 +146,8 @@ def test_output_does_not_depend_on_the_batch(
 
 
 @pytest.mark.parametrize("arrangement", ["interleaved", "halves"])
-def test_embeddings_are_scaled_and_have_positions(device: torch.device, randomised: Make, arrangement: Any) -> None:
-    model = randomised(Transformer(replace(CONFIG, arrangement=arrangement))).to(device)
+def test_embeddings_are_scaled_and_have_positions(device: torch.device, randomized: Make, arrangement: Any) -> None:
+    model = randomized(Transformer(replace(CONFIG, arrangement=arrangement))).to(device)
     ids = torch.randint(20, (2, 5), device=device)
     places = sinusoids(torch.arange(5, device=device), 8, arrangement=arrangement)
     expected = model.embedding.tokens.weight[ids] * math.sqrt(8) + places

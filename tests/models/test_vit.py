@@ -24,8 +24,8 @@ Make = Callable[..., Any]
 
 
 @pytest.fixture
-def model(device: torch.device, randomised: Make) -> Any:
-    return randomised(Vit(CONFIG)).to(device).eval()
+def model(device: torch.device, randomized: Make) -> Any:
+    return randomized(Vit(CONFIG)).to(device).eval()
 
 
 def test_image_is_a_sequence_of_patches(device: torch.device, model: Any) -> None:

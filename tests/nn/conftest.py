@@ -129,11 +129,11 @@ CLASSES = {
 
 
 @pytest.fixture(scope="session")
-def sample(randomised: Callable[..., Any]) -> Callable[[str, torch.device], Sample]:
+def sample(randomized: Callable[..., Any]) -> Callable[[str, torch.device], Sample]:
     def make(name: str, device: torch.device) -> Sample:
         torch.manual_seed(1)
         kind: Any = CLASSES.get(name, models.Elmo if name == "elmo" else models.Seq2Seq)
-        model = randomised(kind(CONFIGS[name])).to(device).eval()
+        model = randomized(kind(CONFIGS[name])).to(device).eval()
         lengths, target_lengths = [3, 5, 5, 1], [4, 2, 3, 3]
         if name == "vit":
             return Sample(name, model, (torch.randn(2, 3, 8, 8, device=device),), None, [5, 5], [])

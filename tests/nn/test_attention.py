@@ -64,9 +64,9 @@ def make_attention(name: str) -> Attention:
 @pytest.mark.parametrize("name", ["dot", "general", "additive"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_recurrent_scores_follow_their_formulas(
-    device: torch.device, randomised: Randomise, name: str, masked: bool
+    device: torch.device, randomized: Randomise, name: str, masked: bool
 ) -> None:
-    attention = randomised(make_attention(name)).to(device)
+    attention = randomized(make_attention(name)).to(device)
     query, values = torch.randn(3, WIDTH, device=device), torch.randn(3, 5, WIDTH, device=device)
     lengths = [5, 2, 1] if masked else [5, 5, 5]
     layout = Padded.from_lengths(lengths, device=device) if masked else Padded()
@@ -99,9 +99,9 @@ def test_the_memory_may_be_wider_than_the_query(device: torch.device, maker: Cal
 
 @pytest.mark.parametrize("name", ["dot", "general", "additive"])
 @pytest.mark.parametrize("size", [1, 4, 9])
-def test_attention_is_permutation_invariant(device: torch.device, randomised: Randomise, name: str, size: int) -> None:
+def test_attention_is_permutation_invariant(device: torch.device, randomized: Randomise, name: str, size: int) -> None:
     """Permuting the values permutes the weights and does not change the context vector."""
-    attention = randomised(make_attention(name)).to(device)
+    attention = randomized(make_attention(name)).to(device)
     query, values = torch.randn(2, WIDTH, device=device), torch.randn(2, size, WIDTH, device=device)
     order = torch.randperm(size, device=device)
     context, weights = attention.context(query, values)
@@ -122,7 +122,7 @@ def test_equal_keys_get_equal_weights() -> None:
 @pytest.mark.parametrize("packed", [False, True])
 def test_multi_head_self_attention_follows_the_formula(
     device: torch.device,
-    randomised: Randomise,
+    randomized: Randomise,
     reference_attention: Callable[..., tuple[Tensor, Tensor]],
     causal: bool,
     scale: float | None,
@@ -132,7 +132,7 @@ def test_multi_head_self_attention_follows_the_formula(
     attention = Attention(
         FusedProjection(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), heads=HEADS, scale=scale, causal=causal
     ).double()
-    randomised(attention).to(device)
+    randomized(attention).to(device)
     lengths = [4, 2]
     texts = [torch.randn(length, WIDTH, device=device, dtype=torch.float64) for length in lengths]
     if packed:
@@ -164,11 +164,11 @@ def test_sizes_of_the_lecture() -> None:
     assert attention(x, Padded()).shape == (1, 3, 512)
 
 
-def test_separate_and_fused_projections_agree(device: torch.device, randomised: Randomise) -> None:
+def test_separate_and_fused_projections_agree(device: torch.device, randomized: Randomise) -> None:
     fused = Attention(FusedProjection(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), heads=HEADS)
     parts = [nn.Linear(WIDTH, WIDTH) for _ in range(3)]
     separate = Attention(SeparateProjections(*parts), fused.output, heads=HEADS)
-    randomised(fused)
+    randomized(fused)
     with torch.no_grad():
         for part, weight, bias in zip(parts, fused.project.weight.chunk(3), fused.project.bias.chunk(3), strict=True):
             part.weight.copy_(weight)

@@ -128,10 +128,10 @@ def run(module: AttentionWithBias, arguments: tuple[Any, ...]) -> tuple[Tensor, 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("name", CASES)
 def test_fused_equals_explicit(
-    device: torch.device, explicit: Explicit, randomised: Randomise, name: str, training: bool, dtype: torch.dtype
+    device: torch.device, explicit: Explicit, randomized: Randomise, name: str, training: bool, dtype: torch.dtype
 ) -> None:
     case = CASES[name]
-    module = randomised(AttentionWithBias(case)).to(device, dtype).train(training)
+    module = randomized(AttentionWithBias(case)).to(device, dtype).train(training)
     arguments = inputs(case, device, dtype)
     value, gradient = TOLERANCES[dtype]
     fused, fused_gradients = run(module, arguments)
@@ -149,9 +149,9 @@ def test_fused_equals_explicit(
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.cached and not case.cross])
-def test_cached_steps_equal_the_full_pass(device: torch.device, randomised: Randomise, name: str) -> None:
+def test_cached_steps_equal_the_full_pass(device: torch.device, randomized: Randomise, name: str) -> None:
     case = CASES[name]
-    module = randomised(AttentionWithBias(case)).to(device)
+    module = randomized(AttentionWithBias(case)).to(device)
     x, layout, _, _ = inputs(case, device, torch.float32)
     bias = None if module.relative is None else module.relative(x.shape[1], x.shape[1])
     torch.testing.assert_close(
@@ -225,9 +225,9 @@ def test_dropout_works_on_both_paths_in_training_only(device: torch.device, expl
 @pytest.mark.parametrize("path", ["fused", "explicit"])
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.cached])
 def test_selected_rows_equal_the_full_output(
-    device: torch.device, explicit: Explicit, randomised: Randomise, name: str, path: str
+    device: torch.device, explicit: Explicit, randomized: Randomise, name: str, path: str
 ) -> None:
-    module = randomised(AttentionWithBias(CASES[name])).to(device)
+    module = randomized(AttentionWithBias(CASES[name])).to(device)
     x, layout, memory, memory_layout = inputs(CASES[name], device, torch.float32)
     rows = torch.tensor([7, 0, 3, 3], device=device)
     length = max(layout.lengths) if isinstance(layout, Packed) else x.shape[1]
@@ -244,10 +244,10 @@ def test_selected_rows_equal_the_full_output(
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=["fp32", "bf16"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_packed_layout_without_lengths_gives_the_same_result(
-    device: torch.device, randomised: Randomise, dtype: torch.dtype, causal: bool
+    device: torch.device, randomized: Randomise, dtype: torch.dtype, causal: bool
 ) -> None:
     attention = Attention(FusedProjection(WIDTH, INNER), nn.Linear(INNER, WIDTH), heads=HEADS, causal=causal)
-    attention = randomised(attention).to(device, dtype)
+    attention = randomized(attention).to(device, dtype)
     tight = Packed.from_lengths(QUERIES, device=device)
     starts = torch.cat([tight.starts, tight.starts[-1:].expand(3)])
     loose = Packed(None, starts, tight.position_ids, 9)

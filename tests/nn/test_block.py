@@ -23,9 +23,9 @@ def array(x: Tensor) -> np.ndarray[Any, Any]:
     return x.detach().cpu().double().numpy()
 
 
-def test_layer_norm_follows_the_formula(device: torch.device, randomised: Randomise) -> None:
+def test_layer_norm_follows_the_formula(device: torch.device, randomized: Randomise) -> None:
     """Per position: subtract the mean, divide by the standard deviation, then apply a gain and a bias per dimension."""
-    norm = randomised(LayerConfig(width=8, heads=2, ffn=12, eps=1e-5).new_norm()).to(device)
+    norm = randomized(LayerConfig(width=8, heads=2, ffn=12, eps=1e-5).new_norm()).to(device)
     x = torch.randn(3, 5, 8, device=device) * 4 + 2
     expected = np.empty((3, 5, 8))
     for b in range(3):
@@ -38,8 +38,8 @@ def test_layer_norm_follows_the_formula(device: torch.device, randomised: Random
     torch.testing.assert_close(norm(x[:1]), norm(x)[:1], atol=1e-6, rtol=0)  # statistics are per example
 
 
-def test_root_mean_square_norm(device: torch.device, randomised: Randomise) -> None:
-    norm = randomised(LayerConfig(width=8, heads=2, ffn=12, norm="rms", eps=1e-5).new_norm()).to(device)
+def test_root_mean_square_norm(device: torch.device, randomized: Randomise) -> None:
+    norm = randomized(LayerConfig(width=8, heads=2, ffn=12, norm="rms", eps=1e-5).new_norm()).to(device)
     x = torch.randn(3, 8, device=device)
     rows = array(x)
     expected = rows / np.sqrt((rows**2).mean(-1, keepdims=True) + 1e-5) * array(norm.weight)
@@ -66,10 +66,10 @@ def test_all_activations_are_tested() -> None:
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 def test_feed_forward_follows_the_formula(
-    device: torch.device, randomised: Randomise, activation: str, gated: bool, bias: bool
+    device: torch.device, randomized: Randomise, activation: str, gated: bool, bias: bool
 ) -> None:
     layer = LayerConfig(width=4, heads=1, ffn=6, activation=activation, gated=gated, bias=bias)
-    module = randomised(FeedForward(layer)).to(device)
+    module = randomized(FeedForward(layer)).to(device)
     x = torch.randn(2, 3, 4, device=device)
 
     def linear(m: nn.Linear, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -89,8 +89,8 @@ def test_feed_forward_treats_positions_independently(device: torch.device) -> No
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_residual_puts_the_norm_after_or_before(device: torch.device, randomised: Randomise, first: bool) -> None:
-    residual = randomised(Residual(LayerConfig(width=8, heads=2, ffn=12, norm_first=first))).to(device)
+def test_residual_puts_the_norm_after_or_before(device: torch.device, randomized: Randomise, first: bool) -> None:
+    residual = randomized(Residual(LayerConfig(width=8, heads=2, ffn=12, norm_first=first))).to(device)
     branch, x = nn.Linear(8, 8).to(device), torch.randn(2, 8, device=device)
     expected = x + branch(residual.norm(x)) if first else residual.norm(x + branch(x))
     assert torch.equal(residual(x, branch), expected)
@@ -98,9 +98,9 @@ def test_residual_puts_the_norm_after_or_before(device: torch.device, randomised
 
 @pytest.mark.parametrize("first", [False, True], ids=["post-norm", "pre-norm"])
 @pytest.mark.parametrize("cross", [False, True], ids=["encoder", "decoder"])
-def test_order_of_sublayers(device: torch.device, randomised: Randomise, first: bool, cross: bool) -> None:
+def test_order_of_sublayers(device: torch.device, randomized: Randomise, first: bool, cross: bool) -> None:
     layer = LayerConfig(width=8, heads=2, ffn=12, norm_first=first, cross=cross, causal=cross)
-    block = randomised(Block(layer)).to(device)
+    block = randomized(Block(layer)).to(device)
     x, memory = torch.randn(2, 4, 8, device=device), torch.randn(2, 3, 8, device=device)
     layout, source = Padded.from_lengths([4, 2], device=device), Padded.from_lengths([3, 1], device=device)
 
@@ -119,9 +119,9 @@ def test_order_of_sublayers(device: torch.device, randomised: Randomise, first: 
         torch.testing.assert_close(inside.mean(-1), torch.zeros(2, 4, device=device), atol=1e-4, rtol=0)
 
 
-def test_encoder_block_equals_numpy_reference(randomised: Randomise) -> None:
+def test_encoder_block_equals_numpy_reference(randomized: Randomise) -> None:
     """Independent NumPy implementation: MHA, add and norm, FFN, add and norm."""
-    block = randomised(Block(LayerConfig(width=8, heads=2, ffn=12, activation="relu", eps=1e-6))).double()
+    block = randomized(Block(LayerConfig(width=8, heads=2, ffn=12, activation="relu", eps=1e-6))).double()
     x = torch.randn(5, 8, dtype=torch.float64)
     weights = {name: array(p) for name, p in block.named_parameters()}
 
@@ -151,12 +151,12 @@ def test_head_size_is_independent_of_the_width(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_without_positions_order_does_not_matter(device: torch.device, randomised: Randomise, first: bool) -> None:
+def test_without_positions_order_does_not_matter(device: torch.device, randomized: Randomise, first: bool) -> None:
     """Self-attention is permutation-equivariant: permuted tokens give permuted outputs. A causal mask breaks this."""
     x, order = torch.randn(2, 6, 8, device=device), torch.tensor([3, 0, 5, 1, 4, 2], device=device)
-    encoder = randomised(stacked(LayerConfig(width=8, heads=2, ffn=12, norm_first=first), 2)).to(device)
+    encoder = randomized(stacked(LayerConfig(width=8, heads=2, ffn=12, norm_first=first), 2)).to(device)
     torch.testing.assert_close(encoder(x[:, order], Padded()), encoder(x, Padded())[:, order], atol=1e-5, rtol=1e-5)
-    decoder = randomised(stacked(LayerConfig(width=8, heads=2, ffn=12, norm_first=first, causal=True), 2)).to(device)
+    decoder = randomized(stacked(LayerConfig(width=8, heads=2, ffn=12, norm_first=first, causal=True), 2)).to(device)
     assert (decoder(x[:, order], Padded()) - decoder(x, Padded())[:, order]).abs().max() > 1e-2
 
 
@@ -167,8 +167,8 @@ def test_dropout_applies_in_training_only(device: torch.device) -> None:
     assert not torch.equal(block.train()(x, Padded()), block(x, Padded()))
 
 
-def test_a_packed_block_equals_a_padded_one(device: torch.device, randomised: Randomise) -> None:
-    block = randomised(Block(LAYER)).to(device)
+def test_a_packed_block_equals_a_padded_one(device: torch.device, randomized: Randomise) -> None:
+    block = randomized(Block(LAYER)).to(device)
     lengths = [3, 5, 5, 1]
     x = torch.randn(sum(lengths), 8, device=device)
     rectangle = nn.utils.rnn.pad_sequence(list(x.split(lengths)), batch_first=True, padding_value=7.0)
@@ -180,10 +180,10 @@ def test_a_packed_block_equals_a_padded_one(device: torch.device, randomised: Ra
 @pytest.mark.parametrize("first", [False, True], ids=["post-norm", "pre-norm"])
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 def test_selected_rows_equal_the_full_output(
-    device: torch.device, randomised: Randomise, first: bool, layout: str
+    device: torch.device, randomized: Randomise, first: bool, layout: str
 ) -> None:
     """Attention reads all tokens; the following sublayers are computed for the selected rows only."""
-    block = randomised(Block(LayerConfig(width=8, heads=2, ffn=12, norm_first=first))).to(device)
+    block = randomized(Block(LayerConfig(width=8, heads=2, ffn=12, norm_first=first))).to(device)
     packed = Packed.from_lengths([3, 5, 4], device=device)
     x = torch.randn(12, 8, device=device) if layout == "packed" else torch.randn(3, 4, 8, device=device)
     lying = packed if layout == "packed" else Padded.from_lengths([3, 4, 2], device=device)
@@ -197,10 +197,10 @@ def test_selected_rows_equal_the_full_output(
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 @pytest.mark.parametrize("first", [False, True], ids=["post-norm", "pre-norm"])
 def test_residual_stream_has_half_precision_under_autocast(
-    device: torch.device, randomised: Randomise, first: bool, norm: Any
+    device: torch.device, randomized: Randomise, first: bool, norm: Any
 ) -> None:
     """Norms compute in float32 with float32 weights and return half precision, and so does the whole layer."""
-    block = randomised(Block(LayerConfig(width=8, heads=2, ffn=12, norm_first=first, norm=norm, eps=1e-6))).to(device)
+    block = randomized(Block(LayerConfig(width=8, heads=2, ffn=12, norm_first=first, norm=norm, eps=1e-6))).to(device)
     x = (torch.randn(2, 5, 8, device=device) * 3).bfloat16()
     with torch.autocast(device.type, dtype=torch.bfloat16):
         got = block(x, Padded())

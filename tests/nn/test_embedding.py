@@ -17,9 +17,9 @@ Randomise = Callable[..., Any]
 
 
 @pytest.mark.parametrize("norm", [False, True])
-def test_token_position_and_segment_are_summed(device: torch.device, randomised: Randomise, norm: bool) -> None:
+def test_token_position_and_segment_are_summed(device: torch.device, randomized: Randomise, norm: bool) -> None:
     module = TextEmbedding(20, 6, positions=LearnedPositions(9, 6), segments=2, norm=nn.LayerNorm(6) if norm else None)
-    randomised(module).to(device)
+    randomized(module).to(device)
     ids = torch.randint(20, (2, 5), device=device)
     segments = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 0, 0]], device=device)
     got = module(ids, Padded(), segments)
@@ -31,15 +31,15 @@ def test_token_position_and_segment_are_summed(device: torch.device, randomised:
             torch.testing.assert_close(got[b, t], expected, atol=1e-6, rtol=1e-6)
 
 
-def test_segments_default_to_zero(device: torch.device, randomised: Randomise) -> None:
-    module = randomised(TextEmbedding(20, 6, segments=2)).to(device)
+def test_segments_default_to_zero(device: torch.device, randomized: Randomise) -> None:
+    module = randomized(TextEmbedding(20, 6, segments=2)).to(device)
     ids = torch.randint(20, (2, 5), device=device)
     assert torch.equal(module(ids, Padded()), module(ids, Padded(), torch.zeros_like(ids)))
     assert not torch.equal(module(ids, Padded()), module(ids, Padded(), torch.ones_like(ids)))
 
 
-def test_the_2017_transformer_scales_tokens_and_adds_sinusoids(device: torch.device, randomised: Randomise) -> None:
-    module = randomised(TextEmbedding(20, 6, positions=SinusoidalPositions(6), scaled=True)).to(device)
+def test_the_2017_transformer_scales_tokens_and_adds_sinusoids(device: torch.device, randomized: Randomise) -> None:
+    module = randomized(TextEmbedding(20, 6, positions=SinusoidalPositions(6), scaled=True)).to(device)
     ids = torch.randint(20, (2, 5), device=device)
     expected = module.tokens.weight[ids] * math.sqrt(6) + sinusoids(torch.arange(5, device=device), 6)
     torch.testing.assert_close(module(ids, Padded()), expected, atol=1e-6, rtol=1e-6)
@@ -51,8 +51,8 @@ def test_embedding_without_positions_does_not_depend_on_the_position() -> None:
     assert torch.equal(rows[0, 0], rows[0, 2]) and torch.equal(rows[0, 1], module.tokens.weight[4])
 
 
-def test_positions_restart_with_each_packed_sequence(device: torch.device, randomised: Randomise) -> None:
-    module = randomised(TextEmbedding(20, 6, positions=LearnedPositions(9, 6), segments=2)).to(device)
+def test_positions_restart_with_each_packed_sequence(device: torch.device, randomized: Randomise) -> None:
+    module = randomized(TextEmbedding(20, 6, positions=LearnedPositions(9, 6), segments=2)).to(device)
     lengths = [3, 1, 4]
     ids, segments = torch.randint(20, (8,), device=device), torch.randint(2, (8,), device=device)
     got = module(ids, Packed.from_lengths(lengths, device=device), segments).split(lengths)
@@ -85,9 +85,9 @@ def test_dropout_applies_in_training_only() -> None:
 
 @pytest.mark.parametrize(("image", "patch"), [((8, 8), (4, 4)), ((6, 9), (2, 3))])
 def test_patches_are_unfolded_and_multiplied(
-    device: torch.device, randomised: Randomise, image: tuple[int, int], patch: tuple[int, int]
+    device: torch.device, randomized: Randomise, image: tuple[int, int], patch: tuple[int, int]
 ) -> None:
-    module = randomised(PatchEmbedding(image=image, patch=patch, channels=3, width=5, dropout=0.0)).to(device)
+    module = randomized(PatchEmbedding(image=image, patch=patch, channels=3, width=5, dropout=0.0)).to(device)
     pixels = torch.randn(2, 3, *image, device=device)
     got = module(pixels)
     down, across = image[0] // patch[0], image[1] // patch[1]

@@ -39,8 +39,8 @@ KINDS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.fixture(params=KINDS)
-def model(request: pytest.FixtureRequest, device: torch.device, randomised: Callable[..., Any]) -> Any:
-    return randomised(KINDS[request.param]()).to(device).eval()
+def model(request: pytest.FixtureRequest, device: torch.device, randomized: Callable[..., Any]) -> Any:
+    return randomized(KINDS[request.param]()).to(device).eval()
 
 
 @pytest.mark.parametrize("ragged", [False, True])

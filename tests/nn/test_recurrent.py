@@ -60,9 +60,9 @@ def reference_run(
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("layout", ["full", "padded", "packed"])
 def test_recurrent_layer_follows_the_equations(
-    device: torch.device, randomised: Randomise, cell: CellType, depth: int, bidirectional: bool, layout: str
+    device: torch.device, randomized: Randomise, cell: CellType, depth: int, bidirectional: bool, layout: str
 ) -> None:
-    module = randomised(Recurrent(3, 4, cell=cell, depth=depth, bidirectional=bidirectional)).to(device)
+    module = randomized(Recurrent(3, 4, cell=cell, depth=depth, bidirectional=bidirectional)).to(device)
     sizes = [4, 4, 4] if layout == "full" else [2, 4, 1]
     texts = [torch.randn(size, 3, device=device) for size in sizes]
     if layout == "packed":
@@ -90,9 +90,9 @@ def test_two_directions_share_the_units() -> None:
 @pytest.mark.parametrize("cell", STEPS)
 @pytest.mark.parametrize("depth", [1, 2])
 def test_stacked_cell_follows_the_equations(
-    device: torch.device, randomised: Randomise, cell: CellType, depth: int
+    device: torch.device, randomized: Randomise, cell: CellType, depth: int
 ) -> None:
-    module = randomised(StackedCell(3, 4, cell=cell, depth=depth)).to(device)
+    module = randomized(StackedCell(3, 4, cell=cell, depth=depth)).to(device)
     x = torch.randn(2, 3, device=device)
     state = tuple(torch.randn(depth, 2, 4, device=device) for _ in range(2 if cell == "lstm" else 1))
     output, following = module(x, state)
@@ -108,8 +108,8 @@ def test_stacked_cell_follows_the_equations(
         torch.testing.assert_close(output[b], below, atol=1e-5, rtol=1e-5)
 
 
-def test_stepping_the_cell_equals_the_layer(device: torch.device, randomised: Randomise) -> None:
-    layer, cell = randomised(Recurrent(3, 4, depth=2)).to(device), StackedCell(3, 4, depth=2).to(device)
+def test_stepping_the_cell_equals_the_layer(device: torch.device, randomized: Randomise) -> None:
+    layer, cell = randomized(Recurrent(3, 4, depth=2)).to(device), StackedCell(3, 4, depth=2).to(device)
     weights = dict(layer.layers.named_parameters())
     cell.load_state_dict({f"cells.{name[-1]}.{name[:-3]}": value for name, value in weights.items()})
     x = torch.randn(2, 5, 3, device=device)

@@ -30,15 +30,15 @@ KINDS = {
 Randomise = Callable[..., Any]
 
 
-def make_stack(kind: str, randomised: Randomise, device: torch.device) -> Stack:
+def make_stack(kind: str, randomized: Randomise, device: torch.device) -> Stack:
     layer = KINDS[kind]
     relative = RelativePositionBias(2, buckets=8, max_distance=16, causal=layer.causal) if "bias" in kind else None
-    stack: Stack = randomised(stacked(layer, 2, final_norm=layer.norm_first, relative=relative)).to(device)
+    stack: Stack = randomized(stacked(layer, 2, final_norm=layer.norm_first, relative=relative)).to(device)
     return stack
 
 
-def test_states_are_the_input_each_layer_and_the_final_norm(device: torch.device, randomised: Randomise) -> None:
-    stack = randomised(stacked(replace(LAYER, norm_first=True), 3, final_norm=True)).to(device)
+def test_states_are_the_input_each_layer_and_the_final_norm(device: torch.device, randomized: Randomise) -> None:
+    stack = randomized(stacked(replace(LAYER, norm_first=True), 3, final_norm=True)).to(device)
     x = torch.randn(2, 4, 8, device=device)
     states = list(stack.states(x, Padded()))
     assert len(states) == 4 and states[0] is x
@@ -70,8 +70,8 @@ def test_early_stop_skips_the_upper_layers(device: torch.device) -> None:
     assert ran == [0, 1]
 
 
-def test_all_layers_share_one_bias(device: torch.device, randomised: Randomise) -> None:
-    stack = make_stack("encoder with bias", randomised, device)
+def test_all_layers_share_one_bias(device: torch.device, randomized: Randomise) -> None:
+    stack = make_stack("encoder with bias", randomized, device)
     x, seen = torch.randn(1, 5, 8, device=device), []
     for block in stack.layers:
         block.attention.register_forward_pre_hook(lambda _, args: seen.append(args[1].bias))
@@ -81,9 +81,9 @@ def test_all_layers_share_one_bias(device: torch.device, randomised: Randomise) 
     assert (stack(x, Padded()) - before).abs().max() > 1e-3
 
 
-def test_all_layers_attend_to_the_same_memory(device: torch.device, randomised: Randomise) -> None:
+def test_all_layers_attend_to_the_same_memory(device: torch.device, randomized: Randomise) -> None:
     """Keys and values of all decoder layers come from the last encoder layer."""
-    stack, seen = make_stack("decoder with memory", randomised, device), []
+    stack, seen = make_stack("decoder with memory", randomized, device), []
     for block in stack.layers:
         block.cross.project.register_forward_pre_hook(lambda _, args: seen.append(args[1]))
     memory = torch.randn(2, 3, 8, device=device)
@@ -114,9 +114,9 @@ def run(stack: Stack, arguments: list[Any]) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_sequences_do_not_depend_on_the_batch(device: torch.device, randomised: Randomise, kind: str) -> None:
+def test_sequences_do_not_depend_on_the_batch(device: torch.device, randomized: Randomise, kind: str) -> None:
     """100 random padded and packed batches in any order give the outputs of each sequence alone."""
-    stack, draw = make_stack(kind, randomised, device).eval(), random.Random(7)
+    stack, draw = make_stack(kind, randomized, device).eval(), random.Random(7)
     pool = [
         (torch.randn(draw.randint(1, 7), 8, device=device), torch.randn(draw.randint(1, 7), 8, device=device))
         for _ in range(12)
@@ -134,8 +134,8 @@ def test_sequences_do_not_depend_on_the_batch(device: torch.device, randomised: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_packed_and_padded_have_the_same_gradients(device: torch.device, randomised: Randomise, kind: str) -> None:
-    stack = make_stack(kind, randomised, device)
+def test_packed_and_padded_have_the_same_gradients(device: torch.device, randomized: Randomise, kind: str) -> None:
+    stack = make_stack(kind, randomized, device)
     pool = [(torch.randn(t, 8, device=device), torch.randn(s, 8, device=device)) for t, s in ((3, 4), (5, 2), (5, 2))]
     gradients = []
     for layout in ("padded", "packed"):
@@ -150,8 +150,8 @@ def test_packed_and_padded_have_the_same_gradients(device: torch.device, randomi
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "decoder" in kind])
 @pytest.mark.parametrize("steps", [[1] * 6, [3, 1, 2], [1, 5], [4, 2]], ids=str)
-def test_cached_equals_uncached(device: torch.device, randomised: Randomise, kind: str, steps: list[int]) -> None:
-    stack = make_stack(kind, randomised, device)
+def test_cached_equals_uncached(device: torch.device, randomized: Randomise, kind: str, steps: list[int]) -> None:
+    stack = make_stack(kind, randomized, device)
     x = torch.randn(3, 6, 8, device=device)
     memory = (
         (torch.randn(3, 4, 8, device=device), Padded.from_lengths([4, 1, 3], device=device)) if "memory" in kind else ()
@@ -164,8 +164,8 @@ def test_cached_equals_uncached(device: torch.device, randomised: Randomise, kin
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "decoder" in kind])
-def test_decoder_does_not_see_later_tokens(device: torch.device, randomised: Randomise, kind: str) -> None:
-    stack = make_stack(kind, randomised, device)
+def test_decoder_does_not_see_later_tokens(device: torch.device, randomized: Randomise, kind: str) -> None:
+    stack = make_stack(kind, randomized, device)
     x = torch.randn(2, 6, 8, device=device)
     memory = (torch.randn(2, 4, 8, device=device), Padded()) if "memory" in kind else ()
     changed = x.clone()
@@ -178,10 +178,10 @@ def test_decoder_does_not_see_later_tokens(device: torch.device, randomised: Ran
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "memory" not in kind])
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 def test_selected_rows_equal_the_full_output(
-    device: torch.device, randomised: Randomise, kind: str, layout: str
+    device: torch.device, randomized: Randomise, kind: str, layout: str
 ) -> None:
     """Outputs and gradients are equal; layers below the last are computed for every token."""
-    stack = make_stack(kind, randomised, device)
+    stack = make_stack(kind, randomized, device)
     pool = [(torch.randn(length, 8, device=device), torch.empty(0)) for length in (3, 5, 5, 1)]
     x, lying = batch(kind, pool, [0, 1, 2, 3], layout, device)
     x.requires_grad_()
@@ -202,8 +202,8 @@ def test_selected_rows_equal_the_full_output(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_states_have_half_precision_under_autocast(device: torch.device, randomised: Randomise, kind: str) -> None:
-    stack = make_stack(kind, randomised, device)
+def test_all_states_have_half_precision_under_autocast(device: torch.device, randomized: Randomise, kind: str) -> None:
+    stack = make_stack(kind, randomized, device)
     pool = [(torch.randn(4, 8, device=device), torch.randn(3, 8, device=device))] * 2
     arguments = [a.bfloat16() if isinstance(a, Tensor) else a for a in batch(kind, pool, [0, 1], "padded", device)]
     with torch.autocast(device.type, dtype=torch.bfloat16):

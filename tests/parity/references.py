@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import regard
 from regard.nn.masks import Padded
 
-__all__ = ["LENGTHS", "REFERENCES", "VOCABULARY", "Pair", "close", "ids", "pair_of", "randomised", "remove_padding"]
+__all__ = ["LENGTHS", "REFERENCES", "VOCABULARY", "Pair", "close", "ids", "pair_of", "randomized", "remove_padding"]
 
 VOCABULARY = 53
 LENGTHS = (9, 4, 7, 7)  # of a batch; unsorted, with two equal lengths
@@ -134,13 +134,13 @@ class Pair:
 
 
 def pair_of(name: str, folder: Path) -> Pair:
-    theirs = randomised(REFERENCES[name]())
+    theirs = randomized(REFERENCES[name]())
     theirs.save_pretrained(folder)
     ours, _ = regard.load(folder)
     return Pair(theirs, ours, folder)
 
 
-def randomised(model: transformers.PreTrainedModel, seed: int = 0) -> transformers.PreTrainedModel:
+def randomized(model: transformers.PreTrainedModel, seed: int = 0) -> transformers.PreTrainedModel:
     """Randomize every parameter: with initial values, a missing norm or bias would not be noticed."""
     generator = torch.Generator().manual_seed(seed)
     size = (

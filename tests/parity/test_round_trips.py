@@ -19,7 +19,7 @@ from regard.models.gpt2 import GptConfig
 from regard.models.t5 import T5Config
 from regard.models.vit import VitConfig
 from regard.nn.masks import Padded
-from tests.parity.references import REFERENCES, Pair, close, ids, randomised
+from tests.parity.references import REFERENCES, Pair, close, ids, randomized
 
 Pairs = Callable[[str], Pair]
 SMALL = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
@@ -194,7 +194,7 @@ def test_sharded_checkpoints(pair: Pairs, name: str, tmp_path: Path) -> None:
 )
 def test_unused_weights_of_fine_tuned_models_are_reported(kind: str, unused: str, tmp_path: Path) -> None:
     family = next(name for name in ("distilbert", "roberta", "bert", "gpt2") if kind.lower().startswith(name))
-    theirs = randomised(getattr(transformers, kind)(REFERENCES[family]().config))
+    theirs = randomized(getattr(transformers, kind)(REFERENCES[family]().config))
     theirs.save_pretrained(tmp_path)
     with pytest.warns(UserWarning, match=f"not used: {unused}"):
         model, _ = regard.load(tmp_path)
@@ -206,7 +206,7 @@ def test_unused_weights_of_fine_tuned_models_are_reported(kind: str, unused: str
 
 
 def test_pooler_of_an_image_model_round_trips(tmp_path: Path) -> None:
-    theirs = randomised(transformers.ViTModel(REFERENCES["vit"]().config)).eval()
+    theirs = randomized(transformers.ViTModel(REFERENCES["vit"]().config)).eval()
     theirs.save_pretrained(tmp_path / "theirs")
     model, _ = regard.load(tmp_path / "theirs")
     regard.save(model, tmp_path / "ours")

@@ -11,7 +11,7 @@ import pytest
 from regard.models import Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig
 from regard.tasks.inputs import InputBuilder
 from regard.text import Tokenizer
-from tests.inference.folders import byte_level, randomised
+from tests.inference.folders import byte_level, randomized
 
 Encoders: TypeAlias = Callable[[str], Bert | Gpt | Elmo]
 Makers: TypeAlias = Callable[..., InputBuilder]
@@ -50,7 +50,7 @@ def encoder_of(tokenizers: dict[str, Tokenizer]) -> Encoders:
                 vocab_size=tokenizers[family].size, num_characters=0, hidden_size=12, cell_size=12, num_hidden_layers=2
             )
             elmo = Elmo(shape)
-            randomised(elmo)
+            randomized(elmo)
             return elmo.eval()
         sizes: dict[str, Any] = {
             "vocab_size": tokenizers[family].size,
@@ -79,7 +79,7 @@ def encoder_of(tokenizers: dict[str, Tokenizer]) -> Encoders:
                     family=family, **sizes, max_position_embeddings=POSITIONS, type_vocab_size=2 * (family == "bert")
                 )
             )
-        randomised(model)
+        randomized(model)
         return model.eval()
 
     return make

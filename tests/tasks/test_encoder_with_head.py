@@ -22,7 +22,7 @@ from regard.tasks.regression import Regression
 from regard.tasks.task import Task, TaskInput
 from regard.tasks.text_classification import TextClassification
 from regard.tasks.token_classification import TokenClassification
-from tests.inference.folders import randomised
+from tests.inference.folders import randomized
 from tests.tasks.conftest import Encoders, Makers
 from tests.tasks.table_model import TableModel
 
@@ -71,9 +71,9 @@ KINDS: tuple[TaskBuilder, ...] = (
 
 def tuned(encoder_of: Encoders, family: str, task: Task[Any]) -> EncoderWithHead:
     model = EncoderWithHead.from_encoder(encoder_of(family), task)
-    randomised(model.head)
+    randomized(model.head)
     if model.mix is not None:
-        randomised(model.mix)
+        randomized(model.mix)
     return model
 
 

@@ -34,7 +34,7 @@ from regard.tasks.task import Task
 from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
 from regard.text import Tokenizer
-from tests.inference.folders import randomised
+from tests.inference.folders import randomized
 from tests.tasks.conftest import Encoders
 
 CPU = torch.device("cpu")
@@ -67,9 +67,9 @@ AGAIN += [("elmo", "classify"), ("elmo", "tag")]
 def build_fine_tuned(encoder_of: Encoders, tokenizers: dict[str, Tokenizer]) -> Any:
     def make(family: str, name: str) -> FineTunedModel:
         model = EncoderWithHead.from_encoder(encoder_of(family), TASKS[name])
-        randomised(model.head)
+        randomized(model.head)
         if model.mix is not None:
-            randomised(model.mix)
+            randomized(model.mix)
         return FineTunedModel(TASKS[name], model.eval(), tokenizers[family], 48)
 
     return make
@@ -141,7 +141,7 @@ def test_transformers_pads_a_gpt_that_has_a_token_for_it(
         pipeline, special_tokens={"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "pad_token": "!"}
     )
     model = EncoderWithHead.from_encoder(encoder_of("gpt2"), TASKS["classify"])
-    randomised(model.head)
+    randomized(model.head)
     fine_tuned = FineTunedModel(TASKS["classify"], model.eval(), tokens, 48)
     save_fine_tuned(fine_tuned, tmp_path)
     items = fine_tuned.task.preprocess(EXAMPLES["classify"], fine_tuned.input_builder)

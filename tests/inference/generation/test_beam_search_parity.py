@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.inference.generation.beam_search import Beam, Hypothesis, beam_search, greedy_search
 from regard.models import Transformer, TransformerConfig
 from regard.nn.masks import Padded
-from tests.parity.references import VOCABULARY, Pair, ids, pair_of, randomised
+from tests.parity.references import VOCABULARY, Pair, ids, pair_of, randomized
 
 Outputs: TypeAlias = list[tuple[tuple[int, ...], bool]]
 STEPS = 7
@@ -58,7 +58,7 @@ def marian() -> Pair:
     theirs = transformers.MarianMTModel(config)
     fixed = [theirs.model.encoder.embed_positions.weight, theirs.model.decoder.embed_positions.weight]
     sines = [table.detach().clone() for table in fixed]
-    randomised(theirs)
+    randomized(theirs)
     with torch.no_grad():
         for table, values in zip(fixed, sines, strict=True):
             table.copy_(values)

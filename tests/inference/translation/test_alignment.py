@@ -26,9 +26,9 @@ TEXT = "the small dog sleeps"
 
 
 @pytest.fixture(params=["transformer", "lstm"])
-def translator(request: pytest.FixtureRequest, folders: dict[str, Path], randomised: Callable[..., Any]) -> Translator:
+def translator(request: pytest.FixtureRequest, folders: dict[str, Path], randomized: Callable[..., Any]) -> Translator:
     found = load_translator(folders[request.param])
-    randomised(found.model)
+    randomized(found.model)
     return found
 
 

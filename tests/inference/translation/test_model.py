@@ -28,14 +28,14 @@ VARIANTS = [("transformer", "dot", "luong")] + [
 @pytest.mark.parametrize("joint", [True, False])
 @pytest.mark.parametrize(("kind", "score", "recipe"), VARIANTS)
 def test_teacher_forcing_gives_the_scores_of_the_search(
-    kind: str, score: str, recipe: str, joint: bool, randomised: Callable[..., Any]
+    kind: str, score: str, recipe: str, joint: bool, randomized: Callable[..., Any]
 ) -> None:
     """The log-probability of a greedy translation, computed in one forward pass."""
     settings = TranslationConfig.read(
         overrides=[*SMALL, f"model.family={kind}", f"model.score={score}", f"model.recipe={recipe}"]
     )
     subwords = SUBWORDS[joint]
-    model = randomised(new_model(settings.model, subwords, seed=0)).eval()
+    model = randomized(new_model(settings.model, subwords, seed=0)).eval()
     rows = subwords.encode_sources([PAIRS[0].source, PAIRS[1].source + " dog dog"])
     ids = torch.zeros(2, max(map(len, rows)), dtype=torch.long)
     for index, row in enumerate(rows):

@@ -20,10 +20,10 @@ TEXTS = [*(pair.source for pair in sentences(12, seed=5)), "", "  ", "Grüße �
 
 
 @pytest.fixture(params=["transformer", "lstm"])
-def translator(request: pytest.FixtureRequest, folders: dict[str, Path], randomised: Callable[..., Any]) -> Translator:
+def translator(request: pytest.FixtureRequest, folders: dict[str, Path], randomized: Callable[..., Any]) -> Translator:
     """A translator with random weights in which every part matters."""
     found = load_translator(folders[request.param])
-    randomised(found.model)
+    randomized(found.model)
     return found
 
 

@@ -24,7 +24,7 @@ from regard.tasks.regression import Regression
 from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
 from regard.text import Tokenizer
-from tests.inference.folders import byte_level, randomised, tiny_gpt
+from tests.inference.folders import byte_level, randomized, tiny_gpt
 
 CPU = torch.device("cpu")
 
@@ -50,7 +50,7 @@ def new_model(task: object, tokenizer: Tokenizer, *, causal: bool = False, lengt
     }
     encoder = Gpt(GptConfig(**sizes, bos_token_id=0, eos_token_id=0)) if causal else Bert(BertConfig(**sizes))
     model = EncoderWithHead.from_encoder(encoder, task)  # type: ignore[arg-type]
-    return FineTunedModel(task, randomised(model).eval(), tokenizer, length)  # type: ignore[arg-type]
+    return FineTunedModel(task, randomized(model).eval(), tokenizer, length)  # type: ignore[arg-type]
 
 
 def probabilities(probe: Probe) -> torch.Tensor:

@@ -16,14 +16,14 @@ KINDS = ["transformer", *(f"lstm {score} {recipe}" for score, recipe in RECURREN
 
 
 @pytest.fixture
-def make_translator(subwords: Subwords, randomised: Callable[..., Any]) -> Callable[[str], Translator]:
+def make_translator(subwords: Subwords, randomized: Callable[..., Any]) -> Callable[[str], Translator]:
     """Make a translator by kind: "transformer", "lstm none", or "lstm" with a score and a recipe."""
 
     def make(kind: str) -> Translator:
         kind, *more = kind.split()
         settings = dict(zip(("score", "recipe"), more, strict=False))
         model = as_translation_model(new_model(subwords, family=kind, **settings))
-        randomised(model, std=0.5)
+        randomized(model, std=0.5)
         return Translator(model.eval(), subwords, default_alignment_heads(model))
 
     return make

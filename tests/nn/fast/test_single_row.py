@@ -74,10 +74,10 @@ def _interpreter_works() -> bool:
 
 
 @pytest.fixture(scope="module")
-def make_stack(randomised: Callable[..., Any]) -> Callable[..., Stack]:
+def make_stack(randomized: Callable[..., Any]) -> Callable[..., Stack]:
     def make(layer: LayerConfig = LAYER, depth: int = 2, **options: Any) -> Stack:
         torch.manual_seed(3)
-        stack: Stack = randomised(stacked(layer, depth, **{"final_norm": True, **options}), std=0.1).eval()
+        stack: Stack = randomized(stacked(layer, depth, **{"final_norm": True, **options}), std=0.1).eval()
         return stack
 
     return make

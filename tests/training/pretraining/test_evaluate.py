@@ -46,14 +46,14 @@ Randomise = Callable[..., Any]
 
 
 @pytest.fixture
-def bert(randomised: Randomise) -> Bert:
-    model: Bert = randomised(Bert(BertConfig(**SHAPE)))
+def bert(randomized: Randomise) -> Bert:
+    model: Bert = randomized(Bert(BertConfig(**SHAPE)))
     return model
 
 
 @pytest.fixture
-def gpt(randomised: Randomise) -> Gpt:
-    model: Gpt = randomised(Gpt(GptConfig(**SHAPE)))
+def gpt(randomized: Randomise) -> Gpt:
+    model: Gpt = randomized(Gpt(GptConfig(**SHAPE)))
     return model
 
 
@@ -264,11 +264,11 @@ def test_next_tokens_compared_with_single_steps(gpt: Gpt, length: int, rows: int
 
 
 @pytest.mark.parametrize("rows", [3, 999])
-def test_both_directions_compared_with_single_steps(rows: int, randomised: Randomise) -> None:
+def test_both_directions_compared_with_single_steps(rows: int, randomized: Randomise) -> None:
     shape = ElmoConfig(
         vocab_size=VOCABULARY, num_characters=0, hidden_size=6, cell_size=6, num_hidden_layers=2, dropout=0.3
     )
-    model: Elmo = randomised(Elmo(shape))
+    model: Elmo = randomized(Elmo(shape))
     ahead, back = bidirectional_scores(model, TEXT, TOKENIZER, length=9, rows=rows)
     model.eval()
     losses: list[list[float]] = [[], []]
@@ -283,7 +283,7 @@ def test_both_directions_compared_with_single_steps(rows: int, randomised: Rando
         assert found.loss == pytest.approx(sum(expected) / len(expected), rel=1e-5)
 
 
-def test_span_corruption_compared_with_single_steps(randomised: Randomise) -> None:
+def test_span_corruption_compared_with_single_steps(randomized: Randomise) -> None:
     shape = T5Config(
         vocab_size=VOCABULARY + 20,
         hidden_size=8,
@@ -293,7 +293,7 @@ def test_span_corruption_compared_with_single_steps(randomised: Randomise) -> No
         num_attention_heads=2,
         intermediate_size=12,
     )
-    model: T5 = randomised(T5(shape))
+    model: T5 = randomized(T5(shape))
     sizes = SpanSizes.filling(14, rate=0.3, span=2.0)
     corruption = SpanCorruption(sizes, sentinels=[*range(VOCABULARY + 19, VOCABULARY, -1)], end=1)
     found = span_score(model, corruption, TEXT, rows=2, seed=5)

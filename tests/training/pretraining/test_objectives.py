@@ -62,8 +62,8 @@ def batch_of(kind: str) -> MicroBatch:
 
 
 @pytest.fixture
-def bert(randomised: Randomise) -> Bert:
-    model: Bert = randomised(Bert(BertConfig(**SHAPE)))
+def bert(randomized: Randomise) -> Bert:
+    model: Bert = randomized(Bert(BertConfig(**SHAPE)))
     return model.eval()
 
 
@@ -149,8 +149,8 @@ def test_masks_follow_from_the_generator_alone(bert: Bert) -> None:
     assert torch.equal(batch_of("packed").ids, batch.ids)  # masking works on a copy
 
 
-def test_next_token_loss_equals_transformers(randomised: Randomise, tmp_path: Path) -> None:
-    model: Gpt = randomised(Gpt(GptConfig(**SHAPE))).eval()
+def test_next_token_loss_equals_transformers(randomized: Randomise, tmp_path: Path) -> None:
+    model: Gpt = randomized(Gpt(GptConfig(**SHAPE))).eval()
     rows = TextChunks(TEXT, tokens=9, seed=0)
     batch = MicroBatches(rows, TOKENIZER, tokens=45, pairs=False, bare=True).micro_batch(0, 0)
     objective = CausalLanguageModeling(model)
@@ -166,7 +166,7 @@ def test_next_token_loss_equals_transformers(randomised: Randomise, tmp_path: Pa
 
 @pytest.mark.parametrize("heads", [(), ("output",)])
 def test_span_corruption_loss_equals_transformers(
-    heads: tuple[str, ...], randomised: Randomise, tmp_path: Path
+    heads: tuple[str, ...], randomized: Randomise, tmp_path: Path
 ) -> None:
     shape = T5Config(
         vocab_size=VOCABULARY + 9,
@@ -180,7 +180,7 @@ def test_span_corruption_loss_equals_transformers(
         decoder_start_token_id=4,
         pad_token_id=4,
     )
-    model: T5 = randomised(T5(shape, heads=heads)).eval()
+    model: T5 = randomized(T5(shape, heads=heads)).eval()
     sizes = SpanSizes.filling(12, rate=0.3, span=2.0)
     corruption = SpanCorruption(sizes, sentinels=[*range(VOCABULARY + 8, VOCABULARY, -1)], end=1)
     rows = TextChunks(LONG, tokens=sizes.tokens, seed=0)
@@ -197,9 +197,9 @@ def test_span_corruption_loss_equals_transformers(
     assert losses["spans"] is losses["loss"]
 
 
-def test_bidirectional_loss_compared_with_all_positions(randomised: Randomise) -> None:
+def test_bidirectional_loss_compared_with_all_positions(randomized: Randomise) -> None:
     shape = ElmoConfig(vocab_size=VOCABULARY, num_characters=0, hidden_size=6, cell_size=6, num_hidden_layers=2)
-    model: Elmo = randomised(Elmo(shape)).eval()
+    model: Elmo = randomized(Elmo(shape)).eval()
     batch = batch_of("single")
     objective = BidirectionalLanguageModeling(model)
     losses = objective(**objective.prepare(batch, torch.Generator()))
