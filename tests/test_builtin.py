@@ -1,4 +1,4 @@
-"""The models that come with Regard: complete, small enough, equal in transformers, and as good as their cards say."""
+"""Built-in models: complete, small, equal in transformers, and consistent with their model cards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import regard
-from benchmarks.blanks import BLANKS, answers, read_blanks
+from benchmarks.blanks import BLANKS, predict_blanks, read_blanks
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.sampling import Sampling
 from regard.inference.generation.text_generator import GenerationStream, TextGenerator
@@ -31,16 +31,16 @@ def loaded() -> tuple[Bert, Tokenizer]:
 
 
 @pytest.mark.parametrize("name", builtin_names())
-def test_it_is_small_and_says_what_it_is(name: str) -> None:
+def test_size_and_sections_of_the_model_card(name: str) -> None:
     folder = builtin_folder(name)
     assert sum(file.stat().st_size for file in folder.iterdir()) <= 45e6
     card = (folder / "README.md").read_text(encoding="utf-8")
-    for heading in ("Scores", "Text", "Training", "Limits"):
+    for heading in ("Evaluation", "Training data", "Training", "Limitations"):
         assert f"## {heading}" in card
-    assert "{" not in card, "a figure was not filled in"
+    assert "{" not in card, "a placeholder was not filled in"
 
 
-def test_the_default_is_what_its_card_says(loaded: tuple[Bert, Tokenizer]) -> None:
+def test_default_bert_matches_its_model_card(loaded: tuple[Bert, Tokenizer]) -> None:
     model, tokenizer = loaded
     config = model.config
     assert (config.num_hidden_layers, config.hidden_size, config.max_position_embeddings, config.vocab_size) == (
@@ -51,17 +51,17 @@ def test_the_default_is_what_its_card_says(loaded: tuple[Bert, Tokenizer]) -> No
     )
     assert tokenizer.size >= 16_000 and tokenizer.encode("The END").ids == tokenizer.encode("the end").ids
     figures = json.loads((RESULTS / "regard-bert.json").read_text(encoding="utf-8"))
-    found = answers(model, tokenizer, read_blanks(BLANKS))
-    assert [answer.rank for answer in found] == [blank["rank"] for blank in figures["blanks"]]
-    right = sum(answer.rank is not None for answer in found)
-    assert right >= 15
+    predictions = predict_blanks(model, tokenizer, read_blanks(BLANKS))
+    assert [prediction.rank for prediction in predictions] == [blank["rank"] for blank in figures["blanks"]]
+    correct = sum(prediction.rank is not None for prediction in predictions)
+    assert correct >= 15
     card = (builtin_folder(DEFAULT_MODEL) / "README.md").read_text(encoding="utf-8")
-    assert f"{right} of 30" in card
+    assert f"{correct} of 30" in card
     assert f"{figures['words_128']['accuracy']:.1%}" in card
     assert len(re.findall(r"^\| (?:\d+|-) \| .* _", card, flags=re.MULTILINE)) == 30
 
 
-def test_transformers_reads_it_with_the_same_outputs(loaded: tuple[Bert, Tokenizer]) -> None:
+def test_transformers_loads_the_bert_with_the_same_outputs(loaded: tuple[Bert, Tokenizer]) -> None:
     transformers = pytest.importorskip("transformers")
     model, tokenizer = loaded
     peer = transformers.BertForPreTraining.from_pretrained(builtin_folder(DEFAULT_MODEL), dtype=torch.float32).eval()
@@ -79,7 +79,7 @@ def test_transformers_reads_it_with_the_same_outputs(loaded: tuple[Bert, Tokeniz
         torch.testing.assert_close(model.next(pooled), expected.seq_relationship_logits, atol=1e-4, rtol=1e-4)
 
 
-def test_transformers_reads_the_writer_with_the_same_outputs() -> None:
+def test_transformers_loads_the_gpt_with_the_same_outputs() -> None:
     transformers = pytest.importorskip("transformers")
     model, tokenizer = regard.load(DEFAULT_CAUSAL_LM)
     assert isinstance(model, Gpt) and tokenizer is not None
@@ -92,25 +92,27 @@ def test_transformers_reads_the_writer_with_the_same_outputs() -> None:
         torch.testing.assert_close(model.logits(model(rows)), peer(rows).logits, atol=1e-4, rtol=1e-4)
 
 
-def test_the_writer_is_what_its_card_says() -> None:
+def test_default_gpt_matches_its_model_card() -> None:
     figures = json.loads((RESULTS / "regard-gpt.json").read_text(encoding="utf-8"))
     card = (builtin_folder(DEFAULT_CAUSAL_LM) / "README.md").read_text(encoding="utf-8")
     assert f"{figures['held_out']['bits_per_byte']:.3f}" in card
-    told = figures["samples"][0]
-    writer = TextGenerator(*regard.load(DEFAULT_CAUSAL_LM))
-    prompt = writer.encode_prompt(told["prompt"], max_new_tokens=20)
-    said = "".join(
-        text for _, text in GenerationStream(writer, prompt, sampling=Sampling(temperature=0.8, top_p=0.9), seed=0)
+    sample = figures["samples"][0]
+    generator = TextGenerator(*regard.load(DEFAULT_CAUSAL_LM))
+    prompt = generator.encode_prompt(sample["prompt"], max_new_tokens=20)
+    generated = "".join(
+        text for _, text in GenerationStream(generator, prompt, sampling=Sampling(temperature=0.8, top_p=0.9), seed=0)
     )
-    assert told["text"].startswith(said) and len(said) > 20
+    assert sample["text"].startswith(generated) and len(generated) > 20
 
 
 @pytest.mark.parametrize("name", ["regard-de-en", "regard-fr-en"])
-def test_the_translators_are_what_their_cards_say(name: str) -> None:
+def test_translators_match_their_model_cards(name: str) -> None:
     figures = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     assert sum(file.stat().st_size for file in builtin_folder(name).iterdir()) <= 16e6
-    told = figures["lecture"]
-    found = translate.load_translator(builtin_folder(name)).translate([told["sentence"]], beam=Beam(num_beams=5))[0][0]
+    lecture = figures["lecture"]
+    found = translate.load_translator(builtin_folder(name)).translate([lecture["sentence"]], beam=Beam(num_beams=5))[0][
+        0
+    ]
     card = (builtin_folder(name) / "README.md").read_text(encoding="utf-8")
-    assert found.text == told["translation"] and f'It says: "{found.text}"' in card
+    assert found.text == lecture["translation"] and f'Its translation: "{found.text}"' in card
     assert f"| {figures['test']['bleu']:.1f} |" in card and "tatoeba.org" in card and "CC BY" in card

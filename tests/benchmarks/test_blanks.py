@@ -1,4 +1,4 @@
-"""Blanks as a benchmark: the file is what it promises, and a right word counts when the model ranks it high enough."""
+"""Cloze benchmark: the format of the file, and the rank of the first accepted word."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import regard
-from benchmarks.blanks import BLANKS, Blank, answers, main, read_blanks
+from benchmarks.blanks import BLANKS, Blank, main, predict_blanks, read_blanks
 from regard.errors import InputError
 from regard.models import Bert, BertConfig
 from regard.text import Tokenizer
@@ -24,11 +24,11 @@ def tiny(tiny_bert_folder: Path) -> tuple[Bert, Tokenizer]:
 
 
 def ranked(model: Bert, tokenizer: Tokenizer, sentence: str) -> list[str]:
-    """The vocabulary, likeliest first, for the one [MASK] of a sentence that is alone in its batch."""
+    """The vocabulary by descending probability at the one [MASK] of a sentence, computed without batching."""
     ids = tokenizer.encode(sentence.replace("_", "[MASK]")).ids
     assert model.masked is not None and tokenizer.mask_token_id is not None
     logits = model.masked(model(torch.tensor([ids])))[0, ids.index(tokenizer.mask_token_id)]
-    return [tokenizer.token(place) for place in logits.argsort(descending=True).tolist()]
+    return [tokenizer.token(index) for index in logits.argsort(descending=True).tolist()]
 
 
 def test_there_are_thirty_blanks_with_a_few_single_words_each() -> None:
@@ -39,36 +39,36 @@ def test_there_are_thirty_blanks_with_a_few_single_words_each() -> None:
         assert all(word.isalpha() and word.islower() for word in blank.accepted), blank
 
 
-def test_every_right_word_is_one_token_of_bert(shared_data: Callable[[str], Path]) -> None:
+def test_every_accepted_word_is_one_token_of_bert(shared_data: Callable[[str], Path]) -> None:
     vocabulary = shared_data("vocab-bert-base-uncased/vocab.txt").read_text(encoding="utf-8").splitlines()
     wanted = {word for blank in read_blanks(BLANKS) for word in blank.accepted}
     assert wanted <= set(vocabulary)
 
 
-def test_top_tokens_are_the_likeliest_of_each_sentence(tiny: tuple[Bert, Tokenizer]) -> None:
+def test_top_tokens_have_the_highest_logits_of_each_sentence(tiny: tuple[Bert, Tokenizer]) -> None:
     sentences = ["the film was _ .", "_ people", "there is a day and a _ of water in the film"]
-    found = answers(*tiny, [Blank(sentence, ["good"]) for sentence in sentences])
-    assert [answer.top for answer in found] == [ranked(*tiny, sentence)[:10] for sentence in sentences]
+    found = predict_blanks(*tiny, [Blank(sentence, ["good"]) for sentence in sentences])
+    assert [prediction.top for prediction in found] == [ranked(*tiny, sentence)[:10] for sentence in sentences]
 
 
-def test_the_rank_is_that_of_the_first_right_word(tiny: tuple[Bert, Tokenizer]) -> None:
+def test_the_rank_is_that_of_the_first_accepted_word(tiny: tuple[Bert, Tokenizer]) -> None:
     sentence = "the film was _ ."
     order = ranked(*tiny, sentence)
     wanted = [[order[0]], [order[6], order[3]], [order[9]], [order[10]], [order[50], "nowhere"]]
-    found = answers(*tiny, [Blank(sentence, words) for words in wanted])
-    assert [answer.rank for answer in found] == [1, 4, 10, None, None]
+    found = predict_blanks(*tiny, [Blank(sentence, words) for words in wanted])
+    assert [prediction.rank for prediction in found] == [1, 4, 10, None, None]
 
 
-def test_a_model_without_the_head_is_refused(tiny: tuple[Bert, Tokenizer]) -> None:
+def test_a_model_without_a_masked_lm_head_is_rejected(tiny: tuple[Bert, Tokenizer]) -> None:
     config = BertConfig(
         vocab_size=tiny[1].size, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
     )
-    with pytest.raises(InputError, match="lacks a masked-word head"):
-        answers(Bert(config, heads=["pooler"]), tiny[1], [Blank("a _ day", ["good"])])
+    with pytest.raises(InputError, match="lacks a masked-LM head"):
+        predict_blanks(Bert(config, heads=["pooler"]), tiny[1], [Blank("a _ day", ["good"])])
 
 
 @pytest.mark.parametrize("line", ["no blank\tgood", "_ and _\tgood", "a _ day", "a _ day\tgood,,bad"])
-def test_other_lines_are_refused(line: str, tmp_path: Path) -> None:
+def test_malformed_lines_are_rejected(line: str, tmp_path: Path) -> None:
     path = tmp_path / "blanks.tsv"
     path.write_text(f"a _ day\tgood,bad\n{line}\n", encoding="utf-8")
     with pytest.raises(InputError, match="line 2: expected a sentence with one _"):

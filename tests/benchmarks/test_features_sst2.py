@@ -1,4 +1,4 @@
-"""Features as a benchmark: the vectors of both poolings, judged by the same splits."""
+"""Frozen-feature benchmark: both poolings, evaluated on the same splits."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from benchmarks.features_sst2 import main, split_accuracy
 from regard import Embedder
 
 
-def test_accuracy_is_that_of_rows_not_learned_from() -> None:
+def test_accuracy_is_measured_on_held_out_rows() -> None:
     draw = np.random.default_rng(0)
     labels = draw.integers(0, 2, 200)
-    noise = draw.normal(size=(200, 50))  # wide enough to be learned by heart
+    noise = draw.normal(size=(200, 50))  # wide enough to overfit
     assert 0.4 < split_accuracy(noise, labels) < 0.6
     assert split_accuracy(noise + 5 * labels[:, None], labels) == 1.0
 
 
-def test_scaled_vectors_of_any_size_are_judged_alike() -> None:
+def test_scaled_accuracy_does_not_depend_on_the_scale() -> None:
     draw = np.random.default_rng(0)
     labels = draw.integers(0, 2, 200)
     vectors = draw.normal(size=(200, 20)) + 0.3 * labels[:, None]

@@ -1,4 +1,4 @@
-"""Fine-tuning as a benchmark: it learns what can be learned, by one recipe, the same way twice."""
+"""SST-2 fine-tuning benchmark: training, evaluation on dev, and the saved results."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import regard
-from benchmarks import race
-from benchmarks.finetune_sst2 import accuracies, main
+from benchmarks import timing
+from benchmarks.finetune_sst2 import dev_accuracies, main
 from regard.data.examples import TextExample
 from regard.data.readers import ExampleSet
 from regard.models import Bert, BertConfig
@@ -39,13 +39,13 @@ def accuracy(
         "training.optimizer=adamw",
         "training.adversarial_epsilon=0",
     ]  # so small a model learns little otherwise
-    [found] = accuracies(
+    [found] = dev_accuracies(
         model, *(ExampleSet(rows, "", "") for rows in (train, dev)), seeds=1, settings=settings, device="cpu"
     )
     return found
 
 
-def test_learns_a_task_and_judges_it_on_other_sentences(tiny_bert_folder: Path) -> None:
+def test_learns_a_task_and_evaluates_on_other_sentences(tiny_bert_folder: Path) -> None:
     train, dev = rows_of(300, seed=0), rows_of(100, seed=1)
     wrong = [TextExample(row.text, label=str(1 - int(str(row.label)))) for row in dev[:50]]
     assert accuracy(tiny_bert_folder, train, dev[50:]) > 0.95
@@ -68,13 +68,13 @@ def test_a_model_without_a_pooler_gets_one(tiny_bert_folder: Path, tmp_path: Pat
     assert accuracy(tmp_path, rows_of(300, seed=0), rows_of(50, seed=1), rate=5e-3, epochs=4) > 0.9
 
 
-def test_prints_one_line_of_json_and_keeps_it(
+def test_prints_one_line_of_json_and_saves_it(
     tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, count, seed in (("train", 40, 0), ("dev", 20, 1)):
         lines = "".join(f"{row.text}\t{row.label}\n" for row in rows_of(count, seed=seed))
         (tmp_path / f"{name}.tsv").write_text(lines, encoding="utf-8")
-    monkeypatch.setattr(race, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(timing, "RESULTS", tmp_path / "results")
     options = [
         "--seeds",
         "2",
@@ -85,7 +85,7 @@ def test_prints_one_line_of_json_and_keeps_it(
         "--device",
         "cpu",
     ]
-    main([str(tiny_bert_folder), "--data", str(tmp_path), *options, "--keep", "tried"])
+    main([str(tiny_bert_folder), "--data", str(tmp_path), *options, "--save", "tried"])
     printed = capsys.readouterr()
     figures = json.loads(printed.out)
     kept = json.loads((tmp_path / "results" / "tried.json").read_text())

@@ -1,4 +1,4 @@
-"""Pretraining speed as a benchmark: contestants of one shape that really train, and figures that follow from time."""
+"""Pretraining speed benchmark: both implementations have the same shape and train, and results follow from the time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks import pretrain_speed, race
-from benchmarks.pretrain_speed import KINDS, begun, compared, main, material, ours, settings, theirs, timed
+from benchmarks import pretrain_speed, timing
+from benchmarks.pretrain_speed import (
+    SETUPS,
+    compare,
+    create_trainer,
+    main,
+    open_corpus,
+    regard_step,
+    seconds_per_step,
+    setup_config,
+    transformers_step,
+)
 from regard.nn.attention import Attention
 from regard.nn.training import Dropout
 from regard.training.pretraining.config import PretrainingConfig
@@ -26,16 +36,16 @@ VOCABULARY = 300
 
 @pytest.fixture(params=["bert128", "gpt2"])
 def config(request: pytest.FixtureRequest) -> PretrainingConfig:
-    return settings(KINDS[request.param], tiny=True)
+    return setup_config(SETUPS[request.param], tiny=True)
 
 
 @pytest.fixture
 def run(config: PretrainingConfig, corpus_folder: Path) -> Pretrainer:
-    return begun(config, material(config, str(corpus_folder)), CPU)
+    return create_trainer(config, open_corpus(config, str(corpus_folder)), CPU)
 
 
 class Fake(nn.Module):
-    """In place of the peer: keeps what it is given."""
+    """Replaces the peer and stores its inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,8 +61,8 @@ class Fake(nn.Module):
     ("name", "rows", "length", "words"),
     [("bert128", 512, 128, 30522), ("bert512", 128, 512, 30522), ("gpt2", 32, 1024, 50257)],
 )
-def test_kinds_are_what_they_are_called(name: str, rows: int, length: int, words: int) -> None:
-    found = settings(KINDS[name], tiny=False)
+def test_setups_have_the_sizes_of_their_names(name: str, rows: int, length: int, words: int) -> None:
+    found = setup_config(SETUPS[name], tiny=False)
     model = found.model
     assert (model.hidden_size, model.num_hidden_layers, model.num_attention_heads, model.intermediate_size) == (
         768,
@@ -70,11 +80,11 @@ def test_kinds_are_what_they_are_called(name: str, rows: int, length: int, words
     assert (found.run.precision, found.run.compile, found.schedule.budget) == ("auto", "auto", "")
 
 
-def test_ours_reads_full_rows_of_the_corpus_and_learns(run: Pretrainer) -> None:
+def test_regard_trains_on_full_rows_of_the_corpus(run: Pretrainer) -> None:
     seen: list[Tensor] = []
     run.objective.register_forward_pre_hook(lambda _, args, inputs: seen.append(inputs["ids"]), with_kwargs=True)
     before = {name: parameter.clone() for name, parameter in run.model.named_parameters()}
-    step = ours(run)
+    step = regard_step(run)
     losses = [step().item() for _ in range(3)]
     assert [ids.shape for ids in seen] == [(4, 32)] * 3 and not torch.equal(seen[0], seen[1])
     assert all((ids < run.dataset.tokenizer.size).all() for ids in seen)
@@ -84,7 +94,7 @@ def test_ours_reads_full_rows_of_the_corpus_and_learns(run: Pretrainer) -> None:
 
 
 def test_the_peer_has_the_same_shape_and_dropout(run: Pretrainer, config: PretrainingConfig) -> None:
-    peer = pretrain_speed._peer(config, run.dataset.tokenizer.size)
+    peer = pretrain_speed._transformers_model(config, run.dataset.tokenizer.size)
     assert sum(p.numel() for p in peer.parameters()) == sum(p.numel() for p in run.model.parameters())
     assert {module.p for module in peer.modules() if isinstance(module, nn.Dropout)} == {0.1}
     assert {module.p for module in run.model.modules() if isinstance(module, Dropout)} - {0.0} == {0.1}
@@ -92,35 +102,35 @@ def test_the_peer_has_the_same_shape_and_dropout(run: Pretrainer, config: Pretra
     assert peer.config._attn_implementation == "sdpa"
 
 
-def test_the_peer_learns_from_as_many_rows(config: PretrainingConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_peer_trains_on_as_many_rows(config: PretrainingConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake()
-    monkeypatch.setattr(pretrain_speed, "_peer", lambda *_: fake)
+    monkeypatch.setattr(pretrain_speed, "_transformers_model", lambda *_: fake)
     config = config.model_copy(update={"data": config.data.model_copy(update={"tokens_per_batch": 100 * 32})})
-    step = theirs(config, VOCABULARY, CPU)
+    step = transformers_step(config, VOCABULARY, CPU)
     losses = [step().item() for _ in range(3)]
     assert losses[0] == 3.0 and losses == sorted(set(losses), reverse=True)
     assert fake.weight.grad is None
     ids, labels = fake.given["input_ids"], fake.given["labels"]
     assert ids.shape == labels.shape == (100, 32) and ids.min() >= 0 and ids.max() == VOCABULARY - 1
-    asked = labels != -100
-    assert torch.equal(labels[asked], ids[asked])
+    labeled = labels != -100
+    assert torch.equal(labels[labeled], ids[labeled])
     if config.model.family == "bert":
-        assert 0.12 < asked.float().mean() < 0.18
+        assert 0.12 < labeled.float().mean() < 0.18
         assert sorted(set(fake.given["next_sentence_label"].tolist())) == [0, 1]
     else:
-        assert asked.all() and fake.given.keys() == {"input_ids", "labels"}
+        assert labeled.all() and fake.given.keys() == {"input_ids", "labels"}
 
 
 def test_the_peer_trains(config: PretrainingConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    peer = pretrain_speed._peer(config, VOCABULARY)
-    monkeypatch.setattr(pretrain_speed, "_peer", lambda *_: peer)
+    peer = pretrain_speed._transformers_model(config, VOCABULARY)
+    monkeypatch.setattr(pretrain_speed, "_transformers_model", lambda *_: peer)
     before = {name: parameter.clone() for name, parameter in peer.named_parameters()}
-    step = theirs(config, VOCABULARY, CPU)
+    step = transformers_step(config, VOCABULARY, CPU)
     assert peer.training and step().item() != step().item()
     assert all(not torch.equal(parameter, before[name]) for name, parameter in peer.named_parameters())
 
 
-def test_a_step_s_time_is_that_of_the_best_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_round_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, done = [0.0], {"fast": 0, "slow": 0}
 
     def step(name: str, lasts: float) -> Tensor:
@@ -130,18 +140,18 @@ def test_a_step_s_time_is_that_of_the_best_round(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     steps = {"fast": lambda: step("fast", 0.1), "slow": lambda: step("slow", 0.4)}
-    found = timed(steps, CPU, seconds=10.0)
+    found = seconds_per_step(steps, CPU, seconds=10.0)
     assert found == pytest.approx({"fast": 0.1, "slow": 0.4})
     assert done["fast"] == pytest.approx(100, abs=6) and done["slow"] == pytest.approx(25, abs=6)
 
 
-def test_figures_follow_from_the_time(
+def test_results_follow_from_the_time(
     config: PretrainingConfig, corpus_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pretrain_speed, "timed", lambda *_, **__: {"regard": 0.5, "transformers": 0.75})
+    monkeypatch.setattr(pretrain_speed, "seconds_per_step", lambda *_, **__: {"regard": 0.5, "transformers": 0.75})
     monkeypatch.setattr(pretrain_speed, "peak_flops", lambda *_: 1e9)
-    text = material(config, str(corpus_folder))
-    found = compared("tried", config, text, device=CPU, seconds=1, peers=True)
+    text = open_corpus(config, str(corpus_folder))
+    found = compare("tried", config, text, device=CPU, seconds=1, peers=True)
     assert found["regard"]["tokens_per_second"] == 256 and found["transformers"]["tokens_per_second"] == 171
     assert found["regard"]["milliseconds"] == 500
     expected = 256 * objective_class(config).flops_per_token(config, text.tokenizer.size) / 1e9
@@ -149,28 +159,28 @@ def test_figures_follow_from_the_time(
     assert (found["rows"], found["length"], found["ratio"]) == (4, 32, 1.497)
 
 
-def test_a_peer_that_is_not_there_is_left_out(
+def test_a_peer_that_is_not_installed_is_skipped(
     config: PretrainingConfig, corpus_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def missing(*_: Any) -> Any:
         raise ImportError("no module named so")
 
-    text = material(config, str(corpus_folder))
-    monkeypatch.setattr(pretrain_speed, "theirs", missing)
-    found = compared("tried", config, text, device=CPU, seconds=0, peers=True)
+    text = open_corpus(config, str(corpus_folder))
+    monkeypatch.setattr(pretrain_speed, "transformers_step", missing)
+    found = compare("tried", config, text, device=CPU, seconds=0, peers=True)
     assert "transformers" not in found and "ratio" not in found and found["regard"]["tokens_per_second"] > 0
-    assert "transformers is left out: no module named so" in capsys.readouterr().out
-    monkeypatch.setattr(pretrain_speed, "ours", missing)
+    assert "transformers skipped: no module named so" in capsys.readouterr().out
+    monkeypatch.setattr(pretrain_speed, "regard_step", missing)
     with pytest.raises(ImportError):
-        compared("tried", config, text, device=CPU, seconds=0, peers=True)
+        compare("tried", config, text, device=CPU, seconds=0, peers=True)
 
 
-def test_every_kind_is_kept_as_soon_as_it_is_known(
+def test_results_are_saved_after_every_setup(
     corpus_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(race, "RESULTS", tmp_path)
-    arguments = ["--corpus", str(corpus_folder), "--tiny", "--device", "cpu", "--seconds", "0", "--keep", "tried"]
-    main([*arguments, "--kinds", "gpt2", "bert512"])
+    monkeypatch.setattr(timing, "RESULTS", tmp_path)
+    arguments = ["--corpus", str(corpus_folder), "--tiny", "--device", "cpu", "--seconds", "0", "--save", "tried"]
+    main([*arguments, "--setups", "gpt2", "bert512"])
     kept = json.loads((tmp_path / "tried.json").read_text())["kinds"]
     assert list(kept) == ["gpt2", "bert512"]
     printed = capsys.readouterr().out.splitlines()
@@ -179,12 +189,12 @@ def test_every_kind_is_kept_as_soon_as_it_is_known(
         assert row["ratio"] == pytest.approx(ratio, abs=1e-3)
         assert f"{name} ratio: {row['ratio']}" in printed
 
-    def broken(kind: str, *_: Any, **options: Any) -> dict[str, Any]:
-        if kind == "gpt2":
+    def broken(setup: str, *_: Any, **options: Any) -> dict[str, Any]:
+        if setup == "gpt2":
             raise RuntimeError("out of memory")
         return {"peers": options["peers"]}
 
-    monkeypatch.setattr(pretrain_speed, "compared", broken)
+    monkeypatch.setattr(pretrain_speed, "compare", broken)
     with pytest.raises(RuntimeError):
-        main([*arguments, "--no-peers", "--kinds", "bert128", "gpt2"])
+        main([*arguments, "--no-peers", "--setups", "bert128", "gpt2"])
     assert json.loads((tmp_path / "tried.json").read_text())["kinds"] == {"bert128": {"peers": False}}

@@ -1,4 +1,4 @@
-"""The built-in translators' making, at a size that takes seconds: what is held out, scored, written and told."""
+"""Training of the built-in translators at a small size: split, evaluation, files and model card."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    place = tmp_path / "data" / "tatoeba-en-de"
-    place.mkdir(parents=True)
+    folder = tmp_path / "data" / "tatoeba-en-de"
+    folder.mkdir(parents=True)
     pairs = [f"{pair.source}\t{pair.target}" for pair in sentences(80)]
-    with zipfile.ZipFile(place / "deu-eng.zip", "w") as archive:
+    with zipfile.ZipFile(folder / "deu-eng.zip", "w") as archive:
         archive.writestr("deu.txt", "\n".join([*pairs, "I have to go.\tIch muss auf den Markt gehen."]))
         archive.writestr("_about.txt", "who made it")
-    return place.parent
+    return folder.parent
 
 
-def test_a_folder_with_its_card(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_writes_a_model_folder_with_a_model_card(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = ["de-en", "--data", str(data), "--output", str(tmp_path / "regard-de-en"), "--device", "cpu"]
     tatoeba.main([*arguments, "--held-out", "10", "--set", *SMALL])
     figures = json.loads(capsys.readouterr().out)
@@ -36,22 +38,25 @@ def test_a_folder_with_its_card(data: Path, tmp_path: Path, capsys: pytest.Captu
     folder = tmp_path / "regard-de-en"
     assert figures["bytes"] == sum(file.stat().st_size for file in folder.iterdir()) < 1e6
     card = (folder / "README.md").read_text(encoding="utf-8")
-    for said in ("# regard-de-en", "## Scores", "## Text", "## Training", "## Limits", "CC BY 2.0 FR", "tatoeba.org"):
-        assert said in card
+    headings = ("# regard-de-en", "## Evaluation", "## Training data", "## Training\n", "## Limitations")
+    for text in (*headings, "CC BY 2.0 FR", "tatoeba.org"):
+        assert text in card
     assert "{" not in card and f"| {figures['test']['bleu']:.1f} |" in card and figures["test"]["signature"] in card
-    learned = bool(figures["lecture"]["stands"]["train"])
-    assert ('gehen." is in what it learned from, as I have to go.' in card) == learned
+    in_training_data = bool(figures["lecture"]["stands"]["train"])
+    assert ('gehen." is in the training data, as "I have to go."' in card) == in_training_data
     translator = load_translator(folder)
     assert {parameter.dtype for parameter in translator.model.parameters()} == {torch.float32}
     assert '"float16"' in (folder / "config.json").read_text()
-    told = figures["lecture"]
-    assert translator.translate([told["sentence"]], beam=tatoeba.Beam(num_beams=5))[0][0].text == told["translation"]
+    lecture = figures["lecture"]
+    assert (
+        translator.translate([lecture["sentence"]], beam=tatoeba.Beam(num_beams=5))[0][0].text == lecture["translation"]
+    )
 
 
-def test_what_is_too_large_is_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tatoeba, "LARGEST", 1000)
+def test_a_model_that_is_too_large_is_rejected(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tatoeba, "MAX_BYTES", 1000)
     arguments = ["de-en", "--data", str(data), "--output", str(tmp_path / "x"), "--device", "cpu", "--held-out", "10"]
-    with pytest.raises(SystemExit, match=r"bytes, more than 1,000: take a smaller"):
+    with pytest.raises(SystemExit, match=r"bytes, more than 1,000: use a smaller"):
         tatoeba.main([*arguments, "--set", *SMALL])
 
 

@@ -1,4 +1,4 @@
-"""Translation as a benchmark: trained, chosen on val, and the test set scored once."""
+"""Translation benchmark: trained, selected on val, and evaluated once on the test set."""
 
 from __future__ import annotations
 
