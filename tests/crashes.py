@@ -1,6 +1,6 @@
-"""A process that dies while it writes: the next action on the disk is its last, and nothing after it runs.
+"""Simulates a process that dies while it writes: it stops at a given disk operation.
 
-`die_after` pretends to, by an exception in this process; `kill_after` ends a process that a test started for that.
+`die_after` raises an exception in this process; `kill_after` kills a process that a test started.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ ACTIONS = ((os, "replace"), (os, "rename"), (os, "unlink"), (os, "fsync"), (shut
 
 
 class Crash(BaseException):
-    """The process dies here: nothing after it runs, no cleaning up either."""
+    """The simulated death of the process: nothing after it runs, no cleanup either."""
 
 
 def die_after(patch: pytest.MonkeyPatch, actions: int) -> None:
-    """Let so many actions on the disk happen, and crash at the next one and at all behind it."""
+    """Allows this many disk operations, then crashes at the next one and at every later one."""
     left = [actions]
 
     def dying(action: Callable[..., object]) -> Callable[..., object]:
@@ -37,9 +37,9 @@ def die_after(patch: pytest.MonkeyPatch, actions: int) -> None:
 
 
 def kill_after(actions: int | None) -> Callable[[], int]:
-    """Let so many actions on the disk happen in this process, and end it with SIGKILL at the next one; None: never.
+    """Allows this many disk operations in this process and kills it with SIGKILL at the next one; None: never.
 
-    Returns what tells how many there were so far.
+    Returns a function that gives the number of operations so far.
     """
     count = [0]
 

@@ -1,12 +1,12 @@
-"""A disk on which one operation fails: a shim over Python's file operations, for tests of everything that saves.
+"""A disk on which one operation fails: a shim over Python's file operations, for tests of saving.
 
     with DiskFaults(folder) as disk: ...                               # counts: len(disk.operations)
     with DiskFaults(folder, fail_at=3, code=errno.ENOSPC) as disk: ... # the fourth operation fails, once
 
-Counts only what happens to `below` and the files in it: creating, writing, flushing and closing a file, fsync, rename,
+Counts only operations on `below` and the files in it: creating, writing, flushing and closing a file, fsync, rename,
 replace, unlink, rmdir, mkdir, chmod, scandir and listdir. An operation that fails has no effect, except that half of
-the bytes of a failing write reach the file. Sees Python's own calls; what safetensors writes without Python is counted
-as one write. Reading a file and `stat` never fail. fsync does nothing but count: no test here cuts the power.
+the bytes of a failing write reach the file. Sees Python's calls only; a save by safetensors is counted
+as one write. Reading a file and `stat` never fail. fsync is only counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PATH_OPERATIONS = ("replace", "rename", "unlink", "remove", "rmdir", "mkdir", "c
 
 
 class DiskFaults:
-    """Lets operation number `fail_at` (from 0) below a folder fail with `code`; without a number none fails."""
+    """Makes operation `fail_at` (from 0) below a folder fail with `code`; None: no operation fails."""
 
     def __init__(self, below: Path, *, fail_at: int | None = None, code: int = errno.EIO) -> None:
         self.below, self.fail_at, self.code = os.path.realpath(below), fail_at, code
@@ -61,12 +61,12 @@ class DiskFaults:
         self._patch.undo()
 
     def count(self, what: str, path: str) -> OSError | None:
-        """Note an operation on a path below the folder; the error that it must raise, if it is the one to fail."""
+        """Records an operation on a path below the folder; returns the error to raise if it is the one to fail."""
         if path != self.below and not path.startswith(self.below + os.sep):
             return None
         self.operations.append(f"{what} {os.path.relpath(path, self.below)}")
         fails = len(self.operations) - 1 == self.fail_at
-        named = what not in ("write", "flush", "close", "fsync")  # the system names no file where it is given a handle
+        named = what not in ("write", "flush", "close", "fsync")  # errors on a file handle have no file name
         return OSError(self.code, os.strerror(self.code), *([path] if named else [])) if fails else None
 
     def check(self, what: str, path: str) -> None:

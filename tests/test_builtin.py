@@ -1,4 +1,4 @@
-"""Built-in models: complete, small, equal in transformers, and consistent with their model cards."""
+"""The built-in models: complete, small enough, equal in transformers, and consistent with their model cards."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def loaded() -> tuple[Bert, Tokenizer]:
 
 
 @pytest.mark.parametrize("name", builtin_names())
-def test_size_and_sections_of_the_model_card(name: str) -> None:
+def test_the_model_is_small_and_has_a_complete_card(name: str) -> None:
     folder = builtin_folder(name)
     assert sum(file.stat().st_size for file in folder.iterdir()) <= 45e6
     card = (folder / "README.md").read_text(encoding="utf-8")
     for heading in ("Evaluation", "Training data", "Training", "Limitations"):
         assert f"## {heading}" in card
-    assert "{" not in card, "a placeholder was not filled in"
+    assert "{" not in card, "a figure was not filled in"
 
 
-def test_default_bert_matches_its_model_card(loaded: tuple[Bert, Tokenizer]) -> None:
+def test_the_default_model_matches_its_card(loaded: tuple[Bert, Tokenizer]) -> None:
     model, tokenizer = loaded
     config = model.config
     assert (config.num_hidden_layers, config.hidden_size, config.max_position_embeddings, config.vocab_size) == (
@@ -53,15 +53,15 @@ def test_default_bert_matches_its_model_card(loaded: tuple[Bert, Tokenizer]) -> 
     figures = json.loads((RESULTS / "regard-bert.json").read_text(encoding="utf-8"))
     predictions = predict_blanks(model, tokenizer, read_blanks(BLANKS))
     assert [prediction.rank for prediction in predictions] == [blank["rank"] for blank in figures["blanks"]]
-    correct = sum(prediction.rank is not None for prediction in predictions)
-    assert correct >= 15
+    right = sum(prediction.rank is not None for prediction in predictions)
+    assert right >= 15
     card = (builtin_folder(DEFAULT_MODEL) / "README.md").read_text(encoding="utf-8")
-    assert f"{correct} of 30" in card
+    assert f"{right} of 30" in card
     assert f"{figures['words_128']['accuracy']:.1%}" in card
     assert len(re.findall(r"^\| (?:\d+|-) \| .* _", card, flags=re.MULTILINE)) == 30
 
 
-def test_transformers_loads_the_bert_with_the_same_outputs(loaded: tuple[Bert, Tokenizer]) -> None:
+def test_transformers_loads_the_default_model_with_equal_outputs(loaded: tuple[Bert, Tokenizer]) -> None:
     transformers = pytest.importorskip("transformers")
     model, tokenizer = loaded
     peer = transformers.BertForPreTraining.from_pretrained(builtin_folder(DEFAULT_MODEL), dtype=torch.float32).eval()
@@ -79,7 +79,7 @@ def test_transformers_loads_the_bert_with_the_same_outputs(loaded: tuple[Bert, T
         torch.testing.assert_close(model.next(pooled), expected.seq_relationship_logits, atol=1e-4, rtol=1e-4)
 
 
-def test_transformers_loads_the_gpt_with_the_same_outputs() -> None:
+def test_transformers_loads_the_causal_lm_with_equal_outputs() -> None:
     transformers = pytest.importorskip("transformers")
     model, tokenizer = regard.load(DEFAULT_CAUSAL_LM)
     assert isinstance(model, Gpt) and tokenizer is not None
@@ -92,7 +92,7 @@ def test_transformers_loads_the_gpt_with_the_same_outputs() -> None:
         torch.testing.assert_close(model.logits(model(rows)), peer(rows).logits, atol=1e-4, rtol=1e-4)
 
 
-def test_default_gpt_matches_its_model_card() -> None:
+def test_the_causal_lm_matches_its_card() -> None:
     figures = json.loads((RESULTS / "regard-gpt.json").read_text(encoding="utf-8"))
     card = (builtin_folder(DEFAULT_CAUSAL_LM) / "README.md").read_text(encoding="utf-8")
     assert f"{figures['held_out']['bits_per_byte']:.3f}" in card
@@ -106,13 +106,12 @@ def test_default_gpt_matches_its_model_card() -> None:
 
 
 @pytest.mark.parametrize("name", ["regard-de-en", "regard-fr-en"])
-def test_translators_match_their_model_cards(name: str) -> None:
+def test_the_translators_match_their_cards(name: str) -> None:
     figures = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     assert sum(file.stat().st_size for file in builtin_folder(name).iterdir()) <= 16e6
     lecture = figures["lecture"]
-    found = translate.load_translator(builtin_folder(name)).translate([lecture["sentence"]], beam=Beam(num_beams=5))[0][
-        0
-    ]
+    translator = translate.load_translator(builtin_folder(name))
+    found = translator.translate([lecture["sentence"]], beam=Beam(num_beams=5))[0][0]
     card = (builtin_folder(name) / "README.md").read_text(encoding="utf-8")
     assert found.text == lecture["translation"] and f'Its translation: "{found.text}"' in card
     assert f"| {figures['test']['bleu']:.1f} |" in card and "tatoeba.org" in card and "CC BY" in card

@@ -1,12 +1,12 @@
-"""Runs that are killed and whose files are damaged at random, and then resumed.
+"""Resuming runs that were killed and whose files were damaged at random.
 
-Each trial starts a run of some verb, kills it at some action on the disk, flips a bit of up to three of its files or
-cuts them short, and resumes it; where a run reads a corpus, that may be damaged before the run begins. The result must
-be that of an undisturbed run, bit for bit, or an error that names a damaged file; in the latter case the run must go on
-once that file is put back.
+Each trial starts a run of a verb, kills it at some disk operation, flips a bit of up to three of its files or
+truncates them, and resumes it; a corpus may also be damaged before the run starts. The result must equal that of an
+undisturbed run, bit for bit, or be an error that names a damaged file; in the latter case the run must continue once
+that file is restored.
 
-    REGARD_DAMAGE_SECONDS=600   how long to go on; by default 60
-    REGARD_DAMAGE_SEED=1234     the trials of an earlier run; 1234:7 is one of them
+    REGARD_DAMAGE_SECONDS=600   duration of the test; the default is 60
+    REGARD_DAMAGE_SEED=1234     repeats the trials of an earlier run; 1234:7 repeats one of them
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MODULES = (
 
 @dataclass(frozen=True)
 class Scenario:
-    """A verb with its arguments. `begin` puts into an empty folder what the run may have damaged, beside its output."""
+    """A verb with its arguments. `begin` fills an empty folder with the inputs that may be damaged."""
 
     arguments: Callable[[Path], list[str]]
     resumes: Callable[[Path], bool]  # whether the command needs --resume now
@@ -56,7 +56,7 @@ class Scenario:
 
 
 def _content(path: Path) -> object:
-    """The bytes of a file; of a report all but the seconds that things took."""
+    """The bytes of a file; for a report, everything except durations."""
     if path.name != "report.json":
         return path.read_bytes()
     return json.loads(path.read_bytes(), object_hook=lambda found: {k: v for k, v in found.items() if k != "seconds"})
@@ -104,7 +104,7 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory, tiny_bert_folder: Path) 
         return [part for value in values for part in ("--set", value)]
 
     pair = [str(inputs / "train.en"), str(inputs / "train.de")]
-    judged = [str(inputs / "dev.en"), str(inputs / "dev.de")]
+    dev_files = [str(inputs / "dev.en"), str(inputs / "dev.de")]
     pretrained = ("run/model.safetensors", "run/config.json", "run/tokenizer.json", "run/checksums.json")
     pretrained += ("run/checkpoints/step-000000012/model.safetensors",)
     return {
@@ -129,7 +129,7 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory, tiny_bert_folder: Path) 
         ),
         "train translate": Scenario(
             lambda folder: [
-                *("train", "translate", "--train", *pair, "--dev", *judged, "--output", str(folder / "run")),
+                *("train", "translate", "--train", *pair, "--dev", *dev_files, "--output", str(folder / "run")),
                 *("--device", "cpu", *sets(translating)),
             ],
             has_begun,
@@ -148,14 +148,14 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory, tiny_bert_folder: Path) 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
-    launcher = Launcher(tmp_path_factory.mktemp("said"), *MODULES)
+    launcher = Launcher(tmp_path_factory.mktemp("output"), *MODULES)
     yield launcher
     launcher.close()
 
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """What a run comes to that nothing happens to, and how many actions on the disk it takes."""
+    """The result of an undisturbed run and its number of disk operations."""
 
     result: dict[str, Any]
     actions: int
@@ -163,7 +163,7 @@ class Undisturbed:
 
 @dataclass
 class Trial:
-    """One run that is killed, damaged and resumed; `story` is what happened, for the message of a failure."""
+    """One run that is killed, damaged and resumed; `story` lists what happened, for the failure message."""
 
     launcher: Launcher
     scenario: Scenario
@@ -174,14 +174,14 @@ class Trial:
 
     def run(self, actions: int | None = None) -> tuple[int, str]:
         counted = self.folder.with_name("actions")
-        code, said = self.launcher.run(self.scenario.command(self.folder), actions=actions, counted=counted)
-        self.story.append(f"killed at action {actions}" if code == -signal.SIGKILL else f"ended with {code}: {said}")
-        return code, said
+        code, output = self.launcher.run(self.scenario.command(self.folder), actions=actions, counted=counted)
+        self.story.append(f"killed at action {actions}" if code == -signal.SIGKILL else f"ended with {code}: {output}")
+        return code, output
 
     def damage(self) -> dict[Path, bytes]:
-        """Flip one bit of some files or cut them short; returns what they were before.
+        """Flips one bit of some files or truncates them; returns their original contents.
 
-        Files of one name count as one: else the many small files of a folder would keep the others from being chosen.
+        Files with the same name count as one: otherwise many small files of a folder would dominate the choice.
         """
         files: dict[str, list[Path]] = {}
         for path in sorted(self.folder.rglob("*")):
@@ -193,30 +193,30 @@ class Trial:
 
     def _damage(self, path: Path) -> bytes:
         good = path.read_bytes()
-        place = self.chance.randrange(max(len(good), 1))
+        offset = self.chance.randrange(max(len(good), 1))
         if good and self.chance.random() < 0.6:
             bit = self.chance.randrange(8)
-            path.write_bytes(good[:place] + bytes([good[place] ^ 1 << bit]) + good[place + 1 :])
-            self.story.append(f"flipped bit {bit} of byte {place:,} of {path}")
+            path.write_bytes(good[:offset] + bytes([good[offset] ^ 1 << bit]) + good[offset + 1 :])
+            self.story.append(f"flipped bit {bit} of byte {offset:,} of {path}")
         else:
-            path.write_bytes(good[:place])
-            self.story.append(f"cut {path} from {len(good):,} to {place:,} bytes")
+            path.write_bytes(good[:offset])
+            self.story.append(f"cut {path} from {len(good):,} to {offset:,} bytes")
         return good
 
     def go(self) -> str:
-        """Returns how it ended: "equal" or "refused"."""
+        """Runs the trial and returns its outcome: "equal" or "refused"."""
         self.scenario.begin(self.folder)
         early = any(self.folder.iterdir()) and self.chance.random() < 0.5
         for _ in range(0 if early else self.chance.randrange(1, 3)):
-            # Now and then to its end: a finished run can be damaged too.
+            # Sometimes to its end: a finished run can be damaged too.
             code, _ = self.run(self.chance.randrange(int(1.15 * self.undisturbed.actions)))
             assert code in (0, -signal.SIGKILL), "a run that was only killed must go on"
         ended = "equal"
         damaged = self.damage() if early or self.chance.random() < 0.9 else {}
-        while (code_said := self.run())[0]:
-            code, said = code_said
-            assert code in (1, 2) and "Traceback" not in said, "damage must be an error in words"
-            named = [path for path in damaged if str(path) in said]
+        while (code_and_output := self.run())[0]:
+            code, output = code_and_output
+            assert code in (1, 2) and "Traceback" not in output, "damage must be an error message"
+            named = [path for path in damaged if str(path) in output]
             assert named, "the error must name a damaged file"
             for path in named:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -230,7 +230,7 @@ class Trial:
 
 
 @pytest.mark.timeout(SECONDS + 300)
-def test_killed_and_damaged_runs_come_to_the_same_or_name_the_damage(
+def test_killed_and_damaged_runs_give_the_same_result_or_name_the_damage(
     runs: Launcher, scenarios: dict[str, Scenario], tmp_path: Path
 ) -> None:
     seed, _, only = (SEED or str(random.SystemRandom().randrange(10**9))).partition(":")
@@ -240,7 +240,7 @@ def test_killed_and_damaged_runs_come_to_the_same_or_name_the_damage(
     deadline, number = time.monotonic() + SECONDS, int(only or 0)
     while not ends or (time.monotonic() < deadline and not only):
         chance = random.Random(f"{seed}:{number}")
-        # All verbs in turn, so that a short run sees each of them; which one comes first is chance too.
+        # All verbs in turn, so that a short test covers each of them; the first one is random.
         names = random.Random(seed).sample(sorted(scenarios), len(scenarios))
         name = names[number % len(names)]
         scenario, folder = scenarios[name], tmp_path / f"{number}" / "trial"
@@ -249,15 +249,15 @@ def test_killed_and_damaged_runs_come_to_the_same_or_name_the_damage(
             whole = tmp_path / name.replace(" ", "-")
             whole.mkdir()
             scenario.begin(whole)
-            code, said = runs.run(scenario.command(whole), counted=tmp_path / "actions")
-            assert code == 0, said
+            code, output = runs.run(scenario.command(whole), counted=tmp_path / "actions")
+            assert code == 0, output
             undisturbed[name] = Undisturbed(scenario.result(whole), int((tmp_path / "actions").read_text()))
         trial = Trial(runs, scenario, undisturbed[name], folder, chance, [])
         try:
             ends.append((name, trial.go()))
         except AssertionError as error:
-            told = "\n  ".join([name, *trial.story])
-            pytest.fail(f"{error}\nrepeat it with REGARD_DAMAGE_SEED={seed}:{number}\n  {told}")
+            story = "\n  ".join([name, *trial.story])
+            pytest.fail(f"{error}\nrepeat it with REGARD_DAMAGE_SEED={seed}:{number}\n  {story}")
         shutil.rmtree(folder.parent)
         number += 1
     print({name: [end for one, end in ends if one == name] for name in scenarios})

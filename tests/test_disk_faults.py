@@ -1,4 +1,4 @@
-"""Every operation of a save fails once: the old state or the new one stands whole, and the error says which."""
+"""Every operation of a save fails once: the old or the new state is complete, and the error says which."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from regard.files.disk import COMMITTED, REMOVALS, TEMPORARY, atomic_write, fini
 from regard.training.checkpoint import Checkpoints
 from tests.faults import CODES, DiskFaults
 
-SAVED = ("is saved", "new content is written")  # what an error says after the moment of commitment
+SAVED = ("is saved", "new content is written")  # phrases of an error after the commit
 State = dict[str, bytes]
 
 
 def contents(folder: Path) -> State:
-    """All files, except what a failed save could not delete and a later one will."""
+    """All files, except leftovers of a failed save that a later one deletes."""
     found = {}
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
@@ -47,7 +47,7 @@ def plain_folder(folder: Path, version: int) -> None:
 
 
 def model_folder(folder: Path, version: int) -> None:
-    """The second save has shards, and lacks a file of the first."""
+    """The second save has shards and lacks a file of the first."""
     tensors = {name: torch.full((8,), float(version)) for name in ("x", "y")}
     files = {"config.json": b"{}" * version, **({"vocab.txt": b"old"} if version == 1 else {})}
     write_folder(folder / "m", tensors=tensors, files=files, shard_bytes=40 if version > 1 else 10**9)
@@ -57,11 +57,11 @@ SAVES: dict[str, Callable[[Path, int], None]] = {"file": file, "folder": plain_f
 
 
 @contextmanager
-def outcome(said: list[str]) -> Iterator[None]:
+def outcome(messages: list[str]) -> Iterator[None]:
     try:
         yield
     except (RegardError, OSError) as error:
-        said.append(str(error))
+        messages.append(str(error))
 
 
 @pytest.mark.parametrize("code", CODES, ids=errno.errorcode.get)
@@ -74,32 +74,32 @@ def test_a_fault_at_any_operation(tmp_path: Path, name: str, fresh: bool, code: 
         save(before, 1)
     shutil.copytree(before, after)
     save(after, 2)
-    old, new, seen = contents(before), contents(after), set()
+    old, new, outcomes = contents(before), contents(after), set()
     for number in count():
         folder = shutil.copytree(before, tmp_path / str(number))
-        said: list[str] = []
-        with DiskFaults(folder, fail_at=number, code=code) as disk, outcome(said):
+        messages: list[str] = []
+        with DiskFaults(folder, fail_at=number, code=code) as disk, outcome(messages):
             save(folder, 2)
         if not disk.failed:
             break
-        for place in ("f", "m"):
-            finish_save(folder / place)  # as every reader does first
-        found, where = contents(folder), f"{number}: {disk.failed}; {said}"
+        for name_in_folder in ("f", "m"):
+            finish_save(folder / name_in_folder)  # as every reader does first
+        found, where = contents(folder), f"{number}: {disk.failed}; {messages}"
         assert found in (old, new), where
         if found == new:
-            assert not said or any(word in said[0] for word in SAVED), where
+            assert not messages or any(word in messages[0] for word in SAVED), where
         else:
-            assert said and not any(word in said[0] for word in SAVED), where
-            assert name == "folder" or ("cannot be written" in said[0] and "unchanged" in said[0]), where
-        seen.add((found == new, bool(said)))
+            assert messages and not any(word in messages[0] for word in SAVED), where
+            assert name == "folder" or ("cannot be written" in messages[0] and "unchanged" in messages[0]), where
+        outcomes.add((found == new, bool(messages)))
         with DiskFaults(folder):
             save(folder, 2)  # the next save works
         assert contents(folder) == new, where
-    assert number > 6 and {(False, True), (True, True)} <= seen
+    assert number > 6 and {(False, True), (True, True)} <= outcomes
 
 
 def test_a_folder_that_cannot_be_listed_loses_nothing(tmp_path: Path) -> None:
-    """One EIO while the new files are listed: they are still there, and the next reader moves them."""
+    """After an EIO while the new files are listed, they still exist, and the next reader moves them."""
     committed = tmp_path / "f" / COMMITTED
     (committed / "sub").mkdir(parents=True)
     (tmp_path / "f" / "old").touch()
@@ -119,7 +119,7 @@ def test_a_folder_that_cannot_be_listed_loses_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", CODES, ids=errno.errorcode.get)
 def test_a_fault_at_any_operation_of_a_checkpoint(tmp_path: Path, code: int) -> None:
-    """Whatever fails, the newest whole checkpoint is the old one or the new one, and the next save works."""
+    """Whatever fails, the newest complete checkpoint is the old or the new one, and the next save works."""
 
     def tensors(step: int) -> dict[str, Any]:
         return {"weight": torch.full((4,), float(step))}
@@ -128,18 +128,18 @@ def test_a_fault_at_any_operation_of_a_checkpoint(tmp_path: Path, code: int) -> 
     Checkpoints(tmp_path / "before").save(1, tensors(1), {"seen": 1})
     for number in count():
         checkpoints = Checkpoints(shutil.copytree(tmp_path / "before", tmp_path / str(number)), keep=1)
-        said: list[str] = []
-        with DiskFaults(checkpoints.folder, fail_at=number, code=code) as disk, outcome(said):
+        messages: list[str] = []
+        with DiskFaults(checkpoints.folder, fail_at=number, code=code) as disk, outcome(messages):
             checkpoints.save(2, tensors(2), {"seen": 2})
         if not disk.failed:
             break
         found = checkpoints.latest(on_damaged=pytest.fail)
         assert found is not None and torch.equal(found.tensors["weight"], tensors(found.step)["weight"])
-        where = f"{number}: {disk.failed}; {said}"
+        where = f"{number}: {disk.failed}; {messages}"
         if found.step == 2:
-            assert not said or any(word in said[0] for word in SAVED), where
+            assert not messages or any(word in messages[0] for word in SAVED), where
         else:
-            assert said and "is saved" not in said[0], where
+            assert messages and "is saved" not in messages[0], where
         steps.append(found.step)
         with DiskFaults(checkpoints.folder):
             checkpoints.save(3, tensors(3), {})
@@ -148,7 +148,7 @@ def test_a_fault_at_any_operation_of_a_checkpoint(tmp_path: Path, code: int) -> 
     assert set(steps) == {1, 2} and len(steps) > 10
 
 
-def test_a_folder_in_the_way_is_found_before_anything_changes(tmp_path: Path) -> None:
+def test_a_blocking_folder_is_detected_before_anything_changes(tmp_path: Path) -> None:
     plain_folder(tmp_path, 1)
     (tmp_path / "f" / "new" / "mine").mkdir(parents=True)
     before = contents(tmp_path)
@@ -163,7 +163,7 @@ def test_a_folder_in_the_way_is_found_before_anything_changes(tmp_path: Path) ->
     assert contents(tmp_path) == before and not (tmp_path / "f" / COMMITTED).exists()
 
 
-def test_the_shim_sees_what_a_save_does(tmp_path: Path) -> None:
+def test_the_shim_counts_the_operations_of_a_save(tmp_path: Path) -> None:
     (tmp_path / "f").mkdir()
     with DiskFaults(tmp_path) as disk:
         model_folder(tmp_path, 1)

@@ -1,4 +1,4 @@
-"""Where the decks contradict themselves or the literature (docs/errata.md): a test a line, showing what Regard does."""
+"""Contradictions in the decks or with the literature (docs/errata.md): one test per line shows what Regard does."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def small_bert() -> Bert:
     ).eval()
 
 
-def test_p1_one_hot_rows_have_as_many_places_as_there_are_digits() -> None:
+def test_p1_one_hot_rows_have_one_column_per_digit() -> None:
     data = create_dataset(20, 5, 4, 10, held_out=[(2, 8, 1, 6)])
     row = data.X_test[0]
     assert row.shape == (4, 10)
@@ -57,7 +57,7 @@ def test_p3_the_second_sentence_follows_the_first(shared_data: Callable[[str], P
     pair = tokenizer.encode("the first", "and then the second")
     assert pair.tokens == ["[CLS]", "the", "first", "[SEP]", "and", "then", "the", "second", "[SEP]"]
     assert pair.segments == [0, 0, 0, 0, 1, 1, 1, 1, 1]
-    # The head's first number speaks for "B follows A", as in BERT's own checkpoints (parity: tests/parity).
+    # The first logit of the head means "B follows A", as in BERT's checkpoints (parity: tests/parity).
     assert small_bert().next is not None and small_bert().next.out_features == 2  # type: ignore[union-attr]
 
 
@@ -67,7 +67,7 @@ def test_p4_the_first_frequency_is_one() -> None:
     torch.testing.assert_close(encoded[:, 3], (torch.arange(50) / 10000 ** (2 / 8)).cos())
 
 
-def test_p5_halves_are_the_interleaved_numbers_in_another_order() -> None:
+def test_p5_split_encodings_are_a_permutation_of_interleaved_ones() -> None:
     interleaved = sinusoids(torch.arange(50), 64)
     halves = sinusoids(torch.arange(50), 64, arrangement="halves")
     order = [*range(0, 64, 2), *range(1, 64, 2)]
@@ -95,7 +95,7 @@ def test_p7_both_decoder_recipes_exist_and_differ() -> None:
     assert widths == {"luong": 10, "deck": 10 + 16}
 
 
-def test_p8_padding_is_masked_unless_it_is_left_out_as_in_the_deck() -> None:
+def test_p8_padding_is_masked_unless_disabled_as_in_the_deck() -> None:
     model, ids = small_bert(), torch.randint(1, 100, (1, 5))
     padded = torch.cat([ids, torch.zeros(1, 9, dtype=torch.long)], dim=1)
     alone = model(ids)
@@ -105,7 +105,7 @@ def test_p8_padding_is_masked_unless_it_is_left_out_as_in_the_deck() -> None:
     assert (as_in_deck - alone).abs().max() > 1e-3
 
 
-def test_p9_row_one_is_the_embeddings_and_sums_are_plain_unless_mixed() -> None:
+def test_p9_the_first_layer_is_the_embeddings_and_sums_are_unweighted() -> None:
     assert LayerSelection.parse("0", 13).chosen == (0,)
     assert LayerSelection.parse("sum(1:)", 13).chosen == tuple(range(1, 13))
     assert LayerSelection.parse("concat(-4:)", 13).chosen == (9, 10, 11, 12)
@@ -116,13 +116,13 @@ def test_p9_row_one_is_the_embeddings_and_sums_are_plain_unless_mixed() -> None:
     assert not torch.allclose(mix(states[1:]), torch.stack(states[1:]).mean(0))
 
 
-def test_p10_what_is_masked_are_tokens_not_words(shared_data: Callable[[str], Path]) -> None:
+def test_p10_tokens_are_masked_not_words(shared_data: Callable[[str], Path]) -> None:
     tokenizer = Tokenizer.open(shared_data("vocab-bert-base-uncased/vocab.txt").parent)
     encoded = tokenizer.encode("rumination", add_special_tokens=False)
     assert len(encoded.ids) > 1 and set(encoded.words) == {0}
 
 
-def test_p11_the_results_are_of_a_squad_where_everything_has_an_answer(shared_data: Callable[[str], Path]) -> None:
+def test_p11_the_results_are_for_squad_without_unanswerable_questions(shared_data: Callable[[str], Path]) -> None:
     with gzip.open(shared_data("squad/squaddev_v1.1.json.gz")) as file:
         articles = json.load(file)["data"]
     questions = [q for article in articles for paragraph in article["paragraphs"] for q in paragraph["qas"]]
@@ -131,7 +131,7 @@ def test_p11_the_results_are_of_a_squad_where_everything_has_an_answer(shared_da
     assert not any(q.get("is_impossible", False) for q in questions)
 
 
-def test_p12_the_hidden_units_of_the_deck_are_the_width_not_the_ffn() -> None:
+def test_p12_the_hidden_units_of_the_deck_are_the_hidden_size_not_the_ffn() -> None:
     base, layer = BertConfig(), small_bert().encoder.layers[0]
     assert (base.hidden_size, base.intermediate_size, base.hidden_act) == (768, 3072, "gelu")
     assert (layer.ffn.inner.in_features, layer.ffn.inner.out_features) == (16, 32)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Which characters are escaped, how, and that nothing else changes."""
+"""Which characters are escaped and how; all others are unchanged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_escapes(text: str, line: str, lines: str) -> None:
 @given(
     st.text(st.characters() | st.sampled_from(sorted(TERMINAL)) | st.characters(categories=["Cc", "Cs", "Zl", "Zp"]))
 )
-def test_nothing_steers_and_the_rest_stays(text: str) -> None:
+def test_no_control_characters_remain_and_other_text_is_unchanged(text: str) -> None:
     escaped = escape_controls(text)
     assert not TERMINAL & set(escaped)
     assert not any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in escaped)
@@ -49,7 +49,7 @@ def test_nothing_steers_and_the_rest_stays(text: str) -> None:
 
 @settings(max_examples=40)
 @given(st.dictionaries(st.text(), st.lists(st.text(st.characters() | st.sampled_from(sorted(TERMINAL))))))
-def test_a_json_document_means_the_same(document: dict[str, list[str]]) -> None:
+def test_an_escaped_json_document_has_the_same_value(document: dict[str, list[str]]) -> None:
     escaped = escape_json(json.dumps(document, ensure_ascii=False, indent=1))
     assert json.loads(escaped) == document
     assert TERMINAL & set(escaped) <= {"\n"}

@@ -1,4 +1,4 @@
-"""Model folders that mean harm: refused with a clear message by `regard.load`, and nothing in them is executed."""
+"""Malicious model folders: `regard.load` rejects them with a clear message and executes nothing in them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from regard.models.bert import Bert, BertConfig
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A harmless model to begin with."""
-    place = tmp_path / "models" / "tiny"
+    """A harmless model to start from."""
+    model_folder = tmp_path / "models" / "tiny"
     regard.save(
         Bert(
             BertConfig(
@@ -32,20 +32,20 @@ def folder(tmp_path: Path) -> Path:
                 max_position_embeddings=22,
             )
         ),
-        place,
+        model_folder,
     )
-    (place / "checksums.json").unlink()
-    return place
+    (model_folder / "checksums.json").unlink()
+    return model_folder
 
 
-def refused(folder: Path, message: str) -> None:
+def check_refused(folder: Path, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         regard.load(folder)
     assert len(str(caught.value)) < 1000
 
 
 class Calls:
-    """Pickles to a call: whoever unpickles it with the full reader makes that call."""
+    """Pickles to a call that full unpickling executes."""
 
     def __init__(self, function: Callable[..., object], *arguments: object) -> None:
         self.call = (function, arguments)
@@ -54,7 +54,7 @@ class Calls:
         return self.call
 
 
-def changed(folder: Path, **values: object) -> None:
+def change_config(folder: Path, **values: object) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
@@ -65,10 +65,10 @@ def test_a_hostile_pickle(folder: Path, tmp_path: Path, inside: bool) -> None:
     call = Calls(os.system, f"touch {marker}")
     (folder / "model.safetensors").unlink()
     torch.save({"bert.pooler.dense.bias": call} if inside else call, folder / "pytorch_model.bin")
-    refused(folder, r"pytorch_model\.bin: refused: .*nothing in it was executed.*safetensors\.torch\.save_file")
+    check_refused(folder, r"pytorch_model\.bin: refused: .*nothing in it was executed.*safetensors\.torch\.save_file")
     assert not marker.exists()
     torch.load(folder / "pytorch_model.bin", weights_only=False)
-    assert marker.exists(), "the file was harmless, and this test proves nothing"
+    assert marker.exists(), "the file was harmless, so this test proves nothing"
 
 
 @pytest.mark.parametrize(
@@ -90,17 +90,17 @@ def test_a_config_that_names_code(folder: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
     (folder / "modeling_tiny.py").write_text("open('marker', 'w')\nclass Tiny: pass\n")
-    changed(folder, **values)
-    refused(folder, r"config\.json: ")
+    change_config(folder, **values)
+    check_refused(folder, r"config\.json: ")
     assert not (folder / "marker").exists()
     assert "modeling_tiny" not in sys.modules
 
 
-def test_what_a_config_only_mentions_is_not_looked_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_in_a_config_are_not_looked_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
     (folder / "modeling_tiny.py").write_text("open('marker', 'w')\nclass Tiny: pass\n")
-    changed(
+    change_config(
         folder, architectures=["modeling_tiny.Tiny"], dtype="modeling_tiny.Tiny", tokenizer_class="modeling_tiny.Tiny"
     )
     assert isinstance(regard.load(folder)[0], Bert)
@@ -110,19 +110,19 @@ def test_what_a_config_only_mentions_is_not_looked_up(folder: Path, monkeypatch:
 @pytest.mark.parametrize(
     "name", ["../../secret.safetensors", "/etc/passwd", "..\\secret.safetensors", "a/b.safetensors"]
 )
-def test_an_index_that_leads_out_of_the_folder(folder: Path, tmp_path: Path, name: str) -> None:
+def test_an_index_that_points_outside_the_folder(folder: Path, tmp_path: Path, name: str) -> None:
     (folder / "model.safetensors").rename(tmp_path / "secret.safetensors")
     index = {"weight_map": {"bert.pooler.dense.bias": name}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    refused(folder, r"index\.json: refused: tensor 'bert\.pooler\.dense\.bias' is listed in .*plain name")
+    check_refused(folder, r"index\.json: refused: tensor 'bert\.pooler\.dense\.bias' is listed in .*plain name")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
-def test_weights_cut_short(folder: Path, share: float) -> None:
+def test_truncated_weights(folder: Path, share: float) -> None:
     path = folder / "model.safetensors"
     data = path.read_bytes()
     path.write_bytes(data[: int(share * len(data))])
-    refused(folder, r"model\.safetensors: cannot be read as safetensors .*download or copy it again")
+    check_refused(folder, r"model\.safetensors: cannot be read as safetensors .*download or copy it again")
 
 
 @pytest.mark.parametrize(
@@ -141,18 +141,18 @@ def test_weights_cut_short(folder: Path, share: float) -> None:
     ],
     ids=lambda value: value[:12],
 )
-def test_a_config_that_is_a_bomb_or_no_json(folder: Path, text: str, message: str) -> None:
+def test_a_config_that_is_a_bomb_or_not_json(folder: Path, text: str, message: str) -> None:
     (folder / "config.json").write_text(text)
-    refused(folder, message)
+    check_refused(folder, message)
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "values", [{"num_hidden_layers": 10**9}, {"vocab_size": 10**12}, {"hidden_size": 10**7, "num_attention_heads": 1}]
 )
-def test_a_config_that_asks_for_the_whole_memory(folder: Path, values: dict[str, object]) -> None:
-    changed(folder, **values)
-    refused(folder, r"it must be between|has shape \(8, 24\), expected \(8, 10000000\)")
+def test_a_config_that_requests_too_much_memory(folder: Path, values: dict[str, object]) -> None:
+    change_config(folder, **values)
+    check_refused(folder, r"it must be between|has shape \(8, 24\), expected \(8, 10000000\)")
 
 
 def test_tensors_with_hostile_names_are_only_names(folder: Path) -> None:

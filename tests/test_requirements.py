@@ -1,4 +1,4 @@
-"""The lists of packages with hashes: complete, within the bounds of pyproject.toml, without an address, and obeyed."""
+"""The requirements files with hashes: complete, within the bounds of pyproject.toml, without URLs, and enforced."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_line_is_a_version_with_hashes() -> None:
 
 
 @pytest.mark.parametrize("extras", [(), ("dev", "data", "images", "checkpoints")])
-def test_what_pyproject_asks_for_is_listed(extras: tuple[str, ...]) -> None:
+def test_every_requirement_of_pyproject_is_listed(extras: tuple[str, ...]) -> None:
     about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project = about["project"]
     listed = pins(RUN) | (pins(DEV) if extras else {})
@@ -48,8 +48,8 @@ def test_what_pyproject_asks_for_is_listed(extras: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_a_file_with_another_hash_is_refused(right: bool, tmp_path: Path) -> None:
-    """As the Makefile installs: a wheel in a folder, so that no index is needed."""
+def test_a_file_with_a_wrong_hash_is_rejected(right: bool, tmp_path: Path) -> None:
+    """Installs as the Makefile does, from a wheel in a folder, so that no index is needed."""
     if find_spec("pip") is None:
         missing("this environment has no pip")
     wheel = tmp_path / "small_of_regard-1-py3-none-any.whl"

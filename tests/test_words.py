@@ -9,7 +9,7 @@ from pathlib import Path
 
 SOURCES = sorted((Path(__file__).resolve().parents[1] / "src" / "regard").rglob("*.py"))
 
-# What was used before, and the term to use.
+# The identifier to avoid, and the term to use.
 TERMS = {
     "solved": "fine_tuned",
     "tuned": "fine_tuned",
@@ -67,11 +67,11 @@ def test_identifiers_are_terms_of_the_field() -> None:
     assert not found, "\n".join(found)
 
 
-def test_a_class_name_has_one_home() -> None:
-    homes: dict[str, set[Path]] = defaultdict(set)
+def test_class_names_are_unique() -> None:
+    definitions: dict[str, set[Path]] = defaultdict(set)
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes[node.name].add(path)
-    twice = {name: sorted(map(str, paths)) for name, paths in homes.items() if len(paths) > 1}
-    assert not twice, twice
+                definitions[node.name].add(path)
+    duplicates = {name: sorted(map(str, paths)) for name, paths in definitions.items() if len(paths) > 1}
+    assert not duplicates, duplicates

@@ -42,14 +42,13 @@ SPAM = "URGENT! You have won a 1 week FREE membership in our 100,000 prize jackp
 
 @dataclass(frozen=True)
 class Shot:
-    """A view, the parameters of its address, and the browser settings. `press` names buttons."""
+    """A view, the parameters of its address, and the browser settings."""
 
     view: str
     parameters: dict[str, str] = field(default_factory=dict)
     needs: ModelCapability | None = None
     width: int = 1280
     scheme: Literal["light", "dark"] = "light"
-    press: tuple[str, ...] = ()
 
 
 PICTURES: dict[str, Shot] = {
@@ -124,9 +123,6 @@ def take(browser: Browser, address: str, shot: Shot, model: str, path: Path) -> 
     page.set_default_timeout(120_000)
     page.goto(f"{address}#{shot.view}?{urlencode({'model': model, **shot.parameters})}")
     ready(page)
-    for name in shot.press:
-        page.get_by_role("button", name=name, exact=True).click()
-        ready(page)
     height = min(TALLEST, page.evaluate("document.documentElement.scrollHeight"))
     clip = {"x": 0, "y": 0, "width": shot.width, "height": height}
     content = page.screenshot(full_page=True, clip=clip)  # type: ignore[arg-type]

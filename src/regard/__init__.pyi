@@ -409,6 +409,7 @@ def train(
     model: str = 'regard-bert',
     frozen: bool = False,
     both: bool = False,
+    limit: int | None = None,
     ulmfit: bool = False,
     on_event: Callable[[Event], object] | None = None,
 ) -> FineTuningReport:

@@ -1,4 +1,4 @@
-"""A small corpus for the benchmarks of pretraining."""
+"""A small corpus for the pretraining benchmarks."""
 
 from __future__ import annotations
 

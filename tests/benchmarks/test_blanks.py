@@ -1,4 +1,4 @@
-"""Cloze benchmark: the format of the file, and the rank of the first accepted word."""
+"""The fill-in-the-blank benchmark: its data file, its ranks and its output."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def tiny(tiny_bert_folder: Path) -> tuple[Bert, Tokenizer]:
 
 
 def ranked(model: Bert, tokenizer: Tokenizer, sentence: str) -> list[str]:
-    """The vocabulary by descending probability at the one [MASK] of a sentence, computed without batching."""
+    """The vocabulary, most likely token first, for the only [MASK] of a sentence in a batch of its own."""
     ids = tokenizer.encode(sentence.replace("_", "[MASK]")).ids
     assert model.masked is not None and tokenizer.mask_token_id is not None
     logits = model.masked(model(torch.tensor([ids])))[0, ids.index(tokenizer.mask_token_id)]
     return [tokenizer.token(index) for index in logits.argsort(descending=True).tolist()]
 
 
-def test_there_are_thirty_blanks_with_a_few_single_words_each() -> None:
+def test_there_are_thirty_blanks_with_a_few_accepted_words_each() -> None:
     blanks = read_blanks(BLANKS)
     assert len({blank.sentence for blank in blanks}) == len(blanks) == 30
     for blank in blanks:
@@ -45,7 +45,7 @@ def test_every_accepted_word_is_one_token_of_bert(shared_data: Callable[[str], P
     assert wanted <= set(vocabulary)
 
 
-def test_top_tokens_have_the_highest_logits_of_each_sentence(tiny: tuple[Bert, Tokenizer]) -> None:
+def test_top_tokens_are_the_most_likely_of_each_sentence(tiny: tuple[Bert, Tokenizer]) -> None:
     sentences = ["the film was _ .", "_ people", "there is a day and a _ of water in the film"]
     found = predict_blanks(*tiny, [Blank(sentence, ["good"]) for sentence in sentences])
     assert [prediction.top for prediction in found] == [ranked(*tiny, sentence)[:10] for sentence in sentences]
@@ -59,7 +59,7 @@ def test_the_rank_is_that_of_the_first_accepted_word(tiny: tuple[Bert, Tokenizer
     assert [prediction.rank for prediction in found] == [1, 4, 10, None, None]
 
 
-def test_a_model_without_a_masked_lm_head_is_rejected(tiny: tuple[Bert, Tokenizer]) -> None:
+def test_a_model_without_the_head_is_rejected(tiny: tuple[Bert, Tokenizer]) -> None:
     config = BertConfig(
         vocab_size=tiny[1].size, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
     )
@@ -68,7 +68,7 @@ def test_a_model_without_a_masked_lm_head_is_rejected(tiny: tuple[Bert, Tokenize
 
 
 @pytest.mark.parametrize("line", ["no blank\tgood", "_ and _\tgood", "a _ day", "a _ day\tgood,,bad"])
-def test_malformed_lines_are_rejected(line: str, tmp_path: Path) -> None:
+def test_invalid_lines_are_rejected(line: str, tmp_path: Path) -> None:
     path = tmp_path / "blanks.tsv"
     path.write_text(f"a _ day\tgood,bad\n{line}\n", encoding="utf-8")
     with pytest.raises(InputError, match="line 2: expected a sentence with one _"):

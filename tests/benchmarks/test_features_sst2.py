@@ -1,4 +1,4 @@
-"""Frozen-feature benchmark: both poolings, evaluated on the same splits."""
+"""The feature-based SST-2 benchmark: both poolings are evaluated on the same splits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from regard import Embedder
 def test_accuracy_is_measured_on_held_out_rows() -> None:
     draw = np.random.default_rng(0)
     labels = draw.integers(0, 2, 200)
-    noise = draw.normal(size=(200, 50))  # wide enough to overfit
+    noise = draw.normal(size=(200, 50))  # wide enough to be memorized
     assert 0.4 < split_accuracy(noise, labels) < 0.6
     assert split_accuracy(noise + 5 * labels[:, None], labels) == 1.0
 
 
-def test_scaled_accuracy_does_not_depend_on_the_scale() -> None:
+def test_accuracy_does_not_depend_on_the_scale_of_the_vectors() -> None:
     draw = np.random.default_rng(0)
     labels = draw.integers(0, 2, 200)
     vectors = draw.normal(size=(200, 20)) + 0.3 * labels[:, None]

@@ -1,4 +1,4 @@
-"""SST-2 fine-tuning benchmark: training, evaluation on dev, and the saved results."""
+"""The SST-2 fine-tuning benchmark: it learns a simple task reproducibly with one recipe."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def accuracy(
     settings += [
         "training.optimizer=adamw",
         "training.adversarial_epsilon=0",
-    ]  # so small a model learns little otherwise
+    ]  # such a small model learns little otherwise
     [found] = dev_accuracies(
         model, *(ExampleSet(rows, "", "") for rows in (train, dev)), seeds=1, settings=settings, device="cpu"
     )
@@ -88,8 +88,8 @@ def test_prints_one_line_of_json_and_saves_it(
     main([str(tiny_bert_folder), "--data", str(tmp_path), *options, "--save", "tried"])
     printed = capsys.readouterr()
     figures = json.loads(printed.out)
-    kept = json.loads((tmp_path / "results" / "tried.json").read_text())
-    assert kept | figures == kept
+    saved = json.loads((tmp_path / "results" / "tried.json").read_text())
+    assert saved | figures == saved
     assert (figures["train"], figures["dev"]) == (40, 20) and "training.learning_rate=2e-3" in figures["settings"]
     assert len(figures["accuracy"]) == 2 and "tried.json" in printed.err
     assert figures["mean"] == pytest.approx(sum(figures["accuracy"]) / 2, abs=1e-4)

@@ -1,4 +1,4 @@
-"""CPU pretraining benchmark: both implementations do the same work, and the ratio is that of their speeds."""
+"""The CPU pretraining benchmark: both implementations do the same work, and the ratio compares their speeds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def text(corpus_folder: Path) -> PretrainingDataset:
     return open_dataset(small_bert_config(), [str(corpus_folder)], corpus_folder, held_out=False)
 
 
-def test_the_model_is_small_and_trained_with_nsp() -> None:
+def test_the_model_is_small_and_trained_on_sentence_pairs_too() -> None:
     config = small_bert_config(0.1)
     assert (config.model.hidden_size, config.model.num_hidden_layers, config.vocabulary.vocab_size) == (128, 2, 8192)
     assert (config.model.dropout, config.model.attention_dropout) == (0.1, 0.1)
@@ -59,22 +59,19 @@ def test_rows_are_padded_and_only_masked_tokens_have_labels() -> None:
     }
 
 
-def test_without_dropout_both_have_the_same_losses_step_by_step(text: PretrainingDataset) -> None:
+def test_without_dropout_both_have_the_same_loss_at_every_step(text: PretrainingDataset) -> None:
     config = small(small_bert_config())
-    quick = config.optimizer.model_copy(
-        update={"learning_rate": 2e-3, "weight_decay": 1.0}
-    )  # large, so that both matter
-    config = config.model_copy(update={"optimizer": quick})
-    mine, other = (
-        regard_step(create_trainer(config, text, CPU)),
-        transformers_step(create_trainer(config, text, CPU), count=6),
-    )
+    # Large values, so that both have an effect.
+    optimizer = config.optimizer.model_copy(update={"learning_rate": 2e-3, "weight_decay": 1.0})
+    config = config.model_copy(update={"optimizer": optimizer})
+    mine = regard_step(create_trainer(config, text, CPU))
+    other = transformers_step(create_trainer(config, text, CPU), count=6)
     losses = [mine().item() for _ in range(6)]
     torch.testing.assert_close(losses, [other().item() for _ in range(6)], rtol=1e-4, atol=0)
     assert len(set(losses)) == 6
 
 
-def test_both_use_dropout(text: PretrainingDataset) -> None:
+def test_both_apply_dropout(text: PretrainingDataset) -> None:
     config = small(small_bert_config(0.5))
     plain = regard_step(create_trainer(small(small_bert_config()), text, CPU))().item()
     for step in (
@@ -84,7 +81,7 @@ def test_both_use_dropout(text: PretrainingDataset) -> None:
         assert abs(step().item() - plain) > 1e-3
 
 
-def test_prints_and_saves_the_ratio(
+def test_prints_the_ratio_and_saves_it(
     corpus_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(timing, "RESULTS", tmp_path)
@@ -95,10 +92,10 @@ def test_prints_and_saves_the_ratio(
     whole = small_bert_config
     monkeypatch.setattr(pretrain_cpu, "small_bert_config", lambda dropout=0.0: small(whole(dropout)))
     main(["--corpus", str(corpus_folder), "--steps", "4", "--rounds", "2", "--save"])
-    kept = json.loads((tmp_path / "pretrain_cpu.json").read_text())
+    saved = json.loads((tmp_path / "pretrain_cpu.json").read_text())
     for name in ("dropout 0.0", "dropout 0.1"):
-        row = kept[name]
+        row = saved[name]
         assert row["regard"]["steps_per_second"] == 0.5 and row["transformers"]["steps_per_second"] == 0.286
         assert row["ratio"] == 1.748
-    assert kept["dropout 0.0"]["regard"]["loss"] == kept["dropout 0.0"]["transformers"]["loss"]
+    assert saved["dropout 0.0"]["regard"]["loss"] == saved["dropout 0.0"]["transformers"]["loss"]
     assert "dropout 0.1  ratio 1.75" in capsys.readouterr().out

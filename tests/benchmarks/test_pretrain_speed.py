@@ -1,4 +1,4 @@
-"""Pretraining speed benchmark: both implementations have the same shape and train, and results follow from the time."""
+"""The pretraining speed benchmark: both implementations have the same shape and train; figures follow from time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(config: PretrainingConfig, corpus_folder: Path) -> Pretrainer:
 
 
 class Fake(nn.Module):
-    """Replaces the peer and stores its inputs."""
+    """Replaces the peer model and stores its inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Fake(nn.Module):
     ("name", "rows", "length", "words"),
     [("bert128", 512, 128, 30522), ("bert512", 128, 512, 30522), ("gpt2", 32, 1024, 50257)],
 )
-def test_setups_have_the_sizes_of_their_names(name: str, rows: int, length: int, words: int) -> None:
+def test_setups_match_their_names(name: str, rows: int, length: int, words: int) -> None:
     found = setup_config(SETUPS[name], tiny=False)
     model = found.model
     assert (model.hidden_size, model.num_hidden_layers, model.num_attention_heads, model.intermediate_size) == (
@@ -80,14 +80,14 @@ def test_setups_have_the_sizes_of_their_names(name: str, rows: int, length: int,
     assert (found.run.precision, found.run.compile, found.schedule.budget) == ("auto", "auto", "")
 
 
-def test_regard_trains_on_full_rows_of_the_corpus(run: Pretrainer) -> None:
-    seen: list[Tensor] = []
-    run.objective.register_forward_pre_hook(lambda _, args, inputs: seen.append(inputs["ids"]), with_kwargs=True)
+def test_regard_reads_full_rows_of_the_corpus_and_trains(run: Pretrainer) -> None:
+    batches: list[Tensor] = []
+    run.objective.register_forward_pre_hook(lambda _, args, inputs: batches.append(inputs["ids"]), with_kwargs=True)
     before = {name: parameter.clone() for name, parameter in run.model.named_parameters()}
     step = regard_step(run)
     losses = [step().item() for _ in range(3)]
-    assert [ids.shape for ids in seen] == [(4, 32)] * 3 and not torch.equal(seen[0], seen[1])
-    assert all((ids < run.dataset.tokenizer.size).all() for ids in seen)
+    assert [ids.shape for ids in batches] == [(4, 32)] * 3 and not torch.equal(batches[0], batches[1])
+    assert all((ids < run.dataset.tokenizer.size).all() for ids in batches)
     chance = math.log(run.dataset.tokenizer.size) + (math.log(2) if run.config.model.family == "bert" else 0)
     assert losses == pytest.approx([chance] * 3, rel=0.1) and len(set(losses)) == 3
     assert all(not torch.equal(parameter, before[name]) for name, parameter in run.model.named_parameters())
@@ -102,7 +102,7 @@ def test_the_peer_has_the_same_shape_and_dropout(run: Pretrainer, config: Pretra
     assert peer.config._attn_implementation == "sdpa"
 
 
-def test_the_peer_trains_on_as_many_rows(config: PretrainingConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_peer_trains_on_the_same_number_of_rows(config: PretrainingConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake()
     monkeypatch.setattr(pretrain_speed, "_transformers_model", lambda *_: fake)
     config = config.model_copy(update={"data": config.data.model_copy(update={"tokens_per_batch": 100 * 32})})
@@ -112,13 +112,13 @@ def test_the_peer_trains_on_as_many_rows(config: PretrainingConfig, monkeypatch:
     assert fake.weight.grad is None
     ids, labels = fake.given["input_ids"], fake.given["labels"]
     assert ids.shape == labels.shape == (100, 32) and ids.min() >= 0 and ids.max() == VOCABULARY - 1
-    labeled = labels != -100
-    assert torch.equal(labels[labeled], ids[labeled])
+    predicted_positions = labels != -100
+    assert torch.equal(labels[predicted_positions], ids[predicted_positions])
     if config.model.family == "bert":
-        assert 0.12 < labeled.float().mean() < 0.18
+        assert 0.12 < predicted_positions.float().mean() < 0.18
         assert sorted(set(fake.given["next_sentence_label"].tolist())) == [0, 1]
     else:
-        assert labeled.all() and fake.given.keys() == {"input_ids", "labels"}
+        assert predicted_positions.all() and fake.given.keys() == {"input_ids", "labels"}
 
 
 def test_the_peer_trains(config: PretrainingConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,12 +130,12 @@ def test_the_peer_trains(config: PretrainingConfig, monkeypatch: pytest.MonkeyPa
     assert all(not torch.equal(parameter, before[name]) for name, parameter in peer.named_parameters())
 
 
-def test_the_best_round_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_a_step_is_that_of_the_best_round(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, done = [0.0], {"fast": 0, "slow": 0}
 
     def step(name: str, lasts: float) -> Tensor:
         done[name] += 1
-        clock[0] += lasts * (3 if 40 < done[name] <= 60 else 1)  # disturbed for a while
+        clock[0] += lasts * (3 if 40 < done[name] <= 60 else 1)  # slowed down for a while
         return torch.zeros(())
 
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
@@ -145,7 +145,7 @@ def test_the_best_round_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done["fast"] == pytest.approx(100, abs=6) and done["slow"] == pytest.approx(25, abs=6)
 
 
-def test_results_follow_from_the_time(
+def test_figures_are_derived_from_the_time(
     config: PretrainingConfig, corpus_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pretrain_speed, "seconds_per_step", lambda *_, **__: {"regard": 0.5, "transformers": 0.75})
@@ -175,16 +175,16 @@ def test_a_peer_that_is_not_installed_is_skipped(
         compare("tried", config, text, device=CPU, seconds=0, peers=True)
 
 
-def test_results_are_saved_after_every_setup(
+def test_every_result_is_saved_as_soon_as_it_is_measured(
     corpus_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(timing, "RESULTS", tmp_path)
     arguments = ["--corpus", str(corpus_folder), "--tiny", "--device", "cpu", "--seconds", "0", "--save", "tried"]
     main([*arguments, "--setups", "gpt2", "bert512"])
-    kept = json.loads((tmp_path / "tried.json").read_text())["kinds"]
-    assert list(kept) == ["gpt2", "bert512"]
+    saved = json.loads((tmp_path / "tried.json").read_text())["kinds"]
+    assert list(saved) == ["gpt2", "bert512"]
     printed = capsys.readouterr().out.splitlines()
-    for name, row in kept.items():
+    for name, row in saved.items():
         ratio = row["regard"]["tokens_per_second"] / row["transformers"]["tokens_per_second"]
         assert row["ratio"] == pytest.approx(ratio, abs=1e-3)
         assert f"{name} ratio: {row['ratio']}" in printed

@@ -1,4 +1,4 @@
-"""Task benchmarks: tuning never uses the evaluation data, and the table shows the stored results."""
+"""The task benchmarks: model selection and reported data are separate, and the table shows the saved figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """SST-2 and SMS spam in their layouts, 100 rows each, and a dev file that cannot be read."""
+    """SST-2 and SMS spam in their file layouts, 100 rows each, and an unreadable dev file."""
     texts = [f"{one} {two}" for one in WORDS for two in WORDS]
     (tmp_path / "sst2").mkdir()
     rows = "".join(f"{text} film\t{number % 2}\n" for number, text in enumerate(texts))
@@ -26,21 +26,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_settings_are_tuned_on_10_percent_of_the_training_data(folder: Path) -> None:
-    train, dev = tasks.read_data(tasks.BENCHMARKS["sst2"], folder, tuning=True)
-    assert (len(train.examples), len(dev.examples)) == (90, 10)
-    assert not {one.text for one in train.examples} & {one.text for one in dev.examples}
+def test_settings_are_chosen_on_a_tenth_of_the_training_data(folder: Path) -> None:
+    train, tenth = tasks.read_data(tasks.BENCHMARKS["sst2"], folder, tuning=True)
+    assert (len(train.examples), len(tenth.examples)) == (90, 10)
+    assert not {one.text for one in train.examples} & {one.text for one in tenth.examples}
 
 
-def test_tuning_on_a_single_file_never_uses_the_evaluation_split(folder: Path) -> None:
+def test_a_single_file_is_evaluated_on_a_tenth_unused_for_selection(folder: Path) -> None:
     benchmark = tasks.BENCHMARKS["sms"]
-    tuned = [{one.text for one in part.examples} for part in tasks.read_data(benchmark, folder, tuning=True)]
+    chosen = [{one.text for one in part.examples} for part in tasks.read_data(benchmark, folder, tuning=True)]
     train, test = ({one.text for one in part.examples} for part in tasks.read_data(benchmark, folder, tuning=False))
-    assert tuned[0] | tuned[1] == train and len(test) == 10
+    assert chosen[0] | chosen[1] == train and len(test) == 10
     assert not train & test
 
 
-def test_the_table_has_every_stored_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_has_every_saved_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "RESULTS", tmp_path)
     (tmp_path / "tasks").mkdir()
     (tmp_path / "mnist.json").write_text(json.dumps({"minutes": 12.3, "test": {"accuracy": 98.76}}))

@@ -1,4 +1,4 @@
-"""Training of the built-in translators at a small size: split, evaluation, files and model card."""
+"""Training the built-in translators at a small size: held-out data, scores, files and output."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def data(tmp_path: Path) -> Path:
     return folder.parent
 
 
-def test_writes_a_model_folder_with_a_model_card(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_folder_and_its_model_card(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["de-en", "--data", str(data), "--output", str(tmp_path / "regard-de-en"), "--device", "cpu"]
     tatoeba.main([*arguments, "--held-out", "10", "--set", *SMALL])
     figures = json.loads(capsys.readouterr().out)
@@ -60,8 +58,8 @@ def test_a_model_that_is_too_large_is_rejected(data: Path, tmp_path: Path, monke
         tatoeba.main([*arguments, "--set", *SMALL])
 
 
-def test_the_configured_model_fits(tmp_path: Path) -> None:
-    """Counted without training: half precision takes two bytes a parameter."""
+def test_the_configured_model_is_small_enough(tmp_path: Path) -> None:
+    """Computed without training: half precision takes two bytes per parameter."""
     from regard.models import Transformer, TransformerConfig
     from regard.training.translation.config import TranslationConfig
 

@@ -1,4 +1,4 @@
-"""Translation benchmark: trained, selected on val, and evaluated once on the test set."""
+"""The translation benchmark: training, selection on the validation set, and one evaluation on the test set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUICK = (
 )
 
 
-def test_it_reports_dev_and_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_dev_and_test_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     english = [f"the {a} {b}" for a in ("dog", "cat") for b in ("sees", "eats")] * 3
     german = [" ".join(WORDS[word] for word in text.split()) for text in english]
     for name in ("train", "val", "test_2016_flickr"):

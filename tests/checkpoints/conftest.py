@@ -1,4 +1,4 @@
-"""A Hugging Face hub on 127.0.0.1 that answers what `huggingface_hub` asks, keeps a log, and can cut a transfer."""
+"""A fake Hugging Face hub on 127.0.0.1 that answers `huggingface_hub`, logs requests, and can cut a transfer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 @dataclass
 class FakeHub:
-    """Repositories as {name: {file: bytes}}; `log` holds (method, path) of every request that came."""
+    """Repositories as {name: {file: bytes}}; `log` holds (method, path) of every request."""
 
     models: dict[str, dict[str, bytes]] = field(default_factory=dict)
     gated: set[str] = field(default_factory=set)
@@ -28,14 +28,14 @@ class FakeHub:
     url: str = ""
 
     def commit(self, name: str) -> str:
-        """A commit that changes with the content, as a real one does."""
+        """A commit hash that depends on the content."""
         digest = hashlib.sha1()
         for file, data in sorted(self.models[name].items()):
             digest.update(file.encode() + b"\0" + data)
         return digest.hexdigest()
 
     def transferred(self) -> list[str]:
-        """The names of the files whose bytes were asked for, in order."""
+        """The names of the files that were downloaded, in order."""
         found = (re.search(r"/resolve/[^/]+/(.+)$", path) for method, path in self.log if method == "GET")
         return [match[1] for match in found if match]
 
@@ -58,28 +58,30 @@ class Handler(BaseHTTPRequestHandler):
         self.hub.log.append((self.command, path))
         if self.hub.down:
             return self.send(503, b"down")
-        asked = re.fullmatch(r"/api/models/(?P<name>.+)/(?P<what>revision|tree)/(?P<revision>[^/]+)(?P<file>)", path)
-        asked = asked or re.fullmatch(r"/(?P<name>.+)/(?P<what>resolve)/(?P<revision>[^/]+)/(?P<file>.+)", path)
-        if asked is None or asked["name"] not in self.hub.models:
+        requested = re.fullmatch(
+            r"/api/models/(?P<name>.+)/(?P<what>revision|tree)/(?P<revision>[^/]+)(?P<file>)", path
+        )
+        requested = requested or re.fullmatch(r"/(?P<name>.+)/(?P<what>resolve)/(?P<revision>[^/]+)/(?P<file>.+)", path)
+        if requested is None or requested["name"] not in self.hub.models:
             return self.send(404, b"", {} if self.hub.plain_errors else {"X-Error-Code": "RepoNotFound"})
-        files, commit = self.hub.models[asked["name"]], self.hub.commit(asked["name"])
-        if asked["name"] in self.hub.gated:
+        files, commit = self.hub.models[requested["name"]], self.hub.commit(requested["name"])
+        if requested["name"] in self.hub.gated:
             return self.send(403, b"", {"X-Error-Code": "GatedRepo"})
-        if asked["revision"] not in ("main", commit):
+        if requested["revision"] not in ("main", commit):
             return self.send(404, b"", {"X-Error-Code": "RevisionNotFound"})
-        if asked["what"] == "revision":
+        if requested["what"] == "revision":
             siblings = [
                 {"rfilename": f, **({"size": len(d), "blobId": self.etag(d)} if self.hub.tells_sizes else {})}
                 for f, d in files.items()
             ]
-            about = {"id": asked["name"], "sha": commit, "siblings": siblings}
+            about = {"id": requested["name"], "sha": commit, "siblings": siblings}
             return self.send(200, json.dumps(about).encode())
-        if asked["what"] == "tree":
+        if requested["what"] == "tree":
             tree = [{"type": "file", "path": f, "size": len(d), "oid": self.etag(d)} for f, d in files.items()]
             return self.send(200, json.dumps(tree).encode())
-        if asked["file"] not in files:
+        if requested["file"] not in files:
             return self.send(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
-        self.send_file(asked["file"], files[asked["file"]], commit)
+        self.send_file(requested["file"], files[requested["file"]], commit)
 
     @staticmethod
     def etag(data: bytes) -> str:
@@ -113,7 +115,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def fake_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
-    """A hub that this process talks to, with an empty cache of its own; `hub.url` is its address."""
+    """A hub for this process, with its own empty cache; `hub.url` is its address."""
     from huggingface_hub import constants
 
     hub = FakeHub()
@@ -126,7 +128,7 @@ def fake_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHu
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    # The library read these when it was imported.
+    # The library reads these when it is imported.
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))

@@ -1,4 +1,4 @@
-"""config.json: what people publish is understood, what Regard does not do is refused by name, nothing is run."""
+"""config.json: published files are read, unsupported settings are rejected by name, and no code is run."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def parse(document: dict[str, Any]) -> Any:
     return parse_config(document, PATH)
 
 
-# What people publish
+# Published files
 
 BOOKKEEPING = {
     "_name_or_path": "someone/model",
@@ -100,7 +100,7 @@ BOOKKEEPING = {
 
 
 @pytest.mark.parametrize("document", EVERY[:-1], ids=lambda document: document["model_type"])
-def test_books_are_not_read(document: dict[str, Any]) -> None:
+def test_ignored_keys_do_not_change_the_config(document: dict[str, Any]) -> None:
     assert parse({**document, **BOOKKEEPING}) == parse({**document, "id2label": {"0": "a", "1": "b"}})
 
 
@@ -140,7 +140,7 @@ def test_bert_distilbert_and_roberta() -> None:
     }
     assert parse(BERT) == BertConfig(**small, max_position_embeddings=22)
     assert parse(DISTILBERT) == BertConfig("distilbert", **small, max_position_embeddings=22, type_vocab_size=0)
-    # RoBERTa's first places come after the padding's id, and two of its rows are never used.
+    # RoBERTa's positions start after the padding id, and two rows of the table are never used.
     expected = BertConfig("roberta", **small, max_position_embeddings=20, position_offset=2, pad_token_id=1)
     assert parse(ROBERTA) == parse(ROBERTA | {"pad_token_id": 1}) == expected
     assert parse(ROBERTA | {"pad_token_id": 0}) == BertConfig(
@@ -169,7 +169,7 @@ def test_gpt2() -> None:
     )
 
 
-def test_t5_and_its_version_1_1() -> None:
+def test_t5_and_t5_version_1_1() -> None:
     small = {
         "vocab_size": 53,
         "hidden_size": 24,
@@ -184,7 +184,7 @@ def test_t5_and_its_version_1_1() -> None:
         **small, num_decoder_layers=2, is_gated_act=True, hidden_act="gelu-tanh", scale_decoder_outputs=False
     )
     assert parse(newer) == expected
-    # transformers 5 says the same in other words.
+    # transformers 5 writes the same setting under another key.
     assert parse(newer | {"tie_word_embeddings": True, "scale_decoder_outputs": False}) == expected
     assert parse(T5 | {"pad_token_id": 4}).decoder_start_token_id == 4  # type: ignore[union-attr]
     assert parse(T5 | {"pad_token_id": 4, "decoder_start_token_id": 2}).decoder_start_token_id == 2  # type: ignore[union-attr]
@@ -206,7 +206,7 @@ def test_activations(theirs: str, ours: str) -> None:
     assert parse(T5 | {"feed_forward_proj": theirs}).hidden_act == ours  # type: ignore[union-attr]
 
 
-# The way back
+# Writing
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_written_and_read_again(config: Any) -> None:
         (VitConfig(), (), "ViTModel"),
     ],
 )
-def test_the_class_that_others_shall_use(config: Any, heads: tuple[str, ...], architecture: str) -> None:
+def test_the_architecture_written_for_transformers(config: Any, heads: tuple[str, ...], architecture: str) -> None:
     assert write_config(config, heads=heads, dtype="float32")["architectures"] == [architecture]
 
 
@@ -288,6 +288,6 @@ def test_the_class_that_others_shall_use(config: Any, heads: tuple[str, ...], ar
         (Seq2SeqConfig(num_hidden_layers=2000), "num_hidden_layers is 2000; it must be between 1 and 1000"),
     ],
 )
-def test_what_a_file_cannot_say_is_not_lost_in_silence(config: Any, message: str) -> None:
+def test_settings_that_config_json_cannot_hold_are_refused(config: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         write_config(config, heads=(), dtype="float32")

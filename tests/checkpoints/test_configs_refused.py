@@ -1,4 +1,4 @@
-"""config.json files that are refused: by the name of the key, in a short message, and with nothing looked up or run."""
+"""config.json files that are refused, with a short message that names the key and without running any code."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from regard.errors import InputError
 from tests.checkpoints.test_configs import BERT, DISTILBERT, EVERY, GPT2, PATH, ROBERTA, SEQ2SEQ, T5, VIT, parse
 
 
-def refused(document: dict[str, Any], message: str) -> None:
-    """An error that names the file and says `message`, and is short enough to read."""
+def assert_refused(document: dict[str, Any], message: str) -> None:
+    """Assert a short error that names the file and contains `message`."""
     with pytest.raises(InputError, match=message) as caught:
         parse(document)
     assert str(caught.value).startswith(f"{PATH}: ")
@@ -28,8 +28,8 @@ def refused(document: dict[str, Any], message: str) -> None:
         (GPT2 | {"activation_function": {"a": 1}}, r"activation_function is {'a': 1}; choices: gelu, "),
     ],
 )
-def test_an_activation_regard_does_not_have(document: dict[str, Any], message: str) -> None:
-    refused(document, message)
+def test_unsupported_activation(document: dict[str, Any], message: str) -> None:
+    assert_refused(document, message)
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,12 @@ def test_an_activation_regard_does_not_have(document: dict[str, Any], message: s
     ],
     ids=lambda value: str(value)[:12],
 )
-def test_a_family_regard_does_not_have(kind: object, message: str) -> None:
-    refused(BERT | {"model_type": kind}, message)
+def test_unsupported_family(kind: object, message: str) -> None:
+    assert_refused(BERT | {"model_type": kind}, message)
 
 
-def test_no_family_at_all() -> None:
-    refused({}, "model_type is None")
+def test_missing_family() -> None:
+    assert_refused({}, "model_type is None")
 
 
 @pytest.mark.parametrize("document", EVERY, ids=lambda document: document["model_type"])
@@ -68,12 +68,12 @@ def test_no_family_at_all() -> None:
         ("attn_implementation", {"decoder": "someone/kernel"}),
     ],
 )
-def test_nothing_may_name_code(document: dict[str, Any], key: str, value: object) -> None:
-    refused(document | {key: value}, f"'{key}' names (code to run|a kernel to download).*remove")
+def test_keys_that_name_code_are_refused(document: dict[str, Any], key: str, value: object) -> None:
+    assert_refused(document | {key: value}, f"'{key}' names (code to run|a kernel to download).*remove")
 
 
 @pytest.mark.parametrize("key", ["auto_map", "trust_remote_code", "custom_pipelines"])
-def test_empty_code_fields_name_nothing(key: str) -> None:
+def test_empty_code_fields_are_accepted(key: str) -> None:
     for nothing in (None, False, {}):
         assert parse(BERT | {key: nothing}) == parse(BERT)
 
@@ -101,8 +101,8 @@ def test_empty_code_fields_name_nothing(key: str) -> None:
         (BERT | {"quantization_config": {"load_in_8bit": True}}, "quantization_config is {'load_in_8bit': True}"),
     ],
 )
-def test_arithmetic_regard_does_not_do(document: dict[str, Any], message: str) -> None:
-    refused(document, message)
+def test_unsupported_arithmetic(document: dict[str, Any], message: str) -> None:
+    assert_refused(document, message)
 
 
 def test_null_settings_are_unset() -> None:
@@ -126,28 +126,30 @@ SIZES = [
 
 @pytest.mark.parametrize("value", ["24", "", True, False, 24.0, 24.5, [24], {"n": 24}], ids=repr)
 @pytest.mark.parametrize(("document", "key"), SIZES, ids=lambda value: value if isinstance(value, str) else None)
-def test_a_size_is_a_whole_number(document: dict[str, Any], key: str, value: object) -> None:
-    refused(document | {key: value}, rf"{key}: Input should be a valid integer|{key} is -?\d+; it must be between")
+def test_sizes_must_be_integers(document: dict[str, Any], key: str, value: object) -> None:
+    assert_refused(
+        document | {key: value}, rf"{key}: Input should be a valid integer|{key} is -?\d+; it must be between"
+    )
 
 
 @pytest.mark.parametrize("value", [0, -1, 10**9, 10**30], ids=repr)
 @pytest.mark.parametrize(("document", "key"), SIZES, ids=lambda value: value if isinstance(value, str) else None)
-def test_a_size_is_within_reason(document: dict[str, Any], key: str, value: int) -> None:
-    refused(document | {key: value}, rf"{key} is -?\d+; it must be between 1 and|{key}: .*integer")
+def test_sizes_are_limited(document: dict[str, Any], key: str, value: int) -> None:
+    assert_refused(document | {key: value}, rf"{key} is -?\d+; it must be between 1 and|{key}: .*integer")
 
 
 @pytest.mark.parametrize("value", [-0.1, 1, 1.5, float("nan"), float("inf"), "0.1", True, None], ids=repr)
-def test_a_dropout_is_a_share(value: object) -> None:
+def test_dropout_must_be_a_probability(value: object) -> None:
     if value is None:
         assert parse(BERT | {"hidden_dropout_prob": None}) == parse(BERT)
     else:
-        refused(BERT | {"hidden_dropout_prob": value}, "hidden_dropout_prob")
+        assert_refused(BERT | {"hidden_dropout_prob": value}, "hidden_dropout_prob")
     assert parse(BERT | {"hidden_dropout_prob": 0}).dropout == 0
 
 
 @pytest.mark.parametrize("value", [0, -1e-12, 1, float("nan"), "1e-12"], ids=repr)
-def test_an_eps_is_small_and_positive(value: object) -> None:
-    refused(BERT | {"layer_norm_eps": value}, "layer_norm_eps")
+def test_eps_must_be_small_and_positive(value: object) -> None:
+    assert_refused(BERT | {"layer_norm_eps": value}, "layer_norm_eps")
 
 
 @pytest.mark.parametrize(
@@ -178,23 +180,23 @@ def test_an_eps_is_small_and_positive(value: object) -> None:
         ),
     ],
 )
-def test_numbers_that_do_not_fit_together(document: dict[str, Any], message: str) -> None:
-    refused(document, message)
+def test_inconsistent_sizes(document: dict[str, Any], message: str) -> None:
+    assert_refused(document, message)
 
 
 @pytest.mark.parametrize("document", EVERY[:-1], ids=lambda document: document["model_type"])
 def test_missing_sizes_are_named(document: dict[str, Any]) -> None:
     key = next(key for key in document if "layer" in key)
-    refused({k: v for k, v in document.items() if k != key}, f"{key} is missing: this is not a complete")
+    assert_refused({k: v for k, v in document.items() if k != key}, f"{key} is missing: this is not a complete")
     wide = next(key for key in document if key in ("hidden_size", "dim", "n_embd", "d_model"))
-    refused({k: v for k, v in document.items() if k not in (key, wide)}, f"{wide}, {key} is missing")
+    assert_refused({k: v for k, v in document.items() if k not in (key, wide)}, f"{wide}, {key} is missing")
 
 
-def test_every_fault_is_named_at_once() -> None:
-    refused(BERT | {"vocab_size": "many", "num_hidden_layers": 2.5}, "vocab_size: .*num_hidden_layers: ")
+def test_all_errors_are_reported_at_once() -> None:
+    assert_refused(BERT | {"vocab_size": "many", "num_hidden_layers": 2.5}, "vocab_size: .*num_hidden_layers: ")
 
 
-def test_a_value_of_any_size_is_cut_short() -> None:
-    refused(BERT | {"vocab_size": "9" * 5_000_000}, r"vocab_size: .*999\.\.\.")
-    refused(BERT | {"hidden_act": "x" * 5_000_000}, r"hidden_act is 'xxx.*\.\.\.")
-    refused(BERT | {"position_embedding_type": ["x"] * 100_000}, r"position_embedding_type is \['x', .*\.\.\.")
+def test_long_values_are_shortened_in_messages() -> None:
+    assert_refused(BERT | {"vocab_size": "9" * 5_000_000}, r"vocab_size: .*999\.\.\.")
+    assert_refused(BERT | {"hidden_act": "x" * 5_000_000}, r"hidden_act is 'xxx.*\.\.\.")
+    assert_refused(BERT | {"position_embedding_type": ["x"] * 100_000}, r"position_embedding_type is \['x', .*\.\.\.")

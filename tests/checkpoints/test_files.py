@@ -1,4 +1,4 @@
-"""Model folders: every way in, every kind of damage, and saves that are whole or did not happen."""
+"""Model folders: reading every format, detecting every kind of damage, and atomic saves."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 # Reading
 
 
-def test_a_single_file_is_mapped_and_never_written_through(tmp_path: Path) -> None:
+def test_a_single_file_is_memory_mapped_and_never_modified(tmp_path: Path) -> None:
     save_file(some_tensors(), tmp_path / "model.safetensors")
     before = (tmp_path / "model.safetensors").read_bytes()
     tensors = read_tensors(str(tmp_path))
@@ -57,7 +57,7 @@ def test_a_single_file_is_mapped_and_never_written_through(tmp_path: Path) -> No
 
 
 def shard(folder: Path, *, pickles: bool) -> dict[str, torch.Tensor]:
-    """Two shards and their index, laid out as Hugging Face does."""
+    """Write two shards and their index in Hugging Face's layout."""
     tensors = some_tensors()
     stem, suffix = ("pytorch_model", "bin") if pickles else ("model", "safetensors")
     where = {name: f"{stem}-0000{i % 2 + 1}-of-00002.{suffix}" for i, name in enumerate(tensors)}
@@ -73,8 +73,8 @@ def test_shards(tmp_path: Path, pickles: bool) -> None:
     tensors = shard(tmp_path, pickles=pickles)
     assert_same(read_tensors(tmp_path), tensors)
     second = next(path for path in tmp_path.iterdir() if "00002-of" in path.name)
-    whole = second.read_bytes()
-    second.write_bytes(whole[: len(whole) // 2])
+    original = second.read_bytes()
+    second.write_bytes(original[: len(original) // 2])
     with pytest.raises(InputError, match=rf"{second.name}: .*cut short; download or copy it again"):
         read_tensors(tmp_path)
     second.unlink()
@@ -83,7 +83,7 @@ def test_shards(tmp_path: Path, pickles: bool) -> None:
 
 
 @pytest.mark.parametrize("pickles", [False, True])
-def test_a_tensor_that_the_index_promises_and_no_shard_holds(tmp_path: Path, pickles: bool) -> None:
+def test_a_tensor_in_the_index_but_in_no_shard(tmp_path: Path, pickles: bool) -> None:
     shard(tmp_path, pickles=pickles)
     path = next(tmp_path.glob("*.index.json"))
     index = json.loads(path.read_text())
@@ -93,7 +93,7 @@ def test_a_tensor_that_the_index_promises_and_no_shard_holds(tmp_path: Path, pic
         read_tensors(tmp_path)
 
 
-def test_an_index_may_not_leave_the_folder_by_name_or_by_link(tmp_path: Path) -> None:
+def test_an_index_cannot_point_outside_the_folder_by_name_or_link(tmp_path: Path) -> None:
     outside, folder = tmp_path / "outside.safetensors", tmp_path / "model"
     save_file({"a": torch.ones(2)}, outside)
     folder.mkdir()
@@ -130,24 +130,24 @@ def test_folders_without_weights(tmp_path: Path) -> None:
 def test_every_truncation_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_file(some_tensors(), path)
-    whole = path.read_bytes()
-    cuts = sorted({0, 1, 7, 8, 9, len(whole) - 1, *random.Random(0).sample(range(len(whole)), 60)})
+    original = path.read_bytes()
+    cuts = sorted({0, 1, 7, 8, 9, len(original) - 1, *random.Random(0).sample(range(len(original)), 60)})
     for cut in cuts:
-        path.write_bytes(whole[:cut])
+        path.write_bytes(original[:cut])
         with pytest.raises(InputError, match=r"model\.safetensors: cannot be read as safetensors .*: damaged or cut"):
             read_tensors(tmp_path)
     assert len(cuts) >= 60
 
 
 def test_a_damaged_header_never_crashes(tmp_path: Path) -> None:
-    """Without checksums some flips only change a name or a number; none may end in anything but an InputError."""
+    """Without checksums some flips only change a name or a number; the only error allowed is an InputError."""
     path = tmp_path / "model.safetensors"
     save_file(some_tensors(), path)
-    whole, chance = path.read_bytes(), random.Random(1)
+    original, rng = path.read_bytes(), random.Random(1)
     refused = 0
     for _ in range(200):
-        damaged = bytearray(whole)
-        damaged[chance.randrange(8 + int.from_bytes(whole[:8], "little"))] ^= 1 << chance.randrange(8)
+        damaged = bytearray(original)
+        damaged[rng.randrange(8 + int.from_bytes(original[:8], "little"))] ^= 1 << rng.randrange(8)
         path.write_bytes(damaged)
         try:
             read_tensors(tmp_path)
@@ -163,21 +163,21 @@ def test_a_damaged_header_never_crashes(tmp_path: Path) -> None:
 def test_every_flipped_bit_is_found(tmp_path: Path, part: str) -> None:
     write_folder(tmp_path, tensors=some_tensors(), files=FILES)
     path = tmp_path / (part if "." in part else "model.safetensors")
-    whole, chance = path.read_bytes(), random.Random(2)
-    split = 8 + int.from_bytes(whole[:8], "little")
-    places = {"header": range(split), "payload": range(split, len(whole))}.get(part, range(len(whole) - 1))
+    original, rng = path.read_bytes(), random.Random(2)
+    split = 8 + int.from_bytes(original[:8], "little")
+    offsets = {"header": range(split), "payload": range(split, len(original))}.get(part, range(len(original) - 1))
     for _ in range(60):
-        damaged = bytearray(whole)
-        damaged[chance.choice(places)] ^= 1 << chance.randrange(8)
+        damaged = bytearray(original)
+        damaged[rng.choice(offsets)] ^= 1 << rng.randrange(8)
         path.write_bytes(damaged)
         with pytest.raises(InputError) as caught:
             read_tensors(tmp_path)
         assert str(path if part != "checksums.json" else tmp_path) in str(caught.value)
-    path.write_bytes(whole)
+    path.write_bytes(original)
     assert_same(read_tensors(tmp_path), some_tensors())
 
 
-def test_checksums_name_what_is_missing_and_what_was_added(tmp_path: Path) -> None:
+def test_checksum_errors_name_missing_and_added_files(tmp_path: Path) -> None:
     write_folder(tmp_path, tensors=some_tensors(), files=FILES, shard_bytes=200)
     assert set(verify(tmp_path)) == set(contents(tmp_path)) - {"checksums.json"}
     save_file({"a": torch.ones(2)}, tmp_path / "model.safetensors")
@@ -193,7 +193,7 @@ def test_checksums_name_what_is_missing_and_what_was_added(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("entry", [{"../x": "sha256:0"}, {"/etc/passwd": "sha256:0"}, {"a": 3}, {"a": "md5:0"}])
-def test_odd_checksums(tmp_path: Path, entry: dict[str, object]) -> None:
+def test_malformed_checksum_entries(tmp_path: Path, entry: dict[str, object]) -> None:
     write_folder(tmp_path, tensors={}, files={})
     (tmp_path / "checksums.json").write_text(json.dumps(entry))
     with pytest.raises(InputError, match=r"checksums\.json: expected file names with 'sha256:"):
@@ -221,7 +221,7 @@ def test_save_load_save_gives_the_same_bytes(tmp_path: Path, shard_bytes: int, s
     assert len(list((tmp_path / "one").glob("*.safetensors"))) == shards
 
 
-def test_what_others_need_to_read_it(tmp_path: Path) -> None:
+def test_a_saved_folder_is_readable_by_other_libraries(tmp_path: Path) -> None:
     write_folder(tmp_path / "f", tensors=some_tensors(), files=FILES)
     with safe_open(tmp_path / "f" / "model.safetensors", framework="pt") as file:
         assert file.metadata() == {"format": "pt"}
@@ -237,7 +237,7 @@ def test_tied_transposed_and_trained_tensors(tmp_path: Path) -> None:
     assert_same(read_tensors(tmp_path), {name: tensor.detach() for name, tensor in tensors.items()})
 
 
-def test_an_earlier_save_goes_and_other_files_stay(tmp_path: Path) -> None:
+def test_an_earlier_save_is_removed_and_other_files_are_preserved(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     mine = {"notes.txt": b"mine", "runs/log": b"mine", "pytorch_model.bin": b"mine"}
     for name, data in mine.items():
@@ -255,7 +255,7 @@ def test_an_earlier_save_goes_and_other_files_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["../x", "/x", "a\\b", "", ".hidden", "checksums.json", "model.safetensors", "sub/../../x"]
 )
-def test_names_that_files_may_not_have(tmp_path: Path, name: str) -> None:
+def test_invalid_file_names(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="is not allowed as the name of a file"):
         write_folder(tmp_path / "f", tensors={}, files={name: b""})
     assert os.listdir(tmp_path) == []
@@ -280,7 +280,7 @@ def test_a_full_disk_leaves_the_old_folder(tmp_path: Path, large: str) -> None:
 
 
 def test_a_crash_at_any_step_leaves_the_old_or_the_new_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From one file to shards and other files: a reader never sees tensors of one save beside a file of the other."""
+    """From one file to shards and other files: a reader never sees a mix of files from both saves."""
     outcomes = []
     for step in range(200):
         folder = tmp_path / str(step)

@@ -1,4 +1,4 @@
-"""Which weight files are chosen, and index files that lead elsewhere."""
+"""Which weight files are chosen, and index files that point outside the folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regard.checkpoints.files import WEIGHTS, preferred_weights, read_index
 from regard.errors import InputError
 
 
-def test_safetensors_first_and_single_files_first() -> None:
+def test_safetensors_and_single_files_are_preferred() -> None:
     names = ["pytorch_model.bin.index.json", "pytorch_model.bin", "model.safetensors.index.json", "model.safetensors"]
     assert tuple(reversed(names)) == WEIGHTS
     while names:
@@ -19,15 +19,15 @@ def test_safetensors_first_and_single_files_first() -> None:
     assert preferred_weights(["tf_model.h5"]) is None
 
 
-def written(folder: Path, content: object, name: str = "model.safetensors.index.json") -> Path:
+def write_index(folder: Path, content: object, name: str = "model.safetensors.index.json") -> Path:
     (folder / name).write_text(json.dumps(content))
     return folder / name
 
 
-def test_reads_where_each_tensor_lies(tmp_path: Path) -> None:
+def test_the_index_maps_tensors_to_files(tmp_path: Path) -> None:
     where = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
-    assert read_index(written(tmp_path, {"metadata": {"total_size": 8}, "weight_map": where})) == where
-    pickles = written(tmp_path, {"weight_map": {"a": "pytorch_model-1.bin"}}, "pytorch_model.bin.index.json")
+    assert read_index(write_index(tmp_path, {"metadata": {"total_size": 8}, "weight_map": where})) == where
+    pickles = write_index(tmp_path, {"weight_map": {"a": "pytorch_model-1.bin"}}, "pytorch_model.bin.index.json")
     assert read_index(pickles) == {"a": "pytorch_model-1.bin"}
 
 
@@ -54,13 +54,13 @@ def test_reads_where_each_tensor_lies(tmp_path: Path) -> None:
         ["model.safetensors"],
     ],
 )
-def test_anything_but_a_plain_name_is_refused(tmp_path: Path, shard: object) -> None:
-    path = written(tmp_path, {"weight_map": {"fine": "a.safetensors", "layer.0": shard}})
+def test_only_plain_file_names_are_accepted(tmp_path: Path, shard: object) -> None:
+    path = write_index(tmp_path, {"weight_map": {"fine": "a.safetensors", "layer.0": shard}})
     with pytest.raises(InputError, match=r"index\.json: refused: tensor 'layer\.0'"):
         read_index(path)
 
 
 @pytest.mark.parametrize("content", [{}, {"weight_map": {}}, {"weight_map": []}, {"weight_map": "a"}])
-def test_an_index_of_nothing(tmp_path: Path, content: object) -> None:
+def test_an_empty_index(tmp_path: Path, content: object) -> None:
     with pytest.raises(InputError, match="expected an object 'weight_map'"):
-        read_index(written(tmp_path, content))
+        read_index(write_index(tmp_path, content))

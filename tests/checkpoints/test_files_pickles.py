@@ -1,4 +1,4 @@
-"""Hostile, damaged and odd `pytorch_model.bin` files: nothing runs, and the message says what to do."""
+"""Malicious, damaged and malformed `pytorch_model.bin` files: no code runs, and the message says what to do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torch.
 
 
 class Calls:
-    """Pickles to a call of `function`: whoever unpickles it with the full reader makes that call."""
+    """Pickles to a call of `function`, which an unrestricted unpickler makes."""
 
     def __init__(self, function: Callable[..., object], *arguments: object) -> None:
         self.call = (function, arguments)
@@ -31,7 +31,7 @@ class Calls:
 
 
 class Module(torch.nn.Module):
-    """A whole module, as people used to save them; its state leaves the marker when it is restored."""
+    """A pickled module that creates the marker file when its state is restored."""
 
     def __init__(self, marker: Path) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Module(torch.nn.Module):
 
 
 def archive(path: Path, pickled: bytes, **more: bytes) -> None:
-    """A zip archive laid out as torch.save does, around a pickle of ours."""
+    """Write a zip archive in torch.save's layout that contains `pickled`."""
     with zipfile.ZipFile(path, "w") as file:
         for name, data in {"data.pkl": pickled, "version": b"3\n", "byteorder": b"little", **more}.items():
             file.writestr(f"archive/{name}", data)
@@ -58,7 +58,7 @@ def tar_of(path: Path, pickled: bytes) -> None:
 
 
 def opcodes(marker: Path) -> bytes:
-    """os.system by the oldest opcodes, which no pickler writes any more."""
+    """A call of os.system with protocol 0 opcodes, which current picklers no longer write."""
     return b"(S'touch " + str(marker).encode() + b"'\nios\nsystem\n."
 
 
@@ -87,7 +87,7 @@ HOSTILE: dict[str, Callable[[Path, Path], object]] = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_hostile_files_are_refused_and_nothing_runs(tmp_path: Path, kind: str) -> None:
+def test_malicious_files_are_refused_and_no_code_runs(tmp_path: Path, kind: str) -> None:
     marker = tmp_path / "marker"
     HOSTILE[kind](tmp_path / "pytorch_model.bin", marker)
     with pytest.raises(InputError, match=r"pytorch_model\.bin: refused: .* nothing in it was executed") as caught:
@@ -96,20 +96,20 @@ def test_hostile_files_are_refused_and_nothing_runs(tmp_path: Path, kind: str) -
     assert "safetensors.torch.save_file" in str(caught.value)
 
 
-def test_the_refusal_names_what_the_file_asks_for(tmp_path: Path) -> None:
+def test_the_error_names_the_forbidden_global(tmp_path: Path) -> None:
     torch.save(Calls(os.system, "true"), tmp_path / "pytorch_model.bin")
     with pytest.raises(InputError, match=r"it refers to \w+\.system, or"):
         read_pickle(tmp_path / "pytorch_model.bin")
 
 
-def test_the_marker_would_have_been_left(tmp_path: Path) -> None:
-    """The full reader does run such a file: the tests above can fail."""
+def test_an_unrestricted_unpickler_would_run_the_code(tmp_path: Path) -> None:
+    """Shows that the tests above can fail."""
     HOSTILE["in a dictionary"](tmp_path / "x.bin", tmp_path / "marker")
     torch.load(tmp_path / "x.bin", weights_only=False)
     assert (tmp_path / "marker").exists()
 
 
-def test_a_pickle_that_calls_itself_safetensors(tmp_path: Path) -> None:
+def test_a_pickle_named_safetensors(tmp_path: Path) -> None:
     HOSTILE["os.system"](tmp_path / "model.safetensors", tmp_path / "marker")
     with pytest.raises(InputError, match=r"model\.safetensors: cannot be read as safetensors"):
         read_tensors(tmp_path)
@@ -148,7 +148,7 @@ def test_only_a_flat_dictionary_of_dense_tensors(tmp_path: Path, content: object
         read_tensors(tmp_path)
 
 
-def test_an_archive_that_grows_is_refused(tmp_path: Path) -> None:
+def test_a_zip_bomb_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "pytorch_model.bin"
     torch.save(TENSORS, tmp_path / "good.bin")
     with zipfile.ZipFile(tmp_path / "good.bin") as good, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bomb:
@@ -170,8 +170,8 @@ def test_a_tensor_that_claims_more_than_the_file_holds_is_refused(tmp_path: Path
 def test_every_truncation_is_refused_by_name(tmp_path: Path, modern: bool) -> None:
     path = tmp_path / "pytorch_model.bin"
     torch.save(TENSORS, path, _use_new_zipfile_serialization=modern)
-    whole = path.read_bytes()
-    for cut in range(0, len(whole), len(whole) // 30 + 1):
-        path.write_bytes(whole[:cut])
+    original = path.read_bytes()
+    for cut in range(0, len(original), len(original) // 30 + 1):
+        path.write_bytes(original[:cut])
         with pytest.raises(InputError, match=r"pytorch_model\.bin: .*(cut short|damaged)"):
             read_tensors(tmp_path)

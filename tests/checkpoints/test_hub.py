@@ -1,4 +1,4 @@
-"""Fetching from a hub on 127.0.0.1: what is transferred, what the cache serves, and what every failure says."""
+"""Downloads from a hub on 127.0.0.1: which files are transferred, what the cache serves, and error messages."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ WEIGHTS = save(TENSORS, metadata={"format": "pt"})
 
 
 def pickled(tmp_path: Path) -> bytes:
-    torch.save(TENSORS, tmp_path / "made.bin")
-    return (tmp_path / "made.bin").read_bytes()
+    torch.save(TENSORS, tmp_path / "saved.bin")
+    return (tmp_path / "saved.bin").read_bytes()
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def files_in(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_takes_what_is_read_and_nothing_else(model: FakeHub) -> None:
+def test_only_the_needed_files_are_downloaded(model: FakeHub) -> None:
     folder = fetch("user/tiny")
     wanted = {"config.json", "vocab.txt", "tokenizer_config.json", "1_Pooling/config.json", "model.safetensors"}
     assert files_in(folder) == wanted
@@ -68,14 +68,14 @@ def test_a_name_without_a_user(model: FakeHub) -> None:
         fetch("tiny-base")
     with pytest.raises(InputError, match="did you mean 'bert-base-uncased'"):
         fetch("bert-base-uncasd")
-    assert model.log == [], "nobody was asked"
+    assert model.log == [], "a request was sent"
 
 
-Told = pytest.LogCaptureFixture
+LogCapture = pytest.LogCaptureFixture
 
 
 def test_a_download_is_announced_before_it_begins(
-    model: FakeHub, caplog: Told, monkeypatch: pytest.MonkeyPatch
+    model: FakeHub, caplog: LogCapture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import huggingface_hub
 
@@ -91,8 +91,10 @@ def test_a_download_is_announced_before_it_begins(
     files["model.safetensors"] = WEIGHTS + b"\0" * 2_000_000
     total = sum(len(files[name]) for name in wanted)
     fetch("user/tiny")
-    (said,) = caplog.messages
-    assert said.startswith(f"user/tiny: downloading {', '.join(wanted)} ({total / 1e6:.1f} MB) from {model.url} into ")
+    (message,) = caplog.messages
+    assert message.startswith(
+        f"user/tiny: downloading {', '.join(wanted)} ({total / 1e6:.1f} MB) from {model.url} into "
+    )
     assert before[0] == 1, "before the first file"
     fetch("user/tiny")
     assert len(caplog.messages) == 1, "nothing is downloaded, so nothing is announced"
@@ -101,7 +103,7 @@ def test_a_download_is_announced_before_it_begins(
     assert caplog.messages[1].startswith("user/tiny: downloading vocab.txt (0 kB) from ")
 
 
-def test_announcement_of_shards_and_of_unknown_sizes(model: FakeHub, caplog: Told) -> None:
+def test_announcement_of_shards_and_of_unknown_sizes(model: FakeHub, caplog: LogCapture) -> None:
     files = model.models["user/tiny"]
     del files["model.safetensors"]
     where = {"a": "a.safetensors", "b": "b.safetensors"}
@@ -120,13 +122,13 @@ def test_announcement_of_shards_and_of_unknown_sizes(model: FakeHub, caplog: Tol
 def test_the_command_line_shows_the_announcement_and_the_bar(
     model: FakeHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The library's bar goes back to the beginning of its line; what else is printed never does."""
+    """Only the library's progress bar returns to the start of its line."""
     from regard.cli.app import run
 
     monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's
     # Other tests may have disabled the bars, for the whole process.
     monkeypatch.setitem(sys.modules["huggingface_hub.utils.tqdm"].__dict__, "progress_bar_states", {})
-    assert run(["fill", "the _", "--model", "user/tiny"]) == 2  # this config says too little
+    assert run(["fill", "the _", "--model", "user/tiny"]) == 2  # the config is incomplete
     error = capsys.readouterr().err
     assert error.index("user/tiny: downloading config.json, ") < error.index("Fetching")
     assert "\rFetching" in error and r"\rFetching" not in error
@@ -150,35 +152,35 @@ def test_a_new_commit_is_noticed_and_only_the_change_is_transferred(model: FakeH
     assert (fetch("user/tiny", revision=second.name) / "vocab.txt").read_bytes() == b"[PAD]\n[UNK]\n"
 
 
-def test_a_branch_that_moves_between_two_questions(model: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_branch_that_moves_between_two_requests(model: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
     original = huggingface_hub.snapshot_download
     moves = [b"moved"]
 
-    def moving(*arguments: object, **options: object) -> object:
+    def download_after_move(*arguments: object, **options: object) -> object:
         if moves:
             del model.models["user/tiny"]["model.safetensors"]
             model.models["user/tiny"]["pytorch_model.bin"] = moves.pop()
         return original(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", moving)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download_after_move)
     assert (fetch("user/tiny") / "pytorch_model.bin").read_bytes() == b"moved"
 
 
-def test_with_both_formats_only_safetensors_are_taken(model: FakeHub) -> None:
-    model.models["user/tiny"] |= {"pytorch_model.bin": b"never asked for", "pytorch_model.bin.index.json": b"{}"}
+def test_with_both_formats_only_safetensors_are_downloaded(model: FakeHub) -> None:
+    model.models["user/tiny"] |= {"pytorch_model.bin": b"never requested", "pytorch_model.bin.index.json": b"{}"}
     assert not any("pytorch_model" in name for name in files_in(fetch("user/tiny")))
     assert not any("pytorch_model" in path for _, path in model.log)
 
 
-def test_with_pickles_only_they_are_taken(model: FakeHub, tmp_path: Path) -> None:
+def test_pickles_are_downloaded_if_there_is_nothing_else(model: FakeHub, tmp_path: Path) -> None:
     del model.models["user/tiny"]["model.safetensors"]
     model.models["user/tiny"]["pytorch_model.bin"] = pickled(tmp_path)
     assert torch.equal(read_tensors(fetch("user/tiny"))["b"], TENSORS["b"])
 
 
-def test_shards_are_those_that_the_index_names(model: FakeHub) -> None:
+def test_the_shards_named_by_the_index_are_downloaded(model: FakeHub) -> None:
     files = model.models["user/tiny"]
     del files["model.safetensors"]
     where = {name: f"part_{name}.safetensors" for name in TENSORS}
@@ -188,7 +190,7 @@ def test_shards_are_those_that_the_index_names(model: FakeHub) -> None:
     files["consolidated.safetensors"] = WEIGHTS
     folder = fetch("user/tiny")
     assert {name for name in files_in(folder) if name.endswith(".safetensors")} == set(where.values())
-    assert (folder / "part_a.safetensors").is_symlink(), "the cache is made of links, and these are followed"
+    assert (folder / "part_a.safetensors").is_symlink(), "the cache consists of links, which are followed"
     assert {name: tensor.tolist() for name, tensor in read_tensors(folder).items()} == {
         name: tensor.tolist() for name, tensor in TENSORS.items()
     }
@@ -200,7 +202,7 @@ def test_shards_are_those_that_the_index_names(model: FakeHub) -> None:
         fetch("user/tiny")
 
 
-def test_an_index_that_leads_out_of_the_folder_is_refused(model: FakeHub) -> None:
+def test_an_index_that_points_outside_the_folder_is_refused(model: FakeHub) -> None:
     files = model.models["user/tiny"]
     del files["model.safetensors"]
     files["model.safetensors.index.json"] = b'{"weight_map": {"a": "../../x.safetensors"}}'
@@ -230,13 +232,13 @@ def test_invalid_revisions(model: FakeHub, revision: str) -> None:
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_no_such_model(model: FakeHub, plain: bool) -> None:
+def test_missing_model(model: FakeHub, plain: bool) -> None:
     model.plain_errors = plain
     with pytest.raises(InputError, match=r"user/tinny: no such model on the hub .*, or it is private"):
         fetch("user/tinny")
 
 
-def test_no_such_revision_and_a_gated_model(model: FakeHub) -> None:
+def test_missing_revision_and_gated_model(model: FakeHub) -> None:
     with pytest.raises(InputError, match="no revision 'v9' on the hub"):
         fetch("user/tiny", revision="v9")
     model.gated.add("user/tiny")
@@ -244,7 +246,7 @@ def test_no_such_revision_and_a_gated_model(model: FakeHub) -> None:
         fetch("user/tiny")
 
 
-def test_a_transfer_cut_once_is_taken_up_again(model: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_transfer_is_resumed(model: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     model.cuts["model.safetensors"] = 1
     folder = fetch("user/tiny")
@@ -252,7 +254,7 @@ def test_a_transfer_cut_once_is_taken_up_again(model: FakeHub, monkeypatch: pyte
     assert model.transferred().count("model.safetensors") == 2
 
 
-def test_a_transfer_that_is_always_cut_leaves_no_model(
+def test_a_transfer_that_always_fails_leaves_no_model(
     model: FakeHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
@@ -268,7 +270,7 @@ def test_a_transfer_that_is_always_cut_leaves_no_model(
     assert (fetch("user/tiny") / "model.safetensors").read_bytes() == WEIGHTS
 
 
-def test_a_small_file_that_is_always_cut_leaves_no_model(model: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_file_that_always_fails_leaves_no_model(model: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     model.cuts["vocab.txt"] = 10**6
     with pytest.raises(RegardError, match="could not be fetched"):
@@ -278,7 +280,7 @@ def test_a_small_file_that_is_always_cut_leaves_no_model(model: FakeHub, monkeyp
 
 
 @pytest.mark.parametrize("trouble", ["refused", "503"])
-def test_a_hub_that_cannot_be_reached(model: FakeHub, monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
+def test_unreachable_hub(model: FakeHub, monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
     def break_it() -> None:
         model.down = trouble == "503"
         if trouble == "refused":
@@ -292,7 +294,7 @@ def test_a_hub_that_cannot_be_reached(model: FakeHub, monkeypatch: pytest.Monkey
     assert not isinstance(caught.value, InputError)
 
 
-def test_offline_asks_nothing(model: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_mode_sends_no_requests(model: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fetch("user/tiny")
     model.log.clear()
     assert fetch("user/tiny", offline=True) == folder
@@ -304,7 +306,7 @@ def test_offline_asks_nothing(model: FakeHub, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_environment_and_the_command_in_the_message(model: FakeHub, tmp_path: Path) -> None:
-    """In processes of their own, for the library reads HF_HOME when it is imported."""
+    """Runs in separate processes because the library reads HF_HOME when it is imported."""
     with pytest.raises(RegardError) as caught:
         fetch("user/tiny", revision="main", offline=True)
     advice = re.search(r'HF_HUB_OFFLINE=0 python -c "(.*)"$', str(caught.value))

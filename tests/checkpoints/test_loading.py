@@ -1,4 +1,4 @@
-"""`regard.load` and `regard.save`: names to folders, files that are missing, and files that mean harm."""
+"""`regard.load` and `regard.save`: model names, missing files, and saving."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat"]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A tiny BERT with a tokenizer, as someone might publish it."""
-    place = tmp_path / "models" / "tiny"
+    """A tiny BERT with a tokenizer, as published on the hub."""
+    model_folder = tmp_path / "models" / "tiny"
     torch.manual_seed(0)
-    regard.save(Bert(BertConfig(**SMALL, vocab_size=len(WORDS), max_position_embeddings=22)), place)
-    (place / "checksums.json").unlink()
-    (place / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    return place
+    regard.save(Bert(BertConfig(**SMALL, vocab_size=len(WORDS), max_position_embeddings=22)), model_folder)
+    (model_folder / "checksums.json").unlink()
+    (model_folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    return model_folder
 
 
-def refused(name: str | os.PathLike[str], message: str) -> None:
+def assert_refused(name: str | os.PathLike[str], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         regard.load(name)
     assert len(str(caught.value)) < 1000
@@ -61,17 +61,17 @@ def test_options(folder: Path) -> None:
     assert (weight.dtype, weight.device.type) == (torch.bfloat16, "meta")  # type: ignore[union-attr]
 
 
-def test_no_such_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
-    refused("./tinny", r"^\./tinny: no such folder; did you mean 'tiny'\? choices: tiny$")
-    refused(Path("tinny"), "tinny: no such folder; did you mean 'tiny'")
-    refused(folder.parent / "absent" / "tiny", "absent/tiny: no such folder$")
-    refused("~nobody-has-this-name/tiny", "~nobody-has-this-name/tiny: no such folder")
-    refused("/" + "x" * 400, "no such folder")
+    assert_refused("./tinny", r"^\./tinny: no such folder; did you mean 'tiny'\? choices: tiny$")
+    assert_refused(Path("tinny"), "tinny: no such folder; did you mean 'tiny'")
+    assert_refused(folder.parent / "absent" / "tiny", "absent/tiny: no such folder$")
+    assert_refused("~nobody-has-this-name/tiny", "~nobody-has-this-name/tiny: no such folder")
+    assert_refused("/" + "x" * 400, "no such folder")
 
 
 def test_a_file_instead_of_its_folder(folder: Path) -> None:
-    refused(
+    assert_refused(
         folder / "model.safetensors",
         f"model.safetensors: this is a file; expected a model folder, such as {folder}",
     )
@@ -79,73 +79,75 @@ def test_a_file_instead_of_its_folder(folder: Path) -> None:
 
 def test_built_in_names(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr("regard.checkpoints.loading.builtin_names", lambda: [])
-    refused(
+    assert_refused(
         "regard-bert",
         "no built-in model 'regard-bert': this installation has no .*/all-MiniLM",
     )
     monkeypatch.setattr("regard.checkpoints.loading.builtin_names", lambda: ["regard-bert", "regard-gpt"])
     monkeypatch.setattr("regard.checkpoints.loading.builtin_folder", lambda name: folder)
-    refused("regard-brt", "no built-in model 'regard-brt': did you mean 'regard-bert'")
+    assert_refused("regard-brt", "no built-in model 'regard-brt': did you mean 'regard-bert'")
     assert find_folder("regard-bert") == folder
     monkeypatch.chdir(folder.parent)
     folder.rename(folder.parent / "regard-gpt")
     assert find_folder("regard-gpt") == Path("regard-gpt"), "a folder of that name comes first"
 
 
-def test_hub_names_are_fetched_and_paths_never(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, dict[str, Any]]] = []
+def test_hub_names_are_downloaded_and_paths_never(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[tuple[str, dict[str, Any]]] = []
 
     def fetch(name: str, **options: Any) -> Path:
-        asked.append((name, options))
+        requests.append((name, options))
         return folder
 
     monkeypatch.setattr(hub, "fetch", fetch)
     monkeypatch.chdir(folder.parent)
     for name in ("bert-base-uncased", "sentence-transformers/all-MiniLM-L6-v2"):
         assert find_folder(name) == folder
-    assert asked == [
+    assert requests == [
         ("bert-base-uncased", {"revision": "main", "offline": None}),
         ("sentence-transformers/all-MiniLM-L6-v2", {"revision": "main", "offline": None}),
     ]
     assert find_folder("user/model", revision="v2", offline=True) == folder
-    assert asked[-1] == ("user/model", {"revision": "v2", "offline": True})
+    assert requests[-1] == ("user/model", {"revision": "v2", "offline": True})
     for path in ("./bert", "../bert", "~/bert", "/bert", "a/b/c", Path("bert")):
         with pytest.raises(InputError, match="no such folder"):
             find_folder(path)
-    assert len(asked) == 3
+    assert len(requests) == 3
 
 
 @pytest.mark.parametrize("name", ["", "user/", "two words", "bert\0base", "https://a", "x" * 5000, "user/mod..el"])
-def test_names_that_nothing_can_have(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_invalid_names(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"is not the name of a model on the hub|no such folder"):
         regard.load(name, offline=True)
 
 
-# Files that are missing
+# Missing files
 
 
 def test_without_a_config(folder: Path) -> None:
     (folder / "config.json").unlink()
-    refused(folder, r"tiny: no config\.json; expected a model folder with config\.json and model\.safetensors")
+    assert_refused(folder, r"tiny: no config\.json; expected a model folder with config\.json and model\.safetensors")
 
 
 def test_without_weights(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "tf_model.h5")
-    refused(folder, r"no readable weights: expected one of model\.safetensors, .*found config\.json, tf_model\.h5")
+    assert_refused(
+        folder, r"no readable weights: expected one of model\.safetensors, .*found config\.json, tf_model\.h5"
+    )
 
 
-def test_without_a_tokenizer_there_is_none(folder: Path) -> None:
+def test_a_folder_without_a_tokenizer_loads_without_one(folder: Path) -> None:
     (folder / "vocab.txt").unlink()
     model, tokenizer = regard.load(folder)
     assert isinstance(model, Bert)
     assert tokenizer is None
 
 
-def test_half_a_tokenizer_is_named(folder: Path) -> None:
+def test_an_incomplete_tokenizer_is_reported(folder: Path) -> None:
     (folder / "vocab.txt").unlink()
     (folder / "vocab.json").write_text('{"a": 0}')
-    refused(folder, r"merges\.txt")
+    assert_refused(folder, r"merges\.txt")
 
 
 def test_a_model_that_needs_no_tokenizer(tmp_path: Path) -> None:
@@ -171,7 +173,7 @@ def test_saving_with_the_tokenizer(folder: Path, tmp_path: Path) -> None:
     assert {"config.json", "model.safetensors", "tokenizer.json", "checksums.json"} <= set(files[0])
 
 
-def test_a_model_may_be_saved_where_it_came_from(folder: Path) -> None:
+def test_a_model_can_be_saved_to_its_own_folder(folder: Path) -> None:
     model, tokenizer = regard.load(folder)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     regard.save(model, folder, tokenizer=tokenizer)
@@ -179,7 +181,7 @@ def test_a_model_may_be_saved_where_it_came_from(folder: Path) -> None:
         assert all(torch.equal(state[name], tensor) for name, tensor in before.items())
 
 
-def test_a_save_that_was_cut_after_its_commitment_is_finished_first(folder: Path, tmp_path: Path) -> None:
+def test_an_interrupted_committed_save_is_finished_before_loading(folder: Path, tmp_path: Path) -> None:
     wider = BertConfig(**SMALL | {"intermediate_size": 41}, vocab_size=len(WORDS), max_position_embeddings=22)
     regard.save(Bert(wider), tmp_path / "new")
     (tmp_path / "new").rename(folder / COMMITTED)
@@ -197,11 +199,11 @@ def test_the_real_checkpoint() -> None:
     assert tokenizer.encode("hello world").ids == [101, 7592, 2088, 102]
 
 
-# What loading costs
+# Import time
 
 
-def test_loading_imports_little_beside_torch(folder: Path) -> None:
-    """torch's compiler, SymPy, the hub's library and others' models cost seconds, and a local folder needs none."""
+def test_loading_imports_little_besides_torch(folder: Path) -> None:
+    """A local folder needs neither torch's compiler, SymPy nor the hub library, which take seconds to import."""
     program = (
         "import sys, regard; model, tokenizer = regard.load(sys.argv[1]); import torch; model(torch.ones(1, 4).long());"
         "print(*sys.modules)"

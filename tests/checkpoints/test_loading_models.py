@@ -1,4 +1,4 @@
-"""Folders to models and back: every family, every way weights are published, and names for all that does not fit."""
+"""Loading and saving models: every family and every published weight format."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ IDS = torch.randint(5, 53, (3, 7), generator=torch.Generator().manual_seed(0))
 LAYOUT = Padded.from_lengths([7, 4, 6])
 
 
-def saved(config: Any, folder: Path, heads: list[str] | None = None) -> Any:
-    """A model with random numbers everywhere, and its folder."""
+def save_random_model(config: Any, folder: Path, heads: list[str] | None = None) -> Any:
+    """Save a model whose parameters are all random."""
     generator = torch.Generator().manual_seed(2)
     model = build(config, heads=heads).eval()
     with torch.no_grad():
@@ -49,14 +49,14 @@ def saved(config: Any, folder: Path, heads: list[str] | None = None) -> Any:
     return model
 
 
-def rewritten(folder: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
-    """Give the folder other tensors, as someone else's software might have written them."""
+def rewrite_tensors(folder: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
+    """Replace the tensors in the folder, to imitate files written by other software."""
     tensors = change({name: tensor.clone() for name, tensor in read_tensors(folder).items()})
     (folder / "checksums.json").unlink()
     save_file(tensors, folder / "model.safetensors")
 
 
-def renamed(old: str, new: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+def renaming(old: str, new: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
     return lambda tensors: {name.replace(old, new): tensor for name, tensor in tensors.items()}
 
 
@@ -67,18 +67,18 @@ def assert_same(found: nn.Module, expected: nn.Module) -> None:
         assert torch.equal(states[0][name], tensor), name
 
 
-def quietly(folder: Path) -> Any:
+def load_without_warnings(folder: Path) -> Any:
     """Load; a warning is a failure."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return read_model(folder)
 
 
-# The ways weights are published
+# Published weight formats
 
 
-def test_a_model_comes_ready_to_use_and_to_train(tmp_path: Path) -> None:
-    saved(BERT, tmp_path)
+def test_a_loaded_model_is_ready_to_use_and_to_train(tmp_path: Path) -> None:
+    save_random_model(BERT, tmp_path)
     before = torch.get_rng_state()
     model = read_model(tmp_path)
     assert torch.equal(torch.get_rng_state(), before)
@@ -87,11 +87,11 @@ def test_a_model_comes_ready_to_use_and_to_train(tmp_path: Path) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-    assert read_model(tmp_path).embedding.tokens.weight.any(), "the file was written through"  # type: ignore[union-attr]
+    assert read_model(tmp_path).embedding.tokens.weight.any(), "the file was modified"  # type: ignore[union-attr]
 
 
 def test_old_bert_without_a_head(tmp_path: Path) -> None:
-    model = saved(BERT, tmp_path, heads=["pooler"])
+    model = save_random_model(BERT, tmp_path, heads=["pooler"])
 
     def change(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         old = {name.removeprefix("bert."): tensor for name, tensor in tensors.items()}
@@ -99,24 +99,24 @@ def test_old_bert_without_a_head(tmp_path: Path) -> None:
         old = {name.replace("LayerNorm.bias", "LayerNorm.beta"): tensor for name, tensor in old.items()}
         return {**old, "embeddings.position_ids": torch.arange(22)[None]}
 
-    rewritten(tmp_path, change)
-    assert_same(quietly(tmp_path), model)
+    rewrite_tensors(tmp_path, change)
+    assert_same(load_without_warnings(tmp_path), model)
 
 
 def test_old_bert_with_its_heads(tmp_path: Path) -> None:
-    model = saved(BERT, tmp_path)
+    model = save_random_model(BERT, tmp_path)
 
     def change(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].clone()
         tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"].clone()
-        return renamed("LayerNorm.weight", "LayerNorm.gamma")(tensors)
+        return renaming("LayerNorm.weight", "LayerNorm.gamma")(tensors)
 
-    rewritten(tmp_path, change)
-    assert_same(quietly(tmp_path), model)
+    rewrite_tensors(tmp_path, change)
+    assert_same(load_without_warnings(tmp_path), model)
 
 
 def test_old_gpt2(tmp_path: Path) -> None:
-    model = saved(GPT2, tmp_path)
+    model = save_random_model(GPT2, tmp_path)
 
     def change(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         bare = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
@@ -127,12 +127,12 @@ def test_old_gpt2(tmp_path: Path) -> None:
             | {"lm_head.weight": bare["wte.weight"].clone()}
         )
 
-    rewritten(tmp_path, change)
-    assert_same(quietly(tmp_path), model)
+    rewrite_tensors(tmp_path, change)
+    assert_same(load_without_warnings(tmp_path), model)
 
 
 def test_old_t5(tmp_path: Path) -> None:
-    model = saved(T5, tmp_path)
+    model = save_random_model(T5, tmp_path)
 
     def change(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         for copy in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head"):
@@ -140,15 +140,15 @@ def test_old_t5(tmp_path: Path) -> None:
         buckets = torch.zeros(32, 4)
         return tensors | {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": buckets}
 
-    rewritten(tmp_path, change)
-    again = quietly(tmp_path)
+    rewrite_tensors(tmp_path, change)
+    again = load_without_warnings(tmp_path)
     assert again.output is None, "a true copy is the embedding itself, and is trained as one"
     assert_same(again, model)
 
 
 @pytest.mark.parametrize("config", [BERT, GPT2, T5, VitConfig(**SMALL, image_size=(8, 8), patch_size=(4, 4))])
 def test_shards_and_pickles(tmp_path: Path, config: Any) -> None:
-    model = saved(config, tmp_path / "one")
+    model = save_random_model(config, tmp_path / "one")
     document = (tmp_path / "one" / "config.json").read_bytes()
     tensors = read_tensors(tmp_path / "one")
     write_folder(tmp_path / "shards", tensors=tensors, files={"config.json": document}, shard_bytes=6000)
@@ -157,14 +157,14 @@ def test_shards_and_pickles(tmp_path: Path, config: Any) -> None:
     (tmp_path / "pickle" / "config.json").write_bytes(document)
     torch.save(tensors, tmp_path / "pickle" / "pytorch_model.bin")
     for folder in ("one", "shards", "pickle"):
-        assert_same(quietly(tmp_path / folder), model)
+        assert_same(load_without_warnings(tmp_path / folder), model)
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
-def test_other_numbers_become_float32(tmp_path: Path, kind: torch.dtype) -> None:
-    model = saved(BERT, tmp_path)
-    rewritten(tmp_path, lambda tensors: {name: tensor.to(kind) for name, tensor in tensors.items()})
-    again = quietly(tmp_path)
+def test_other_dtypes_become_float32(tmp_path: Path, kind: torch.dtype) -> None:
+    model = save_random_model(BERT, tmp_path)
+    rewrite_tensors(tmp_path, lambda tensors: {name: tensor.to(kind) for name, tensor in tensors.items()})
+    again = load_without_warnings(tmp_path)
     for name, tensor in model.state_dict().items():
         found = again.state_dict()[name]
         assert found.dtype == torch.float32
@@ -174,15 +174,15 @@ def test_other_numbers_become_float32(tmp_path: Path, kind: torch.dtype) -> None
 
 @pytest.mark.parametrize("config", [Seq2SeqConfig(score="general"), TransformerConfig(**TEXT), BERT, GPT2, T5])
 def test_save_load_save_gives_the_same_bytes(tmp_path: Path, config: Any) -> None:
-    saved(config, tmp_path / "a")
+    save_random_model(config, tmp_path / "a")
     write_model(read_model(tmp_path / "a"), tmp_path / "b", files={})
     assert {p.name: p.read_bytes() for p in (tmp_path / "a").iterdir()} == {
         p.name: p.read_bytes() for p in (tmp_path / "b").iterdir()
     }
 
 
-def test_by_its_name_on_the_hub(tmp_path: Path, fake_hub: FakeHub) -> None:
-    model = saved(BERT, tmp_path)
+def test_a_model_loads_by_its_hub_name(tmp_path: Path, fake_hub: FakeHub) -> None:
+    model = save_random_model(BERT, tmp_path)
     fake_hub.models["user/tiny"] = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     for offline in (None, True):
         again, tokenizer = regard.load("user/tiny", offline=offline)
@@ -196,7 +196,7 @@ def test_by_its_name_on_the_hub(tmp_path: Path, fake_hub: FakeHub) -> None:
 # Saving
 
 
-def test_what_cannot_be_saved_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_save_leaves_no_files(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     with pytest.raises(InputError, match=r"a Linear cannot be saved; expected a model of regard\.models"):
         write_model(nn.Linear(2, 2), folder, files={})
@@ -207,13 +207,13 @@ def test_what_cannot_be_saved_leaves_nothing(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_compiled_model_is_saved_as_what_it_wraps(tmp_path: Path) -> None:
-    model = saved(BERT, tmp_path / "plain")
+def test_a_compiled_model_is_saved_as_the_original_module(tmp_path: Path) -> None:
+    model = save_random_model(BERT, tmp_path / "plain")
     write_model(torch.compile(model), tmp_path / "compiled", files={})
-    assert_same(quietly(tmp_path / "compiled"), model)
+    assert_same(load_without_warnings(tmp_path / "compiled"), model)
 
 
-def test_files_go_along(tmp_path: Path) -> None:
+def test_additional_files_are_saved(tmp_path: Path) -> None:
     write_model(build(BERT), tmp_path, files={"vocab.txt": b"[PAD]\n"})
     assert (tmp_path / "vocab.txt").read_bytes() == b"[PAD]\n"
     assert "vocab.txt" in json.loads((tmp_path / "checksums.json").read_text())

@@ -1,4 +1,4 @@
-"""The rename tables: complete, one to one, and reversible; what old files do differently is undone."""
+"""The rename tables are complete, one to one, and reversible; names in old files are converted."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ CONFIGS: list[Any] = [
 ]
 
 
-def numbered(config: Any) -> tuple[dict[str, Tensor], list[str]]:
-    """Our state with every head, all numbers different."""
+def distinct_state(config: Any) -> tuple[dict[str, Tensor], list[str]]:
+    """Regard's state dict with every head, in which all values are different."""
     heads = list(get_family(config.family).heads)
     shapes = {name: tensor.shape for name, tensor in build(config, heads=heads).state_dict().items()}
     ends = torch.tensor([shape.numel() for shape in shapes.values()]).cumsum(0).tolist()
@@ -38,8 +38,8 @@ def numbered(config: Any) -> tuple[dict[str, Tensor], list[str]]:
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.family)
-def test_there_and_back(config: Any) -> None:
-    state, heads = numbered(config)
+def test_renaming_is_reversible(config: Any) -> None:
+    state, heads = distinct_state(config)
     names = names_of(config)
     table = entries(names, config, heads)
     assert set(table) == set(state)
@@ -53,7 +53,7 @@ def test_there_and_back(config: Any) -> None:
         assert torch.equal(from_theirs(names, ours, [written[name] for name in several]), state[ours])
 
 
-def test_what_bert_calls_it() -> None:
+def test_names_of_bert() -> None:
     config = BertConfig(**TEXT)
     table = entries(names_of(config), config, ["pooler", "masked"])
     assert table["embedding.tokens.weight"] == ("bert.embeddings.word_embeddings.weight",)
@@ -69,7 +69,7 @@ def test_what_bert_calls_it() -> None:
     assert not any("layer.3" in name for several in table.values() for name in several)
 
 
-def test_gpt2_keeps_matrices_the_other_way_round() -> None:
+def test_gpt2_matrices_are_transposed() -> None:
     names = names_of(GptConfig(**TEXT))
     matrix = torch.arange(6.0).view(2, 3)
     for ours in ("attention.project", "attention.output", "ffn.inner", "ffn.outer"):
@@ -81,7 +81,7 @@ def test_gpt2_keeps_matrices_the_other_way_round() -> None:
     assert torch.equal(to_theirs(names, "decoder.layers.0.ffn.inner.bias", matrix[0], 1)[0], matrix[0])
 
 
-def test_t5_stacks_have_their_own_depths() -> None:
+def test_t5_encoder_and_decoder_may_differ_in_depth() -> None:
     config = T5Config(**TEXT, num_decoder_layers=2)
     theirs = {name for several in entries(names_of(config), config, []).values() for name in several}
     assert "encoder.block.2.layer.1.DenseReluDense.wi.weight" in theirs
@@ -89,7 +89,7 @@ def test_t5_stacks_have_their_own_depths() -> None:
     assert not any(name.startswith(("encoder.block.3.", "decoder.block.2.")) or "wi_" in name for name in theirs)
 
 
-def test_families_of_our_own_have_no_table() -> None:
+def test_families_specific_to_regard_have_no_table() -> None:
     config = Seq2SeqConfig()
     assert not names_of(config).base
     assert entries(names_of(config), config, []) == {}
@@ -103,7 +103,7 @@ def names(config: Any, tensors: dict[str, Tensor]) -> TensorNames:
     return fitted(names_of(config), tensors)
 
 
-def test_a_bare_model_leaves_the_prefix_out() -> None:
+def test_a_model_without_a_head_has_no_prefix() -> None:
     config = BertConfig(**TEXT)
     with_prefix, without = {f"bert.{WORDS}": ONE}, {WORDS: ONE}
     assert entries(names(config, with_prefix), config, [])["embedding.tokens.weight"] == (f"bert.{WORDS}",)
@@ -113,7 +113,7 @@ def test_a_bare_model_leaves_the_prefix_out() -> None:
     assert bare["masked.bias"] == ("cls.predictions.bias",)
 
 
-def test_old_names_are_made_new() -> None:
+def test_old_names_are_converted() -> None:
     found = {f"bert.embeddings.LayerNorm.{old}": ONE for old in ("gamma", "beta")}
     expected = {f"bert.embeddings.LayerNorm.{new}" for new in ("weight", "bias")}
     assert set(tidied(names(BertConfig(), found), found)) == expected
@@ -131,12 +131,12 @@ def test_old_names_are_made_new() -> None:
         (T5Config(), "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"),
     ],
 )
-def test_buffers_are_no_weights(config: Any, buffer: str) -> None:
+def test_buffers_are_ignored(config: Any, buffer: str) -> None:
     found = {buffer: ONE, "something.else": ONE}
     assert set(tidied(names(config, found), found)) == {"something.else"}
 
 
-def test_no_weight_is_taken_for_a_buffer() -> None:
+def test_weights_are_not_mistaken_for_buffers() -> None:
     for config in CONFIGS:
         heads = get_family(config.family).heads
         theirs = [name for several in entries(names_of(config), config, heads).values() for name in several]
@@ -160,7 +160,7 @@ COPIES = [
 
 
 @pytest.mark.parametrize(("config", "copy", "original"), COPIES)
-def test_a_true_copy_goes_and_another_tensor_stays(config: Any, copy: str, original: str) -> None:
+def test_an_equal_copy_is_dropped_and_a_different_tensor_is_not(config: Any, copy: str, original: str) -> None:
     same, other, alone = {original: ONE, copy: ONE.clone()}, {original: ONE, copy: TWO}, {copy: TWO}
     assert tidied(names(config, same), same) == {original: same[original]}
     assert set(tidied(names(config, other), other)) == {original, copy}
@@ -168,10 +168,10 @@ def test_a_true_copy_goes_and_another_tensor_stays(config: Any, copy: str, origi
         assert tidied(names(config, alone), alone) == {original: TWO}
 
 
-def test_a_copy_stands_in_for_its_original() -> None:
+def test_a_copy_replaces_a_missing_original() -> None:
     found = {"transformer.wpe.weight": ONE, "lm_head.weight": TWO}
     assert tidied(names(GptConfig(), found), found) == {"transformer.wpe.weight": ONE, "transformer.wte.weight": TWO}
-    # With a matrix of its own for the output, T5's words are the other copy.
+    # If the output matrix is not tied, T5's embeddings are the other copy.
     found = {"encoder.embed_tokens.weight": ONE, "lm_head.weight": TWO}
     assert tidied(names(T5Config(), found), found) == {"shared.weight": ONE, "lm_head.weight": TWO}
 

@@ -1,4 +1,4 @@
-"""Weights that do not fit their config.json: each tensor is named as it is in the file, and told what was expected."""
+"""Weights that do not match config.json: errors name each tensor as in the file, with the expected shape."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torch import Tensor
 from regard.checkpoints.files import read_tensors
 from regard.checkpoints.loading import read_model
 from regard.errors import InputError
-from tests.checkpoints.test_loading_models import BERT, GPT2, T5, assert_same, rewritten, saved
+from tests.checkpoints.test_loading_models import BERT, GPT2, T5, assert_same, rewrite_tensors, save_random_model
 
 
 def test_unused_tensors_give_a_warning(tmp_path: Path) -> None:
-    model = saved(BERT, tmp_path, heads=["pooler"])
-    rewritten(
+    model = save_random_model(BERT, tmp_path, heads=["pooler"])
+    rewrite_tensors(
         tmp_path, lambda tensors: tensors | {"classifier.weight": torch.ones(2, 24), "classifier.bias": torch.ones(2)}
     )
     with pytest.warns(UserWarning, match=r"^.*: not used: classifier\.bias; classifier\.weight$") as caught:
@@ -29,8 +29,8 @@ def test_unused_tensors_give_a_warning(tmp_path: Path) -> None:
 
 
 def test_many_unused_tensors_are_counted(tmp_path: Path) -> None:
-    saved(BERT, tmp_path)
-    rewritten(tmp_path, lambda tensors: tensors | {f"extra.{i}": torch.ones(1) for i in range(11)})
+    save_random_model(BERT, tmp_path)
+    rewrite_tensors(tmp_path, lambda tensors: tensors | {f"extra.{i}": torch.ones(1) for i in range(11)})
     with pytest.warns(UserWarning, match=r"extra\.0; extra\.1; extra\.10; .* and 3 more$"):
         read_model(tmp_path)
 
@@ -38,57 +38,59 @@ def test_many_unused_tensors_are_counted(tmp_path: Path) -> None:
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 
 
-def refused(folder: Path, message: str) -> None:
+def assert_refused(folder: Path, message: str) -> None:
     with pytest.raises(InputError) as caught:
         read_model(folder)
     assert str(caught.value) == f"{folder}: the weights do not match config.json: {message}"
 
 
 def test_missing_tensors_are_named_as_in_the_file(tmp_path: Path) -> None:
-    saved(BERT, tmp_path)
-    rewritten(
+    save_random_model(BERT, tmp_path)
+    rewrite_tensors(
         tmp_path,
         lambda tensors: {name: t for name, t in tensors.items() if name not in (QUERY, "cls.predictions.bias")},
     )
-    refused(tmp_path, f"{QUERY} is missing; cls.predictions.bias is missing")
+    assert_refused(tmp_path, f"{QUERY} is missing; cls.predictions.bias is missing")
     rewritten_bare = {name.removeprefix("bert."): t for name, t in read_tensors(tmp_path).items() if "cls" not in name}
     save_file(rewritten_bare, tmp_path / "model.safetensors")
-    refused(tmp_path, f"{QUERY.removeprefix('bert.')} is missing")
+    assert_refused(tmp_path, f"{QUERY.removeprefix('bert.')} is missing")
 
 
 def test_tensors_of_another_shape_are_named_as_in_the_file(tmp_path: Path) -> None:
-    saved(BERT, tmp_path)
+    save_random_model(BERT, tmp_path)
 
     def change(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         return tensors | {QUERY: torch.ones(24, 23), "bert.embeddings.word_embeddings.weight": torch.ones(54, 24)}
 
-    rewritten(tmp_path, change)
-    refused(
+    rewrite_tensors(tmp_path, change)
+    assert_refused(
         tmp_path,
         "bert.embeddings.word_embeddings.weight has shape (54, 24), expected (53, 24); "
         f"{QUERY} has shape (24, 23), expected (24, 24)",
     )
 
 
-def test_shapes_that_only_fit_together_are_refused(tmp_path: Path) -> None:
-    """Query, key and value lie in one matrix of ours; each must have its own third of it."""
-    saved(BERT, tmp_path)
+def test_shapes_that_match_only_in_total_are_refused(tmp_path: Path) -> None:
+    """Query, key and value share one matrix in Regard; each must fill its own third of it."""
+    save_random_model(BERT, tmp_path)
     key = QUERY.replace("query", "key")
-    rewritten(tmp_path, lambda tensors: tensors | {QUERY: torch.ones(20, 24), key: torch.ones(28, 24)})
-    refused(tmp_path, f"{QUERY} has shape (20, 24), expected (24, 24); {key} has shape (28, 24), expected (24, 24)")
+    rewrite_tensors(tmp_path, lambda tensors: tensors | {QUERY: torch.ones(20, 24), key: torch.ones(28, 24)})
+    assert_refused(
+        tmp_path, f"{QUERY} has shape (20, 24), expected (24, 24); {key} has shape (28, 24), expected (24, 24)"
+    )
 
 
 def test_shapes_in_errors_are_those_of_the_file(tmp_path: Path) -> None:
-    saved(GPT2, tmp_path)
+    save_random_model(GPT2, tmp_path)
     name = "transformer.h.0.mlp.c_fc.weight"
-    rewritten(tmp_path, lambda tensors: tensors | {name: tensors[name].T.contiguous()})
-    refused(tmp_path, f"{name} has shape (37, 24), expected (24, 37)")
+    rewrite_tensors(tmp_path, lambda tensors: tensors | {name: tensors[name].T.contiguous()})
+    assert_refused(tmp_path, f"{name} has shape (37, 24), expected (24, 37)")
 
 
-def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
-    saved(BERT, tmp_path)
-    rewritten(tmp_path, lambda tensors: tensors | {QUERY: torch.ones(24, 24, dtype=torch.int8)})
-    refused(tmp_path, f"{QUERY} has dtype torch.int8, expected a floating point type")
+def test_integer_weights_are_refused(tmp_path: Path) -> None:
+    save_random_model(BERT, tmp_path)
+    rewrite_tensors(tmp_path, lambda tensors: tensors | {QUERY: torch.ones(24, 24, dtype=torch.int8)})
+    assert_refused(tmp_path, f"{QUERY} has dtype torch.int8, expected a floating point type")
 
 
 @pytest.mark.parametrize(
@@ -100,13 +102,13 @@ def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
     ],
 )
 def test_a_differing_copy_is_refused(tmp_path: Path, config: Any, copy: str, original: str) -> None:
-    saved(config, tmp_path)
-    rewritten(tmp_path, lambda tensors: tensors | {copy: torch.ones(53, 24)})
-    refused(tmp_path, f"{copy} differs from {original}, but Regard uses one tensor for both")
+    save_random_model(config, tmp_path)
+    rewrite_tensors(tmp_path, lambda tensors: tensors | {copy: torch.ones(53, 24)})
+    assert_refused(tmp_path, f"{copy} differs from {original}, but Regard uses one tensor for both")
 
 
 def test_more_layers_than_the_file_has(tmp_path: Path) -> None:
-    saved(GPT2, tmp_path)
+    save_random_model(GPT2, tmp_path)
     path = tmp_path / "config.json"
     path.write_text(path.read_text().replace('"n_layer": 2', '"n_layer": 3'))
     (tmp_path / "checksums.json").unlink()
@@ -115,8 +117,8 @@ def test_more_layers_than_the_file_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_sizes_that_no_memory_holds_are_refused_before_any_is_taken(tmp_path: Path) -> None:
-    saved(T5, tmp_path)
+def test_huge_sizes_are_refused_before_allocation(tmp_path: Path) -> None:
+    save_random_model(T5, tmp_path)
     path = tmp_path / "config.json"
     (tmp_path / "checksums.json").unlink()
     document = json.loads(path.read_text())

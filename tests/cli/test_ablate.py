@@ -1,4 +1,4 @@
-"""`regard ablate` as its user sees it: tables, the JSON documents, and messages."""
+"""`regard ablate`: tables, JSON documents and messages."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_the_tables(call: Callable[..., int], capsys: Captured) -> None:
     assert len(lines) == 7
 
 
-def test_a_trained_folder(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
-    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True), tmp_path / "task")
+def test_a_fine_tuned_model(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
+    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3, unused_head=True), tmp_path / "task")
     assert call("it is a good day for them", "--heads", "0.0", model=tmp_path / "task") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[3].startswith("text: positive stays the likeliest; divergence 0.0000 nats")
@@ -96,7 +96,7 @@ def test_a_drawing(call: Callable[..., int], tmp_path: Path) -> None:
         ((TEXT, "--output", "nowhere/a.svg"), "there is no folder"),
     ],
 )
-def test_bad_input(call: Callable[..., int], arguments: tuple[str, ...], message: str, capsys: Captured) -> None:
+def test_invalid_input(call: Callable[..., int], arguments: tuple[str, ...], message: str, capsys: Captured) -> None:
     assert call(*arguments) == 2
     out, error = capsys.readouterr()
     assert out == ""

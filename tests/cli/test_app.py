@@ -1,4 +1,4 @@
-"""The rules that bind every verb, shown on verbs made for the purpose."""
+"""Behavior common to all verbs, tested with verbs defined here."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def test_a_warning_is_one_line_on_stderr(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--debug", "fail", "defect"], ["fail", "--debug", "defect"]])
-def test_debug_shows_where_before_and_after_the_verb(arguments: list[str], capsys: Captured) -> None:
+def test_debug_shows_a_traceback_before_and_after_the_verb(arguments: list[str], capsys: Captured) -> None:
     assert run(arguments, registers=[register]) == 1
     error = capsys.readouterr().err
     assert error.startswith("Traceback")
     assert "raise FAILURES[how]" in error
 
 
-def test_debug_behind_two_dashes_is_a_text(capsys: Captured) -> None:
+def test_debug_after_two_dashes_is_an_argument(capsys: Captured) -> None:
     assert run(["say", "--", "--debug"], registers=[register]) == 0
     assert capsys.readouterr().out == "--debug\n"
 
@@ -146,7 +146,9 @@ def program(tmp_path: Path) -> list[str]:
     ("number", "code", "message"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")]
 )
 @pytest.mark.usefixtures("default_sigint")
-def test_signals_unwind_and_tell(number: signal.Signals, code: int, message: str, program: list[str]) -> None:
+def test_signals_unwind_the_stack_and_print_a_message(
+    number: signal.Signals, code: int, message: str, program: list[str]
+) -> None:
     process = subprocess.Popen([*program, "wait"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "waiting\n"
@@ -156,7 +158,7 @@ def test_signals_unwind_and_tell(number: signal.Signals, code: int, message: str
 
 
 @pytest.mark.parametrize("verb", ["flood", "say", "--help"])
-def test_a_reader_that_goes_away_ends_the_run_quietly(verb: str, program: list[str]) -> None:
+def test_a_closed_pipe_ends_the_run_silently(verb: str, program: list[str]) -> None:
     reader, writer = os.pipe()
     process = subprocess.Popen([*program, verb], stdout=writer, stderr=subprocess.PIPE, text=True)
     os.close(writer)
@@ -165,7 +167,7 @@ def test_a_reader_that_goes_away_ends_the_run_quietly(verb: str, program: list[s
     assert (process.returncode, error) == (141, "")
 
 
-def test_a_full_disk_is_told(program: list[str]) -> None:
+def test_a_full_disk_is_reported(program: list[str]) -> None:
     with open("/dev/full", "w") as full:
         result = subprocess.run([*program, "say"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert (result.returncode, result.stderr) == (1, "error: No space left on device\n")

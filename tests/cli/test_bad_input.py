@@ -1,4 +1,4 @@
-"""What users give by mistake, and what is unusual but right, through the verbs: an error that names it, or a result."""
+"""Invalid and unusual input through the verbs: a clear error or a correct result."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def call(one_thread: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
 
 
 @pytest.fixture
-def learn(call: Call, tiny_bert_folder: Path) -> Call:
-    """Train in ./run, on ./train and ./dev."""
+def train_in_run(call: Call, tiny_bert_folder: Path) -> Call:
+    """Trains in ./run, on ./train and ./dev."""
 
-    def learn(task: str, *more: object) -> int:
+    def train_in_run(task: str, *more: object) -> int:
         return call(
             "train", task, "--train", "train", "--dev", "dev", "-m", tiny_bert_folder, "-o", "run", *QUICK, *more
         )
 
-    return learn
+    return train_in_run
 
 
 def reviews(*labels: str) -> str:
@@ -63,83 +63,83 @@ def write(**files: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "learned", "judged", "label"),
+    ("task", "train_content", "dev_content", "label"),
     [
         ("classify", reviews("pos", "neg", "pos"), reviews("pos", "fair"), "'fair'"),
         ("tag", conll(2), conll(1).replace("THING", "PLACE"), "'B-PLACE'"),
     ],
 )
-def test_a_label_never_seen_in_training(
-    learn: Call, call: Call, task: str, learned: str, judged: str, label: str, capsys: Captured
+def test_a_label_missing_from_the_training_data(
+    train_in_run: Call, call: Call, task: str, train_content: str, dev_content: str, label: str, capsys: Captured
 ) -> None:
-    write(train=learned, dev=judged, known=learned)
+    write(train=train_content, dev=dev_content, known=train_content)
     line = "dev line 2" if task == "classify" else "dev line 1"
-    assert learn(task) == 2
-    said = capsys.readouterr().err
-    assert f"{line}: the label {label} does not occur in the training data, which has " in said
+    assert train_in_run(task) == 2
+    message = capsys.readouterr().err
+    assert f"{line}: the label {label} does not occur in the training data, which has " in message
     assert not Path("run").exists()
-    Path("dev").write_text(learned, encoding="utf-8")
-    assert learn(task) == 0
-    write(dev=judged)
+    Path("dev").write_text(train_content, encoding="utf-8")
+    assert train_in_run(task) == 0
+    write(dev=dev_content)
     capsys.readouterr()
     assert call("evaluate", "run", "--data", "dev", "--device", "cpu") == 2
     assert f"{line}: the label {label} does not occur in the training data" in capsys.readouterr().err
 
 
-def test_one_class_to_learn(learn: Call, capsys: Captured) -> None:
+def test_training_data_with_one_class(train_in_run: Call, capsys: Captured) -> None:
     write(train=reviews("pos", "pos"), dev=reviews("pos", "neg"))
-    assert learn("classify") == 2
+    assert train_in_run("classify") == 2
     assert "expected at least two classes, and the training data has only 'pos'" in capsys.readouterr().err
     write(train="the O\nfilm O\n", dev=conll(1))
-    assert learn("tag") == 2
+    assert train_in_run("tag") == 2
     assert "expected entities, and all tags of the training data are 'O'" in capsys.readouterr().err
     write(train="the film\t1.5\nthe day\t1.5\n", dev="the film\t1.5\n")
-    assert learn("regress") == 2
+    assert train_in_run("regress") == 2
     assert "expected different numbers" in capsys.readouterr().err
     assert not Path("run").exists()
 
 
-def test_a_conll_line_without_its_tag(learn: Call, capsys: Captured) -> None:
+def test_a_conll_line_without_its_tag(train_in_run: Call, capsys: Captured) -> None:
     write(train=conll(2) + "\nmy\nday O\n", dev=conll(1))
-    assert learn("tag") == 2
-    said = capsys.readouterr().err
-    assert f"train line {len(conll(2).splitlines()) + 2}: expected 2 columns" in said and "got 1: 'my'" in said
+    assert train_in_run("tag") == 2
+    message = capsys.readouterr().err
+    assert f"train line {len(conll(2).splitlines()) + 2}: expected 2 columns" in message and "got 1: 'my'" in message
 
 
-def test_answers_outside_their_context_are_left_out_and_counted(learn: Call, capsys: Captured) -> None:
+def test_answers_outside_their_context_are_left_out_and_counted(train_in_run: Call, capsys: Captured) -> None:
     write(train=squad(("good", 13), ("good", 14), ("film", 10_000), ("long", -3)), dev=squad(("good", 13)))
-    assert learn("answer") == 0
-    said = capsys.readouterr().err
-    assert "train: 1 examples of train (SQuAD v1.1)" in said
-    assert "train: 3 left out: answer does not match the context at its offset" in said
-    assert "train: 3 left out: question has no answer left" in said
+    assert train_in_run("answer") == 0
+    message = capsys.readouterr().err
+    assert "train: 1 examples of train (SQuAD v1.1)" in message
+    assert "train: 3 left out: answer does not match the context at its offset" in message
+    assert "train: 3 left out: question has no answer left" in message
     write(dev=squad(("good", 14)))
-    assert learn("answer", "--resume") == 2
+    assert train_in_run("answer", "--resume") == 2
     assert "dev: no answer matches the context" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "text\tlabel\n"])
-def test_an_empty_dev_set(learn: Call, call: Call, content: str, capsys: Captured) -> None:
+def test_an_empty_dev_set(train_in_run: Call, call: Call, content: str, capsys: Captured) -> None:
     write(train=reviews("pos", "neg", "pos", "neg"), dev=content)
-    assert learn("classify") == 2
-    said = capsys.readouterr().err
-    assert ("dev is empty" in said or "dev has a header and no rows" in said) and not Path("run").exists()
+    assert train_in_run("classify") == 2
+    message = capsys.readouterr().err
+    assert ("dev is empty" in message or "dev has a header and no rows" in message) and not Path("run").exists()
 
 
 @pytest.mark.parametrize("task", ["tag", "answer", "choose"])
-def test_an_empty_dev_set_of_other_tasks(learn: Call, task: str, capsys: Captured) -> None:
+def test_an_empty_dev_set_of_other_tasks(train_in_run: Call, task: str, capsys: Captured) -> None:
     choice = json.dumps({"ctx": "the film", "endings": ["was good", "was long"], "label": 1})
     write(train={"tag": conll(1), "answer": squad(("good", 13)), "choose": choice}[task], dev="\n")
-    assert learn(task) == 2
+    assert train_in_run(task) == 2
     assert "dev is empty" in capsys.readouterr().err
     if task == "answer":
         write(dev=json.dumps({"version": "1.1", "data": []}))
-        assert learn(task) == 2
+        assert train_in_run(task) == 2
         assert "dev has no examples" in capsys.readouterr().err
 
 
-def mixed(seed: int) -> list[str]:
-    """Twenty-two words in any order, of which one is "good"."""
+def shuffled_words(seed: int) -> list[str]:
+    """Twenty-two words in random order, one of which is "good"."""
     words = [*WORDS.split(), *WORDS.replace("good", "long").split()]
     random.Random(seed).shuffle(words)
     return words
@@ -149,7 +149,7 @@ def tagged(words: list[str]) -> str:
     return "".join(f"{word} {'B-THING' if word in THINGS else 'O'}\n" for word in words) + "\n"
 
 
-def asked(words: list[str]) -> dict[str, object]:
+def question_paragraph(words: list[str]) -> dict[str, object]:
     context = " ".join(words)
     answers = [{"text": "good", "answer_start": context.index("good")}]
     return {"context": context, "qas": [{"id": "1", "question": "how was it?", "answers": answers}]}
@@ -159,23 +159,26 @@ def squads(*paragraphs: dict[str, object]) -> str:
     return json.dumps({"version": "1.1", "data": [{"paragraphs": paragraphs}]})
 
 
-def test_five_thousand_words_to_tag(learn: Call, call: Call, capsys: Captured) -> None:
-    words = [word for seed in range(100, 350) for word in mixed(seed)][:5000]
-    write(train="".join(tagged(mixed(seed)) for seed in range(24)), dev=tagged(words), text=" ".join(words))
-    assert learn("tag", *LEARNED) == 0
+def test_tagging_five_thousand_words(train_in_run: Call, call: Call, capsys: Captured) -> None:
+    words = [word for seed in range(100, 350) for word in shuffled_words(seed)][:5000]
+    write(train="".join(tagged(shuffled_words(seed)) for seed in range(24)), dev=tagged(words), text=" ".join(words))
+    assert train_in_run("tag", *LEARNED) == 0
     assert "f1                  100.00" in capsys.readouterr().out
     assert call("predict", "run", "text", "--device", "cpu") == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found["tags"]) == 5000
-    places = [match.start() for match in re.finditer("|".join(THINGS), found["text"])]
-    assert [one["start"] for one in found["entities"]] == places
+    starts = [match.start() for match in re.finditer("|".join(THINGS), found["text"])]
+    assert [one["start"] for one in found["entities"]] == starts
 
 
-def test_five_thousand_words_to_find_an_answer_in(learn: Call, call: Call, capsys: Captured) -> None:
+def test_finding_an_answer_in_five_thousand_words(train_in_run: Call, call: Call, capsys: Captured) -> None:
     words = ["long" if word == "good" else word for word in WORDS.split() * 455][:5000]
     words[4321] = "good"
-    write(train=squads(*(asked(mixed(seed)) for seed in range(24))), dev=squads(asked(words)))
-    assert learn("answer", *LEARNED) == 0
+    write(
+        train=squads(*(question_paragraph(shuffled_words(seed)) for seed in range(24))),
+        dev=squads(question_paragraph(words)),
+    )
+    assert train_in_run("answer", *LEARNED) == 0
     assert "exact_match         100.00" in capsys.readouterr().out
     assert call("predict", "run", "dev", "--device", "cpu") == 0
     found = json.loads(capsys.readouterr().out)

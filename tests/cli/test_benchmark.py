@@ -1,4 +1,4 @@
-"""`regard benchmark` as its user sees it: files, labels, one JSON document, the lectures' table, and Ctrl-C."""
+"""`regard benchmark`: files, labels, the JSON document, the lectures' table and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_one_document(
     assert ("1 of 2 examples are too long for this model" in error) == (task == "lambada")
 
 
-def test_text_stands_beside_the_lectures_table(call: Callable[..., int], capsys: Captured) -> None:
+def test_results_are_printed_beside_the_lectures_table(call: Callable[..., int], capsys: Captured) -> None:
     assert call("hellaswag", "--data", "hellaswag.txt", "--limit", "1") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("hellaswag: 1 example, ")
@@ -90,7 +90,7 @@ def test_text_stands_beside_the_lectures_table(call: Callable[..., int], capsys:
     assert "chance" not in out
 
 
-def test_the_tasks_are_those_that_are_read() -> None:
+def test_the_task_choices_equal_the_tasks_that_can_be_read() -> None:
     hints = typing.get_type_hints(BenchmarkRequest)
     assert set(typing.get_args(hints["task"])) == set(TASKS)
 
@@ -117,7 +117,9 @@ def test_ctrl_c(call: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsy
         (["chess", "--data", "lambada.txt"], "chess"),
     ],
 )
-def test_bad_input_is_one_line(arguments: list[str], message: str, call: Callable[..., int], capsys: Captured) -> None:
+def test_invalid_input_is_a_one_line_error(
+    arguments: list[str], message: str, call: Callable[..., int], capsys: Captured
+) -> None:
     assert call(*arguments) == 2
     out, error = capsys.readouterr()
     assert out == ""
@@ -126,6 +128,6 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, call: Callabl
     assert "--columns" not in error  # an option of other verbs
 
 
-def test_a_bert_is_refused(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
+def test_a_bert_is_rejected(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call("lambada", "--data", "lambada.txt", model=tiny_bert_folder) == 2
     assert "a benchmark needs a model that predicts the next token, and this is a BERT model" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The program `regard` itself: help, version, names nearly right, and what all of that costs."""
+"""The program `regard` itself: help, version, suggestions for misspelled names, and startup time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def regard(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def on_a_terminal(*arguments: str) -> str:
-    """What the program writes when its stdout is a terminal."""
+    """The program's output when stdout is a terminal."""
     reader, terminal = pty.openpty()
     process = subprocess.Popen(
         [*REGARD, *arguments], stdout=terminal, stderr=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm"}
@@ -30,7 +30,7 @@ def on_a_terminal(*arguments: str) -> str:
     try:
         while part := os.read(reader, 4096):
             written += part
-    except OSError:  # Linux says EIO where the other side has closed
+    except OSError:  # Linux raises EIO when the other side is closed
         pass
     os.close(reader)
     process.wait(timeout=60)
@@ -52,8 +52,8 @@ def test_help_lists_the_verbs(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("call", [regard, on_a_terminal])
-def test_help_is_quick(call: object) -> None:
-    """0.1 to 0.2 CPU-seconds on a quiet machine; the bound leaves room for a busy one, and none for torch."""
+def test_help_is_fast(call: object) -> None:
+    """0.1 to 0.2 CPU seconds on an idle machine; the bound allows for a busy one, but not for importing torch."""
     assert callable(call)
     spent = []
     for _ in range(5):
@@ -74,14 +74,14 @@ def test_help_does_not_import_torch(arguments: list[str]) -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_help_is_drawn_on_terminals_and_plain_in_pipes() -> None:
+def test_help_is_formatted_on_terminals_and_plain_in_pipes() -> None:
     assert "╭" in on_a_terminal("--help")
     piped = regard("--help").stdout
     assert "╭" not in piped
     assert "\x1b" not in piped
 
 
-def test_module_and_script_are_one_program() -> None:
+def test_module_and_script_are_the_same_program() -> None:
     script = Path(sys.executable).with_name("regard")
     result = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=60)
     assert (result.returncode, result.stdout) == (0, f"regard {version('regard')}\n")
@@ -96,7 +96,7 @@ def test_module_and_script_are_one_program() -> None:
         (["embed", "a.txt", "--device", "gpu"], "'gpu' is not one of 'auto', 'cpu', 'cuda'"),
     ],
 )
-def test_names_nearly_right_get_the_right_one(arguments: list[str], hint: str) -> None:
+def test_misspelled_names_get_a_suggestion(arguments: list[str], hint: str) -> None:
     result = regard(*arguments)
     assert (result.returncode, result.stdout) == (2, "")
     assert hint in result.stderr

@@ -1,4 +1,4 @@
-"""`regard compare` as its user sees it: tables, the one JSON document, the page, and messages."""
+"""`regard compare`: tables, the JSON document, the page and messages."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ def test_a_chart_may_have_more_tokens_than_the_table(call: Callable[..., int], c
         (["the film was _"], "film: "),
     ],
 )
-def test_every_kind_has_a_text(call: Callable[..., int], capsys: Captured, texts: list[str], output: str) -> None:
+def test_every_kind_of_comparison_prints_text(
+    call: Callable[..., int], capsys: Captured, texts: list[str], output: str
+) -> None:
     assert call(*texts) == 0
     assert output in capsys.readouterr().out
 
@@ -102,7 +104,7 @@ def test_the_page_has_the_view(
         (["a _", "b _", "--logits", "x"], "logits is"),
     ],
 )
-def test_bad_arguments_are_errors(
+def test_invalid_arguments_are_errors(
     call: Callable[..., int], capsys: Captured, arguments: list[str], message: str
 ) -> None:
     assert call(*arguments) == 2

@@ -1,4 +1,4 @@
-"""`regard cost` as its user sees it, and the worked example of its page."""
+"""`regard cost`, and the worked example of its documentation page."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_text(capsys: Captured) -> None:
     ]
 
 
-def test_what_is_assumed_is_said(capsys: Captured) -> None:
+def test_assumptions_are_printed(capsys: Captured) -> None:
     assert call("t5-small", "--tokens", "1B") == 0
     out, _ = capsys.readouterr()
     assert "30.0% of 125 teraflop/s, assumed" in out
@@ -87,14 +87,14 @@ def test_settings_of_pretraining(
         (["gpt2"], "--tokens"),
     ],
 )
-def test_bad_input_is_one_line(arguments: list[str], message: str, capsys: Captured) -> None:
+def test_invalid_input_is_a_one_line_error(arguments: list[str], message: str, capsys: Captured) -> None:
     assert call(*arguments) == 2
     out, error = capsys.readouterr()
     assert (out, error.count("\n")) == ("", 1)
     assert message in error
 
 
-def test_the_page_prints_what_it_says(capsys: Captured) -> None:
+def test_the_examples_of_the_page_print_the_documented_output(capsys: Captured) -> None:
     page = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
     examples = re.findall(r"^    \$ (regard cost .*)\n((?:    (?!\$).*\n)+)", page, re.MULTILINE)
     assert len(examples) == 1
@@ -103,8 +103,8 @@ def test_the_page_prints_what_it_says(capsys: Captured) -> None:
         assert capsys.readouterr().out.splitlines() == [line[4:] for line in printed.splitlines()]
 
 
-def test_the_pairs_of_the_page_make_the_sum(capsys: Captured) -> None:
-    """Each row of the table: a price, the share of the peak that makes 4.6 million of it, and the speed."""
+def test_the_rows_of_the_page_give_the_documented_cost(capsys: Captured) -> None:
+    """Each row of the table: a price, the utilization that leads to 4.6 million, and the speed."""
     page = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d\.\d\d) \| ([\d.]+)% \| ([\d.]+) \|$", page, re.MULTILINE)
     assert len(rows) == 4

@@ -1,4 +1,4 @@
-"""`regard doctor` as its user sees it: a line a finding, JSON, exit codes."""
+"""`regard doctor`: one line per finding, JSON, exit codes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     return regard_doctor
 
 
-def test_a_clean_model_to_be_tuned(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
+def test_a_clean_setup_for_fine_tuning(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call(tiny_bert_folder, "--data", "dev.tsv", "--train", "train.tsv") == 0
     out, error = capsys.readouterr()
     lines = out.splitlines()
@@ -76,7 +76,7 @@ def test_a_warning_alone_does_not_fail(call: Callable[..., int], tiny_bert_folde
     assert "no problem" not in out
 
 
-def test_a_tuned_folder_says_its_task(
+def test_the_task_of_a_fine_tuned_model_is_used(
     call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     encoder, tokenizer = regard.load(tiny_bert_folder)
@@ -109,7 +109,7 @@ def test_pairs(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path,
         (["MODEL"], "Missing option '--data'"),
     ],
 )
-def test_bad_input_is_one_line(
+def test_invalid_input_is_a_one_line_error(
     arguments: list[str], message: str, call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured
 ) -> None:
     assert call(*(str(tiny_bert_folder) if one == "MODEL" else one for one in arguments)) == 2

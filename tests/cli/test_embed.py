@@ -1,4 +1,4 @@
-"""`regard embed` as its user sees it: files, columns, pipes, signals, messages, and the one JSON document."""
+"""`regard embed`: files, columns, pipes, signals, messages and the JSON document."""
 
 from __future__ import annotations
 
@@ -110,15 +110,15 @@ def test_the_json_document(call: Callable[..., int], tiny_bert_folder: Path, tmp
     assert "1 blank lines are rows of zeros" in captured.err
 
 
-def test_a_finished_run_asked_for_again(call: Callable[..., int], tmp_path: Path, capsys: Captured) -> None:
+def test_repeating_a_finished_run_computes_nothing(call: Callable[..., int], tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "in.txt").write_bytes(lines(*TEXTS, "", "film " * 200))
     documents = []
     for _ in range(2):
         assert call("in.txt", "--json", "--blank", "zero") == 0
         captured = capsys.readouterr()
         documents.append(json.loads(captured.out))
-    first, again = ({**one, "seconds": 0, "texts_per_second": 0} for one in documents)
-    assert again == {**first, "resumed": 5} and first["resumed"] == 0
+    first, second = ({**one, "seconds": 0, "texts_per_second": 0} for one in documents)
+    assert second == {**first, "resumed": 5} and first["resumed"] == 0
     assert "out.npy" in captured.err and "--restart" in captured.err
     assert call("in.txt", "--json", "--blank", "zero", "--restart") == 0
     assert json.loads(capsys.readouterr().out)["resumed"] == 0
@@ -137,7 +137,7 @@ def test_the_plain_report(call: Callable[..., int], tmp_path: Path, capsys: Capt
     np.testing.assert_allclose(np.linalg.norm(table["vector"].to_pylist(), axis=1), 1, atol=1e-5)
 
 
-def test_a_line_of_a_megabyte_is_cut(call: Callable[..., int], tmp_path: Path, capsys: Captured) -> None:
+def test_a_line_of_a_megabyte_is_truncated(call: Callable[..., int], tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "in.txt").write_bytes(lines("dull", "long film " * 100_000))
     assert call("in.txt", "--json") == 0
     assert json.loads(capsys.readouterr().out)["cut"] == 1
@@ -164,7 +164,7 @@ def test_a_line_of_a_megabyte_is_cut(call: Callable[..., int], tmp_path: Path, c
         (None, [], "there is no file in.txt"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(
+def test_invalid_input_is_a_one_line_error_and_leaves_no_files(
     content: bytes | None,
     options: list[str],
     message: str,
@@ -183,7 +183,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert {path.name for path in tmp_path.iterdir()} <= {"in.txt"}
 
 
-# Says on stdout when it begins a shard, so that the test can strike while it works.
+# Prints a line when it starts a shard, so that the test can send a signal while it works.
 TELLING = """
 import sys
 from regard.cli.app import run
@@ -209,7 +209,7 @@ sys.exit(run(sys.argv[1:]))
     ids=["SIGKILL", "SIGINT"],
 )
 @pytest.mark.usefixtures("default_sigint")
-def test_a_run_that_is_stopped_continues_behind_what_is_finished(
+def test_an_interrupted_run_continues_after_the_finished_shards(
     number: signal.Signals,
     code: int,
     message: str,
@@ -234,8 +234,8 @@ def test_a_run_that_is_stopped_continues_behind_what_is_finished(
     assert not (tmp_path / "out.npy").exists()
 
     partial = tmp_path / "out.npy.partial"
-    kept = {int(path.stem) for path in partial.glob("[0-9]*.npz")}
-    assert 4 <= len(kept) < 60
+    finished_shards = {int(path.stem) for path in partial.glob("[0-9]*.npz")}
+    assert 4 <= len(finished_shards) < 60
     assert call("in.txt", "--shard-size", "10", "--layers", "-2") == 2
     assert "layers was '-1' and is '-2'" in capsys.readouterr().err
     written: list[int] = []
@@ -243,10 +243,10 @@ def test_a_run_that_is_stopped_continues_behind_what_is_finished(
     with monkeypatch.context() as patch:
         patch.setattr(ShardFolder, "write", lambda self, n, blocks: (written.append(n), write(self, n, blocks))[1])
         assert call("in.txt", "--shard-size", "10", "--json") == 0
-    assert written == sorted(set(range(60)) - kept)
+    assert written == sorted(set(range(60)) - finished_shards)
     captured = capsys.readouterr()
-    assert json.loads(captured.out)["resumed"] == 10 * len(kept)
-    assert f"continuing behind {10 * len(kept):,} of 600 texts" in captured.err
+    assert json.loads(captured.out)["resumed"] == 10 * len(finished_shards)
+    assert f"continuing behind {10 * len(finished_shards):,} of 600 texts" in captured.err
     assert sorted(os.listdir(tmp_path)) == ["in.txt", "out.npy", "out.npy.regard.json"]
     continued = np.load(tmp_path / "out.npy")
     assert call("in.txt", output="undisturbed.npy") == 0
@@ -254,7 +254,7 @@ def test_a_run_that_is_stopped_continues_behind_what_is_finished(
 
 
 @pytest.mark.usefixtures("default_sigint")
-def test_an_interrupted_pipe_leaves_nothing_and_says_so(
+def test_an_interrupted_run_on_a_pipe_leaves_no_files_and_prints_a_message(
     call: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     def interrupt(self: ShardFolder, number: int, blocks: Any) -> Any:

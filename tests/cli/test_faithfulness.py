@@ -1,4 +1,4 @@
-"""`regard faithfulness` as its user sees it: the verdict with its numbers, the JSON document, and messages."""
+"""`regard faithfulness`: the verdict with its numbers, the JSON document and messages."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def call(folders: Path) -> Callable[..., int]:
 def test_the_document(call: Callable[..., int], folders: Path, capsys: Captured) -> None:
     assert call("deciding", TEXT, "--label", "negative", "--seed", "2", "--json") == 0
     out, error = capsys.readouterr()
-    wanted = measure_faithfulness(
+    expected = measure_faithfulness(
         probe_model(load_model(folders / "deciding"), TEXT), label="negative", seed=2
     ).to_dict()
-    assert json.loads(out) == json.loads(json.dumps(wanted))
+    assert json.loads(out) == json.loads(json.dumps(expected))
     assert error == ""
 
 
@@ -57,12 +57,12 @@ def test_a_faithful_map(call: Callable[..., int], capsys: Captured) -> None:
     assert heaviest.split()[0] == "good"
 
 
-def test_what_is_rounded_to_zero_has_no_sign() -> None:
-    told = FaithfulnessCheck.of("permuted attention", -1e-9, 0.1, uniform=-4e-4, tau=-6e-4).line()
-    assert "0.000 (at least 0.10; uniform 0.000, tau -0.001)" in told and "-0.000" not in told
+def test_numbers_rounded_to_zero_have_no_sign() -> None:
+    line = FaithfulnessCheck.of("permuted attention", -1e-9, 0.1, uniform=-4e-4, tau=-6e-4).line()
+    assert "0.000 (at least 0.10; uniform 0.000, tau -0.001)" in line and "-0.000" not in line
 
 
-def test_a_map_that_says_nothing(call: Callable[..., int], capsys: Captured) -> None:
+def test_an_uninformative_map(call: Callable[..., int], capsys: Captured) -> None:
     assert call("uniform", TEXT) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].startswith(
@@ -71,11 +71,11 @@ def test_a_map_that_says_nothing(call: Callable[..., int], capsys: Captured) -> 
     assert sum("none: the map points at nothing" in line for line in lines) == 5
 
 
-def test_files(call: Callable[..., int], folders: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_output_files(call: Callable[..., int], folders: Path, tmp_path: Path, capsys: Captured) -> None:
     assert call("deciding", TEXT, "--output", str(tmp_path / "a.json")) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'a.json'}\n"
-    wanted = measure_faithfulness(probe_model(load_model(folders / "deciding"), TEXT)).to_dict()
-    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == json.loads(json.dumps(wanted))
+    expected = measure_faithfulness(probe_model(load_model(folders / "deciding"), TEXT)).to_dict()
+    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == json.loads(json.dumps(expected))
     assert call("deciding", TEXT, "--output", str(tmp_path / "a.svg")) == 0
     assert "faithful (" in (tmp_path / "a.svg").read_text("utf-8")
 
@@ -100,7 +100,7 @@ def test_a_pretrained_model_has_no_verdict(tiny_bert_folder: Path, capsys: Captu
         (("deciding", TEXT, "--output", "a.pdf"), "ends in .html, .svg, .png"),
     ],
 )
-def test_bad_input(call: Callable[..., int], arguments: tuple[str, ...], message: str, capsys: Captured) -> None:
+def test_invalid_input(call: Callable[..., int], arguments: tuple[str, ...], message: str, capsys: Captured) -> None:
     assert call(*arguments) == 2
     out, error = capsys.readouterr()
     assert out == ""

@@ -1,4 +1,4 @@
-"""`regard features` as its user sees it: the stages in order, both results side by side, the one JSON document."""
+"""`regard features`: the stages in order, both results side by side, and the JSON document."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_stages(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
         "8. Logistic regression: trained on 18 texts, scored on the other 6",
     ]
     assert "      1  the good film" in lines
-    tokens = next(place for place, line in enumerate(lines) if "[CLS]" in line)
+    tokens = next(index for index, line in enumerate(lines) if "[CLS]" in line)
     assert lines[tokens].split() == ["[CLS]", "the", "good", "film", "[SEP]"]
     assert lines[tokens + 1].split() == [str(number) for number in ids]
     starts = [[found.start() for found in re.finditer(r"\S+", line)] for line in lines[tokens : tokens + 2]]
@@ -87,7 +87,7 @@ def test_the_page(call: Call, tiny_bert_folder: Path, capsys: Captured, monkeypa
     assert payload["cli"] == f"regard features --data data.tsv --rows 20 --model {tiny_bert_folder} --seed 1"
 
 
-def test_a_page_has_a_name_of_its_kind(call: Call, capsys: Captured) -> None:
+def test_an_invalid_output_path_is_an_error(call: Call, capsys: Captured) -> None:
     assert call("--data", "data.tsv", "--output", "walk.pdf") == 2
     assert "expected a file name that ends in .html" in capsys.readouterr().err
     assert call("--data", "data.tsv", "--output", "nowhere/walk.html") == 2
@@ -127,7 +127,7 @@ def test_long_and_wide_tokens_stay_in_lines(call: Call, capsys: Captured) -> Non
     assert sum(line.split().count("film") for line in out.split("2. Tokens")[1].split("3. Every")[0].splitlines()) == 20
 
 
-def test_texts_that_were_cut_are_told(call: Call, capsys: Captured) -> None:
+def test_truncated_texts_are_reported(call: Call, capsys: Captured) -> None:
     rows = [f"{'the film was good ' * 40}\t{n % 2}\n" for n in range(10)]
     Path("data.tsv").write_text("".join(rows), encoding="utf-8")
     assert call("--data", "data.tsv") == 0
@@ -144,7 +144,7 @@ def test_texts_that_were_cut_are_told(call: Call, capsys: Captured) -> None:
         ([], "--data"),
     ],
 )
-def test_bad_input_is_one_line(arguments: list[str], message: str, call: Call, capsys: Captured) -> None:
+def test_invalid_input_is_a_one_line_error(arguments: list[str], message: str, call: Call, capsys: Captured) -> None:
     assert call(*arguments) == 2
     out, error = capsys.readouterr()
     assert out == ""

@@ -1,4 +1,4 @@
-"""`regard figure` as its user sees it: a table, the one JSON document, drawings, a page, and messages."""
+"""`regard figure`: the table, the JSON document, drawings, the page and messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT = "the film was _"
 
 @pytest.fixture
 def call(tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    # Five sentences for each of six runs take longer than all that is tested here.
+    # Measuring five sentences in each of six runs would take longer than all of these tests.
     monkeypatch.setattr("regard.interpret.figure.ablation.ENGLISH", ("the day was good",))
 
     def regard_figure(*arguments: str) -> int:
@@ -71,7 +71,7 @@ def test_drawings_and_a_page(call: Call, tmp_path: Path, capsys: Captured, page_
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["", "--json"], "the text is empty"),
         ([TEXT, "--without", "masks"], "did you mean 'mask'"),
@@ -81,10 +81,10 @@ def test_drawings_and_a_page(call: Call, tmp_path: Path, capsys: Captured, page_
         ([TEXT, "--output", "a.pdf"], "ends in .html, .svg, .png"),
     ],
 )
-def test_bad_input(call: Call, capsys: Captured, arguments: list[str], said: str) -> None:
+def test_invalid_input(call: Call, capsys: Captured, arguments: list[str], message: str) -> None:
     assert call(*arguments) == 2
     out, error = capsys.readouterr()
-    assert out == "" and said in error
+    assert out == "" and message in error
 
 
 def test_a_fine_tuned_model_without_a_masked_lm_head(tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:

@@ -1,4 +1,4 @@
-"""`regard fill` as its user sees it: tables, the one JSON document, and messages."""
+"""`regard fill`: tables, the JSON document and messages."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_long_text_is_not_repeated(call: Callable[..., int], capsys: Captured)
         }
 
 
-def test_a_search_that_may_have_missed_something_is_told(call: Callable[..., int], capsys: Captured) -> None:
+def test_an_inexact_search_is_reported(call: Callable[..., int], capsys: Captured) -> None:
     assert call("_ _ _ film", "--top", "2") == 0
     assert "the best that a beam search found" in capsys.readouterr().err
 
@@ -109,7 +109,9 @@ def test_a_search_that_may_have_missed_something_is_told(call: Callable[..., int
         (["film " * 130 + "_"], "has 133 tokens"),
     ],
 )
-def test_bad_input_is_one_line(arguments: list[str], message: str, call: Callable[..., int], capsys: Captured) -> None:
+def test_invalid_input_is_a_one_line_error(
+    arguments: list[str], message: str, call: Callable[..., int], capsys: Captured
+) -> None:
     assert call(*arguments) == 2
     out, error = capsys.readouterr()
     assert out == ""
@@ -118,7 +120,7 @@ def test_bad_input_is_one_line(arguments: list[str], message: str, call: Callabl
     assert error.count("\n") == 1
 
 
-def test_a_sentence_encoder_is_refused_by_name(minilm_folder: Path, capsys: Captured) -> None:
+def test_a_sentence_encoder_is_rejected_with_its_name(minilm_folder: Path, capsys: Captured) -> None:
     assert run(["fill", "a _ film", "--model", str(minilm_folder)]) == 2
     error = capsys.readouterr().err
     assert (
@@ -126,7 +128,9 @@ def test_a_sentence_encoder_is_refused_by_name(minilm_folder: Path, capsys: Capt
     )
 
 
-def test_a_tuned_model_is_told_what_it_lacks(tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_the_error_for_a_fine_tuned_model_names_the_missing_head(
+    tiny_bert_folder: Path, tmp_path: Path, capsys: Captured
+) -> None:
     save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3), tmp_path / "tuned")
     assert run(["fill", "a _ film", "--model", str(tmp_path / "tuned")]) == 2
     error = capsys.readouterr().err.splitlines()[-1]

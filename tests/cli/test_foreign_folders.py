@@ -1,4 +1,4 @@
-"""Every verb that writes a folder, given one with somebody's files: refused with the path, and no byte is touched."""
+"""Verbs that write a folder refuse one with unrelated files: the error names the path, and no file changes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ FOREIGN: dict[Verb, list[str]] = {
 
 @pytest.mark.parametrize("more", [[], ["--resume"]], ids=["begin", "resume"])
 @pytest.mark.parametrize(("verb", "name"), [(verb, name) for verb, names in FOREIGN.items() for name in names])
-def test_foreign_content_is_named_and_stays(
+def test_foreign_content_is_named_and_unchanged(
     tmp_path: Path, tiny_bert_folder: Path, capsys: Captured, verb: Verb, name: str, more: list[str]
 ) -> None:
     output = tmp_path / "thesis"
@@ -69,7 +69,7 @@ def test_foreign_content_is_named_and_stays(
 
 
 def test_embed_leaves_a_foreign_partial_folder_alone(tmp_path: Path, tiny_bert_folder: Path, capsys: Captured) -> None:
-    """All of these have names that a job of ours would use."""
+    """All of these have names that a job would use."""
     (tmp_path / "texts.txt").write_text("the film\n")
     foreign = tmp_path / "out.npy.partial"
     for name, content in (("000000.npz", "mine"), ("manifest.json", '{"name": "a web extension"}')):

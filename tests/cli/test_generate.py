@@ -1,4 +1,4 @@
-"""`regard generate` as its user sees it."""
+"""`regard generate`: texts, settings, traces, pages and interruption."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def call(t5: Path) -> Call:
-    """Run `regard generate` in this process, with the tiny T5 unless told otherwise."""
+    """Run `regard generate` in this process, with the tiny T5 unless another model is given."""
 
     def regard_generate(*arguments: str, model: Path = t5) -> int:
         return run(["generate", *arguments, "--model", str(model)])
@@ -61,7 +61,7 @@ def texts(folder: Path, prompt: str, *, sampling: Sampling | None, seed: int, nu
     return [one.text for one in writing.texts]
 
 
-def test_the_text_and_nothing_else(call: Call, t5: Path, gpt: Path, capsys: Captured) -> None:
+def test_only_the_text_is_printed(call: Call, t5: Path, gpt: Path, capsys: Captured) -> None:
     for folder in (t5, gpt):
         (expected,) = texts(folder, "the film", sampling=Sampling(temperature=0.8, top_p=0.9), seed=5)
         assert call("the film", "--seed", "5", "--max-new-tokens", "12", model=folder) == 0
@@ -98,7 +98,7 @@ def test_several_texts(call: Call, t5: Path, capsys: Captured) -> None:
     assert document["texts"][0]["score"] is None
 
 
-def test_a_beam(call: Call, t5: Path, capsys: Captured) -> None:
+def test_beam_search(call: Call, t5: Path, capsys: Captured) -> None:
     writer = TextGenerator(*regard.load(t5))
     beam = Beam(num_beams=4, num_return_sequences=2, length_penalty=0.5, early_stopping=True)
     expected = writer.beam_search(writer.encode_prompt("the film", max_new_tokens=6), beam=beam)
@@ -194,7 +194,7 @@ def test_a_page(
     plain = json.loads(capsys.readouterr().out)
     assert call(*arguments, "--candidates", "--output", str(page), model=folder) == 0
     assert capsys.readouterr().out == f"{page}\n"
-    data = shown(page)
+    data = page_data(page)
     (run,) = data["runs"]
     generation = Generation(load_model(folder), "the film", GenerationConfig(**plain["settings"]))
     list(generation.events())
@@ -205,13 +205,13 @@ def test_a_page(
     assert plain["texts"][0]["text"] == "".join(token["text"] for token in run["tokens"])
 
 
-def test_a_page_needs_the_candidates(call: Call, tmp_path: Path, capsys: Captured) -> None:
+def test_a_page_requires_candidates(call: Call, tmp_path: Path, capsys: Captured) -> None:
     assert call("the film", "--max-new-tokens", "2", "--output", str(tmp_path / "page.html")) == 2
     assert "--candidates" in capsys.readouterr().err
 
 
-def shown(place: Path) -> dict[str, Any]:
-    text = place.read_text("utf-8")
+def page_data(path: Path) -> dict[str, Any]:
+    text = path.read_text("utf-8")
     start = text.index('id="regard">') + len('id="regard">')
     found: dict[str, Any] = json.loads(text[start : text.index("</script>", start)])
     return found
@@ -239,7 +239,7 @@ def shown(place: Path) -> dict[str, Any]:
         (["--max-new-tokens", "0"], "max_new_tokens is 0"),
     ],
 )
-def test_bad_input_is_one_line(
+def test_invalid_input_is_a_one_line_error(
     arguments: list[str], message: str, page_built: None, call: Call, capsys: Captured
 ) -> None:
     assert call("the film", *arguments) == 2
@@ -252,7 +252,7 @@ def test_a_model_that_cannot_generate(call: Call, tiny_bert_folder: Path, capsys
     assert "cannot generate text" in capsys.readouterr().err
 
 
-def test_an_interruption_keeps_the_text_so_far(
+def test_an_interruption_preserves_the_text_so_far(
     call: Call, page_built: None, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (whole,) = [json.loads(text)["texts"][0]["text"] for text in [_json(call, capsys, "the film")]]
@@ -270,19 +270,19 @@ def test_an_interruption_keeps_the_text_so_far(
     out, error = capsys.readouterr()
     assert error == "interrupted\n" and out.endswith("\n")
     assert whole.startswith(out.rstrip("\n")) and out.strip()
-    place = tmp_path / "trace.json"
-    assert call("the film", "--max-new-tokens", "12", "--seed", "5", "--json", "--trace", str(place)) == 130
+    path = tmp_path / "trace.json"
+    assert call("the film", "--max-new-tokens", "12", "--seed", "5", "--json", "--trace", str(path)) == 130
     out, error = capsys.readouterr()
     (text,) = json.loads(out)["texts"]
     assert text["reason"] == "interrupted" and whole.startswith(text["text"]) and len(text["tokens"]) == 4
-    assert len(json.loads(place.read_text())["rows"][0]["steps"]) == 4
-    place = tmp_path / "page.html"
-    arguments = ["--candidates", "--output", str(place)]
+    assert len(json.loads(path.read_text())["rows"][0]["steps"]) == 4
+    path = tmp_path / "page.html"
+    arguments = ["--candidates", "--output", str(path)]
     assert call("the film", "--max-new-tokens", "12", "--seed", "5", *arguments) == 130
     assert capsys.readouterr().err == "interrupted\n"
-    (one,) = shown(place)["runs"]
-    said = "".join(token["text"] for token in one["tokens"])
-    assert one["reason"] == "interrupted" and said and whole.startswith(said)
+    (one,) = page_data(path)["runs"]
+    generated = "".join(token["text"] for token in one["tokens"])
+    assert one["reason"] == "interrupted" and generated and whole.startswith(generated)
 
 
 def _json(call: Call, capsys: Captured, prompt: str) -> str:
@@ -292,8 +292,8 @@ def _json(call: Call, capsys: Captured, prompt: str) -> str:
 
 @pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is a signal there only")
 @pytest.mark.usefixtures("default_sigint")
-def test_ctrl_c_in_mid_stream(t5: Path) -> None:
-    """A real process, a real signal, while the text comes through a pipe."""
+def test_ctrl_c_while_streaming(t5: Path) -> None:
+    """A real process and a real signal, while the text is read from a pipe."""
     arguments = [
         "generate",
         "the film",
@@ -304,7 +304,7 @@ def test_ctrl_c_in_mid_stream(t5: Path) -> None:
         "--stop",
         "nothing has this",
     ]
-    # A token that never ends the text: the likeliest of this model, again and again.
+    # Greedy decoding of this model repeats one token and never ends.
     command = [sys.executable, "-m", "regard", *arguments, "--temperature", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -312,5 +312,5 @@ def test_ctrl_c_in_mid_stream(t5: Path) -> None:
         process.send_signal(signal.SIGINT)
         rest, error = process.stdout.read(), process.stderr.read()
         assert process.wait() == 130
-    said = (first + rest).decode()
-    assert len(first) == 3 and said.endswith("\n") and error == b"interrupted\n"
+    output = (first + rest).decode()
+    assert len(first) == 3 and output.endswith("\n") and error == b"interrupted\n"

@@ -1,4 +1,4 @@
-"""`regard heads` as its user sees it: the table, the JSON document, the page, and messages."""
+"""`regard heads`: the table, the JSON document, the page and messages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def test_the_table(call: Callable[..., int], texts: Path, capsys: Captured) -> N
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
-def test_left_out_lines_are_noted(options: list[str], call: Callable[..., int], texts: Path, capsys: Captured) -> None:
+def test_skipped_lines_are_reported(
+    options: list[str], call: Callable[..., int], texts: Path, capsys: Captured
+) -> None:
     texts.write_text("the film " * 200 + "\nthe film was bad\nwe love the water\nyou had a hot day\n")
     assert call("--text", str(texts), "--limit", "1", *options) == 0
     out, error = capsys.readouterr()

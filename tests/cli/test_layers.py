@@ -1,4 +1,4 @@
-"""`regard layers` as its user sees it: the two tables, the deck's numbers, the one JSON document, errors in a line."""
+"""`regard layers`: the two tables, the deck's numbers, the JSON document and one-line errors."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_one_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> N
     assert {row["head"] for row in document["rows"]} == {"bilstm"}
 
 
-def test_texts_have_no_numbers_of_the_deck(call: Call, capsys: Captured) -> None:
+def test_text_classification_has_no_numbers_of_the_deck(call: Call, capsys: Captured) -> None:
     assert call("--train", "train.tsv", "--dev", "train.tsv", "--task", "classify") == 0
     out = capsys.readouterr().out
     assert out.startswith("Accuracy on 20 examples")
@@ -119,7 +119,7 @@ def test_notes(call: Call, capsys: Captured) -> None:
         (["--train", "train.conll"], "--dev"),
     ],
 )
-def test_bad_input_is_one_line(arguments: list[str], message: str, call: Call, capsys: Captured) -> None:
+def test_invalid_input_is_a_one_line_error(arguments: list[str], message: str, call: Call, capsys: Captured) -> None:
     Path("bad.conll").write_text("the DT O\ngood\n", encoding="utf-8")
     Path("empty.conll").write_text("", encoding="utf-8")
     Path("one.tsv").write_text("the good film\tx\nthe bad film\tx\n", encoding="utf-8")

@@ -100,7 +100,7 @@ def never(*arguments: object, **options: object) -> Iterator[reverse.ReverseEpoc
         (["--output", "page.txt"], "--output is 'page.txt'; expected a file name that ends in .html"),
     ],
 )
-def test_bad_input_is_an_error_before_training(
+def test_invalid_input_is_an_error_before_training(
     words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -128,10 +128,10 @@ def test_ctrl_c_leaves_the_old_page_and_no_process(jobs: str, tmp_path: Path) ->
         assert process.stderr is not None and process.stdout is not None
         while ": epoch " not in (line := process.stderr.readline()) and line:
             pass
-        # To the whole group, as a terminal does.
+        # Sent to the whole process group, as a terminal does.
         subprocess.run(["kill", "-INT", "--", f"-{process.pid}"], check=True)
         assert process.wait(timeout=120) == 130
-        assert process.stderr.read().splitlines() == ["interrupted"]  # reaches its end when no child holds it
+        assert process.stderr.read().splitlines() == ["interrupted"]  # ends when no child process holds it open
         assert process.stdout.read() == ""
     assert page.read_text() == "old"
     assert list(tmp_path.iterdir()) == [page]
@@ -189,7 +189,7 @@ def test_six_words_needs_an_epoch(capsys: Captured) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_long_sequences_need_attention(capsys: Captured) -> None:
-    """B4: with one configuration, every score learns the task in a recipe, and a model without attention does not."""
+    """B4: with one configuration, every score learns the task in a recipe; a model without attention does not."""
     begin = time.process_time()
     assert regard("lesson", "reverse", "--steps", "20", "--features", "16", "--jobs", "1", "--json") == 0
     cpu = time.process_time() - begin

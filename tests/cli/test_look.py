@@ -1,4 +1,4 @@
-"""`regard look` as its user sees it: pages, drawings, the one JSON document, a table, and messages."""
+"""`regard look`: pages, drawings, the JSON document, the table and messages."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_an_image(tmp_path: Path, capsys: Captured, page_built: None) -> None:
     assert document["grid"] == [2, 2]
     assert document["maps"][0]["rows"]["tokens"] == ["[CLS]", "1,1", "1,2", "2,1", "2,2"]
     assert run([*arguments, "--output", str(tmp_path / "out.svg")]) == 0
-    assert (tmp_path / "out.svg").read_text().count("<use") == 4 + 1  # every head, and the first once more, large
+    assert (tmp_path / "out.svg").read_text().count("<use") == 4 + 1  # every head, and the first again at full size
     assert run([*arguments, "a text"]) == 2
     assert "leave the text out" in capsys.readouterr().err
 
@@ -118,7 +118,7 @@ def test_an_image(tmp_path: Path, capsys: Captured, page_built: None) -> None:
         (["--image", "nowhere.png"], "nowhere.png: no such file; expected an image"),
     ],
 )
-def test_bad_input_is_one_line(arguments: list[str], message: str, call: Call, capsys: Captured) -> None:
+def test_invalid_input_is_a_one_line_error(arguments: list[str], message: str, call: Call, capsys: Captured) -> None:
     assert call(*arguments) == 2
     out, error = capsys.readouterr()
     assert out == ""

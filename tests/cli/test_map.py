@@ -1,4 +1,4 @@
-"""`regard map` as its user sees it."""
+"""`regard map`: text, JSON, data files, the page and errors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_text(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert "labels.tsv: tab-separated, header" in error and "6 examples" in error
 
 
-def test_json_and_a_lot(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
+def test_json_with_a_random_sample(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call("plain.txt", "--json", "--layer=1", "--limit", "4", "--seed", "5", "-k", "1", "--pooling", "cls") == 0
     out, error = capsys.readouterr()
     found = regard.sentence_map(
@@ -82,7 +82,7 @@ def test_page(call: Call, capsys: Captured, page_built: None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["plain.txt", "--output", "map.pdf"], "expected a file name that ends in .html, .svg, .png, .csv, .json"),
         (["absent.txt"], "absent.txt"),
@@ -90,8 +90,8 @@ def test_page(call: Call, capsys: Captured, page_built: None) -> None:
         (["plain.txt", "--layer", "9"], "layers 0 to 2"),
     ],
 )
-def test_mistakes(arguments: list[str], said: str, call: Call, capsys: Captured) -> None:
+def test_invalid_input(arguments: list[str], message: str, call: Call, capsys: Captured) -> None:
     Path("one.txt").write_text("one\n", encoding="utf-8")
     assert call(*arguments) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not list(Path().glob("map*"))

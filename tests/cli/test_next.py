@@ -1,4 +1,4 @@
-"""`regard next` as its user sees it."""
+"""`regard next`: the probability, truncation and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def call(tiny_bert_folder: Path) -> Callable[..., int]:
     return regard_next
 
 
-def test_the_likelihood(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
+def test_the_probability(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
     expected = predict_next_sentence(*regard.load(tiny_bert_folder), *PAIR).is_next
     assert call(*PAIR, "--json") == 0
     out, error = capsys.readouterr()
@@ -35,7 +35,7 @@ def test_the_likelihood(call: Callable[..., int], tiny_bert_folder: Path, capsys
     assert capsys.readouterr() == (f"{expected:.3%} likely that the second text follows the first\n", "")
 
 
-def test_a_cut_is_told(call: Callable[..., int], capsys: Captured) -> None:
+def test_truncation_is_reported(call: Callable[..., int], capsys: Captured) -> None:
     assert call("film " * 130, "a day", "--json") == 0
     out, error = capsys.readouterr()
     assert set(json.loads(out)) == {"is_next"}
@@ -45,7 +45,9 @@ def test_a_cut_is_told(call: Callable[..., int], capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"), [(["the film", ""], "but the second is empty"), (["the film"], "Missing argument")]
 )
-def test_bad_input_is_one_line(arguments: list[str], message: str, call: Callable[..., int], capsys: Captured) -> None:
+def test_invalid_input_is_a_one_line_error(
+    arguments: list[str], message: str, call: Callable[..., int], capsys: Captured
+) -> None:
     assert call(*arguments) == 2
     out, error = capsys.readouterr()
     assert out == ""

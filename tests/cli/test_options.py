@@ -1,4 +1,4 @@
-"""The shared options, parsed through a verb that uses them all."""
+"""The shared options, parsed by a verb that uses all of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_defaults_and_values(capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--device", "tpu"], ["--seed", "-1"], ["--seed", "x"]])
-def test_bad_values_exit_2(arguments: list[str], capsys: Captured) -> None:
+def test_invalid_values_exit_with_2(arguments: list[str], capsys: Captured) -> None:
     assert run(["show", *arguments], registers=[register]) == 2
     error = capsys.readouterr().err
     assert arguments[0] in error

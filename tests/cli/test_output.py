@@ -1,4 +1,4 @@
-"""JSON that any reader accepts, and progress that stays out of the results."""
+"""JSON that any parser accepts, and progress that is kept separate from results."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ documents = st.recursive(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine must not fail the test
 @given(documents)
-def test_documents_come_back_and_lines_are_lines(document: object) -> None:
+def test_json_documents_round_trip(document: object) -> None:
     with pytest.MonkeyPatch.context() as patch:
         written: list[str] = []
         patch.setattr("sys.stdout.write", written.append)
@@ -37,13 +37,13 @@ def test_documents_come_back_and_lines_are_lines(document: object) -> None:
     whole.encode("utf-8")
 
 
-def test_letters_are_printed_as_letters(capsys: Captured) -> None:
+def test_non_ascii_letters_are_not_escaped(capsys: Captured) -> None:
     print_json({"text": "été"})
     assert capsys.readouterr().out == '{\n  "text": "été"\n}\n'
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_what_json_cannot_say_is_refused(value: float, capsys: Captured) -> None:
+def test_values_that_json_cannot_represent_are_rejected(value: float, capsys: Captured) -> None:
     with pytest.raises(RegardError, match="NaN or infinity"):
         print_json({"score": [value]})
     assert capsys.readouterr().out == ""
@@ -65,7 +65,7 @@ def test_progress_off_a_terminal_is_one_summary_line(capsys: Captured) -> None:
     assert captured.err.count("\n") == 1
 
 
-def test_one_is_not_several(capsys: Captured) -> None:
+def test_singular_and_plural_in_the_summary(capsys: Captured) -> None:
     with progress("embedding") as advance:
         advance(1)
     assert capsys.readouterr().err.startswith("embedding: 1 text in ")
@@ -99,8 +99,8 @@ def test_on_a_terminal_the_bar_is_drawn_and_results_stay_on_stdout() -> None:
     assert "embedding: 4 texts in " in drawn
 
 
-def shown_on_a_terminal(program: str) -> tuple[str, str]:
-    """What a program writes to stdout, a pipe, and to stderr, a terminal."""
+def run_with_terminal(program: str) -> tuple[str, str]:
+    """The output of a program whose stdout is a pipe and whose stderr is a terminal."""
     reader, terminal = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     result = subprocess.run(
@@ -115,10 +115,10 @@ def shown_on_a_terminal(program: str) -> tuple[str, str]:
 HOSTILE = "[blink]x[/blink] \x1b]8;;http://x\x07 \x1b[5m \u202e"
 
 
-def test_what_is_said_while_a_bar_is_drawn_is_no_style_and_no_link() -> None:
-    """rich would read escape sequences in what is printed meanwhile, and markup in what it draws."""
+def test_output_during_a_progress_bar_has_no_styles_or_links() -> None:
+    """rich would interpret escape sequences in printed text and markup in descriptions."""
     for bar in ("progress(HOSTILE, total=4)", "status_line(1)"):
-        _, drawn = shown_on_a_terminal(
+        _, drawn = run_with_terminal(
             "from regard.cli.output import note, progress, status_line\n"
             f"HOSTILE = {HOSTILE!r}\n"
             f"with {bar} as change:\n"
@@ -152,9 +152,9 @@ sys.exit(run(sys.argv[1:], registers=[register]))
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_data_are_exact_in_a_pipe_and_escaped_on_a_terminal(terminal: bool) -> None:
+def test_data_is_exact_in_a_pipe_and_escaped_on_a_terminal(terminal: bool) -> None:
     text = "a\x1b[5mb\x9bc\u202e"
-    seen = r"a\x1b[5mb\x9bc\u202e"
+    escaped = r"a\x1b[5mb\x9bc\u202e"
     reader, writer = pty.openpty() if terminal else os.pipe()
     code = [sys.executable, "-c", REGISTER, "say", text]
     result = subprocess.run(code, stdout=writer, stderr=subprocess.PIPE, timeout=60)
@@ -162,7 +162,7 @@ def test_data_are_exact_in_a_pipe_and_escaped_on_a_terminal(terminal: bool) -> N
     data, plain, document = os.read(reader, 1 << 20).decode().replace("\r\n", "\n").splitlines()
     os.close(reader)
     assert (result.returncode, result.stderr) == (0, b"")
-    assert (data, plain) == (seen if terminal else text, seen)
+    assert (data, plain) == (escaped if terminal else text, escaped)
     assert document == r'"a\u001b[5mb\u009bc\u202e"' and json.loads(document) == text
 
 

@@ -1,4 +1,4 @@
-"""`regard perplexity` as its user sees it: files, pipes, the one JSON document, and what is told of the numbers."""
+"""`regard perplexity`: files, pipes, the JSON document and notes about the numbers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_perplexity_of_a_gpt(call: Callable[..., int], tmp_path: Path, capsys: C
     assert error.startswith("scoring: ")
 
 
-def test_notes_on_what_is_not_scored_or_not_known(call: Callable[..., int], tmp_path: Path, capsys: Captured) -> None:
+def test_notes_about_unscored_and_unknown_tokens(call: Callable[..., int], tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "gpt").mkdir()
     assert call("in.txt", model=tiny_gpt(tmp_path / "gpt", begin=False)) == 0
     assert "the first token was not scored: this model has no begin token" in capsys.readouterr().err
@@ -107,7 +107,7 @@ def test_pipes_and_compressed_files(
         (None, [], "there is no file in.txt"),
     ],
 )
-def test_bad_input_is_one_line(
+def test_invalid_input_is_a_one_line_error(
     content: bytes | None,
     arguments: list[str],
     message: str,

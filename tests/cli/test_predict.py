@@ -1,4 +1,4 @@
-"""`regard predict`: one JSON line per prediction, and the page with the same predictions, which opens offline."""
+"""`regard predict`: one JSON line per prediction, and a page with the same predictions that opens offline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Call = Callable[..., int]
 
 @pytest.fixture
 def call(one_thread: None, tmp_path: Path, tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """In a folder with a tuned model, `model`."""
+    """Runs `regard predict` in a folder with the fine-tuned model `model`."""
     monkeypatch.chdir(tmp_path)
     encoder, tokenizer = regard.load(tiny_bert_folder)
     task = TextClassification(["bad", "good"])
@@ -42,7 +42,9 @@ def page_data(path: Path) -> dict[str, Any]:
     return payload
 
 
-def test_page_holds_what_is_printed(call: Call, tmp_path: Path, capsys: Captured, page_built: None) -> None:
+def test_the_page_contains_the_printed_predictions(
+    call: Call, tmp_path: Path, capsys: Captured, page_built: None
+) -> None:
     lines = [f"the film is <b>so</b> long, number {number}\n" for number in range(53)]
     (tmp_path / "texts.txt").write_text("".join(lines), encoding="utf-8")
     assert call("model", "texts.txt", "--page", "page.html") == 0
@@ -59,7 +61,7 @@ def test_page_holds_what_is_printed(call: Call, tmp_path: Path, capsys: Captured
     assert "</b>" not in (tmp_path / "page.html").read_text("utf-8").split('id="regard"')[1].split("</script>")[0]
 
 
-def test_page_of_piped_lines(
+def test_the_page_of_piped_lines(
     call: Call, tmp_path: Path, capsys: Captured, page_built: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "good film"}\nbad\n')))
@@ -71,7 +73,7 @@ def test_page_of_piped_lines(
     assert payload["notes"] == []
 
 
-def test_refused_before_any_work(call: Call, tmp_path: Path, capsys: Captured) -> None:
+def test_invalid_output_is_rejected_before_any_work(call: Call, tmp_path: Path, capsys: Captured) -> None:
     assert call("model", "the film", "--page", "page.pdf") == 2
     assert "expected a name that ends in .html" in capsys.readouterr().err
     if is_built():
@@ -81,7 +83,9 @@ def test_refused_before_any_work(call: Call, tmp_path: Path, capsys: Captured) -
         assert printed.out == ""
 
 
-def test_unbuilt_page_says_what_to_run(call: Call, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_build_names_the_command(
+    call: Call, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from regard.render import bundle
 
     monkeypatch.setattr(bundle, "is_built", lambda static=None: False)

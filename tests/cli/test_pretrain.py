@@ -1,4 +1,4 @@
-"""`regard pretrain` as its user sees it: what it prints, and one clear line for whatever is wrong."""
+"""`regard pretrain`: its output, and one-line errors."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with texts, in which the command is run, and hardly any measuring before a run."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of the command, with texts; the speed measurement before a run is shortened."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plan, "SECONDS", 0.0)
     monkeypatch.setitem(plan.SIDE, "cpu", 64)
@@ -50,7 +50,7 @@ def call(*more: str, corpus: str = "story.txt", output: str = "run", **changed: 
     return run(arguments, registers=verb_commands())
 
 
-def test_results_on_stdout_and_the_rest_on_stderr(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_go_to_stdout_and_messages_to_stderr(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "STATUS_EVERY", 0.0)
     monkeypatch.setattr("regard.training.trainer.LOG_EVERY", 0.0)
     assert call(objective_sentence_pairs="next", run_evaluate_every="6 steps") == 0
@@ -92,16 +92,16 @@ def test_other_families(family: str, names: list[str], capsys: Captured) -> None
 
 
 def test_a_run_is_resumed_with_its_own_settings(capsys: Captured) -> None:
-    assert call("--resume", schedule_max_steps=2) == 0  # there is none yet: it begins
-    told = capsys.readouterr()
-    assert "run: 2 steps" in told.out and "plan: 2 steps" in told.err
+    assert call("--resume", schedule_max_steps=2) == 0  # there is no run yet: it starts one
+    first = capsys.readouterr()
+    assert "run: 2 steps" in first.out and "plan: 2 steps" in first.err
     bare = ["pretrain", "bert", "-c", "story.txt", "-o", "run", "--resume"]
     assert run(bare, registers=verb_commands()) == 0
-    again = capsys.readouterr()
-    assert again.out == told.out and "plan" not in again.err  # it is over: nothing is done
+    second = capsys.readouterr()
+    assert second.out == first.out and "plan" not in second.err  # the run is finished: nothing is done
     log = Path("run/events.jsonl")
-    kept = [line for line in log.read_text().splitlines(keepends=True) if json.loads(line)["type"] != "finished"]
-    log.write_text("".join(kept))  # as if it had been killed before it could say so
+    lines = [line for line in log.read_text().splitlines(keepends=True) if json.loads(line)["type"] != "finished"]
+    log.write_text("".join(lines))  # as if it had been killed before writing this event
     assert run(bare, registers=verb_commands()) == 0
     assert "resuming after step 2 and 0s of training" in capsys.readouterr().err
     assert run([*bare, "--set", "run.seed=1"], registers=verb_commands()) == 2
@@ -111,9 +111,9 @@ def test_a_run_is_resumed_with_its_own_settings(capsys: Captured) -> None:
     assert "continue it with --resume" in capsys.readouterr().err
 
 
-def test_a_budget_takes_the_place_of_what_the_file_says(place: Path, capsys: Captured) -> None:
+def test_a_budget_overrides_the_settings_file(folder: Path, capsys: Captured) -> None:
     given = [value for value in settings() if not value.startswith("schedule.")]
-    (place / "settings.toml").write_text("[schedule]\nmax_steps = 1000000\n")
+    (folder / "settings.toml").write_text("[schedule]\nmax_steps = 1000000\n")
     arguments = [part for value in given for part in ("--set", value)]
     base = ["pretrain", "bert", "-c", "story.txt", "-o", "run", "--config", "settings.toml", *arguments]
     assert run([*base, "--budget", "0.3s", "--json"], registers=verb_commands()) == 0
@@ -179,7 +179,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_told_in_one_line(name: str, capsys: Captured) -> None:
+def test_invalid_input_is_a_one_line_error(name: str, capsys: Captured) -> None:
     changed, more, message = WRONG[name]
     assert call(*more, **changed) == 2
     out, error = capsys.readouterr()
@@ -189,14 +189,14 @@ def test_what_is_wrong_is_told_in_one_line(name: str, capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("name", ["no such model", "vocabulary", "latin-1", "unknown key"])
-def test_what_was_wrong_can_be_put_right_in_the_same_folder(name: str) -> None:
+def test_an_error_can_be_corrected_in_the_same_folder(name: str) -> None:
     changed, more, _ = WRONG[name]
     assert call(*more, **changed) == 2
     assert call(schedule_max_steps=1) == 0
 
 
 @pytest.mark.parametrize(("family", "least"), [("bert", 0), ("elmo", 0), ("gpt", 257), ("t5", 358)])
-def test_the_size_that_an_error_names_is_one_that_works(family: str, least: int, capsys: Captured) -> None:
+def test_the_size_suggested_by_an_error_works(family: str, least: int, capsys: Captured) -> None:
     assert call(family=family, vocabulary_vocab_size=5000) == 2
     error = capsys.readouterr().err
     named = re.search(r"give more text.*: --set (vocabulary\.vocab_size)=(\d+)$", error.strip())
@@ -210,22 +210,22 @@ def test_the_size_that_an_error_names_is_one_that_works(family: str, least: int,
     assert call(family=family, vocabulary_vocab_size=int(named[2]), schedule_max_steps=1) == 0
 
 
-def test_a_file_that_cannot_be_read_is_not_a_matter_of_size(capsys: Captured) -> None:
+def test_the_error_for_an_unreadable_file_does_not_suggest_a_size(capsys: Captured) -> None:
     assert call(family="t5", corpus="latin.txt") == 2
     error = capsys.readouterr().err
     assert "is not UTF-8" in error and "vocabulary.vocab_size" not in error
 
 
-def test_a_bar_is_put_away_when_the_build_fails(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    """On a terminal it hides the cursor as long as it is there."""
-    seen: list[str] = []
+def test_the_progress_bar_is_closed_when_the_build_fails(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    """An open progress bar hides the cursor of a terminal."""
+    updates: list[str] = []
 
     @contextmanager
     def progress(*_: Any, **__: Any) -> Iterator[Callable[[int], None]]:
         try:
-            yield lambda more: seen.append(f"{more} more")
+            yield lambda more: updates.append(f"{more} more")
         except InputError:
-            seen.append("away")
+            updates.append("away")
             raise
 
     def build(*_: Any, **__: Any) -> Iterator[CorpusProgress]:
@@ -236,19 +236,19 @@ def test_a_bar_is_put_away_when_the_build_fails(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr("regard.cli.commands.progress", progress)
     monkeypatch.setattr("regard.training.pretraining.dataset.corpus_events", build)
     assert call() == 2
-    assert seen == ["3 more", "4 more", "away"]
+    assert updates == ["3 more", "4 more", "away"]
 
 
-def test_two_names_of_one_corpus(place: Path, capsys: Captured) -> None:
-    (place / "more.txt").write_text(story(30, seed=4), encoding="utf-8")
+def test_a_corpus_given_under_two_names(folder: Path, capsys: Captured) -> None:
+    (folder / "more.txt").write_text(story(30, seed=4), encoding="utf-8")
     assert call("--corpus", "more.txt", schedule_max_steps=1) == 0
     assert "corpus: 150 documents" in capsys.readouterr().err
 
 
-def test_damage_on_the_way_is_one_line(place: Path, capsys: Captured) -> None:
-    """A bit that flips on the disk changes neither size nor modification time: --verify always finds it."""
+def test_a_damaged_corpus_is_a_one_line_error(folder: Path, capsys: Captured) -> None:
+    """A flipped bit changes neither size nor modification time: --verify always finds it."""
     assert call() == 0
-    tokens = place / "run" / "corpus" / "shard-000000" / "tokens.bin"
+    tokens = folder / "run" / "corpus" / "shard-000000" / "tokens.bin"
     assert call(corpus="run/corpus", output="second") == 0
     state, content = tokens.stat(), bytearray(tokens.read_bytes())
     content[100] ^= 1
@@ -258,7 +258,7 @@ def test_damage_on_the_way_is_one_line(place: Path, capsys: Captured) -> None:
     assert call("--verify", "always", corpus="run/corpus", output="third") == 2
     out, error = capsys.readouterr()
     assert out == "" and error.startswith(f"error: {tokens} is damaged") and error.count("\n") == 1
-    path = place / "run" / "config.toml"
+    path = folder / "run" / "config.toml"
     path.write_text(path.read_text().replace("rate = 0.01", "rate = 0.02"))
     assert call("--resume") == 2
     assert "config.toml is damaged" in capsys.readouterr().err

@@ -84,7 +84,7 @@ def test_notes(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path,
         (None, "there is no file in.txt"),
     ],
 )
-def test_bad_input_is_one_line(
+def test_invalid_input_is_a_one_line_error(
     content: bytes | None, message: str, call: Callable[..., int], tmp_path: Path, capsys: Captured
 ) -> None:
     (tmp_path / "in.txt").unlink()

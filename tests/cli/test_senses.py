@@ -1,4 +1,4 @@
-"""`regard senses` as its user sees it: a table, one JSON document, and one line for what is wrong."""
+"""`regard senses`: the tables, the JSON document and one-line errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     return lambda *arguments: run(["senses", *map(str, arguments), "--device", "cpu"])
 
 
-def test_a_table_a_model(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
+def test_one_table_per_model(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert call("film", *TEXTS, "-m", tiny_bert_folder, "--static", "vectors.txt") == 0
     out, error = capsys.readouterr()
     assert error == ""
@@ -80,13 +80,13 @@ def test_the_page(call: Call, tiny_bert_folder: Path, capsys: Captured, monkeypa
         (["film", "a film", "film", "--output", "nowhere/a.html"], "there is no folder"),
     ],
 )
-def test_bad_input_is_one_line(call: Call, arguments: list[str], message: str, capsys: Captured) -> None:
+def test_invalid_input_is_a_one_line_error(call: Call, arguments: list[str], message: str, capsys: Captured) -> None:
     assert call(*arguments) == 2
     out, error = capsys.readouterr()
     assert out == "" and message in error and error.count("\n") == 1
 
 
-def test_the_help_has_the_lecture_s_example(call: Call, capsys: Captured) -> None:
+def test_the_help_has_the_example_of_the_lecture(call: Call, capsys: Captured) -> None:
     assert call("--help") == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert 'regard senses train "He took a train." "He likes to train in the mornings."' in text

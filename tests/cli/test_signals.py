@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM on the command line: at any moment, and inside an import above all, neither is lost."""
+"""Ctrl-C and SIGTERM on the command line are never lost, not even during an import."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ sys.exit(run(["execute"], registers=[register]))
 def execute(
     body: str, folder: Path, *, signals: Sequence[tuple[str, int]] = (), program: str = PROGRAM
 ) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of the body as a verb; each signal is sent when its line comes out of stdout."""
+    """Runs the body as a verb and sends each signal when its line appears on stdout; returns code, stdout and
+    stderr."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path]), "BODY": body}
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -52,7 +53,7 @@ def execute(
     return process.returncode, out + rest, error
 
 
-# What C extensions do when their initialization calls Python code: any error there is dropped.
+# As C extensions do whose initialization calls Python code: errors there are dropped.
 SWALLOWING = """
 import signal, time
 try:
@@ -66,7 +67,7 @@ print("imported", flush=True)
 
 @pytest.mark.parametrize(("number", "code", "message"), ENDS)
 @pytest.mark.parametrize("statement", ["import swallowing", "import package.swallowing", "from package import outer"])
-def test_a_signal_in_an_import_waits_for_its_end(
+def test_a_signal_during_an_import_is_deferred_to_its_end(
     statement: str, number: signal.Signals, code: int, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "package").mkdir()
@@ -77,7 +78,7 @@ def test_a_signal_in_an_import_waits_for_its_end(
     assert execute(f"{statement}\ntime.sleep(20)\nprint('lost')", tmp_path) == (code, lines, message)
 
 
-def test_an_import_that_fails_by_itself_still_ends_by_the_signal(tmp_path: Path) -> None:
+def test_a_failing_import_still_ends_with_the_signal(tmp_path: Path) -> None:
     (tmp_path / "failing.py").write_text(
         "import signal\nsignal.raise_signal(signal.SIGINT)\nraise AttributeError('no intp')\n"
     )
@@ -97,8 +98,8 @@ while True:
 """
 
 
-def test_an_impatient_second_signal_ends_an_import_that_hangs(tmp_path: Path) -> None:
-    """The first is deferred, an early second one too; behind PATIENCE nothing is."""
+def test_a_second_signal_ends_a_hanging_import(tmp_path: Path) -> None:
+    """The first signal is deferred, and so is an early second one; after PATIENCE none is."""
     (tmp_path / "hanging.py").write_text(HANGING)
     body = "from regard.cli import signals\nsignals.PATIENCE = 1.0\nimport hanging"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "BODY": body}
@@ -120,13 +121,13 @@ def test_an_impatient_second_signal_ends_an_import_that_hangs(tmp_path: Path) ->
 def test_an_error_that_python_drops_is_raised_again(
     number: signal.Signals, code: int, message: str, tmp_path: Path
 ) -> None:
-    """Whatever `__del__` or a weak reference's callback raises is reported and dropped."""
+    """Python reports and drops exceptions of `__del__` and weak reference callbacks."""
     body = f"class Last:\n    def __del__(self):\n        signal.raise_signal({int(number)})\n\nLast()\ntime.sleep(20)"
     assert execute(body, tmp_path) == (code, "", message)
 
 
 @pytest.mark.parametrize(("number", "code", "message"), ENDS)
-def test_a_long_job_that_is_asked_twice_in_an_import(
+def test_two_signals_during_an_import_of_a_long_job(
     number: signal.Signals, code: int, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "swallowing.py").write_text(SWALLOWING.format(name=number.name))
@@ -143,14 +144,14 @@ print("lost")
 
 
 def test_a_signal_that_the_parent_ignores_stays_ignored(tmp_path: Path) -> None:
-    """A shell starts background jobs so."""
+    """Shells start background jobs this way."""
     ignoring = f"import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n{PROGRAM}"
     body = "print('ready', flush=True)\ntime.sleep(0.2)\nprint('done', flush=True)\ntime.sleep(20)"
     signals = [("ready", signal.SIGINT), ("done", signal.SIGTERM)]
     assert execute(body, tmp_path, signals=signals, program=ignoring) == (143, "ready\ndone\n", "terminated\n")
 
 
-# `regard fill`, with a signal when a chosen module is looked for.
+# `regard fill`, with a signal when a given module is imported.
 FINDING = """
 import signal, sys
 chosen = [sys.argv[1]]
@@ -172,13 +173,13 @@ main()
 @pytest.mark.parametrize(
     "module", ["regard.cli.app", "typer", "numpy", "numpy._core._multiarray_umath", "torch", "torch._C", "safetensors"]
 )
-def test_ctrl_c_in_an_import_of_a_verb(module: str) -> None:
+def test_ctrl_c_during_an_import_of_a_verb(module: str) -> None:
     command = [sys.executable, "-c", FINDING, module]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
-# `regard generate` writes on and on; the line tells that it is about to begin.
+# `regard generate` without an end; the printed line says that it is about to start.
 ENDLESS = """
 import sys
 from regard.cli import main
@@ -193,7 +194,7 @@ RUNS = int(os.environ.get("REGARD_INTERRUPTS", "12"))
 
 @pytest.mark.parametrize("number", range(RUNS))
 def test_ctrl_c_within_the_first_two_seconds(number: int) -> None:
-    """At any moment: the exit code, one line, no traceback. The variable REGARD_INTERRUPTS asks for more runs."""
+    """Checks exit code, one line and no traceback at random moments; REGARD_INTERRUPTS sets the number of runs."""
     command = [sys.executable, "-c", ENDLESS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -205,7 +206,7 @@ def test_ctrl_c_within_the_first_two_seconds(number: int) -> None:
 
 
 @pytest.mark.parametrize(("number", "code", "message"), ENDS)
-def test_a_signal_while_the_interpreter_ends(number: signal.Signals, code: int, message: str) -> None:
+def test_a_signal_while_the_interpreter_exits(number: signal.Signals, code: int, message: str) -> None:
     program = """
 import atexit, sys, time
 from regard.cli import main

@@ -23,31 +23,33 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
-def test_it_serves_what_is_built_in_on_8080(served: list[Any]) -> None:
+def test_the_default_is_the_built_in_models_on_port_8080(served: list[Any]) -> None:
     assert run(["studio"]) == 0
     assert served == [(builtin_names(), 8080, "trained", [])]
 
 
-def test_several_models_each_once_and_another_port(served: list[Any]) -> None:
+def test_duplicate_models_are_removed_and_the_port_can_be_set(served: list[Any]) -> None:
     assert run(["studio", "--model", "b", "-m", "a", "--model", "b", "--port", "0"]) == 0
     assert served == [(["b", "a"], 0, "trained", [])]
 
 
-def test_where_it_writes_and_what_it_may_read(served: list[Any]) -> None:
+def test_the_output_folder_and_the_data_files(served: list[Any]) -> None:
     assert run(["studio", "--output", "models", "--data", "a.tsv", "--data", "b"]) == 0
     assert served == [(builtin_names(), 8080, "models", ["a.tsv", "b"])]
 
 
-def test_a_port_that_cannot_be_is_bad_input(served: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_port_is_an_error(served: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["studio", "--port", "65536"]) == 2
     assert "65535" in capsys.readouterr().err and served == []
 
 
-def test_a_taken_port_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_in_use_is_a_one_line_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "check_built", lambda: None)
     with listen(0) as taken:
         assert run(["studio", "--port", str(taken.getsockname()[1])]) == 2
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     assert (
-        said.out == "" and said.err.count("\n") == 1 and "is taken; this one is free: regard studio --port" in said.err
+        captured.out == ""
+        and captured.err.count("\n") == 1
+        and "is taken; this one is free: regard studio --port" in captured.err
     )

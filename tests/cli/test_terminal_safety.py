@@ -1,4 +1,4 @@
-"""No verb lets a text steer the terminal: hostile names, texts, labels and tokens are printed with visible escapes."""
+"""No verb lets text control the terminal: hostile names, texts, labels and tokens are printed escaped."""
 
 from __future__ import annotations
 
@@ -38,24 +38,25 @@ from tests.interpret.classifiers import deciding
 
 Captured = pytest.CaptureFixture[str]
 
-# A window title, blinking text, "clear the screen" with a C1 character, text from right to left, rich's markup, an
-# erased line.
+# A window title, blinking text, "clear the screen" with a C1 character, right-to-left text, rich markup, line erasure.
 EVIL = "\x1b]0;owned\x07\x1b[5;7m\x9b2J\u202edenwo[red]\x08\x7f\r\u2066"
-WORD = EVIL.replace("\r", "[/bold]")  # for files of lines; not for names of files
+WORD = EVIL.replace("\r", "[/bold]")  # for the contents of files, not for file names
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-OURS = re.compile(r"\x1b\[(?:\?25[lh]|\d*A|2K|[\d;]*m)|\r")  # how rich draws: cursor, line and color
+OURS = re.compile(r"\x1b\[(?:\?25[lh]|\d*A|2K|[\d;]*m)|\r")  # escape sequences of rich: cursor, line and color
 COMMANDS = typer.main.get_command(build(verbs())).commands  # type: ignore[attr-defined]
 VERBS = [name for name, command in COMMANDS.items() if not command.hidden]  # without aliases
-REGISTERS = {register.__module__.rpartition(".")[2]: register for register in verbs()}  # one: to build all takes longer
+REGISTERS = {
+    register.__module__.rpartition(".")[2]: register for register in verbs()
+}  # one lesson: building all of them takes longer
 
 TEXTS, ROWS, TAGS, SETTINGS = (f"{EVIL}{name}" for name in ("texts.txt", "rows.tsv", "tags.conll", "settings.toml"))
-BERT, GPT, SOLVED, TRANSLATOR = (f"{name}{EVIL}" for name in ("bert", "gpt", "solved", "translator"))
+BERT, GPT, FINE_TUNED, TRANSLATOR = (f"{name}{EVIL}" for name in ("bert", "gpt", "solved", "translator"))
 QUICK = "training.num_epochs=1"
 HERE = ("--device", "cpu")
-EXACT = ("generate", "score", "translate")  # what they print is data, which scripts get as it is
+EXACT = ("generate", "score", "translate")  # they print data, which scripts receive unchanged
 
-# Exit code and arguments, behind which comes --device cpu where the code is 0. Every verb is here: with hostile input
-# that it takes where that is quick, and with hostile input that it refuses.
+# Exit code and arguments, followed by --device cpu if the code is 0. Every verb is here: with hostile input that it
+# accepts if that is fast, and with hostile input that it rejects.
 CASES: dict[str, list[tuple[int, list[str]]]] = {
     "studio": [(2, [EVIL])],
     "tour": [(2, ["--output", EVIL])],
@@ -94,11 +95,11 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
         (2, ["classify", "--train", ROWS, "-o", "x", "--config", SETTINGS]),
     ],
     "translate": [(0, [TRANSLATOR, TEXTS, "--num-beams", "1"]), (0, [TRANSLATOR, TEXTS, "--json"]), (2, [EVIL, "a b"])],
-    "evaluate": [(0, [SOLVED, "--data", ROWS]), (2, [SOLVED, "--data", "unknown.tsv"])],
-    "predict": [(0, [SOLVED, TEXTS]), (2, [EVIL, TEXTS])],
-    "doctor": [(1, [SOLVED, "--data", ROWS, "--train", ROWS]), (2, [SOLVED, "--data", EVIL])],
-    "attribute": [(0, [f"good {WORD}", "--model", SOLVED]), (2, ["the _", "--model", BERT, "--label", EVIL])],
-    "faithfulness": [(0, [SOLVED, f"it is a good {WORD} day"]), (2, [SOLVED, "it is", "--label", EVIL])],
+    "evaluate": [(0, [FINE_TUNED, "--data", ROWS]), (2, [FINE_TUNED, "--data", "unknown.tsv"])],
+    "predict": [(0, [FINE_TUNED, TEXTS]), (2, [EVIL, TEXTS])],
+    "doctor": [(1, [FINE_TUNED, "--data", ROWS, "--train", ROWS]), (2, [FINE_TUNED, "--data", EVIL])],
+    "attribute": [(0, [f"good {WORD}", "--model", FINE_TUNED]), (2, ["the _", "--model", BERT, "--label", EVIL])],
+    "faithfulness": [(0, [FINE_TUNED, f"it is a good {WORD} day"]), (2, [FINE_TUNED, "it is", "--label", EVIL])],
     "features": [(0, ["--data", ROWS, "--model", BERT]), (2, ["--data", EVIL])],
     "layers": [
         (0, ["--train", TAGS, "--dev", TAGS, "--model", BERT]),
@@ -114,7 +115,7 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
     "heads": [(0, ["--text", TEXTS, "--model", BERT]), (2, ["--text", EVIL, "--model", BERT])],
     "ablate": [
         (0, [f"{EVIL[:25]}", "--model", GPT, "--heads", "0.1", "--top", "300"]),
-        (0, [f"good {WORD}", "--model", SOLVED]),
+        (0, [f"good {WORD}", "--model", FINE_TUNED]),
         (2, ["the _", "--model", BERT, "--heads", EVIL]),
     ],
     "map": [(0, [ROWS, "--model", BERT]), (2, [EVIL, "--model", BERT])],
@@ -123,8 +124,8 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
 
 
 @pytest.fixture(scope="module")
-def place(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with models and data that hold hostile strings wherever strings can be."""
+def folder(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with models and data that contain hostile strings wherever strings are possible."""
     folder = tmp_path_factory.mktemp("hostile")
     model, tokenizer = regard.load(tiny_bert_folder)
     assert tokenizer is not None
@@ -136,7 +137,7 @@ def place(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     tiny_gpt(folder, positions=40).rename(folder / GPT)
     labels = (f"bad{WORD}", f"good{WORD}")
     save_fine_tuned(
-        FineTunedModel(TextClassification(labels), deciding(tokenizer, 3).model, tokenizer, 64), folder / SOLVED
+        FineTunedModel(TextClassification(labels), deciding(tokenizer, 3).model, tokenizer, 64), folder / FINE_TUNED
     )
     subwords = train_subwords(
         [TranslationPair("the film was", f"der {WORD}"), TranslationPair("a day", f"ein {WORD}")] * 4,
@@ -171,9 +172,9 @@ def place(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 @pytest.fixture
-def quick(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the folder of hostile files, with as little work as each verb can do."""
-    monkeypatch.chdir(place)
+def quick(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes to the folder of hostile files and minimizes the work of each verb."""
+    monkeypatch.chdir(folder)
     shutil.rmtree(f"run{EVIL}", ignore_errors=True)
     monkeypatch.setattr(lab, "LINEAR", ProbeRecipe(batch_size=256, epochs=1, steps=2, learning_rate=5e-2))
     monkeypatch.setattr("regard.interpret.figure.ablation.ENGLISH", ("the day was good",))
@@ -183,21 +184,21 @@ def quick(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Give both streams to a terminal; at the end the list holds all that came there."""
+    """Connects both streams to a terminal; at the end the list holds all output."""
     reader, writer = pty.openpty()
-    tty.setraw(writer)  # or the terminal's driver would turn line ends into "\r\n"
-    seen: list[bytes] = []
+    tty.setraw(writer)  # otherwise the terminal driver converts line ends to "\r\n"
+    parts: list[bytes] = []
     found: list[str] = []
 
     def drain() -> None:
         while True:
             try:
                 part = os.read(reader, 1 << 16)
-            except OSError:  # how Linux says that nobody can write any more
+            except OSError:  # Linux raises this when all writers have closed
                 return
             if not part:
                 return
-            seen.append(part)
+            parts.append(part)
 
     thread = threading.Thread(target=drain, daemon=True)
     thread.start()
@@ -209,7 +210,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         stream.flush()
     thread.join(timeout=60)
     os.close(reader)
-    found.append(b"".join(seen).decode("utf-8"))
+    found.append(b"".join(parts).decode("utf-8"))
 
 
 Case = tuple[str, int, list[str]]
@@ -218,7 +219,7 @@ TRIED: list[Case] = [(verb, code, arguments) for verb, several in CASES.items() 
 
 
 def _register(verb: str) -> Register:
-    """Only the one command: to build all of them takes longer."""
+    """Registers only this command: building all of them takes longer."""
     if verb in DEFINED:
         return lambda app: register_verb(app, find(verb))
     return REGISTERS["lesson" if verb == "tour" else verb]
@@ -228,7 +229,7 @@ def call(verb: str, code: int, arguments: list[str]) -> int:
     return run([verb, *arguments, *(HERE if code < 2 else ())], registers=[_register(verb)])
 
 
-def test_every_verb_is_tried() -> None:
+def test_every_verb_has_a_case() -> None:
     assert set(CASES) == set(VERBS)
 
 
@@ -241,7 +242,7 @@ def test_streams(verb: str, code: int, arguments: list[str], quick: None, capsys
     if verb in EXACT and code == 0 and "--json" not in arguments:
         return
     assert CONTROL.findall(out) == []
-    # The test can fail: what is hostile was to be printed.
+    # Makes sure that the hostile text was printed at all.
     assert re.search(r"\\(x1b|x08|u001b)", out + error)
 
 

@@ -1,4 +1,4 @@
-"""`regard tour`: what it prints, what it writes, and how it ends when something is wrong."""
+"""`regard tour`: its output, its files and its errors."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tuned(reviews: Path, tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a classifier."""
+    """The folder of a fine-tuned classifier."""
     output = tmp_path_factory.mktemp("tuned") / "run"
     arguments = [
         "train",
@@ -102,7 +102,7 @@ def test_predict_reads_a_text_a_file_and_standard_input(
         assert call("predict", tuned, source, "--device", "cpu") == 0
         found.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
     assert found[0] == found[1]
-    for one, piped in zip(found[0], found[2], strict=True):  # read one by one, and so rounded otherwise
+    for one, piped in zip(found[0], found[2], strict=True):  # batches of one, so rounding differs
         assert one["label"] == piped["label"]
         assert one["probabilities"] == pytest.approx(piped["probabilities"], abs=1e-5)
     assert [one["text"] for one in found[0]] == texts
@@ -141,7 +141,7 @@ def test_entities_have_character_offsets(call: Call, tiny_bert_folder: Path, tmp
     ]
 
 
-def test_answers_are_parts_of_their_context(
+def test_answers_are_spans_of_their_context(
     call: Call, tiny_bert_folder: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     context = "the film was funny and the day was so long."
@@ -150,21 +150,23 @@ def test_answers_are_parts_of_their_context(
         for i in range(8)
     ]
     data = {"version": "1.1", "data": [{"title": "x", "paragraphs": [{"context": context, "qas": questions}]}]}
-    squad, asked = tmp_path / "squad.json", tmp_path / "asked.jsonl"
+    squad, questions_file = tmp_path / "squad.json", tmp_path / "asked.jsonl"
     squad.write_text(json.dumps(data), encoding="utf-8")
-    asked.write_text(json.dumps({"question": "how was the film?", "context": context}) + "\n", encoding="utf-8")
+    questions_file.write_text(
+        json.dumps({"question": "how was the film?", "context": context}) + "\n", encoding="utf-8"
+    )
     options = ["--train", squad, "--dev", squad, "-m", tiny_bert_folder, *QUICK, "--set", "training.num_epochs=20"]
     assert call("train", "answer", *options, "-o", tmp_path / "run", "--set", "training.learning_rate=3e-3") == 0
     assert "exact_match         100.00" in capsys.readouterr().out
-    assert call("predict", tmp_path / "run", asked, "--device", "cpu") == 0
+    assert call("predict", tmp_path / "run", questions_file, "--device", "cpu") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["answer"], found["start"], found["end"]) == ("funny", 13, 18)
     assert [one["probability"] for one in found["nbest"]] == sorted(
         (o["probability"] for o in found["nbest"]), reverse=True
     )
-    # No answer can beat nothing by so much, and any can by as little.
+    # No answer reaches the first threshold, and every answer reaches the second.
     for threshold, answer in (("1e9", ""), ("-1e9", "funny")):
-        assert call("predict", tmp_path / "run", asked, "--threshold", threshold, "--device", "cpu") == 0
+        assert call("predict", tmp_path / "run", questions_file, "--threshold", threshold, "--device", "cpu") == 0
         assert json.loads(capsys.readouterr().out)["answer"] == answer
     assert call("evaluate", tmp_path / "run", "--data", squad, "--threshold", "1e9", "--device", "cpu", "--json") == 0
     assert json.loads(capsys.readouterr().out)["metrics"]["exact_match"] == 0
@@ -178,7 +180,7 @@ def test_answers_are_parts_of_their_context(
         ("the film\tpos\nthe day\n", "line 2"),
     ],
 )
-def test_bad_data_is_refused_before_any_work(
+def test_invalid_data_is_rejected_before_any_work(
     content: str, message: str, call: Call, tiny_bert_folder: Path, reviews: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     bad = tmp_path / "bad.tsv"
@@ -188,7 +190,7 @@ def test_bad_data_is_refused_before_any_work(
     assert message in capsys.readouterr().err and not (tmp_path / "run").exists()
 
 
-def test_other_mistakes(
+def test_other_invalid_input(
     call: Call, tuned: Path, reviews: Path, tiny_bert_folder: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     assert call("evaluate", tiny_bert_folder, "--data", reviews) == 2
@@ -199,7 +201,7 @@ def test_other_mistakes(
     assert "nowhere.tsv: no such file" in capsys.readouterr().err
     assert call("evaluate", "out/nowhere", "--data", reviews) == 2
     assert "out/nowhere: no such folder; expected one that `regard train` wrote" in capsys.readouterr().err
-    assert call("predict", tuned, tmp_path.parent) == 2  # a folder is one of pictures
+    assert call("predict", tuned, tmp_path.parent) == 2  # a folder is read as pictures
     assert "internal" not in capsys.readouterr().err
     options = ["--train", reviews, "-m", tiny_bert_folder, "-o", tmp_path / "run"]
     assert call("train", "classify", *options, "--set", "training.epoch=3") == 2
@@ -214,8 +216,8 @@ def test_the_no_answer_threshold_is_chosen_on_dev_and_saved(
     def paragraph(*words: str) -> dict[str, object]:
         context = " ".join(words)
         answers = [{"text": "funny", "answer_start": context.index("funny")}] if "funny" in words else []
-        asked = {"id": context, "question": "how was it?", "answers": answers, "is_impossible": not answers}
-        return {"context": context, "qas": [asked]}
+        question = {"id": context, "question": "how was it?", "answers": answers, "is_impossible": not answers}
+        return {"context": context, "qas": [question]}
 
     filling = ["film", "day", "word", "side", "water"]
     some = [
@@ -253,7 +255,7 @@ def test_the_no_answer_threshold_is_chosen_on_dev_and_saved(
     assert max(others) <= reported["f1"] and min(others) < reported["f1"]
 
 
-def test_predictions_follow_the_precision_of_the_run(
+def test_predictions_use_the_precision_of_the_run(
     call: Call, reviews: Path, tiny_bert_folder: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     options = ["--train", reviews, "--dev", reviews, "-m", tiny_bert_folder, *QUICK]
@@ -263,13 +265,13 @@ def test_predictions_follow_the_precision_of_the_run(
         assert call("train", "classify", *options, "-o", run, "--set", f"run.precision={precision}") == 0
         document = json.loads((run / "task.json").read_text())
         assert document["precision"] == precision
-        (run / "checksums.json").unlink()  # of the file that is changed here
-        for asked in ("fp32", "bf16"):
-            (run / "task.json").write_text(json.dumps({**document, "precision": asked}), encoding="utf-8")
+        (run / "checksums.json").unlink()  # the checksum of the file that is changed here
+        for requested in ("fp32", "bf16"):
+            (run / "task.json").write_text(json.dumps({**document, "precision": requested}), encoding="utf-8")
             capsys.readouterr()
             assert call("predict", run, "the film is good", "--device", "cpu") == 0
             out, error = capsys.readouterr()
-            found[precision, asked] = json.loads(out)["probabilities"]["pos"]
+            found[precision, requested] = json.loads(out)["probabilities"]["pos"]
         assert "computing on cpu in bfloat16, as run.precision was bf16 in training" in error
         assert found[precision, "fp32"] != found[precision, "bf16"]
         assert found[precision, "fp32"] == pytest.approx(found[precision, "bf16"], abs=0.02)

@@ -67,16 +67,16 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(files: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    place = tmp_path_factory.mktemp("runs")
+    folder = tmp_path_factory.mktemp("runs")
     both = ["--train", files / "train.en", files / "train.de", "--dev", files / "train.en", files / "train.de"]
     for name, more in {"transformer": [], "lstm": ["--model", "lstm", "--score", "none"]}.items():
-        arguments = ["train", "translate", *both, "-o", place / name, *more, *QUICK]
+        arguments = ["train", "translate", *both, "-o", folder / name, *more, *QUICK]
         assert run(list(map(str, arguments)), registers=verb_commands()) == 0
-    return {"transformer": place / "transformer", "lstm": place / "lstm"}
+    return {"transformer": folder / "transformer", "lstm": folder / "lstm"}
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("given", "expected"),
     [
         ("--dev C D --train A B -o X --train=E", "--dev C --dev D --train A --train B -o X --train=E"),
         ("--train A -o B --dev C --resume", "--train A -o B --dev C --resume"),
@@ -84,8 +84,8 @@ def trained(files: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         ("--train A B C", "--train A --train B --train C"),
     ],
 )
-def test_an_option_with_two_files(given: str, meant: str) -> None:
-    assert repeat_options(given.split(), {"--train", "--dev"}) == meant.split()
+def test_an_option_with_two_files(given: str, expected: str) -> None:
+    assert repeat_options(given.split(), {"--train", "--dev"}) == expected.split()
 
 
 def test_progress_of_the_evaluation_is_shown() -> None:
@@ -108,7 +108,7 @@ def test_train_reports_its_data_and_scores(call: Call, files: Path, tmp_path: Pa
     assert "dev BLEU, lower case" in capsys.readouterr().out
 
 
-def test_one_table_is_enough(call: Call, tmp_path: Path, capsys: Captured) -> None:
+def test_a_single_table_file(call: Call, tmp_path: Path, capsys: Captured) -> None:
     table = tmp_path / "pairs.tsv"
     rows = [f"{what} {number}\t{WORDS[what]} {number}\n" for what in ("dog", "cat", "sees") for number in range(20)]
     table.write_text("".join(rows), encoding="utf-8")
@@ -120,7 +120,7 @@ def test_one_table_is_enough(call: Call, tmp_path: Path, capsys: Captured) -> No
     assert (tmp_path / "run" / "test.tsv").read_text(encoding="utf-8").count("\n") == 5
 
 
-def test_wrong_pairs(call: Call, files: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_invalid_pairs(call: Call, files: Path, tmp_path: Path, capsys: Captured) -> None:
     short = tmp_path / "short.de"
     short.write_text("der Hund\n", encoding="utf-8")
     dev = ["--dev", files / "train.en", files / "train.de", "-o", tmp_path / "run"]
@@ -134,7 +134,7 @@ def test_wrong_pairs(call: Call, files: Path, tmp_path: Path, capsys: Captured) 
 
 
 @pytest.mark.parametrize("option", [["--score", "dot"], ["--recipe", "deck"]])
-def test_an_lstms_options_are_for_an_lstm(
+def test_lstm_options_require_an_lstm(
     option: list[str], call: Call, files: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     arguments = ["train", "translate", "--train", files / "train.tsv", "-o", tmp_path / "run", *option]
@@ -148,7 +148,7 @@ def test_an_lstms_options_are_for_an_lstm(
 
 
 @pytest.mark.parametrize("kind", ["file", "setting"])
-def test_an_lstms_options_fit_one_that_was_chosen_elsewhere(
+def test_lstm_options_work_with_an_lstm_from_the_settings(
     kind: str, call: Call, files: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     config = tmp_path / "settings.toml"
@@ -156,10 +156,10 @@ def test_an_lstms_options_fit_one_that_was_chosen_elsewhere(
     more = ["--config", config] if kind == "file" else ["--set", "model.family=lstm"]
     table = ["--train", files / "nothing.tsv", "-o", tmp_path / "run", "--score", "dot"]
     assert call("train", "translate", *table, *more) == 2
-    assert "there is no file" in capsys.readouterr().err  # the options were taken
+    assert "there is no file" in capsys.readouterr().err  # the options were accepted
 
 
-def test_lines_keep_their_numbers(
+def test_empty_lines_are_preserved(
     call: Call, trained: dict[str, Path], files: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []
@@ -173,7 +173,7 @@ def test_lines_keep_their_numbers(
     assert capsys.readouterr().out.split("\n")[0] == found[1].split("\n")[0]
 
 
-def test_a_word_is_taken_for_a_file(call: Call, trained: dict[str, Path], capsys: Captured) -> None:
+def test_a_single_word_is_read_as_a_file_name(call: Call, trained: dict[str, Path], capsys: Captured) -> None:
     folder = trained["transformer"]
     assert call("translate", folder, "merci", "--device", "cpu") == 2
     error = capsys.readouterr().err
@@ -215,9 +215,9 @@ def test_alignments(call: Call, trained: dict[str, Path], files: Path, tmp_path:
     assert f"{hard}: alignments by the mean of heads 0, 1 of decoder layer 0, counted from 0" in error
     document, lines = json.loads(soft.read_text()), hard.read_text().split("\n")
     assert document["attention"]["layer"] == 0 and document["attention"]["heads"] == [0, 1]
-    said = out.split("\n")[:3]
+    translations = out.split("\n")[:3]
     assert [len(several) for several in document["texts"]] == [1, 1, 1] and len(lines) == 4 and lines[1] == ""
-    for text, [one], line in zip(said, document["texts"], lines, strict=False):
+    for text, [one], line in zip(translations, document["texts"], lines, strict=False):
         assert one["target"] == text.split()
         pairs = [tuple(map(int, pair.split("-"))) for pair in line.split()]
         assert pairs == [(row.index(max(row)), j) for j, row in enumerate(one["weights"])]
@@ -232,9 +232,9 @@ def test_references(call: Call, trained: dict[str, Path], files: Path, capsys: C
     assert call("translate", *options, "--json") == 0
     out, error = capsys.readouterr()
     document = json.loads(out)
-    said = [one["translations"][0]["text"] for one in document["texts"]]
+    translations = [one["translations"][0]["text"] for one in document["texts"]]
     right = (files / "right.txt").read_text(encoding="utf-8").split("\n")[:3]
-    assert document["bleu"]["bleu"] == sacrebleu.corpus_bleu(said, [right]).score
+    assert document["bleu"]["bleu"] == sacrebleu.corpus_bleu(translations, [right]).score
     assert f"{document['bleu']['bleu']:6.2f}  nrefs:1|case:mixed" in error and "|case:lc|" in error
     assert call("translate", trained["transformer"], "the dog", "--reference", files / "right.txt") == 2
     assert "right.txt has 3 lines and the input 1" in capsys.readouterr().err
@@ -243,11 +243,11 @@ def test_references(call: Call, trained: dict[str, Path], files: Path, capsys: C
 def test_a_trace(call: Call, trained: dict[str, Path], files: Path, tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "trace.json"
     assert call("translate", trained["transformer"], files / "input.txt", "--trace", path, "--num-beams", 2) == 0
-    said = capsys.readouterr().out.split("\n")
+    translations = capsys.readouterr().out.split("\n")
     document = json.loads(path.read_text(encoding="utf-8"))
     assert document["about"]["texts"] == ["the dog sees", "", "a cat eats"]
     assert [row["row"] for row in document["rows"]] == [0, 2]
-    assert [row["results"][0]["text"] for row in document["rows"]] == [said[0], said[2]]
+    assert [row["results"][0]["text"] for row in document["rows"]] == [translations[0], translations[2]]
     page = tmp_path / "trace.html"
     assert call("translate", trained["transformer"], "the dog sees", "--trace", page, "--num-beams", 2) == 0
     assert "<svg" in page.read_text(encoding="utf-8") and "the dog sees" in page.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`regard translate --steps --output page.html`: decoding as a page, which its own command makes again."""
+"""`regard translate --steps --output page.html`: a page of the decoding with the command that reproduces it."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Path:
-    place = tmp_path_factory.mktemp("translator") / "de-en"
+    path = tmp_path_factory.mktemp("translator") / "de-en"
     subwords = train_subwords([TranslationPair("der Hund sieht", "the dog sees")] * 4, size=270, joint=True)
     model = new_model(
         TranslatorSection(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16),
         subwords,
         seed=0,
     )
-    save_translator(Translator(model.eval(), subwords, default_alignment_heads(model)), place)
-    return place
+    save_translator(Translator(model.eval(), subwords, default_alignment_heads(model)), path)
+    return path
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def test_the_command_on_a_page_reproduces_it(
     assert payload_of(Path("page.html")) == first
 
 
-def test_a_text_of_one_word_comes_as_standard_input(
+def test_a_single_word_is_given_on_standard_input(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Hund\n"), encoding="utf-8"))
@@ -91,7 +91,7 @@ def test_a_text_of_one_word_comes_as_standard_input(
     assert verb.command_line(request) == f"printf '%s\\n' Hund | regard translate {folder} -"
 
 
-def test_what_a_page_cannot_show(folder: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_translations_that_a_page_cannot_show(folder: Path, tmp_path: Path, capsys: Captured) -> None:
     page = tmp_path / "page.html"
     (tmp_path / "two.txt").write_text("der Hund\nsieht\n", encoding="utf-8")
     (tmp_path / "none.txt").write_text("", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""How much of a text file is held: the limit of a line, compressed files that unpack to much more, and the verbs."""
+"""Memory limits for text files: line length, decompression bombs, and the command-line option."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ GB = 10**9
 Captured = pytest.CaptureFixture[str]
 
 
-def limited(program: str, *arguments: object, limit: int) -> subprocess.CompletedProcess[str]:
-    """Run Python in a process that may have `limit` bytes of address space."""
+def run_with_memory_limit(program: str, *arguments: object, limit: int) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process with at most `limit` bytes of address space."""
     start = f"import resource\nresource.setrlimit(resource.RLIMIT_AS, ({limit}, {limit}))\n"
     command = [sys.executable, "-c", start + textwrap.dedent(program), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=240)
 
 
-def test_a_line_may_be_as_long_as_the_limit_and_no_longer(tmp_path: Path) -> None:
+def test_lines_longer_than_the_limit_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"one\n" + b"x" * 10 + b"\r\n" + b"y" * 10 + b"\n" + b"z" * 10)
     with line_limit(10), open_text(path) as lines:
@@ -46,7 +46,7 @@ def test_a_line_may_be_as_long_as_the_limit_and_no_longer(tmp_path: Path) -> Non
             list(lines)
 
 
-def test_the_limit_is_64_mib_unless_allowed(tmp_path: Path) -> None:
+def test_default_limit_is_64_mib(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"x" * (64 * MIB) + b"\n")
     with open_text(path) as lines:
@@ -60,7 +60,7 @@ def test_the_limit_is_64_mib_unless_allowed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs address space limits")
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst", ".zip"])
-def test_ten_gigabytes_of_zeros_end_with_one_line_in_constant_memory(suffix: str, tmp_path: Path) -> None:
+def test_ten_gigabytes_of_zeros_fail_with_one_message_in_constant_memory(suffix: str, tmp_path: Path) -> None:
     path = make_bomb(tmp_path / f"a{suffix}", 10 * GB)
     program = """
         import sys
@@ -72,7 +72,7 @@ def test_ten_gigabytes_of_zeros_end_with_one_line_in_constant_memory(suffix: str
         except InputError as error:
             print(error)
     """
-    found = limited(program, path, limit=512 * MIB)
+    found = run_with_memory_limit(program, path, limit=512 * MIB)
     assert found.returncode == 0, found.stderr
     assert found.stdout.count("\n") == 1
     assert f"a{suffix} line 1" in found.stdout and "--max-line" in found.stdout
@@ -93,21 +93,21 @@ def test_many_short_lines_are_bounded_when_a_file_is_read_completely(suffix: str
         except InputError as error:
             print(error)
     """
-    found = limited(program, path, limit=512 * MIB)
+    found = run_with_memory_limit(program, path, limit=512 * MIB)
     assert found.returncode == 0, found.stderr[-2000:]
     assert f"a{suffix}" in found.stdout and "unpack it" in found.stdout
 
 
-def test_a_bomb_ends_a_verb_with_one_line(tmp_path: Path, capsys: Captured) -> None:
+def test_decompression_bomb_ends_a_command_with_one_line(tmp_path: Path, capsys: Captured) -> None:
     path = make_bomb(tmp_path / "a.bz2", 10 * GB)
     assert run(["score", str(path)]) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1
-    assert "a.bz2 line 1" in said.err and "--max-line" in said.err
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1
+    assert "a.bz2 line 1" in captured.err and "--max-line" in captured.err
 
 
 @pytest.mark.parametrize(("size", "code"), [("99", 2), ("100", 0), ("1KiB", 0), ("0.1kB", 0), ("64MiB", 0)])
-def test_max_line_of_a_verb(size: str, code: int, tmp_path: Path, capsys: Captured) -> None:
+def test_max_line_option(size: str, code: int, tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "a.txt"
     path.write_text("x" * 100 + "\n", encoding="utf-8")
     arguments = ["embed", str(path), "-o", str(tmp_path / "a.npy"), "--device", "cpu", "--max-line", size]
@@ -119,7 +119,7 @@ def test_max_line_of_a_verb(size: str, code: int, tmp_path: Path, capsys: Captur
 
 
 @pytest.mark.parametrize("size", ["", "0", "-1", "many", "64MB MB", "1e3", "9" * 30, "nan"])
-def test_invalid_sizes(size: str, capsys: Captured) -> None:
+def test_invalid_sizes_are_rejected(size: str, capsys: Captured) -> None:
     assert run(["score", "-", f"--max-line={size}"]) == 2
     assert "--max-line" in capsys.readouterr().err
 
@@ -164,7 +164,7 @@ def test_images_in_a_compressed_file_are_bounded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["ZIP_BZIP2", "ZIP_LZMA"])
-def test_an_archive_with_another_compression_is_refused_by_name(method: str, tmp_path: Path) -> None:
+def test_unsupported_archive_compression_is_reported(method: str, tmp_path: Path) -> None:
     import zipfile
 
     path = tmp_path / "a.zip"
@@ -199,13 +199,13 @@ def test_an_archive_on_a_pipe_is_bounded(tmp_path: Path) -> None:
         except InputError as error:
             print(error)
     """
-    found = limited(program, limit=2 << 30)
+    found = run_with_memory_limit(program, limit=2 << 30)
     assert found.returncode == 0, found.stderr[-2000:]
     assert "standard input" in found.stdout
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="needs /dev/fd")
-def test_process_substitution_is_read() -> None:
+def test_process_substitution() -> None:
     read, write = os.pipe()
     os.write(write, b"one\ntwo\n")
     os.close(write)

@@ -1,4 +1,4 @@
-"""Zstandard: frames one after the other, cut files, damaged files."""
+"""Zstandard: concatenated frames, truncated files, damaged files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from regard.errors import InputError
 TEXT = "".join(f"line {number * 7919}\n" for number in range(50_000)).encode()
 
 
-def test_several_frames_are_one_text() -> None:
+def test_concatenated_frames() -> None:
     packed = zstandard.compress(TEXT) + zstandard.compress(b"") + zstandard.compress(b"end")
     assert open_zstandard(io.BytesIO(packed)).read() == TEXT + b"end"
 
 
-def test_compression_is_detected_by_the_first_bytes(tmp_path: Path) -> None:
+def test_compression_is_detected_from_the_first_bytes(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes(zstandard.compress(b"one\ntwo"))
     with open_text(path) as lines:
@@ -34,7 +34,7 @@ def test_a_truncated_file_is_detected(cut: int) -> None:
         open_zstandard(io.BytesIO(packed[:cut])).read()
 
 
-def test_what_is_behind_the_frames_is_refused(tmp_path: Path) -> None:
+def test_data_after_the_frames_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "a.zst"
     path.write_bytes(zstandard.compress(b"one\ntwo\n") + b"rubbish, not a frame")
     with pytest.raises(InputError, match=r"a\.zst is truncated or damaged after line 2"), open_text(path) as lines:

@@ -1,4 +1,4 @@
-"""Lines of text files: what splits them, what is unpacked, and what the errors name."""
+"""Lines of text files: line breaks, decompression, and error messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from regard.errors import InputError
 
 
 def zipped(content: bytes, *names: str) -> bytes:
-    """An archive of the content under each name, a note and a folder."""
+    """A ZIP archive with the content under each name, a note and a folder."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("_about.txt", "a note")
@@ -46,16 +46,16 @@ def stdin_of(content: bytes) -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BufferedReader(io.BytesIO(content)))  # type: ignore[arg-type]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # tolerate a busy machine
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r")), min_size=1))
-def test_only_line_feeds_split(texts: list[str]) -> None:
+def test_only_line_feeds_split_lines(texts: list[str]) -> None:
     content = b"\xef\xbb\xbf" + "\n".join([*texts, ""]).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdin", stdin_of(content))
         assert lines("-") == texts
 
 
-def test_other_line_ends_stay_in_the_text(tmp_path: Path) -> None:
+def test_other_line_breaks_are_preserved(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("a\u2028b\x0bc\x85d\re\r\nlast".encode())
     assert lines(path) == ["a\u2028b\x0bc\x85d\re", "last"]
@@ -68,7 +68,9 @@ def test_byte_order_mark_is_dropped_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", PACK)
-def test_compressed_by_name_and_on_standard_input(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compressed_files_by_name_and_from_standard_input(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     packed = PACK[suffix]("één\ntwee\n".encode())
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(packed)
@@ -77,7 +79,7 @@ def test_compressed_by_name_and_on_standard_input(suffix: str, tmp_path: Path, m
     assert lines("-") == ["één", "twee"]
 
 
-def test_a_text_that_begins_like_bzip2_is_a_text(tmp_path: Path) -> None:
+def test_text_that_begins_like_bzip2_is_read_as_text(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"BZh9 is how bzip2 begins\n")
     assert lines(path) == ["BZh9 is how bzip2 begins"]
@@ -85,7 +87,7 @@ def test_a_text_that_begins_like_bzip2_is_a_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", PACK)
 @pytest.mark.parametrize("keep", [0, 1, 5, 0.5, -1])
-def test_cut_compressed_files_are_refused(suffix: str, keep: float, tmp_path: Path) -> None:
+def test_truncated_compressed_files_are_rejected(suffix: str, keep: float, tmp_path: Path) -> None:
     packed = PACK[suffix]("".join(f"line {number}\n" for number in range(1000)).encode())
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(packed[: int(len(packed) * keep) if keep == 0.5 else int(keep)])
@@ -94,7 +96,7 @@ def test_cut_compressed_files_are_refused(suffix: str, keep: float, tmp_path: Pa
 
 
 @pytest.mark.parametrize("suffix", PACK)
-def test_damaged_compressed_files_are_refused(suffix: str, tmp_path: Path) -> None:
+def test_damaged_compressed_files_are_rejected(suffix: str, tmp_path: Path) -> None:
     packed = bytearray(PACK[suffix](b"".join(b"line %d\n" % number for number in range(1000))))
     packed[len(packed) // 2] ^= 0xFF
     path = tmp_path / f"a{suffix}"
@@ -103,7 +105,7 @@ def test_damaged_compressed_files_are_refused(suffix: str, tmp_path: Path) -> No
         lines(path)
 
 
-def test_an_archive_holds_one_text(tmp_path: Path) -> None:
+def test_archive_must_contain_one_text(tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
     for names, found in ((("b.txt", "c.txt"), r"2 texts \(b\.txt, c\.txt\)"), (("README",), r"0 texts \(none\)")):
         path.write_bytes(zipped(b"x\n", *names))
@@ -113,16 +115,16 @@ def test_an_archive_holds_one_text(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.zip line 2: byte 4 of the line, 0xe9.*iconv -f LATIN1 -t UTF-8 FILE"):
         lines(path)
     locked = bytearray(zipped(b"one\n"))
-    for mark, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # says of each file that it needs a password
-        place = -1
-        while (place := locked.find(mark, place + 1)) >= 0:
-            locked[place + flags] |= 1
+    for mark, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # the flag that marks a file as encrypted
+        position = -1
+        while (position := locked.find(mark, position + 1)) >= 0:
+            locked[position + flags] |= 1
     path.write_bytes(locked)
     with pytest.raises(InputError, match=r"a\.zip cannot be unpacked .*encrypted"):
         lines(path)
 
 
-def test_an_archive_through_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_from_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     class Pipe(io.BytesIO):
         def seekable(self) -> bool:
             return False
@@ -133,7 +135,7 @@ def test_an_archive_through_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_invalid_bytes_name_file_line_byte_and_remedy(mark: bytes, tmp_path: Path) -> None:
+def test_error_for_invalid_bytes_has_file_line_byte_and_remedy(mark: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(mark + b"fine\ncaf\xe9 \n")
     with pytest.raises(InputError, match=r"a\.txt line 2: byte 4 of the line, 0xe9, is not UTF-8.*iconv -f LATIN1"):
@@ -143,20 +145,20 @@ def test_invalid_bytes_name_file_line_byte_and_remedy(mark: bytes, tmp_path: Pat
         lines(path)
 
 
-def test_utf16_is_called_by_its_name(tmp_path: Path) -> None:
+def test_utf16_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("hello\n".encode("utf-16"))
     with pytest.raises(InputError, match=r"line 1: this is UTF-16.*iconv -f UTF-16"):
         lines(path)
 
 
-def test_a_long_line_comes_in_one_piece(tmp_path: Path) -> None:
+def test_long_lines_are_read_completely(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("é" * 1_000_000 + "\nshort\n", encoding="utf-8")
     assert [len(line) for line in lines(path)] == [1_000_000, 5]
 
 
-def test_a_missing_file_gets_the_nearest_name(tmp_path: Path) -> None:
+def test_missing_file_suggests_the_nearest_name(tmp_path: Path) -> None:
     (tmp_path / "reviews.tsv").touch()
     with pytest.raises(InputError, match=r"there is no file .*reviws\.tsv; did you mean .*reviews\.tsv"):
         lines(tmp_path / "reviws.tsv")
@@ -164,7 +166,7 @@ def test_a_missing_file_gets_the_nearest_name(tmp_path: Path) -> None:
         lines(tmp_path / "nowhere" / "a.txt")
 
 
-def test_folders_and_impossible_names(tmp_path: Path) -> None:
+def test_folders_and_invalid_names_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"is a folder, expected a file$"):
         lines(tmp_path)
     (tmp_path / "b.txt").touch()
@@ -187,13 +189,13 @@ def test_standard_input_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
         lines("-")
 
 
-def test_the_caller_s_own_error_passes(tmp_path: Path) -> None:
+def test_errors_of_the_caller_propagate(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("a\n")
     with pytest.raises(OSError, match="mine"), open_text(path):
         raise OSError("mine")
 
 
-def test_suffix_without_the_compression() -> None:
+def test_suffix_ignores_the_compression() -> None:
     names = ["train.TSV.gz", "a.csv.zip", "a.jsonl", "a.gz", "-", "a.tar"]
     assert [content_suffix(name) for name in names] == [".tsv", ".csv", ".jsonl", "", "", ".tar"]

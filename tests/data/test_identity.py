@@ -1,4 +1,4 @@
-"""When two examples are the same, and what they may not share between files."""
+"""Equality of examples, and leakage between files."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from regard.data.examples import (
 )
 
 
-def picture(*pixels: int, shape: tuple[int, ...] = (2, 2)) -> ImageExample:
+def image_example(*pixels: int, shape: tuple[int, ...] = (2, 2)) -> ImageExample:
     return ImageExample(np.array(pixels, dtype=np.uint8).reshape(shape))
 
 
-def test_what_is_the_same() -> None:
+def test_equal_examples() -> None:
     same: list[tuple[Example, Example]] = [
         (TextExample("A  film", None, "x"), TextExample(" a Film", None, "y")),
         (TextExample("a", "B"), TextExample("A", " b")),
         (TaggedExample("A b", ((0, 1), (2, 3))), TaggedExample("a  B", ((0, 1), (3, 4)))),
         (ChoiceExample("a", ("b", "C"), 0), ChoiceExample("A", ("c", "B"), 1)),
         (QuestionExample("1", "who?", "He."), QuestionExample("2", "Who?", "he.")),
-        (picture(1, 2, 3, 4), picture(1, 2, 3, 4)),
+        (image_example(1, 2, 3, 4), image_example(1, 2, 3, 4)),
     ]
     for one, other in same:
         assert example_key(one) == example_key(other) and leakage_key(one) == leakage_key(other)
 
 
-def test_what_is_not() -> None:
+def test_different_examples() -> None:
     different: list[tuple[Example, Example]] = [
         (TextExample("a b"), TextExample("ab")),
         (TextExample("a", "b"), TextExample("b", "a")),
         (TextExample("a"), TextExample("a", "")),
         (ChoiceExample("a", ("b", "c")), ChoiceExample("a", ("b", "d"))),
-        (picture(1, 2, 3, 4), picture(1, 2, 3, 5)),
-        (picture(1, 2, 3, 4), picture(1, 2, 3, 4, shape=(4, 1))),
+        (image_example(1, 2, 3, 4), image_example(1, 2, 3, 5)),
+        (image_example(1, 2, 3, 4), image_example(1, 2, 3, 4, shape=(4, 1))),
     ]
     for one, other in different:
         assert example_key(one) != example_key(other) and leakage_key(one) != leakage_key(other)

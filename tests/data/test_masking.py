@@ -1,4 +1,4 @@
-"""Masked language modelling: how many tokens are hidden, which, what is shown in their place, and what is asked."""
+"""Masked language modeling: number and choice of masked tokens, their replacements, and the targets."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ def masking(*, words: bool = False, device: torch.device | str = "cpu", rate: fl
     return Masking(SPECIAL.to(device), mask=MASK, rate=rate, continues=continues)
 
 
-def asked(masked: MaskedBatch) -> Tensor:
-    """The places that are asked for."""
+def target_positions(masked: MaskedBatch) -> Tensor:
+    """Positions of the tokens to predict."""
     return masked.positions[masked.targets != IGNORE_INDEX]
 
 
 def words_of(ids: Sequence[int]) -> list[list[int]]:
-    """The places of each word, in lists; a special token is none."""
+    """Lists of the positions of each word, without special tokens."""
     words: list[list[int]] = []
     inside = False
-    for place, token in enumerate(ids):
+    for position, token in enumerate(ids):
         if token < 5:
             inside = False
         elif token >= 30 and inside:
-            words[-1].append(place)
+            words[-1].append(position)
         else:
-            words.append([place])
+            words.append([position])
             inside = True
     return words
 
@@ -57,7 +57,7 @@ def words_of(ids: Sequence[int]) -> list[list[int]]:
 @example([7], 0.15, False, None, 0)
 @example([1, 7, 2], 0.15, True, 1, 0)
 @example([1, 40, 2], 0.15, True, 3, 0)
-def test_what_holds_of_every_mask(ids: list[int], rate: float, words: bool, holes: int | None, seed: int) -> None:
+def test_invariants_of_random_masks(ids: list[int], rate: float, words: bool, holes: int | None, seed: int) -> None:
     before = torch.tensor(ids, dtype=torch.int32)
     masked = masking(words=words, rate=rate)(before, seeded(seed), num_positions=holes)
     assert before.tolist() == ids
@@ -65,7 +65,7 @@ def test_what_holds_of_every_mask(ids: list[int], rate: float, words: bool, hole
     assert masked.positions.shape == masked.targets.shape
     assert masked.targets.dtype == torch.int64
     assert len(set(masked.positions.tolist())) == len(masked.positions)
-    chosen = asked(masked)
+    chosen = target_positions(masked)
     assert not SPECIAL[before[chosen].long()].any()
     assert masked.targets[masked.targets != IGNORE_INDEX].tolist() == before[chosen].tolist()
     changed = (masked.ids != before).nonzero().squeeze(1)
@@ -80,16 +80,16 @@ def test_what_holds_of_every_mask(ids: list[int], rate: float, words: bool, hole
     else:
         assert len(chosen) < min(wanted, room) + 0.501
         for word in words_of(ids):
-            assert len({place in chosen for place in word}) == 1
+            assert len({position in chosen for position in word}) == 1
 
 
-def test_fifteen_percent_are_hidden_and_at_least_one() -> None:
+def test_fifteen_percent_and_at_least_one_token_are_masked() -> None:
     for count in range(1, 80):
         ids = torch.tensor([1, *[7] * count, 2])
         assert len(masking()(ids, seeded()).positions) == max(round(0.15 * count), 1)
 
 
-def test_a_batch_of_rows_is_masked_as_one() -> None:
+def test_rate_applies_to_the_whole_batch() -> None:
     ids = torch.randint(5, VOCABULARY, (6, 20), generator=seeded())
     flat, rows = masking()(ids.flatten(), seeded(1)), masking()(ids, seeded(1))
     assert rows.ids.shape == (6, 20) and torch.equal(rows.ids.flatten(), flat.ids)
@@ -98,14 +98,14 @@ def test_a_batch_of_rows_is_masked_as_one() -> None:
 
 
 def test_fractions_of_mask_random_and_unchanged(device: torch.device) -> None:
-    """80/10/10 of what is chosen, and the random ones are any ordinary token."""
+    """80/10/10 of the chosen tokens; random replacements are any non-special token."""
     ids = torch.randint(5, VOCABULARY, (100_000,), generator=seeded()).to(device)
     masked = masking(device=device)(ids, seeded(1, device))
     assert len(masked.positions) == 15_000 and (masked.targets == ids[masked.positions]).all()
     shown = masked.ids[masked.positions]
-    hidden, kept = (shown == MASK).double().mean().item(), (shown == masked.targets).double().mean().item()
+    hidden, unchanged = (shown == MASK).double().mean().item(), (shown == masked.targets).double().mean().item()
     assert abs(hidden - 0.8) < 0.015
-    assert abs(kept - (0.1 + 0.1 / 55)) < 0.012  # a random one may be the same by chance
+    assert abs(unchanged - (0.1 + 0.1 / 55)) < 0.012  # a random replacement may equal the original
     others = shown[(shown != MASK) & (shown != masked.targets)]
     counts = torch.bincount(others.cpu(), minlength=VOCABULARY)
     assert (counts[5:] > 0).all() and not counts[:5].any()
@@ -113,7 +113,7 @@ def test_fractions_of_mask_random_and_unchanged(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("replace", [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)])
-def test_shares_can_be_set(replace: tuple[float, float, float]) -> None:
+def test_replacement_fractions_can_be_set(replace: tuple[float, float, float]) -> None:
     ids = torch.randint(5, VOCABULARY, (2000,), generator=seeded())
     masked = Masking(SPECIAL, mask=MASK, replace=replace)(ids, seeded(1))
     shown, originals = masked.ids[masked.positions], ids[masked.positions]
@@ -124,12 +124,12 @@ def test_every_position_is_equally_likely() -> None:
     ids = torch.tensor([1, *range(5, 45), 2])
     generator, counts = seeded(), torch.zeros(42)
     for _ in range(2000):
-        counts[asked(masking()(ids, generator))] += 1
+        counts[target_positions(masking()(ids, generator))] += 1
     assert not counts[[0, -1]].any()
     assert (counts[1:-1] / 2000 - 0.15).abs().max() < 0.04
 
 
-def test_the_seed_decides(device: torch.device) -> None:
+def test_masks_are_reproducible_with_a_seed(device: torch.device) -> None:
     ids = torch.randint(5, VOCABULARY, (400,), generator=seeded()).to(device)
     for words in (False, True):
         mask = masking(words=words, device=device)
@@ -140,16 +140,16 @@ def test_the_seed_decides(device: torch.device) -> None:
     assert not torch.equal(masking(device=device)(ids, generator).ids, masking(device=device)(ids, generator).ids)
 
 
-def test_the_global_chance_is_left_alone() -> None:
+def test_global_random_state_is_unchanged() -> None:
     before = torch.get_rng_state()
     masking()(torch.arange(5, 50), seeded())
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_whole_words_come_near_the_rate_and_choose_long_words_too() -> None:
+def test_whole_word_masking_approximates_the_rate_and_includes_long_words() -> None:
     ids = torch.randint(5, VOCABULARY, (5000,), generator=seeded())
     words = words_of(ids.tolist())
-    chosen = set(asked(masking(words=True)(ids, seeded(1))).tolist())
+    chosen = set(target_positions(masking(words=True)(ids, seeded(1))).tolist())
     longest = max(map(len, words))
     assert 750 - longest < len(chosen) <= 750
     hidden = [word for word in words if word[0] in chosen]
@@ -159,18 +159,21 @@ def test_whole_words_come_near_the_rate_and_choose_long_words_too() -> None:
         assert abs(share[size] / total[size] - 0.15) < 0.06
 
 
-def test_no_word_goes_on_into_the_next_row() -> None:
-    """A row may begin in the middle of a word; so may what stands behind [CLS]."""
+def test_words_do_not_continue_in_the_next_row() -> None:
+    """A row may begin in the middle of a word, also after [CLS]."""
     ids = torch.full((40, 4), 50)
     together = 0
     for seed in range(5):
-        chosen = set(asked(masking(words=True, rate=0.3)(ids, seeded(seed))).tolist())
+        chosen = set(target_positions(masking(words=True, rate=0.3)(ids, seeded(seed))).tolist())
         assert len(chosen) == 48
-        assert all(len({4 * row + place in chosen for place in range(4)}) == 1 for row in range(40))
-        together += len({place // 4 for place in chosen})
+        assert all(len({4 * row + position in chosen for position in range(4)}) == 1 for row in range(40))
+        together += len({position // 4 for position in chosen})
     assert together == 60
     ids = torch.tensor([1, 50, 1, 50])
-    assert {tuple(asked(masking(words=True)(ids, seeded(seed))).tolist()) for seed in range(20)} == {(1,), (3,)}
+    assert {tuple(target_positions(masking(words=True)(ids, seeded(seed))).tolist()) for seed in range(20)} == {
+        (1,),
+        (3,),
+    }
 
 
 @pytest.mark.parametrize("words", [False, True])
@@ -184,7 +187,7 @@ def test_num_positions_gives_all_batches_the_same_shape(words: bool) -> None:
         assert (masked.targets != IGNORE_INDEX).sum() == min(max(round((40 - special) * 0.15), 1), 40 - special)
 
 
-def test_a_batch_of_special_tokens_has_no_hole() -> None:
+def test_batch_of_special_tokens_has_no_targets() -> None:
     ids = torch.tensor([[0, 1, 2], [3, 4, 0]])
     for words in (False, True):
         masked = masking(words=words)(ids, seeded())
@@ -192,7 +195,7 @@ def test_a_batch_of_special_tokens_has_no_hole() -> None:
 
 
 @pytest.mark.parametrize("words", [False, True])
-def test_nobody_waits_for_the_device(words: bool) -> None:
+def test_masking_does_not_synchronize_with_the_device(words: bool) -> None:
     """With `num_positions` no value is read from the device, so meta tensors work too."""
     mask = masking(words=words)
     with FakeTensorMode() as mode:

@@ -1,4 +1,4 @@
-"""One file in parts: shares, labels, duplicates, and the same parts every time."""
+"""Splitting a dataset: fractions, label proportions, duplicates, and reproducibility."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regard.data.examples import ImageExample, QuestionExample, TaggedExample, T
 from regard.data.readers import read_text_examples
 from regard.errors import InputError
 
-# For each different text, how often it comes and with which label.
+# For each distinct text, its number of occurrences and its label.
 _TEXTS = st.lists(st.tuples(st.integers(1, 3), st.sampled_from("abc")), min_size=30, max_size=60)
 
 
@@ -30,20 +30,20 @@ def test_every_example_is_in_one_part_with_its_duplicates(
         if time < times
     ]
     divided = split_examples(examples, parts, seed=seed)
-    assert sorted(place for part in divided for place in part) == list(range(len(examples)))
+    assert sorted(index for part in divided for index in part) == list(range(len(examples)))
     assert all(part == sorted(part) and part for part in divided)
-    texts = [{examples[place].text for place in part} for part in divided]
+    texts = [{examples[index].text for index in part} for part in divided]
     assert sum(map(len, texts)) == len(set.union(*texts))
     assert divided == split_examples(examples, parts, seed=seed)
 
 
-def test_shares_are_exact_and_labels_keep_theirs() -> None:
+def test_fractions_are_exact_and_stratified_by_label() -> None:
     examples = [TextExample(f"text {number}", None, "spam" if number % 10 == 0 else "ham") for number in range(1000)]
     for parts, sizes in (("80/10/10", [800, 100, 100]), ("75/25", [750, 250])):
         divided = split_examples(examples, parts)
         assert [len(part) for part in divided] == sizes
         for part in divided:
-            share = sum(examples[place].label == "spam" for place in part) / len(part)
+            share = sum(examples[index].label == "spam" for index in part) / len(part)
             assert abs(share - 0.1) < 0.02
     assert split_examples(examples, seed=1) != split_examples(examples, seed=0)
 
@@ -51,32 +51,32 @@ def test_shares_are_exact_and_labels_keep_theirs() -> None:
 def test_a_rare_label_is_in_the_first_part() -> None:
     examples = [TextExample(f"text {number}", None, "common") for number in range(50)]
     examples += [TextExample(f"rare {number}", None, f"label {number}") for number in range(5)]
-    train = {examples[place].label for place in split_examples(examples)[0]}
+    train = {examples[index].label for index in split_examples(examples)[0]}
     assert train == {"common", *(f"label {number}" for number in range(5))}
 
 
-def test_duplicates_whatever_their_capitals_and_blanks() -> None:
+def test_duplicates_ignore_case_and_white_space() -> None:
     examples = [TextExample(f"text {number}", "same", "a") for number in range(40)]
     examples += [TextExample(f"TEXT \t {number} ", "Same", "a") for number in range(40)]
     for part in split_examples(examples, "50/50"):
-        assert {place % 40 for place in part if place < 40} == {place % 40 for place in part if place >= 40}
+        assert {index % 40 for index in part if index < 40} == {index % 40 for index in part if index >= 40}
 
 
-def test_scores_are_parted_by_rank() -> None:
+def test_scores_are_stratified_by_rank() -> None:
     examples = [TextExample(f"text {number}", None, number / 10) for number in range(200)]
     for part in split_examples(examples):
-        assert abs(np.mean([examples[place].label for place in part]) - 9.95) < 1.5
+        assert abs(np.mean([examples[index].label for index in part]) - 9.95) < 1.5
 
 
 def test_other_examples() -> None:
     questions = [QuestionExample(str(n), f"question {n}", f"context {n // 5}") for n in range(100)]
     for part in split_examples(questions):
-        assert all(count == 5 for count in Counter(questions[place].context for place in part).values())
+        assert all(count == 5 for count in Counter(questions[index].context for index in part).values())
     tagged = [TaggedExample(f"a {n}", ((0, 1),), ("B-PER" if n % 4 == 0 else "O",)) for n in range(100)]
     assert [len(part) for part in split_examples(tagged)] == [80, 10, 10]
-    pictures = [ImageExample(np.full((2, 2), n // 2, dtype=np.uint8), str(n % 3)) for n in range(100)]
-    for part in split_examples(pictures):
-        assert {place // 2 for place in part if place % 2} == {place // 2 for place in part if place % 2 == 0}
+    images = [ImageExample(np.full((2, 2), n // 2, dtype=np.uint8), str(n % 3)) for n in range(100)]
+    for part in split_examples(images):
+        assert {index // 2 for index in part if index % 2} == {index // 2 for index in part if index % 2 == 0}
 
 
 def test_sms_spam(shared_data: Callable[[str], Path]) -> None:
@@ -84,16 +84,16 @@ def test_sms_spam(shared_data: Callable[[str], Path]) -> None:
     divided = split_examples(examples)
     assert [len(part) for part in divided] == pytest.approx([4459, 557, 557], abs=3)
     for part in divided:
-        assert sum(examples[place].label == "spam" for place in part) / len(part) == pytest.approx(0.134, abs=0.005)
+        assert sum(examples[index].label == "spam" for index in part) / len(part) == pytest.approx(0.134, abs=0.005)
 
 
 @pytest.mark.parametrize("parts", ["80", "80/10", "80/10/5/5", "a/b", "100/0", "-10/110", "", "nan/50"])
-def test_bad_parts_are_refused(parts: str) -> None:
+def test_invalid_parts_are_rejected(parts: str) -> None:
     with pytest.raises(InputError, match=f"add up to 100, such as 80/10/10, got {parts!r}"):
         split_examples([TextExample(str(number)) for number in range(10)], parts)
 
 
-def test_too_few_examples_are_refused() -> None:
+def test_too_few_examples_are_rejected() -> None:
     with pytest.raises(InputError, match="5 examples, 1 of them different, cannot be split into 3 parts"):
         split_examples([TextExample("same")] * 5)
     with pytest.raises(InputError, match="of the split"):

@@ -1,4 +1,4 @@
-"""Pairs from files, and cuts without a sentence on both sides."""
+"""Translation pairs from files, and splits without shared sentences."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_compressed_files(tmp_path: Path) -> None:
     assert read_translation_pairs(tmp_path / "c.zip", columns="1,0").examples == expected
 
 
-def test_a_table_by_number_and_by_name(tmp_path: Path) -> None:
+def test_table_columns_by_number_and_by_name(tmp_path: Path) -> None:
     table = write(tmp_path / "p.tsv", "en\tde\tby\none\teins\tCC\n\nthree\tdrei\tCC\n")
     assert read_translation_pairs(table, columns="de,en").examples == [("eins", "one"), ("drei", "three")]
     assert read_translation_pairs(table, columns="de,en").lines == [2, 4]
@@ -78,14 +78,14 @@ def test_a_table_by_number_and_by_name(tmp_path: Path) -> None:
         read_translation_pairs(table, table, columns="1,0")
 
 
-def test_nothing_at_all(tmp_path: Path) -> None:
+def test_empty_files_are_rejected(tmp_path: Path) -> None:
     empty = write(tmp_path / "empty", "\n\n")
     with pytest.raises(InputError, match="has no pair with text on both sides"):
         read_translation_pairs(empty, empty)
 
 
 @given(pairs=pairs, seed=st.integers(0, 5))
-def test_no_sentence_is_on_both_sides(pairs: list[TranslationPair], seed: int) -> None:
+def test_splits_share_no_sentence(pairs: list[TranslationPair], seed: int) -> None:
     count = max(len(pairs) // 3, 1)
     try:
         learned, out = hold_out(pairs, count, seed)
@@ -98,7 +98,7 @@ def test_no_sentence_is_on_both_sides(pairs: list[TranslationPair], seed: int) -
     assert hold_out(pairs, count, seed) == (learned, out)
 
 
-def test_chains_stay_together() -> None:
+def test_pairs_connected_by_sentences_stay_together() -> None:
     chain = [TranslationPair("a", "A"), TranslationPair("a", "B"), TranslationPair("b", "B"), TranslationPair("b", "C")]
     alone = [TranslationPair(str(number), str(number)) for number in range(20)]
     for seed in range(20):
@@ -137,7 +137,7 @@ def test_multi30k_has_the_documented_number_of_lines(shared_data: Callable[[str]
     assert len(found.examples) == 1014 and not found.dropped
 
 
-def test_a_digest_is_of_content_and_order() -> None:
+def test_digest_depends_on_content_and_order() -> None:
     one = [TranslationPair("a", "b"), TranslationPair("c", "d")]
     assert pairs_digest(one) == pairs_digest(list(one)) != pairs_digest(one[::-1])
     assert pairs_digest([TranslationPair("a", "b', 'c")]) != pairs_digest([TranslationPair("a', 'b", "c")])

@@ -1,4 +1,4 @@
-"""Writing whole or not at all: files, folders, crashes at every step, and folders made by strangers."""
+"""Atomic writes: files, folders, crashes at every step, and untrusted folders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from regard.files.disk import COMMITTED, REMOVALS, atomic_write, finish_save, re
 
 
 class Crash(BaseException):
-    """The process dies here: nothing after it runs, no cleaning up either."""
+    """Simulates the death of the process: no cleanup runs."""
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -33,7 +33,7 @@ def test_atomic_write_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"a.txt": b"two"}
 
 
-def test_the_mode_is_that_of_any_new_file(tmp_path: Path) -> None:
+def test_mode_equals_that_of_a_new_file(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
     with replace_file(tmp_path / "a") as temporary:
         temporary.write_bytes(b"x")
@@ -41,7 +41,7 @@ def test_the_mode_is_that_of_any_new_file(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
 
 
-def test_the_suffix_stays_for_writers_that_would_append_it(tmp_path: Path) -> None:
+def test_temporary_files_keep_the_suffix(tmp_path: Path) -> None:
     with replace_file(tmp_path / "out.npy") as temporary:
         assert temporary.parent == tmp_path
         np.save(temporary, np.arange(3))
@@ -50,7 +50,7 @@ def test_the_suffix_stays_for_writers_that_would_append_it(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt(), OSError(errno.ENOENT, "other file")])
-def test_a_failure_keeps_the_old_file_and_passes_on(tmp_path: Path, error: BaseException) -> None:
+def test_failure_preserves_the_old_file_and_propagates(tmp_path: Path, error: BaseException) -> None:
     atomic_write(tmp_path / "a", b"old")
     with pytest.raises(type(error)) as caught, replace_file(tmp_path / "a") as temporary:
         temporary.write_bytes(b"half")
@@ -59,7 +59,7 @@ def test_a_failure_keeps_the_old_file_and_passes_on(tmp_path: Path, error: BaseE
     assert contents(tmp_path) == {"a": b"old"}
 
 
-def test_a_link_is_followed(tmp_path: Path) -> None:
+def test_symbolic_links_are_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     atomic_write(tmp_path / "real" / "a", b"old")
     (tmp_path / "link").symlink_to(tmp_path / "real" / "a")
@@ -67,7 +67,7 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     assert (tmp_path / "link").is_symlink() and (tmp_path / "real" / "a").read_bytes() == b"new"
 
 
-def test_what_is_not_a_regular_file_is_never_replaced(tmp_path: Path) -> None:
+def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path):
         with pytest.raises(InputError, match="not a regular file"):
@@ -77,7 +77,7 @@ def test_what_is_not_a_regular_file_is_never_replaced(tmp_path: Path) -> None:
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
-def test_a_full_disk_is_named_and_the_old_file_stays(tmp_path: Path) -> None:
+def test_full_disk_is_reported_and_the_old_file_is_preserved(tmp_path: Path) -> None:
     atomic_write(tmp_path / "a", b"old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
@@ -94,7 +94,7 @@ def test_a_full_disk_is_named_and_the_old_file_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
-def test_a_disk_that_fails_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_failure_of_fsync_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def fail(handle: int) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -107,7 +107,7 @@ def test_a_disk_that_fails_at_the_last_moment(tmp_path: Path, monkeypatch: pytes
     assert os.listdir(tmp_path) == ["a"] and contents(tmp_path) == {"a": b"old"}
 
 
-def test_leftovers_of_dead_processes_go_and_those_of_living_ones_stay(tmp_path: Path) -> None:
+def test_temporary_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     dead, living = f"{ended.pid}-0123abcd.partial", f"{os.getppid()}-0123abcd.partial"
@@ -146,7 +146,7 @@ def test_an_existing_folder_keeps_other_files(tmp_path: Path) -> None:
     assert set(os.listdir(tmp_path / "f")) == {"a", "sub", "notes"}
 
 
-def test_a_failure_keeps_the_old_folder(tmp_path: Path) -> None:
+def test_failure_preserves_the_old_folder(tmp_path: Path) -> None:
     write(tmp_path / "f", {"a": "1"})
     for folder in (tmp_path / "f", tmp_path / "new"):
         with pytest.raises(KeyError), replace_folder(folder) as staging:
@@ -169,7 +169,7 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_folder(
         with monkeypatch.context() as patch:
             left = [step]
             for module, name in ((os, "replace"), (os, "rename"), (os, "unlink"), (os, "fsync"), (shutil, "rmtree")):
-                patch.setattr(module, name, dying(getattr(module, name), left))
+                patch.setattr(module, name, crashing(getattr(module, name), left))
             try:
                 write(folder, {"a": "2", "sub/c": "2", "d": "2"}, remove=("b",))
                 finished = True
@@ -180,15 +180,15 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new_folder(
         seen = {name: data for name, data in contents(folder).items() if ".partial/" not in name}
         assert seen in (old, new), f"after {step} steps"
         outcomes.append(seen == new)
-        write(folder, {"a": "3"})  # the next save works, whatever was left behind
+        write(folder, {"a": "3"})  # the next save works after any crash
         assert (folder / "a").read_bytes() == b"3" and not (folder / COMMITTED).exists()
         if finished:
             break
     assert outcomes == sorted(outcomes) and outcomes[0] is False and outcomes[-1] is True and len(outcomes) > 6
 
 
-def dying(action: Callable[..., object], left: list[int]) -> Callable[..., object]:
-    """`action` until the steps left are used up, and then death at this and every later step."""
+def crashing(action: Callable[..., object], left: list[int]) -> Callable[..., object]:
+    """Run `action` until no steps are left, then crash at this and every later step."""
 
     def act(*arguments: object, **options: object) -> object:
         if left[0] <= 0:
@@ -199,7 +199,7 @@ def dying(action: Callable[..., object], left: list[int]) -> Callable[..., objec
     return act
 
 
-def test_settle_finishes_what_another_process_began(tmp_path: Path) -> None:
+def test_settle_completes_the_commit_of_another_process(tmp_path: Path) -> None:
     (tmp_path / "f" / COMMITTED / "sub").mkdir(parents=True)
     (tmp_path / "f" / "old").touch()
     (tmp_path / "f" / COMMITTED / "sub" / "a").write_text("new")
@@ -209,8 +209,8 @@ def test_settle_finishes_what_another_process_began(tmp_path: Path) -> None:
     finish_save(tmp_path / "none")
 
 
-def test_a_strangers_folder_cannot_reach_outside(tmp_path: Path) -> None:
-    """`settle` runs before a folder is read, so a hostile folder may hold a commitment of its own."""
+def test_untrusted_folder_cannot_affect_files_outside(tmp_path: Path) -> None:
+    """`settle` runs before a folder is read, so that a hostile folder may contain a forged commit record."""
     (tmp_path / "secret").write_text("mine")
     (tmp_path / "other").mkdir()
     folder = tmp_path / "f"

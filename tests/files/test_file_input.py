@@ -1,4 +1,4 @@
-"""What is no regular file (a FIFO, a device, a socket, a folder) is refused at once wherever a file is expected."""
+"""FIFOs, devices, sockets and folders are rejected immediately wherever a regular file is expected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def content(path: Path) -> object:
         return file.read()
 
 
-# How each kind of file is read, and the name under which it is expected.
+# The reader of each kind of file, and the expected file name.
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "text": ("a.txt", text),
     "bytes": ("a.gz", content),
@@ -55,8 +55,8 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
 
 
 @pytest.fixture(params=["fifo", "device", "socket", "folder"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Makes what is no file under a name."""
+def make_special_file(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Creates a FIFO, device, socket or folder with a given name."""
     opened: list[socket.socket] = []
 
     def make(name: str) -> Path:
@@ -83,9 +83,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[
 
 
 @pytest.mark.parametrize("kind", READERS)
-def test_only_regular_files_are_read(kind: str, place: Callable[[str], Path]) -> None:
+def test_only_regular_files_are_read(kind: str, make_special_file: Callable[[str], Path]) -> None:
     name, read = READERS[kind]
-    path = place(name)
+    path = make_special_file(name)
     if kind in ("image", "idx") and path.is_dir():
         pytest.skip("a folder of pictures")
     if kind == "documents" and path.is_dir():
@@ -95,7 +95,7 @@ def test_only_regular_files_are_read(kind: str, place: Callable[[str], Path]) ->
 
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdin"])
-def test_standard_input_stays(name: str) -> None:
+def test_standard_input_is_accepted(name: str) -> None:
     program = "import sys\nfrom regard.data.files import open_text\nwith open_text(sys.argv[1]) as f: print(list(f))"
     found = subprocess.run(
         [sys.executable, "-c", program, name], input="one\ntwo\n", capture_output=True, text=True, timeout=60
@@ -103,7 +103,7 @@ def test_standard_input_stays(name: str) -> None:
     assert found.stdout == "['one', 'two']\n", found.stderr
 
 
-def test_a_fifo_is_called_one(tmp_path: Path) -> None:
+def test_fifo_is_named_in_the_error(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match=r"pipe is a FIFO.*expected a regular file"):
         text(tmp_path / "pipe")

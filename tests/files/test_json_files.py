@@ -1,4 +1,4 @@
-"""Strict JSON: what is refused, and where the message points."""
+"""Strict JSON: rejected input and error locations."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from regard.errors import InputError
 from regard.files.json_files import json_bytes, read_json
 
 
-def written(folder: Path, data: str | bytes) -> Path:
+def write_json(folder: Path, data: str | bytes) -> Path:
     path = folder / "config.json"
     path.write_bytes(data.encode() if isinstance(data, str) else data)
     return path
 
 
-def test_reads_what_json_dumps_wrote(tmp_path: Path) -> None:
+def test_reads_the_output_of_json_dumps(tmp_path: Path) -> None:
     value = {"a": [1, 2.5, None, True, {"b": "ü\n"}], "a ": -1e-12, "": 10**30}
-    assert read_json(written(tmp_path, json.dumps(value))) == value
-    assert read_json(written(tmp_path, json_bytes(value))) == value
+    assert read_json(write_json(tmp_path, json.dumps(value))) == value
+    assert read_json(write_json(tmp_path, json_bytes(value))) == value
     assert json_bytes({"b": 1, "a": 2}) == json_bytes({"a": 2, "b": 1})
 
 
 @pytest.mark.parametrize(
-    ("data", "place", "reason"),
+    ("data", "location", "reason"),
     [
         ("", ":1:1", "not valid JSON"),
         ('{\n  "a": 1,\n  "b": \n', ":4:1", "not valid JSON"),
@@ -44,11 +44,11 @@ def test_reads_what_json_dumps_wrote(tmp_path: Path) -> None:
         (b"\x80\x04}q\x00.", ":1:1", "byte 0x80 is not UTF-8"),
     ],
 )
-def test_the_message_names_line_and_column(tmp_path: Path, data: str | bytes, place: str, reason: str) -> None:
-    path = written(tmp_path, data)
+def test_error_has_line_and_column(tmp_path: Path, data: str | bytes, location: str, reason: str) -> None:
+    path = write_json(tmp_path, data)
     with pytest.raises(InputError) as caught:
         read_json(path)
-    assert str(caught.value).startswith(f"{path}{place}: ") and reason in str(caught.value)
+    assert str(caught.value).startswith(f"{path}{location}: ") and reason in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -63,27 +63,27 @@ def test_the_message_names_line_and_column(tmp_path: Path, data: str | bytes, pl
     ],
     ids=["lists", "objects", "closed", "digits", "long", "blank"],
 )
-def test_bombs_are_refused(tmp_path: Path, data: str) -> None:
+def test_json_bombs_are_rejected(tmp_path: Path, data: str) -> None:
     with pytest.raises(InputError, match=r"config\.json.*refused"):
-        read_json(written(tmp_path, data))
+        read_json(write_json(tmp_path, data))
 
 
 def test_locating_an_error_is_fast_in_a_hostile_file(tmp_path: Path) -> None:
-    path = written(tmp_path, '{"a": NaN}' + '"\\' * 2_000_000)
+    path = write_json(tmp_path, '{"a": NaN}' + '"\\' * 2_000_000)
     start = time.process_time()
     with pytest.raises(InputError, match=r"config\.json:1:7: NaN"):
         read_json(path)
     assert time.process_time() - start < 5
 
 
-def test_a_limit_of_ones_own(tmp_path: Path) -> None:
-    path = written(tmp_path, '{"a": 1}')
+def test_custom_size_limit(tmp_path: Path) -> None:
+    path = write_json(tmp_path, '{"a": 1}')
     assert read_json(path, limit=8) == {"a": 1}
     with pytest.raises(InputError, match="larger than 7 bytes"):
         read_json(path, limit=7)
 
 
-def test_what_is_not_a_file(tmp_path: Path) -> None:
+def test_missing_files_and_folders_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_json(tmp_path / "none.json")
     with pytest.raises(InputError, match="not a regular file"):

@@ -1,4 +1,4 @@
-"""Output folders: the manifest, what counts as foreign, and removal of listed files alone."""
+"""Output folders: the manifest, detection of foreign files, and removal of listed files only."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_manifest_round_trip(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_manifest_of_another_maker(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_invalid_manifest_is_rejected(tmp_path: Path, change: dict[str, Any]) -> None:
     OutputManifest("run", ()).write(tmp_path)
     document = json.loads((tmp_path / MANIFEST).read_text())
     for content in (json.dumps(document | change), "[]", "{", json.dumps({"name": "regard"})):
@@ -66,7 +66,7 @@ def test_a_manifest_of_another_maker(tmp_path: Path, change: dict[str, Any]) -> 
             OutputManifest.read(tmp_path)
 
 
-def test_what_a_killed_process_leaves_is_not_foreign(tmp_path: Path) -> None:
+def test_files_of_a_killed_process_are_not_foreign(tmp_path: Path) -> None:
     fill(tmp_path, ".regard.json.123-0123abcd.partial.json", ".best.9-0123abcd.partial/a")
     (tmp_path / "lock").write_text("123\n")
     assert foreign_entries(tmp_path) == [] == foreign_entries(tmp_path / "none")
@@ -79,7 +79,7 @@ def test_what_a_killed_process_leaves_is_not_foreign(tmp_path: Path) -> None:
         refuse_foreign_content(tmp_path)
 
 
-def test_only_listed_files_go(tmp_path: Path) -> None:
+def test_only_listed_files_are_removed(tmp_path: Path) -> None:
     fill(
         tmp_path, "outside/0.json", "run/seeds/0.json", "run/seeds/1.json", "run/other/a", "run/seeds/steps/step-1/mine"
     )
@@ -108,7 +108,7 @@ def test_only_listed_files_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mine", [[], ["notes.txt", "seeds/mine"]])
-def test_a_whole_output_goes(tmp_path: Path, mine: list[str]) -> None:
+def test_complete_output_is_removed(tmp_path: Path, mine: list[str]) -> None:
     folder = tmp_path / "run"
     fill(folder, "config.toml", "seeds/0.json", *mine)
     write_folder(folder, tensors={}, files={"config.json": b"{}", "report.md": b""})

@@ -1,4 +1,4 @@
-"""Strategies for fuzzing: good documents with a few changes, arbitrary JSON, arbitrary bytes."""
+"""Strategies for fuzzing: valid documents with a few changes, arbitrary JSON, arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-# Values that parsers stumble over: wrong types, limits of number types, numbers with too many digits, half characters.
+# Values that often break parsers: wrong types, limits of number types, overlong numbers, incomplete characters.
 ODD: list[Any] = [
     *(None, True, False, 0, 1, -1, 2, 255, 2**31, 2**32, 2**63, 2**64, 10**9, 10**400, 0.5, -0.0, 1e308, float("nan")),
     *("", "x", "0", "9" * 5000, "\ud800", "\0", "../../etc/passwd", "a" * 3000, "é\u2028", "[PAD]"),
@@ -27,8 +27,8 @@ def _dumps(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
-def _places(value: Any) -> list[tuple[Any, Any]]:
-    """Every place of a document: the object or list around it, and the key there."""
+def _locations(value: Any) -> list[tuple[Any, Any]]:
+    """Every location in a document: the enclosing object or list, and the key there."""
     found: list[tuple[Any, Any]] = []
     stack = [value]
     while stack:
@@ -42,20 +42,20 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 
 def _changed(document: Any, changes: Sequence[tuple[int, str, Any]]) -> bytes:
     document = copy.deepcopy(document)
-    for place, change, value in changes:
-        places = _places(document)
-        if not places:
+    for index, change, value in changes:
+        locations = _locations(document)
+        if not locations:
             break
-        around, key = places[place % len(places)]
-        value = copy.deepcopy(value)  # a later change may change it, and the next case must not see that
+        around, key = locations[index % len(locations)]
+        value = copy.deepcopy(value)  # a later change may modify it, and must not affect the next case
         if change == "delete":
             del around[key]
         elif change == "copy":
-            around[key] = copy.deepcopy(places[(place * 7 + 3) % len(places)][0])
+            around[key] = copy.deepcopy(locations[(index * 7 + 3) % len(locations)][0])
         elif change == "add" and isinstance(around, dict):
             around[str(value)[:20]] = value
         elif change == "number" and isinstance(around[key], int):
-            around[key] = around[key] * 10**9 if place % 2 else -around[key]
+            around[key] = around[key] * 10**9 if index % 2 else -around[key]
         else:
             around[key] = value
     return _dumps(document)
@@ -81,15 +81,15 @@ def _edited(content: bytes, edits: Sequence[tuple[str, int, int, bytes]]) -> byt
     return content
 
 
-def documents(*good: Any) -> st.SearchStrategy[bytes]:
-    """JSON documents, most of them one of the good ones with some values changed."""
+def documents(*valid: Any) -> st.SearchStrategy[bytes]:
+    """JSON documents, most of them a valid one with some values changed."""
     change = st.tuples(st.integers(0, 10**6), st.sampled_from(CHANGES), VALUES)
-    changed = st.builds(_changed, st.sampled_from(good), st.lists(change, min_size=1, max_size=3))
-    return st.one_of(changed, changed, texts(*map(_dumps, good)), VALUES.map(_dumps))
+    changed = st.builds(_changed, st.sampled_from(valid), st.lists(change, min_size=1, max_size=3))
+    return st.one_of(changed, changed, texts(*map(_dumps, valid)), VALUES.map(_dumps))
 
 
-def texts(*good: bytes) -> st.SearchStrategy[bytes]:
-    """Bytes, most of them a good file with some bytes changed."""
+def texts(*valid: bytes) -> st.SearchStrategy[bytes]:
+    """Bytes, most of them a valid file with some bytes changed."""
     pieces = st.one_of(
         st.binary(max_size=12),
         st.sampled_from(
@@ -97,5 +97,5 @@ def texts(*good: bytes) -> st.SearchStrategy[bytes]:
         ),
     )
     edit = st.tuples(st.sampled_from(EDITS), st.integers(0, 10**6), st.integers(0, 10**6), pieces)
-    edited = st.builds(_edited, st.sampled_from(good), st.lists(edit, min_size=1, max_size=4))
+    edited = st.builds(_edited, st.sampled_from(valid), st.lists(edit, min_size=1, max_size=4))
     return st.one_of(edited, edited, edited, st.binary(max_size=200))

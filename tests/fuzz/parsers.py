@@ -1,8 +1,8 @@
-"""Every parser of what a user or a stranger gives, fuzzed in a process with a limit of memory and of time.
+"""Fuzzes every parser of untrusted input in a process with limited memory and time.
 
     python -m tests.fuzz.parsers NAME [--examples 2000] [--seed N | --seed random]
 
-Without --seed the cases are always the same; `all` for NAME runs every parser in turn. A parser may return, or raise a
+Without --seed the cases are always the same; the NAME `all` runs every parser in turn. A parser may return, or raise a
 RegardError: any other exception, a case of more than 20 seconds or more memory than the limit is a failure.
 """
 
@@ -37,8 +37,8 @@ Case = Any
 Parser = tuple[st.SearchStrategy[Case], Callable[[Case], object]]
 
 
-def named(folder: Path, *names: str) -> Callable[[tuple[str, bytes]], Path]:
-    """Writes a case under its name; the other names are gone then."""
+def case_writer(folder: Path, *names: str) -> Callable[[tuple[str, bytes]], Path]:
+    """Return a function that writes a case to the file of its name and removes the other files."""
 
     def write(case: tuple[str, bytes]) -> Path:
         for name in names:
@@ -54,18 +54,18 @@ def config(folder: Path) -> Parser:
     from regard.files.json_files import read_json
     from regard.models.family import families
 
-    good = [write_config(family.config_class(), heads=(), dtype="float32") for family in families().values()]
+    valid = [write_config(family.config_class(), heads=(), dtype="float32") for family in families().values()]
 
     def parse(case: bytes) -> object:
         path = folder / "config.json"
         path.write_bytes(case)
         return parse_config(read_json(path), path)
 
-    return documents(*good), parse
+    return documents(*valid), parse
 
 
 def tokenizer(folder: Path) -> Parser:
-    """Processes are forked and not started, which would take a minute more; the program in them is the same."""
+    """Processes are forked rather than started, which saves a minute; they run the same program."""
     import tokenizers
     from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
@@ -111,7 +111,7 @@ def tokenizer(folder: Path) -> Parser:
         "merges.txt": ("vocab.json", json.dumps(letters)),
     }
 
-    def forked(data: bytes) -> str | None:
+    def run_in_fork(data: bytes) -> str | None:
         reader, writer = os.pipe()
         child = os.fork()
         if not child:
@@ -129,8 +129,8 @@ def tokenizer(folder: Path) -> Parser:
         os.waitpid(child, 0)
         return None if found == "-" else found or "parsing and first use ended a process"
 
-    guard._test_in_process = forked  # type: ignore[assignment]
-    write = named(folder, *names)
+    guard._test_in_process = run_in_fork  # type: ignore[assignment]
+    write = case_writer(folder, *names)
 
     def parse(case: tuple[str, bytes]) -> object:
         path = write(case)
@@ -146,7 +146,7 @@ def tokenizer(folder: Path) -> Parser:
 def index(folder: Path) -> Parser:
     from regard.checkpoints.files import read_index
 
-    good = {"metadata": {"total_size": 8}, "weight_map": {"a.weight": "model-00001-of-00002.safetensors", "b": "x"}}
+    valid = {"metadata": {"total_size": 8}, "weight_map": {"a.weight": "model-00001-of-00002.safetensors", "b": "x"}}
     best = {"weight_map": {"a": "model-00001-of-00001.safetensors"}}
 
     def parse(case: bytes) -> object:
@@ -154,7 +154,7 @@ def index(folder: Path) -> Parser:
         path.write_bytes(case)
         return read_index(path)
 
-    return documents(good, best), parse
+    return documents(valid, best), parse
 
 
 def safetensors(folder: Path) -> Parser:
@@ -166,15 +166,15 @@ def safetensors(folder: Path) -> Parser:
         "b.bias": {"dtype": "BF16", "shape": [4], "data_offsets": [24, 32]},
     }
     data = bytes(range(32))
-    good = json.dumps(header).encode()
+    valid = json.dumps(header).encode()
 
-    def wrapped(changed: bytes, extra: int) -> bytes:
+    def wrap_header(changed: bytes, extra: int) -> bytes:
         length = len(changed) if extra % 4 else extra * 7919 % 2**40
         return struct.pack("<Q", length) + changed + data[: 32 - extra % 3]
 
     cases = st.one_of(
-        st.builds(wrapped, documents(header), st.integers(0, 10**6)),
-        texts(struct.pack("<Q", len(good)) + good + data),
+        st.builds(wrap_header, documents(header), st.integers(0, 10**6)),
+        texts(struct.pack("<Q", len(valid)) + valid + data),
     )
 
     def parse(case: bytes) -> object:
@@ -192,14 +192,14 @@ def manifest(folder: Path) -> Parser:
     trained = train_tokenizer(source.read_text(encoding="utf-8").splitlines(), size=80)
     build_corpus(source, folder / "corpus", tokenizer=trained)
     path = folder / "corpus" / "manifest.json"
-    good = json.loads(path.read_bytes())
+    valid = json.loads(path.read_bytes())
 
     def parse(case: bytes) -> object:
         path.write_bytes(case)
         corpus = Corpus.open(folder / "corpus")
         return [corpus.document(number) for number in range(min(2, len(corpus)))]
 
-    return documents(good), parse
+    return documents(valid), parse
 
 
 def csv(folder: Path) -> Parser:
@@ -207,7 +207,7 @@ def csv(folder: Path) -> Parser:
     from regard.data.readers import read_text_examples as read_examples
     from regard.data.readers.tables import read_text_column
 
-    good = [
+    valid = [
         b'text,label\n"a, ""quoted"" text\nover lines",pos\nplain,neg\n',
         b"sentence1\tsentence2\tscore\none\ttwo\t3.5\nthree\tfour\t0\n",
         b'{"text": "one", "label": ["a", "b"]}\n{"text": "two", "label": "c"}\n',
@@ -215,9 +215,9 @@ def csv(folder: Path) -> Parser:
         b"sent1,sent2,ending0,ending1,label\na,b,c,d,1\ne,f,g,h,0\n",
     ]
     names = ("a.csv", "a.tsv", "a.jsonl", "a.json", "a.txt")
-    write = named(folder, *names)
+    write = case_writer(folder, *names)
     cases = st.tuples(
-        st.sampled_from(names), texts(*good), st.sampled_from(["classify", "pair", "regress", "column", "choose"])
+        st.sampled_from(names), texts(*valid), st.sampled_from(["classify", "pair", "regress", "column", "choose"])
     )
 
     def parse(case: tuple[str, bytes, Any]) -> object:
@@ -234,39 +234,39 @@ def squad(folder: Path) -> Parser:
 
     answers = [{"text": "blue", "answer_start": 11}]
     question = {"id": "1", "question": "What color?", "answers": answers, "is_impossible": False}
-    good = {
+    valid = {
         "version": "v2.0",
         "data": [{"title": "t", "paragraphs": [{"context": "The sky is blue.", "qas": [question]}]}],
     }
     row = {"question": "What?", "context": "The sky is blue.", "answers": {"text": ["blue"], "answer_start": [11]}}
     table = b"question\tcontext\tid\nWhat?\tThe sky is blue.\t7\n"
     cases = st.one_of(
-        st.tuples(st.just("a.json"), documents(good)),
-        st.tuples(st.just("a.json"), documents(good)),
+        st.tuples(st.just("a.json"), documents(valid)),
+        st.tuples(st.just("a.json"), documents(valid)),
         st.tuples(st.just("a.jsonl"), documents(row)),
         st.tuples(st.just("a.tsv"), texts(table)),
     )
-    write = named(folder, "a.json", "a.jsonl", "a.tsv")
+    write = case_writer(folder, "a.json", "a.jsonl", "a.tsv")
     return cases, lambda case: read_question_examples(write(case))
 
 
 def conll(folder: Path) -> Parser:
     from regard.data.readers import read_tagged_examples
 
-    good = b"-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\nGerman JJ B-MISC\n\nPeter NNP B-PER\n"
+    valid = b"-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\nGerman JJ B-MISC\n\nPeter NNP B-PER\n"
     row = {"words": ["EU", "rejects"], "tags": ["B-ORG", "O"]}
     cases = st.one_of(
-        st.tuples(st.just("a.conll"), texts(good, b"EU\tB-ORG\nrejects\tO\n", b"U-ORG\nL-PER\n")),
-        st.tuples(st.just("a.conll"), texts(good)),
+        st.tuples(st.just("a.conll"), texts(valid, b"EU\tB-ORG\nrejects\tO\n", b"U-ORG\nL-PER\n")),
+        st.tuples(st.just("a.conll"), texts(valid)),
         st.tuples(st.just("a.jsonl"), documents(row, {"text": "a text"})),
     )
-    write = named(folder, "a.conll", "a.jsonl")
+    write = case_writer(folder, "a.conll", "a.jsonl")
     wanted = st.sampled_from([None, True, False])
     return st.tuples(cases, wanted), lambda case: read_tagged_examples(write(case[0]), labeled=case[1])
 
 
 def requests(folder: Path) -> Parser:
-    """What a client sends to the studio: any body to any address; it answers, and never with an internal error."""
+    """Requests to the studio: any body to any address is answered without an internal error."""
     import asyncio
 
     from regard.server.app import create_app
@@ -275,11 +275,11 @@ def requests(folder: Path) -> Parser:
     from regard.server.verbs import http_verbs
 
     app = create_app(Studio(ModelRegistry([])), token="token")
-    good = {"text": "the film", "text_b": "b", "model": "regard-bert", "top": "5", "layer": "-1", "texts": "a\nb"}
+    valid = {"text": "the film", "text_b": "b", "model": "regard-bert", "top": "5", "layer": "-1", "texts": "a\nb"}
     names = [*sorted(http_verbs()), "none", "%00", "a" * 300]
     headers = [b"application/json", b"application/json; charset=utf-8", b"text/plain", b"", b"\xff"]
     cases = st.tuples(
-        st.sampled_from(names), documents(good), st.sampled_from([headers[0]] * 8 + headers), st.integers(0, 3)
+        st.sampled_from(names), documents(valid), st.sampled_from([headers[0]] * 8 + headers), st.integers(0, 3)
     )
 
     async def answer(case: tuple[str, bytes, bytes, int]) -> int:
@@ -353,10 +353,10 @@ def _too_slow(signum: int, frame: FrameType | None) -> None:
 
 
 def fuzz(name: str, examples: int, chosen: int | None) -> None:
-    """Run one parser's cases in this process, which is limited from then on."""
+    """Run one parser's cases in this process, which is limited from then on in memory and time."""
     counts = {"accepted": 0, "refused": 0}
-    with tempfile.TemporaryDirectory() as place:
-        cases, parse = PARSERS[name](Path(place))
+    with tempfile.TemporaryDirectory() as temporary:
+        cases, parse = PARSERS[name](Path(temporary))
         signal.signal(signal.SIGALRM, _too_slow)
         if Path("/proc/self/statm").exists():
             limit = MEMORY + _address_space()

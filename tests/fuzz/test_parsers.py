@@ -1,4 +1,4 @@
-"""2,000 cases for every parser; `tests.fuzz.parsers` says what may come of them, and how to run more or others."""
+"""2,000 cases for every parser; `tests.fuzz.parsers` documents the allowed outcomes and how to run more cases."""
 
 from __future__ import annotations
 

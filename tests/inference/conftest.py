@@ -1,4 +1,4 @@
-"""Tiny models to ask, each loaded once; no test may change one."""
+"""Tiny models, each loaded once; tests must not modify them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiny folders with random weights and byte-level vocabularies, which several tests of predictions need."""
+"""Tiny model folders with random weights and byte-level vocabularies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPACED, WORDS = ("the", "film", "day"), ("the", "good")
 
 
 def byte_level(folder: Path, *, specials: list[str], kind: str) -> Tokenizer:
-    """All bytes, and a few words with and without a space before them."""
+    """A tokenizer of all bytes and a few words with and without a leading space."""
     folder.mkdir()
     merges: dict[tuple[str, str], None] = {}
     for word in (*(f"Ġ{word}" for word in SPACED), *WORDS):
@@ -36,7 +36,7 @@ def byte_level(folder: Path, *, specials: list[str], kind: str) -> Tokenizer:
 
 
 def tiny_gpt(folder: Path, *, begin: bool = True, positions: int = 16) -> Path:
-    """A GPT of width 24; without `begin` its vocabulary has no token that opens a text."""
+    """A GPT of width 24; without `begin` its vocabulary has no begin-of-text token."""
     tokens = byte_level(folder / "vocabulary", specials=["<|endoftext|>"] if begin else [], kind="gpt2")
     number = 0 if begin else None
     config = GptConfig(
@@ -72,7 +72,7 @@ def tiny_roberta(folder: Path) -> Path:
 
 
 def randomised(model: nn.Module) -> nn.Module:
-    """Larger than at the start of training, so that every part has an effect."""
+    """Draw parameters larger than at initialization, so that every part has an effect."""
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -1,4 +1,4 @@
-"""Long jobs of `regard.inference` run to their end."""
+"""Runs long jobs of `regard.inference` to their end and returns the result."""
 
 from __future__ import annotations
 

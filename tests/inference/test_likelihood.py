@@ -1,4 +1,4 @@
-"""Perplexity against transformers: one window by its loss, many windows and masks token by token."""
+"""Perplexity compared with transformers: one window by its loss, several windows and masks token by token."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def their_bert(tiny_bert_folder: Path) -> Any:
     return BertForMaskedLM.from_pretrained(tiny_bert_folder).eval()
 
 
-def nll(theirs: Any, ids: list[int], place: int, right: int) -> float:
+def nll(theirs: Any, ids: list[int], position: int, right: int) -> float:
     with torch.no_grad():
-        return -float(theirs(torch.tensor([ids])).logits[0, place].double().log_softmax(-1)[right])
+        return -float(theirs(torch.tensor([ids])).logits[0, position].double().log_softmax(-1)[right])
 
 
-def test_one_window_is_the_loss_of_transformers(gpt: Loaded, their_gpt: Any) -> None:
+def test_one_window_equals_the_loss_of_transformers(gpt: Loaded, their_gpt: Any) -> None:
     body = gpt[1].encode(SHORT).ids
     ids = torch.tensor([[0, *body]])
     assert ids.shape[1] <= 16
@@ -71,15 +71,15 @@ def test_windows_token_by_token(
     for target in range(1, len(ids)):
         start = step * max(0, math.ceil((target - size) / step))  # the first window that reaches the token before it
         expected += nll(their_gpt, ids[start:target], -1, ids[target])
-    heard: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     found = measure_perplexity(
-        *gpt, LONG * 2, max_length=length, stride=stride, on_progress=lambda *report: heard.append(report)
+        *gpt, LONG * 2, max_length=length, stride=stride, on_progress=lambda *report: progress.append(report)
     )
     assert found.tokens == len(ids) - 1 > 2 * 16
     assert found.nll == pytest.approx(expected, rel=1e-5)
-    assert heard[0] == (0, found.tokens)
-    assert heard[-1] == (found.tokens, found.tokens)
-    assert heard == sorted(heard)
+    assert progress[0] == (0, found.tokens)
+    assert progress[-1] == (found.tokens, found.tokens)
+    assert progress == sorted(progress)
 
 
 def test_without_a_begin_token_the_first_is_not_scored(tmp_path: Path) -> None:
@@ -109,34 +109,34 @@ def test_pseudo_perplexity_token_by_token(
     cls, *body, sep = tokenizer.encode(WORDS).ids
     size = len(body) if length is None else length - 2
     expected = 0.0
-    for place, right in enumerate(body):
-        start = min(max(0, place - size // 2), len(body) - size)
+    for position, right in enumerate(body):
+        start = min(max(0, position - size // 2), len(body) - size)
         row = [cls, *body[start : start + size], sep]
-        row[place - start + 1] = 4
-        expected += nll(their_bert, row, place - start + 1, right)
-    heard: list[tuple[int, int]] = []
-    found = measure_perplexity(*bert, WORDS, max_length=length, on_progress=lambda *report: heard.append(report))
+        row[position - start + 1] = 4
+        expected += nll(their_bert, row, position - start + 1, right)
+    progress: list[tuple[int, int]] = []
+    found = measure_perplexity(*bert, WORDS, max_length=length, on_progress=lambda *report: progress.append(report))
     assert (found.kind, found.tokens, found.unknown) == ("pseudo-perplexity", len(body), 0)
     assert found.nll == pytest.approx(expected, rel=1e-5)
     assert found.perplexity == pytest.approx(math.exp(expected / len(body)), rel=1e-4)
-    assert heard[0] == (0, len(body))
-    assert heard[-1] == (len(body), len(body))
+    assert progress[0] == (0, len(body))
+    assert progress[-1] == (len(body), len(body))
 
 
-def test_a_sample_is_part_of_the_whole(bert: Loaded) -> None:
-    whole = measure_perplexity(*bert, WORDS)
+def test_a_sample_is_a_subset_of_all_tokens(bert: Loaded) -> None:
+    complete = measure_perplexity(*bert, WORDS)
     first, again, other = (measure_perplexity(*bert, WORDS, sample=4, seed=seed) for seed in (0, 0, 1))
     assert first == again != other
-    assert (first.tokens, first.text_tokens, first.bytes) == (4, whole.tokens, whole.bytes)
-    assert first.bits_per_byte == pytest.approx(first.nll / 4 * whole.tokens / whole.bytes / math.log(2))
-    assert measure_perplexity(*bert, WORDS, sample=1000) == whole
-    # Samples that are as large as the text but one miss another token each.
-    nearly = [measure_perplexity(*bert, WORDS, sample=whole.tokens - 1, seed=seed).nll for seed in range(5)]
+    assert (first.tokens, first.text_tokens, first.bytes) == (4, complete.tokens, complete.bytes)
+    assert first.bits_per_byte == pytest.approx(first.nll / 4 * complete.tokens / complete.bytes / math.log(2))
+    assert measure_perplexity(*bert, WORDS, sample=1000) == complete
+    # Samples of all tokens except one each omit a different token.
+    nearly = [measure_perplexity(*bert, WORDS, sample=complete.tokens - 1, seed=seed).nll for seed in range(5)]
     assert len({round(value, 4) for value in nearly}) > 1
-    assert all(value < whole.nll for value in nearly)
+    assert all(value < complete.nll for value in nearly)
 
 
-def test_a_tokenizer_that_begins_by_itself_changes_nothing(gpt: Loaded, tmp_path: Path) -> None:
+def test_a_tokenizer_that_adds_the_begin_token_changes_nothing(gpt: Loaded, tmp_path: Path) -> None:
     model, tokenizer = gpt
     folder = tmp_path / "vocabulary"
     byte_level(folder, specials=["<|endoftext|>"], kind="gpt2")
@@ -146,7 +146,7 @@ def test_a_tokenizer_that_begins_by_itself_changes_nothing(gpt: Loaded, tmp_path
     assert measure_perplexity(model, beginning, SHORT) == measure_perplexity(model, tokenizer, SHORT)
 
 
-def test_a_begin_token_past_the_vocabulary_is_none(gpt: Loaded) -> None:
+def test_a_begin_token_outside_the_vocabulary_is_ignored(gpt: Loaded) -> None:
     model, tokenizer = gpt
     assert isinstance(model, Gpt)
     strange = Gpt(replace(model.config, bos_token_id=50256)).eval()
@@ -154,7 +154,7 @@ def test_a_begin_token_past_the_vocabulary_is_none(gpt: Loaded) -> None:
     assert measure_perplexity(strange, tokenizer, SHORT) == measure_perplexity(model, tokenizer, SHORT)
 
 
-def test_odd_text_and_odd_numbers(gpt: Loaded, bert: Loaded) -> None:
+def test_unusual_text_and_unusual_logits(gpt: Loaded, bert: Loaded) -> None:
     assert measure_perplexity(*gpt, "the \ud800").bytes == 7
     model = Bert(
         BertConfig(
@@ -185,7 +185,7 @@ def test_on_every_device(
         assert there.nll == pytest.approx(measure_perplexity(*here, WORDS).nll, rel=1e-4)
 
 
-def test_a_model_in_training_stays_so(bert: Loaded, tiny_bert_folder: Path) -> None:
+def test_training_mode_is_restored(bert: Loaded, tiny_bert_folder: Path) -> None:
     model, _ = regard.load(tiny_bert_folder)
     model.train()
     assert measure_perplexity(model, bert[1], WORDS) == measure_perplexity(*bert, WORDS)
@@ -205,14 +205,12 @@ def test_a_model_in_training_stays_so(bert: Loaded, tiny_bert_folder: Path) -> N
         ("bert", {"sample": 0}, "sample is 0; expected the number of tokens"),
     ],
 )
-def test_options_that_do_not_fit(
-    model: str, options: dict[str, int], message: str, request: pytest.FixtureRequest
-) -> None:
+def test_invalid_options(model: str, options: dict[str, int], message: str, request: pytest.FixtureRequest) -> None:
     with pytest.raises(InputError, match=message):
         measure_perplexity(*request.getfixturevalue(model), WORDS, **options)  # type: ignore[arg-type]
 
 
-def test_models_that_predict_no_words(bert: Loaded, gpt: Loaded) -> None:
+def test_models_without_a_language_modeling_head_are_refused(bert: Loaded, gpt: Loaded) -> None:
     t5 = T5(
         T5Config(
             vocab_size=200,

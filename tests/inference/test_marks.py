@@ -1,4 +1,4 @@
-"""What marks a blank, what a target is, and how a filled text reads."""
+"""Blank markers, targets, and filled texts."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ def mask_of(tokenizer: Tokenizer) -> int:
         ("snake_case _private __init__ trailing_ 1_000 é_é then _", ["_"]),
     ],
 )
-def test_what_marks_a_blank(text: str, blanks: list[str], bert: Loaded) -> None:
+def test_markers_of_blanks(text: str, blanks: list[str], bert: Loaded) -> None:
     _, tokenizer = bert
     found = find_blanks(text, tokenizer, mask_of(tokenizer))
     assert [text[start:end] for start, end in found.spans] == blanks
-    assert [found.ids[place] for place in found.positions] == [tokenizer.mask_token_id] * len(blanks)
+    assert [found.ids[position] for position in found.positions] == [tokenizer.mask_token_id] * len(blanks)
     assert found.ids.count(mask_of(tokenizer)) == len(blanks)
 
 
-def test_the_last_blank_is_the_stand_alone_one(bert: Loaded) -> None:
+def test_the_last_blank_is_the_stand_alone_marker(bert: Loaded) -> None:
     _, tokenizer = bert
     text = "snake_case and _"
     assert find_blanks(text, tokenizer, mask_of(tokenizer)).spans == [(len(text) - 1, len(text))]
 
 
 @pytest.mark.parametrize("text", ["no blank here", "snake_case", "[mask]", ""])
-def test_no_blank_is_refused_with_an_example(text: str, bert: Loaded) -> None:
+def test_a_text_without_a_blank_is_refused_with_an_example(text: str, bert: Loaded) -> None:
     with pytest.raises(InputError, match=r"mark it with _ or \[MASK\], as in"):
         find_blanks(text, bert[1], mask_of(bert[1]))
 
 
-def test_a_model_s_own_mask_token_and_the_space_it_swallows(roberta: Loaded) -> None:
+def test_the_mask_token_of_a_model_absorbs_the_space_before_it(roberta: Loaded) -> None:
     _, tokenizer = roberta
     expected = tokenizer.encode("the <mask> day<mask>").ids
     for text in ("the _ day<mask>", "the [MASK] day[MASK]", "the <mask> day<mask>"):
@@ -56,7 +56,7 @@ def test_a_model_s_own_mask_token_and_the_space_it_swallows(roberta: Loaded) -> 
         assert [found.after_space(blank) for blank in (0, 1)] == [True, False]
 
 
-def test_targets_are_read_as_the_tokenizer_reads(bert: Loaded) -> None:
+def test_targets_are_encoded_by_the_tokenizer(bert: Loaded) -> None:
     _, tokenizer = bert
     words = [" Film", "the", "THE", "##s", "."]
     for space in (False, True):
@@ -64,19 +64,19 @@ def test_targets_are_read_as_the_tokenizer_reads(bert: Loaded) -> None:
         assert [tokenizer.token(number) for number in found] == ["film", "the", "##s", "."]
 
 
-def test_a_byte_level_target_holds_the_space_before_it(roberta: Loaded) -> None:
+def test_a_byte_level_target_includes_the_space_before_it(roberta: Loaded) -> None:
     _, tokenizer = roberta
 
-    def spelled(*targets: str, after_space: bool) -> list[str]:
+    def target_tokens(*targets: str, after_space: bool) -> list[str]:
         return [tokenizer.token(number) for number in target_ids(targets, tokenizer, after_space=after_space)]
 
-    assert spelled("the", "film", "Ġday", after_space=True) == ["Ġthe", "Ġfilm", "Ġday"]
-    assert spelled("the", "good", "Ġday", after_space=False) == ["the", "good", "Ġday"]
-    with pytest.raises(InputError, match="'good' is Ġ good"):  # there is a "good", but none with a space
+    assert target_tokens("the", "film", "Ġday", after_space=True) == ["Ġthe", "Ġfilm", "Ġday"]
+    assert target_tokens("the", "good", "Ġday", after_space=False) == ["the", "good", "Ġday"]
+    with pytest.raises(InputError, match="'good' is Ġ good"):  # "good" is in the vocabulary only without a space
         target_ids(["good"], tokenizer, after_space=True)
 
 
-def test_targets_that_are_not_one_token_are_all_named_with_their_pieces(bert: Loaded) -> None:
+def test_targets_of_several_tokens_are_all_reported_with_their_pieces(bert: Loaded) -> None:
     with pytest.raises(InputError, match=r"'films' is film ##s; 'ß€' is \[UNK\]; '' is nothing: leave it out"):
         target_ids(["film", "films", "ß€", ""], bert[1], after_space=True)
 

@@ -1,4 +1,4 @@
-"""Blanks against transformers: each by itself, and together by multiplying step after step."""
+"""Blanks compared with transformers: each alone, and jointly by multiplying step by step."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ def theirs(tiny_bert_folder: Path) -> Any:
     return BertForMaskedLM.from_pretrained(tiny_bert_folder).eval()
 
 
-def their_probabilities(theirs: Any, ids: list[int], place: int) -> Tensor:
+def their_probabilities(theirs: Any, ids: list[int], position: int) -> Tensor:
     with torch.no_grad():
-        found: Tensor = theirs(torch.tensor([ids])).logits[0, place].double().softmax(-1)
+        found: Tensor = theirs(torch.tensor([ids])).logits[0, position].double().softmax(-1)
     return found
 
 
-def step_by_step(theirs: Any, ids: list[int], numbers: tuple[int, ...]) -> float:
-    """The probability of one assignment, filled from left to right."""
-    row, places = list(ids), [place for place, number in enumerate(ids) if number == 4]
+def step_by_step(theirs: Any, ids: list[int], token_ids: tuple[int, ...]) -> float:
+    """The probability of one assignment, filled in from left to right."""
+    row, positions = list(ids), [position for position, number in enumerate(ids) if number == 4]
     total = 1.0
-    for place, number in zip(places, numbers, strict=True):
-        total *= float(their_probabilities(theirs, row, place)[number])
-        row[place] = number
+    for position, number in zip(positions, token_ids, strict=True):
+        total *= float(their_probabilities(theirs, row, position)[number])
+        row[position] = number
     return total
 
 
 def test_one_blank_equals_transformers(bert: Loaded, theirs: Any, tiny_bert_folder: Path) -> None:
     from transformers import AutoTokenizer, FillMaskPipeline
 
-    # Without a device, the pipeline would move the model of this module to a GPU.
+    # Without a device argument, the pipeline would move the model to a GPU.
     tokenizer = AutoTokenizer.from_pretrained(tiny_bert_folder)
     pipeline = FillMaskPipeline(model=theirs, tokenizer=tokenizer, device="cpu")
     expected = pipeline(TEXT.replace("_", "[MASK]"), top_k=7)
@@ -61,31 +61,31 @@ def test_one_blank_equals_transformers(bert: Loaded, theirs: Any, tiny_bert_fold
     assert [(one.ids, one.tokens, one.probability) for one in found.joint] == [
         ([candidate.id], [candidate.token], candidate.probability) for candidate in found.masks[0]
     ]
-    # Its special tokens may be listed, and written into the text.
+    # transformers' pipeline may list special tokens and write them into the text.
     assert found.joint[0].text.startswith("they like to")
 
 
-def test_every_token_has_its_share_of_the_full_vocabulary(bert: Loaded) -> None:
+def test_probabilities_are_over_the_full_vocabulary(bert: Loaded) -> None:
     found = fill_blanks(*bert, TEXT, top=10_000).masks[0]
     assert len(found) == bert[1].size
     assert sum(candidate.probability for candidate in found) == pytest.approx(1, abs=1e-6)
-    shares = {candidate.token: candidate.probability for candidate in found}
-    assert sorted(shares.values(), reverse=True) == list(shares.values())
+    probabilities = {candidate.token: candidate.probability for candidate in found}
+    assert sorted(probabilities.values(), reverse=True) == list(probabilities.values())
     chosen = fill_blanks(*bert, TEXT, top=1, targets=["Love", "see", "write", "love"]).masks[0]
     assert sorted(candidate.token for candidate in chosen) == ["love", "see", "write"]
     for candidate in chosen:
-        assert candidate.probability == pytest.approx(shares[candidate.token], rel=1e-9)
+        assert candidate.probability == pytest.approx(probabilities[candidate.token], rel=1e-9)
     assert chosen == sorted(chosen, key=lambda candidate: -candidate.probability)
 
 
-def test_blanks_by_themselves_are_judged_with_the_others_masked(bert: Loaded, theirs: Any) -> None:
+def test_single_blanks_are_predicted_with_the_others_masked(bert: Loaded, theirs: Any) -> None:
     _, tokenizer = bert
     ids = tokenizer.encode(TWO.replace("_", "[MASK]")).ids
-    places = [place for place, number in enumerate(ids) if number == tokenizer.mask_token_id]
+    positions = [position for position, number in enumerate(ids) if number == tokenizer.mask_token_id]
     found = fill_blanks(*bert, TWO, top=5)
-    assert len(found.masks) == len(places) == 2
-    for candidates, place in zip(found.masks, places, strict=True):
-        expected = their_probabilities(theirs, ids, place).topk(5)
+    assert len(found.masks) == len(positions) == 2
+    for candidates, position in zip(found.masks, positions, strict=True):
+        expected = their_probabilities(theirs, ids, position).topk(5)
         assert [candidate.id for candidate in candidates] == expected.indices.tolist()
         assert [c.probability for c in candidates] == pytest.approx(expected.values.tolist(), rel=1e-4)
 
@@ -95,15 +95,15 @@ def test_targets_together_are_all_combinations(bert: Loaded, theirs: Any) -> Non
     words = ["good", "film", "dull"]
     ids = tokenizer.encode("the [MASK] was [MASK] [MASK]").ids
     found = fill_blanks(*bert, "the _ was _ _", top=100, targets=words)
-    numbers = [tokenizer.id(word) for word in words]
-    expected = {chosen: step_by_step(theirs, ids, chosen) for chosen in product(numbers, repeat=3)}
+    token_ids = [tokenizer.id(word) for word in words]
+    expected = {chosen: step_by_step(theirs, ids, chosen) for chosen in product(token_ids, repeat=3)}
     assert found.exact
     assert [tuple(one.ids) for one in found.joint] == sorted(expected, key=lambda chosen: -expected[chosen])
     assert [one.probability for one in found.joint] == pytest.approx(sorted(expected.values(), reverse=True), rel=1e-4)
     best = found.joint[0]
     assert best.text == "the {} was {} {}".format(*best.tokens)
     assert len(fill_blanks(*bert, "the _ was _ _", top=1, targets=words).joint) == len(words)
-    # The order of filling matters: it is not the product of what each blank says by itself.
+    # The order of filling matters: the result is not the product of the blanks' own probabilities.
     alone = [{c.id: c.probability for c in candidates} for candidates in found.masks]
     assert best.probability != pytest.approx(alone[0][best.ids[0]] * alone[1][best.ids[1]] * alone[2][best.ids[2]])
 
@@ -129,25 +129,23 @@ def test_a_small_vocabulary_is_enumerated(tmp_path: Path, randomised: Callable[.
     assert sum(one.probability for one in found.joint) == pytest.approx(1, abs=1e-6)
 
 
-def test_the_beam_tells_when_it_may_have_missed_something(
-    bert: Loaded, theirs: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_beam_reports_whether_it_may_be_inexact(bert: Loaded, theirs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     everything = fill_blanks(*bert, "a _ _", top=40).joint
     monkeypatch.setattr("regard.inference.masked_lm.ENUMERATED", 0)
     beam = fill_blanks(*bert, "a _ _", top=40)
-    assert not beam.exact  # 40 beginnings cannot rule out that the 41st has an ending among the best
+    assert not beam.exact  # 40 prefixes cannot rule out that the 41st has a continuation among the best
     ids = bert[1].encode("a [MASK] [MASK]").ids
     for one in beam.joint[:5]:
         assert one.probability == pytest.approx(step_by_step(theirs, ids, (one.ids[0], one.ids[1])), rel=1e-4)
     assert beam.joint[0].probability <= everything[0].probability
-    # Where the beginnings left out are together less likely than the last one listed, nothing was missed.
+    # If the omitted prefixes together are less likely than the last listed result, the result is exact.
     model = Bert(bert[0].config).eval()  # type: ignore[arg-type]
     assert model.masked is not None
     with torch.no_grad():
         model.masked.bias[100:105] += 30.0
     sure = fill_blanks(model, bert[1], "a _ _", top=3)
     assert sure.exact
-    assert not fill_blanks(model, bert[1], "a _ _", top=40).exact  # of which only the first 25 are sure
+    assert not fill_blanks(model, bert[1], "a _ _", top=40).exact  # only the first 25 of which are certain
     assert [one.ids for one in sure.joint] == [one.ids for one in _enumerated(model, bert, monkeypatch)]
 
 
@@ -157,14 +155,14 @@ def _enumerated(model: Bert, bert: Loaded, monkeypatch: pytest.MonkeyPatch) -> A
         return fill_blanks(model, bert[1], "a _ _", top=3).joint
 
 
-def test_many_beginnings_do_not_fit_one_batch(bert: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = fill_blanks(*bert, TWO, top=6)
+def test_many_prefixes_are_split_into_batches(bert: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    batched = fill_blanks(*bert, TWO, top=6)
     monkeypatch.setattr("regard.inference.masked_lm.BATCH_TOKENS", {"cpu": 30})
     parts = fill_blanks(*bert, TWO, top=6)
-    assert [one.ids for one in parts.joint] == [one.ids for one in whole.joint]
-    # Another batch, another order of sums: 1.2e-6 was seen with AVX2, and 1e-5 is what batching promises.
-    whole_probabilities = [one.probability for one in whole.joint]
-    assert [one.probability for one in parts.joint] == pytest.approx(whole_probabilities, rel=1e-5)
+    assert [one.ids for one in parts.joint] == [one.ids for one in batched.joint]
+    # Batches change the order of sums: 1.2e-6 was measured with AVX2, and 1e-5 is the documented limit.
+    batched_probabilities = [one.probability for one in batched.joint]
+    assert [one.probability for one in parts.joint] == pytest.approx(batched_probabilities, rel=1e-5)
 
 
 def test_an_output_layer_wider_than_the_vocabulary(bert: Loaded) -> None:
@@ -187,7 +185,7 @@ def test_an_output_layer_wider_than_the_vocabulary(bert: Loaded) -> None:
     assert sum(candidate.probability for candidate in found) < 0.5  # the rest belongs to ids without a token
 
 
-def test_a_model_in_training_stays_so_and_answers_without_dropout(bert: Loaded, tiny_bert_folder: Path) -> None:
+def test_training_mode_is_restored_and_dropout_is_off(bert: Loaded, tiny_bert_folder: Path) -> None:
     model, _ = regard.load(tiny_bert_folder)
     model.train()
     assert fill_blanks(model, bert[1], TEXT) == fill_blanks(*bert, TEXT)
@@ -204,7 +202,7 @@ def test_on_every_device(bert: Loaded, tiny_bert_folder: Path, device: torch.dev
     assert len(words.joint) == 4
 
 
-def test_distilbert_and_roberta_have_blanks_too(bert: Loaded, roberta: Loaded) -> None:
+def test_distilbert_and_roberta_fill_blanks(bert: Loaded, roberta: Loaded) -> None:
     _, tokenizer = bert
     config = BertConfig(
         family="distilbert",
@@ -236,12 +234,12 @@ def test_the_longest_text_that_fits(bert: Loaded) -> None:
         (TEXT, {"top": 0}, "top is 0"),
     ],
 )
-def test_what_cannot_be_filled(text: str, options: dict[str, Any], message: str, bert: Loaded) -> None:
+def test_invalid_texts_and_options(text: str, options: dict[str, Any], message: str, bert: Loaded) -> None:
     with pytest.raises(InputError, match=message):
         fill_blanks(*bert, text, **options)
 
 
-def test_models_that_cannot_say_what_would_do(bert: Loaded, gpt: Loaded, roberta: Loaded) -> None:
+def test_unsupported_models_are_refused(bert: Loaded, gpt: Loaded, roberta: Loaded) -> None:
     _, tokenizer = bert
     bare = Bert(
         BertConfig(vocab_size=200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16),

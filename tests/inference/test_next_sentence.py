@@ -1,4 +1,4 @@
-"""The next sentence against transformers, and what is told of pairs and models that do not fit."""
+"""Next-sentence prediction compared with transformers, and errors for unsupported pairs and models."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def test_on_every_device(bert: Loaded, tiny_bert_folder: Path, device: torch.dev
     assert there.is_next == pytest.approx(predict_next_sentence(*bert, *PAIRS[0]).is_next, abs=1e-4)
 
 
-def test_a_model_in_training_stays_so(bert: Loaded, tiny_bert_folder: Path) -> None:
+def test_training_mode_is_restored(bert: Loaded, tiny_bert_folder: Path) -> None:
     model, _ = regard.load(tiny_bert_folder)
     model.train()
     assert predict_next_sentence(model, bert[1], *PAIRS[0]) == predict_next_sentence(*bert, *PAIRS[0])
     assert model.training
 
 
-def test_what_cannot_be_judged(bert: Loaded, gpt: Loaded, roberta: Loaded) -> None:
+def test_unsupported_pairs_and_models_are_refused(bert: Loaded, gpt: Loaded, roberta: Loaded) -> None:
     with pytest.raises(InputError, match="expected two texts, but the second is empty"):
         predict_next_sentence(*bert, "the film", " ")
     with pytest.raises(InputError, match="needs a BERT with its pooler and next-sentence head, and this gpt2 model"):

@@ -1,4 +1,4 @@
-"""Windows: each token is scored once, with the context that is promised."""
+"""Windows: each token is scored once, with the documented amount of context."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from regard.inference.causal_lm import windows
 
 
 @given(count=st.integers(1, 60), length=st.integers(1, 20), data=st.data())
-def test_each_token_is_scored_once_with_enough_before_it(count: int, length: int, data: st.DataObject) -> None:
+def test_each_token_is_scored_once_with_enough_context(count: int, length: int, data: st.DataObject) -> None:
     stride = data.draw(st.integers(1, length))
     scored: list[int] = []
     for window in windows(count, length, stride):
         assert 0 <= window.start <= window.scored < window.end <= count
         assert window.end - window.start <= length
-        for place in range(window.scored, window.end):
-            assert place - window.start + 1 >= min(place + 1, length - stride + 1)
+        for position in range(window.scored, window.end):
+            assert position - window.start + 1 >= min(position + 1, length - stride + 1)
         scored += range(window.scored, window.end)
     assert scored == list(range(count))
 
 
-def test_no_window_is_read_in_vain() -> None:
+def test_no_window_is_redundant() -> None:
     assert list(windows(10, 4, 3)) == [(0, 0, 4), (3, 4, 7), (6, 7, 10)]
     assert list(windows(4, 4, 1)) == [(0, 0, 4)]

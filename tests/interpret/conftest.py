@@ -1,4 +1,4 @@
-"""Tiny models of every family with the tokenizers they need, and transformers' own beside them."""
+"""Tiny models of every family with their tokenizers, and the same models in transformers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from regard.training.translation.trainer import new_model
 from tests.inference.folders import byte_level
 from tests.parity.references import randomised
 
-EAGER = {"attn_implementation": "eager"}  # the implementation that returns maps
+EAGER = {"attn_implementation": "eager"}  # the implementation that returns attention maps
 
 
 @dataclass(frozen=True, eq=False)
 class Both:
-    """The same model twice: theirs, and ours as loaded from the folder theirs was saved in."""
+    """The same model twice: the transformers model, and Regard's model loaded from its saved folder."""
 
     theirs: Any
     ours: nn.Module

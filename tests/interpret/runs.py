@@ -1,4 +1,4 @@
-"""Run analyses to their end in tests."""
+"""Helpers that run analyses to completion."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 def as_loaded(model: str | os.PathLike[str] | tuple[Any, Any]) -> LoadedModel:
-    """A model on the CPU: from its folder, or from what `regard.load` returns."""
+    """Load a model on the CPU from its folder, or wrap the result of `regard.load`."""
     return LoadedModel("model", *model) if isinstance(model, tuple) else load_model(model)
 
 
 def finish(run: Generator[Any, None, T], events: list[Any] | None = None) -> T:
-    """The result of a generator; its events are appended to a list."""
+    """Return the result of a generator and append its events to a list."""
     while True:
         try:
             event = next(run)

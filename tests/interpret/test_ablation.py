@@ -35,16 +35,16 @@ from tests.interpret.classifiers import deciding
 
 
 @pytest.fixture(scope="module")
-def blanks(tiny_bert_folder: Path) -> Probe:
+def masked_probe(tiny_bert_folder: Path) -> Probe:
     return pretrained_probe(*regard.load(tiny_bert_folder), "the _ was a [MASK] film")
 
 
 @pytest.fixture(scope="module")
-def following(tmp_path_factory: pytest.TempPathFactory) -> Probe:
+def next_token_probe(tmp_path_factory: pytest.TempPathFactory) -> Probe:
     return pretrained_probe(*regard.load(tiny_gpt(tmp_path_factory.mktemp("gpt"))), "the good film")
 
 
-def test_heads_by_name() -> None:
+def test_head_names() -> None:
     assert parse_heads("3.1, 1.*,3.1", num_layers=4, num_heads=2) == ((1, 0), (1, 1), (3, 1))
     assert parse_heads("*.0", num_layers=3, num_heads=2) == ((0, 0), (1, 0), (2, 0))
     assert parse_layers("2, 0,2", num_layers=3) == (0, 2)
@@ -61,13 +61,13 @@ def test_heads_by_name() -> None:
         (" , ", "no head in"),
     ],
 )
-def test_invalid_head_names(names: str, message: str) -> None:
+def test_invalid_head_names_are_rejected(names: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_heads(names, num_layers=4, num_heads=2)
 
 
 @pytest.mark.parametrize("names", ["", "x", "1.0", "-1", "4"])
-def test_invalid_layer_names(names: str) -> None:
+def test_invalid_layer_names_are_rejected(names: str) -> None:
     with pytest.raises(InputError, match="layer"):
         parse_layers(names, num_layers=4)
 
@@ -78,67 +78,67 @@ def test_head_names_round_trip(heads: set[tuple[int, int]]) -> None:
     assert parse_heads(names, num_layers=12, num_heads=12) == tuple(sorted(heads))
 
 
-def test_removed_heads_equal_ablate_heads(blanks: Probe) -> None:
+def test_removed_heads_equal_ablate_heads(masked_probe: Probe) -> None:
     heads = [(0, 1), (1, 0), (1, 3)]
-    found = ablate(blanks, heads=heads, top=3)
-    model = blanks.encoder
+    found = ablate(masked_probe, heads=heads, top=3)
+    model = masked_probe.encoder
     with torch.no_grad():
-        before = model.masked(model(blanks.ids[None], Padded()))[0, [2, 5]].softmax(-1)
+        before = model.masked(model(masked_probe.ids[None], Padded()))[0, [2, 5]].softmax(-1)
         with record(model, edit=ablate_heads(heads)):
-            after = model.masked(model(blanks.ids[None], Padded()))[0, [2, 5]].softmax(-1)
+            after = model.masked(model(masked_probe.ids[None], Padded()))[0, [2, 5]].softmax(-1)
     assert found.heads == tuple(heads)
     assert found.layers == ()
     for effect, old, new in zip(found.effects, before.double().numpy(), after.double().numpy(), strict=True):
         assert effect.divergence == pytest.approx(entropy(old, new), rel=1e-3)
         assert effect.distance == pytest.approx(abs(old - new).sum() / 2, rel=1e-4)
-        assert effect.before == blanks.outputs[old.argmax()]
-        assert effect.after == blanks.outputs[new.argmax()]
+        assert effect.before == masked_probe.outputs[old.argmax()]
+        assert effect.after == masked_probe.outputs[new.argmax()]
         order = abs(new - old).argsort()[::-1][:3]
-        assert [one.output for one in effect.changes] == [blanks.outputs[index] for index in order]
+        assert [one.output for one in effect.changes] == [masked_probe.outputs[index] for index in order]
         assert [one.after for one in effect.changes] == pytest.approx(new[order].tolist(), rel=1e-4)
         assert [one.before for one in effect.likeliest] == pytest.approx(sorted(old)[:-4:-1], rel=1e-4)
 
 
-def test_a_removed_layer_returns_its_input(blanks: Probe, following: Probe) -> None:
-    bert, gpt = blanks.encoder, following.encoder
+def test_a_removed_layer_returns_its_input(masked_probe: Probe, next_token_probe: Probe) -> None:
+    bert, gpt = masked_probe.encoder, next_token_probe.encoder
     with torch.no_grad():
-        x = bert.embedding(blanks.ids[None], Padded())
+        x = bert.embedding(masked_probe.ids[None], Padded())
         alone = bert.masked(bert.encoder.layers[1](x, Padded()))[0, [2, 5]].softmax(-1)
-        y = gpt.embedding(following.ids[None], Padded())
+        y = gpt.embedding(next_token_probe.ids[None], Padded())
         last = gpt.logits(gpt.decoder.norm(gpt.decoder.layers[0](y, Padded())))[0, -1].softmax(-1)
-    found = ablate(blanks, layers=[0], heads=[(0, 2)], top=1).effects
-    assert [effect.after for effect in found] == [blanks.outputs[index] for index in alone.argmax(-1).tolist()]
+    found = ablate(masked_probe, layers=[0], heads=[(0, 2)], top=1).effects
+    assert [effect.after for effect in found] == [masked_probe.outputs[index] for index in alone.argmax(-1).tolist()]
     for effect, row in zip(found, alone, strict=True):
-        now = ablate(blanks, layers=[0], top=len(row)).effects[found.index(effect)]
+        now = ablate(masked_probe, layers=[0], top=len(row)).effects[found.index(effect)]
         after = {one.output: one.after for one in now.likeliest}
-        assert [after[name] for name in blanks.outputs] == pytest.approx(row.tolist(), abs=1e-6)
-    effect = ablate(following, layers=[1], top=len(last)).effects[0]
+        assert [after[name] for name in masked_probe.outputs] == pytest.approx(row.tolist(), abs=1e-6)
+    effect = ablate(next_token_probe, layers=[1], top=len(last)).effects[0]
     after = {one.output: one.after for one in effect.likeliest}
-    assert [after[name] for name in following.outputs] == pytest.approx(last.tolist(), abs=1e-6)
+    assert [after[name] for name in next_token_probe.outputs] == pytest.approx(last.tolist(), abs=1e-6)
 
 
-def test_other_threads_keep_their_layers(blanks: Probe) -> None:
+def test_other_threads_keep_their_layers(masked_probe: Probe) -> None:
     found: list[torch.Tensor] = []
 
-    def ask() -> None:
-        with blanks.evaluation_mode():
-            found.append(blanks.logits().clone())
+    def compute_in_thread() -> None:
+        with masked_probe.evaluation_mode():
+            found.append(masked_probe.logits().clone())
 
-    ask()
-    with skip_layers(blanks.encoder, [0, 1]):
-        thread = threading.Thread(target=ask)
+    compute_in_thread()
+    with skip_layers(masked_probe.encoder, [0, 1]):
+        thread = threading.Thread(target=compute_in_thread)
         thread.start()
         thread.join()
-        ask()
-    ask()
+        compute_in_thread()
+    compute_in_thread()
     whole, beside, inside, after = found
     assert torch.equal(whole, beside)
     assert torch.equal(whole, after)
     assert not torch.allclose(whole, inside)
-    assert not any(block._forward_hooks for block in blanks.encoder.encoder.layers)
+    assert not any(block._forward_hooks for block in masked_probe.encoder.encoder.layers)
 
 
-@pytest.mark.parametrize("which", ["blanks", "following"])
+@pytest.mark.parametrize("which", ["masked_probe", "next_token_probe"])
 def test_a_sweep_equals_one_ablation_per_head(
     which: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,11 +155,11 @@ def test_a_sweep_equals_one_ablation_per_head(
         assert one.changed == tuple(e.target for e in effects if e.before != e.after)
 
 
-def test_the_deciding_head_ranks_first(tiny_bert_folder: Path) -> None:
-    fine_tuned = deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True)
+def test_decisive_head_ranks_first(tiny_bert_folder: Path) -> None:
+    fine_tuned = deciding(Tokenizer.open(tiny_bert_folder), 3, unused_head=True)
     probe = task_probe(fine_tuned, "it is a good day for them")
     ranked = sweep_heads(probe).ranked
-    # The first head outputs nothing; without the second, the class is undecided.
+    # The first head outputs nothing; without the second, both classes are equally likely.
     assert [(one.layer, one.head) for one in ranked] == [(0, 1), (0, 0)]
     assert ranked[0].distance > 0.1
     assert ranked[1].distance < 0.01
@@ -197,8 +197,8 @@ def test_multi_label_and_regression(tiny_bert_folder: Path) -> None:
     assert sweep_heads(value).measure == "change"
 
 
-def test_invalid_arguments_are_rejected(blanks: Probe) -> None:
+def test_invalid_arguments_are_rejected(masked_probe: Probe) -> None:
     with pytest.raises(InputError, match="the layer is 2, and this model has 2"):
-        ablate(blanks, heads=[(2, 0)])
+        ablate(masked_probe, heads=[(2, 0)])
     with pytest.raises(InputError, match="top is 0"):
-        ablate(blanks, heads=[(0, 0)], top=0)
+        ablate(masked_probe, heads=[(0, 0)], top=0)

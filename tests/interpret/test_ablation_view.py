@@ -65,5 +65,5 @@ def test_a_fine_tuned_model_and_a_gpt(tiny_bert_folder: Path, tmp_path: Path) ->
     assert {one["output"] for one in effect["likeliest"]} == {"negative", "positive"}
     gpt = pretrained_probe(*regard.load(tiny_gpt(tmp_path)), "the film day", at="plain")
     data = ablate(gpt, sweep=sweep_heads(gpt)).view_data()
-    assert data["tokens"] == ["the", " film", " day"]  # as people read them
+    assert data["tokens"] == ["the", " film", " day"]  # readable tokens
     assert data["positions"] == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""Faithfulness: planted classifiers over 20 seeds, each test against its definition, and invalid input."""
+"""Faithfulness: handcrafted classifiers over 20 seeds, each test against its definition, and invalid input."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_frozen_uniform_attention_is_flagged(measured: Callable[..., list[Faithf
         assert max(one.checks[1].numbers.values()) < 1e-5  # permuting equal weights changes nothing
 
 
-def test_deciding_attention_is_not_flagged(measured: Callable[..., list[FaithfulnessResult]]) -> None:
+def test_decisive_attention_is_not_flagged(measured: Callable[..., list[FaithfulnessResult]]) -> None:
     found = measured()
     assert sum(not one.flagged for one in found) >= len(SEEDS) - 1
     for one in found:
@@ -73,11 +73,11 @@ def test_deciding_attention_is_not_flagged(measured: Callable[..., list[Faithful
 def test_a_head_with_a_plausible_map_and_no_output_is_flagged(
     measured: Callable[..., list[FaithfulnessResult]],
 ) -> None:
-    found = measured(astray=True, head=0)
+    found = measured(unused_head=True, head=0)
     assert sum(one.verdict == "unfaithful" for one in found) >= len(SEEDS) - 1
     for one in found:
         assert one.tokens[int(np.argmax(one.weights))] in DECIDE  # the map looks perfect
-        assert one.checks[0].passed  # and removing words does not show it
+        assert one.checks[0].passed  # and removing words does not reveal it
         assert not one.checks[2].passed
 
 
@@ -87,7 +87,7 @@ def probe(tokens: Tokenizer) -> Probe:
 
 
 def test_values_equal_their_definitions(probe: Probe) -> None:
-    """Each is computed again in the simplest way: one text, one change, one probability."""
+    """Recompute each value in the simplest way: one text, one change, one probability."""
     found = measure_faithfulness(probe)
     checks = {check.name: check for check in found.checks}
     label, words = probe.outputs.index(found.label), range(1, len(probe.ids) - 1)
@@ -111,7 +111,7 @@ def test_values_equal_their_definitions(probe: Probe) -> None:
     odds = [np.log(p / (1 - p)) for p in [whole, *(probability(every - {word}) for word in words)]]
     own = stats.pearsonr(weights, odds[0] - np.array(odds[1:])).statistic
     assert checks["class swap"].numbers["label"] == pytest.approx(own, abs=1e-4)
-    assert checks["class swap"].value == pytest.approx(2 * own, abs=1e-4)  # of two labels one is the other's opposite
+    assert checks["class swap"].value == pytest.approx(2 * own, abs=1e-4)  # two labels are opposites
 
     sizes = np.abs(np.array(found.gradient.scores)[list(words)])
     correlation = checks["correlation with gradients"]
@@ -122,7 +122,7 @@ def test_values_equal_their_definitions(probe: Probe) -> None:
 
 def test_zeroed_values_equal_a_hook_on_the_projection(probe: Probe) -> None:
     """The hook sets the values of these positions to zero."""
-    positions = torch.tensor([[1, 5]])  # the word that decides, and another
+    positions = torch.tensor([[1, 5]])  # the decisive word and another
     attention = probe.encoder.encoder.layers[0].attention
 
     def zero(module: object, given: object, found: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
@@ -167,14 +167,14 @@ def test_edited_maps_of_a_gpt_stay_causal(gpt_probe: Probe) -> None:
     with gpt_probe.evaluation_mode():
         edited = attention._edited
 
-        def watched(change: Callable[[torch.Tensor, slice], torch.Tensor], copies: int) -> torch.Tensor:
-            def look(maps: torch.Tensor, some: slice) -> torch.Tensor:
+        def edited_and_recorded(change: Callable[[torch.Tensor, slice], torch.Tensor], copies: int) -> torch.Tensor:
+            def record_and_change(maps: torch.Tensor, some: slice) -> torch.Tensor:
                 seen.append(torch.stack([maps, change(maps, some)]))
                 return seen[-1][1]
 
-            return edited(look, copies)
+            return edited(record_and_change, copies)
 
-        object.__setattr__(attention, "_edited", watched)
+        object.__setattr__(attention, "_edited", edited_and_recorded)
         attention.permute(5, torch.Generator().manual_seed(0))
         attention.flatten()
     (before, after), (_, flat) = seen

@@ -31,7 +31,7 @@ def probe(tiny_bert_folder: Path) -> Probe:
     return task_probe(deciding(Tokenizer.open(tiny_bert_folder), 3), TEXT)
 
 
-def of_classes(tiny_bert_folder: Path, *labels: str, several: bool = False) -> Probe:
+def probe_with_labels(tiny_bert_folder: Path, *labels: str, several: bool = False) -> Probe:
     encoder, tokenizer = regard.load(tiny_bert_folder)
     task = TextClassification(labels, multi_label=several)
     torch.manual_seed(1)
@@ -57,13 +57,13 @@ def test_the_verdict_and_the_values(probe: Probe) -> None:
 
 
 def test_class_swap_of_two_classes_is_twice_one_correlation(probe: Probe, tiny_bert_folder: Path) -> None:
-    """As docs/faithfulness.md explains."""
+    """docs/faithfulness.md explains why."""
     swap = measure_faithfulness(probe).checks[0]
     own, other = swap.numbers["label"], swap.numbers["other"]
     assert own is not None and other == pytest.approx(-own) and swap.value == pytest.approx(2 * own)
     assert "twice one correlation" in meanings(2)["class swap"].method
     for several, labels in ((False, "abc"), (True, "ab")):
-        numbers = measure_faithfulness(of_classes(tiny_bert_folder, *labels, several=several)).checks[0].numbers
+        numbers = measure_faithfulness(probe_with_labels(tiny_bert_folder, *labels, several=several)).checks[0].numbers
         assert numbers["label"] is not None and numbers["other"] != pytest.approx(-numbers["label"], abs=1e-3)
         assert "strongest other class" in meanings(len(labels), several=several)["class swap"].method
 
@@ -95,7 +95,7 @@ def test_the_map_of_a_gpt_is_that_of_its_last_token(tmp_path: Path) -> None:
     assert result.weights == pytest.approx(row.tolist(), rel=1e-5)
 
 
-def test_tasks_with_many_predictions_are_refused(tiny_bert_folder: Path) -> None:
+def test_tasks_with_many_predictions_are_rejected(tiny_bert_folder: Path) -> None:
     encoder, tokenizer = regard.load(tiny_bert_folder)
     task = TokenClassification(["O", "B-PER"])
     with pytest.raises(InputError, match="many predictions for one text"):

@@ -1,4 +1,4 @@
-"""Patterns of heads: their targets, their scores by chance, and a model with planted heads."""
+"""Attention head patterns: targets, chance-level scores, and a model with handcrafted heads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def head_census(*arguments: Any, **options: Any) -> HeadCensus:
 
 
 def line(words: str, *, segments: str = "") -> Encoding:
-    """Ids are letters; `.` is special."""
+    """Encode letters as ids; `.` is a special token."""
     ids = [ord(letter) for letter in words]
     segment_ids = [int(digit) for digit in segments] or [0] * len(words)
     special = [letter == "." for letter in words]
@@ -63,7 +63,7 @@ def test_targets_of_every_pattern() -> None:
     assert arrows(found, PREDICTIVE) == {(2, 3), (3, 2)}
 
 
-def test_nothing_points_ahead_in_a_causal_model() -> None:
+def test_causal_models_have_no_forward_targets() -> None:
     found = targets(line("abcab"), frozenset(), frozenset(), causal=True)
     assert arrows(found, NEXT) == set()
     assert arrows(found, SAME) == {(3, 0), (4, 1)}
@@ -72,7 +72,7 @@ def test_nothing_points_ahead_in_a_causal_model() -> None:
 
 def test_related_tokens_are_nearest_neighbors() -> None:
     vectors = np.eye(20, dtype=np.float32)
-    vectors[3] = 0.8 * vectors[3] + 0.9 * vectors[7]  # near 7
+    vectors[3] = 0.8 * vectors[3] + 0.9 * vectors[7]  # close to 7
     assert related_pairs([3, 7, 9], vectors) == {(3, 7)}
     assert related_pairs([3, 9], vectors) == frozenset()
 
@@ -80,7 +80,7 @@ def test_related_tokens_are_nearest_neighbors() -> None:
 def test_predictive_words_share_texts() -> None:
     lines = [line("sbx"), line("syb"), line("szb"), *(line(words) for words in ("xy", "yz", "xz", "xyz", "zy"))]
     assert predictive_pairs(lines) == {(ord("b"), ord("s"))}
-    assert predictive_pairs(lines[:3]) == frozenset()  # in every text: nothing to be surprised at
+    assert predictive_pairs(lines[:3]) == frozenset()  # in every text: not predictive
 
 
 @given(st.integers(0, 2**32), st.integers(1, 9), st.booleans())
@@ -92,7 +92,7 @@ def test_shuffles_move_targets_and_keep_their_number(seed: int, length: int, cau
     assert moved.shape == (5, 2, length, length)
     np.testing.assert_array_equal(moved.sum(-1), np.broadcast_to(found.sum(-1), (5, 2, length)))
     assert not causal or not np.triu(moved, 1).any()
-    if not causal:  # one shuffle for all rows
+    if not causal:  # the same shuffle for all rows
         columns = [sorted(map(tuple, found.reshape(-1, length).T.tolist()))] * 5
         assert [sorted(map(tuple, (one.reshape(-1, length).T > 0).tolist())) for one in moved] == columns
 
@@ -116,7 +116,7 @@ def test_evenness() -> None:
     rows = np.array([[0.25] * 4, [1.0, 0, 0, 0], [0.5, 0.5, 0, 0]])
     np.testing.assert_allclose(module.evenness(rows, np.array([4, 4, 4])), [1.0, 0.25, 0.5])
     totals = module.random_evenness(np.array([50, 50]), 2000, np.random.default_rng(0))
-    # The mean entropy of a stick broken at random into n pieces is the harmonic sum of 2..n.
+    # The mean entropy of a random partition of [0, 1] into n parts is the harmonic sum of 2..n.
     assert np.log(totals.mean() / 2 * 50) == pytest.approx(sum(1 / piece for piece in range(2, 51)), abs=0.02)
 
 
@@ -138,8 +138,8 @@ def test_random_attention_has_no_pattern(causal: bool) -> None:
     assert 0.35 < np.mean(plain) < 0.65
 
 
-# A planted model: a token's vector is one-hot in its name, group, position and segment, so that a head's queries and
-# keys can be any table of these. Every vector has the same sum and length: the norms only scale.
+# A handcrafted model: a token's vector is one-hot in its name, group, position and segment, so that the queries and
+# keys of a head can be any table of these. All vectors have the same sum and length, so that the norms only scale.
 
 WORDS = [f"w{number}" for number in range(18)]
 KIN = [("king", "queen"), ("cat", "kitten"), ("red", "scarlet")]
@@ -152,7 +152,7 @@ HEADS = 5
 
 
 def tables(pattern: str | None, step: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Queries and keys (D, D) of the features."""
+    """Query and key projections (D, D) of the features."""
     q, k = torch.zeros(D, D), torch.zeros(D, D)
     identity = torch.eye(POSITIONS)
     positions, segments, groups = slice(POSITION, SEGMENT), slice(SEGMENT, D), slice(GROUP, POSITION)
@@ -174,7 +174,7 @@ def tables(pattern: str | None, step: int = 0) -> tuple[torch.Tensor, torch.Tens
     return q, k
 
 
-def planted(layout: list[list[tuple[str | None, int]]]) -> Bert:
+def handcrafted_bert(layout: list[list[tuple[str | None, int]]]) -> Bert:
     config = BertConfig(
         vocab_size=V,
         hidden_size=D * HEADS,
@@ -202,8 +202,8 @@ def planted(layout: list[list[tuple[str | None, int]]]) -> Bert:
     return model
 
 
-def written(seed: int, count: int) -> list[tuple[str, str | None]]:
-    """Pairs of sentences with repeated, related and predictive words, the predictive ones apart from each other."""
+def sentence_pairs(seed: int, count: int) -> list[tuple[str, str | None]]:
+    """Sentence pairs with repeated, related and predictive words; predictive words are in different sentences."""
     chosen = random.Random(seed)
     found: list[tuple[str, str | None]] = []
     for _ in range(count):
@@ -238,15 +238,17 @@ LAYOUTS: list[list[list[tuple[str | None, int]]]] = [
 
 
 @pytest.fixture(scope="module", params=[0, 1])
-def taken(
+def census(
     request: pytest.FixtureRequest, tokenizer: Tokenizer
 ) -> tuple[list[list[tuple[str | None, int]]], HeadCensus]:
     layout = LAYOUTS[request.param]
-    return layout, head_census(planted(layout), tokenizer, written(request.param, 45), name="planted")
+    return layout, head_census(
+        handcrafted_bert(layout), tokenizer, sentence_pairs(request.param, 45), name="handcrafted"
+    )
 
 
-def test_planted_patterns_are_recovered(taken: tuple[list[list[tuple[str | None, int]]], HeadCensus]) -> None:
-    layout, found = taken
+def test_handcrafted_patterns_are_recovered(census: tuple[list[list[tuple[str | None, int]]], HeadCensus]) -> None:
+    layout, found = census
     assert [head.pattern for head in found.heads] == [pattern for layer in layout for pattern, _ in layer]
     assert [(head.layer, head.head) for head in found.heads] == [
         (layer, head) for layer in range(2) for head in range(5)
@@ -258,8 +260,8 @@ def test_planted_patterns_are_recovered(taken: tuple[list[list[tuple[str | None,
         assert head.pattern is None or (named.corrected is not None and named.corrected < 1e-6)
 
 
-def test_examples_show_the_pattern(taken: tuple[list[list[tuple[str | None, int]]], HeadCensus]) -> None:
-    _, found = taken
+def test_examples_show_the_pattern(census: tuple[list[list[tuple[str | None, int]]], HeadCensus]) -> None:
+    _, found = census
     for head in found.heads:
         for example in head.examples:
             tokens = found.texts[example.text]
@@ -275,16 +277,16 @@ def test_examples_show_the_pattern(taken: tuple[list[list[tuple[str | None, int]
     assert max(len(head.examples) for head in found.heads) == 5
 
 
-def test_the_document_and_the_counts(taken: tuple[list[list[tuple[str | None, int]]], HeadCensus]) -> None:
-    layout, found = taken
+def test_json_document_and_counts(census: tuple[list[list[tuple[str | None, int]]], HeadCensus]) -> None:
+    layout, found = census
     document = found.to_dict()
-    planted_names = [pattern for layer in layout for pattern, _ in layer]
-    assert document["counts"] == {name: planted_names.count(name) for name in PATTERNS}
+    expected_patterns = [pattern for layer in layout for pattern, _ in layer]
+    assert document["counts"] == {name: expected_patterns.count(name) for name in PATTERNS}
     assert document["correction"] == "Holm"
     assert found.page_data()["view"] == "heads"
 
 
-def test_a_gpt_reads_each_text_by_itself(tokenizer: Tokenizer) -> None:
+def test_gpt_reads_texts_one_by_one(tokenizer: Tokenizer) -> None:
     model = Gpt(
         GptConfig(
             vocab_size=V,
@@ -295,15 +297,15 @@ def test_a_gpt_reads_each_text_by_itself(tokenizer: Tokenizer) -> None:
             max_position_embeddings=64,
         )
     ).eval()
-    found = head_census(model, tokenizer, written(0, 6))
+    found = head_census(model, tokenizer, sentence_pairs(0, 6))
     assert (found.read, len(found.heads)) == (12, 8)
     ahead = found.heads[0].findings[PATTERNS.index(NEXT)]
     assert (ahead.tokens, ahead.score, ahead.corrected) == (0, None, None)
 
 
 def test_the_same_seed_gives_the_same_census(tokenizer: Tokenizer) -> None:
-    model = planted(LAYOUTS[0])
-    first, second = (head_census(model, tokenizer, written(0, 5), seed=7).to_dict() for _ in range(2))
+    model = handcrafted_bert(LAYOUTS[0])
+    first, second = (head_census(model, tokenizer, sentence_pairs(0, 5), seed=7).to_dict() for _ in range(2))
     assert first == second
 
 
@@ -316,17 +318,17 @@ def test_lines_become_pairs() -> None:
         read_text_pairs(["", "  "])
 
 
-def test_lines_that_are_left_out_are_counted() -> None:
+def test_omitted_lines_are_counted() -> None:
     lines = [f"line {number}" for number in range(600)]
     assert (len(read_text_pairs(lines)[0]), read_text_pairs(lines)[1]) == (100, 400)
     assert read_text_pairs(lines[:200])[1] == 0
     assert read_text_pairs(["a", "b", "", "c", " ", "d\te"], limit=1)[1] == 2
-    assert read_text_pairs(["a", "b\tc", ""], limit=1)[1] == 1  # "a" waited for a second text
+    assert read_text_pairs(["a", "b\tc", ""], limit=1)[1] == 1  # "a" has no second text
 
 
-def test_left_out_lines_and_truncation_are_noted(tokenizer: Tokenizer) -> None:
-    model = planted([[(NEXT, 0)]])
-    word = written(0, 1)[0][0].split()[0]
+def test_omitted_lines_and_truncation_are_reported(tokenizer: Tokenizer) -> None:
+    model = handcrafted_bert([[(NEXT, 0)]])
+    word = sentence_pairs(0, 1)[0][0].split()[0]
     whole = head_census(model, tokenizer, read_text_pairs([word, word])[0])
     assert (whole.left_out, whole.truncated, whole.to_dict()["notes"]) == (0, 0, [])
     longest = min(128, model.config.max_position_embeddings)
@@ -340,6 +342,6 @@ def test_left_out_lines_and_truncation_are_noted(tokenizer: Tokenizer) -> None:
     assert found.to_dict()["notes"] == notes
 
 
-def test_other_models_are_rejected(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_unsupported_models_are_rejected(tokenizer: Tokenizer, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="needs a BERT or a GPT"):
         head_census(torch.nn.Linear(2, 2), tokenizer, [("a", None)])

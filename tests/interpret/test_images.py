@@ -1,4 +1,4 @@
-"""Images as model input, and attention of pretrained, fine-tuned and translation folders."""
+"""Images as model input, and attention of pretrained, fine-tuned and translation models."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from regard.text import Tokenizer
 from tests.interpret.conftest import translator
 
 
-def test_a_pretrained_model(tiny_bert_folder: Path) -> None:
+def test_attention_of_a_pretrained_model(tiny_bert_folder: Path) -> None:
     model, tokenizer = load_model(tiny_bert_folder)
     assert isinstance(model, Bert) and isinstance(tokenizer, Tokenizer)
 
 
-def test_a_translator(subwords: Subwords, tmp_path: Path) -> None:
+def test_attention_of_a_translator(subwords: Subwords, tmp_path: Path) -> None:
     model = as_translation_model(translator(subwords))
     save_translator(Translator(model, subwords, default_alignment_heads(model)), tmp_path / "en-de")
     loaded, reader = load_model(tmp_path / "en-de")
@@ -55,7 +55,7 @@ def test_a_fine_tuned_model_uses_its_encoder(tiny_bert_folder: Path, tmp_path: P
     np.testing.assert_allclose(ours.maps[0].weights, theirs.maps[0].weights, atol=1e-6)
 
 
-def test_an_image_file(tmp_path: Path) -> None:
+def test_attention_of_an_image_file(tmp_path: Path) -> None:
     pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
     Image.fromarray(pixels).save(tmp_path / "cat.png")
     np.testing.assert_array_equal(read_image(tmp_path / "cat.png").pixels, pixels)
@@ -68,15 +68,15 @@ def test_an_image_file(tmp_path: Path) -> None:
         read_image(tmp_path / "three.idx")
 
 
-def sent(kind: str, size: tuple[int, int] = (4, 2), mode: str = "RGB") -> bytes:
+def encoded_image(kind: str, size: tuple[int, int] = (4, 2), mode: str = "RGB") -> bytes:
     content = io.BytesIO()
     Image.new(mode, size, "white").save(content, kind)
     return content.getvalue()
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
-def test_an_uploaded_image(kind: str) -> None:
-    found = decode_image(sent(kind), "my cat")
+def test_attention_of_an_uploaded_image(kind: str) -> None:
+    found = decode_image(encoded_image(kind), "my cat")
     assert found.name == "my cat"
     np.testing.assert_array_equal(found.pixels, np.full((2, 4, 3), 255, np.uint8))
 
@@ -86,10 +86,10 @@ def test_an_uploaded_image(kind: str) -> None:
     [
         (b"", "my cat is no image; expected a PNG or JPEG file"),
         (b"<svg/>", "my cat is no image"),
-        (sent("GIF"), "my cat is GIF; expected a PNG or JPEG file"),
-        (sent("PNG")[:-30], "my cat cannot be read as an image"),
-        (sent("PNG", (10_000, 5_001), "1"), "my cat has 10,000 x 5,001 pixels; expected at most 50,000,000"),
-        (sent("PNG", (20_000, 20_000), "1"), "my cat has too many pixels; expected at most 50,000,000"),
+        (encoded_image("GIF"), "my cat is GIF; expected a PNG or JPEG file"),
+        (encoded_image("PNG")[:-30], "my cat cannot be read as an image"),
+        (encoded_image("PNG", (10_000, 5_001), "1"), "my cat has 10,000 x 5,001 pixels; expected at most 50,000,000"),
+        (encoded_image("PNG", (20_000, 20_000), "1"), "my cat has too many pixels; expected at most 50,000,000"),
     ],
     ids=["nothing", "markup", "another kind", "breaks off", "large", "larger"],
 )
@@ -99,6 +99,6 @@ def test_invalid_uploads_are_rejected(content: bytes, message: str) -> None:
 
 
 def test_too_many_pixels_are_rejected(tmp_path: Path) -> None:
-    (tmp_path / "large.png").write_bytes(sent("PNG", (10_000, 5_001), "1"))
+    (tmp_path / "large.png").write_bytes(encoded_image("PNG", (10_000, 5_001), "1"))
     with pytest.raises(InputError, match=r"large\.png has 10,000 x 5,001 pixels"):
         read_image(tmp_path / "large.png")

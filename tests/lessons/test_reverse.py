@@ -1,4 +1,4 @@
-"""The reversed-sequence lesson: its data, its training and what is measured; errata P1, P2 and P13 are shown here."""
+"""The reversed-sequence lesson: its data, training and metrics, including errata P1, P2 and P13."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ def test_rows_are_one_hot_and_as_long_as_there_are_features() -> None:
 
 
 def test_digits_run_from_zero_to_the_number_of_features_less_one() -> None:
-    """P2: "maximum number allowed-1" is the wrong way round."""
+    """P2: "maximum number allowed-1" is inverted."""
     X_train, *_ = create_dataset(500, 5, 4, 10)
     assert {digit for row in rows(X_train) for digit in row} == set(range(10))
 
 
-def test_every_y_is_its_x_backwards(data: ReverseDataset) -> None:
+def test_every_y_is_its_x_reversed(data: ReverseDataset) -> None:
     for X, y in ((data.X_train, data.y_train), (data.X_test, data.y_test)):
         assert rows(y) == [row[::-1] for row in rows(X)]
 
 
-def test_no_sequence_comes_twice_and_none_of_the_test_is_in_training() -> None:
-    data = create_dataset(70, 11, 4, 3, seed=1, held_out=[(2, 2, 2, 2)])  # all there are: 3^4 = 81
+def test_sequences_are_unique_and_test_sequences_are_not_in_training() -> None:
+    data = create_dataset(70, 11, 4, 3, seed=1, held_out=[(2, 2, 2, 2)])  # all possible sequences: 3^4 = 81
     both = rows(data.X_train) + rows(data.X_test)
     assert set(both) == set(itertools.product(range(3), repeat=4))
     assert len(both) == 81
@@ -140,7 +140,7 @@ def test_the_caller_can_stop_training(data: ReverseDataset) -> None:
 
 
 def test_the_decoder_reads_its_own_output_and_not_the_target(data: ReverseDataset) -> None:
-    """Free running, as in the deck: what is fed back is the model's own softmax, after an input of zeros."""
+    """Free running, as in the deck: after an input of zeros, the model's own softmax is fed back."""
     model = new_model(data, seed=1)
     inputs_read: list[torch.Tensor] = []
     model.decoder.register_forward_pre_hook(lambda module, inputs: inputs_read.append(inputs[0]))

@@ -31,7 +31,7 @@ def test_the_defaults_are_the_decks() -> None:
     assert (config.units, config.batch_size, config.learning_rate, config.max_grad_norm) == (16, 10, 1e-3, 0)
 
 
-def test_longer_sequences_have_other_defaults_and_given_options_win() -> None:
+def test_longer_sequences_have_other_defaults_and_explicit_options_win() -> None:
     config = reverse_config(steps=20, features=16)
     assert (config.units, config.train_size, config.max_grad_norm) == (64, 20_000, 1.0)
     given = reverse_config(
@@ -69,7 +69,7 @@ def test_all_possible_sequences_may_be_used() -> None:
     assert reverse_config(train_size=9800).train_size == 9800
 
 
-def test_every_score_in_both_recipes_and_no_attention_once_share_one_configuration() -> None:
+def test_all_scores_recipes_and_the_baseline_share_one_configuration() -> None:
     tasks = plan_tasks(SMALL, [])
     assert {task.config for task in tasks} == {SMALL}
     assert [(task.score, task.recipe) for task in tasks if task.score != "none"] == [
@@ -79,7 +79,7 @@ def test_every_score_in_both_recipes_and_no_attention_once_share_one_configurati
     assert [task.name for task in tasks][:2] == ["no attention", "dot, luong"]
 
 
-def test_lengths_differ_in_nothing_but_the_steps() -> None:
+def test_lengths_differ_only_in_the_steps() -> None:
     others = plan_tasks(SMALL, [5, 3, 4, 5])[7:]
     assert [(task.config.steps, task.score) for task in others] == [(4, "none"), (4, "dot"), (5, "none"), (5, "dot")]
     assert {replace(task.config, steps=3) for task in others} == {SMALL}
@@ -102,7 +102,7 @@ def runs() -> list[ReverseRun]:
     return [train_task(task) for task in plan_tasks(SMALL, [4])]
 
 
-def test_a_run_equals_the_steps_done_one_by_one(runs: list[ReverseRun]) -> None:
+def test_a_run_equals_its_steps_run_separately(runs: list[ReverseRun]) -> None:
     data = reverse.create_dataset(60, 12, 3, 5)
     model = reverse.new_model(data, score="general", recipe="deck", units=6)
     *_, last = reverse.train_reverse(model, data, epochs=2)
@@ -147,23 +147,23 @@ def test_the_best_run_has_attention(runs: list[ReverseRun]) -> None:
 
 
 def test_training_ends_at_the_target_accuracy() -> None:
-    seen: list[ReverseEpoch] = []
+    epochs: list[ReverseEpoch] = []
     task = ReverseTask("dot", "luong", replace(SMALL, epochs=40, learning_rate=1e-2, target_accuracy=40.0))
-    run = train_task(task, seen.append)
-    accuracies = [epoch.train.token_accuracy for epoch in seen]
-    assert len(seen) == run.epochs < 40
+    run = train_task(task, epochs.append)
+    accuracies = [epoch.train.token_accuracy for epoch in epochs]
+    assert len(epochs) == run.epochs < 40
     assert max([0.0, *accuracies[:-1]]) < 40 <= accuracies[-1]
 
 
 def test_max_grad_norm_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[object] = []
+    norms: list[object] = []
     plain = reverse.train_reverse
 
     def spy(*arguments: object, **options: object) -> object:
-        seen.append(options["max_grad_norm"])
+        norms.append(options["max_grad_norm"])
         return plain(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(reverse, "train_reverse", spy)
     for clip in (0.0, 0.5):
         train_task(ReverseTask("none", "luong", replace(SMALL, max_grad_norm=clip, epochs=1)))
-    assert seen == [None, 0.5]
+    assert norms == [None, 0.5]

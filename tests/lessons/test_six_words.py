@@ -1,4 +1,4 @@
-"""The lesson of six words: the deck's vocabulary, its summed loss, and a decoding one can follow."""
+"""The six-words lesson: the deck's vocabulary, its summed loss, and step-by-step decoding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_vocabulary_and_the_pairs_are_the_decks() -> None:
     assert PAIRS == (("je suis étudiant", "I am a student <eos>"), ("merci", "thanks <eos>"))
 
 
-def test_it_learns_both_sentences(lesson: SixWordsLesson) -> None:
+def test_the_model_learns_both_sentences(lesson: SixWordsLesson) -> None:
     for pair in lesson.pairs:
         assert [step.chosen for step in pair.decoding] == pair.target
         for row, word in zip(pair.after, pair.target, strict=True):
@@ -57,7 +57,7 @@ def test_the_loss_is_summed_over_the_outputs(lesson: SixWordsLesson) -> None:
 
 
 def test_each_step_reads_the_chosen_words_and_agrees_with_the_full_pass(lesson: SixWordsLesson) -> None:
-    """Token by token with a cache, the decoder must say what it says when it is told the sentence at once."""
+    """Decoding token by token with a cache must equal one pass over the whole sentence."""
     pair = lesson.pairs[0]
     for number, step in enumerate(pair.decoding):
         assert step.prefix == ["<eos>", *pair.target[:number]]
@@ -65,7 +65,7 @@ def test_each_step_reads_the_chosen_words_and_agrees_with_the_full_pass(lesson: 
         assert TARGET_WORDS[max(range(6), key=step.probabilities.__getitem__)] == step.chosen
 
 
-def test_a_pair_does_not_depend_on_its_longer_neighbour() -> None:
+def test_a_pair_does_not_depend_on_its_longer_neighbor() -> None:
     """The batch is padded: "merci" alone must give the same first output."""
     model = new_translator(seed=3)
     with torch.no_grad():
@@ -76,7 +76,7 @@ def test_a_pair_does_not_depend_on_its_longer_neighbour() -> None:
 def test_decoding_ends_without_an_end_token(monkeypatch: pytest.MonkeyPatch) -> None:
     model = new_translator()
     with torch.no_grad():
-        model.decoder.layers[-1].fed.norm.weight.zero_()  # the last state is then the bias, whatever was read
+        model.decoder.layers[-1].fed.norm.weight.zero_()  # the last state is then the bias, whatever the input
         model.decoder.layers[-1].fed.norm.bias.copy_(model.decoder_embedding.tokens.weight[2] * 100)
     assert [step.chosen for step in decode(model, "merci")] == ["I"] * 6
 
@@ -90,9 +90,9 @@ def test_the_seed_determines_the_result_and_the_callers_random_state_stays() -> 
 
 
 def test_on_epoch_is_called_for_every_epoch() -> None:
-    heard: list[float] = []
-    lesson = train_six_words(epochs=3, on_epoch=heard.append)
-    assert heard == lesson.losses[:3]
+    losses: list[float] = []
+    lesson = train_six_words(epochs=3, on_epoch=losses.append)
+    assert losses == lesson.losses[:3]
 
 
 def test_invalid_arguments_raise() -> None:

@@ -1,4 +1,4 @@
-"""The lessons and the tour as stories: tables, heat maps and texts made of known results."""
+"""The lessons and the tour as stories: tables, heat maps and texts for known results."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_the_terminal_shows_the_best_attention_alone(comparison: ReverseComparis
         assert words in text, words
 
 
-def test_clipping_is_described_if_there_is_any() -> None:
+def test_gradient_clipping_is_described_if_used() -> None:
     assert "gradients" not in CONFIG.description()
     assert "gradients clipped to norm 0.5" in replace(CONFIG, max_grad_norm=0.5).description()
 
@@ -140,7 +140,7 @@ def test_the_page_of_six_words_shows_before_after_and_every_step() -> None:
 
 
 def tour(*answers: list[list[int]]) -> Tour:
-    """A tour with these answers of the two models."""
+    """A tour with these outputs of the two models."""
     inputs = [[2, 8, 1, 6], [3, 0, 0, 7], [1, 2, 3, 4]]
     tasks = tour_tasks(ReverseConfig(seed=4))
     plain, attending = (

@@ -17,7 +17,7 @@ from regard.lessons.reverse_comparison import ReverseConfig, ReverseRun, Reverse
 SMALL = ReverseConfig(steps=3, features=5, units=6, train_size=60, test_size=12, epochs=2)
 
 
-def ignore(*seen: object) -> None:
+def ignore(*arguments: object) -> None:
     pass
 
 
@@ -42,7 +42,7 @@ def test_the_result_does_not_depend_on_the_number_of_processes() -> None:
     assert multiprocessing.active_children() == []
 
 
-def test_the_processes_end_with_an_error_in_the_middle() -> None:
+def test_an_error_during_training_ends_all_processes() -> None:
     def stop(task: ReverseTask, epoch: ReverseEpoch) -> None:
         assert len(multiprocessing.active_children()) == 2
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""What the tests of the families share: batchings of one pool, padded and packed."""
+"""Shared fixtures of the model tests: padded and packed batches from a pool of sequences."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from regard.nn.masks import Layout, Packed, Padded
 
 
-def laid_out(parts: Sequence[Tensor], layout: str, junk: float) -> tuple[Tensor, Layout]:
-    """Sequences as one batch; `junk` lies where a rectangle holds no token."""
+def make_batch(parts: Sequence[Tensor], layout: str, junk: float) -> tuple[Tensor, Layout]:
+    """Combine sequences into one batch; padding is filled with `junk`."""
     lengths, device = [len(part) for part in parts], parts[0].device
     if layout == "packed":
         return torch.cat(list(parts)), Packed.from_lengths(lengths, device=device)
@@ -23,11 +23,11 @@ def laid_out(parts: Sequence[Tensor], layout: str, junk: float) -> tuple[Tensor,
 
 
 @pytest.fixture(scope="session")
-def neighbours() -> Callable[..., None]:
-    """Check that a sequence's numbers are its own: 100 random batchings of a pool, padded and packed, in any order.
+def check_batch_invariance() -> Callable[..., None]:
+    """Check that outputs do not depend on the rest of the batch: 100 random padded and packed batches from a pool.
 
-    An item of the pool is one tensor a side (source, target), tokens first. `run` gets ((tensor, layout), ...) and
-    gives the output in the last side's layout, or one row a sequence where `whole` is set.
+    An item of the pool is one tensor per side (source, target), tokens first. `run` gets ((tensor, layout), ...) and
+    returns the output in the layout of the last side, or one row per sequence if `whole` is set.
     """
 
     def check(
@@ -45,7 +45,7 @@ def neighbours() -> Callable[..., None]:
                 chosen = draw.sample(range(len(pool)), draw.randint(1, 6))
                 sizes = [len(pool[i][-1]) for i in chosen]
                 for layout in ("padded", "packed"):
-                    sides = (laid_out(parts, layout, junk) for parts in zip(*(pool[i] for i in chosen), strict=True))
+                    sides = (make_batch(parts, layout, junk) for parts in zip(*(pool[i] for i in chosen), strict=True))
                     output = run(*sides)
                     rows = output.split(sizes) if layout == "packed" and not whole else output
                     for i, size, row in zip(chosen, sizes, rows, strict=True):
@@ -57,7 +57,7 @@ def neighbours() -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def texts() -> Callable[..., list[tuple[Tensor, ...]]]:
-    """A pool of random sequences of ids, `sides` of them an item, each of 1 to 7 tokens (of `characters` each)."""
+    """A pool of random id sequences, `sides` per item, each with 1 to 7 tokens (of `characters` each)."""
 
     def make(device: torch.device, *, sides: int = 1, vocabulary: int = 20, characters: int = 0) -> list[Any]:
         draw = random.Random(5)

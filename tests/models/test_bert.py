@@ -1,4 +1,4 @@
-"""BERT and its kin: what goes into the sum, the heads, and batches in any layout."""
+"""BERT, DistilBERT and RoBERTa: embeddings, heads, and batches in any layout."""
 
 from __future__ import annotations
 
@@ -33,22 +33,24 @@ Make = Callable[..., Any]
 
 
 @pytest.mark.parametrize("name", KIN)
-def test_a_text_does_not_depend_on_its_neighbours(
-    device: torch.device, randomised: Make, neighbours: Make, texts: Make, name: str
+def test_hidden_states_do_not_depend_on_the_batch(
+    device: torch.device, randomised: Make, check_batch_invariance: Make, texts: Make, name: str
 ) -> None:
     model = randomised(Bert(KIN[name])).to(device).eval()
-    neighbours(lambda side: model(*side), texts(device))
+    check_batch_invariance(lambda side: model(*side), texts(device))
 
 
-def test_the_heads_do_not_depend_on_the_neighbours_either(
-    device: torch.device, randomised: Make, neighbours: Make, texts: Make
+def test_head_outputs_do_not_depend_on_the_batch(
+    device: torch.device, randomised: Make, check_batch_invariance: Make, texts: Make
 ) -> None:
     model = randomised(Bert(CONFIG)).to(device).eval()
-    neighbours(lambda side: model.masked(model(*side)), texts(device), trials=20)
-    neighbours(lambda side: model.next(model.pooler(model(*side), side[1])), texts(device), trials=20, whole=True)
+    check_batch_invariance(lambda side: model.masked(model(*side)), texts(device), trials=20)
+    check_batch_invariance(
+        lambda side: model.next(model.pooler(model(*side), side[1])), texts(device), trials=20, whole=True
+    )
 
 
-def test_the_base_model_is_the_paper_s() -> None:
+def test_base_model_matches_the_paper() -> None:
     config = BertConfig()
     assert (
         config.num_hidden_layers,
@@ -122,13 +124,13 @@ def test_pooler_and_next_sentence(device: torch.device, randomised: Make) -> Non
     assert model.next(pooled).shape == (2, 2)
 
 
-def test_heads_are_those_requested() -> None:
+def test_only_requested_heads_exist() -> None:
     bare, some = Bert(CONFIG, heads=()), Bert(CONFIG, heads=("masked",))
     assert (bare.pooler, bare.masked, bare.next) == (None, None, None)
     assert some.pooler is None and some.masked is not None and some.next is None
 
 
-def test_both_directions_are_seen(device: torch.device, randomised: Make) -> None:
+def test_attention_is_bidirectional(device: torch.device, randomised: Make) -> None:
     model = randomised(Bert(CONFIG)).to(device).eval()
     ids = torch.randint(1, 10, (1, 5), device=device)
     for changed in (0, 4):
@@ -137,7 +139,7 @@ def test_both_directions_are_seen(device: torch.device, randomised: Make) -> Non
         assert (model(other) - model(ids)).abs().amax(-1).min() > 1e-4
 
 
-def test_gradients_reach_everything(device: torch.device, randomised: Make) -> None:
+def test_gradients_reach_all_parameters(device: torch.device, randomised: Make) -> None:
     model = randomised(Bert(CONFIG)).to(device)
     ids, layout = torch.randint(20, (2, 10), device=device), Padded()
     segments = torch.tensor([[0] * 5 + [1] * 5] * 2, device=device)
@@ -148,7 +150,7 @@ def test_gradients_reach_everything(device: torch.device, randomised: Make) -> N
 
 
 @pytest.mark.parametrize("layout", [Padded(), Packed.from_lengths([5, 5])], ids=["padded", "packed"])
-def test_rows_alone_equal_the_whole(randomised: Make, layout: Any) -> None:
+def test_selected_rows_equal_the_full_output(randomised: Make, layout: Any) -> None:
     model = randomised(Bert(CONFIG))
     shape = (10,) if isinstance(layout, Packed) else (2, 5)
     ids, segments, rows = torch.randint(20, shape), torch.randint(2, shape), torch.tensor([8, 0, 4, 5, 0])
@@ -160,12 +162,14 @@ def test_rows_alone_equal_the_whole(randomised: Make, layout: Any) -> None:
         torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
 
 
-def test_no_rows_are_no_vectors(randomised: Make) -> None:
+def test_empty_row_selection(randomised: Make) -> None:
     model = randomised(Bert(CONFIG))
     assert model(torch.randint(20, (2, 5)), rows=torch.tensor([], dtype=torch.long)).shape == (0, 8)
 
 
-def test_under_autocast_hidden_states_are_half_and_weights_are_not(device: torch.device, randomised: Make) -> None:
+def test_autocast_gives_half_precision_states_and_full_precision_weights(
+    device: torch.device, randomised: Make
+) -> None:
     model = randomised(Bert(CONFIG)).to(device)
     ids = torch.randint(20, (2, 5), device=device)
     assert {state.dtype for state in model.states(ids)} == {torch.float32}

@@ -1,4 +1,4 @@
-"""ELMo against a plain loop: projected LSTMs in two directions, residuals, the mix, and who may see what."""
+"""ELMo against a reference loop: projected bidirectional LSTMs, residuals, scalar mix, and causality."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFIGS = {
     "characters": replace(CONFIG, num_characters=15),
 }
 Make = Callable[..., Any]
-# That a CPU is slow at projections is nobody's mistake: no word of it.
+# Ignore the warning that LSTM projections are slow on a CPU.
 pytestmark = pytest.mark.filterwarnings("error:LSTM with projections:UserWarning")
 
 
@@ -36,8 +36,8 @@ def words(model: Any, shape: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.randint(20, shape, device=device)
 
 
-def plain_lstm(layer: nn.LSTM, rows: list[Tensor]) -> list[Tensor]:
-    """One sequence, one direction, one layer; the output is projected where the cell is wider."""
+def reference_lstm(layer: nn.LSTM, rows: list[Tensor]) -> list[Tensor]:
+    """One sequence, one direction, one layer; the output is projected if the cell is wider."""
     w = dict(layer.named_parameters())
     h = rows[0].new_zeros(layer.proj_size or layer.hidden_size)
     c, outputs = rows[0].new_zeros(layer.hidden_size), []
@@ -52,12 +52,12 @@ def plain_lstm(layer: nn.LSTM, rows: list[Tensor]) -> list[Tensor]:
     return outputs
 
 
-def plain_states(model: Any, text: Tensor) -> list[Tensor]:
+def reference_states(model: Any, text: Tensor) -> list[Tensor]:
     x = list(model.embedding(text[None])[0])
     ahead, back = x, x[::-1]
     states = [torch.stack([torch.cat([v, v]) for v in x])]
     for number, (forwards, backwards) in enumerate(zip(model.encoder.forwards, model.encoder.backwards, strict=True)):
-        new_ahead, new_back = plain_lstm(forwards, ahead), plain_lstm(backwards, back)
+        new_ahead, new_back = reference_lstm(forwards, ahead), reference_lstm(backwards, back)
         if number:
             new_ahead = [a + b for a, b in zip(new_ahead, ahead, strict=True)]
             new_back = [a + b for a, b in zip(new_back, back, strict=True)]
@@ -66,18 +66,18 @@ def plain_states(model: Any, text: Tensor) -> list[Tensor]:
     return states
 
 
-def test_every_layer_is_the_plain_loop(device: torch.device, model: Any) -> None:
+def test_every_layer_equals_the_reference(device: torch.device, model: Any) -> None:
     lengths = [5, 2, 1]
     batch = words(model, (3, 5), device)
     states = list(model.states(batch, Padded.from_lengths(lengths, device=device)))
     assert len(states) == 4 and all(state.shape == (3, 5, 8) for state in states)
     assert torch.equal(states[-1], model(batch, Padded.from_lengths(lengths, device=device)))
     for b, length in enumerate(lengths):
-        for got, expected in zip(states, plain_states(model, batch[b, :length]), strict=True):
+        for got, expected in zip(states, reference_states(model, batch[b, :length]), strict=True):
             torch.testing.assert_close(got[b, :length], expected, atol=1e-5, rtol=1e-4)
 
 
-def test_the_mix_of_the_layers_is_the_plain_loop(device: torch.device, model: Any) -> None:
+def test_scalar_mix_equals_the_reference(device: torch.device, model: Any) -> None:
     mix = ScalarMix(4).to(device)
     with torch.no_grad():
         mix.s.copy_(torch.tensor([0.5, -0.5, 1.0, 0.0]))
@@ -85,21 +85,21 @@ def test_the_mix_of_the_layers_is_the_plain_loop(device: torch.device, model: An
     text = words(model, (5,), device)
     weights = torch.tensor([0.5, -0.5, 1.0, 0.0]).exp()
     expected = torch.zeros(5, 8, device=device)
-    for weight, state in zip((weights / weights.sum()).tolist(), plain_states(model, text), strict=True):
+    for weight, state in zip((weights / weights.sum()).tolist(), reference_states(model, text), strict=True):
         expected = expected + 0.7 * weight * state
     torch.testing.assert_close(mix(list(model.states(text[None])))[0], expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_text_does_not_depend_on_its_neighbours(
-    device: torch.device, model: Any, neighbours: Make, texts: Make
+def test_output_does_not_depend_on_the_batch(
+    device: torch.device, model: Any, check_batch_invariance: Make, texts: Make
 ) -> None:
     characters = 6 if model.config.num_characters else 0
     pool = texts(device, vocabulary=15, characters=characters)
-    neighbours(lambda side: model(*side), pool)
+    check_batch_invariance(lambda side: model(*side), pool)
 
 
-def test_padding_changes_nothing(device: torch.device, randomised: Make) -> None:
-    """Neither more words behind a text nor more characters behind a word."""
+def test_padding_has_no_effect(device: torch.device, randomised: Make) -> None:
+    """Neither word padding after a text nor character padding after a word."""
     model = randomised(Elmo(CONFIGS["characters"])).to(device).eval()
     batch = words(model, (2, 4), device)
     batch[0, 1, 3:] = 0
@@ -114,10 +114,10 @@ def test_padding_changes_nothing(device: torch.device, randomised: Make) -> None
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("place", [0, 2, 4])
-def test_neither_language_model_sees_the_word_it_predicts(
+def test_language_models_do_not_see_the_word_they_predict(
     device: torch.device, model: Any, place: int, padded: bool
 ) -> None:
-    """Changing word p: forward scores before p stay, and backward scores after p stay, in every layer."""
+    """Changing word p affects neither forward scores up to p nor backward scores from p on, in any layer."""
     model.double()
     batch = words(model, (2, 5), device)
     other = batch.clone()
@@ -155,12 +155,12 @@ def test_without_the_output_layer_there_are_no_scores() -> None:
         Elmo(CONFIG, heads=()).logits(torch.randn(1, 2, 8))
 
 
-def test_a_cell_narrower_than_the_output_is_refused() -> None:
+def test_cell_narrower_than_the_output_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"cell_size \(3\) must be at least hidden_size \(4\)"):
         Elmo(replace(CONFIG, cell_size=3))
 
 
-def test_gradients_reach_everything(device: torch.device, model: Any) -> None:
+def test_gradients_reach_all_parameters(device: torch.device, model: Any) -> None:
     model.train()  # cuDNN has no backward in evaluation mode
     mix = ScalarMix(4).to(device)
     vectors = mix(list(model.states(words(model, (4, 6), device))))

@@ -1,4 +1,4 @@
-"""The families: parameter counts, capabilities, declarations, and names without torch."""
+"""Model families: parameter counts, capabilities, declarations, and names without importing torch."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_declaration_matches_its_classes(name: str) -> None:
     assert set(family.earlier_keys.values()) <= set(vars(model.config))
 
 
-def test_names_need_no_torch() -> None:
+def test_family_names_do_not_import_torch() -> None:
     code = "import sys; from regard.models.family import family_names as f; f(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     assert sorted(family_names()) == sorted(families())

@@ -1,4 +1,4 @@
-"""GPT: causality, tied logits, and decoding with a cache equal to reading the whole."""
+"""GPT: causality, tied logits, and cached decoding equal to a full forward pass."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def model(device: torch.device, randomised: Make) -> Any:
     return randomised(Gpt(CONFIG)).to(device).eval()
 
 
-def test_a_text_does_not_depend_on_its_neighbours(
-    device: torch.device, model: Any, neighbours: Make, texts: Make
+def test_output_does_not_depend_on_the_batch(
+    device: torch.device, model: Any, check_batch_invariance: Make, texts: Make
 ) -> None:
-    neighbours(lambda side: model(*side), texts(device))
+    check_batch_invariance(lambda side: model(*side), texts(device))
 
 
 def test_later_tokens_do_not_change_earlier_ones(device: torch.device, model: Any) -> None:
@@ -49,7 +49,7 @@ def test_logits_are_products_with_the_embeddings(device: torch.device, model: An
     torch.testing.assert_close(model.logits(hidden), hidden @ model.embedding.tokens.weight.T, atol=1e-5, rtol=1e-5)
 
 
-def test_the_last_state_is_normed(device: torch.device, model: Any) -> None:
+def test_last_state_is_normalized(device: torch.device, model: Any) -> None:
     ids = torch.randint(20, (2, 5), device=device)
     states = list(model.states(ids))
     last = model.decoder.layers[-1](states[-2], Padded())
@@ -69,8 +69,8 @@ def test_cached_decoding_equals_uncached(device: torch.device, model: Any, promp
     assert state.cache.length == 8 and state.lengths.tolist() == [8] * 3
 
 
-def test_ragged_prompts_go_on_as_each_would_alone(device: torch.device, model: Any) -> None:
-    """Prompts of 4, 1 and 6 tokens, padded on the right with junk: what follows stands right behind each prompt."""
+def test_ragged_prompts_continue_as_if_alone(device: torch.device, model: Any) -> None:
+    """Prompts of 4, 1 and 6 tokens, right-padded with junk: new tokens directly follow each prompt."""
     lengths, more = [4, 1, 6], torch.randint(20, (3, 4), device=device)
     prompts = torch.randint(20, (3, 6), device=device)
     logits, state = model.start(prompts, Padded.from_lengths(lengths, device=device))
@@ -95,7 +95,7 @@ def test_reorder_moves_rows(device: torch.device, model: Any) -> None:
         torch.testing.assert_close(logits[row], model.logits(model(ids))[0, -1], atol=1e-5, rtol=1e-4)
 
 
-def test_two_decodings_of_one_model_do_not_mix(device: torch.device, model: Any) -> None:
+def test_concurrent_decodings_are_independent(device: torch.device, model: Any) -> None:
     one, other = torch.randint(20, (1, 6), device=device), torch.randint(20, (1, 6), device=device)
     _, first = model.start(one[:, :3])
     _, second = model.start(other[:, :4])
@@ -105,7 +105,7 @@ def test_two_decodings_of_one_model_do_not_mix(device: torch.device, model: Any)
     torch.testing.assert_close(got, model.logits(model(one[:, :5]))[:, -1], atol=1e-5, rtol=1e-4)
 
 
-def test_the_residual_branches_begin_smaller_with_depth() -> None:
+def test_initial_residual_weights_decrease_with_depth() -> None:
     torch.manual_seed(0)
     config = GptConfig(
         vocab_size=20,
@@ -121,12 +121,12 @@ def test_the_residual_branches_begin_smaller_with_depth() -> None:
         assert block.attention.output.weight.std().item() == pytest.approx(0.02 / 4, rel=0.1)
 
 
-def test_gradients_reach_everything(device: torch.device, model: Any) -> None:
+def test_gradients_reach_all_parameters(device: torch.device, model: Any) -> None:
     model.logits(model(torch.randint(20, (2, 16), device=device))).pow(2).sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
 
 
-def test_prompts_padded_on_the_left_are_refused() -> None:
+def test_left_padded_prompts_are_rejected() -> None:
     model = Gpt(
         GptConfig(
             vocab_size=20,

@@ -1,6 +1,6 @@
-"""A GPT of real size gives a text alone the logits it gives it in a batch, to 1e-5 of their norm, on any CPU.
+"""A GPT of realistic size gives the same logits for a text alone and in a batch, to 1e-5 of their norm, on any CPU.
 
-The bits may differ: for a few rows BLAS libraries choose other kernels, and so another order of sums, than for many.
+The bits may differ: BLAS libraries choose kernels, and so the order of summation, by the number of rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from regard.models import Gpt
 from regard.nn.masks import Packed, Padded
 
 LENGTHS = [1, 3, 17, 64, 5, 40, 9]
-TOLERANCE = 1e-5  # of a row's norm; at most 2.5e-6 was measured, with AVX2 and without, with 1 and 2 threads
+TOLERANCE = (
+    1e-5  # relative to a row's norm; the measured maximum is 2.5e-6, with and without AVX2, with 1 and 2 threads
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,7 @@ def test_logits_alone_and_in_a_batch(model: Gpt, texts: list[torch.Tensor]) -> N
 
 @torch.no_grad()
 def test_the_next_token_alone_and_in_a_batch(model: Gpt, texts: list[torch.Tensor]) -> None:
-    """With a cache, as generation reads: the prompts together, then one token more."""
+    """With a cache, as in generation: first the prompts, then one more token."""
     following = torch.tensor([text[0] for text in texts])
     first, state = model.start(torch.nn.utils.rnn.pad_sequence(texts, batch_first=True), Padded.from_lengths(LENGTHS))
     second, _ = model.step(following, state)

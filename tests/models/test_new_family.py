@@ -1,4 +1,4 @@
-"""A new family is one file: with rotary positions, grouped queries and gated layers, nothing else changes."""
+"""A new model family takes one file: rotary positions, grouped queries and gated layers need no other changes."""
 
 from __future__ import annotations
 
@@ -153,7 +153,9 @@ def model(family: Any, tokenizer: Tokenizer) -> Any:
     return build(family.config_class(vocab_size=tokenizer.size)).eval()
 
 
-def test_it_is_known_and_can_be_saved(family: Any, model: Any, tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_new_family_is_registered_and_can_be_saved(
+    family: Any, model: Any, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
     assert families()["rotary"] is family and can(model, "causal-lm")
     regard.save(model, tmp_path / "saved", tokenizer)
     again, read = regard.load(tmp_path / "saved")
@@ -162,7 +164,7 @@ def test_it_is_known_and_can_be_saved(family: Any, model: Any, tokenizer: Tokeni
     torch.testing.assert_close(again(ids), model(ids))
 
 
-def test_steps_with_a_cache_equal_the_whole_pass(model: Any) -> None:
+def test_cached_decoding_equals_the_full_forward_pass(model: Any) -> None:
     ids = torch.tensor([[3, 1, 4, 1, 5]])
     whole = model.logits(model(ids))
     logits, state = model.start(ids[:, :2])
@@ -172,7 +174,7 @@ def test_steps_with_a_cache_equal_the_whole_pass(model: Any) -> None:
     torch.testing.assert_close(logits, whole[:, -1])
 
 
-def test_it_generates_scores_embeds_and_shows_attention(model: Any, tokenizer: Tokenizer) -> None:
+def test_new_family_generates_scores_embeds_and_records_attention(model: Any, tokenizer: Tokenizer) -> None:
     generator = TextGenerator(model, tokenizer)
     prompt = generator.encode_prompt("the film", max_new_tokens=5)
     stream = GenerationStream(generator, prompt, sampling=Sampling(temperature=0.7))

@@ -1,4 +1,4 @@
-"""The recurrent encoder-decoder against plain transcriptions of its two recipes, and what it can be fed."""
+"""The recurrent encoder-decoder: equal to reference implementations of both recipes, and accepted inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Make = Callable[..., Any]
 
 
 def cell_step(cell: Any, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """An LSTM's (h, c) or a GRU's (h,) after one more input."""
+    """The next state (h, c) of an LSTM or (h,) of a GRU."""
     if len(state) == 2:
         h, c = state
         i, f, g, o = (cell.weight_ih @ x + cell.bias_ih + cell.weight_hh @ h + cell.bias_hh).chunk(4)
@@ -57,31 +57,33 @@ def context_of(model: Seq2Seq, query: Tensor, states: Tensor) -> Tensor:
     return context
 
 
-def plain(model: Seq2Seq, states: Tensor, last: list[Tensor], told: list[Tensor] | None, steps: int) -> Tensor:
-    """One sequence, decoded as the decks describe it. `states` (S, units) and `last` are the encoder's."""
+def reference_outputs(
+    model: Seq2Seq, states: Tensor, last: list[Tensor], targets: list[Tensor] | None, steps: int
+) -> Tensor:
+    """Decode one sequence as the lectures describe it. `states` (S, units) and `last` are those of the encoder."""
     decoder: Any = model.decoder
     hidden = [tuple(part[layer] for part in last) for layer in range(model.config.num_hidden_layers)]
     attends, x, outputs = model.config.score != "none", states.new_zeros(model.config.target_size), []
     for t in range(steps):
-        if attends and model.config.recipe == "deck":  # the previous state looks; inputs = concat[context, inputs]
+        if attends and model.config.recipe == "deck":  # query: previous state; inputs = concat[context, inputs]
             x = torch.cat([context_of(model, hidden[-1][0], states), x])
         for layer, cell in enumerate(decoder.cell.cells):
             hidden[layer] = cell_step(cell, x, hidden[layer])
             x = hidden[layer][0]
-        if attends and model.config.recipe == "luong":  # the new state looks; concat[h ; C] -> feed-forward
+        if attends and model.config.recipe == "luong":  # query: new state; concat[h ; C] -> feed-forward
             both = torch.cat([x, context_of(model, x, states)])
             x = torch.tanh(decoder.join.weight @ both + decoder.join.bias)
         scores = decoder.output.weight @ x + decoder.output.bias
         outputs.append(scores)
-        heard = scores.softmax(-1) if model.config.feedback == "softmax" else scores
-        x = heard if told is None else told[t]
+        feedback = scores.softmax(-1) if model.config.feedback == "softmax" else scores
+        x = feedback if targets is None else targets[t]
     return torch.stack(outputs)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("recipe", ["luong", "deck"])
 @pytest.mark.parametrize("score", SCORES)
-def test_both_recipes_are_the_decks(
+def test_both_recipes_follow_the_lectures(
     device: torch.device, randomised: Make, score: Any, recipe: Any, variant: str
 ) -> None:
     config = replace(CONFIG, score=score, recipe=recipe, **VARIANTS[variant])
@@ -89,18 +91,18 @@ def test_both_recipes_are_the_decks(
     lengths = [4, 2, 1]
     source, target = torch.randn(3, 4, 5, device=device), torch.randn(3, 3, 6, device=device)
     layout = Padded.from_lengths(lengths, device=device)
-    told, alone = model(source, target, layout), model(source, layout=layout, steps=3)
-    assert told.shape == alone.shape == (3, 3, 6)
+    forced, free_running = model(source, target, layout), model(source, layout=layout, steps=3)
+    assert forced.shape == free_running.shape == (3, 3, 6)
     for b, length in enumerate(lengths):
         states, last = model.encoder(source[b : b + 1, :length], Padded())
         read = states[0], [part[:, 0] for part in last]
-        torch.testing.assert_close(told[b], plain(model, *read, list(target[b]), 3), atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(alone[b], plain(model, *read, None, 3), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(forced[b], reference_outputs(model, *read, list(target[b]), 3), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(free_running[b], reference_outputs(model, *read, None, 3), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_random_frames_work(device: torch.device, randomised: Make, score: Any) -> None:
-    """The items may be frames of any width: what the decoder says is what it hears next."""
+def test_frames_as_inputs_and_outputs(device: torch.device, randomised: Make, score: Any) -> None:
+    """Items may be frames of any width: each decoder output is the next decoder input."""
     config = Seq2SeqConfig(source_size=7, target_size=3, hidden_size=4, score=score, feedback="identity")
     model = randomised(Seq2Seq(config)).to(device)
     frames = torch.randn(2, 6, 7, device=device)
@@ -125,7 +127,9 @@ def test_free_running_equals_teacher_forcing_with_its_own_tokens(
 
 @pytest.mark.parametrize("recipe", ["luong", "deck"])
 @pytest.mark.parametrize("score", SCORES)
-def test_step_by_step_equals_the_whole(device: torch.device, randomised: Make, score: Any, recipe: Any) -> None:
+def test_step_by_step_decoding_equals_the_full_forward_pass(
+    device: torch.device, randomised: Make, score: Any, recipe: Any
+) -> None:
     model = randomised(Seq2Seq(replace(TOKENS, score=score, recipe=recipe, num_hidden_layers=2)), std=1.0).to(device)
     source, target = torch.randint(20, (3, 5), device=device), torch.randint(20, (3, 4), device=device)
     layout = Padded.from_lengths([5, 2, 3], device=device)
@@ -138,8 +142,8 @@ def test_step_by_step_equals_the_whole(device: torch.device, randomised: Make, s
     index = torch.tensor([2, 0, 0], device=device)
     state.reorder(index)
     scores, state = model.step(target[index, 3], state)
-    told = torch.cat([target, target[:, :1]], dim=1)[index]
-    expected = model(source[index], told, Padded(layout.mask[index]))[:, 4]
+    decoder_inputs = torch.cat([target, target[:, :1]], dim=1)[index]
+    expected = model(source[index], decoder_inputs, Padded(layout.mask[index]))[:, 4]
     torch.testing.assert_close(scores, expected, atol=1e-5, rtol=1e-4)
 
 
@@ -147,24 +151,24 @@ def test_the_first_token_is_begin(device: torch.device, randomised: Make) -> Non
     model = randomised(Seq2Seq(replace(TOKENS, score="dot"))).to(device)
     source = torch.randint(20, (2, 4), device=device)
     first, _ = model.start(source)
-    said, _ = model.step(torch.full((2,), 2, device=device), model.encode(source))
-    assert torch.equal(first, said)
+    after_begin, _ = model.step(torch.full((2,), 2, device=device), model.encode(source))
+    assert torch.equal(first, after_begin)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("score", ["none", "additive"])
-def test_a_text_does_not_depend_on_its_neighbours(
-    device: torch.device, randomised: Make, neighbours: Make, texts: Make, score: Any, variant: str
+def test_output_does_not_depend_on_the_batch(
+    device: torch.device, randomised: Make, check_batch_invariance: Make, texts: Make, score: Any, variant: str
 ) -> None:
-    """Sources read padded or packed, in any order."""
+    """For padded and packed sources in any order."""
     model = randomised(Seq2Seq(replace(TOKENS, score=score, **VARIANTS[variant]))).to(device).eval()
     target = torch.randint(20, (1, 2), device=device)
     trials = 100 if variant == "lstm" else 15
-    run = lambda side: model(side[0], target.expand(sequences(*side), -1), side[1])  # noqa: E731
-    neighbours(run, texts(device), whole=True, trials=trials)
+    run = lambda side: model(side[0], target.expand(num_sequences(*side), -1), side[1])  # noqa: E731
+    check_batch_invariance(run, texts(device), whole=True, trials=trials)
 
 
-def sequences(source: Tensor, layout: Padded | Packed) -> int:
+def num_sequences(source: Tensor, layout: Padded | Packed) -> int:
     return len(layout.lengths) if isinstance(layout, Packed) else len(source)
 
 
@@ -173,7 +177,7 @@ def sequences(source: Tensor, layout: Padded | Packed) -> int:
 def test_later_targets_do_not_change_earlier_outputs(
     device: torch.device, randomised: Make, score: Any, recipe: Any
 ) -> None:
-    """Told the right last item at each step, the model never hears the one it is asked for."""
+    """With teacher forcing, the model never sees the item it predicts."""
     model = randomised(Seq2Seq(replace(CONFIG, score=score, recipe=recipe))).to(device)
     source, target = torch.randn(2, 4, 5, device=device), torch.randn(2, 5, 6, device=device)
     other = target.clone()
@@ -186,7 +190,7 @@ def test_later_targets_do_not_change_earlier_outputs(
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("recipe", ["luong", "deck"])
 @pytest.mark.parametrize("score", SCORES)
-def test_gradients_reach_everything(
+def test_gradients_reach_all_parameters(
     device: torch.device, randomised: Make, score: Any, recipe: Any, variant: str
 ) -> None:
     config = replace(TOKENS, score=score, recipe=recipe, **VARIANTS[variant])
@@ -198,7 +202,7 @@ def test_gradients_reach_everything(
     assert model.source_embedding.weight.grad.abs().sum(1).min() > 0
 
 
-def test_without_attention_all_that_is_known_is_the_last_state(device: torch.device, randomised: Make) -> None:
+def test_model_without_attention_uses_only_the_last_state(device: torch.device, randomised: Make) -> None:
     model = randomised(Seq2Seq(CONFIG)).to(device)
     state = model.encode(torch.randn(2, 4, 5, device=device))
     x = torch.randn(2, 6, device=device)
@@ -207,12 +211,12 @@ def test_without_attention_all_that_is_known_is_the_last_state(device: torch.dev
     assert torch.equal(model.step(x, state)[0], expected)
 
 
-def test_either_a_target_or_a_number_of_steps() -> None:
+def test_target_and_steps_are_mutually_exclusive() -> None:
     with pytest.raises(ValueError, match="a number of steps"):
         Seq2Seq(CONFIG)(torch.randn(1, 2, 5))
 
 
-def test_dropout_is_on_the_vectors_of_tokens_and_in_training_only(randomised: Make) -> None:
+def test_dropout_applies_to_token_embeddings_in_training_only(randomised: Make) -> None:
     model = randomised(Seq2Seq(replace(TOKENS, dropout=0.5, score="dot")))
     source, target = torch.randint(0, 20, (2, 3)), torch.randint(0, 20, (2, 4))
     model.eval()

@@ -1,4 +1,4 @@
-"""T5: one bias for all layers, unscaled scores, tied and scaled logits."""
+"""T5: shared position bias, unscaled scores, tied and scaled logits."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def model(request: pytest.FixtureRequest, device: torch.device, randomised: Make
     return randomised(T5(config, heads=heads)).to(device).eval()
 
 
-def test_a_pair_does_not_depend_on_its_neighbours(
-    device: torch.device, model: Any, neighbours: Make, texts: Make
+def test_output_does_not_depend_on_the_batch(
+    device: torch.device, model: Any, check_batch_invariance: Make, texts: Make
 ) -> None:
-    """Both sides padded, both sides packed, in any order."""
-    neighbours(lambda a, b: model(a[0], b[0], a[1], b[1]), texts(device, sides=2))
+    """Both sides padded or both packed, in any order."""
+    check_batch_invariance(lambda a, b: model(a[0], b[0], a[1], b[1]), texts(device, sides=2))
 
 
 def test_packed_and_padded_have_the_same_gradients(device: torch.device, model: Any) -> None:
@@ -59,14 +59,14 @@ def test_packed_and_padded_have_the_same_gradients(device: torch.device, model: 
         torch.testing.assert_close(first, second, atol=1e-4, rtol=1e-4)
 
 
-def test_order_is_known_by_the_bias_alone(device: torch.device, model: Any) -> None:
+def test_only_the_bias_encodes_order(device: torch.device, model: Any) -> None:
     ids, order = torch.randint(20, (1, 5), device=device), torch.tensor([2, 0, 4, 1, 3], device=device)
     assert (model.encode(ids[:, order]) - model.encode(ids)[:, order]).abs().max() > 1e-3
     torch.nn.init.constant_(model.encoder.relative.table.weight, 0.4)
     torch.testing.assert_close(model.encode(ids[:, order]), model.encode(ids)[:, order], atol=1e-5, rtol=1e-4)
 
 
-def test_there_is_one_bias_a_stack_and_none_across(device: torch.device, model: Any) -> None:
+def test_one_bias_per_stack_and_none_for_cross_attention(device: torch.device, model: Any) -> None:
     tables = [name for name, _ in model.named_parameters() if "table" in name]
     assert tables == ["encoder.relative.table.weight", "decoder.relative.table.weight"]
     seen = []
@@ -81,7 +81,7 @@ def test_there_is_one_bias_a_stack_and_none_across(device: torch.device, model: 
     assert all(block.attention.scale == 1.0 for block in model.encoder.layers)
 
 
-def test_logits(device: torch.device, model: Any) -> None:
+def test_logits_of_tied_and_untied_embeddings(device: torch.device, model: Any) -> None:
     hidden = torch.randn(2, 8, device=device)
     if model.output is None:
         expected = (hidden / 8**0.5) @ model.embedding.tokens.weight.T
@@ -99,7 +99,7 @@ def test_later_targets_do_not_change_earlier_outputs(device: torch.device, model
     assert (after[:, 3:] - before[:, 3:]).abs().amax(-1).min() > 1e-3
 
 
-def test_gradients_reach_everything(device: torch.device, model: Any) -> None:
+def test_gradients_reach_all_parameters(device: torch.device, model: Any) -> None:
     ids = torch.randint(20, (2, 14), device=device)
     model.logits(model(ids, ids)).pow(2).sum().backward()
     missing = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]

@@ -1,4 +1,4 @@
-"""The 2017 Transformer against torch's own with copied weights."""
+"""The 2017 Transformer against torch.nn.Transformer with copied weights."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def twins(
 @pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
 @pytest.mark.parametrize("final_norm", [False, True], ids=["no final norm", "final norm"])
 @pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
-def test_torch_s_own_transformer_gives_the_same_numbers(
+def test_output_equals_torch_transformer(
     device: torch.device, randomised: Make, norm_first: bool, final_norm: bool, packed: bool, training: bool
 ) -> None:
     ours, theirs = twins(norm_first, final_norm, device, randomised)
@@ -139,14 +139,14 @@ def model(request: pytest.FixtureRequest, device: torch.device, randomised: Make
     return randomised(Transformer(config)).to(device).eval()
 
 
-def test_a_pair_does_not_depend_on_its_neighbours(
-    device: torch.device, model: Any, neighbours: Make, texts: Make
+def test_output_does_not_depend_on_the_batch(
+    device: torch.device, model: Any, check_batch_invariance: Make, texts: Make
 ) -> None:
-    neighbours(lambda a, b: model(a[0], b[0], a[1], b[1]), texts(device, sides=2))
+    check_batch_invariance(lambda a, b: model(a[0], b[0], a[1], b[1]), texts(device, sides=2))
 
 
 @pytest.mark.parametrize("arrangement", ["interleaved", "halves"])
-def test_embeddings_are_scaled_and_placed(device: torch.device, randomised: Make, arrangement: Any) -> None:
+def test_embeddings_are_scaled_and_have_positions(device: torch.device, randomised: Make, arrangement: Any) -> None:
     model = randomised(Transformer(replace(CONFIG, arrangement=arrangement))).to(device)
     ids = torch.randint(20, (2, 5), device=device)
     places = sinusoids(torch.arange(5, device=device), 8, arrangement=arrangement)
@@ -154,7 +154,7 @@ def test_embeddings_are_scaled_and_placed(device: torch.device, randomised: Make
     torch.testing.assert_close(next(model.states(ids)), expected, atol=1e-6, rtol=1e-6)
 
 
-def test_logits_are_products_with_the_target_s_embeddings(device: torch.device, model: Any) -> None:
+def test_logits_are_products_with_the_target_embeddings(device: torch.device, model: Any) -> None:
     hidden = torch.randn(2, 8, device=device)
     table = (model.target_embedding or model.embedding).tokens.weight
     torch.testing.assert_close(model.logits(hidden), hidden @ table.T, atol=1e-5, rtol=1e-5)
@@ -170,7 +170,7 @@ def test_later_targets_do_not_change_earlier_outputs(device: torch.device, model
     assert (after[:, 3:] - before[:, 3:]).abs().amax(-1).min() > 1e-3
 
 
-def test_the_base_model_is_the_paper_s() -> None:
+def test_base_model_matches_the_paper() -> None:
     config = TransformerConfig()
     assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads, config.intermediate_size) == (
         512,
@@ -190,15 +190,15 @@ def test_a_shared_embedding_needs_one_vocabulary() -> None:
         TransformerConfig(vocab_size=20, target_vocab_size=24)
 
 
-def test_gradients_reach_everything(device: torch.device, model: Any) -> None:
+def test_gradients_reach_all_parameters(device: torch.device, model: Any) -> None:
     ids = torch.randint(20, (2, 7), device=device)
     model.logits(model(ids, ids)).pow(2).sum().backward()
     missing = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     assert not missing
 
 
-def test_any_sequence_of_vectors_may_come_in_place_of_ids() -> None:
-    """Frames of a film, say: they are as wide as the model, get their places, and are read as words are."""
+def test_source_may_be_vectors_instead_of_ids() -> None:
+    """For example frames of a video: as wide as the model, with positions added, and processed like words."""
     model = Transformer(
         TransformerConfig(
             vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=12

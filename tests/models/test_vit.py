@@ -1,4 +1,4 @@
-"""ViT: an image is a sentence of patches, read by the same encoder."""
+"""ViT: an image is a sequence of patches for the same encoder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model(device: torch.device, randomised: Make) -> Any:
     return randomised(Vit(CONFIG)).to(device).eval()
 
 
-def test_an_image_is_a_sentence_of_patches(device: torch.device, model: Any) -> None:
+def test_image_is_a_sequence_of_patches(device: torch.device, model: Any) -> None:
     pixels = torch.randn(2, 3, 8, 12, device=device)
     hidden = model(pixels)
     assert hidden.shape == (2, 1 + 2 * 3, 8)
@@ -41,7 +41,7 @@ def test_an_image_is_a_sentence_of_patches(device: torch.device, model: Any) -> 
     torch.testing.assert_close(model.classifier(hidden[:, 0]), logits, atol=1e-5, rtol=1e-5)
 
 
-def test_the_base_model_reads_16_by_16_words() -> None:
+def test_base_model_has_16_by_16_patches() -> None:
     config = VitConfig()
     assert (config.image_size, config.patch_size, config.num_hidden_layers, config.hidden_size) == (
         (224, 224),
@@ -55,14 +55,14 @@ def test_the_base_model_reads_16_by_16_words() -> None:
     assert sum(p.numel() for p in model.parameters()) == 86_567_656  # the published base model with 1000 labels
 
 
-def test_each_image_is_read_alone(device: torch.device, model: Any) -> None:
+def test_images_of_a_batch_are_independent(device: torch.device, model: Any) -> None:
     pixels = torch.randn(4, 3, 8, 12, device=device)
     for i in range(4):
         torch.testing.assert_close(model(pixels[i : i + 1])[0], model(pixels)[i], atol=1e-5, rtol=1e-5)
 
 
-def test_patches_know_their_place(device: torch.device, model: Any) -> None:
-    """Swapping two patches is not swapping their vectors, unless no place has a vector of its own."""
+def test_patches_have_positions(device: torch.device, model: Any) -> None:
+    """Swapping two patches swaps their vectors only if there are no position embeddings."""
     pixels = torch.randn(1, 3, 8, 12, device=device)
     swapped = pixels.clone()
     swapped[..., :4, :4], swapped[..., :4, 4:8] = pixels[..., :4, 4:8], pixels[..., :4, :4]
@@ -72,12 +72,12 @@ def test_patches_know_their_place(device: torch.device, model: Any) -> None:
     torch.testing.assert_close(model(swapped), model(pixels)[:, order], atol=1e-5, rtol=1e-4)
 
 
-def test_gradients_reach_everything(device: torch.device, model: Any) -> None:
+def test_gradients_reach_all_parameters(device: torch.device, model: Any) -> None:
     pixels = torch.randn(2, 3, 8, 12, device=device, requires_grad=True)
     model.classifier(model(pixels)[:, 0]).pow(2).sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
     assert pixels.grad is not None and (pixels.grad != 0).all()
 
 
-def test_the_head_can_be_left_out() -> None:
+def test_head_is_optional() -> None:
     assert Vit(CONFIG, heads=()).classifier is None

@@ -1,4 +1,4 @@
-"""What the tests of `nn` share: the explicit path, attention in plain loops, and a tiny model a family."""
+"""Shared fixtures of the nn tests: the explicit attention path, reference attention, and a tiny model per family."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from regard.nn.recording import Tape, record
 
 @pytest.fixture(scope="session")
 def explicit() -> Callable[[nn.Module], AbstractContextManager[Tape]]:
-    """Send a module's attentions down the path that builds the map, by an edit that changes nothing."""
+    """Force attention modules to compute explicit maps, with an edit that changes nothing."""
     return lambda module: record(module, edit=lambda weights, site: weights)
 
 
 @pytest.fixture(scope="session")
-def plain_attention() -> Callable[..., tuple[Tensor, Tensor]]:
+def reference_attention() -> Callable[..., tuple[Tensor, Tensor]]:
     """softmax(scale * q k^T + bias) v for one head, in loops: q (T, D), k, v (S, D) -> output (T, D), map (T, S)."""
 
     def attend(
@@ -54,14 +54,14 @@ def plain_attention() -> Callable[..., tuple[Tensor, Tensor]]:
 
 @dataclass(eq=False)
 class Sample:
-    """A tiny model of a family, one batch for it in both layouts, and the lengths of what it reads and says."""
+    """A tiny model of a family, one batch in both layouts, and the source and target lengths."""
 
     name: str
     model: Any
     padded: tuple[Any, ...]
     packed: tuple[Any, ...] | None
     lengths: list[int]
-    said: list[int]
+    target_lengths: list[int]
 
 
 CONFIGS: dict[str, Any] = {
@@ -134,17 +134,22 @@ def sample(randomised: Callable[..., Any]) -> Callable[[str, torch.device], Samp
         torch.manual_seed(1)
         kind: Any = CLASSES.get(name, models.Elmo if name == "elmo" else models.Seq2Seq)
         model = randomised(kind(CONFIGS[name])).to(device).eval()
-        lengths, said = [3, 5, 5, 1], [4, 2, 3, 3]
+        lengths, target_lengths = [3, 5, 5, 1], [4, 2, 3, 3]
         if name == "vit":
             return Sample(name, model, (torch.randn(2, 3, 8, 8, device=device),), None, [5, 5], [])
         ids, target = torch.randint(1, 20, (4, 5), device=device), torch.randint(1, 20, (4, 4), device=device)
-        reading, saying = Padded.from_lengths(lengths, device=device), Padded.from_lengths(said, device=device)
-        packed, line = Packed.from_lengths(lengths, device=device), ids[reading.mask]
+        source_layout, target_layout = (
+            Padded.from_lengths(lengths, device=device),
+            Padded.from_lengths(target_lengths, device=device),
+        )
+        packed, line = Packed.from_lengths(lengths, device=device), ids[source_layout.mask]
         if name in ("bert", "gpt", "elmo"):
-            return Sample(name, model, (ids, reading), (line, packed), lengths, [])
+            return Sample(name, model, (ids, source_layout), (line, packed), lengths, [])
         if name in ("t5", "transformer"):
-            both = target[saying.mask], packed, Packed.from_lengths(said, device=device)
-            return Sample(name, model, (ids, target, reading, saying), (line, *both), lengths, said)
-        return Sample(name, model, (ids, target, reading), (line, target, packed), lengths, [4] * 4)
+            both = target[target_layout.mask], packed, Packed.from_lengths(target_lengths, device=device)
+            return Sample(
+                name, model, (ids, target, source_layout, target_layout), (line, *both), lengths, target_lengths
+            )
+        return Sample(name, model, (ids, target, source_layout), (line, target, packed), lengths, [4] * 4)
 
     return make

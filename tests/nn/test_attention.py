@@ -1,4 +1,4 @@
-"""Attention against its formulas in plain loops: scaled dot product, Luong dot, Luong general, Bahdanau."""
+"""Attention against reference loops: scaled dot product, Luong dot, Luong general, Bahdanau."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def dot(one: list[float], other: list[float]) -> float:
     return sum(a * b for a, b in zip(one, other, strict=True))
 
 
-def times(matrix: list[list[float]], x: list[float]) -> list[float]:
+def matrix_vector_product(matrix: list[list[float]], x: list[float]) -> list[float]:
     return [dot(row, x) for row in matrix]
 
 
@@ -42,31 +42,31 @@ def softmax(scores: list[float]) -> list[float]:
     return [value / sum(raised) for value in raised]
 
 
-def plain_score(attention: Attention, name: str) -> Callable[[list[float], list[float]], float]:
-    """The score of a decoder state s and an encoder state h, as the decks write it."""
+def reference_score(attention: Attention, name: str) -> Callable[[list[float], list[float]], float]:
+    """The score of a decoder state s and an encoder state h, as in the lectures."""
     if name == "dot":  # s . h
         return dot
     project: Any = attention.project
     if name == "general":  # s . W_a h
         matrix = rows(project.key.weight)
-        return lambda s, h: dot(s, times(matrix, h))
+        return lambda s, h: dot(s, matrix_vector_product(matrix, h))
     joined = rows(torch.cat([project.query.weight, project.key.weight], dim=1))  # v_a . tanh(W_a [s ; h])
     score: Any = attention.score
     (v,) = rows(score.v.weight)
-    return lambda s, h: dot(v, [math.tanh(value) for value in times(joined, s + h)])
+    return lambda s, h: dot(v, [math.tanh(value) for value in matrix_vector_product(joined, s + h)])
 
 
-def made(name: str) -> Attention:
+def make_attention(name: str) -> Attention:
     makers = {"dot": luong_dot, "general": lambda: luong_general(WIDTH), "additive": lambda: bahdanau(WIDTH, hidden=6)}
     return makers[name]()
 
 
 @pytest.mark.parametrize("name", ["dot", "general", "additive"])
 @pytest.mark.parametrize("masked", [False, True])
-def test_recurrent_scores_are_their_formulas(
+def test_recurrent_scores_follow_their_formulas(
     device: torch.device, randomised: Randomise, name: str, masked: bool
 ) -> None:
-    attention = randomised(made(name)).to(device)
+    attention = randomised(make_attention(name)).to(device)
     query, values = torch.randn(3, WIDTH, device=device), torch.randn(3, 5, WIDTH, device=device)
     lengths = [5, 2, 1] if masked else [5, 5, 5]
     layout = Padded.from_lengths(lengths, device=device) if masked else Padded()
@@ -74,7 +74,7 @@ def test_recurrent_scores_are_their_formulas(
     looked = attention(query[:, None], Context(Padded(), values, layout))
     assert context.shape == (3, WIDTH) and weights.shape == (3, 5, 1)
     torch.testing.assert_close(looked[:, 0], context, atol=1e-5, rtol=1e-5)
-    score = plain_score(attention, name)
+    score = reference_score(attention, name)
     for b, length in enumerate(lengths):
         (s,), states = rows(query[b : b + 1]), rows(values[b, :length])
         alphas = softmax([score(s, h) for h in states])
@@ -99,9 +99,9 @@ def test_the_memory_may_be_wider_than_the_query(device: torch.device, maker: Cal
 
 @pytest.mark.parametrize("name", ["dot", "general", "additive"])
 @pytest.mark.parametrize("size", [1, 4, 9])
-def test_any_set_of_values(device: torch.device, randomised: Randomise, name: str, size: int) -> None:
-    """A selective summary of a set: the order of the values moves the weights and leaves the context."""
-    attention = randomised(made(name)).to(device)
+def test_attention_is_permutation_invariant(device: torch.device, randomised: Randomise, name: str, size: int) -> None:
+    """Permuting the values permutes the weights and does not change the context vector."""
+    attention = randomised(make_attention(name)).to(device)
     query, values = torch.randn(2, WIDTH, device=device), torch.randn(2, size, WIDTH, device=device)
     order = torch.randperm(size, device=device)
     context, weights = attention.context(query, values)
@@ -110,7 +110,7 @@ def test_any_set_of_values(device: torch.device, randomised: Randomise, name: st
     torch.testing.assert_close(again, context, atol=1e-5, rtol=1e-5)
 
 
-def test_equal_values_get_equal_votes() -> None:
+def test_equal_keys_get_equal_weights() -> None:
     query, value = torch.randn(1, WIDTH), torch.randn(1, 1, WIDTH)
     context, weights = luong_dot().context(query, value.expand(1, 4, WIDTH))
     torch.testing.assert_close(weights, torch.full((1, 4, 1), 0.25))
@@ -120,10 +120,10 @@ def test_equal_values_get_equal_votes() -> None:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("scale", [None, 1.0])
 @pytest.mark.parametrize("packed", [False, True])
-def test_multi_head_self_attention_is_the_formula(
+def test_multi_head_self_attention_follows_the_formula(
     device: torch.device,
     randomised: Randomise,
-    plain_attention: Callable[..., tuple[Tensor, Tensor]],
+    reference_attention: Callable[..., tuple[Tensor, Tensor]],
     causal: bool,
     scale: float | None,
     packed: bool,
@@ -149,13 +149,13 @@ def test_multi_head_self_attention_is_the_formula(
             part = slice(h * WIDTH // HEADS, (h + 1) * WIDTH // HEADS)
             factor = 1 / math.sqrt(WIDTH / HEADS) if scale is None else scale
             may = (lambda t, s: s <= t) if causal else (lambda t, s: True)
-            heads.append(plain_attention(query[:, part], key[:, part], value[:, part], scale=factor, may=may)[0])
+            heads.append(reference_attention(query[:, part], key[:, part], value[:, part], scale=factor, may=may)[0])
         expected = torch.cat(heads, dim=-1).to(device) @ attention.output.weight.T + attention.output.bias
         torch.testing.assert_close(result, expected, atol=1e-6, rtol=1e-6)
 
 
-def test_the_deck_s_sizes() -> None:
-    """Width 512 in 8 heads of 64: scores are divided by 8, the heads side by side are 512 wide again."""
+def test_sizes_of_the_lecture() -> None:
+    """Width 512 with 8 heads of size 64: scores are divided by 8, and the concatenated heads have width 512."""
     attention = Attention(FusedProjection(512, 512), nn.Linear(512, 512), heads=8)
     x = torch.randn(1, 3, 512)
     query, key, value = (attention._split(p) for p in attention.project(x, x))
@@ -178,7 +178,7 @@ def test_separate_and_fused_projections_agree(device: torch.device, randomised: 
     torch.testing.assert_close(fused(x, layout), separate(x, layout), atol=1e-5, rtol=1e-5)
 
 
-def test_mix_is_stable_and_a_row_without_keys_is_zero(device: torch.device) -> None:
+def test_mixing_is_stable_and_rows_without_keys_are_zero(device: torch.device) -> None:
     query, key = torch.full((1, 1, 2, 4), 200.0, device=device), torch.full((1, 1, 3, 4), 200.0, device=device)
     mask = torch.tensor([[[[True, True, False], [False, False, False]]]], device=device)
     weights = attention_weights(query, key, scale=1.0, mask=mask)
@@ -186,7 +186,7 @@ def test_mix_is_stable_and_a_row_without_keys_is_zero(device: torch.device) -> N
     assert attention_weights(query, key, scale=1.0).sum(-1).tolist() == [[[1.0, 1.0]]]
 
 
-def test_layouts_that_do_not_fit_are_refused() -> None:
+def test_mismatched_layouts_are_rejected() -> None:
     from regard.nn.cache import KVCache
 
     attention = Attention(SeparateProjections(nn.Identity(), nn.Identity(), nn.Identity()), nn.Identity())

@@ -1,4 +1,4 @@
-"""One attention, two executions: fused kernels and the path that builds the map give the same numbers and gradients."""
+"""Fused kernels and the explicit attention path give the same outputs and gradients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from regard.nn.masks import Context, Layout, Packed, Padded
 from regard.nn.recording import Tape
 
 WIDTH, HEADS, INNER = 16, 2, 32
-TOLERANCES = {torch.float32: (1e-5, 1e-4), torch.bfloat16: (2e-2, 2e-2)}  # of values and of gradients
+TOLERANCES = {torch.float32: (1e-5, 1e-4), torch.bfloat16: (2e-2, 2e-2)}  # for values and for gradients
 QUERIES, KEYS = [5, 3, 3, 1], [4, 6, 6, 2]
 Explicit = Callable[[nn.Module], AbstractContextManager[Tape]]
 Randomise = Callable[..., Any]
@@ -26,7 +26,7 @@ Randomise = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Case:
-    """What is looked at and how: `cached` tokens came before, `steps` come at once."""
+    """An attention configuration: `cached` previous tokens, then `steps` tokens at once."""
 
     causal: bool = False
     cross: bool = False
@@ -62,8 +62,8 @@ CASES = {
 }
 
 
-class Looking(nn.Module):
-    """An attention and, perhaps, T5's bias, as one thing with parameters."""
+class AttentionWithBias(nn.Module):
+    """An attention layer with an optional T5 position bias."""
 
     def __init__(self, case: Case) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Looking(nn.Module):
 
 
 def inputs(case: Case, device: torch.device, dtype: torch.dtype) -> tuple[Any, ...]:
-    """x, its layout, the memory and its layout, the same for each call."""
+    """x, its layout, the memory and its layout; the same for each call."""
     generator = torch.Generator().manual_seed(3)
 
     def random(*shape: int) -> Tensor:
@@ -117,7 +117,7 @@ def inputs(case: Case, device: torch.device, dtype: torch.dtype) -> tuple[Any, .
     return random(size, total, WIDTH), Padded(), random(size, max(KEYS), WIDTH), keys
 
 
-def run(module: Looking, arguments: tuple[Any, ...]) -> tuple[Tensor, list[Tensor]]:
+def run(module: AttentionWithBias, arguments: tuple[Any, ...]) -> tuple[Tensor, list[Tensor]]:
     output = module(*arguments)
     weights = torch.linspace(-1, 1, output.numel(), device=output.device).view_as(output)
     wanted = [a for a in arguments if isinstance(a, Tensor)] + list(module.parameters())
@@ -131,7 +131,7 @@ def test_fused_equals_explicit(
     device: torch.device, explicit: Explicit, randomised: Randomise, name: str, training: bool, dtype: torch.dtype
 ) -> None:
     case = CASES[name]
-    module = randomised(Looking(case)).to(device, dtype).train(training)
+    module = randomised(AttentionWithBias(case)).to(device, dtype).train(training)
     arguments = inputs(case, device, dtype)
     value, gradient = TOLERANCES[dtype]
     fused, fused_gradients = run(module, arguments)
@@ -144,14 +144,14 @@ def test_fused_equals_explicit(
     for one, other in zip(fused_gradients, built_gradients, strict=True):
         if dtype == torch.float32:
             torch.testing.assert_close(one, other, atol=gradient, rtol=gradient)
-        else:  # single numbers of bfloat16 differ by their last bits: judge the whole
+        else:  # single bfloat16 values differ in their last bits: compare the norm
             assert (one - other).float().norm() <= gradient * (other.float().norm() + one.numel() ** 0.5)
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.cached and not case.cross])
-def test_cached_steps_equal_the_whole(device: torch.device, randomised: Randomise, name: str) -> None:
+def test_cached_steps_equal_the_full_pass(device: torch.device, randomised: Randomise, name: str) -> None:
     case = CASES[name]
-    module = randomised(Looking(case)).to(device)
+    module = randomised(AttentionWithBias(case)).to(device)
     x, layout, _, _ = inputs(case, device, torch.float32)
     bias = None if module.relative is None else module.relative(x.shape[1], x.shape[1])
     torch.testing.assert_close(
@@ -160,45 +160,45 @@ def test_cached_steps_equal_the_whole(device: torch.device, randomised: Randomis
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("way", ["fused", "explicit"])
+@pytest.mark.parametrize("path", ["fused", "explicit"])
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=["fp32", "bf16"])
 def test_rows_without_keys_are_zero_and_so_are_their_gradients(
-    device: torch.device, explicit: Explicit, bias: bool, way: str, dtype: torch.dtype
+    device: torch.device, explicit: Explicit, bias: bool, path: str, dtype: torch.dtype
 ) -> None:
     attention = Attention(SeparateProjections(nn.Identity(), nn.Identity(), nn.Identity()), nn.Identity(), heads=HEADS)
     x = torch.randn(2, 3, WIDTH, device=device, dtype=dtype, requires_grad=True)
     keep = torch.tensor([[False, False, False], [True, True, False]], device=device)
     added = torch.randn(1, HEADS, 3, 3, device=device) if bias else None
-    with explicit(attention) if way == "explicit" else nullcontext():
+    with explicit(attention) if path == "explicit" else nullcontext():
         output = attention(x, Context(Padded(keep), bias=added))
     (gradient,) = torch.autograd.grad(output.float().pow(2).sum(), x)
     assert output[1].abs().min() > 0 and output.isfinite().all() and gradient.isfinite().all()
-    # cuDNN's kernel, which torch takes for half precision with a mask, gives such a row an average: finite, as no row
-    # without a key is a token's, but not zero.
-    if not (device.type == "cuda" and dtype == torch.bfloat16 and way == "fused" and not bias):
+    # The cuDNN kernel that torch uses for half precision with a mask gives such a row an average: finite, but not zero.
+    # This is acceptable because only padding rows have no keys.
+    if not (device.type == "cuda" and dtype == torch.bfloat16 and path == "fused" and not bias):
         assert output[0].abs().max() == 0 and gradient[0].abs().max() == 0
 
 
-@pytest.mark.parametrize("way", ["fused", "explicit"])
-def test_left_padding_under_a_causal_mask_makes_no_nan(device: torch.device, explicit: Explicit, way: str) -> None:
+@pytest.mark.parametrize("path", ["fused", "explicit"])
+def test_left_padding_with_a_causal_mask_gives_no_nan(device: torch.device, explicit: Explicit, path: str) -> None:
     attention = Attention(FusedProjection(WIDTH, INNER), nn.Linear(INNER, WIDTH), heads=HEADS, causal=True).to(device)
     x = torch.randn(2, 4, WIDTH, device=device)
     keep = torch.tensor([[False, False, True, True], [True, True, True, True]], device=device)
-    with explicit(attention) if way == "explicit" else nullcontext():
+    with explicit(attention) if path == "explicit" else nullcontext():
         output = attention(x, Padded(keep))
     torch.testing.assert_close(output[0, :2], attention.output.bias.expand(2, WIDTH))
     torch.testing.assert_close(output[0, 2:], attention(x[:1, 2:], Padded())[0], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("layout", ["full", "padded", "packed"])
-@pytest.mark.parametrize("way", ["fused", "explicit"])
+@pytest.mark.parametrize("path", ["fused", "explicit"])
 def test_causal_over_more_keys_than_queries_is_aligned_at_the_end(
-    device: torch.device, explicit: Explicit, layout: str, way: str
+    device: torch.device, explicit: Explicit, layout: str, path: str
 ) -> None:
-    """Two queries over five keys: the first sees four, the last all five, in every layout."""
+    """With two queries and five keys, the first query sees four keys and the last all five, in every layout."""
     attention = Attention(SeparateProjections(nn.Identity(), nn.Identity(), nn.Identity()), nn.Identity(), causal=True)
     x, memory = torch.randn(2, 2, 4, device=device), torch.randn(2, 5, 4, device=device)
-    with explicit(attention) if way == "explicit" else nullcontext():
+    with explicit(attention) if path == "explicit" else nullcontext():
         if layout == "packed":
             queries, keys = Packed.from_lengths([2, 2], device=device), Packed.from_lengths([5, 5], device=device)
             got = attention(x.flatten(0, 1), Context(queries, memory.flatten(0, 1), keys)).view(2, 2, 4)
@@ -214,36 +214,36 @@ def test_dropout_works_on_both_paths_in_training_only(device: torch.device, expl
     attention = Attention(FusedProjection(WIDTH, INNER), nn.Linear(INNER, WIDTH), heads=HEADS, dropout=0.5).to(device)
     x = torch.randn(2, 6, WIDTH, device=device)
     expected = attention.eval()(x, Padded())
-    for way in (nullcontext(), explicit(attention)):
-        with way:
+    for path in (nullcontext(), explicit(attention)):
+        with path:
             torch.testing.assert_close(attention.eval()(x, Padded()), expected, atol=1e-5, rtol=1e-5)
             draws = torch.stack([attention.train()(x, Padded()) for _ in range(200)])
         assert not torch.equal(draws[0], draws[1])
         torch.testing.assert_close(draws.mean(0), expected, atol=0.2, rtol=0)
 
 
-@pytest.mark.parametrize("way", ["fused", "explicit"])
+@pytest.mark.parametrize("path", ["fused", "explicit"])
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.cached])
-def test_rows_alone_equal_the_whole(
-    device: torch.device, explicit: Explicit, randomised: Randomise, name: str, way: str
+def test_selected_rows_equal_the_full_output(
+    device: torch.device, explicit: Explicit, randomised: Randomise, name: str, path: str
 ) -> None:
-    module = randomised(Looking(CASES[name])).to(device)
+    module = randomised(AttentionWithBias(CASES[name])).to(device)
     x, layout, memory, memory_layout = inputs(CASES[name], device, torch.float32)
     rows = torch.tensor([7, 0, 3, 3], device=device)
     length = max(layout.lengths) if isinstance(layout, Packed) else x.shape[1]
     bias = None if module.relative is None else module.relative(length, length)
     seen = []
-    with explicit(module) if way == "explicit" else nullcontext():
+    with explicit(module) if path == "explicit" else nullcontext():
         whole = module.attention(x, Context(layout, memory, memory_layout, bias))
         module.attention.output.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape))
         some = module.attention(x, Context(layout, memory, memory_layout, bias, rows=rows))
-    assert seen == [(4, INNER)]  # nothing is put out for the others
+    assert seen == [(4, INNER)]  # no output is computed for the others
     torch.testing.assert_close(some, whole.reshape(-1, WIDTH)[rows], atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=["fp32", "bf16"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_lengths_in_starts_alone_do_as_well(
+def test_packed_layout_without_lengths_gives_the_same_result(
     device: torch.device, randomised: Randomise, dtype: torch.dtype, causal: bool
 ) -> None:
     attention = Attention(FusedProjection(WIDTH, INNER), nn.Linear(INNER, WIDTH), heads=HEADS, causal=causal)
@@ -257,7 +257,7 @@ def test_lengths_in_starts_alone_do_as_well(
 
 
 class Grouped(nn.Linear):
-    """A fused projection with fewer heads for keys and values."""
+    """A fused projection with fewer key and value heads."""
 
     def __init__(self, width: int, sizes: list[int]) -> None:
         super().__init__(width, sum(sizes))
@@ -268,7 +268,7 @@ class Grouped(nn.Linear):
 
 
 class Rotate(nn.Module):
-    """Rotary positions of one frequency: pairs of numbers turn by the position."""
+    """Rotary positions with one frequency: pairs of values are rotated by the position."""
 
     def forward(self, x: Tensor, position_ids: Tensor) -> Tensor:
         angle = position_ids[..., None, None].to(x.dtype)
@@ -277,14 +277,14 @@ class Rotate(nn.Module):
         return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
 
 
-@pytest.mark.parametrize("way", ["fused", "explicit"])
-def test_grouped_queries_and_rotary_positions(device: torch.device, explicit: Explicit, way: str) -> None:
-    """Packed, padded and cached agree; scores depend on distances alone."""
+@pytest.mark.parametrize("path", ["fused", "explicit"])
+def test_grouped_queries_and_rotary_positions(device: torch.device, explicit: Explicit, path: str) -> None:
+    """Packed, padded and cached results agree; scores depend only on distances."""
     attention = Attention(
         Grouped(8, [16, 8, 8]), nn.Linear(16, 8), heads=4, causal=True, positions=Rotate().to(device)
     ).to(device)
     x = torch.randn(1, 6, 8, device=device)
-    with explicit(attention) if way == "explicit" else nullcontext():
+    with explicit(attention) if path == "explicit" else nullcontext():
         whole = attention(x, Padded())
     packed = attention(x[0], Packed.from_lengths([6], device=device))
     later = attention(x, Context(Padded(), start=3))

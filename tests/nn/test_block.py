@@ -1,4 +1,4 @@
-"""One layer against its formulas: norms, the feed-forward network, residuals, and what comes after what."""
+"""One layer against its formulas: norms, feed-forward network, residuals, and the order of sublayers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def array(x: Tensor) -> np.ndarray[Any, Any]:
     return x.detach().cpu().double().numpy()
 
 
-def test_layer_norm_is_mean_and_deviation_with_gain_and_bias(device: torch.device, randomised: Randomise) -> None:
-    """Per position: subtract the mean, divide by the deviation, then a gain and a bias for each neuron."""
+def test_layer_norm_follows_the_formula(device: torch.device, randomised: Randomise) -> None:
+    """Per position: subtract the mean, divide by the standard deviation, then apply a gain and a bias per dimension."""
     norm = randomised(LayerConfig(width=8, heads=2, ffn=12, eps=1e-5).new_norm()).to(device)
     x = torch.randn(3, 5, 8, device=device) * 4 + 2
     expected = np.empty((3, 5, 8))
@@ -35,7 +35,7 @@ def test_layer_norm_is_mean_and_deviation_with_gain_and_bias(device: torch.devic
             expected[b, t] = (row - row.mean()) / deviation * array(norm.weight) + array(norm.bias)
     np.testing.assert_allclose(array(norm.train()(x)), expected, atol=1e-5)
     assert torch.equal(norm.train()(x), norm.eval()(x))
-    torch.testing.assert_close(norm(x[:1]), norm(x)[:1], atol=1e-6, rtol=0)  # its statistics are of the example alone
+    torch.testing.assert_close(norm(x[:1]), norm(x)[:1], atol=1e-6, rtol=0)  # statistics are per example
 
 
 def test_root_mean_square_norm(device: torch.device, randomised: Randomise) -> None:
@@ -58,14 +58,14 @@ def gelu_tanh(x: float) -> float:
 PLAIN = {"relu": lambda x: max(x, 0.0), "gelu": gelu, "gelu-tanh": gelu_tanh}
 
 
-def test_every_activation_is_checked() -> None:
+def test_all_activations_are_tested() -> None:
     assert set(PLAIN) == set(ACTIVATIONS)
 
 
 @pytest.mark.parametrize("activation", PLAIN)
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
-def test_feed_forward_is_the_formula(
+def test_feed_forward_follows_the_formula(
     device: torch.device, randomised: Randomise, activation: str, gated: bool, bias: bool
 ) -> None:
     layer = LayerConfig(width=4, heads=1, ffn=6, activation=activation, gated=gated, bias=bias)
@@ -82,7 +82,7 @@ def test_feed_forward_is_the_formula(
     assert (module.inner.bias is not None) == bias
 
 
-def test_feed_forward_treats_each_position_alone(device: torch.device) -> None:
+def test_feed_forward_treats_positions_independently(device: torch.device) -> None:
     module, x = FeedForward(LAYER).to(device), torch.randn(2, 5, 8, device=device)
     alone = torch.stack([module(x[:, t]) for t in range(5)], dim=1)
     torch.testing.assert_close(module(x), alone, atol=1e-6, rtol=1e-5)
@@ -98,9 +98,7 @@ def test_residual_puts_the_norm_after_or_before(device: torch.device, randomised
 
 @pytest.mark.parametrize("first", [False, True], ids=["post-norm", "pre-norm"])
 @pytest.mark.parametrize("cross", [False, True], ids=["encoder", "decoder"])
-def test_a_block_is_attention_then_cross_then_feed_forward(
-    device: torch.device, randomised: Randomise, first: bool, cross: bool
-) -> None:
+def test_order_of_sublayers(device: torch.device, randomised: Randomise, first: bool, cross: bool) -> None:
     layer = LayerConfig(width=8, heads=2, ffn=12, norm_first=first, cross=cross, causal=cross)
     block = randomised(Block(layer)).to(device)
     x, memory = torch.randn(2, 4, 8, device=device), torch.randn(2, 3, 8, device=device)
@@ -116,20 +114,20 @@ def test_a_block_is_attention_then_cross_then_feed_forward(
     got = block(x, Context(layout, memory, source)) if cross else block(x, layout)
     assert got.shape == x.shape
     torch.testing.assert_close(got, y, atol=1e-6, rtol=1e-6)
-    if not first:  # the last thing a post-norm layer does is its norm
+    if not first:  # a post-norm layer ends with its norm
         inside = (got - block.fed.norm.bias) / block.fed.norm.weight
         torch.testing.assert_close(inside.mean(-1), torch.zeros(2, 4, device=device), atol=1e-4, rtol=0)
 
 
-def test_an_encoder_block_is_the_formula_in_numpy(randomised: Randomise) -> None:
-    """E6 and D3 written out with nothing of ours: MHA, add and norm, FFN, add and norm."""
+def test_encoder_block_equals_numpy_reference(randomised: Randomise) -> None:
+    """Independent NumPy implementation: MHA, add and norm, FFN, add and norm."""
     block = randomised(Block(LayerConfig(width=8, heads=2, ffn=12, activation="relu", eps=1e-6))).double()
     x = torch.randn(5, 8, dtype=torch.float64)
     weights = {name: array(p) for name, p in block.named_parameters()}
 
     def norm(rows: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
-        centred = rows - rows.mean(-1, keepdims=True)
-        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+        centered = rows - rows.mean(-1, keepdims=True)
+        scaled = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-6)
         return scaled * weights[f"{name}.norm.weight"] + weights[f"{name}.norm.bias"]
 
     def linear(rows: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
@@ -145,7 +143,7 @@ def test_an_encoder_block_is_the_formula_in_numpy(randomised: Randomise) -> None
     np.testing.assert_allclose(array(block(x[None], Padded())[0]), fed, atol=1e-10)
 
 
-def test_a_head_may_be_wider_than_its_share(device: torch.device) -> None:
+def test_head_size_is_independent_of_the_width(device: torch.device) -> None:
     block = Block(LayerConfig(width=8, heads=2, ffn=12, head_width=16, cross=True)).to(device)
     assert block.attention.output.weight.shape == (8, 32)
     x = torch.randn(2, 3, 8, device=device)
@@ -154,7 +152,7 @@ def test_a_head_may_be_wider_than_its_share(device: torch.device) -> None:
 
 @pytest.mark.parametrize("first", [False, True])
 def test_without_positions_order_does_not_matter(device: torch.device, randomised: Randomise, first: bool) -> None:
-    """Self-attention is sequence-agnostic: permuted tokens give permuted outputs. A causal mask is what breaks it."""
+    """Self-attention is permutation-equivariant: permuted tokens give permuted outputs. A causal mask breaks this."""
     x, order = torch.randn(2, 6, 8, device=device), torch.tensor([3, 0, 5, 1, 4, 2], device=device)
     encoder = randomised(stacked(LayerConfig(width=8, heads=2, ffn=12, norm_first=first), 2)).to(device)
     torch.testing.assert_close(encoder(x[:, order], Padded()), encoder(x, Padded())[:, order], atol=1e-5, rtol=1e-5)
@@ -162,7 +160,7 @@ def test_without_positions_order_does_not_matter(device: torch.device, randomise
     assert (decoder(x[:, order], Padded()) - decoder(x, Padded())[:, order]).abs().max() > 1e-2
 
 
-def test_dropout_is_for_training(device: torch.device) -> None:
+def test_dropout_applies_in_training_only(device: torch.device) -> None:
     block = Block(LayerConfig(width=8, heads=2, ffn=12, dropout=0.5, attention_dropout=0.5, ffn_dropout=0.5)).to(device)
     x = torch.randn(2, 4, 8, device=device)
     assert torch.equal(block.eval()(x, Padded()), block(x, Padded()))
@@ -181,8 +179,10 @@ def test_a_packed_block_equals_a_padded_one(device: torch.device, randomised: Ra
 
 @pytest.mark.parametrize("first", [False, True], ids=["post-norm", "pre-norm"])
 @pytest.mark.parametrize("layout", ["padded", "packed"])
-def test_rows_alone_equal_the_whole(device: torch.device, randomised: Randomise, first: bool, layout: str) -> None:
-    """All tokens are looked at, and what follows attention is done for the wanted ones only."""
+def test_selected_rows_equal_the_full_output(
+    device: torch.device, randomised: Randomise, first: bool, layout: str
+) -> None:
+    """Attention reads all tokens; the following sublayers are computed for the selected rows only."""
     block = randomised(Block(LayerConfig(width=8, heads=2, ffn=12, norm_first=first))).to(device)
     packed = Packed.from_lengths([3, 5, 4], device=device)
     x = torch.randn(12, 8, device=device) if layout == "packed" else torch.randn(3, 4, 8, device=device)
@@ -196,10 +196,10 @@ def test_rows_alone_equal_the_whole(device: torch.device, randomised: Randomise,
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])
 @pytest.mark.parametrize("first", [False, True], ids=["post-norm", "pre-norm"])
-def test_under_autocast_the_residual_stream_is_half(
+def test_residual_stream_has_half_precision_under_autocast(
     device: torch.device, randomised: Randomise, first: bool, norm: Any
 ) -> None:
-    """Norms compute in float32, with weights of float32, and hand on half; so does the whole layer."""
+    """Norms compute in float32 with float32 weights and return half precision, and so does the whole layer."""
     block = randomised(Block(LayerConfig(width=8, heads=2, ffn=12, norm_first=first, norm=norm, eps=1e-6))).to(device)
     x = (torch.randn(2, 5, 8, device=device) * 3).bfloat16()
     with torch.autocast(device.type, dtype=torch.bfloat16):
@@ -215,6 +215,6 @@ def test_under_autocast_the_residual_stream_is_half(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("first", [False, True], ids=["post-norm", "pre-norm"])
-def test_without_autocast_the_type_stays(device: torch.device, first: bool, dtype: torch.dtype) -> None:
+def test_dtype_is_preserved_without_autocast(device: torch.device, first: bool, dtype: torch.dtype) -> None:
     block = Block(LayerConfig(width=8, heads=2, ffn=12, norm_first=first)).to(device, dtype)
     assert block(torch.randn(2, 5, 8, device=device, dtype=dtype), Padded()).dtype == dtype

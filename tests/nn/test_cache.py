@@ -1,4 +1,4 @@
-"""What a decoder remembers: pairs grow, a memory is projected once, rows move."""
+"""Key-value caches: appending, one projection of the memory, reordering."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.nn.stacks import stacked
 LAYER = LayerConfig(width=8, heads=2, ffn=12, causal=True)
 
 
-def test_pairs_append_along_the_keys(device: torch.device) -> None:
+def test_keys_and_values_are_appended(device: torch.device) -> None:
     pairs = KVCache()
     parts = [torch.randn(2, 3, length, 4, device=device) for length in (2, 1, 3)]
     for part in parts:
@@ -24,18 +24,18 @@ def test_pairs_append_along_the_keys(device: torch.device) -> None:
     assert pairs.value is not None and torch.equal(pairs.value, value)
 
 
-def test_pairs_copy_only_where_their_room_ends(device: torch.device) -> None:
-    pairs, said = KVCache(), [torch.randn(1, 2, 1, 4, device=device) for _ in range(300)]
-    places = set()
-    for number, one in enumerate(said, start=1):
+def test_cache_copies_only_when_its_capacity_is_exceeded(device: torch.device) -> None:
+    pairs, steps = KVCache(), [torch.randn(1, 2, 1, 4, device=device) for _ in range(300)]
+    addresses = set()
+    for number, one in enumerate(steps, start=1):
         key, value = pairs.extend(one, 2 * one)
-        places.add(key.data_ptr())
+        addresses.add(key.data_ptr())
         if number in (1, 2, 63, 64, 65, 66, 200, 300):
-            assert torch.equal(key, torch.cat(said[:number], dim=2)) and torch.equal(value, 2 * key)
-    assert len(places) < 6
+            assert torch.equal(key, torch.cat(steps[:number], dim=2)) and torch.equal(value, 2 * key)
+    assert len(addresses) < 6
 
 
-def test_pairs_keep_what_gradients_need(device: torch.device) -> None:
+def test_cache_preserves_gradients(device: torch.device) -> None:
     weight = torch.randn(4, 4, device=device, requires_grad=True)
     pairs, parts = KVCache(), [torch.randn(1, 2, 2, 4, device=device) for _ in range(3)]
     total = torch.zeros((), device=device)
@@ -49,7 +49,7 @@ def test_pairs_keep_what_gradients_need(device: torch.device) -> None:
     torch.testing.assert_close(found, torch.autograd.grad(expected, weight)[0])
 
 
-def test_pairs_begun_without_gradients_go_on_with_them(device: torch.device) -> None:
+def test_cache_started_without_gradients_continues_with_gradients(device: torch.device) -> None:
     pairs, part = KVCache(), torch.randn(1, 2, 1, 4, device=device)
     with torch.inference_mode():
         pairs.extend(part, part)
@@ -58,7 +58,7 @@ def test_pairs_begun_without_gradients_go_on_with_them(device: torch.device) -> 
     assert torch.equal(key, part.expand(1, 2, 3, 4))
 
 
-def test_a_cache_counts_its_tokens_and_belongs_to_the_call(device: torch.device) -> None:
+def test_cache_length_and_independence_of_calls(device: torch.device) -> None:
     stack = stacked(LAYER, 2).to(device)
     one, other = StackCache(2), StackCache(2)
     assert one.length == 0
@@ -79,7 +79,7 @@ def test_a_memory_is_projected_once_per_source(device: torch.device) -> None:
 
 
 def test_reorder_moves_rows(device: torch.device) -> None:
-    """After `reorder(index)` row i continues what row index[i] began; the same row may be taken twice."""
+    """After `reorder(index)`, row i continues row index[i]; rows may be repeated."""
     stack = stacked(replace(LAYER, cross=True), 2).to(device)
     memory, source = torch.randn(3, 4, 8, device=device), Padded.from_lengths([4, 2, 3], device=device)
     x, index = torch.randn(3, 3, 8, device=device), torch.tensor([2, 0, 2], device=device)

@@ -1,4 +1,4 @@
-"""Tokens and patches to vectors: sums of token, position and segment; an image's patches as matrix products."""
+"""Embeddings: sums of token, position and segment embeddings; image patches as matrix products."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_token_position_and_segment_are_summed(device: torch.device, randomised:
             torch.testing.assert_close(got[b, t], expected, atol=1e-6, rtol=1e-6)
 
 
-def test_segments_are_zero_where_not_given(device: torch.device, randomised: Randomise) -> None:
+def test_segments_default_to_zero(device: torch.device, randomised: Randomise) -> None:
     module = randomised(TextEmbedding(20, 6, segments=2)).to(device)
     ids = torch.randint(20, (2, 5), device=device)
     assert torch.equal(module(ids, Padded()), module(ids, Padded(), torch.zeros_like(ids)))
@@ -45,13 +45,13 @@ def test_the_2017_transformer_scales_tokens_and_adds_sinusoids(device: torch.dev
     torch.testing.assert_close(module(ids, Padded()), expected, atol=1e-6, rtol=1e-6)
 
 
-def test_without_positions_a_token_is_the_same_anywhere() -> None:
+def test_embedding_without_positions_does_not_depend_on_the_position() -> None:
     module = TextEmbedding(20, 6)
     rows = module(torch.tensor([[3, 4, 3]]), Padded())
     assert torch.equal(rows[0, 0], rows[0, 2]) and torch.equal(rows[0, 1], module.tokens.weight[4])
 
 
-def test_positions_start_anew_with_each_packed_sequence(device: torch.device, randomised: Randomise) -> None:
+def test_positions_restart_with_each_packed_sequence(device: torch.device, randomised: Randomise) -> None:
     module = randomised(TextEmbedding(20, 6, positions=LearnedPositions(9, 6), segments=2)).to(device)
     lengths = [3, 1, 4]
     ids, segments = torch.randint(20, (8,), device=device), torch.randint(2, (8,), device=device)
@@ -61,8 +61,8 @@ def test_positions_start_anew_with_each_packed_sequence(device: torch.device, ra
 
 
 @pytest.mark.parametrize("positions", [LearnedPositions(9, 6), SinusoidalPositions(6)], ids=["learned", "sinusoidal"])
-def test_a_later_start(device: torch.device, positions: nn.Module) -> None:
-    """Decoding step by step: each token knows how many came before, one number for all rows or one a row."""
+def test_start_offset(device: torch.device, positions: nn.Module) -> None:
+    """Step-by-step decoding: the number of previous tokens is given once for all rows or per row."""
     module = TextEmbedding(20, 6, positions=positions).to(device)
     ids = torch.randint(20, (2, 6), device=device)
     whole = module(ids, Padded())
@@ -72,12 +72,12 @@ def test_a_later_start(device: torch.device, positions: nn.Module) -> None:
     torch.testing.assert_close(each[:, 0], torch.stack([whole[0, 2], whole[1, 5]]), atol=1e-6, rtol=1e-6)
 
 
-def test_positions_take_the_tokens_precision(device: torch.device) -> None:
+def test_positions_have_the_dtype_of_the_tokens(device: torch.device) -> None:
     module = TextEmbedding(20, 6, positions=SinusoidalPositions(6)).to(device, torch.bfloat16)
     assert module(torch.zeros(1, 3, dtype=torch.long, device=device), Padded()).dtype == torch.bfloat16
 
 
-def test_dropout_is_for_training() -> None:
+def test_dropout_applies_in_training_only() -> None:
     module, ids = TextEmbedding(20, 64, dropout=0.5), torch.arange(20)[None]
     assert torch.equal(module.eval()(ids, Padded()), module.tokens.weight[None])
     assert (module.train()(ids, Padded()) == 0).float().mean().item() == pytest.approx(0.5, abs=0.1)
@@ -96,14 +96,14 @@ def test_patches_are_unfolded_and_multiplied(
     words = columns @ module.project.weight.flatten(1).T + module.project.bias
     torch.testing.assert_close(got[:, 1:], words + module.positions[:, 1:], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(got[:, 0], (module.cls + module.positions[:, :1])[:, 0].expand(2, -1))
-    row, column = down - 1, across - 2  # one patch by hand: reading order is row by row
+    row, column = down - 1, across - 2  # one patch by hand, in row-major order
     corner = pixels[0, :, row * patch[0] :, column * patch[1] : (column + 1) * patch[1]]
     by_hand = (module.project.weight * corner).sum((1, 2, 3)) + module.project.bias
-    place = 1 + row * across + column
-    torch.testing.assert_close(got[0, place], by_hand + module.positions[0, place], atol=1e-5, rtol=1e-5)
+    position = 1 + row * across + column
+    torch.testing.assert_close(got[0, position], by_hand + module.positions[0, position], atol=1e-5, rtol=1e-5)
 
 
-def test_another_image_size_is_refused() -> None:
+def test_wrong_image_size_is_rejected() -> None:
     module = PatchEmbedding(image=(8, 8), patch=(4, 4), channels=3, width=5, dropout=0.0)
     with pytest.raises(ValueError, match=r"\(8, 8\) pixels, got \(8, 12\)"):
         module(torch.randn(1, 3, 8, 12))

@@ -1,4 +1,4 @@
-"""What T5 and the Transformer share: decoding step by step with a cache equals reading the whole."""
+"""T5 and the Transformer: cached step-by-step decoding equals a full forward pass."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def model(request: pytest.FixtureRequest, device: torch.device, randomised: Call
 
 @pytest.mark.parametrize("ragged", [False, True])
 def test_cached_decoding_equals_uncached(device: torch.device, model: Any, ragged: bool) -> None:
-    """The decoding loop: each output is fed back, embedded and placed, and the first token is `begin`."""
+    """Decoding loop: each output is the next input, and the first token is `begin`."""
     source, target = torch.randint(20, (3, 5), device=device), torch.randint(20, (3, 6), device=device)
     layout = Padded.from_lengths([5, 2, 3], device=device) if ragged else None
     begin = torch.full((3, 1), model.begin, device=device)
@@ -59,15 +59,15 @@ def test_cached_decoding_equals_uncached(device: torch.device, model: Any, ragge
 
 @pytest.mark.parametrize("steps", [0, 1])
 def test_reorder_moves_rows(device: torch.device, model: Any, steps: int) -> None:
-    """After `steps` steps row i goes on with what row index[i] read and said."""
+    """After `steps` steps, row i continues the source and target of row index[i]."""
     source, layout = torch.randint(20, (3, 5), device=device), Padded.from_lengths([5, 2, 3], device=device)
-    index, said = torch.tensor([2, 0, 0], device=device), torch.tensor([4, 5, 6], device=device)
+    index, tokens = torch.tensor([2, 0, 0], device=device), torch.tensor([4, 5, 6], device=device)
     _, state = model.start(source, layout)
     for _ in range(steps):
-        _, state = model.step(said, state)
+        _, state = model.step(tokens, state)
     state.reorder(index)
     following = torch.tensor([7, 8, 9], device=device)
     logits, _ = model.step(following, state)
-    target = torch.stack([torch.full_like(said, model.begin), *[said[index]] * steps, following], dim=1)
+    target = torch.stack([torch.full_like(tokens, model.begin), *[tokens[index]] * steps, following], dim=1)
     expected = model.logits(model(source[index], target, Padded(layout.mask[index])))[:, -1]  # type: ignore[index]
     torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-4)

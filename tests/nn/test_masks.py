@@ -1,4 +1,4 @@
-"""The layouts of a batch, checked against plain loops."""
+"""Batch layouts against reference loops."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 quick = settings(max_examples=40, deadline=None)
 
 
-def test_right_padding_keeps_the_tokens(device: torch.device) -> None:
+def test_right_padding_preserves_the_tokens(device: torch.device) -> None:
     keep = Padded.from_lengths([3, 1, 2], device=device).mask
     assert keep is not None and keep.device.type == device.type
     assert keep.tolist() == [[True, True, True], [True, False, False], [True, True, False]]
@@ -33,18 +33,18 @@ def test_right_padding_keeps_the_tokens(device: torch.device) -> None:
 @given(LENGTHS)
 def test_packed_starts_and_positions(lengths: list[int]) -> None:
     layout = Packed.from_lengths(lengths)
-    starts, places = [0], []
+    starts, position_ids = [0], []
     for length in lengths:
         starts.append(starts[-1] + length)
-        places.extend(range(length))
+        position_ids.extend(range(length))
     assert layout.starts.tolist() == starts
     assert layout.starts.dtype == torch.int32
-    assert layout.position_ids.tolist() == places
-    assert layout.positions(torch.zeros(sum(lengths)), 5).tolist() == [place + 5 for place in places]
+    assert layout.position_ids.tolist() == position_ids
+    assert layout.positions(torch.zeros(sum(lengths)), 5).tolist() == [position + 5 for position in position_ids]
 
 
 @pytest.mark.parametrize("lengths", [[], [3, 0, 2], [-1]])
-def test_packed_refuses_empty_sequences(lengths: list[int]) -> None:
+def test_packed_layout_rejects_empty_sequences(lengths: list[int]) -> None:
     with pytest.raises(ValueError, match="at least one token"):
         Packed.from_lengths(lengths)
 
@@ -61,7 +61,7 @@ def test_positions_of_a_padded_batch(device: torch.device) -> None:
 @pytest.mark.parametrize("queries", [1, 2, 4])
 @pytest.mark.parametrize("with_padding", [False, True])
 def test_allowed_is_aligned_at_the_end(device: torch.device, causal: bool, queries: int, with_padding: bool) -> None:
-    """The last query is the last token: with T < S it sees what came before, as in decoding from a cache."""
+    """The last query is the last token: with T < S it sees the previous tokens, as in cached decoding."""
     lengths, keys = [4, 2, 3], 4
     layout = Padded.from_lengths(lengths, device=device) if with_padding else Padded()
     mask = attention_mask(layout, torch.zeros(1, device=device), queries, keys, causal=causal)
@@ -75,7 +75,7 @@ def test_allowed_is_aligned_at_the_end(device: torch.device, causal: bool, queri
                 assert bool(full[b, 0, t, s]) == (real and earlier)
 
 
-def test_no_mask_without_padding() -> None:
+def test_no_mask_is_needed_without_padding() -> None:
     assert attention_mask(Padded(), torch.zeros(1), 3, 3, causal=False) is None
     assert attention_mask(Padded(), torch.zeros(1), 1, 3, causal=True) is None
 
@@ -95,19 +95,19 @@ def test_runs_are_rectangles_that_cover_everything_in_order(pairs: list[tuple[in
     assert shapes == pairs
 
 
-def test_runs_join_neighbours_of_equal_length() -> None:
+def test_runs_join_adjacent_sequences_of_equal_length() -> None:
     layout = Packed.from_lengths([2, 2, 3, 3, 3, 2])
     assert [run.count for run in length_groups(layout, layout)] == [2, 3, 1]
 
 
-def test_runs_need_as_many_memories_as_sequences() -> None:
+def test_runs_require_as_many_memories_as_sequences() -> None:
     with pytest.raises(ValueError):
         list(length_groups(Packed.from_lengths([1, 2]), Packed.from_lengths([1, 2, 3])))
 
 
 @quick
 @given(LENGTHS)
-def test_padded_and_repacked_undo_each_other(lengths: list[int]) -> None:
+def test_padding_and_repacking_round_trip(lengths: list[int]) -> None:
     layout = Packed.from_lengths(lengths)
     x = torch.randn(sum(lengths), 3)
     rows, shape = to_padded(x, layout)
@@ -118,7 +118,7 @@ def test_padded_and_repacked_undo_each_other(lengths: list[int]) -> None:
     assert torch.equal(first_tokens(x, layout), first_tokens(rows, shape))
 
 
-def test_a_padded_batch_stays_as_it_is() -> None:
+def test_padded_batch_is_unchanged() -> None:
     x, layout = torch.randn(2, 3, 4), Padded.from_lengths([3, 2])
     rows, shape = to_padded(x, layout)
     assert rows is x and shape is layout
@@ -126,8 +126,8 @@ def test_a_padded_batch_stays_as_it_is() -> None:
     assert torch.equal(first_tokens(x, layout), x[:, 0])
 
 
-def loose(lengths: list[int], *, empty: int = 0, limit: int = 9) -> Packed:
-    """A packed layout that has its lengths in its starts alone, with empty sequences at the end."""
+def packed_without_lengths(lengths: list[int], *, empty: int = 0, limit: int = 9) -> Packed:
+    """A packed layout that stores its lengths only in its starts, with empty sequences at the end."""
     tight = Packed.from_lengths(lengths)
     starts = torch.cat([tight.starts, tight.starts[-1:].expand(empty)])
     return Packed(None, starts, tight.position_ids, limit)
@@ -135,8 +135,8 @@ def loose(lengths: list[int], *, empty: int = 0, limit: int = 9) -> Packed:
 
 @quick
 @given(LENGTHS, st.integers(0, 3))
-def test_packed_without_sizes_reads_them_from_its_starts(lengths: list[int], empty: int) -> None:
-    layout, tight = loose(lengths, empty=empty), Packed.from_lengths(lengths)
+def test_packed_layout_reads_lengths_from_its_starts(lengths: list[int], empty: int) -> None:
+    layout, tight = packed_without_lengths(lengths, empty=empty), Packed.from_lengths(lengths)
     assert layout.lengths == tight.lengths == tuple(lengths)
     x = torch.randn(sum(lengths), 3)
     assert layout.longest_sequence(x) == 9
@@ -149,9 +149,9 @@ def test_packed_without_sizes_reads_them_from_its_starts(lengths: list[int], emp
 
 @quick
 @given(LENGTHS, st.integers(0, 3))
-def test_empty_sequences_at_the_end_have_some_first_vector(lengths: list[int], empty: int) -> None:
-    """Not one that means anything, but one that is there: batches keep their shape."""
-    x, layout = torch.randn(sum(lengths), 3), loose(lengths, empty=empty)
+def test_empty_sequences_at_the_end_have_a_first_vector(lengths: list[int], empty: int) -> None:
+    """The vector is meaningless, but batches keep their shape."""
+    x, layout = torch.randn(sum(lengths), 3), packed_without_lengths(lengths, empty=empty)
     vectors = first_tokens(x, layout)
     assert vectors.shape == (len(lengths) + empty, 3)
     assert torch.equal(vectors[: len(lengths)], first_tokens(x, Packed.from_lengths(lengths)))
@@ -163,7 +163,7 @@ def test_empty_sequences_at_the_end_have_some_first_vector(lengths: list[int], e
 )
 def test_first_token_indices_and_rows_index_the_flat_batch(layout: Padded | Packed) -> None:
     x = torch.randn(6, 4) if isinstance(layout, Packed) else torch.randn(2, 3, 4)
-    places = first_token_indices(x, layout)
-    assert places.tolist() == ([0, 3, 5] if isinstance(layout, Packed) else [0, 3])
-    assert torch.equal(select_rows(x, places), first_tokens(x, layout))
+    indices = first_token_indices(x, layout)
+    assert indices.tolist() == ([0, 3, 5] if isinstance(layout, Packed) else [0, 3])
+    assert torch.equal(select_rows(x, indices), first_tokens(x, layout))
     assert torch.equal(select_rows(x, torch.tensor([4, 4])), x.reshape(6, 4)[[4, 4]])

@@ -1,4 +1,4 @@
-"""What the tape holds, for every family: maps worked out by hand, hidden states, queries and keys, joined steps."""
+"""Recording in every family: attention maps against a reference, hidden states, queries and keys, decoding steps."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SCORES = ["seq2seq, dot", "seq2seq, general", "seq2seq, additive"]
 Maker = Callable[..., Any]
 
 
-def by_hand(attention: Any, query: Tensor, key: Tensor, may: Tensor, bias: Tensor | None) -> Tensor:
-    """The map (B, H, T, S) from projected queries and keys: softmax row by row over the keys that may be seen."""
+def reference_map(attention: Any, query: Tensor, key: Tensor, may: Tensor, bias: Tensor | None) -> Tensor:
+    """The map (B, H, T, S) from projected queries and keys: row-wise softmax over the visible keys."""
     heads, scale = attention.heads, attention.scale
     B, T, S, D = len(query), query.shape[1], key.shape[1], query.shape[2] // heads
     maps = query.new_zeros(B, heads, T, S)
@@ -39,7 +39,7 @@ def by_hand(attention: Any, query: Tensor, key: Tensor, may: Tensor, bias: Tenso
 def expected_maps(
     stack: Stack, states: list[Tensor], keep: Tensor, memory: Tensor | None, source: Tensor | None
 ) -> Any:
-    """The self and cross maps of each layer, from the hidden states that enter it."""
+    """The self- and cross-attention maps of each layer, computed from its input states."""
     T = keep.shape[1]
     maps: dict[str, list[Tensor]] = {"self": [], "cross": []}
     bias = None if stack.relative is None else stack.relative(T, T)
@@ -53,7 +53,7 @@ def expected_maps(
             query, key, value = (p + s for p, s in zip((query, key, value), shifts, strict=True))
         order = torch.ones(T, T, dtype=torch.bool, device=x.device)
         may = keep[:, None] & (order.tril() if block.attention.causal else order)
-        maps["self"].append(by_hand(block.attention, query, key, may, bias))
+        maps["self"].append(reference_map(block.attention, query, key, may, bias))
         if block.has_cross_attention:
             heads = value.unflatten(-1, (block.attention.heads, -1)).transpose(1, 2)
             branch = block.attention.output((maps["self"][-1] @ heads).transpose(1, 2).flatten(-2))
@@ -61,7 +61,7 @@ def expected_maps(
             inside = block.crossed.norm(x) if block.crossed.first else x
             project = block.cross.project
             may = source[:, None].expand(-1, T, -1)
-            maps["cross"].append(by_hand(block.cross, project.query(inside), project.key(memory), may, None))
+            maps["cross"].append(reference_map(block.cross, project.query(inside), project.key(memory), may, None))
     return maps
 
 
@@ -71,19 +71,21 @@ def rectangle(lengths: list[int], device: torch.device) -> Tensor:
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_maps_are_those_worked_out_by_hand(device: torch.device, sample: Maker, name: str, training: bool) -> None:
+def test_maps_equal_the_reference(device: torch.device, sample: Maker, name: str, training: bool) -> None:
     s = sample(name, device)
     s.model.train(training)
     with record(s.model) as tape:
         s.model(*s.padded)
-    reading = rectangle(s.lengths, device)
+    source_mask = rectangle(s.lengths, device)
     part = "decoder" if name == "gpt" else "encoder"
     states = tape.hidden(part)
-    maps = expected_maps(getattr(s.model, part), states, reading, None, None)
+    maps = expected_maps(getattr(s.model, part), states, source_mask, None, None)
     for got, expected in zip(tape.attention("self", part), maps["self"], strict=True):
         torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-4)
-    if s.said:
-        maps = expected_maps(s.model.decoder, tape.hidden("decoder"), rectangle(s.said, device), states[-1], reading)
+    if s.target_lengths:
+        maps = expected_maps(
+            s.model.decoder, tape.hidden("decoder"), rectangle(s.target_lengths, device), states[-1], source_mask
+        )
         for kind in ("self", "cross"):
             for got, expected in zip(tape.attention(kind, "decoder"), maps[kind], strict=True):
                 torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-4)
@@ -91,7 +93,7 @@ def test_maps_are_those_worked_out_by_hand(device: torch.device, sample: Maker, 
 
 @pytest.mark.parametrize("name", SCORES)
 def test_maps_of_recurrent_attention(device: torch.device, sample: Maker, name: str) -> None:
-    """(B, 1, T, S): one row a step, from the decoder's states and the encoder's."""
+    """(B, 1, T, S): one row per step, from the decoder and encoder states."""
     s = sample(name, device)
     with record(s.model) as tape:
         s.model(*s.padded)
@@ -136,12 +138,12 @@ def test_hidden_states_are_numbered_from_the_embeddings_to_the_output(
         embedded = s.model.decoder_embedding(s.padded[1], s.padded[3])
     else:
         embedded = s.model.embedding(*s.padded)
-    part = "decoder" if s.said or name == "gpt" else "encoder"
+    part = "decoder" if s.target_lengths or name == "gpt" else "encoder"
     states = tape.hidden(part)
     assert len(states) == 1 + (config.num_decoder_layers if name == "t5" else config.num_hidden_layers)
     assert torch.equal(states[0], embedded) and torch.equal(states[-1], output)
     assert len({state.shape for state in states}) == 1
-    if s.said:
+    if s.target_lengths:
         encoded = tape.hidden("encoder")
         assert len(encoded) == 1 + config.num_hidden_layers
         assert torch.equal(encoded[-1], s.model.encode(s.padded[0], s.padded[2]))
@@ -149,7 +151,7 @@ def test_hidden_states_are_numbered_from_the_embeddings_to_the_output(
 
 @pytest.mark.parametrize("name", ["bert", "gpt", "t5", "transformer", *SCORES])
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-def test_padded_and_packed_are_recorded_alike(device: torch.device, sample: Maker, name: str, training: bool) -> None:
+def test_padded_and_packed_recordings_are_equal(device: torch.device, sample: Maker, name: str, training: bool) -> None:
     s = sample(name, device)
     s.model.train(training)
     with record(s.model) as rows:
@@ -159,13 +161,13 @@ def test_padded_and_packed_are_recorded_alike(device: torch.device, sample: Make
     sites = {site: None for site in rows.calls}
     assert list(line.calls) == list(sites)
     for site in sites:
-        reads = s.said if site.part == "decoder" and s.said else s.lengths
-        looks_at = s.lengths if site.kind == "cross" else reads
-        place = site.kind, site.part
+        query_lengths = s.target_lengths if site.part == "decoder" and s.target_lengths else s.lengths
+        key_lengths = s.lengths if site.kind == "cross" else query_lengths
+        location = site.kind, site.part
         for get in ("attention", "queries", "keys"):
-            for one, other in zip(getattr(rows, get)(*place), getattr(line, get)(*place), strict=True):
+            for one, other in zip(getattr(rows, get)(*location), getattr(line, get)(*location), strict=True):
                 assert one.shape == other.shape
-                for b, (t, k) in enumerate(zip(reads, looks_at, strict=True)):
+                for b, (t, k) in enumerate(zip(query_lengths, key_lengths, strict=True)):
                     shape = {"attention": (slice(t), slice(k)), "queries": (slice(t),), "keys": (slice(k),)}[get]
                     torch.testing.assert_close(one[b, :, *shape], other[b, :, *shape], atol=1e-5, rtol=1e-4)
                     if get == "attention":
@@ -173,15 +175,15 @@ def test_padded_and_packed_are_recorded_alike(device: torch.device, sample: Make
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_queries_and_keys_make_the_map(device: torch.device, sample: Maker, name: str) -> None:
+def test_queries_and_keys_give_the_map(device: torch.device, sample: Maker, name: str) -> None:
     s = sample(name, device)
     with record(s.model) as tape:
         s.model(*s.padded)
-    part = "decoder" if s.said or name == "gpt" else "encoder"
-    size = (s.model.config.head_dim if name == "t5" else 4, max(s.said or s.lengths))
+    part = "decoder" if s.target_lengths or name == "gpt" else "encoder"
+    size = (s.model.config.head_dim if name == "t5" else 4, max(s.target_lengths or s.lengths))
     for query, key in zip(tape.queries("self", part), tape.keys("self", part), strict=True):
         assert query.shape == key.shape == (len(s.lengths), 2, size[1], size[0])
-    if s.said:
+    if s.target_lengths:
         queries, keys, maps = (getattr(tape, get)("cross", "decoder") for get in ("queries", "keys", "attention"))
         attention = s.model.decoder.layers[0].cross
         for query, key, weights in zip(queries, keys, maps, strict=True):
@@ -193,7 +195,7 @@ def test_queries_and_keys_make_the_map(device: torch.device, sample: Maker, name
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("name", [*FAMILIES, "elmo", *SCORES])
-def test_a_recorded_forward_is_bitwise_the_unrecorded_one(
+def test_recording_does_not_change_the_output_bitwise(
     device: torch.device, sample: Maker, name: str, training: bool
 ) -> None:
     s = sample(name, device)
@@ -208,8 +210,8 @@ def test_a_recorded_forward_is_bitwise_the_unrecorded_one(
 
 
 @pytest.mark.parametrize("name", ["gpt", "t5", "transformer", *SCORES])
-def test_the_steps_of_a_decoding_are_joined(device: torch.device, sample: Maker, name: str) -> None:
-    """A decoding with a cache leaves the same tape as one forward over what it said."""
+def test_decoding_steps_are_joined(device: torch.device, sample: Maker, name: str) -> None:
+    """Cached decoding gives the same tape as one forward pass over the generated tokens."""
     s = sample(name, device)
     prompt, target = s.padded[0], torch.randint(1, 20, (4, 3), device=device)
     layout = None if name == "gpt" else s.padded[-1 if name.startswith("seq2seq") else 2]
@@ -228,15 +230,15 @@ def test_the_steps_of_a_decoding_are_joined(device: torch.device, sample: Maker,
     assert list(steps.calls) == list(whole.calls)
     for site in whole.calls:
         for get in ("attention", "queries", "keys"):
-            place = site.kind, site.part
-            for one, other in zip(getattr(steps, get)(*place), getattr(whole, get)(*place), strict=True):
+            location = site.kind, site.part
+            for one, other in zip(getattr(steps, get)(*location), getattr(whole, get)(*location), strict=True):
                 torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
     for part in whole.states:
         for one, other in zip(steps.hidden(part), whole.hidden(part), strict=True):
             torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
-def test_errors_name_what_there_is(device: torch.device, sample: Maker) -> None:
+def test_errors_list_the_available_records(device: torch.device, sample: Maker) -> None:
     s = sample("t5", device)
     with record(s.model) as tape:
         with pytest.raises(KeyError, match="no self attention of any part on the tape; it has nothing"):

@@ -1,4 +1,4 @@
-"""Recording a compiled model: it runs the plain way inside the block, compiled before, after and beside it."""
+"""Recording a compiled model: it runs uncompiled while recording, and compiled before, after and in other threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE = 60
 
 
 class Backend:
-    """A compiler that changes nothing and counts: graphs made, and calls of them."""
+    """A compiler backend that changes nothing and counts graphs and calls."""
 
     def __init__(self) -> None:
         self.graphs = self.calls = 0
@@ -39,10 +39,10 @@ def fresh() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def compiled(model: Any, way: str, backend: Any) -> Any:
-    if way == "torch.compile(model)":
+def compiled(model: Any, method: str, backend: Any) -> Any:
+    if method == "torch.compile(model)":
         return torch.compile(model, backend=backend)
-    if way == "model.compile()":
+    if method == "model.compile()":
         model.compile(backend=backend)
     else:
         for block in model.encoder.layers:
@@ -50,15 +50,17 @@ def compiled(model: Any, way: str, backend: Any) -> Any:
     return model
 
 
-WAYS = ["torch.compile(model)", "model.compile()", "block.compile()"]
+METHODS = ["torch.compile(model)", "model.compile()", "block.compile()"]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_compiled_model_is_recorded_and_compiled_again_after(device: torch.device, sample: Maker, way: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_a_compiled_model_is_recorded_and_compiled_again_after(
+    device: torch.device, sample: Maker, method: str
+) -> None:
     s, backend = sample("bert", device), Backend()
     with record(s.model) as reference:
         expected = s.model(*s.padded)
-    model = compiled(s.model, way, backend)
+    model = compiled(s.model, method, backend)
     torch.testing.assert_close(model(*s.padded), expected, atol=1e-5, rtol=1e-5)
     graphs, calls = backend.graphs, backend.calls
     assert graphs > 0 and calls > 0
@@ -75,12 +77,12 @@ def test_a_compiled_model_is_recorded_and_compiled_again_after(device: torch.dev
     assert backend.graphs == graphs and backend.calls > calls
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_edits_and_exceptions_on_a_compiled_model(device: torch.device, sample: Maker, way: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_edits_and_exceptions_on_a_compiled_model(device: torch.device, sample: Maker, method: str) -> None:
     s, backend = sample("bert", device), Backend()
     with record(s.model, edit=ablate_heads([(0, 1)])):
         expected = s.model(*s.padded)
-    model = compiled(s.model, way, backend)
+    model = compiled(s.model, method, backend)
     before = model(*s.padded)
     with record(model, edit=ablate_heads([(0, 1)])) as tape:
         assert torch.equal(model(*s.padded), expected)
@@ -93,7 +95,7 @@ def test_edits_and_exceptions_on_a_compiled_model(device: torch.device, sample: 
 
 
 @pytest.mark.parametrize(
-    ("name", "way"),
+    ("name", "method"),
     [
         ("gpt", "torch.compile(model)"),
         ("t5", "model.compile()"),
@@ -104,18 +106,18 @@ def test_edits_and_exceptions_on_a_compiled_model(device: torch.device, sample: 
         ("elmo", "torch.compile(model)"),
     ],
 )
-def test_every_family_can_be_compiled_and_recorded(device: torch.device, sample: Maker, name: str, way: str) -> None:
+def test_every_family_can_be_compiled_and_recorded(device: torch.device, sample: Maker, name: str, method: str) -> None:
     s = sample(name, device)
     with record(s.model) as reference:
         expected = s.model(*s.padded)
-    model = compiled(s.model, way, "eager")
+    model = compiled(s.model, method, "eager")
     with record(model) as tape:
         assert torch.equal(model(*s.padded), expected)
     torch.testing.assert_close(model(*s.padded), expected, atol=1e-5, rtol=1e-5)
     assert list(tape.calls) == list(reference.calls)
     for site in reference.calls:
-        place = site.kind, site.part
-        for one, other in zip(tape.attention(*place), reference.attention(*place), strict=True):
+        location = site.kind, site.part
+        for one, other in zip(tape.attention(*location), reference.attention(*location), strict=True):
             assert torch.equal(one, other)
     assert {part: len(states) for part, states in tape.states.items()} == {
         part: len(states) for part, states in reference.states.items()
@@ -139,10 +141,10 @@ def test_packed_batches_and_training_under_aot(device: torch.device, sample: Mak
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("way", ["torch.compile(model)", "model.compile()"])
-def test_a_thread_that_does_not_record_keeps_the_compiled_model(device: torch.device, sample: Maker, way: str) -> None:
+@pytest.mark.parametrize("method", ["torch.compile(model)", "model.compile()"])
+def test_threads_that_do_not_record_use_the_compiled_model(device: torch.device, sample: Maker, method: str) -> None:
     s, backend = sample("bert", device), Backend()
-    model = compiled(s.model, way, backend)
+    model = compiled(s.model, method, backend)
     expected = model(*s.padded)
     graphs, calls = backend.graphs, backend.calls
     entered, finished = Barrier(2), Barrier(2)
@@ -168,24 +170,22 @@ def test_a_thread_that_does_not_record_keeps_the_compiled_model(device: torch.de
     assert backend.calls > calls and backend.graphs == graphs
 
 
-@pytest.mark.parametrize("way", ["torch.compile(model)", "model.compile()"])
-def test_records_that_overlap_without_nesting_restore_the_compiled_model(
-    device: torch.device, sample: Maker, way: str
-) -> None:
+@pytest.mark.parametrize("method", ["torch.compile(model)", "model.compile()"])
+def test_overlapping_recordings_restore_the_compiled_model(device: torch.device, sample: Maker, method: str) -> None:
     s, backend = sample("bert", device), Backend()
-    model = compiled(s.model, way, backend)
+    model = compiled(s.model, method, backend)
     model(*s.padded)
-    both_in, one_out = Barrier(2), Barrier(2)
+    both_entered, first_may_exit = Barrier(2), Barrier(2)
 
     def early() -> None:
         with record(model):
-            both_in.wait(PATIENCE)
-        one_out.wait(PATIENCE)
+            both_entered.wait(PATIENCE)
+        first_may_exit.wait(PATIENCE)
 
     def late() -> Any:
         with record(model) as tape:
-            both_in.wait(PATIENCE)
-            one_out.wait(PATIENCE)
+            both_entered.wait(PATIENCE)
+            first_may_exit.wait(PATIENCE)
             model(*s.padded)
         return tape
 
@@ -200,11 +200,11 @@ def test_records_that_overlap_without_nesting_restore_the_compiled_model(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["torch.compile(model)", "model.compile()"])
-def test_with_the_default_compiler(device: torch.device, sample: Maker, way: str) -> None:
+@pytest.mark.parametrize("method", ["torch.compile(model)", "model.compile()"])
+def test_with_the_default_compiler(device: torch.device, sample: Maker, method: str) -> None:
     s = sample("bert", device)
     expected = s.model(*s.padded)
-    model = compiled(s.model, way, "inductor")
+    model = compiled(s.model, method, "inductor")
     torch.testing.assert_close(model(*s.padded), expected, atol=1e-4, rtol=1e-4)
     with record(model) as tape:
         assert torch.equal(model(*s.padded), expected)

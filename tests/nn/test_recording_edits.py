@@ -1,4 +1,4 @@
-"""Edits: silencing heads, changing maps, errors that say where, records inside records, and leaving no trace."""
+"""Edits: head ablation, changed maps, error locations, nested recordings, and cleanup."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def main_part(name: str) -> str:
 @pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
 @pytest.mark.parametrize("kind", ["self", "cross"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_knocking_a_head_out_is_zeroing_its_share_of_the_output(
+def test_head_ablation_zeroes_the_output_of_the_head(
     device: torch.device, sample: Maker, name: str, kind: str, packed: bool
 ) -> None:
     s = sample(name, device)
@@ -33,12 +33,12 @@ def test_knocking_a_head_out_is_zeroing_its_share_of_the_output(
     attention = block.attention if kind == "self" else block.cross
     before = s.model(*batch)
 
-    def silence(_: Any, inputs: tuple[Tensor]) -> tuple[Tensor]:
+    def zero_head(_: Any, inputs: tuple[Tensor]) -> tuple[Tensor]:
         heads = inputs[0].unflatten(-1, (2, -1)).clone()
         heads[..., 1, :] = 0
         return (heads.flatten(-2),)
 
-    hook = attention.output.register_forward_pre_hook(silence)
+    hook = attention.output.register_forward_pre_hook(zero_head)
     expected = s.model(*batch)
     hook.remove()
     with record(s.model, edit=ablate_heads([(1, 1)], kind=kind, part=part)) as tape:
@@ -51,7 +51,7 @@ def test_knocking_a_head_out_is_zeroing_its_share_of_the_output(
     assert tape.attention(kind, part)[0][:, 1].abs().sum() > 0
 
 
-def test_it_equals_multiplying_the_weights_by_a_head_mask(device: torch.device, sample: Maker) -> None:
+def test_head_ablation_equals_a_head_mask(device: torch.device, sample: Maker) -> None:
     s = sample("bert", device)
     mask = torch.tensor([[1.0, 0.0], [0.0, 1.0]], device=device)
     with record(s.model, edit=ablate_heads({(0, 1), (1, 0)})):
@@ -65,11 +65,11 @@ def test_an_edit_receives_its_site(device: torch.device, sample: Maker) -> None:
     s = sample("t5", device)
     seen: list[tuple[Site, tuple[int, ...]]] = []
 
-    def look(weights: Tensor, site: Site) -> Tensor:
+    def record_site(weights: Tensor, site: Site) -> Tensor:
         seen.append((site, tuple(weights.shape)))
         return weights
 
-    with record(s.model, edit=look):
+    with record(s.model, edit=record_site):
         s.model(*s.padded)
     encoder = [(Site("encoder", "self", i), (4, 2, 5, 5)) for i in range(2)]
     decoder = [
@@ -80,7 +80,7 @@ def test_an_edit_receives_its_site(device: torch.device, sample: Maker) -> None:
     assert seen == encoder + decoder
 
 
-def test_an_edit_touches_only_its_kind_and_part(device: torch.device, sample: Maker) -> None:
+def test_edit_applies_only_to_its_kind_and_part(device: torch.device, sample: Maker) -> None:
     s = sample("transformer", device)
     with record(s.model, edit=ablate_heads([(0, 0)], kind="self", part="encoder")) as tape:
         s.model(*s.padded)
@@ -90,7 +90,7 @@ def test_an_edit_touches_only_its_kind_and_part(device: torch.device, sample: Ma
 
 
 def test_an_edited_map_is_used_and_recorded(device: torch.device, sample: Maker) -> None:
-    """Equal weights everywhere: each head gives the mean of its values."""
+    """With uniform weights, each head outputs the mean of its values."""
     s = sample("vit", device)
     outputs = []
     s.model.encoder.layers[0].attention.register_forward_hook(lambda *call: outputs.append(call[-1]))
@@ -104,7 +104,7 @@ def test_an_edited_map_is_used_and_recorded(device: torch.device, sample: Maker)
 
 
 def test_gradients_flow_through_an_edit(device: torch.device, sample: Maker) -> None:
-    """How much the output would change if a head were weaker: the slope at a gate of one."""
+    """The gradient of the output with respect to a gate of one on a head."""
     s = sample("bert", device)
     gate = torch.ones(2, 2, device=device, requires_grad=True)
     with record(s.model, edit=lambda weights, site: weights * gate[site.layer][:, None, None]):
@@ -114,7 +114,7 @@ def test_gradients_flow_through_an_edit(device: torch.device, sample: Maker) -> 
 
 
 @pytest.mark.parametrize("heads", [[(0, 2)], [(1, -1)], [(0, 0), (0, 7)]])
-def test_a_head_that_does_not_exist(device: torch.device, sample: Maker, heads: list[tuple[int, int]]) -> None:
+def test_missing_head_is_rejected(device: torch.device, sample: Maker, heads: list[tuple[int, int]]) -> None:
     s = sample("bert", device)
     told = f"no head {heads[-1][1]} in layer {heads[-1][0]} to ablate: .* layers 0 to 1, each of 2 heads"
     with pytest.raises(ValueError, match=told), record(s.model, edit=ablate_heads(heads)):
@@ -122,14 +122,14 @@ def test_a_head_that_does_not_exist(device: torch.device, sample: Maker, heads: 
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_an_edit_that_returns_another_shape(device: torch.device, sample: Maker, packed: bool) -> None:
+def test_edit_with_wrong_shape_is_rejected(device: torch.device, sample: Maker, packed: bool) -> None:
     s = sample("gpt", device)
     told = r"the edit at .*layer=0.* returned shape \(\d, 1, .*\), expected \(\d, 2, "
     with pytest.raises(ValueError, match=told), record(s.model, edit=lambda weights, site: weights[:, :1]):
         s.model(*(s.packed if packed else s.padded))
 
 
-def test_a_record_inside_a_record_of_the_same_model(device: torch.device, sample: Maker) -> None:
+def test_nested_recordings_of_the_same_model(device: torch.device, sample: Maker) -> None:
     s = sample("bert", device)
     with record(s.model) as outer:
         s.model(*s.padded)
@@ -140,7 +140,7 @@ def test_a_record_inside_a_record_of_the_same_model(device: torch.device, sample
     torch.testing.assert_close(outer.calls[Site("encoder", "self", 1)][1].weights(), inner.attention()[1])
 
 
-def test_a_record_of_a_part_inside_a_record_of_the_whole(device: torch.device, sample: Maker) -> None:
+def test_recording_of_a_part_inside_a_recording_of_the_model(device: torch.device, sample: Maker) -> None:
     s = sample("bert", device)
     with record(s.model) as outer, record(s.model.encoder) as inner:
         s.model(*s.padded)
@@ -150,7 +150,7 @@ def test_a_record_of_a_part_inside_a_record_of_the_whole(device: torch.device, s
         assert torch.equal(one, other)
 
 
-def test_an_outer_tape_shows_what_an_inner_edit_made(device: torch.device, sample: Maker) -> None:
+def test_outer_tape_contains_the_result_of_an_inner_edit(device: torch.device, sample: Maker) -> None:
     s = sample("bert", device)
     with record(s.model) as outer, record(s.model, edit=ablate_heads([(0, 1)])) as inner:
         s.model(*s.padded)
@@ -159,7 +159,7 @@ def test_an_outer_tape_shows_what_an_inner_edit_made(device: torch.device, sampl
         torch.testing.assert_close(one, other)
 
 
-def test_edits_inside_edits_all_apply(device: torch.device, sample: Maker) -> None:
+def test_nested_edits_all_apply(device: torch.device, sample: Maker) -> None:
     s = sample("bert", device)
     with record(s.model, edit=ablate_heads([(0, 0), (0, 1)])):
         expected = s.model(*s.padded)
@@ -170,7 +170,7 @@ def test_edits_inside_edits_all_apply(device: torch.device, sample: Maker) -> No
     assert outer.attention()[0][:, 0].abs().sum() == 0
 
 
-def test_an_exception_leaves_no_trace(device: torch.device, sample: Maker) -> None:
+def test_exception_restores_the_model(device: torch.device, sample: Maker) -> None:
     s = sample("bert", device)
     before = s.model(*s.padded)
 
@@ -189,7 +189,7 @@ def test_an_exception_leaves_no_trace(device: torch.device, sample: Maker) -> No
     assert not tape.calls and not tape.states
 
 
-def test_a_tape_ends_with_its_block_and_keeps_to_its_model(device: torch.device, sample: Maker) -> None:
+def test_tape_is_limited_to_its_block_and_its_model(device: torch.device, sample: Maker) -> None:
     s, other = sample("bert", device), sample("bert", device)
     with record(s.model) as tape:
         s.model(*s.padded)
@@ -200,7 +200,7 @@ def test_a_tape_ends_with_its_block_and_keeps_to_its_model(device: torch.device,
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_maps_of_half_precision_are_nearly_those_of_full(device: torch.device, sample: Maker, name: str) -> None:
+def test_half_precision_maps_are_close_to_full_precision(device: torch.device, sample: Maker, name: str) -> None:
     s = sample(name, device)
     with record(s.model) as full:
         s.model(*s.padded)
@@ -214,7 +214,7 @@ def test_maps_of_half_precision_are_nearly_those_of_full(device: torch.device, s
         torch.testing.assert_close(one.float().sum(-1), other.sum(-1), atol=1e-2, rtol=0)
 
 
-def test_a_layer_or_part_that_does_not_exist(device: torch.device, sample: Maker) -> None:
+def test_missing_layer_or_part_is_rejected(device: torch.device, sample: Maker) -> None:
     s = sample("bert", device)
     with pytest.raises(ValueError, match="no head 0 in layer 99"), record(s.model, edit=ablate_heads([(99, 0)])):
         pass

@@ -1,4 +1,4 @@
-"""A tape is one run: what a decoding's steps become, what is refused, and maps that stay what the forward saw."""
+"""A tape holds one run: decoding steps, rejected second forward passes, and maps that later changes do not affect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ids(rows: int, length: int) -> torch.Tensor:
     return torch.randint(0, 20, (rows, length))
 
 
-def test_the_only_kind_there_is_needs_no_name() -> None:
+def test_kind_is_optional_if_unique() -> None:
     model = Seq2Seq(Seq2SeqConfig(score="general"))
     with record(model) as tape:
         model(torch.randn(2, 7, 10), steps=5)
@@ -32,7 +32,7 @@ def test_the_only_kind_there_is_needs_no_name() -> None:
 
 
 @pytest.mark.parametrize("second", [(2, 4), (3, 7)])
-def test_two_forwards_are_not_one_run(second: tuple[int, int]) -> None:
+def test_second_forward_pass_is_rejected(second: tuple[int, int]) -> None:
     model = Bert(BERT, heads=()).eval()
     with record(model) as tape:
         model(ids(2, 7))
@@ -44,8 +44,8 @@ def test_two_forwards_are_not_one_run(second: tuple[int, int]) -> None:
     assert [len(readings) for readings in tape.calls.values()] == [2, 2]
 
 
-def test_the_map_of_a_learned_score_is_the_forwards_own() -> None:
-    """Bahdanau's score has weights, and they change with the next training step."""
+def test_map_of_a_learned_score_is_that_of_the_forward_pass() -> None:
+    """Bahdanau's score has weights, which change with the next training step."""
     model = Seq2Seq(Seq2SeqConfig(score="additive"))
     with record(model) as tape:
         model(torch.randn(2, 7, 10), steps=5)
@@ -56,7 +56,7 @@ def test_the_map_of_a_learned_score_is_the_forwards_own() -> None:
     assert torch.equal(tape.attention()[0], before)
 
 
-def test_the_decks_layer_has_its_call_and_is_recorded() -> None:
+def test_layer_of_the_lecture_is_recorded() -> None:
     layer = LuongDotAttention()
     query, values = torch.randn(3, 8), torch.randn(3, 5, 8)
     with record(layer) as tape:
@@ -77,7 +77,7 @@ def test_an_unused_edit_raises() -> None:
         compiled(ids(1, 3))
 
 
-def test_heads_are_pairs_in_a_list() -> None:
+def test_heads_must_be_a_list_of_pairs() -> None:
     with pytest.raises(ValueError, match=r"list of pairs \(layer, head\)"):
         ablate_heads((0, 1))  # type: ignore[arg-type]
 

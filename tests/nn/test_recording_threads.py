@@ -1,4 +1,4 @@
-"""One model, several threads: each tape holds its own thread's forward, and other threads notice nothing."""
+"""One model, several threads: each tape records only its own thread, and other threads are unaffected."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from regard.nn.masks import Padded
 from regard.nn.recording import Tape, ablate_heads, record
 
 Maker = Callable[..., Any]
-PATIENCE = 20  # seconds until a meeting that never happens fails the test
+TIMEOUT = 20  # seconds until an incomplete barrier fails the test
 
 
 def batches(device: torch.device) -> list[tuple[Tensor, Padded]]:
-    """Two batches that cannot be mistaken for each other."""
+    """Two batches of different shapes."""
     first, second = torch.randint(1, 20, (2, 5), device=device), torch.randint(1, 20, (3, 4), device=device)
     return [
         (first, Padded.from_lengths([5, 3], device=device)),
@@ -27,23 +27,23 @@ def batches(device: torch.device) -> list[tuple[Tensor, Padded]]:
     ]
 
 
-def meet_inside(model: Any, part: str, parties: int = 2) -> Any:
-    """Let the threads meet between the layers, so that their forwards surely overlap."""
+def synchronize_inside(model: Any, part: str, parties: int = 2) -> Any:
+    """Synchronize the threads between the layers, so that their forward passes overlap."""
     barrier = Barrier(parties)
 
     def wait(*_: Any) -> None:
-        barrier.wait(PATIENCE)
+        barrier.wait(TIMEOUT)
 
     return getattr(model, part).layers[1].register_forward_pre_hook(wait)
 
 
 @pytest.mark.parametrize(("name", "part"), [("bert", "encoder"), ("gpt", "decoder")])
-def test_two_threads_that_record_see_only_their_own(device: torch.device, sample: Maker, name: str, part: str) -> None:
+def test_threads_record_only_their_own_forward_pass(device: torch.device, sample: Maker, name: str, part: str) -> None:
     model, work, alone = sample(name, device).model, batches(device), []
     for batch in work:
         with record(model) as tape:
             alone.append((model(*batch), tape))
-    hook = meet_inside(model, part)
+    hook = synchronize_inside(model, part)
 
     def both(number: int) -> tuple[Tensor, Tape]:
         with record(model) as tape:
@@ -61,13 +61,13 @@ def test_two_threads_that_record_see_only_their_own(device: torch.device, sample
             assert torch.equal(one, other)
 
 
-def test_a_thread_that_does_not_record_is_unaffected(device: torch.device, sample: Maker) -> None:
-    """Not even by an edit that another thread makes at the same time."""
+def test_threads_that_do_not_record_are_unaffected(device: torch.device, sample: Maker) -> None:
+    """They are not affected by a simultaneous edit in another thread either."""
     model, (mine, other) = sample("bert", device).model, batches(device)
     expected = model(*other)
     with record(model, edit=ablate_heads([(0, 0), (1, 1)])):
         edited = model(*mine)
-    hook = meet_inside(model, "encoder")
+    hook = synchronize_inside(model, "encoder")
 
     def recorded() -> tuple[Tensor, Tape]:
         with record(model, edit=ablate_heads([(0, 0), (1, 1)])) as tape:
@@ -75,7 +75,7 @@ def test_a_thread_that_does_not_record_is_unaffected(device: torch.device, sampl
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.submit(recorded), pool.submit(lambda: model(*other))
-        (output, tape), plain = first.result(PATIENCE), second.result(PATIENCE)
+        (output, tape), plain = first.result(TIMEOUT), second.result(TIMEOUT)
     hook.remove()
     assert torch.equal(plain, expected) and torch.equal(output, edited)
     assert [[tuple(r.query.shape) for r in readings] for readings in tape.calls.values()] == [[(2, 2, 5, 4)]] * 2
@@ -88,7 +88,7 @@ def test_two_threads_with_two_edits(device: torch.device, sample: Maker) -> None
     for batch, edit in zip(work, edits, strict=True):
         with record(model, edit=edit):
             expected.append(model(*batch))
-    hook = meet_inside(model, "encoder")
+    hook = synchronize_inside(model, "encoder")
 
     def edited(number: int) -> tuple[Tensor, Tape]:
         with record(model, edit=edits[number]) as tape:
@@ -102,27 +102,27 @@ def test_two_threads_with_two_edits(device: torch.device, sample: Maker) -> None
         assert tape.attention()[0][:, number].abs().sum() == 0 and tape.attention()[0][:, 1 - number].abs().sum() > 0
 
 
-def test_a_failure_in_one_thread_does_not_end_another_s_record(device: torch.device, sample: Maker) -> None:
+def test_failure_in_one_thread_does_not_end_other_recordings(device: torch.device, sample: Maker) -> None:
     model, (mine, other) = sample("bert", device).model, batches(device)
     entered, failed = Barrier(2), Barrier(2)
 
     def fails() -> None:
         with pytest.raises(RuntimeError, match="here"), record(model):
-            entered.wait(PATIENCE)
+            entered.wait(TIMEOUT)
             raise RuntimeError("here")
-        failed.wait(PATIENCE)
+        failed.wait(TIMEOUT)
 
-    def goes_on() -> Tape:
+    def continues_recording() -> Tape:
         with record(model) as tape:
-            entered.wait(PATIENCE)
-            failed.wait(PATIENCE)
+            entered.wait(TIMEOUT)
+            failed.wait(TIMEOUT)
             model(*mine)
         return tape
 
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.submit(fails), pool.submit(goes_on)
-        first.result(PATIENCE)
-        tape = second.result(PATIENCE)
+        first, second = pool.submit(fails), pool.submit(continues_recording)
+        first.result(TIMEOUT)
+        tape = second.result(TIMEOUT)
     assert tape.attention()[0].shape == (2, 2, 5, 5)
     model(*other)
     assert [len(r) for r in tape.calls.values()] == [1, 1]

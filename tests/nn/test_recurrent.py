@@ -16,7 +16,7 @@ Randomise = Callable[..., Any]
 
 
 def lstm_step(w: Callable[[str], Tensor], x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """i, f, o are gates, g the news: c' = f c + i g, h' = o tanh(c')."""
+    """Gates i, f, o and cell candidate g: c' = f c + i g, h' = o tanh(c')."""
     h, c = state
     i, f, g, o = (w("weight_ih") @ x + w("bias_ih") + w("weight_hh") @ h + w("bias_hh")).chunk(4)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
@@ -35,8 +35,10 @@ def gru_step(w: Callable[[str], Tensor], x: Tensor, state: tuple[Tensor, ...]) -
 STEPS: dict[CellType, Callable[..., tuple[Tensor, ...]]] = {"lstm": lstm_step, "gru": gru_step}
 
 
-def plain(module: Recurrent, x: Tensor, cell: CellType, depth: int, bidirectional: bool) -> tuple[Tensor, list[Any]]:
-    """All outputs of one sequence (T, W), and the last state of every layer, in loops."""
+def reference_run(
+    module: Recurrent, x: Tensor, cell: CellType, depth: int, bidirectional: bool
+) -> tuple[Tensor, list[Any]]:
+    """All outputs of one sequence (T, W) and the last state of every layer, computed in loops."""
     parameters = dict(module.layers.named_parameters())
     units, last = module.layers.hidden_size, []
     for layer in range(depth):
@@ -57,7 +59,7 @@ def plain(module: Recurrent, x: Tensor, cell: CellType, depth: int, bidirectiona
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("layout", ["full", "padded", "packed"])
-def test_a_recurrent_layer_is_its_equations(
+def test_recurrent_layer_follows_the_equations(
     device: torch.device, randomised: Randomise, cell: CellType, depth: int, bidirectional: bool, layout: str
 ) -> None:
     module = randomised(Recurrent(3, 4, cell=cell, depth=depth, bidirectional=bidirectional)).to(device)
@@ -73,7 +75,7 @@ def test_a_recurrent_layer_is_its_equations(
         states = [row[:size] for row, size in zip(whole, sizes, strict=True)]
     assert len(last) == (2 if cell == "lstm" else 1) and all(part.shape == (depth, 3, 4) for part in last)
     for b, text in enumerate(texts):
-        expected, expected_last = plain(module, text, cell, depth, bidirectional)
+        expected, expected_last = reference_run(module, text, cell, depth, bidirectional)
         torch.testing.assert_close(states[b], expected, atol=1e-5, rtol=1e-5)
         for part in range(len(last)):
             for layer in range(depth):
@@ -87,7 +89,7 @@ def test_two_directions_share_the_units() -> None:
 
 @pytest.mark.parametrize("cell", STEPS)
 @pytest.mark.parametrize("depth", [1, 2])
-def test_a_stacked_cell_is_its_equations(
+def test_stacked_cell_follows_the_equations(
     device: torch.device, randomised: Randomise, cell: CellType, depth: int
 ) -> None:
     module = randomised(StackedCell(3, 4, cell=cell, depth=depth)).to(device)
@@ -106,7 +108,7 @@ def test_a_stacked_cell_is_its_equations(
         torch.testing.assert_close(output[b], below, atol=1e-5, rtol=1e-5)
 
 
-def test_stepping_the_cell_reads_like_the_layer(device: torch.device, randomised: Randomise) -> None:
+def test_stepping_the_cell_equals_the_layer(device: torch.device, randomised: Randomise) -> None:
     layer, cell = randomised(Recurrent(3, 4, depth=2)).to(device), StackedCell(3, 4, depth=2).to(device)
     weights = dict(layer.layers.named_parameters())
     cell.load_state_dict({f"cells.{name[-1]}.{name[:-3]}": value for name, value in weights.items()})
@@ -121,14 +123,14 @@ def test_stepping_the_cell_reads_like_the_layer(device: torch.device, randomised
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 
 
-def test_dropout_between_layers_is_for_training() -> None:
+def test_dropout_between_layers_applies_in_training_only() -> None:
     module = Recurrent(3, 16, depth=2, dropout=0.5)
     x = torch.randn(1, 4, 3)
     assert torch.equal(module.eval()(x, Padded())[0], module(x, Padded())[0])
     assert not torch.equal(module.train()(x, Padded())[0], module(x, Padded())[0])
 
 
-def test_reversed_in_place(device: torch.device) -> None:
+def test_sequences_are_reversed_within_their_length(device: torch.device) -> None:
     x = torch.arange(1, 9, device=device).view(2, 4, 1)
     assert reverse_sequences(x, Padded())[..., 0].tolist() == [[4, 3, 2, 1], [8, 7, 6, 5]]
     layout = Padded.from_lengths([2, 4], device=device)

@@ -1,4 +1,4 @@
-"""ELMo's weighted sum of layers, against a plain loop."""
+"""ELMo's weighted sum of layers against a reference loop."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def test_a_new_mix_is_the_mean() -> None:
     torch.testing.assert_close(ScalarMix(4)(states), torch.stack(states).mean(0))
 
 
-def test_the_task_learns_weights_and_scale() -> None:
-    """One number a layer and one for all are enough to find 3 * (the second layer)."""
+def test_weights_and_scale_are_learned() -> None:
+    """One weight per layer and one scale are sufficient to learn 3 * (the second layer)."""
     mix, states = ScalarMix(3), [torch.randn(50) for _ in range(3)]
     for _ in range(300):
         loss = (mix(states) - 3 * states[1]).pow(2).mean()
@@ -42,6 +42,6 @@ def test_the_task_learns_weights_and_scale() -> None:
     assert mix.s.argmax() == 1 and mix.gamma.item() == pytest.approx(3, abs=0.5)
 
 
-def test_another_number_of_layers_is_refused() -> None:
+def test_wrong_number_of_layers_is_rejected() -> None:
     with pytest.raises(ValueError, match="expected 3 layers, got 2"):
         ScalarMix(3)([torch.randn(2), torch.randn(2)])

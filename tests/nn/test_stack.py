@@ -30,7 +30,7 @@ KINDS = {
 Randomise = Callable[..., Any]
 
 
-def made(kind: str, randomised: Randomise, device: torch.device) -> Stack:
+def make_stack(kind: str, randomised: Randomise, device: torch.device) -> Stack:
     layer = KINDS[kind]
     relative = RelativePositionBias(2, buckets=8, max_distance=16, causal=layer.causal) if "bias" in kind else None
     stack: Stack = randomised(stacked(layer, 2, final_norm=layer.norm_first, relative=relative)).to(device)
@@ -50,7 +50,7 @@ def test_states_are_the_input_each_layer_and_the_final_norm(device: torch.device
     assert torch.equal(stack(x, Padded()), states[-1])
 
 
-def test_layers_have_weights_of_their_own_and_suit_any_length(device: torch.device) -> None:
+def test_layers_have_separate_weights_and_accept_any_length(device: torch.device) -> None:
     stack = stacked(LAYER, 6).to(device)
     assert len(stack.layers) == 6
     assert len({p.data_ptr() for p in stack.parameters()}) == len(list(stack.parameters()))
@@ -60,7 +60,7 @@ def test_layers_have_weights_of_their_own_and_suit_any_length(device: torch.devi
         assert stack(torch.randn(1, length, 8, device=device), Padded()).shape == (1, length, 8)
 
 
-def test_stopping_early_saves_the_layers_above(device: torch.device) -> None:
+def test_early_stop_skips_the_upper_layers(device: torch.device) -> None:
     stack, ran = stacked(LAYER, 4).to(device), []
     for number, block in enumerate(stack.layers):
         block.register_forward_hook(lambda *_, number=number: ran.append(number))
@@ -70,8 +70,8 @@ def test_stopping_early_saves_the_layers_above(device: torch.device) -> None:
     assert ran == [0, 1]
 
 
-def test_every_layer_gets_the_one_bias(device: torch.device, randomised: Randomise) -> None:
-    stack = made("encoder with bias", randomised, device)
+def test_all_layers_share_one_bias(device: torch.device, randomised: Randomise) -> None:
+    stack = make_stack("encoder with bias", randomised, device)
     x, seen = torch.randn(1, 5, 8, device=device), []
     for block in stack.layers:
         block.attention.register_forward_pre_hook(lambda _, args: seen.append(args[1].bias))
@@ -81,9 +81,9 @@ def test_every_layer_gets_the_one_bias(device: torch.device, randomised: Randomi
     assert (stack(x, Padded()) - before).abs().max() > 1e-3
 
 
-def test_every_layer_looks_at_the_same_memory(device: torch.device, randomised: Randomise) -> None:
-    """Keys and values of all decoder layers come from the top of the encoder."""
-    stack, seen = made("decoder with memory", randomised, device), []
+def test_all_layers_attend_to_the_same_memory(device: torch.device, randomised: Randomise) -> None:
+    """Keys and values of all decoder layers come from the last encoder layer."""
+    stack, seen = make_stack("decoder with memory", randomised, device), []
     for block in stack.layers:
         block.cross.project.register_forward_pre_hook(lambda _, args: seen.append(args[1]))
     memory = torch.randn(2, 3, 8, device=device)
@@ -94,7 +94,7 @@ def test_every_layer_looks_at_the_same_memory(device: torch.device, randomised: 
 def batch(
     kind: str, pool: list[tuple[Tensor, Tensor]], chosen: list[int], layout: str, device: torch.device
 ) -> list[Any]:
-    """The chosen sequences (and memories) as arguments of a stack; what lies in padding must not matter."""
+    """The selected sequences (and memories) as arguments of a stack; padding is filled with junk."""
     arguments: list[Any] = []
     for side in (0, 1) if "memory" in kind else (0,):
         parts = [pool[i][side] for i in chosen]
@@ -114,9 +114,9 @@ def run(stack: Stack, arguments: list[Any]) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_sequence_does_not_depend_on_its_neighbours(device: torch.device, randomised: Randomise, kind: str) -> None:
-    """100 random batchings, padded and packed, in any order: the numbers of each sequence alone."""
-    stack, draw = made(kind, randomised, device).eval(), random.Random(7)
+def test_sequences_do_not_depend_on_the_batch(device: torch.device, randomised: Randomise, kind: str) -> None:
+    """100 random padded and packed batches in any order give the outputs of each sequence alone."""
+    stack, draw = make_stack(kind, randomised, device).eval(), random.Random(7)
     pool = [
         (torch.randn(draw.randint(1, 7), 8, device=device), torch.randn(draw.randint(1, 7), 8, device=device))
         for _ in range(12)
@@ -135,15 +135,15 @@ def test_a_sequence_does_not_depend_on_its_neighbours(device: torch.device, rand
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_packed_and_padded_have_the_same_gradients(device: torch.device, randomised: Randomise, kind: str) -> None:
-    stack = made(kind, randomised, device)
+    stack = make_stack(kind, randomised, device)
     pool = [(torch.randn(t, 8, device=device), torch.randn(s, 8, device=device)) for t, s in ((3, 4), (5, 2), (5, 2))]
     gradients = []
     for layout in ("padded", "packed"):
         arguments = batch(kind, pool, [0, 1, 2], layout, device)
         output = run(stack, arguments)
-        kept = output[arguments[1].mask] if layout == "padded" else output
-        weights = torch.linspace(-1, 1, kept.numel(), device=device).view_as(kept)
-        gradients.append(torch.autograd.grad((kept * weights).sum(), list(stack.parameters())))
+        tokens = output[arguments[1].mask] if layout == "padded" else output
+        weights = torch.linspace(-1, 1, tokens.numel(), device=device).view_as(tokens)
+        gradients.append(torch.autograd.grad((tokens * weights).sum(), list(stack.parameters())))
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
@@ -151,7 +151,7 @@ def test_packed_and_padded_have_the_same_gradients(device: torch.device, randomi
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "decoder" in kind])
 @pytest.mark.parametrize("steps", [[1] * 6, [3, 1, 2], [1, 5], [4, 2]], ids=str)
 def test_cached_equals_uncached(device: torch.device, randomised: Randomise, kind: str, steps: list[int]) -> None:
-    stack = made(kind, randomised, device)
+    stack = make_stack(kind, randomised, device)
     x = torch.randn(3, 6, 8, device=device)
     memory = (
         (torch.randn(3, 4, 8, device=device), Padded.from_lengths([4, 1, 3], device=device)) if "memory" in kind else ()
@@ -164,8 +164,8 @@ def test_cached_equals_uncached(device: torch.device, randomised: Randomise, kin
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "decoder" in kind])
-def test_a_decoder_does_not_see_what_comes_later(device: torch.device, randomised: Randomise, kind: str) -> None:
-    stack = made(kind, randomised, device)
+def test_decoder_does_not_see_later_tokens(device: torch.device, randomised: Randomise, kind: str) -> None:
+    stack = make_stack(kind, randomised, device)
     x = torch.randn(2, 6, 8, device=device)
     memory = (torch.randn(2, 4, 8, device=device), Padded()) if "memory" in kind else ()
     changed = x.clone()
@@ -177,9 +177,11 @@ def test_a_decoder_does_not_see_what_comes_later(device: torch.device, randomise
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "memory" not in kind])
 @pytest.mark.parametrize("layout", ["padded", "packed"])
-def test_rows_alone_equal_the_whole(device: torch.device, randomised: Randomise, kind: str, layout: str) -> None:
-    """In what they are and in their gradients; layers below the last are done for every token."""
-    stack = made(kind, randomised, device)
+def test_selected_rows_equal_the_full_output(
+    device: torch.device, randomised: Randomise, kind: str, layout: str
+) -> None:
+    """Outputs and gradients are equal; layers below the last are computed for every token."""
+    stack = make_stack(kind, randomised, device)
     pool = [(torch.randn(length, 8, device=device), torch.empty(0)) for length in (3, 5, 5, 1)]
     x, lying = batch(kind, pool, [0, 1, 2, 3], layout, device)
     x.requires_grad_()
@@ -200,8 +202,8 @@ def test_rows_alone_equal_the_whole(device: torch.device, randomised: Randomise,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_under_autocast_every_state_is_half(device: torch.device, randomised: Randomise, kind: str) -> None:
-    stack = made(kind, randomised, device)
+def test_all_states_have_half_precision_under_autocast(device: torch.device, randomised: Randomise, kind: str) -> None:
+    stack = make_stack(kind, randomised, device)
     pool = [(torch.randn(4, 8, device=device), torch.randn(3, 8, device=device))] * 2
     arguments = [a.bfloat16() if isinstance(a, Tensor) else a for a in batch(kind, pool, [0, 1], "padded", device)]
     with torch.autocast(device.type, dtype=torch.bfloat16):

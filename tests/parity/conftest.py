@@ -1,4 +1,4 @@
-"""The fixture of all parity tests: a tiny transformers model, and Regard's reading of the folder it saved."""
+"""The fixture of all parity tests: a tiny transformers model, and Regard's model loaded from its saved folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.parity.references import Pair, pair_of
 
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
-    """Ask for a reference by name; each is made once and must not be changed."""
+    """Returns a reference by name; each is made once and must not be modified."""
     made: dict[str, Pair] = {}
 
     def make(name: str) -> Pair:

@@ -1,6 +1,6 @@
-"""Tiny transformers models of every family with random weights, made to differ wherever two families or settings can.
+"""Tiny transformers models of every family with random weights and distinct settings.
 
-No size equals another by chance, so a transposed or swapped tensor cannot pass.
+All sizes differ, so that transposed or swapped tensors are detected.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch import Tensor, nn
 import regard
 from regard.nn.masks import Padded
 
-__all__ = ["LENGTHS", "REFERENCES", "VOCABULARY", "Pair", "close", "ids", "kept", "pair_of", "randomised"]
+__all__ = ["LENGTHS", "REFERENCES", "VOCABULARY", "Pair", "close", "ids", "pair_of", "randomised", "remove_padding"]
 
 VOCABULARY = 53
-LENGTHS = (9, 4, 7, 7)  # of a batch; not in order, two the same
+LENGTHS = (9, 4, 7, 7)  # of a batch; unsorted, with two equal lengths
 
-_EAGER = {"attn_implementation": "eager"}  # the implementation that returns maps
+_EAGER = {"attn_implementation": "eager"}  # the implementation that returns attention maps
 _BERT = {
     "vocab_size": VOCABULARY,
     "hidden_size": 24,
@@ -54,13 +54,13 @@ _GPT = {
 _T5 = {
     "vocab_size": VOCABULARY,
     "d_model": 24,
-    "d_kv": 5,  # times 4 heads is not the width
+    "d_kv": 5,  # 4 heads of this size do not give the width
     "d_ff": 37,
     "num_layers": 3,
     "num_decoder_layers": 2,
     "num_heads": 4,
     "relative_attention_num_buckets": 8,
-    "relative_attention_max_distance": 6,  # nearer than the longest text
+    "relative_attention_max_distance": 6,  # less than the longest text
     "decoder_start_token_id": 3,
     **_EAGER,
 }
@@ -77,7 +77,7 @@ _VIT = {
 
 
 def _untied_t5() -> transformers.PreTrainedModel:
-    """T5 1.1: a gated feed-forward network, and an output matrix of its own."""
+    """T5 1.1: a gated feed-forward network and a separate output matrix."""
     settings = _T5 | {
         "feed_forward_proj": "gated-gelu",
         "tie_word_embeddings": False,
@@ -101,7 +101,7 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
         transformers.DistilBertConfig(**_DISTIL, activation="relu")
     ),
     "roberta": lambda: transformers.RobertaForMaskedLM(transformers.RobertaConfig(**_BERT, type_vocab_size=1)),
-    # Its head keeps gelu whatever the layers do, and positions begin after the padding's id.
+    # Its head always uses gelu, and positions begin after the padding id.
     "roberta-relu": lambda: transformers.RobertaForMaskedLM(
         transformers.RobertaConfig(**_BERT, hidden_act="relu", pad_token_id=4)
     ),
@@ -126,7 +126,7 @@ REFERENCES: dict[str, Callable[[], transformers.PreTrainedModel]] = {
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """The same model twice: theirs, and ours as loaded from the folder theirs was saved in."""
+    """The same model twice: the transformers model, and Regard's model loaded from its saved folder."""
 
     theirs: Any
     ours: Any
@@ -141,9 +141,11 @@ def pair_of(name: str, folder: Path) -> Pair:
 
 
 def randomised(model: transformers.PreTrainedModel, seed: int = 0) -> transformers.PreTrainedModel:
-    """Give every parameter numbers of its own: with first values a norm or a bias could be left out unseen."""
+    """Randomize every parameter: with initial values, a missing norm or bias would not be noticed."""
     generator = torch.Generator().manual_seed(seed)
-    size = 0.15 if model.config.model_type == "t5" else 0.3  # T5 does not scale its scores: rounding grows with them
+    size = (
+        0.15 if model.config.model_type == "t5" else 0.3
+    )  # T5 does not scale its scores, which amplifies rounding errors
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             numbers = size * torch.randn(parameter.shape, generator=generator)
@@ -160,8 +162,8 @@ def ids(*, seed: int = 1, padding: int = 0) -> tuple[Tensor, Padded]:
     return tokens.masked_fill(~layout.mask, padding), layout
 
 
-def kept(x: Tensor, layout: Padded) -> Tensor:
-    """The rows of (B, T, ...) that hold a token: the same batch packed."""
+def remove_padding(x: Tensor, layout: Padded) -> Tensor:
+    """The rows of (B, T, ...) that are tokens, as in a packed batch."""
     assert layout.mask is not None
     return x[layout.mask]
 

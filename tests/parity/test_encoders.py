@@ -1,4 +1,4 @@
-"""BERT, DistilBERT and RoBERTa against transformers: hidden states, maps and heads, padded, packed, with segments."""
+"""BERT, DistilBERT and RoBERTa against transformers: hidden states, attention maps, heads, layouts and segments."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor
 
 import regard
 from regard.nn.masks import Packed, Padded
-from tests.parity.references import LENGTHS, REFERENCES, Pair, close, ids, kept
+from tests.parity.references import LENGTHS, REFERENCES, Pair, close, ids, remove_padding
 
 ENCODERS = [name for name in REFERENCES if name.startswith(("bert", "distilbert", "roberta"))]
 Pairs = Callable[[str], Pair]
 
 
 def batch_for(pair: Pair) -> tuple[Tensor, Padded]:
-    """Padding with the id that transformers' RoBERTa needs to count its positions."""
+    """A batch with the padding id that transformers' RoBERTa needs for its positions."""
     return ids(padding=pair.theirs.config.pad_token_id)
 
 
@@ -37,25 +37,25 @@ def test_every_hidden_state_and_map(pair: Pairs, name: str) -> None:
         last = one.ours(tokens, layout)
     assert len(tape.hidden()) == len(theirs.hidden_states) == 4
     for ours, expected in zip(tape.hidden(), theirs.hidden_states, strict=True):
-        close(kept(ours, layout), kept(expected, layout))
+        close(remove_padding(ours, layout), remove_padding(expected, layout))
     close(last, tape.hidden()[-1], 0)
     for ours, expected in zip(tape.attention(), theirs.attentions, strict=True):
         assert ours.shape == (len(LENGTHS), 4, 9, 9)
-        close(kept(ours.transpose(1, 2), layout), kept(expected.transpose(1, 2), layout))
+        close(remove_padding(ours.transpose(1, 2), layout), remove_padding(expected.transpose(1, 2), layout))
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_packed_padded_and_alone_are_the_same(pair: Pairs, name: str) -> None:
+def test_packed_padded_and_single_outputs_are_equal(pair: Pairs, name: str) -> None:
     one = pair(name)
     tokens, layout = batch_for(one)
     with torch.no_grad():
         padded = one.ours(tokens, layout)
         with regard.record(one.ours) as tape:
-            packed = one.ours(kept(tokens, layout), Packed.from_lengths(LENGTHS))
-        close(packed, kept(padded, layout))
+            packed = one.ours(remove_padding(tokens, layout), Packed.from_lengths(LENGTHS))
+        close(packed, remove_padding(padded, layout))
         theirs = run(one, tokens, layout)
         for ours, expected in zip(tape.attention(), theirs.attentions, strict=True):
-            close(kept(ours.transpose(1, 2), layout), kept(expected.transpose(1, 2), layout))
+            close(remove_padding(ours.transpose(1, 2), layout), remove_padding(expected.transpose(1, 2), layout))
         for row, length in enumerate(LENGTHS):
             alone = one.ours(tokens[row : row + 1, :length])
             close(padded[row, :length], alone[0])
@@ -63,17 +63,19 @@ def test_packed_padded_and_alone_are_the_same(pair: Pairs, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in ENCODERS if name.startswith("bert") or name == "roberta-relu"])
-def test_segments(pair: Pairs, name: str) -> None:
+def test_segment_embeddings(pair: Pairs, name: str) -> None:
     one = pair(name)
     tokens, layout = batch_for(one)
     segments = torch.randint(
         one.theirs.config.type_vocab_size, tokens.shape, generator=torch.Generator().manual_seed(2)
     )
-    expected = kept(run(one, tokens, layout, token_type_ids=segments).hidden_states[-1], layout)
+    expected = remove_padding(run(one, tokens, layout, token_type_ids=segments).hidden_states[-1], layout)
     with torch.no_grad():
-        padded = kept(one.ours(tokens, layout, segments), layout)
-        packed = one.ours(kept(tokens, layout), Packed.from_lengths(LENGTHS), kept(segments, layout))
-        without = kept(one.ours(tokens, layout), layout)
+        padded = remove_padding(one.ours(tokens, layout, segments), layout)
+        packed = one.ours(
+            remove_padding(tokens, layout), Packed.from_lengths(LENGTHS), remove_padding(segments, layout)
+        )
+        without = remove_padding(one.ours(tokens, layout), layout)
     close(padded, expected)
     close(packed, expected)
     assert not torch.allclose(without, expected, atol=1e-2)
@@ -95,9 +97,9 @@ def test_masked_head(pair: Pairs, name: str, field: str) -> None:
     with torch.no_grad():
         hidden = one.ours(tokens, layout)
         ours = one.ours.masked(hidden)
-        some = one.ours.masked(kept(hidden, layout)[3:5])
-    expected = kept(run(one, tokens, layout)[field], layout)
-    close(kept(ours, layout), expected)
+        some = one.ours.masked(remove_padding(hidden, layout)[3:5])
+    expected = remove_padding(run(one, tokens, layout)[field], layout)
+    close(remove_padding(ours, layout), expected)
     close(some, expected[3:5])
 
 
@@ -109,7 +111,7 @@ def test_pooler_and_next_sentence(pair: Pairs, name: str) -> None:
     with torch.no_grad():
         pooled = one.ours.pooler(one.ours(tokens, layout), layout)
         packed = Packed.from_lengths(LENGTHS)
-        close(one.ours.pooler(one.ours(kept(tokens, layout), packed), packed), pooled)
+        close(one.ours.pooler(one.ours(remove_padding(tokens, layout), packed), packed), pooled)
         if "next" in name or name == "bert":
             expected = theirs.seq_relationship_logits if name == "bert" else theirs.logits
             close(one.ours.next(pooled), expected)
@@ -118,7 +120,7 @@ def test_pooler_and_next_sentence(pair: Pairs, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "distilbert", "roberta"])
-def test_positions_to_the_very_last(pair: Pairs, name: str) -> None:
+def test_maximum_length(pair: Pairs, name: str) -> None:
     one = pair(name)
     longest = one.ours.config.max_position_embeddings
     assert longest == one.theirs.config.max_position_embeddings - (2 if name == "roberta" else 0)
@@ -128,11 +130,11 @@ def test_positions_to_the_very_last(pair: Pairs, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "distilbert", "roberta"])
-def test_bfloat16_stays_near(pair: Pairs, name: str) -> None:
+def test_bfloat16_is_close(pair: Pairs, name: str) -> None:
     one = pair(name)
     tokens, layout = batch_for(one)
     half, _ = regard.load(one.folder, dtype=torch.bfloat16)
     with torch.no_grad():
         ours = half(tokens, layout)
         assert ours.dtype == torch.bfloat16
-        close(kept(ours.float(), layout), kept(one.ours(tokens, layout), layout), 0.1)
+        close(remove_padding(ours.float(), layout), remove_padding(one.ours(tokens, layout), layout), 0.1)

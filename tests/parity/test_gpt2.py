@@ -1,4 +1,4 @@
-"""GPT-2 against transformers: hidden states, maps, logits, and decoding token by token with a cache."""
+"""GPT-2 against transformers: hidden states, attention maps, logits, and cached decoding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 import regard
 from regard.nn.masks import Packed
-from tests.parity.references import LENGTHS, Pair, close, ids, kept
+from tests.parity.references import LENGTHS, Pair, close, ids, remove_padding
 
 Pairs = Callable[[str], Pair]
 NAMES = ["gpt2", "gpt2-relu", "gpt2-bare"]
@@ -31,22 +31,24 @@ def test_every_hidden_state_map_and_logit(pair: Pairs, name: str) -> None:
         logits = one.ours.logits(last)
     assert len(tape.hidden()) == len(theirs.hidden_states) == 4
     for ours, expected in zip(tape.hidden(), theirs.hidden_states, strict=True):
-        close(kept(ours, layout), kept(expected, layout))
+        close(remove_padding(ours, layout), remove_padding(expected, layout))
     for ours, expected in zip(tape.attention(), theirs.attentions, strict=True):
-        close(kept(ours.transpose(1, 2), layout), kept(expected.transpose(1, 2), layout))
+        close(remove_padding(ours.transpose(1, 2), layout), remove_padding(expected.transpose(1, 2), layout))
         assert not ours.triu(1).any()
     if name != "gpt2-bare":
-        close(kept(logits, layout), kept(theirs.logits, layout))
+        close(remove_padding(logits, layout), remove_padding(theirs.logits, layout))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_packed_padded_and_alone_are_the_same(pair: Pairs, name: str) -> None:
+def test_packed_padded_and_single_outputs_are_equal(pair: Pairs, name: str) -> None:
     one = pair(name)
     tokens, layout = ids()
     with torch.no_grad():
         padded = one.ours(tokens, layout)
-        close(one.ours(kept(tokens, layout), Packed.from_lengths(LENGTHS)), kept(padded, layout))
-        close(kept(one.ours(tokens), layout), kept(padded, layout))  # right padding is never seen by what stands before
+        close(one.ours(remove_padding(tokens, layout), Packed.from_lengths(LENGTHS)), remove_padding(padded, layout))
+        close(
+            remove_padding(one.ours(tokens), layout), remove_padding(padded, layout)
+        )  # causal attention does not see right padding
         for row, length in enumerate(LENGTHS):
             close(padded[row, :length], one.ours(tokens[row : row + 1, :length])[0])
 
@@ -79,15 +81,15 @@ def test_cached_decoding(pair: Pairs, name: str) -> None:
         words, logits = torch.stack([*said, every[-1].argmax(-1)], dim=1), torch.stack(every, dim=1)
         for row, length in enumerate(LENGTHS):
             prompt = tokens[row, :length]
-            expected_words, expected_logits = their_greedy(one, prompt, steps=STEPS)
-            assert words[row].tolist() == expected_words
+            expected_tokens, expected_logits = their_greedy(one, prompt, steps=STEPS)
+            assert words[row].tolist() == expected_tokens
             close(logits[row], expected_logits)
             whole = torch.cat([prompt, words[row, :-1]])[None]
             close(logits[row], one.ours.logits(one.ours(whole))[0, length - 1 :])
     assert len({tuple(row) for row in words.tolist()}) > 1, "every prompt gives the same words: nothing is compared"
 
 
-def test_the_tape_of_a_decoding_is_that_of_one_forward(pair: Pairs) -> None:
+def test_tape_of_cached_decoding_equals_one_forward_pass(pair: Pairs) -> None:
     one = pair("gpt2")
     tokens = ids()[0][:1]
     with torch.no_grad():
@@ -103,11 +105,11 @@ def test_the_tape_of_a_decoding_is_that_of_one_forward(pair: Pairs) -> None:
         close(step, expected)
 
 
-def test_bfloat16_stays_near(pair: Pairs) -> None:
+def test_bfloat16_is_close(pair: Pairs) -> None:
     one = pair("gpt2")
     tokens, layout = ids()
     half, _ = regard.load(one.folder, dtype=torch.bfloat16)
     with torch.no_grad():
         ours = half(tokens, layout)
         assert ours.dtype == torch.bfloat16
-        close(kept(ours.float(), layout), kept(one.ours(tokens, layout), layout), 0.1)
+        close(remove_padding(ours.float(), layout), remove_padding(one.ours(tokens, layout), layout), 0.1)

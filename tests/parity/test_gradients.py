@@ -1,4 +1,4 @@
-"""The gradient of a loss with respect to every parameter against transformers', mapped by the rename tables."""
+"""Gradients of a loss with respect to every parameter against transformers, mapped by the rename tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.checkpoints.files import read_tensors
 from regard.checkpoints.loading import entries, fitted, from_theirs, names_of
 from regard.nn.masks import Layout, Packed
-from tests.parity.references import LENGTHS, Pair, close, ids, kept
+from tests.parity.references import LENGTHS, Pair, close, ids, remove_padding
 from tests.parity.test_t5 import TARGET_LENGTHS, targets
 
 Pairs = Callable[[str], Pair]
@@ -24,7 +24,7 @@ PIXELS = torch.randn(3, 2, 8, 12, generator=torch.Generator().manual_seed(4)).do
 
 
 def their_outputs(name: str, pair: Pair) -> list[Tensor]:
-    """Everything the model says, padding left out."""
+    """All outputs of the model, without padding."""
     if name == "vit":
         return [pair.theirs(PIXELS).logits]
     tokens, layout = ids(padding=pair.theirs.config.pad_token_id or 0)
@@ -32,15 +32,15 @@ def their_outputs(name: str, pair: Pair) -> list[Tensor]:
     if name.startswith("t5"):
         words, target_layout = targets()
         logits = pair.theirs(tokens, attention_mask=layout.mask.long(), decoder_input_ids=words).logits
-        return [kept(logits, target_layout)]
+        return [remove_padding(logits, target_layout)]
     output = pair.theirs(tokens, attention_mask=layout.mask.long())
     if name == "bert":
-        return [kept(output.prediction_logits, layout), output.seq_relationship_logits]
+        return [remove_padding(output.prediction_logits, layout), output.seq_relationship_logits]
     if name == "bert-next":
         return [output.logits]
     if name.endswith("bare"):
-        return [kept(output.last_hidden_state, layout), output.pooler_output]
-    return [kept(output.logits, layout)]
+        return [remove_padding(output.last_hidden_state, layout), output.pooler_output]
+    return [remove_padding(output.logits, layout)]
 
 
 def our_outputs(name: str, pair: Pair, *, packed: bool) -> list[Tensor]:
@@ -49,16 +49,18 @@ def our_outputs(name: str, pair: Pair, *, packed: bool) -> list[Tensor]:
         return [model.classifier(model(PIXELS)[:, 0])]
     tokens, padded = ids(padding=pair.theirs.config.pad_token_id or 0)
     layout: Layout = Packed.from_lengths(LENGTHS) if packed else padded
-    tokens = kept(tokens, padded) if packed else tokens
+    tokens = remove_padding(tokens, padded) if packed else tokens
     if name.startswith("t5"):
         words, target_layout = targets()
         if packed:
             return [
-                model.logits(model(tokens, kept(words, target_layout), layout, Packed.from_lengths(TARGET_LENGTHS)))
+                model.logits(
+                    model(tokens, remove_padding(words, target_layout), layout, Packed.from_lengths(TARGET_LENGTHS))
+                )
             ]
-        return [kept(model.logits(model(tokens, words, layout, target_layout)), target_layout)]
+        return [remove_padding(model.logits(model(tokens, words, layout, target_layout)), target_layout)]
     hidden = model(tokens, layout)
-    rows = hidden if packed else kept(hidden, padded)
+    rows = hidden if packed else remove_padding(hidden, padded)
     if name.startswith("gpt2"):
         return [model.logits(rows)]
     outputs = [model.masked(rows)] if model.masked else [rows] if not model.next else []
@@ -73,13 +75,13 @@ def loss(outputs: list[Tensor]) -> Tensor:
     return torch.stack([(x * torch.randn(x.shape, generator=generator)).sum() for x in outputs]).sum()
 
 
-def in_double(pair: Pair) -> Pair:
-    """Both models in float64. In float32 one gradient of 1,728 passed 1e-4 without AVX2, by the order of sums alone."""
+def in_float64(pair: Pair) -> Pair:
+    """Both models in float64. In float32 without AVX2, the order of sums moves one of 1,728 gradients beyond 1e-4."""
     return replace(pair, ours=deepcopy(pair.ours).double(), theirs=deepcopy(pair.theirs).double())
 
 
 def their_parameters(pair: Pair) -> dict[str, nn.Parameter]:
-    """Found by their numbers under the names in the file: in memory transformers may have others."""
+    """Parameters by their names in the file, matched by value: in memory transformers may use other names."""
     tensors, parameters = read_tensors(pair.folder), [*pair.theirs.parameters()]
     assert len(tensors) == len(parameters)
     return {name: next(p for p in parameters if torch.equal(p, tensor)) for name, tensor in tensors.items()}
@@ -87,7 +89,7 @@ def their_parameters(pair: Pair) -> dict[str, nn.Parameter]:
 
 @pytest.mark.parametrize(("name", "packed"), [*product(TEXT, [False, True]), ("vit", False)])
 def test_every_gradient(pair: Pairs, name: str, packed: bool) -> None:
-    one = in_double(pair(name))
+    one = in_float64(pair(name))
     theirs = their_parameters(one)
     names = fitted(names_of(one.ours.config), theirs)
     heads = [head for head in names.heads if getattr(one.ours, head) is not None]
@@ -99,5 +101,5 @@ def test_every_gradient(pair: Pairs, name: str, packed: bool) -> None:
     for (ours, _), gradient in zip(one.ours.named_parameters(), found, strict=True):
         wanted = from_theirs(names, ours, [expected[part] for part in table[ours]])
         assert wanted.abs().max() > 1e-3, f"{ours} has no gradient to compare"
-        # Whatever the type of the model, transformers computes T5's norms and ViT's softmax in float32.
+        # For any dtype of the model, transformers computes T5's norms and ViT's softmax in float32.
         close(gradient, wanted, 1e-4 if name.startswith(("t5", "vit")) else 1e-9)

@@ -1,4 +1,4 @@
-"""What Regard saves, transformers loads without a complaint and with the same weights; saving again changes no byte."""
+"""Transformers loads Regard's saved models without warnings and with equal weights; saving is reproducible."""
 
 from __future__ import annotations
 
@@ -35,38 +35,38 @@ def has_pooler(folder: Path) -> bool:
 
 
 def loaded_by_transformers(folder: Path) -> transformers.PreTrainedModel:
-    """Load with the class that config.json names; every complaint is a failure."""
+    """Load with the class named in config.json; any warning is a failure."""
     kind = json.loads((folder / "config.json").read_text())["architectures"][0]
     options = {"add_pooling_layer": False} if kind in ("BertModel", "ViTModel") and not has_pooler(folder) else {}
     model, about = getattr(transformers, kind).from_pretrained(folder, output_loading_info=True, **options)
-    if kind.endswith("ForMaskedLM"):  # that class has no place for a pooler; published files hold one all the same
+    if kind.endswith("ForMaskedLM"):  # that class has no pooler, but published files contain one
         about["unexpected_keys"] = {name for name in about["unexpected_keys"] if ".pooler." not in name}
     assert not any(about.values()), about
     return model.eval()
 
 
 @pytest.mark.parametrize("name", REFERENCES)
-def test_theirs_to_ours_and_back(pair: Pairs, name: str, tmp_path: Path) -> None:
+def test_transformers_to_regard_and_back(pair: Pairs, name: str, tmp_path: Path) -> None:
     one = pair(name)
     regard.save(one.ours, tmp_path)
     again = loaded_by_transformers(tmp_path)
     state = again.state_dict()
     original = one.theirs.state_dict()
-    if name != "gpt2-bare":  # a bare GPT-2 comes back with its output layer, which is the embedding
+    if name != "gpt2-bare":  # a bare GPT-2 is saved with its output layer, which is the embedding
         assert type(again) is type(one.theirs)
         assert set(state) == set(original)
     for key, tensor in original.items():
         assert torch.equal(state.get(key, state.get(f"transformer.{key}")), tensor), key
     theirs, back = one.theirs.config.to_dict(), again.config.to_dict()
     ignored = {"_name_or_path"}
-    if name.startswith("gpt2"):  # ours has no ids of special tokens, and writes out what n_inner leaves to them
+    if name.startswith("gpt2"):  # Regard has no special token ids and writes an explicit n_inner
         ignored |= {"architectures", "n_inner"}
     changed = {key: (theirs.get(key), value) for key, value in back.items() if theirs.get(key) != value}
     assert set(changed) <= ignored, changed
 
 
 @pytest.mark.parametrize("name", REFERENCES)
-def test_save_load_save_is_the_same_to_the_byte(pair: Pairs, name: str, tmp_path: Path) -> None:
+def test_save_load_save_is_byte_identical(pair: Pairs, name: str, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     regard.save(pair(name).ours, first)
     model, _ = regard.load(first)
@@ -140,7 +140,7 @@ def test_save_load_save_is_the_same_to_the_byte(pair: Pairs, name: str, tmp_path
         value.family if hasattr(value, "family") else "usual" if value is None else "+".join(value) or "bare"
     ),
 )
-def test_a_new_model_of_ours(config: Any, heads: list[str] | None, tmp_path: Path) -> None:
+def test_transformers_loads_new_models(config: Any, heads: list[str] | None, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = build(config, heads=heads).eval()
     regard.save(model, tmp_path)
@@ -173,7 +173,7 @@ def test_a_new_model_of_ours(config: Any, heads: list[str] | None, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "t5-untied", "vit"])
-def test_their_shards(pair: Pairs, name: str, tmp_path: Path) -> None:
+def test_sharded_checkpoints(pair: Pairs, name: str, tmp_path: Path) -> None:
     one = pair(name)
     one.theirs.save_pretrained(tmp_path, max_shard_size="8KB")
     assert len(list(tmp_path.glob("model-*-of-*.safetensors"))) > 1
@@ -192,7 +192,7 @@ def test_their_shards(pair: Pairs, name: str, tmp_path: Path) -> None:
         ("GPT2ForSequenceClassification", "score.weight"),
     ],
 )
-def test_their_fine_tuned_models_say_what_is_not_used(kind: str, unused: str, tmp_path: Path) -> None:
+def test_unused_weights_of_fine_tuned_models_are_reported(kind: str, unused: str, tmp_path: Path) -> None:
     family = next(name for name in ("distilbert", "roberta", "bert", "gpt2") if kind.lower().startswith(name))
     theirs = randomised(getattr(transformers, kind)(REFERENCES[family]().config))
     theirs.save_pretrained(tmp_path)
@@ -205,7 +205,7 @@ def test_their_fine_tuned_models_say_what_is_not_used(kind: str, unused: str, tm
         close(model(tokens, layout)[layout.mask], base.last_hidden_state[layout.mask])
 
 
-def test_the_pooler_of_an_image_model_goes_and_comes_back(tmp_path: Path) -> None:
+def test_pooler_of_an_image_model_round_trips(tmp_path: Path) -> None:
     theirs = randomised(transformers.ViTModel(REFERENCES["vit"]().config)).eval()
     theirs.save_pretrained(tmp_path / "theirs")
     model, _ = regard.load(tmp_path / "theirs")
@@ -218,7 +218,7 @@ def test_the_pooler_of_an_image_model_goes_and_comes_back(tmp_path: Path) -> Non
         close(again(pixels).pooler_output, theirs(pixels).pooler_output)
 
 
-def test_half_precision_is_kept_in_the_file(pair: Pairs, tmp_path: Path) -> None:
+def test_half_precision_is_preserved_in_the_file(pair: Pairs, tmp_path: Path) -> None:
     model, _ = regard.load(pair("bert").folder, dtype=torch.bfloat16)
     regard.save(model, tmp_path)
     theirs = loaded_by_transformers(tmp_path)

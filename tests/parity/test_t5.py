@@ -1,4 +1,4 @@
-"""T5 against transformers: both stacks, all three kinds of attention, tied and untied output, cached decoding."""
+"""T5 against transformers: both stacks, all three kinds of attention, tied and untied output, and cached decoding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 import regard
 from regard.nn.masks import Packed, Padded
-from tests.parity.references import LENGTHS, VOCABULARY, Pair, close, ids, kept
+from tests.parity.references import LENGTHS, VOCABULARY, Pair, close, ids, remove_padding
 
 Pairs = Callable[[str], Pair]
 NAMES = ["t5", "t5-untied", "t5-gelu"]
@@ -47,11 +47,11 @@ def test_every_hidden_state_map_and_logit(pair: Pairs, name: str) -> None:
     encoder, decoder = tape.hidden("encoder"), tape.hidden("decoder")
     assert (len(encoder), len(decoder)) == ((3, 4) if name == "t5-untied" else (4, 3))
     for ours, expected in zip(encoder, theirs.encoder_hidden_states, strict=True):
-        close(kept(ours, layout), kept(expected, layout))
+        close(remove_padding(ours, layout), remove_padding(expected, layout))
     for ours, expected in zip(decoder, theirs.decoder_hidden_states, strict=True):
         close(ours, expected)
     for ours, expected in zip(tape.attention("self", "encoder"), theirs.encoder_attentions, strict=True):
-        close(kept(ours.transpose(1, 2), layout), kept(expected.transpose(1, 2), layout))
+        close(remove_padding(ours.transpose(1, 2), layout), remove_padding(expected.transpose(1, 2), layout))
     for ours, expected in zip(tape.attention("self", "decoder"), theirs.decoder_attentions, strict=True):
         close(ours, expected)
         assert not ours.triu(1).any()
@@ -62,19 +62,19 @@ def test_every_hidden_state_map_and_logit(pair: Pairs, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_packed_padded_and_alone_are_the_same(pair: Pairs, name: str) -> None:
+def test_packed_padded_and_single_outputs_are_equal(pair: Pairs, name: str) -> None:
     one, theirs = pair(name), run(pair(name))
     (tokens, layout), (words, target_layout) = ids(), targets()
     with torch.no_grad():
         packed = one.ours(
-            kept(tokens, layout),
-            kept(words, target_layout),
+            remove_padding(tokens, layout),
+            remove_padding(words, target_layout),
             Packed.from_lengths(LENGTHS),
             Packed.from_lengths(TARGET_LENGTHS),
         )
         padded = one.ours(tokens, words, layout, target_layout)
-        close(kept(padded, target_layout), kept(theirs.decoder_hidden_states[-1], target_layout))
-        close(packed, kept(padded, target_layout))
+        close(remove_padding(padded, target_layout), remove_padding(theirs.decoder_hidden_states[-1], target_layout))
+        close(packed, remove_padding(padded, target_layout))
         for row, (length, said) in enumerate(zip(LENGTHS, TARGET_LENGTHS, strict=True)):
             alone = one.ours(tokens[row : row + 1, :length], words[row : row + 1, :said])
             close(padded[row, :said], alone[0])
@@ -87,24 +87,24 @@ def test_cached_decoding(pair: Pairs, name: str) -> None:
     assert layout.mask is not None
     ours, theirs, state, past = [], [], None, None
     said = torch.full((len(LENGTHS), 1), one.theirs.config.decoder_start_token_id)
-    our_words, their_words = [said[:, 0]], [said[:, 0]]
+    our_tokens, their_tokens = [said[:, 0]], [said[:, 0]]
     with torch.no_grad():
         for _ in range(STEPS):
-            scores, state = one.ours.start(tokens, layout) if state is None else one.ours.step(our_words[-1], state)
+            scores, state = one.ours.start(tokens, layout) if state is None else one.ours.step(our_tokens[-1], state)
             ours.append(scores)
-            our_words.append(scores.argmax(-1))
+            our_tokens.append(scores.argmax(-1))
             output = one.theirs(
                 tokens,
                 attention_mask=layout.mask.long(),
-                decoder_input_ids=their_words[-1][:, None],
+                decoder_input_ids=their_tokens[-1][:, None],
                 past_key_values=past,
                 use_cache=True,
             )
             past = output.past_key_values
             theirs.append(output.logits[:, -1])
-            their_words.append(theirs[-1].argmax(-1))
-        words = torch.stack(our_words, dim=1)
-        assert words.tolist() == torch.stack(their_words, dim=1).tolist()
+            their_tokens.append(theirs[-1].argmax(-1))
+        words = torch.stack(our_tokens, dim=1)
+        assert words.tolist() == torch.stack(their_tokens, dim=1).tolist()
         close(torch.stack(ours), torch.stack(theirs))
         uncached = one.ours.logits(one.ours(tokens, words[:, :-1], layout))
         close(torch.stack(ours, dim=1), uncached)
@@ -122,7 +122,7 @@ def test_distances_beyond_the_last_bucket(pair: Pairs) -> None:
     close(tape.attention("self", "decoder")[0], theirs.decoder_attentions[0])
 
 
-def test_bfloat16_stays_near(pair: Pairs) -> None:
+def test_bfloat16_is_close(pair: Pairs) -> None:
     one = pair("t5")
     (tokens, layout), (words, _) = ids(), targets()
     half, _ = regard.load(one.folder, dtype=torch.bfloat16)

@@ -1,4 +1,4 @@
-"""The Vision Transformer against transformers, with oblong images and patches."""
+"""The Vision Transformer against transformers, with non-square images and patches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_every_hidden_state_map_and_logit(pair: Pairs, name: str, size: tuple[in
         if name == "vit":
             close(one.ours.classifier(last[:, 0]), theirs.logits)
     assert last.shape == (3, 1 + patches, 24)
-    # Theirs are before the final norm to the last, ours have it in the last.
+    # The last hidden state of transformers precedes the final norm; ours includes it.
     assert len(tape.hidden()) == len(theirs.hidden_states) == 4
     for ours, expected in zip(tape.hidden()[:-1], theirs.hidden_states[:-1], strict=True):
         close(ours, expected)
@@ -35,12 +35,12 @@ def test_every_hidden_state_map_and_logit(pair: Pairs, name: str, size: tuple[in
         close(ours, expected)
 
 
-def test_an_image_of_another_size_is_refused(pair: Pairs) -> None:
+def test_wrong_image_size_is_rejected(pair: Pairs) -> None:
     with pytest.raises(ValueError, match=r"images of \(8, 12\) pixels, got \(12, 8\)"):
         pair("vit").ours(torch.zeros(1, 2, 12, 8))
 
 
-def test_bfloat16_stays_near(pair: Pairs) -> None:
+def test_bfloat16_is_close(pair: Pairs) -> None:
     one = pair("vit")
     pixels = torch.randn(3, 2, 8, 12, generator=torch.Generator().manual_seed(4))
     half, _ = regard.load(one.folder, dtype=torch.bfloat16)

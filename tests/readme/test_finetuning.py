@@ -1,4 +1,4 @@
-"""The tutorial on fine-tuning, run in its order with a tiny model."""
+"""Runs the fine-tuning tutorial in order with a tiny model."""
 
 from __future__ import annotations
 

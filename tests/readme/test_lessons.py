@@ -1,4 +1,4 @@
-"""The commands of the page on lessons, run; those that train long are made small."""
+"""Runs the commands of the lessons page; long training runs are shortened."""
 
 from __future__ import annotations
 

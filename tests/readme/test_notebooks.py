@@ -1,4 +1,4 @@
-"""The notebooks in examples/ run from top to bottom, and every result they end a cell with shows itself."""
+"""The notebooks in examples/ run from top to bottom, and results at the end of cells are displayed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.ipynb"))
 
 
-def test_there_are_two() -> None:
+def test_there_are_two_notebooks() -> None:
     assert [path.stem for path in NOTEBOOKS] == ["engineers", "researchers"]
 
 

@@ -1,4 +1,4 @@
-"""What the README shows, run: its Python as it stands with a tiny model, its commands with their own options."""
+"""Runs the README: its Python code with a tiny model, and its commands with their options."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_the_commands_run(command: str, tiny_bert_folder: Path, tmp_path: Path) 
     assert (tmp_path / words[words.index("--output") + 1]).stat().st_size > 0
 
 
-def test_a_model_is_pretrained_and_asked(tmp_path: Path) -> None:
-    """The commands in their order, made small: the same options, fewer steps and a smaller model."""
+def test_the_pretraining_commands_run(tmp_path: Path) -> None:
+    """Runs the commands in order with the same options, fewer steps and a smaller model."""
     (tmp_path / "articles").mkdir()
     lines = [
         f"{a} {b} in the {c}."
@@ -75,9 +75,9 @@ def test_a_model_is_pretrained_and_asked(tmp_path: Path) -> None:
     small = [f"model.{key}={value}" for key, value in shape.items()]
     small += ["data.max_length=32", "data.tokens_per_batch=128", "schedule.budget=", "schedule.max_steps=2"]
     verbs = ("pretrain", "fill", "next", "perplexity", "generate", "score", "cost")
-    asked = [c for c in COMMANDS if c.split()[1] in verbs]
-    assert len(asked) == 10
-    for command in asked:
+    commands = [c for c in COMMANDS if c.split()[1] in verbs]
+    assert len(commands) == 10
+    for command in commands:
         words = shlex.split(command)
         if words[1] == "pretrain" and "--resume" not in words:
             words += ["--set", f"vocabulary.vocab_size={50 if words[2] == 'bert' else 270}"]
@@ -90,26 +90,28 @@ def test_a_model_is_pretrained_and_asked(tmp_path: Path) -> None:
         assert done.stdout
 
 
-def test_a_model_is_tuned_and_used(tiny_bert_folder: Path, tmp_path: Path) -> None:
-    """In their order, as they stand, with the tiny model under the name that is meant."""
+def test_the_fine_tuning_commands_run(tiny_bert_folder: Path, tmp_path: Path) -> None:
+    """Runs the commands in order and unchanged, with the tiny model under the expected name."""
     (tmp_path / "my-bert").symlink_to(tiny_bert_folder)
     for day, name in enumerate(("reviews.tsv", "more.tsv")):
         texts = [f"{text} number {n} of day {day}" for n, text in enumerate(TEXTS * 3)]
         rows = "".join(f"{text}\t{'bad' if 'bad' in text else 'good'}\n" for text in texts)
         (tmp_path / name).write_text(rows, encoding="utf-8")
-    asked = [c for c in COMMANDS if c.split()[1] in ("train", "evaluate", "predict", "doctor") and "translate" not in c]
-    assert len(asked) == 4
-    for command in asked:
+    commands = [
+        c for c in COMMANDS if c.split()[1] in ("train", "evaluate", "predict", "doctor") and "translate" not in c
+    ]
+    assert len(commands) == 4
+    for command in commands:
         words = shlex.split(command)
         done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
-        # The doctor finds, and rightly, that three steps have taught this model nothing.
+        # The doctor rightly reports that the model has learned nothing in three steps.
         expected = (1, "constant predictions") if words[1] == "doctor" else (0, "")
         assert done.returncode == expected[0] and expected[1] in done.stdout, (command, done.stdout, done.stderr)
         assert done.stdout
 
 
-def test_a_translator_is_trained_and_asked(tmp_path: Path) -> None:
-    """The commands as they stand, but for a smaller model and one epoch."""
+def test_the_translation_commands_run(tmp_path: Path) -> None:
+    """Runs the commands with a smaller model and one epoch."""
     words = {"a": "ein", "man": "mann", "dog": "hund", "sleeps": "schläft", "runs": "läuft"}
     source = [
         f"a {who} {does} in a {where}" for who in ("man", "dog") for does in ("sleeps", "runs") for where in "xyz"
@@ -125,9 +127,9 @@ def test_a_translator_is_trained_and_asked(tmp_path: Path) -> None:
         "model.num_hidden_layers=1",
         "training.num_epochs=1",
     ]
-    asked = [c for c in COMMANDS if c.startswith(("regard train translate", "regard translate"))]
-    assert len(asked) == 3
-    for command in asked:
+    commands = [c for c in COMMANDS if c.startswith(("regard train translate", "regard translate"))]
+    assert len(commands) == 3
+    for command in commands:
         given = shlex.split(command)
         if given[1] == "train":
             given += [word for setting in (*small, "vocabulary.vocab_size=280") for word in ("--set", setting)]
@@ -147,15 +149,15 @@ def test_every_figure_is_filled_in() -> None:
     assert not re.search(r"\b(NUMBER|TODO|XXX|TBD)\b", README)
 
 
-def test_links_and_pictures_are_there() -> None:
+def test_linked_files_and_pictures_exist() -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
 
 
-def test_the_inside_can_be_looked_at(tmp_path: Path) -> None:
-    asked = [c for c in COMMANDS if c.split()[1] in ("look", "compare", "figure", "ablate")]
-    assert len(asked) == 4 and "regard studio" in COMMANDS
-    for command in asked:
+def test_the_interpretation_commands_run(tmp_path: Path) -> None:
+    commands = [c for c in COMMANDS if c.split()[1] in ("look", "compare", "figure", "ablate")]
+    assert len(commands) == 4 and "regard studio" in COMMANDS
+    for command in commands:
         words = shlex.split(command)
         done = subprocess.run([sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (command, done.stderr)

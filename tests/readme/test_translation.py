@@ -1,4 +1,4 @@
-"""The page on translation, run in its order with tiny models."""
+"""Runs the translation page in order with tiny models."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) ->
 
 def test_the_commands_and_the_python_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(COMMANDS) == 9
-    said: list[tuple[str, str]] = []
+    outputs: list[tuple[str, str]] = []
     for command in COMMANDS:
         words = shlex.split(command)[1:]
         more = [word for setting in QUICK for word in ("--set", setting)] if words[0] == "train" else []
         assert run([*words, *more]) == 0, (command, capsys.readouterr().err)
-        said.append(tuple(capsys.readouterr()))
-    assert len(said[2][0].splitlines()) == 1
-    numbers = [line.split("\t")[0] for line in said[3][0].splitlines()]
+        outputs.append(tuple(capsys.readouterr()))
+    assert len(outputs[2][0].splitlines()) == 1
+    numbers = [line.split("\t")[0] for line in outputs[3][0].splitlines()]
     assert numbers == ["0"] * 3 + ["1"] * 3
     soft = json.loads((folder / "soft.json").read_text(encoding="utf-8"))
     [[first], [second]] = soft["texts"]
@@ -57,10 +57,10 @@ def test_the_commands_and_the_python_run(folder: Path, capsys: pytest.CaptureFix
         assert [sum(row) for row in one["weights"]] == pytest.approx([1.0] * len(one["target"]))
     hard = (folder / "hard.txt").read_text(encoding="utf-8").splitlines()
     assert len(hard) == 2 and all(re.fullmatch(r"(\d+-\d+( |$))*", line) for line in hard)
-    assert "mean of heads 0, 1 of decoder layer 0" in said[5][1]  # the last but one of two
+    assert "mean of heads 0, 1 of decoder layer 0" in outputs[5][1]  # the second to last of two
     assert "<html" in (folder / "search.html").read_text(encoding="utf-8")
     assert json.loads((folder / "search.json").read_text(encoding="utf-8"))["about"]["texts"] == ["the big dog eats"]
-    assert "BLEU, lower case" in said[8][1] and "case:lc" in said[8][1]
+    assert "BLEU, lower case" in outputs[8][1] and "case:lc" in outputs[8][1]
     names: dict[str, Any] = {}
     exec(compile(blocks("python")[0], "translation.md", "exec"), names)
     assert len(names["translations"]) == 2 and len(capsys.readouterr().out.splitlines()) == 3

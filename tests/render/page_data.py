@@ -1,4 +1,4 @@
-"""What a finished page holds: its payload, and the blocks of a story in reading order."""
+"""Extracts the payload of a finished page and the blocks of a story in reading order."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def payload_of(page: str) -> Json:
 
 
 def blocks_of(page: str, kind: str) -> list[Json]:
-    return [block for block in _every(payload_of(page)["blocks"]) if block["kind"] == kind]
+    return [block for block in _all_blocks(payload_of(page)["blocks"]) if block["kind"] == kind]
 
 
-def _every(blocks: Iterable[Json]) -> Iterable[Json]:
+def _all_blocks(blocks: Iterable[Json]) -> Iterable[Json]:
     for block in blocks:
         yield block
-        yield from _every(block.get("blocks", []))
+        yield from _all_blocks(block.get("blocks", []))

@@ -1,4 +1,4 @@
-"""The page around the built script: what it holds, what it lets in, and what it says where there is no build."""
+"""The page around the built script: its contents, its security policy, and the error without a build."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def payload_in(text: str) -> object:
     return json.loads(text[start : text.index("</script>", start)])
 
 
-def test_script_style_and_payload_are_in_it_and_only_this_script_may_run(static: Path) -> None:
+def test_the_page_contains_script_style_and_payload_and_allows_only_this_script(static: Path) -> None:
     text = page({"view": "x", "n": 1.5}, title="a < b", static=static)
     assert "<title>a &lt; b</title>" in text and "<style>p { color: red }</style>" in text
     assert payload_in(text) == {"view": "x", "n": 1.5}
@@ -39,25 +39,25 @@ def test_script_style_and_payload_are_in_it_and_only_this_script_may_run(static:
 
 
 @given(st.text() | st.sampled_from(["</script><script>alert(1)</script>", "<!--", "]]>", "\u2028", "\ud800"]))
-def test_any_text_comes_through_and_cannot_leave_the_json(static: Path, text: str) -> None:
+def test_any_text_round_trips_and_cannot_break_out_of_the_json(static: Path, text: str) -> None:
     whole = page({"text": text}, static=static)
     assert payload_in(whole) == {"text": text}
     assert whole.count("<script") == 2 and whole.count("</script") == 2
     whole.encode("utf-8")
 
 
-def test_nan_is_refused(static: Path) -> None:
+def test_nan_is_rejected(static: Path) -> None:
     with pytest.raises(RegardError, match="NaN or infinity"):
         page({"n": float("nan")}, static=static)
 
 
-def test_without_a_build_it_says_what_to_run(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_build_names_the_command(tmp_path: Path) -> None:
     assert not is_built(tmp_path)
     with pytest.raises(RegardError, match=r"python web/build\.py"):
         page({}, static=tmp_path)
 
 
-def test_a_script_that_would_end_early_is_refused(tmp_path: Path) -> None:
+def test_a_script_with_a_closing_tag_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "bundle.js").write_text("'</script>'", encoding="utf-8")
     (tmp_path / "bundle.css").write_text("", encoding="utf-8")
     with pytest.raises(RegardError, match="closing tag"):

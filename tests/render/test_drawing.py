@@ -1,4 +1,4 @@
-"""SVG and PNG of results: what is drawn, that the files are complete, and that they need nothing else."""
+"""SVG and PNG drawings of results: their content is complete and self-contained."""
 
 from __future__ import annotations
 
@@ -100,19 +100,19 @@ def test_heads_of_a_layer_differ_in_color_or_dash(heads: int) -> None:
     assert not any("same color" in text for text in texts_of(root))
 
 
-def test_heads_with_equal_color_and_dash_are_noted() -> None:
+def test_heads_with_equal_color_and_dash_are_reported() -> None:
     root = draw(record(("a", "b"), heads=33), layer=0)
     assert any("Heads 32 apart have the same color and dash" in text for text in texts_of(root))
 
 
 def test_every_head_has_a_small_map() -> None:
     images = list(draw(FOUND).iter(f"{SVG}image"))
-    assert len(images) == 6 + 1  # and the first once more, large
+    assert len(images) == 6 + 1  # and the first again at full size
     weights = (np.sqrt(np.rint(FOUND.maps[0].weights[0, 2] * 255) / 255) * 255).round()
     assert np.abs(raster_of(images[2]) - weights).max() <= 1
 
 
-def test_a_long_text_has_fewer_pixels_and_keeps_its_diagonal() -> None:
+def test_the_map_of_a_long_text_is_downsampled_and_keeps_its_diagonal() -> None:
     small, large = draw(record(tuple(f"w{number}" for number in range(512)), layers=1, heads=1)).iter(f"{SVG}image")
     assert raster_of(small).shape == (128, 128) and raster_of(large).shape == (512, 512)
     assert (np.diag(raster_of(small)) > 200).all()
@@ -127,7 +127,7 @@ def test_patches_over_the_image() -> None:
     assert dark[-6:] == [0, 0.8, 0.8, 0.8, 0.8, 0.8]  # [CLS] attends to the next token, the first patch
 
 
-def test_any_text_is_escaped_and_nothing_outside_is_needed() -> None:
+def test_text_is_escaped_and_no_external_resource_is_needed() -> None:
     found = record(("<b>&\"'", "\x00\ud800", "日本", "שלום", "x" * 40))
     for options in ({}, {"layer": 1}, {"layer": 1, "head": 0}):
         root = draw(found, **options)
@@ -148,7 +148,7 @@ def test_png_shows_the_same(tmp_path: Path) -> None:
         pixels = np.asarray(image.convert("RGB")).astype(int)
     (line,) = (line for line in lines_of(root) if line["stroke-opacity"] == "1")
     numbers = [float(number) for number in re.findall(r"[\d.]+", line["paths"])]
-    x, y = numbers[0] + numbers[-2], numbers[1] + numbers[-1]  # the middle, at twice the size
+    x, y = numbers[0] + numbers[-2], numbers[1] + numbers[-1]  # the middle, at double resolution
     color = [int(line["stroke"][start : start + 2], 16) for start in (1, 3, 5)]
     assert np.abs(pixels[int(y) - 2 : int(y) + 3, int(x)] - color).sum(-1).min() <= 30
     assert (pixels[: 2 * 34].min(axis=(0, 2)) < 80).any()  # the heading
@@ -165,7 +165,7 @@ def test_the_page_must_be_built(tmp_path: Path) -> None:
         svg(FOUND.drawing_data(), static=tmp_path)
 
 
-def test_selections_that_do_not_exist() -> None:
+def test_invalid_selections() -> None:
     with pytest.raises(InputError, match="no layer is given"):
         draw(FOUND, head=1)
     with pytest.raises(InputError, match="no layer 2"):
@@ -192,7 +192,7 @@ def test_ablation_has_every_head_and_target(tiny_bert_folder: Path) -> None:
     assert (layer, head) == (result.sweep.ranked[0].layer, result.sweep.ranked[0].head)
 
 
-def test_ablation_of_an_intact_model_has_no_after(tiny_bert_folder: Path) -> None:
+def test_ablation_of_an_unchanged_model_has_no_after(tiny_bert_folder: Path) -> None:
     probe = pretrained_probe(*regard.load(tiny_bert_folder), TEXT, at="masked")
     result = ablate(probe, sweep=sweep_heads(probe))
     texts = texts_of(ElementTree.fromstring(svg(result.drawing_data())))
@@ -220,7 +220,7 @@ def test_values_near_zero_have_no_sign(tiny_bert_folder: Path) -> None:
     assert sum(text.startswith("\N{MINUS SIGN}0.001 of") for text in texts) == 1
 
 
-def test_removed_boxes_of_the_figure_are_pale(tiny_bert_folder: Path) -> None:
+def test_removed_boxes_of_the_figure_are_faded(tiny_bert_folder: Path) -> None:
     pair = regard.load(tiny_bert_folder)
     for without, opacity in (([], "0.28"), (["positions"], "0.06")):
         figure = draw_figure(*pair, "the film", without=without)

@@ -1,4 +1,4 @@
-"""PNG files that any reader reads."""
+"""Arrays encoded as standard PNG files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regard.render.page_arrays import data_uri, png_bytes
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 3), (4, 7, 3), (2, 9, 4)])
-def test_pixels_come_back(shape: tuple[int, ...]) -> None:
+def test_pixels_round_trip(shape: tuple[int, ...]) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     with Image.open(io.BytesIO(png_bytes(pixels))) as image:
         image.load()
@@ -24,6 +24,6 @@ def test_pixels_come_back(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     "pixels", [np.zeros((2, 2, 2), np.uint8), np.zeros((0, 2), np.uint8), np.zeros((2, 2), np.float32)]
 )
-def test_arrays_of_another_shape_are_refused(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> None:
+def test_arrays_of_another_shape_are_rejected(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> None:
     with pytest.raises(ValueError, match="expected bytes"):
         png_bytes(pixels)

@@ -1,4 +1,4 @@
-"""Stories: their blocks in order, for the page and the terminal, and errors for data that does not fit."""
+"""Stories: the order of their blocks on the page and the terminal, and errors for invalid data."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_rounding_errors_beyond_0_and_1_are_clipped() -> None:
         ([[0.5, 0.5], [0.5, float("nan")]], "nan"),
     ],
 )
-def test_weights_that_do_not_fit_raise(weights: list[list[float]], message: str) -> None:
+def test_weights_of_the_wrong_shape_raise(weights: list[list[float]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         drawing(weights, ["x", "y"], ["a", "b"])
 
@@ -122,6 +122,6 @@ def test_a_ragged_table_raises() -> None:
         ([("a", [float("nan")])], [1], "nan is among them"),
     ],
 )
-def test_charts_that_cannot_be_drawn_raise(lines: list[tuple[str, list[float]]], at: list[int], message: str) -> None:
+def test_invalid_charts_raise(lines: list[tuple[str, list[float]]], at: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         chart(lines, at)

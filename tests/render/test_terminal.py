@@ -1,4 +1,4 @@
-"""Drawings in the terminal read with color and without."""
+"""Drawings in the terminal, with and without color."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def printed(*, color: bool) -> str:
     return stream.getvalue()
 
 
-def test_every_number_can_be_read_in_a_pipe() -> None:
+def test_every_number_is_printed_in_a_pipe() -> None:
     text = printed(color=False)
     assert "\x1b" not in text
     head, first, second = text.splitlines()
@@ -28,17 +28,17 @@ def test_every_number_can_be_read_in_a_pipe() -> None:
     assert second.split() == ["1", "▓▓", "75", "░░", "25"]
 
 
-def test_columns_stand_under_their_names() -> None:
+def test_columns_are_aligned_with_their_names() -> None:
     head, first, second = printed(color=False).splitlines()
     assert head.index("a") == first.index("2") == second.index("75") + 1
     assert head.index("r", 12) == first.index("98") + 1 == second.index("25") + 1
 
 
-def test_a_terminal_with_color_gets_it() -> None:
+def test_a_color_terminal_gets_color() -> None:
     assert "\x1b[38;2;" in printed(color=True)
 
 
-def test_weights_that_do_not_fit_are_refused() -> None:
+def test_weights_of_the_wrong_shape_are_rejected() -> None:
     with pytest.raises(ValueError, match="2 x 1"):
         terminal_heat_map(WEIGHTS, ["x", "y"], ["a"])
 

@@ -1,4 +1,4 @@
-"""A studio that runs on this machine, and a browser to look at it."""
+"""Fixtures that start a local studio server and a browser."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def create_app(studio: Studio | ModelRegistry, **options: Any) -> Starlette:
     return application.create_app(studio, token=TOKEN, **options)
 
 
-class Answer(Result):
+class StubResult(Result):
     """The result of a verb that a test defines."""
 
     page_view: ClassVar[str | None] = "test"
@@ -49,19 +49,19 @@ class Answer(Result):
         return self.data
 
 
-def run_instead(**verbs: Callable[[Studio, Any], Mapping[str, object]]) -> Any:
-    """For `create_app(run_verb=...)`: functions in place of the verbs."""
+def run_verb_stub(**verbs: Callable[[Studio, Any], Mapping[str, object]]) -> Any:
+    """Returns a `run_verb` for `create_app` that calls these functions instead of the verbs."""
 
     def run(studio: Studio, name: str, arguments: Mapping[str, object]) -> Generator[Event, None, Result]:
         yield from ()
-        return Answer(data=dict(verbs[name](studio, arguments)))
+        return StubResult(data=dict(verbs[name](studio, arguments)))
 
     return run
 
 
 @pytest.fixture(scope="session")
 def run_app() -> Iterator[Callable[[Starlette], str]]:
-    """Serve an application in a thread until the tests end; gives its address."""
+    """Serves an application in a thread until the tests end and returns its address."""
     servers: list[tuple[uvicorn.Server, threading.Thread]] = []
 
     def run(app: Starlette) -> str:
@@ -94,9 +94,9 @@ def browser() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        # Chromium's own sandbox cannot be set up as root or in most containers; the pages are ours.
+        # Chromium's sandbox does not work as root or in most containers; the pages are our own.
         found = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        # Signed in wherever it goes; how a browser signs in itself is in test_access.
+        # Every request is signed in; signing in with a browser is tested in test_token_auth.
         for method in ("new_context", "new_page"):
             setattr(found, method, partial(getattr(found, method), extra_http_headers=BEARER))
         yield found
@@ -105,7 +105,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def axe() -> str:
-    """The accessibility checker, to be given to `page.evaluate`: a page's own policy lets no foreign script in."""
+    """The accessibility checker, for `page.evaluate`: a page's content security policy blocks foreign scripts."""
     if not AXE.is_file():
         missing("axe-core is not here: python web/build.py --force")
     return AXE.read_text(encoding="utf-8")
@@ -119,7 +119,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @pytest.fixture(scope="module")
 def registry(folders: dict[str, str]) -> ModelRegistry:
-    """The models of a test file's own `folders`, loaded."""
+    """The loaded models of the test file's `folders`."""
     found = ModelRegistry(list(folders.values()))
     found.start().join()
     return found
@@ -127,13 +127,13 @@ def registry(folders: dict[str, str]) -> ModelRegistry:
 
 @pytest.fixture(scope="module")
 def own_studio(registry: ModelRegistry) -> Studio:
-    """The state of a studio with those models."""
+    """The state of a studio with the models of `registry`."""
     return Studio(registry)
 
 
 @pytest.fixture(scope="module")
 def address(page_built: None, own_studio: Studio, run_app: Callable[[Starlette], str]) -> str:
-    """The address of a studio with those models."""
+    """The address of a studio with the models of `registry`."""
     return run_app(create_app(own_studio))
 
 
@@ -143,7 +143,7 @@ def client(own_studio: Studio) -> TestClient:
 
 
 def serious_findings(page: Page, axe: str) -> list[tuple[str, str]]:
-    """What the accessibility checker calls serious or worse: its rule, and the first element."""
+    """The accessibility violations rated serious or critical: the rule and the first element."""
     page.evaluate(axe)
     report = page.evaluate("axe.run()")
     found = [one for one in report["violations"] if one["impact"] in ("serious", "critical")]
@@ -160,7 +160,7 @@ def download(page: Page, name: str, folder: Path) -> Path:
 
 @contextmanager
 def expect_view(page: Page, verb: str) -> Iterator[dict[str, Any]]:
-    """Filled with the data of the view that the page requests meanwhile: the same request, made once more."""
+    """Yields a dict that is filled with the view data the page requests meanwhile, by repeating that request."""
     data: dict[str, Any] = {}
     with page.expect_request(f"**/v1/{verb}/events") as waiting:
         yield data
@@ -175,18 +175,18 @@ def addresses(text: str) -> set[str]:
 
 @contextmanager
 def watched(browser: Browser, *, seconds: int = 30) -> Iterator[Page]:
-    """A page that must neither complain nor ask another machine; it is waited for so many seconds."""
+    """A page that must not log errors or contact another machine; `seconds` is its timeout."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
     page = context.new_page()
     page.set_default_timeout(1000 * seconds)
     complaints: list[str] = []
     page.on("console", lambda one: complaints.append(one.text) if one.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: None if _at_home(request.url) else complaints.append(f"asked {request.url}"))
+    page.on("request", lambda request: None if _is_local(request.url) else complaints.append(request.url))
     yield page
     context.close()
     assert complaints == []
 
 
-def _at_home(url: str) -> bool:
+def _is_local(url: str) -> bool:
     return urlsplit(url).scheme in ("data", "blob", "file") or urlsplit(url).hostname == "127.0.0.1"

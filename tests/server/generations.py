@@ -1,4 +1,4 @@
-"""Texts that the library generates, as the page shows them, and a gate that holds a text up."""
+"""Texts that the library generates, formatted as on the page, and a gate that pauses generation."""
 
 from __future__ import annotations
 

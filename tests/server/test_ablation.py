@@ -1,4 +1,4 @@
-"""The ablation view in a browser: heads are removed and restored, and its numbers are those of the result."""
+"""The ablation view in a browser: heads are removed and restored, and its numbers equal the result's."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ CLASSED = "it is a good day for them"
 
 @pytest.fixture(scope="module")
 def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    place = tmp_path_factory.mktemp("models")
-    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3, astray=True), place / "classifier")
+    folder = tmp_path_factory.mktemp("models")
+    save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3, unused_head=True), folder / "classifier")
     gpt = tiny_gpt(tmp_path_factory.mktemp("gpt"))
-    return {"bert": str(tiny_bert_folder), "gpt": str(gpt), "classifier": str(place / "classifier")}
+    return {"bert": str(tiny_bert_folder), "gpt": str(gpt), "classifier": str(folder / "classifier")}
 
 
-def asked(client: TestClient, **arguments: str) -> dict[str, Any]:
+def request_ablation(client: TestClient, **arguments: str) -> dict[str, Any]:
     found: dict[str, Any] = client.post("/v1/ablate/view", json={"at": "auto", **arguments}).json()
     return found
 
 
-def open_at_place(page: Page, address: str, **parameters: str) -> None:
+def open_at_token(page: Page, address: str, **parameters: str) -> None:
     page.goto(f"{address}/#ablation?{urlencode(parameters)}")
     page.wait_for_selector(".export-panel")
 
@@ -56,14 +56,14 @@ def head(page: Page, name: str) -> Any:
     return page.get_by_role("button", name=re.compile(rf"Head {re.escape(name)}(,|$)"))
 
 
-def test_heads_are_pressed_out_and_back(page: Page, address: str, folders: dict[str, str]) -> None:
-    open_at_place(page, address, model=folders["bert"], text=TEXT)
+def test_clicking_a_head_removes_and_restores_it(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at_token(page, address, model=folders["bert"], text=TEXT)
     expect(page.locator(".ablation-removed")).to_contain_text("Nothing is removed")
-    trial = probe_model(load_model(folders["bert"]), TEXT, at="masked")
-    wanted = {
-        (one.layer, one.head): one.strength for one in sweep_heads(subsample_targets(trial, MAX_SWEEP_TARGETS)).ranked
+    probe = probe_model(load_model(folders["bert"]), TEXT, at="masked")
+    expected = {
+        (one.layer, one.head): one.strength for one in sweep_heads(subsample_targets(probe, MAX_SWEEP_TARGETS)).ranked
     }
-    for (layer, number), strength in wanted.items():
+    for (layer, number), strength in expected.items():
         title = head(page, f"{layer}.{number}").get_attribute("title")
         assert title == f"{layer}.{number} alone: {strength:.3f} nats"
     head(page, "0.1").click()
@@ -72,16 +72,16 @@ def test_heads_are_pressed_out_and_back(page: Page, address: str, folders: dict[
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Space")
     expect(page.locator(".ablation-removed")).to_contain_text("heads 0.1,1.2")
-    effects = ablate(trial, heads=[(0, 1), (1, 2)]).effects
+    effects = ablate(probe, heads=[(0, 1), (1, 2)]).effects
     tokens = page.locator(".ablation-text button")
     expect(tokens).to_have_count(len(effects))
     strongest = max(range(len(effects)), key=lambda number: effects[number].strength)
     expect(tokens.nth(strongest)).to_have_attribute("title", f"{effects[strongest].strength:.3f} nats")
     for number, effect in enumerate(effects):
         assert tokens.nth(number).get_attribute("title") == f"{effect.strength:.3f} nats"
-        said = tokens.nth(number).locator(".ablation-prediction").all_inner_texts()
+        predictions = tokens.nth(number).locator(".ablation-prediction").all_inner_texts()
         for text, word, share in zip(
-            said,
+            predictions,
             (effect.before, effect.after),
             (effect.likeliest[0].before, effect.successors[0].after),
             strict=True,
@@ -96,8 +96,8 @@ def test_heads_are_pressed_out_and_back(page: Page, address: str, folders: dict[
     expect(page.locator(".ablation-removed")).to_contain_text("Nothing is removed")
 
 
-def test_bars_begin_at_the_left_and_leave_the_digits_alone(page: Page, address: str, folders: dict[str, str]) -> None:
-    open_at_place(page, address, model=folders["classifier"], text=CLASSED)
+def test_bars_start_at_the_left_and_do_not_cover_the_digits(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at_token(page, address, model=folders["classifier"], text=CLASSED)
     expect(page.locator(".ablation-changes thead th")).to_have_text(["label", "probability"])
     (effect,) = ablate(probe_model(load_model(folders["classifier"]), CLASSED), heads=[(0, 1)]).effects
     cells = page.locator(".ablation-changes tbody td")
@@ -114,19 +114,19 @@ def test_bars_begin_at_the_left_and_leave_the_digits_alone(page: Page, address: 
 
 
 def test_whole_layers(page: Page, address: str, folders: dict[str, str]) -> None:
-    open_at_place(page, address, model=folders["bert"], text=TEXT, at="plain")
+    open_at_token(page, address, model=folders["bert"], text=TEXT, at="plain")
     page.get_by_role("button", name="All heads of layer 1").click()
     expect(page.locator(".ablation-removed")).to_contain_text("heads 1.*")
     page.get_by_role("button", name="skip layer 0").click()
     expect(page.locator(".ablation-removed")).to_contain_text("layers 0")
-    trial = probe_model(load_model(folders["bert"]), TEXT, at="plain")
-    effect = ablate(trial, heads=[(1, number) for number in range(4)], layers=[0]).effects[4]
+    probe = probe_model(load_model(folders["bert"]), TEXT, at="plain")
+    effect = ablate(probe, heads=[(1, number) for number in range(4)], layers=[0]).effects[4]
     token = page.locator(".ablation-text button").nth(4)
     expect(token).to_have_attribute("title", f"{effect.strength:.3f} nats")
     token.click()
     rows = page.locator(".ablation-changes").first.locator("tbody tr").all()
-    shown = [[float(cell.get_attribute("title") or "nan") for cell in row.locator("td").all()] for row in rows]
-    assert shown == [pytest.approx([one.before, one.after], rel=1e-4) for one in effect.likeliest[:6]]
+    displayed = [[float(cell.get_attribute("title") or "nan") for cell in row.locator("td").all()] for row in rows]
+    assert displayed == [pytest.approx([one.before, one.after], rel=1e-4) for one in effect.likeliest[:6]]
     assert "place=4" in page.url and "heads=1.*" in page.url and "layers=0" in page.url
     page.locator(".choices").get_by_label("Predict").select_option("masked")
     hidden = ablate(
@@ -139,15 +139,15 @@ def test_whole_layers(page: Page, address: str, folders: dict[str, str]) -> None
 
 
 def test_a_gpt_and_a_classifier(page: Page, address: str, folders: dict[str, str]) -> None:
-    open_at_place(page, address, model=folders["gpt"], text="the good film day", heads="0.0")
-    trial = pretrained_probe(*regard.load(folders["gpt"]), "the good film day", at="plain")
-    effects = ablate(trial, heads=[(0, 0)]).effects
+    open_at_token(page, address, model=folders["gpt"], text="the good film day", heads="0.0")
+    probe = pretrained_probe(*regard.load(folders["gpt"]), "the good film day", at="plain")
+    effects = ablate(probe, heads=[(0, 0)]).effects
     tokens = page.locator(".ablation-text button")
     expect(tokens).to_have_count(len(effects))
     expect(page.locator(".ablation-text li").first).to_have_text("the")
     assert tokens.last.locator(".ablation-token").inner_text() == "…"
     assert tokens.last.get_attribute("title") == f"{effects[-1].strength:.3f} nats"
-    open_at_place(page, address, model=folders["classifier"], text=CLASSED, heads="0.1")
+    open_at_token(page, address, model=folders["classifier"], text=CLASSED, heads="0.1")
     expect(page.locator("blockquote")).to_have_text(CLASSED)
     (effect,) = ablate(probe_model(load_model(folders["classifier"]), CLASSED), heads=[(0, 1)]).effects
     rows = page.locator(".ablation-changes tbody tr").all()
@@ -155,20 +155,20 @@ def test_a_gpt_and_a_classifier(page: Page, address: str, folders: dict[str, str
         row.locator("th").inner_text(): [float(one.get_attribute("title") or "nan") for one in row.locator("td").all()]
         for row in rows
     }
-    wanted = {one.output: pytest.approx([one.before, one.after], rel=1e-4) for one in effect.likeliest}
-    assert found == wanted
+    expected = {one.output: pytest.approx([one.before, one.after], rel=1e-4) for one in effect.likeliest}
+    assert found == expected
 
 
-def test_files(page: Page, browser: Browser, address: str, folders: dict[str, str], tmp_path: Path) -> None:
-    open_at_place(page, address, model=folders["bert"], text=TEXT, heads="0.1", place="2")
+def test_downloaded_files(page: Page, browser: Browser, address: str, folders: dict[str, str], tmp_path: Path) -> None:
+    open_at_token(page, address, model=folders["bert"], text=TEXT, heads="0.1", place="2")
     files = {}
     for name in ("HTML", "SVG", "PNG", "CSV", "JSON"):
         with page.expect_download() as waiting:
             page.get_by_role("button", name=name, exact=True).click()
         files[name] = tmp_path / waiting.value.suggested_filename
         waiting.value.save_as(files[name])
-    trial = probe_model(load_model(folders["bert"]), TEXT, at="masked")
-    effects = ablate(trial, heads=[(0, 1)]).effects
+    probe = probe_model(load_model(folders["bert"]), TEXT, at="masked")
+    effects = ablate(probe, heads=[(0, 1)]).effects
     rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))))
     positions = [row for row in rows if row["what"] == "position"]
     assert [float(row["divergence"]) for row in positions] == pytest.approx([one.strength for one in effects], rel=1e-4)
@@ -182,9 +182,9 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
     alone.wait_for_selector(".export-panel")
     assert alone.locator(".ablation-text").inner_text() == page.locator(".ablation-text").inner_text()
     assert alone.get_by_role("button", name="skip layer 0").count() == 0
-    head(alone, "1.2").click()  # without a server each head can still be seen missing alone
+    head(alone, "1.2").click()  # without a server, the effect of removing each single head is still available
     expect(alone.locator(".ablation-removed")).to_contain_text("without head 1.2 alone")
-    few = subsample_targets(trial, MAX_SWEEP_TARGETS)
+    few = subsample_targets(probe, MAX_SWEEP_TARGETS)
     one = next(one for one in sweep_heads(few).ranked if (one.layer, one.head) == (1, 2))
     expect(alone.locator(".ablation-text button")).to_have_count(MAX_SWEEP_TARGETS)
     titles = [button.get_attribute("title") for button in alone.locator(".ablation-text button").all()]
@@ -192,10 +192,10 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
     context.close()
 
 
-def test_the_route_takes_what_users_give(client: TestClient, folders: dict[str, str]) -> None:
-    assert asked(client, model=folders["bert"], text=TEXT)["at"] == "masked"
-    assert asked(client, model=folders["bert"], text=TEXT, at="plain")["at"] == "plain"
-    assert asked(client, model=folders["bert"], text="the _ film", at="blanks")["positions"] == [2]
+def test_the_route_accepts_valid_and_rejects_invalid_arguments(client: TestClient, folders: dict[str, str]) -> None:
+    assert request_ablation(client, model=folders["bert"], text=TEXT)["at"] == "masked"
+    assert request_ablation(client, model=folders["bert"], text=TEXT, at="plain")["at"] == "plain"
+    assert request_ablation(client, model=folders["bert"], text="the _ film", at="blanks")["positions"] == [2]
     for arguments, error in (
         ({"model": folders["bert"], "text": TEXT, "heads": "7.0"}, "this model has 2: 0 to 1"),
         ({"model": folders["bert"], "text": TEXT, "layers": "x"}, "expected its number from 0"),
@@ -206,38 +206,38 @@ def test_the_route_takes_what_users_give(client: TestClient, folders: dict[str, 
         ({"model": folders["classifier"], "text": " "}, "empty"),
         ({"model": "nothing", "text": "a"}, "the studio has no model"),
     ):
-        assert error in asked(client, **arguments)["error"], arguments
+        assert error in request_ablation(client, **arguments)["error"], arguments
 
 
-def test_heads_are_tried_once_a_text(
+def test_heads_are_probed_once_per_text(
     client: TestClient, folders: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted: list[str] = []
+    swept_texts: list[str] = []
     from regard.interpret import ablation
 
-    def counting(trial: Any) -> Any:
-        counted.append(trial.texts[0])
-        return before(trial)
+    def count_sweeps(probe: Any) -> Any:
+        swept_texts.append(probe.texts[0])
+        return original(probe)
 
-    before = ablation.sweep_heads
-    monkeypatch.setattr(ablation, "sweep_heads", counting)
-    first = asked(client, model=folders["bert"], text="a good day")
-    second = asked(client, model=folders["bert"], text="a good day", heads="0.0")
-    assert (first["sweep"], counted) == (second["sweep"], ["a good day"])
+    original = ablation.sweep_heads
+    monkeypatch.setattr(ablation, "sweep_heads", count_sweeps)
+    first = request_ablation(client, model=folders["bert"], text="a good day")
+    second = request_ablation(client, model=folders["bert"], text="a good day", heads="0.0")
+    assert (first["sweep"], swept_texts) == (second["sweep"], ["a good day"])
     for number in range(5):
-        asked(client, model=folders["bert"], text=f"day {number}")
-    asked(client, model=folders["bert"], text="a good day")
-    assert counted.count("a good day") == 2  # forgotten meanwhile
+        request_ablation(client, model=folders["bert"], text=f"day {number}")
+    request_ablation(client, model=folders["bert"], text="a good day")
+    assert swept_texts.count("a good day") == 2  # evicted from the cache meanwhile
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 @pytest.mark.parametrize("name", ["bert", "gpt", "classifier"])
-def test_it_is_accessible_and_fits(
+def test_the_view_is_accessible_and_fits_a_narrow_screen(
     browser: Browser, address: str, folders: dict[str, str], name: str, width: int, scheme: Any, axe: str
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     text = {"bert": TEXT, "gpt": "the good film day", "classifier": CLASSED}[name]
-    open_at_place(page, address, model=folders[name], text=text, heads="0.0,0.1")
+    open_at_token(page, address, model=folders[name], text=text, heads="0.0,0.1")
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert serious_findings(page, axe) == []
     page.close()

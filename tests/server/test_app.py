@@ -1,4 +1,4 @@
-"""The studio's answers to good and bad requests, over HTTP."""
+"""The studio's responses to valid and invalid HTTP requests."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from starlette.applications import Starlette
 import regard
 from regard.server.app import MAX_BODY_BYTES
 from regard.server.model_registry import ModelRegistry
-from tests.server.conftest import BEARER, create_app, run_instead
+from tests.server.conftest import BEARER, create_app, run_verb_stub
 
 BERT = ["text-encoder", "masked-lm", "next-sentence", "fine-tuning", "pooling", "segments"]
 MAX_CHARACTERS = 20_000
 
 
-def ask(
+def send_request(
     address: str, path: str, body: object = None, *, raw: bytes | None = None, headers: dict[str, str] | None = None
 ) -> tuple[int, Any, dict[str, str]]:
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
@@ -35,8 +35,12 @@ def ask(
     connection.request("GET" if sent is None else "POST", path, sent, {**BEARER, **kind, **(headers or {})})
     response = connection.getresponse()
     text = response.read().decode()
-    told = dict(response.getheaders())
-    return response.status, json.loads(text) if told.get("content-type") == "application/json" else text, told
+    headers_received = dict(response.getheaders())
+    return (
+        response.status,
+        json.loads(text) if headers_received.get("content-type") == "application/json" else text,
+        headers_received,
+    )
 
 
 @pytest.fixture(scope="session")
@@ -51,8 +55,8 @@ def model(tiny_bert_folder: Path) -> str:
     return str(tiny_bert_folder)
 
 
-def test_the_page_holds_the_models_and_asks_nobody(tiny: str, model: str, page_built: None) -> None:
-    status, text, headers = ask(tiny, "/")
+def test_the_page_lists_the_models_and_contacts_no_other_host(tiny: str, model: str, page_built: None) -> None:
+    status, text, headers = send_request(tiny, "/")
     assert status == 200 and headers["content-type"].startswith("text/html")
     assert model in text and "connect-src 'self'" in text
     assert not any(name.lower().startswith("access-control") for name in headers)
@@ -60,13 +64,15 @@ def test_the_page_holds_the_models_and_asks_nobody(tiny: str, model: str, page_b
 
 
 def test_the_states_of_the_models(tiny: str, model: str) -> None:
-    assert ask(tiny, "/api/models")[1] == {
+    assert send_request(tiny, "/api/models")[1] == {
         "models": [{"name": model, "state": "ready", "error": "", "capabilities": BERT, "task": None}]
     }
 
 
 def test_attention_is_that_of_the_model(tiny: str, model: str) -> None:
-    status, payload, _ = ask(tiny, "/v1/look/view", {"model": model, "text": "a good day", "text_b": "the film"})
+    status, payload, _ = send_request(
+        tiny, "/v1/look/view", {"model": model, "text": "a good day", "text_b": "the film"}
+    )
     assert status == 200 and payload["view"] == "attention"
     (found,) = payload["maps"]
     network, tokenizer = regard.load(model)
@@ -75,8 +81,8 @@ def test_attention_is_that_of_the_model(tiny: str, model: str) -> None:
     with torch.no_grad(), regard.record(network) as tape:
         network(torch.tensor([encoding.ids]), segments=torch.tensor([encoding.segments]))
     weights = torch.stack([layer[0] for layer in tape.attention()]).numpy()
-    shown = np.frombuffer(base64.b64decode(found["weights"]), np.uint8).reshape(weights.shape)
-    assert np.abs(shown / 255 - weights).max() <= 0.5 / 255 + 1e-6
+    decoded = np.frombuffer(base64.b64decode(found["weights"]), np.uint8).reshape(weights.shape)
+    assert np.abs(decoded / 255 - weights).max() <= 0.5 / 255 + 1e-6
     assert found["row_segments"] == list(encoding.segments)
 
 
@@ -92,16 +98,18 @@ def test_attention_is_that_of_the_model(tiny: str, model: str) -> None:
         ({"text": "a", "model": "elsewhere"}, "the studio has no model 'elsewhere'"),
     ],
 )
-def test_what_cannot_be_used_is_told(tiny: str, model: str, arguments: dict[str, object], message: str) -> None:
-    status, answer, _ = ask(tiny, "/v1/look/view", {"model": model, **arguments})
+def test_unusable_requests_get_an_error_message(
+    tiny: str, model: str, arguments: dict[str, object], message: str
+) -> None:
+    status, answer, _ = send_request(tiny, "/v1/look/view", {"model": model, **arguments})
     assert status == 400 and list(answer) == ["error"]
     assert message in answer["error"]
 
 
 @pytest.mark.parametrize("text", ["😀 🏳️‍🌈", "שלום עולם", "<script>alert(1)</script>", "\ud800 half", "a\0b", "ﷺ" * 50])
-def test_any_text_gets_an_answer(tiny: str, model: str, text: str) -> None:
+def test_any_text_gets_a_response(tiny: str, model: str, text: str) -> None:
     raw = json.dumps({"model": model, "text": text}).encode()
-    status, answer, _ = ask(tiny, "/v1/look/view", raw=raw)
+    status, answer, _ = send_request(tiny, "/v1/look/view", raw=raw)
     assert status == 200 and answer["texts"] == [text]
 
 
@@ -115,23 +123,23 @@ def test_any_text_gets_an_answer(tiny: str, model: str, text: str) -> None:
         (b'"' + b"a" * (MAX_BODY_BYTES + 1) + b'"', 413, f"at most {MAX_BODY_BYTES:,} bytes"),
     ],
 )
-def test_a_body_that_is_no_question_is_refused(tiny: str, raw: bytes, expected: int, message: str) -> None:
-    status, answer, _ = ask(tiny, "/v1/look/view", raw=raw)
+def test_a_malformed_body_is_rejected(tiny: str, raw: bytes, expected: int, message: str) -> None:
+    status, answer, _ = send_request(tiny, "/v1/look/view", raw=raw)
     assert status == expected and message in answer["error"]
-    assert ask(tiny, "/api/models")[0] == 200
+    assert send_request(tiny, "/api/models")[0] == 200
 
 
-def test_other_names_for_this_machine_are_refused(tiny: str, model: str) -> None:
+def test_other_host_names_of_this_machine_are_rejected(tiny: str, model: str) -> None:
     for path in ("/", "/api/models"):
-        assert ask(tiny, path, headers={"Host": "evil.example"})[0] == 400
-    assert ask(tiny, "/api/models", headers={"Host": "localhost:8080"})[0] == 200
+        assert send_request(tiny, path, headers={"Host": "evil.example"})[0] == 400
+    assert send_request(tiny, "/api/models", headers={"Host": "localhost:8080"})[0] == 200
 
 
-def test_a_foreign_form_cannot_ask(tiny: str, model: str) -> None:
+def test_a_cross_origin_form_is_rejected(tiny: str, model: str) -> None:
     raw = json.dumps({"model": model, "text": "a"}).encode()
-    status, answer, _ = ask(tiny, "/v1/look/view", raw=raw, headers={"Content-Type": "text/plain"})
+    status, answer, _ = send_request(tiny, "/v1/look/view", raw=raw, headers={"Content-Type": "text/plain"})
     assert status == 400 and "Content-Type: application/json" in answer["error"]
-    assert ask(tiny, "/v1/look/view", headers={"Origin": "http://evil.example"})[0] == 405
+    assert send_request(tiny, "/v1/look/view", headers={"Origin": "http://evil.example"})[0] == 405
 
 
 @pytest.mark.parametrize(
@@ -143,18 +151,18 @@ def test_a_foreign_form_cannot_ask(tiny: str, model: str) -> None:
     ],
 )
 def test_the_work_of_a_request_is_limited(tiny: str, model: str, verb: str, arguments: dict[str, object]) -> None:
-    status, answer, _ = ask(tiny, f"/v1/{verb}", {"model": model, **arguments})
+    status, answer, _ = send_request(tiny, f"/v1/{verb}", {"model": model, **arguments})
     assert status == 400 and "the studio takes at most" in answer["error"]
 
 
-def test_an_unknown_verb_gets_the_nearest(tiny: str) -> None:
-    status, answer, _ = ask(tiny, "/v1/lok/view", {})
+def test_an_unknown_verb_gets_a_suggestion(tiny: str) -> None:
+    status, answer, _ = send_request(tiny, "/v1/lok/view", {})
     assert status == 400 and "did you mean 'look'" in answer["error"]
 
 
-def test_a_view_as_one_file(tiny: str, model: str, page_built: None) -> None:
-    question = {"model": model, "text": "</script><b>day"}
-    status, text, headers = ask(tiny, "/v1/look/page", question)
+def test_a_view_is_exported_as_one_file(tiny: str, model: str, page_built: None) -> None:
+    arguments = {"model": model, "text": "</script><b>day"}
+    status, text, headers = send_request(tiny, "/v1/look/page", arguments)
     assert status == 200 and headers["content-type"].startswith("text/html")
     assert "connect-src 'none'" in text and "</script><b>" not in text
     start = text.index('id="regard">') + len('id="regard">')
@@ -162,21 +170,24 @@ def test_a_view_as_one_file(tiny: str, model: str, page_built: None) -> None:
     assert payload["texts"] == ["</script><b>day"]
 
 
-def test_a_defect_is_an_answer_and_not_the_end(run_app: Callable[[Starlette], str]) -> None:
+def test_an_internal_error_gets_a_response_and_the_server_continues(run_app: Callable[[Starlette], str]) -> None:
     def broken(studio: object, arguments: object) -> dict[str, object]:
         raise ZeroDivisionError("of course")
 
-    address = run_app(create_app(ModelRegistry([]), run_verb=run_instead(broken=broken)))
-    assert ask(address, "/v1/broken", {})[:2] == (500, {"error": "internal error: ZeroDivisionError: of course"})
-    assert ask(address, "/api/models")[0] == 200
+    address = run_app(create_app(ModelRegistry([]), run_verb=run_verb_stub(broken=broken)))
+    assert send_request(address, "/v1/broken", {})[:2] == (
+        500,
+        {"error": "internal error: ZeroDivisionError: of course"},
+    )
+    assert send_request(address, "/api/models")[0] == 200
 
 
-def test_two_tabs_at_once_get_their_own_answers(tiny: str, model: str) -> None:
+def test_two_concurrent_tabs_get_their_own_results(tiny: str, model: str) -> None:
     texts = [f"{'the ' * count}day" for count in range(1, 9)]
     answers: dict[str, Any] = {}
 
     def tab(text: str) -> None:
-        answers[text] = ask(tiny, "/v1/look/view", {"model": model, "text": text})
+        answers[text] = send_request(tiny, "/v1/look/view", {"model": model, "text": text})
 
     threads = [threading.Thread(target=tab, args=(text,)) for text in texts]
     for thread in threads:
@@ -186,7 +197,7 @@ def test_two_tabs_at_once_get_their_own_answers(tiny: str, model: str) -> None:
     assert all(answers[text][0] == 200 and answers[text][1]["texts"] == [text] for text in texts)
 
 
-def test_a_folder_that_vanishes_is_an_error_and_not_a_crash(
+def test_a_deleted_model_folder_is_an_error_and_not_a_crash(
     tiny_bert_folder: Path, tmp_path: Path, run_app: Callable[[Starlette], str]
 ) -> None:
     stays, gone = tmp_path / "stays", tmp_path / "gone"
@@ -195,13 +206,13 @@ def test_a_folder_that_vanishes_is_an_error_and_not_a_crash(
     registry.start().join()
     address = run_app(create_app(registry))
     shutil.rmtree(stays)
-    assert [one["state"] for one in ask(address, "/api/models")[1]["models"]] == ["ready", "failed"]
-    status, answer, _ = ask(address, "/v1/look/view", {"model": str(gone), "text": "a"})
+    assert [one["state"] for one in send_request(address, "/api/models")[1]["models"]] == ["ready", "failed"]
+    status, answer, _ = send_request(address, "/v1/look/view", {"model": str(gone), "text": "a"})
     assert status == 400 and "could not be loaded" in answer["error"] and "no such folder" in answer["error"]
-    # What was loaded before its folder went is in memory and goes on.
-    assert ask(address, "/v1/look/view", {"model": str(stays), "text": "a"})[0] == 200
+    # A model loaded before its folder was deleted stays usable.
+    assert send_request(address, "/v1/look/view", {"model": str(stays), "text": "a"})[0] == 200
 
 
-def test_an_unknown_action_gets_the_nearest(tiny: str) -> None:
-    status, answer, _ = ask(tiny, "/api/trainin", {})
+def test_an_unknown_action_gets_a_suggestion(tiny: str) -> None:
+    status, answer, _ = send_request(tiny, "/api/trainin", {})
     assert status == 400 and "did you mean 'train" in answer["error"]

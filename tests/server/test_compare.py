@@ -1,4 +1,4 @@
-"""Fill in the blank in a browser: typed, pressed and read; what it shows is what the library chooses."""
+"""The fill-in-the-blank comparison in a browser: its controls work, and it shows the tokens the library chooses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def library() -> PairResult:
     return result
 
 
-def test_two_sentences_are_typed(page: Page, studio: str, library: PairResult) -> None:
+def test_two_sentences_can_be_typed(page: Page, studio: str, library: PairResult) -> None:
     page.goto(f"{studio}/#compare")
     caption = page.locator(".compare .caption")
     expect(caption).to_contain_text("more with Texas than New York")
@@ -85,7 +85,7 @@ def test_a_grid_has_six_charts(page: Page, studio: str) -> None:
     assert "color=2" in page.url
 
 
-def test_every_word_can_be_hidden(page: Page, studio: str) -> None:
+def test_every_word_can_be_masked(page: Page, studio: str) -> None:
     page.goto(at(studio, text="In Texas, they like to <b>buy</b> _.", text_b=""))
     expect(page.locator(".completions li")).to_have_count(90)
     page.get_by_role("button", name="mask Texas").click()
@@ -110,7 +110,9 @@ def test_a_range_of_years(page: Page, studio: str) -> None:
         ("In [1990..1992], [he|she] was a _.", "section[aria-label='A range of numbers']"),
     ],
 )
-def test_nothing_is_in_the_way(page: Page, studio: str, axe: str, text: str, part: str) -> None:
+def test_the_view_is_accessible_and_fits_a_narrow_screen(
+    page: Page, studio: str, axe: str, text: str, part: str
+) -> None:
     page.goto(at(studio, text=text, text_b=""))
     page.wait_for_selector(f"[aria-busy=false] {part}")
     page.evaluate(axe)

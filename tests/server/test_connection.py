@@ -1,4 +1,4 @@
-"""Clients that are slow, too many, too large, or speak no HTTP: each gets an answer, and none is cut off unread."""
+"""Slow clients, too many clients, large bodies and non-HTTP data: each gets a complete response."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from starlette.applications import Starlette
 from regard.server import connection
 from regard.server.connection import BodyReader
 from regard.server.model_registry import ModelRegistry
-from tests.server.conftest import TOKEN, create_app, run_instead
+from tests.server.conftest import TOKEN, create_app, run_verb_stub
 
 HEAD = "POST /v1/echo HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 SIGNED = f"{HEAD}Authorization: Bearer {TOKEN}\r\n"
 
 
 @contextmanager
-def connected(address: str) -> Iterator[socket.socket]:
+def connect(address: str) -> Iterator[socket.socket]:
     with socket.create_connection(("127.0.0.1", urlsplit(address).port or 0), timeout=30) as found:
         yield found
 
 
-def answer(client: socket.socket) -> tuple[int, str]:
-    """All until the studio closes; a reset is an error."""
+def read_response(client: socket.socket) -> tuple[int, str]:
+    """Reads until the studio closes the connection; a reset is an error."""
     received = b""
     while piece := client.recv(1 << 16):
         received += piece
     return (int(received[9:12]) if received.startswith(b"HTTP") else 0), received.decode("latin-1")
 
 
-def sent(address: str, content: str | bytes) -> tuple[int, str]:
-    with connected(address) as client:
+def send(address: str, content: str | bytes) -> tuple[int, str]:
+    with connect(address) as client:
         client.sendall(content.encode("latin-1") if isinstance(content, str) else content)
-        return answer(client)
+        return read_response(client)
 
 
 @pytest.fixture(scope="module")
 def studio(run_app: Callable[[Starlette], str]) -> str:
     app = create_app(
         ModelRegistry([]),
-        run_verb=run_instead(echo=lambda studio, arguments: dict(arguments)),
+        run_verb=run_verb_stub(echo=lambda studio, arguments: dict(arguments)),
         body_reader=BodyReader(timeout=0.3),
     )
     return run_app(app)
 
 
-def test_a_slow_body_is_told_so(studio: str) -> None:
+def test_a_slow_body_times_out_with_a_response(studio: str) -> None:
     for trickles in (False, True):
-        with connected(studio) as client:
+        with connect(studio) as client:
             begin = time.monotonic()
             client.sendall(f"{SIGNED}Content-Length: 1000\r\nConnection: close\r\n\r\n".encode())
             client.settimeout(0.05)
@@ -67,33 +67,35 @@ def test_a_slow_body_is_told_so(studio: str) -> None:
             assert received.startswith(b"HTTP/1.1 408") and b"0.3 seconds" in received
 
 
-def test_slow_headers_are_told_so_and_silence_is_closed(studio: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_headers_time_out_with_a_response_and_idle_connections_are_closed(
+    studio: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "HEADER_SECONDS", 0.2)
-    assert sent(studio, SIGNED)[0] == 408
-    assert sent(studio, "")[0] == 0
-    with connected(studio) as client:  # the next request of a connection that has had an answer
+    assert send(studio, SIGNED)[0] == 408
+    assert send(studio, "")[0] == 0
+    with connect(studio) as client:  # the next request on a connection that has had a response
         client.sendall(f"{SIGNED}Content-Length: 2\r\n\r\n{{}}".encode())
         assert client.recv(4096).startswith(b"HTTP/1.1 200")
         client.sendall(b"GET")
-        assert "HTTP/1.1 408" in answer(client)[1]
+        assert "HTTP/1.1 408" in read_response(client)[1]
 
 
 @pytest.mark.parametrize("sign", [HEAD, SIGNED], ids=["no token", "token"])
-def test_a_large_body_gets_its_answer(studio: str, sign: str) -> None:
-    """Though nobody reads it to its end: the client must not be cut off while it sends."""
+def test_a_large_body_gets_its_response(studio: str, sign: str) -> None:
+    """The server does not read all of it, but must not reset the connection while the client sends."""
     expected = {HEAD: 401, SIGNED: 413}[sign]
     body = b'"' + b"a" * 3_000_000 + b'"'
     for close in ("Connection: close\r\n", ""):
-        with connected(studio) as client:
+        with connect(studio) as client:
             client.sendall(f"{sign}{close}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             assert int(client.recv(4096)[9:12]) == expected
-            assert not close or answer(client)[0] >= 0  # and an end in order
+            assert not close or read_response(client)[0] >= 0  # and an orderly close
 
 
-def test_what_is_dropped_is_bounded(studio: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_discarded_part_of_a_body_is_bounded(studio: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "MAX_EXCESS_BYTES", 100_000)
     monkeypatch.setattr(connection, "LINGER_BYTES", 100_000)
-    with connected(studio) as client:
+    with connect(studio) as client:
         client.sendall(f"{SIGNED}Content-Length: 900000000\r\n\r\n".encode())
         with pytest.raises(OSError):  # long before all of it is sent
             for _ in range(900):
@@ -112,48 +114,48 @@ def test_what_is_dropped_is_bounded(studio: str, monkeypatch: pytest.MonkeyPatch
         "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
     ],
 )
-def test_what_is_no_http_gets_400(studio: str, content: str) -> None:
-    assert sent(studio, content)[0] == 400
+def test_a_request_that_is_not_http_gets_400(studio: str, content: str) -> None:
+    assert send(studio, content)[0] == 400
 
 
-def test_a_crowd_of_connections_is_told_to_come_back(studio: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_connections_get_429_with_retry_after(studio: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "MAX_CONNECTIONS", 2)
     whole = f"{SIGNED}Connection: close\r\nContent-Length: 2\r\n\r\n{{}}"
     with ExitStack() as stack:
         for _ in range(2):
-            stack.enter_context(connected(studio)).sendall(b"POST")
-        status, received = sent(studio, whole)
+            stack.enter_context(connect(studio)).sendall(b"POST")
+        status, received = send(studio, whole)
         assert status == 429 and f"retry-after: {connection.RETRY_AFTER}" in received
-    _until(lambda: sent(studio, whole)[0] == 200)  # and there is room again
+    _wait_until(lambda: send(studio, whole)[0] == 200)  # and there is capacity again
 
 
-def test_bodies_have_one_memory(run_app: Callable[[Starlette], str]) -> None:
-    run = run_instead(echo=lambda studio, arguments: dict(arguments))
+def test_request_bodies_share_a_memory_limit(run_app: Callable[[Starlette], str]) -> None:
+    run = run_verb_stub(echo=lambda studio, arguments: dict(arguments))
     address = run_app(create_app(ModelRegistry([]), run_verb=run, body_reader=BodyReader(max_in_flight=1000)))
     body = json.dumps({"a": "b" * 2000})
-    assert sent(address, f"{SIGNED}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}")[0] == 429
+    assert send(address, f"{SIGNED}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}")[0] == 429
     body = json.dumps({"a": "b" * 500})
-    for _ in range(5):  # what was held is given back
-        assert sent(address, f"{SIGNED}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}")[0] == 200
+    for _ in range(5):  # the memory is released
+        assert send(address, f"{SIGNED}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}")[0] == 200
 
 
-def test_no_answer_waits_for_a_client_that_does_not_read(
+def test_a_client_that_does_not_read_is_disconnected(
     run_app: Callable[[Starlette], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "WRITE_SECONDS", 0.3)
-    run = run_instead(echo=lambda studio, arguments: {"a": "b" * 50_000_000})
+    run = run_verb_stub(echo=lambda studio, arguments: {"a": "b" * 50_000_000})
     address = run_app(create_app(ModelRegistry([]), run_verb=run))
-    with connected(address) as client:
+    with connect(address) as client:
         client.sendall(f"{SIGNED}Content-Length: 2\r\n\r\n{{}}".encode())
         time.sleep(1.0)
         with pytest.raises(ConnectionError):
             while client.recv(1 << 20):
                 pass
-            raise ConnectionAbortedError  # closed in order, with a part of the answer
+            raise ConnectionAbortedError  # an orderly close, with a part of the response
 
 
-def _until(reached: Callable[[], bool]) -> None:
+def _wait_until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 30
-    while not reached():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)

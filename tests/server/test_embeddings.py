@@ -1,4 +1,4 @@
-"""The views of vectors in a browser: a word in many texts, the map, the walk. Numbers are the library's."""
+"""The embedding views in a browser (senses, map, feature walk): their numbers equal the library's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def table(page: Page, selector: str, cells: str = "td") -> list[list[str]]:
     return [row.locator(cells).all_inner_texts() for row in page.locator(f"{selector} tbody tr").all()]
 
 
-def test_one_word_in_many_texts(page: Page, studio: str) -> None:
+def test_a_word_in_several_texts(page: Page, studio: str) -> None:
     page.goto(f"{studio}/#senses")
     page.wait_for_selector(".export-panel")
     page.get_by_label("Word", exact=True).fill("train")
@@ -56,22 +56,22 @@ def test_one_word_in_many_texts(page: Page, studio: str) -> None:
     page.locator(".layers button").nth(2).click()
     assert "layer=2" in page.url
     assert np.allclose(np.array(table(page, ".cosines"), dtype=float), similarity[2], atol=0.00051)
-    kept = 100 * sum(planes[2].explained)
-    expect(page.get_by_role("heading", name=f"Layer 2: this plane keeps {kept:.1f}%")).to_be_visible()
+    explained = 100 * sum(planes[2].explained)
+    expect(page.get_by_role("heading", name=f"Layer 2: this plane keeps {explained:.1f}%")).to_be_visible()
     page.keyboard.press("ArrowRight")
     assert "layer=3" in page.url
     off = similarity[3][~np.eye(4, dtype=bool)].mean()
     assert f"cosine {off:.3f}" in page.locator(".layers button").nth(3).inner_text()
 
 
-def test_a_word_that_is_not_there_is_told(browser: Browser, studio: str) -> None:
-    page = browser.new_page()  # a refused request is a console error of the browser's own
+def test_a_missing_word_is_an_error(browser: Browser, studio: str) -> None:
+    page = browser.new_page()  # the browser itself logs rejected requests as console errors
     page.goto(f"{studio}/#senses?{urlencode({'word': 'boat', 'texts': 'a boat' + chr(10) + 'no'})}")
     expect(page.get_by_role("alert")).to_contain_text("text 2, 'no', does not have the word 'boat'")
     page.close()
 
 
-def test_the_map_and_its_neighbours(page: Page, studio: str) -> None:
+def test_the_map_and_its_neighbors(page: Page, studio: str) -> None:
     typed = "\n".join(f"{line} | {label}" for line, label in zip(LINES, LABELS, strict=True))
     open_at(page, studio, "map", texts=typed, neighbors="3", at="2")
     found = regard.sentence_map(list(zip(LINES, LABELS, strict=True)), model=MODEL, neighbors=3, device="cpu")
@@ -87,8 +87,8 @@ def test_the_map_and_its_neighbours(page: Page, studio: str) -> None:
     expect(page.get_by_text("2 found")).to_be_visible()
 
 
-def test_pointing_at_the_map(page: Page, studio: str) -> None:
-    """The outermost points lie where the layout says: in the middle of the box, with one scale for both axes."""
+def test_hovering_over_the_map(page: Page, studio: str) -> None:
+    """The points are centered in the box, with one scale for both axes."""
     open_at(page, studio, "map", texts="\n".join(LINES))
     found = regard.sentence_map([(line, None) for line in LINES], model=MODEL, device="cpu")
     points = np.array([one.point for one in found.sentences])
@@ -107,8 +107,8 @@ def test_pointing_at_the_map(page: Page, studio: str) -> None:
     assert "at=4" in page.url
 
 
-def test_a_file_of_the_users(page: Page, studio: str, tmp_path: Path) -> None:
-    """What does not fit is sampled at random in the browser; the header stays."""
+def test_a_file_chosen_by_the_user(page: Page, studio: str, tmp_path: Path) -> None:
+    """The browser samples lines at random if the file is too large, and keeps the header."""
     path = tmp_path / "large.tsv"
     lines = [f"a {'good' if n % 2 else 'bad'} film, number {n} {'so ' * 30}\t{n % 2}" for n in range(4000)]
     path.write_text("\n".join(["sentence\tlabel", *lines]), encoding="utf-8")
@@ -118,12 +118,14 @@ def test_a_file_of_the_users(page: Page, studio: str, tmp_path: Path) -> None:
     assert payload["total"] < 4000 and len(payload["examples"]) == 500
     assert set(payload["counts"]) == {"0", "1"}
     assert {text + "\t" + label for text, label in payload["examples"]} <= set(lines)
-    told = f"500 of {payload['total']:,} texts were sampled at random (seed 0); {payload['total'] - 500:,} are left out"
-    expect(page.get_by_text(told)).to_be_visible()
+    sampling_note = (
+        f"500 of {payload['total']:,} texts were sampled at random (seed 0); {payload['total'] - 500:,} are left out"
+    )
+    expect(page.get_by_text(sampling_note)).to_be_visible()
     expect(page.get_by_text(f"{payload['total'] + 1:,} of 4,001 lines were sampled at random")).to_be_visible()
 
 
-def test_the_walk_step_by_step(page: Page, studio: str) -> None:
+def test_the_feature_walk_step_by_step(page: Page, studio: str) -> None:
     labels = [text.split()[1] for text in FILMS]
     typed = "\n".join(f"{text} | {label}" for text, label in zip(FILMS, labels, strict=True))
     open_at(page, studio, "features", data=typed, pooling="cls", layer="-1")
@@ -136,8 +138,8 @@ def test_the_walk_step_by_step(page: Page, studio: str) -> None:
         page.get_by_role("button", name="Next →").click()
         assert table(page, ".pipeline") == [[str(value) for value in row] for row in expected]
     page.get_by_role("button", name="Next →").click()
-    said = page.locator(".pipeline section p").inner_text()
-    assert [int(size.replace(",", "")) for size in re.findall(r"\b[\d,]+\b", said)[:3]] == list(found.hidden)
+    description = page.locator(".pipeline section p").inner_text()
+    assert [int(size.replace(",", "")) for size in re.findall(r"\b[\d,]+\b", description)[:3]] == list(found.hidden)
     page.keyboard.press("ArrowRight")
     rows = table(page, ".pipeline")
     for row, vector, label in zip(rows, found.features, labels, strict=False):
@@ -159,18 +161,18 @@ def test_the_walk_step_by_step(page: Page, studio: str) -> None:
         ("features", {"data": "\n".join(f"{text}|{text.split()[1]}" for text in FILMS)}),
     ],
 )
-def test_files_to_keep(page: Page, studio: str, tmp_path: Path, view: str, parameters: dict[str, str]) -> None:
+def test_downloaded_files(page: Page, studio: str, tmp_path: Path, view: str, parameters: dict[str, str]) -> None:
     open_at(page, studio, view, **parameters)
 
-    def kept(kind: str) -> str:
+    def downloaded_content(kind: str) -> str:
         with page.expect_download() as download:
             page.get_by_role("button", name=kind, exact=True).click()
         path = tmp_path / download.value.suggested_filename
         download.value.save_as(path)
         return path.read_text(encoding="utf-8") if kind != "PNG" else str(path.stat().st_size)
 
-    rows = list(csv.DictReader(io.StringIO(kept("CSV"))))
-    records = json.loads(kept("JSON"))
+    rows = list(csv.DictReader(io.StringIO(downloaded_content("CSV"))))
+    records = json.loads(downloaded_content("JSON"))
     assert [row["text"] for row in rows] == [record["text"] for record in records]
     assert len(rows) == {"senses": 4, "map": 5, "features": 16}[view]
     if view == "map":
@@ -181,10 +183,10 @@ def test_files_to_keep(page: Page, studio: str, tmp_path: Path, view: str, param
         ]
         assert np.allclose([float(row["cosine_1"]) for row in rows], [one.cosine for one in first], atol=2e-6)
         assert [int(row["neighbor_1"]) - 1 for row in rows] == [one.index for one in first]
-    picture = kept("SVG")
+    picture = downloaded_content("SVG")
     assert picture.startswith("<svg") and "<b>" not in picture and "<i>" not in picture
-    assert int(kept("PNG")) > 3000
-    exported = kept("HTML")
+    assert int(downloaded_content("PNG")) > 3000
+    exported = downloaded_content("HTML")
     assert set(re.findall(r"https?://[\w.-]+", exported)) <= {"http://www.w3.org"}
     page.context.set_offline(True)
     page.goto((tmp_path / f"regard-{view}.html").as_uri())
@@ -214,7 +216,7 @@ def test_no_cell_of_a_csv_file_is_a_formula(page: Page, studio: str, tmp_path: P
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("place", ["senses", "map?at=3", "features?step=all"])
-def test_it_is_accessible_and_fits(
+def test_the_view_is_accessible_and_fits_a_narrow_screen(
     browser: Browser, axe: str, studio: str, place: str, width: int, scheme: Any
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -226,7 +228,7 @@ def test_it_is_accessible_and_fits(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"texts": "x" * (300_001)}, "at most 300,000"),
         ({"texts": "a\nb", "neighbors": "many"}, "neighbors is 'many'"),
@@ -234,6 +236,6 @@ def test_it_is_accessible_and_fits(
         ({"texts": " "}, "there are no sentences; give one per line"),
     ],
 )
-def test_bad_arguments(arguments: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_invalid_arguments(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         drain(run_verb(Studio(ModelRegistry([])), "map", arguments))

@@ -1,4 +1,4 @@
-"""The faithfulness view in a browser: the verdict and every number are those of the result."""
+"""The faithfulness view in a browser: the verdict and every number equal the result's."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ MINUS = "\N{MINUS SIGN}"
 
 @pytest.fixture(scope="module")
 def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    place, tokenizer = tmp_path_factory.mktemp("classifiers"), Tokenizer.open(tiny_bert_folder)
-    save_fine_tuned(deciding(tokenizer, 3), place / "honest")
-    save_fine_tuned(deciding(tokenizer, 3, uniform=True), place / "uniform")
-    save_fine_tuned(deciding(tokenizer, 3, astray=True), place / "astray")
+    folder, tokenizer = tmp_path_factory.mktemp("classifiers"), Tokenizer.open(tiny_bert_folder)
+    save_fine_tuned(deciding(tokenizer, 3), folder / "honest")
+    save_fine_tuned(deciding(tokenizer, 3, uniform=True), folder / "uniform")
+    save_fine_tuned(deciding(tokenizer, 3, unused_head=True), folder / "astray")
     names = ("honest", "uniform", "astray")
-    return {"plain": str(tiny_bert_folder), **{name: str(place / name) for name in names}}
+    return {"plain": str(tiny_bert_folder), **{name: str(folder / name) for name in names}}
 
 
-def asked(client: TestClient, **arguments: str) -> dict[str, Any]:
+def request_faithfulness(client: TestClient, **arguments: str) -> dict[str, Any]:
     found: dict[str, Any] = client.post("/v1/faithfulness/view", json=arguments).json()
     return found
 
@@ -59,20 +59,20 @@ def number(text: str) -> float:
 def check_meter(page: Page, found: FaithfulnessResult) -> None:
     expect(page.locator(".faithfulness-verdict")).to_contain_text(found.verdict)
     for check in found.checks:
-        shown = page.locator(f'[data-check="{check.name}"]')
-        value = shown.locator(".faithfulness-number strong").inner_text()
+        row = page.locator(f'[data-check="{check.name}"]')
+        value = row.locator(".faithfulness-number strong").inner_text()
         if check.value is None:
             assert value == "none"
         else:
             assert number(value) == pytest.approx(check.value, abs=6e-4)
-        assert f"of {check.threshold:.2f} or more" in shown.locator(".faithfulness-number").inner_text()
-        assert ("passed" if check.passed else "failed") in shown.locator(".faithfulness-mark").inner_text()
-        numbers = shown.locator(".faithfulness-numbers").inner_text()
-        for name, told in check.numbers.items():
-            assert f"{name} {told:z.3f}".replace("-", MINUS) in numbers
+        assert f"of {check.threshold:.2f} or more" in row.locator(".faithfulness-number").inner_text()
+        assert ("passed" if check.passed else "failed") in row.locator(".faithfulness-mark").inner_text()
+        numbers = row.locator(".faithfulness-numbers").inner_text()
+        for name, expected in check.numbers.items():
+            assert f"{name} {expected:z.3f}".replace("-", MINUS) in numbers
 
 
-def test_an_honest_map(page: Page, address: str, folders: dict[str, str]) -> None:
+def test_a_faithful_map(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["honest"], text=TEXT)
     found = measure_faithfulness(probe_model(load_model(folders["honest"]), TEXT))
     assert found.verdict == "faithful"
@@ -80,12 +80,12 @@ def test_an_honest_map(page: Page, address: str, folders: dict[str, str]) -> Non
     expect(page.locator(".faithfulness-answer")).to_have_text(f"{found.probability:.1%} {found.label}")
     page.get_by_text("Numbers").click()
     rows = [row.locator("td").all_inner_texts() for row in page.locator(".strip-table tbody tr").all()]
-    for column, wanted in enumerate((found.weights, found.integrated.scores, found.gradient.scores)):
-        assert [number(row[column]) for row in rows] == pytest.approx(wanted, abs=6e-4)
+    for column, expected_scores in enumerate((found.weights, found.integrated.scores, found.gradient.scores)):
+        assert [number(row[column]) for row in rows] == pytest.approx(expected_scores, abs=6e-4)
 
 
-def test_one_colour_scale(page: Page, address: str, folders: dict[str, str]) -> None:
-    """A token's colour is its share of all words' sizes, against the largest share of any row."""
+def test_rows_share_a_color_scale(page: Page, address: str, folders: dict[str, str]) -> None:
+    """A token's color is its fraction of the row's total magnitude, relative to the largest fraction of any row."""
     open_at(page, address, model=folders["honest"], text=TEXT)
     found = measure_faithfulness(probe_model(load_model(folders["honest"]), TEXT))
     rows = (found.weights, found.integrated.scores, found.gradient.scores)
@@ -117,14 +117,14 @@ def test_another_class_layer_and_head(page: Page, address: str, folders: dict[st
     assert "--label negative --head 0" in page.locator("pre", has_text="regard faithfulness").inner_text()
 
 
-def test_a_map_that_points_at_nothing(page: Page, address: str, folders: dict[str, str]) -> None:
+def test_an_uninformative_map(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["uniform"], text=TEXT)
     check_meter(page, measure_faithfulness(probe_model(load_model(folders["uniform"]), TEXT)))
     assert page.get_by_text("there is nothing to test").count() == 5
 
 
-def test_a_pretrained_model_points_to_training(browser: Browser, address: str, folders: dict[str, str]) -> None:
-    page = browser.new_page()  # a refusal is an error on the console too
+def test_a_pretrained_model_links_to_training(browser: Browser, address: str, folders: dict[str, str]) -> None:
+    page = browser.new_page()  # a rejected request is also logged as a console error
     open_at(page, address, model=folders["plain"], text=TEXT)
     expect(page.get_by_text("it has no classes")).to_be_visible()
     expect(page.get_by_role("link", name=folders["honest"])).to_be_visible()
@@ -147,9 +147,7 @@ def test_a_pretrained_model_points_to_training(browser: Browser, address: str, f
     page.close()
 
 
-def test_numbers_near_zero_have_no_sign_and_stay_on_their_line(
-    page: Page, address: str, folders: dict[str, str]
-) -> None:
+def test_numbers_near_zero_have_no_sign_and_do_not_wrap(page: Page, address: str, folders: dict[str, str]) -> None:
     def tiny(route: Route) -> None:
         *events, result = [json.loads(line) for line in route.fetch().text().splitlines()]
         payload = result["view"]
@@ -169,7 +167,7 @@ def test_numbers_near_zero_have_no_sign_and_stay_on_their_line(
     assert not any(zero in page.locator("main").inner_text() for zero in ("-0.000", f"{MINUS}0.000"))
 
 
-def test_files(page: Page, browser: Browser, address: str, folders: dict[str, str], tmp_path: Path) -> None:
+def test_downloaded_files(page: Page, browser: Browser, address: str, folders: dict[str, str], tmp_path: Path) -> None:
     open_at(page, address, model=folders["honest"], text=TEXT, label="negative")
     files = {}
     for name in ("HTML", "SVG", "PNG", "CSV", "JSON"):
@@ -194,8 +192,8 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
     context.close()
 
 
-def test_the_route_takes_what_users_give(client: TestClient, folders: dict[str, str]) -> None:
-    assert asked(client, model=folders["honest"], text=TEXT, layer="0")["layer"] == 0
+def test_the_route_accepts_valid_and_rejects_invalid_arguments(client: TestClient, folders: dict[str, str]) -> None:
+    assert request_faithfulness(client, model=folders["honest"], text=TEXT, layer="0")["layer"] == 0
     for arguments, error in (
         ({"model": folders["honest"], "text": "good"}, "the tests need 5 or more"),
         ({"model": folders["honest"], "text": TEXT, "layer": "x"}, "layer is 'x'; expected a valid integer"),
@@ -204,12 +202,12 @@ def test_the_route_takes_what_users_give(client: TestClient, folders: dict[str, 
         ({"model": folders["honest"], "text": TEXT, "text_b": "b"}, "classify reads one text"),
         ({"model": folders["honest"], "text": ""}, "the text is empty"),
     ):
-        assert error in asked(client, **arguments)["error"], arguments
+        assert error in request_faithfulness(client, **arguments)["error"], arguments
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 @pytest.mark.parametrize(("name", "text"), [("honest", TEXT), ("uniform", TEXT), ("plain", TEXT), ("plain", BLANK)])
-def test_it_is_accessible_and_fits(
+def test_the_view_is_accessible_and_fits_a_narrow_screen(
     browser: Browser, address: str, folders: dict[str, str], name: str, text: str, width: int, scheme: Any, axe: str
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)

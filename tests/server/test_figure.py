@@ -1,4 +1,4 @@
-"""Figure 1 in a browser: boxes pressed, switches turned, numbers read against the API's."""
+"""The Figure 1 view in a browser: boxes and switches work, and its numbers equal the API's."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ SAID = "the dog sees a red house"
 
 
 @pytest.fixture(scope="module")
-def home(
+def figure_studio(
     page_built: None, run_app: Callable[[Starlette], str], tiny_bert_folder: Path, request: pytest.FixtureRequest
 ) -> str:
-    """A studio with a tiny BERT, and a tiny translator under a name that tells its languages."""
+    """A studio with a tiny BERT and a tiny translator whose name contains its languages."""
     subwords = train_subwords(sentences(40), size=290, joint=True)
     model = translator(subwords, norm_first=False).eval()
 
@@ -59,9 +59,9 @@ def page(browser: Browser) -> Iterator[Page]:
         yield one
 
 
-def open_at(page: Page, home: str, **parameters: str) -> dict[str, Any]:
+def open_at(page: Page, figure_studio: str, **parameters: str) -> dict[str, Any]:
     with expect_view(page, "figure") as payload:
-        page.goto(f"{home}/#figure?{urlencode(parameters)}")
+        page.goto(f"{figure_studio}/#figure?{urlencode(parameters)}")
     page.wait_for_selector(".export-panel")
     return payload
 
@@ -72,26 +72,26 @@ def tensor(payload: dict[str, Any], box: str, name: str, layer: int = 0) -> NDAr
     return np.frombuffer(base64.b64decode(found["data"]), "<f2").astype(np.float64).reshape(found["shape"])
 
 
-def shown(page: Page) -> NDArray[np.float64]:
-    """The numbers of the panel's table, without the last ones behind the dots."""
+def displayed_numbers(page: Page) -> NDArray[np.float64]:
+    """The numbers of the panel's table, without the columns after the ellipsis."""
     rows = page.locator(".figure-panel tbody tr").all()
     texts = [row.locator("td").all_inner_texts() for row in rows]
     read = [[text.replace("\u2212\u221e", "-inf") for text in row if "…" not in text] for row in texts]
     return np.array([[float(text) for text in row] for row in read])
 
 
-def test_boxes_are_pressed_and_their_numbers_are_the_apis(page: Page, home: str) -> None:
-    payload = open_at(page, home, model="tiny-bert", text=TEXT)
+def test_the_numbers_of_a_clicked_box_equal_the_apis(page: Page, figure_studio: str) -> None:
+    payload = open_at(page, figure_studio, model="tiny-bert", text=TEXT)
     expect(page.locator(".figure-diagram button")).to_have_count(len(payload["boxes"]))
     assert "encoder.cross" not in payload["boxes"]
     page.get_by_role("button", name="Layer above").click()
     page.locator("label", has_text="Head").locator("select").select_option("2")
-    assert np.allclose(shown(page), tensor(payload, "encoder.attention", "weights", 1)[2], atol=6e-4)
+    assert np.allclose(displayed_numbers(page), tensor(payload, "encoder.attention", "weights", 1)[2], atol=6e-4)
     page.get_by_role("button", name=re.compile("^q 4 \u00d7 6 \u00d7 8")).click()
-    assert np.allclose(shown(page), tensor(payload, "encoder.attention", "q", 1)[2][:, :6], atol=6e-4)
+    assert np.allclose(displayed_numbers(page), tensor(payload, "encoder.attention", "q", 1)[2][:, :6], atol=6e-4)
     page.get_by_role("button", name="Feed Forward, encoder").click()
     expect(page.locator(".figure-panel h2")).to_contain_text("Feed Forward")
-    assert np.allclose(shown(page), tensor(payload, "encoder.ffn", "out", 1)[:, :6], atol=6e-4)
+    assert np.allclose(displayed_numbers(page), tensor(payload, "encoder.ffn", "out", 1)[:, :6], atol=6e-4)
     expect(page.locator(".figure-panel pre")).to_have_text(payload["boxes"]["encoder.ffn"]["code"])
     assert "layer=1" in page.url and "box=encoder.ffn" in page.url and "head=2" in page.url
     page.get_by_role("button", name="Feed Forward, encoder").press("ArrowUp")
@@ -109,8 +109,8 @@ def test_boxes_are_pressed_and_their_numbers_are_the_apis(page: Page, home: str)
     assert page.locator("pre", has_text="regard figure").inner_text() == payload["cli"]
 
 
-def test_switches_run_the_model_again(page: Page, home: str) -> None:
-    whole = open_at(page, home, model="tiny-bert")
+def test_switches_run_the_model_again(page: Page, figure_studio: str) -> None:
+    whole = open_at(page, figure_studio, model="tiny-bert")
     expect(page.get_by_role("button", name="no mask")).to_be_disabled()
     expect(page.locator(".figure-one")).to_contain_text("an encoder has no causal mask")
     with expect_view(page, "figure") as payload:
@@ -118,7 +118,7 @@ def test_switches_run_the_model_again(page: Page, home: str) -> None:
     assert payload["without"] == ["scaling"] and payload["text"] == whole["text"]
     expect(page.get_by_role("button", name="no scaling")).to_have_attribute("aria-pressed", "true")
     expect(page.locator(".figure-panel pre")).not_to_contain_text("math.sqrt")
-    assert np.allclose(shown(page), tensor(payload, "encoder.attention", "weights")[0], atol=6e-4)
+    assert np.allclose(displayed_numbers(page), tensor(payload, "encoder.attention", "weights")[0], atol=6e-4)
     with expect_view(page, "figure") as payload:
         page.get_by_role("button", name="no residual").click()
     assert payload["without"] == ["scaling", "residual"] and "without=scaling%2Cresidual" in page.url
@@ -134,15 +134,17 @@ def test_switches_run_the_model_again(page: Page, home: str) -> None:
     assert first["sentences_loss"] == whole["ablation"]["outcomes"][0]["sentences_loss"]
 
 
-def test_a_translator_has_both_halves(page: Page, home: str) -> None:
-    payload = open_at(page, home, model="tiny-en-de", text=SAID, target="der Hund", box="decoder.cross", tensor="k")
+def test_a_translator_has_encoder_and_decoder(page: Page, figure_studio: str) -> None:
+    payload = open_at(
+        page, figure_studio, model="tiny-en-de", text=SAID, target="der Hund", box="decoder.cross", tensor="k"
+    )
     assert payload["target"] == "der Hund" and payload["tokens"]["decoder"][0] == "<|begin|>"
     expect(page.locator(".figure-panel h2")).to_have_text("Encoder-Decoder Attention of the decoder")
-    assert np.allclose(shown(page), tensor(payload, "decoder.cross", "k")[0][:, :6], atol=6e-4)
-    assert len(shown(page)) == len(payload["tokens"]["encoder"])
+    assert np.allclose(displayed_numbers(page), tensor(payload, "decoder.cross", "k")[0][:, :6], atol=6e-4)
+    assert len(displayed_numbers(page)) == len(payload["tokens"]["encoder"])
     page.get_by_role("button", name="Masked Multi-Head Attention").click()
     page.get_by_role("button", name=re.compile("^scores")).click()
-    scores = shown(page)
+    scores = displayed_numbers(page)
     assert np.array_equal(np.isinf(scores), np.triu(np.ones_like(scores), 1) == 1)
     expect(page.locator(".figure-removal")).to_contain_text("sees the token that it should predict")
     expect(page.locator(".figure-removal")).to_contain_text("over the 5 built-in sentences (from")
@@ -155,8 +157,8 @@ def test_a_translator_has_both_halves(page: Page, home: str) -> None:
     expect(page.locator(".figure-removal summary")).to_have_text("The 5 built-in sentences")
 
 
-def test_positional_encodings_are_the_formulas(page: Page, home: str, tmp_path: Path) -> None:
-    open_at(page, home, model="tiny-bert", text=TEXT, mode="positions")
+def test_positional_encodings_follow_the_formula(page: Page, figure_studio: str, tmp_path: Path) -> None:
+    open_at(page, figure_studio, model="tiny-bert", text=TEXT, mode="positions")
     expect(page.get_by_role("img", name="Sinusoids, 50 positions \u00d7 128 dimensions, interleaved")).to_be_visible()
     expect(page.get_by_role("img", name=re.compile("Learned positions of .*tiny-bert.*, 50 \u00d7 32"))).to_be_visible()
     page.get_by_role("button", name="512 \u00d7 20").click()
@@ -173,8 +175,10 @@ def test_positional_encodings_are_the_formulas(page: Page, home: str, tmp_path: 
     assert "width=64" in page.url and "mode=positions" in page.url
 
 
-def test_files_hold_what_is_shown(page: Page, browser: Browser, home: str, tmp_path: Path) -> None:
-    payload = open_at(page, home, model="tiny-bert", text="the <b>film</b>", without="residual", layer="1")
+def test_downloaded_files_contain_the_displayed_numbers(
+    page: Page, browser: Browser, figure_studio: str, tmp_path: Path
+) -> None:
+    payload = open_at(page, figure_studio, model="tiny-bert", text="the <b>film</b>", without="residual", layer="1")
     files = {name: download(page, name, tmp_path) for name in ("CSV", "JSON", "SVG", "PNG", "HTML")}
     rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text(encoding="utf-8"))))
     weights = tensor(payload, "encoder.attention", "weights", 1)
@@ -198,18 +202,20 @@ def test_files_hold_what_is_shown(page: Page, browser: Browser, home: str, tmp_p
     context.close()
 
 
-def test_bad_input_is_shown(browser: Browser, home: str) -> None:
+def test_invalid_input_shows_an_error(browser: Browser, figure_studio: str) -> None:
     page = browser.new_page()
-    page.goto(f"{home}/#figure?{urlencode({'model': 'tiny-bert', 'text': TEXT, 'without': 'mask'})}")
+    page.goto(f"{figure_studio}/#figure?{urlencode({'model': 'tiny-bert', 'text': TEXT, 'without': 'mask'})}")
     expect(page.get_by_role("alert")).to_contain_text("cannot remove 'mask'", timeout=60_000)
     page.close()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_it_is_accessible_and_fits(browser: Browser, home: str, axe: str, width: int, scheme: Any) -> None:
+def test_the_view_is_accessible_and_fits_a_narrow_screen(
+    browser: Browser, figure_studio: str, axe: str, width: int, scheme: Any
+) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.set_default_timeout(120_000)
-    page.goto(f"{home}/#figure?{urlencode({'model': 'tiny-en-de', 'text': SAID, 'without': 'scaling'})}")
+    page.goto(f"{figure_studio}/#figure?{urlencode({'model': 'tiny-en-de', 'text': SAID, 'without': 'scaling'})}")
     page.wait_for_selector(".figure-diagram button")
     for mode in ("Figure", "Positional encodings"):
         page.get_by_role("button", name=mode, exact=True).click()

@@ -1,4 +1,4 @@
-"""The form above every view and the link below it: what was refused can be mended, and a link says all."""
+"""The form above every view and the link below it: rejected input can be corrected, and a link is complete."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def folders(tiny_bert_folder: Path) -> dict[str, str]:
     return {"bert": str(tiny_bert_folder)}
 
 
-def test_what_was_refused_can_be_taken_back(browser: Browser, address: str) -> None:
-    page = browser.new_page()  # not watched: the browser itself complains of an answer that refuses
+def test_rejected_input_can_be_corrected(browser: Browser, address: str) -> None:
+    page = browser.new_page()  # not `watched`: the browser itself logs rejected requests
     page.goto(f"{address}/#ablation?text=a+fine+day&at=blanks")
     expect(page.get_by_role("alert")).to_contain_text("blank")
     hidden = page.locator("textarea[name=at]")
@@ -28,7 +28,7 @@ def test_what_was_refused_can_be_taken_back(browser: Browser, address: str) -> N
     page.close()
 
 
-def test_a_link_names_the_text_and_the_model(browser: Browser, address: str, folders: dict[str, str]) -> None:
+def test_a_link_contains_the_text_and_the_model(browser: Browser, address: str, folders: dict[str, str]) -> None:
     with watched(browser) as page:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         page.goto(f"{address}/#attention?layer=1")
@@ -57,6 +57,6 @@ def test_the_button_is_readable_on_a_phone(browser: Browser, address: str, view:
         assert (button.bounding_box() or {})["height"] < 60
 
 
-def test_the_title_says_the_view(page: Page, address: str) -> None:
+def test_the_title_names_the_view(page: Page, address: str) -> None:
     page.goto(f"{address}/#heads")
     expect(page).to_have_title("Regard: Head patterns")

@@ -1,4 +1,4 @@
-"""The generation view in a browser: texts as they come, stopped, continued; its numbers are the library's."""
+"""The generation view in a browser: streaming, stopping, continuing; its numbers equal the library's."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def app(page_built: None, gpt: str, t5: str, tiny_bert_folder: Path) -> Starlett
 
 
 @pytest.fixture(scope="module")
-def writers(app: Starlette, run_app: Callable[[Starlette], str]) -> str:
+def studio_address(app: Starlette, run_app: Callable[[Starlette], str]) -> str:
     return run_app(app)
 
 
@@ -66,16 +66,16 @@ def pieces(page: Page, column: int = 0) -> list[str]:
     return texts
 
 
-def shown(page: Page, column: int = 0) -> list[list[str | None]]:
-    """The cells of the candidates: scaled, cumulative and sampling probability, as far as they are shown."""
+def displayed_candidates(page: Page, column: int = 0) -> list[list[str | None]]:
+    """The cells of the candidates: scaled, cumulative and sampling probability, as far as displayed."""
     rows = (
         page.locator(".generation-column").nth(column).locator(".generation-bars tbody tr:not(.generation-more)").all()
     )
     return [[cell.get_attribute("title") for cell in row.locator("td").all()] for row in rows]
 
 
-def test_the_view_selects_a_model_that_generates(page: Page, writers: str, gpt: str) -> None:
-    page.goto(f"{writers}/#generation")
+def test_the_view_selects_a_model_that_generates(page: Page, studio_address: str, gpt: str) -> None:
+    page.goto(f"{studio_address}/#generation")
     expect(page.locator(".generation-column h2")).to_have_text(gpt)
     expect(field(page, "Prompt")).to_have_value("This is a story about me and my brothers")
     expect(page.locator(".generation-caveat")).to_contain_text("stochastic parrots")
@@ -85,7 +85,7 @@ def test_the_view_selects_a_model_that_generates(page: Page, writers: str, gpt: 
     expect(field(page, "Temperature")).to_have_value("0.8")
 
 
-def test_no_model_that_generates(
+def test_without_a_model_that_generates(
     page: Page, page_built: None, tiny_bert_folder: Path, run_app: Callable[[Starlette], str]
 ) -> None:
     registry = ModelRegistry([str(tiny_bert_folder)])
@@ -95,8 +95,8 @@ def test_no_model_that_generates(
     expect(page.locator("main")).to_contain_text("does not generate text")
 
 
-def test_a_text_and_its_candidates(page: Page, writers: str, gpt: str) -> None:
-    open_at(page, writers, model=gpt, prompt="x", max_new_tokens="4")
+def test_a_text_and_its_candidates(page: Page, studio_address: str, gpt: str) -> None:
+    open_at(page, studio_address, model=gpt, prompt="x", max_new_tokens="4")
     field(page, "Prompt").fill(PROMPT)
     field(page, "Tokens").fill("12")
     field(page, "Temperature, slider").fill("1.1")
@@ -108,11 +108,11 @@ def test_a_text_and_its_candidates(page: Page, writers: str, gpt: str) -> None:
     assert pieces(page) == token_texts(generation)
     assert page.locator(".generation-text").evaluate("one => one.textContent").startswith(PROMPT)
     page.locator(".generation-text [role=button]").nth(5).click()
-    assert shown(page) == candidate_cells(generation, 5) and "lock=5" in page.url
-    kept = page.locator(".generation-available").count()
-    assert kept == sum(bar.removed_by is None for bar in generation.tokens[5].candidates)
+    assert displayed_candidates(page) == candidate_cells(generation, 5) and "lock=5" in page.url
+    num_available = page.locator(".generation-available").count()
+    assert num_available == sum(bar.removed_by is None for bar in generation.tokens[5].candidates)
     page.keyboard.press("ArrowRight")
-    assert shown(page) == candidate_cells(generation, 6)
+    assert displayed_candidates(page) == candidate_cells(generation, 6)
     expect(page.locator(".generation-text [role=button]").nth(6)).to_be_focused()
     assert page.locator(".generation-bars thead th").all_inner_texts()[2:] == ["Sum", "Filtered"]
     here = generation.tokens[6]
@@ -125,22 +125,24 @@ def test_a_text_and_its_candidates(page: Page, writers: str, gpt: str) -> None:
     assert page.locator("pre", has_text="regard generate").inner_text().count("--top-p 0.7 --seed 2 ") == 1
     page.reload()
     expect(page.locator(".generation-text [role=button]")).to_have_count(len(generation.tokens))
-    assert pieces(page) == token_texts(generation) and shown(page) == candidate_cells(generation, 6)
+    assert pieces(page) == token_texts(generation) and displayed_candidates(page) == candidate_cells(generation, 6)
     page.get_by_role("button", name="Another text").click()
     expect(page.locator("pre", has_text="regard generate")).not_to_have_text(re.compile("--seed 2 "))
 
 
-def test_it_streams_and_stops(
-    page: Page, browser: Browser, writers: str, gpt: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_streaming_and_stopping(
+    page: Page, browser: Browser, studio_address: str, gpt: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = generated(gpt, tokens=40, temperature=1.5, seed=4)
     gate = Gate(monkeypatch, 15)
-    asked = {"model": gpt, "prompt": PROMPT, "temperature": "1.5", "seed": "4", "max_new_tokens": "40"}
-    page.goto(f"{writers}/#generation?{urlencode(asked)}")
+    arguments = {"model": gpt, "prompt": PROMPT, "temperature": "1.5", "seed": "4", "max_new_tokens": "40"}
+    page.goto(f"{studio_address}/#generation?{urlencode(arguments)}")
     assert gate.reached.wait(30)
     expect(page.locator(".generation-column [role=status]")).to_have_text("Generating …")
     expect(page.locator(".generation-cursor")).to_be_visible()
-    expect(page.locator(".generation-text [role=button]").nth(9)).to_be_visible()  # half a character waits for its rest
+    expect(
+        page.locator(".generation-text [role=button]").nth(9)
+    ).to_be_visible()  # an incomplete character waits for its remaining bytes
     page.get_by_role("button", name="Stop").click()
     assert gate.left.wait(30)
     gate.opened.set()
@@ -151,9 +153,9 @@ def test_it_streams_and_stops(
     page.wait_for_url(f"**max_new_tokens={count}**")
     expect(page.locator("pre", has_text="regard generate")).to_contain_text(f"--max-new-tokens {count} ")
     expect(page.locator(".generation-column [role=status]")).to_have_text(f"Stopped after {count} tokens.")
-    expect(field(page, "Tokens")).to_have_value("40")  # Run writes all of it
+    expect(field(page, "Tokens")).to_have_value("40")  # Run generates the whole text
     assert pieces(page) == token_texts(whole)[:count]
-    alone = exported(page, browser, tmp_path)
+    alone = open_exported(page, browser, tmp_path)
     assert "".join(pieces(alone)[: count - 1]) == "".join(token_texts(whole)[: count - 1])
     assert len(pieces(alone)) == count
     alone.context.close()
@@ -162,8 +164,8 @@ def test_it_streams_and_stops(
     assert pieces(page) == token_texts(whole)
 
 
-def test_two_side_by_side(page: Page, writers: str, gpt: str, t5: str) -> None:
-    open_at(page, writers, model=gpt, prompt="the film", max_new_tokens="10")
+def test_two_settings_side_by_side(page: Page, studio_address: str, gpt: str, t5: str) -> None:
+    open_at(page, studio_address, model=gpt, prompt="the film", max_new_tokens="10")
     field(page, "two side by side").check()
     field(page, "Temperature (second text)").fill("0")
     page.get_by_role("button", name="Run", exact=True).click()
@@ -174,7 +176,10 @@ def test_two_side_by_side(page: Page, writers: str, gpt: str, t5: str) -> None:
     )
     assert (pieces(page), pieces(page, 1)) == (token_texts(first), token_texts(second))
     page.locator(".generation-text [role=button]").nth(2).click()
-    assert (shown(page), shown(page, 1)) == (candidate_cells(first, 2), candidate_cells(second, 2))
+    assert (displayed_candidates(page), displayed_candidates(page, 1)) == (
+        candidate_cells(first, 2),
+        candidate_cells(second, 2),
+    )
     field(page, "Model (second text)").select_option(t5)
     field(page, "Temperature (second text)").fill("0.8")
     page.get_by_role("button", name="Run", exact=True).click()
@@ -184,22 +189,21 @@ def test_two_side_by_side(page: Page, writers: str, gpt: str, t5: str) -> None:
         len(answer.tokens)
     )
     assert pieces(page, 1) == token_texts(answer)
-    assert (
-        page.locator(".generation-column").nth(1).locator(".generation-bars tbody button").count() == 0
-    )  # it continues nothing
+    # The second column does not continue a text.
+    assert page.locator(".generation-column").nth(1).locator(".generation-bars tbody button").count() == 0
     assert "second=on" in page.url and "b_model" in page.url
 
 
-def test_a_beams_tree_and_its_branches(page: Page, writers: str, gpt: str) -> None:
-    open_at(page, writers, model=gpt, prompt="the film", num_beams="3", max_new_tokens="5")
+def test_the_beam_search_tree_and_its_branches(page: Page, studio_address: str, gpt: str) -> None:
+    open_at(page, studio_address, model=gpt, prompt="the film", num_beams="3", max_new_tokens="5")
     generation = generated(gpt, "the film", beam=3, tokens=5)
     assert pieces(page) == token_texts(generation) and generation.trace is not None
     (row,) = generation.trace["rows"]
     scores = page.locator(".search tbody tr td:nth-child(2)").all_inner_texts()[:3]
     assert scores == [f"{one['score']:.3f}" for one in row["results"]]
-    assert shown(page) == candidate_cells(generation, 4)
+    assert displayed_candidates(page) == candidate_cells(generation, 4)
     heads = page.locator(".generation-bars thead th").all_inner_texts()
-    assert heads == ["Token", "Probability", "Sum"]  # chance has no part in a search
+    assert heads == ["Token", "Probability", "Sum"]  # beam search does not sample
     every = [(choice, one) for step in row["steps"] for choice in step["choices"] for one in choice["candidates"]]
     choice, one = next(pair for pair in every if pair[0]["node"] and "child" in pair[1])
     page.locator(".tree g[role=button]", has_text=f"kept as node {one['child']}").focus()
@@ -211,8 +215,8 @@ def test_a_beams_tree_and_its_branches(page: Page, writers: str, gpt: str) -> No
         ids.insert(0, token)
     tokenizer = regard.load(gpt)[1]
     assert tokenizer is not None and len(ids) > 1
-    begun = tokenizer.encode("the film", add_special_tokens=False).ids
-    expect(field(page, "Prompt")).to_have_value(tokenizer.decode([*begun, *ids]))
+    prompt_ids = tokenizer.encode("the film", add_special_tokens=False).ids
+    expect(field(page, "Prompt")).to_have_value(tokenizer.decode([*prompt_ids, *ids]))
     prompt = field(page, "Prompt").input_value()
     expect(page.locator(".generation-column [role=status]")).to_contain_text("tokens")
     expect(page.locator(".generation-text > .muted")).to_have_text(prompt)
@@ -223,42 +227,42 @@ def test_a_beams_tree_and_its_branches(page: Page, writers: str, gpt: str) -> No
     expect(field(page, "Prompt")).to_have_value("the film")
 
 
-def test_one_box_of_a_tree_is_reached_with_tab(page: Page, writers: str, gpt: str) -> None:
-    open_at(page, writers, model=gpt, prompt="the film", num_beams="3", max_new_tokens="5")
+def test_the_tree_is_one_tab_stop(page: Page, studio_address: str, gpt: str) -> None:
+    open_at(page, studio_address, model=gpt, prompt="the film", num_beams="3", max_new_tokens="5")
     boxes = page.locator(".tree g[role=button]")
     assert boxes.count() > 30 and page.locator(".tree [tabindex='0'], .tree[tabindex='0']").count() == 1
     boxes.first.focus()
     tree = page.locator(".tree g[role=button]:focus")
 
-    def place() -> tuple[float, float]:
+    def position() -> tuple[float, float]:
         found = tree.locator("rect").first
         return float(found.get_attribute("x") or "nan"), float(found.get_attribute("y") or "nan")
 
-    x, y = place()
+    x, y = position()
     page.keyboard.press("ArrowDown")
-    assert place() == (x, y + 30)
+    assert position() == (x, y + 30)
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowLeft")
-    assert place() == (x, y)
+    assert position() == (x, y)
     for column in range(1, 5):
         page.keyboard.press("ArrowRight")
-        assert place()[0] == x + 176 * column
+        assert position()[0] == x + 176 * column
     page.keyboard.press("ArrowRight")
-    assert place()[0] == x + 176 * 4
+    assert position()[0] == x + 176 * 4
     page.keyboard.press("End")
-    last = place()[1]
+    last = position()[1]
     page.keyboard.press("Home")
-    assert place()[1] == y < last
+    assert position()[1] == y < last
     assert page.locator(".tree [tabindex='0']").count() == 1
     page.keyboard.press("Tab")
     assert page.locator(".tree :focus").count() == 0
     page.keyboard.press("Shift+Tab")
-    assert place() == (x + 176 * 4, y)
+    assert position() == (x + 176 * 4, y)
 
 
-def test_the_form_describes_its_keys_and_buttons(page: Page, writers: str, gpt: str) -> None:
-    open_at(page, writers, model=gpt, prompt="the film", max_new_tokens="3")
+def test_the_form_describes_its_keys_and_buttons(page: Page, studio_address: str, gpt: str) -> None:
+    open_at(page, studio_address, model=gpt, prompt="the film", max_new_tokens="3")
     another = page.get_by_role("button", name="Another text")
     expect(another).to_be_enabled()
     field(page, "Beams (1: sampling)").fill("2")
@@ -278,17 +282,19 @@ def test_the_form_describes_its_keys_and_buttons(page: Page, writers: str, gpt: 
     expect(page.locator(".generation-text > .muted")).to_have_text(re.compile(r"^the day\n$"))
 
 
-def test_bytes_of_half_a_character_are_in_hex(page: Page, writers: str, gpt: str) -> None:
-    """The tiny model says bytes at random."""
-    open_at(page, writers, model=gpt, prompt="the film", max_new_tokens="3", temperature="2", top_p="1", lock="0")
+def test_bytes_of_an_incomplete_character_are_shown_in_hex(page: Page, studio_address: str, gpt: str) -> None:
+    """The tiny model generates random bytes."""
+    open_at(
+        page, studio_address, model=gpt, prompt="the film", max_new_tokens="3", temperature="2", top_p="1", lock="0"
+    )
     generation = generated(gpt, "the film", tokens=3, temperature=2.0, top_p=1.0)
     texts = [bar.text for bar in generation.tokens[0].candidates]
     assert any(re.fullmatch(r"\\x[89A-F][0-9A-F]", text) for text in texts)
     assert page.locator(".generation-bars tbody th").all_inner_texts() == [visible(text) for text in texts]
 
 
-def test_a_candidate_starts_a_branch(page: Page, writers: str, gpt: str) -> None:
-    open_at(page, writers, model=gpt, prompt="the film", max_new_tokens="6", temperature="0", lock="0")
+def test_a_candidate_starts_a_branch(page: Page, studio_address: str, gpt: str) -> None:
+    open_at(page, studio_address, model=gpt, prompt="the film", max_new_tokens="6", temperature="0", lock="0")
     generation = generated(gpt, "the film", tokens=6, temperature=0.0)
     bar = next(bar for bar in generation.tokens[0].candidates if bar.text.isascii() and bar.text.isalpha())
     page.get_by_role("button", name=f"continue with {json.dumps(bar.text)}", exact=True).click()
@@ -296,7 +302,7 @@ def test_a_candidate_starts_a_branch(page: Page, writers: str, gpt: str) -> None
     assert "lock" not in page.url
 
 
-def exported(page: Page, browser: Browser, folder: Path) -> Page:
+def open_exported(page: Page, browser: Browser, folder: Path) -> Page:
     with page.expect_download() as waiting:
         page.get_by_role("button", name="HTML", exact=True).click()
     file = folder / "page.html"
@@ -307,8 +313,8 @@ def exported(page: Page, browser: Browser, folder: Path) -> Page:
     return alone
 
 
-def test_files(page: Page, browser: Browser, writers: str, gpt: str, tmp_path: Path) -> None:
-    open_at(page, writers, model=gpt, prompt=PROMPT, max_new_tokens="5", second="on", b_num_beams="2", lock="2")
+def test_downloaded_files(page: Page, browser: Browser, studio_address: str, gpt: str, tmp_path: Path) -> None:
+    open_at(page, studio_address, model=gpt, prompt=PROMPT, max_new_tokens="5", second="on", b_num_beams="2", lock="2")
     first, second = generated(gpt, tokens=5), generated(gpt, beam=2, tokens=5)
     files = {}
     for name in ("SVG", "PNG", "CSV", "JSON"):
@@ -326,21 +332,21 @@ def test_files(page: Page, browser: Browser, writers: str, gpt: str, tmp_path: P
     heads = re.findall(">(Token|Probability|Sum|Filtered)<", svg)
     assert heads == ["Token", "Probability", "Sum", "Filtered", "Token", "Probability", "Sum"]
     assert files["PNG"].read_bytes()[:4] == b"\x89PNG"
-    alone = exported(page, browser, tmp_path)
+    alone = open_exported(page, browser, tmp_path)
     for column, generation in enumerate((first, second)):
         assert pieces(alone, column) == pieces(page, column) == token_texts(generation)
-        assert shown(alone, column) == candidate_cells(generation, 2)
+        assert displayed_candidates(alone, column) == candidate_cells(generation, 2)
     assert alone.locator(".tree rect").count() == page.locator(".tree rect").count() > 5
     assert alone.locator(".generation-form, .tree [role=button], .generation-bars button").count() == 0
     alone.locator(".generation-text [role=button]").nth(1).click()
-    assert shown(alone) == candidate_cells(first, 1)
+    assert displayed_candidates(alone) == candidate_cells(first, 1)
     alone.context.close()
 
 
-def test_a_bad_link_can_be_corrected(browser: Browser, writers: str, gpt: str) -> None:
+def test_a_bad_link_can_be_corrected(browser: Browser, studio_address: str, gpt: str) -> None:
     page = browser.new_page()
-    asked = {"model": gpt, "prompt": "the film", "top_p": "7", "max_new_tokens": "3"}
-    page.goto(f"{writers}/#generation?{urlencode(asked)}")
+    arguments = {"model": gpt, "prompt": "the film", "top_p": "7", "max_new_tokens": "3"}
+    page.goto(f"{studio_address}/#generation?{urlencode(arguments)}")
     expect(page.get_by_role("alert")).to_contain_text("top_p is '7'")
     page.locator("form.request-form textarea[name=top_p]").fill("0.5")
     page.locator("form.request-form").get_by_role("button", name="Run").click()
@@ -350,10 +356,12 @@ def test_a_bad_link_can_be_corrected(browser: Browser, writers: str, gpt: str) -
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_it_is_accessible_and_fits(browser: Browser, writers: str, gpt: str, axe: str, width: int, scheme: Any) -> None:
+def test_the_view_is_accessible_and_fits_a_narrow_screen(
+    browser: Browser, studio_address: str, gpt: str, axe: str, width: int, scheme: Any
+) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     for extra in ({"top_k": "6"}, {"second": "on", "b_num_beams": "3"}):
-        open_at(page, writers, model=gpt, prompt="the film", max_new_tokens="6", lock="1", **extra)
+        open_at(page, studio_address, model=gpt, prompt="the film", max_new_tokens="6", lock="1", **extra)
         assert page.evaluate("document.documentElement.scrollWidth") == width
         assert serious_findings(page, axe) == []
     page.close()

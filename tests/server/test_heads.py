@@ -1,4 +1,4 @@
-"""Head patterns in a browser: opened, used, and read against the API's numbers."""
+"""The head patterns view in a browser: its numbers equal the API's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.server.conftest import expect_view
 LINES = "The cat saw the dog in the house.\nThe dog saw the cat.\nHe was a good king.\nThe queen loved the king."
 
 
-def test_heads_are_clicked_and_read(browser: Browser, studio: str, axe: str) -> None:
+def test_the_findings_of_a_clicked_head_equal_the_apis(browser: Browser, studio: str, axe: str) -> None:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.set_default_timeout(120_000)
@@ -28,8 +28,8 @@ def test_heads_are_clicked_and_read(browser: Browser, studio: str, axe: str) -> 
     expect(page.locator(".head-patterns h2")).to_have_text(
         f"Layer {head['layer']}, head {head['head']}: {head['pattern'] or 'none of these'}"
     )
-    shown = [row.locator("td").first.inner_text() for row in page.locator(".findings tbody tr").all()]
-    assert shown == ["\N{EN DASH}" if one["score"] is None else f"{one['score']:.3f}" for one in head["findings"]]
+    displayed = [row.locator("td").first.inner_text() for row in page.locator(".findings tbody tr").all()]
+    assert displayed == ["\N{EN DASH}" if one["score"] is None else f"{one['score']:.3f}" for one in head["findings"]]
     expect(page.locator(".examples li")).to_have_count(len(head["examples"]))
     buttons.nth(10).press("ArrowDown")
     assert "head=16" in page.url

@@ -1,4 +1,4 @@
-"""Models behind the page: their states, one user at a time, and a second try for what failed."""
+"""The model registry: loading states, exclusive use, and another attempt after a failure."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
 
 
-def test_models_are_loaded_in_their_order_behind_the_caller() -> None:
-    begun, go_on, seen = threading.Event(), threading.Event(), []
+def test_models_are_loaded_in_order_in_the_background() -> None:
+    started, go_on, load_order = threading.Event(), threading.Event(), []
 
     def load(name: str) -> Any:
-        seen.append(name)
-        begun.set()
+        load_order.append(name)
+        started.set()
         go_on.wait(10)
         return LoadedModel(name, nn.Identity(), None)
 
     registry = ModelRegistry(["a", "b"], load=load)
     thread = registry.start()
-    assert begun.wait(10)
+    assert started.wait(10)
     assert [one.state for one in registry.states()] == ["loading", "loading"]
     with pytest.raises(InputError, match="a is still being loaded"), registry.use("a"):
         pass
     go_on.set()
     thread.join(10)
-    assert seen == ["a", "b"]
+    assert load_order == ["a", "b"]
     states: dict[str, Any] = {"state": "ready", "error": "", "capabilities": [], "task": None}
     assert registry.states() == [ModelState(name=name, **states) for name in ("a", "b")]
 
 
-def test_one_that_fails_says_why_and_is_tried_again_when_asked_for(tmp_path: Any) -> None:
+def test_a_failed_load_reports_the_error_and_is_retried_on_request(tmp_path: Any) -> None:
     folder = tmp_path / "model"
 
     def load(name: str) -> Any:
@@ -67,7 +67,7 @@ def test_one_that_fails_says_why_and_is_tried_again_when_asked_for(tmp_path: Any
     assert (registry.states()[1].state, registry.states()[1].error) == ("ready", "")
 
 
-def test_a_tuned_model_is_read_once_and_whole(tiny_bert_folder: Path, tmp_path: Path) -> None:
+def test_a_fine_tuned_model_is_loaded_once_with_its_head(tiny_bert_folder: Path, tmp_path: Path) -> None:
     encoder, tokenizer = regard.load(tiny_bert_folder)
     task = TextClassification(["bad", "good"])
     save_fine_tuned(
@@ -85,7 +85,7 @@ def test_a_tuned_model_is_read_once_and_whole(tiny_bert_folder: Path, tmp_path: 
         assert loaded.fine_tuned.task.labels == ("bad", "good")
 
 
-def test_an_unknown_name_gets_the_nearest() -> None:
+def test_an_unknown_name_gets_a_suggestion() -> None:
     with (
         pytest.raises(InputError, match="did you mean 'regard-bert'"),
         ModelRegistry(["regard-bert"]).use("regard-brt"),
@@ -159,7 +159,7 @@ def test_capabilities_of_a_loaded_model_without_a_folder() -> None:
     assert model_capabilities(LoadedModel("a", nn.Identity(), None)) == []
 
 
-def test_a_vanished_folder_stays_what_it_was(tmp_path: Path) -> None:
+def test_a_deleted_folder_keeps_its_capabilities(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "task.json").write_text("{}")

@@ -1,4 +1,4 @@
-"""The states of the studio's models on the page."""
+"""The model states shown on the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-def test_a_model_that_comes_back_is_shown_as_ready(
+def test_a_model_that_loads_again_is_shown_as_ready(
     page_built: None, run_app: Callable[[Starlette], str], browser: Browser
 ) -> None:
     tries: list[str] = []
@@ -32,7 +32,7 @@ def test_a_model_that_comes_back_is_shown_as_ready(
     context = browser.new_context()
     try:
         page = context.new_page()
-        page.goto(run_app(create_app(registry)))  # and its first question has the model tried again
+        page.goto(run_app(create_app(registry)))  # and its first request makes the studio load the model again
         page.locator(".states li.ready").wait_for()
         assert tries == ["a-model", "a-model"]
         assert "its folder is not there" not in page.locator(".states").inner_text()

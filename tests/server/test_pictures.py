@@ -1,4 +1,4 @@
-"""The user's own picture, sent to the studio and looked at by a Vision Transformer."""
+"""A picture uploaded to the studio and processed by a Vision Transformer."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def send(client: TestClient, content: bytes, name: str = "a.png") -> Any:
     return client.post("/api/image", json={"name": name, "content": base64.b64encode(content).decode()})
 
 
-def coloured(number: int) -> bytes:
+def colored_png(number: int) -> bytes:
     content = io.BytesIO()
     Image.new("RGB", (8, 8), (number, 0, 0)).save(content, "PNG")
     return content.getvalue()
 
 
-def test_maps_are_those_of_the_library(client: TestClient, vit: str, cat: Path) -> None:
+def test_maps_equal_the_librarys(client: TestClient, vit: str, cat: Path) -> None:
     models = client.get("/api/models").json()["models"]
     assert ["image" in one["capabilities"] for one in models] == [True, False]
     image = send(client, cat.read_bytes(), "/home/me/my cat.png").json()["image"]
@@ -91,7 +91,7 @@ def test_maps_are_those_of_the_library(client: TestClient, vit: str, cat: Path) 
     assert "--image 'my cat.png'" in payload["cli"]
 
 
-def test_what_cannot_be_looked_at_is_told(client: TestClient, vit: str, tiny_bert_folder: Path) -> None:
+def test_unusable_pictures_are_errors(client: TestClient, vit: str, tiny_bert_folder: Path) -> None:
     refused = [
         (send(client, b"no image", "a.txt"), "a.txt is no image; expected a PNG or JPEG file"),
         (client.post("/api/image", json={"name": "a", "content": "%%%"}), "'content' is not base64"),
@@ -114,13 +114,13 @@ def test_what_cannot_be_looked_at_is_told(client: TestClient, vit: str, tiny_ber
     assert huge.status_code == 413 and "the request is too large" in huge.json()["error"]
 
 
-def test_the_last_ones_are_kept(client: TestClient, vit: str) -> None:
-    names = [send(client, coloured(number), f"{number}.png").json()["image"] for number in range(MAX_IMAGES + 1)]
+def test_only_the_latest_pictures_are_stored(client: TestClient, vit: str) -> None:
+    names = [send(client, colored_png(number), f"{number}.png").json()["image"] for number in range(MAX_IMAGES + 1)]
     ask = lambda name: client.post("/v1/look/view", json={"model": vit, "image": name}).status_code  # noqa: E731
     assert [ask(name) for name in names] == [400] + [200] * MAX_IMAGES
 
 
-def test_a_picture_is_chosen_and_patches_are_pressed(
+def test_a_picture_can_be_chosen_and_its_patches_clicked(
     page_built: None,
     browser: Browser,
     run_app: Callable[[Starlette], str],
@@ -143,12 +143,12 @@ def test_a_picture_is_chosen_and_patches_are_pressed(
         page.get_by_role("button", name="Layer above").click()
         box = page.locator("canvas.picture").bounding_box()
         assert box is not None
-        page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.75)  # the patch 2,2
+        page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.75)  # patch (2, 2)
         network, reader = load_model(vit)
         row = record_attention(network, reader, image=read_image(cat)).maps[0].weights[1, 1, 5]
         rows = page.locator(".weights-panel tbody tr").all()
-        shown = {int(one.get_attribute("data-index") or -1): float(one.locator("td").inner_text()) for one in rows}
-        assert len(shown) == 7 and all(abs(shown[place] - row[place]) < 0.003 for place in shown)
+        displayed = {int(one.get_attribute("data-index") or -1): float(one.locator("td").inner_text()) for one in rows}
+        assert len(displayed) == 7 and all(abs(displayed[index] - row[index]) < 0.003 for index in displayed)
         with page.expect_download() as waiting:
             page.get_by_role("button", name="HTML", exact=True).click()
         waiting.value.save_as(tmp_path / "cat.html")

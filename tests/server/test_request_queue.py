@@ -1,4 +1,4 @@
-"""Tabs take turns, a crowd is told to come back, and what nobody waits for is not computed: with real requests."""
+"""The request queue: fairness between tabs, 429 under load, and cancellation when a client disconnects."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from regard.server.app import TAB_HEADER
 from regard.server.model_registry import ModelRegistry
 from regard.server.request_queue import ClientDisconnected, RequestQueue, _disconnected, check_connected, interruptible
 from regard.server.studio import Studio
-from tests.server.conftest import BEARER, create_app, run_instead
+from tests.server.conftest import BEARER, create_app, run_verb_stub
 
 SOON = 30
 
 
 class Gate:
-    """A route that waits at a gate, and tells what it has begun and how it ended."""
+    """A route that waits at a gate and records which requests began and how they ended."""
 
     def __init__(self) -> None:
         self.open = threading.Event()
@@ -42,28 +42,28 @@ class Gate:
 
     def __call__(self, registry: object, arguments: Any) -> dict[str, object]:
         name = arguments["name"]
-        self.tell(lambda: self.begun.append(name))
-        how = "left"
+        self.notify(lambda: self.begun.append(name))
+        outcome = "left"
         try:
             while not self.open.wait(0.01):
                 check_connected()
-            how = "done"
+            outcome = "done"
         finally:
-            self.tell(lambda: self.ended.__setitem__(name, how))
+            self.notify(lambda: self.ended.__setitem__(name, outcome))
         return {"name": name}
 
-    def tell(self, change: Callable[[], object]) -> None:
+    def notify(self, change: Callable[[], object]) -> None:
         with self.changed:
             change()
             self.changed.notify_all()
 
-    def wait(self, reached: Callable[[], bool]) -> None:
+    def wait(self, condition: Callable[[], bool]) -> None:
         with self.changed:
-            assert self.changed.wait_for(reached, SOON), (self.begun, self.ended)
+            assert self.changed.wait_for(condition, SOON), (self.begun, self.ended)
 
 
-class Asked:
-    """A question that is under way. `leave` closes its connection, as a tab does that is closed."""
+class PendingRequest:
+    """A request in progress. `leave` closes its connection, like a closed browser tab."""
 
     def __init__(self, address: str, name: str, tab: str) -> None:
         self.connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=SOON)
@@ -79,98 +79,98 @@ class Asked:
 
 
 @contextmanager
-def opened(run_app: Callable[[Starlette], str], **limits: int) -> Iterator[tuple[Gate, str, RequestQueue]]:
+def open_studio(run_app: Callable[[Starlette], str], **limits: int) -> Iterator[tuple[Gate, str, RequestQueue]]:
     gate, queue = Gate(), RequestQueue(**limits)
     try:
-        yield gate, run_app(create_app(ModelRegistry([]), run_verb=run_instead(gate=gate), queue=queue)), queue
+        yield gate, run_app(create_app(ModelRegistry([]), run_verb=run_verb_stub(gate=gate), queue=queue)), queue
     finally:
         gate.open.set()
 
 
-def test_who_leaves_is_not_computed_for(run_app: Callable[[Starlette], str]) -> None:
-    with opened(run_app, max_running=1) as (gate, address, _):
-        first = Asked(address, "first", "a")
+def test_a_disconnected_request_is_not_computed(run_app: Callable[[Starlette], str]) -> None:
+    with open_studio(run_app, max_running=1) as (gate, address, _):
+        first = PendingRequest(address, "first", "a")
         gate.wait(lambda: gate.begun == ["first"])
-        queued, stays = Asked(address, "queued", "b"), Asked(address, "stays", "c")
+        queued, stays = PendingRequest(address, "queued", "b"), PendingRequest(address, "stays", "c")
         queued.leave()
         first.leave()
-        gate.wait(lambda: gate.ended == {"first": "left"})  # though nobody has opened the gate
+        gate.wait(lambda: gate.ended == {"first": "left"})  # although nobody has opened the gate
         gate.wait(lambda: "stays" in gate.begun)
         gate.open.set()
         assert stays.answer()[2] == {"name": "stays"}
         assert "queued" not in gate.begun and gate.ended == {"first": "left", "stays": "done"}
 
 
-def test_tabs_take_turns_however_much_one_of_them_asks(run_app: Callable[[Starlette], str]) -> None:
-    with opened(run_app, max_running=1, max_waiting_per_tab=5) as (gate, address, queue):
-        greedy = [Asked(address, f"a{number}", "a") for number in range(1)]
+def test_tabs_take_turns_even_if_one_sends_many_requests(run_app: Callable[[Starlette], str]) -> None:
+    with open_studio(run_app, max_running=1, max_waiting_per_tab=5) as (gate, address, queue):
+        greedy = [PendingRequest(address, f"a{number}", "a") for number in range(1)]
         gate.wait(lambda: gate.begun == ["a0"])
         for number in range(1, 5):
-            greedy.append(Asked(address, f"a{number}", "a"))
-            _until(lambda number=number: len(queue._waiting.get("a", ())) == number)  # type: ignore[misc]
-        modest = Asked(address, "b0", "b")
-        _until(lambda: "b" in queue._waiting)
+            greedy.append(PendingRequest(address, f"a{number}", "a"))
+            _wait_until(lambda number=number: len(queue._waiting.get("a", ())) == number)  # type: ignore[misc]
+        other_request = PendingRequest(address, "b0", "b")
+        _wait_until(lambda: "b" in queue._waiting)
         gate.open.set()
-        assert modest.answer()[0] == 200
+        assert other_request.answer()[0] == 200
         assert [one.answer()[0] for one in greedy] == [200] * 5
-        assert gate.begun.index("b0") <= 2  # behind the one that was under way and at most one other
+        assert gate.begun.index("b0") <= 2  # after the running request and at most one other
 
 
-def test_one_tab_leaves_room_for_others(run_app: Callable[[Starlette], str]) -> None:
-    with opened(run_app, max_running=3, max_running_per_tab=2) as (gate, address, queue):
-        asked = [Asked(address, f"a{number}", "a") for number in range(4)]
-        _until(lambda: len(queue._waiting.get("a", ())) == 2)
-        other = Asked(address, "b", "b")
-        gate.wait(lambda: "b" in gate.begun)  # at once, although two of the first tab wait
+def test_one_tab_cannot_block_the_others(run_app: Callable[[Starlette], str]) -> None:
+    with open_studio(run_app, max_running=3, max_running_per_tab=2) as (gate, address, queue):
+        pending = [PendingRequest(address, f"a{number}", "a") for number in range(4)]
+        _wait_until(lambda: len(queue._waiting.get("a", ())) == 2)
+        other = PendingRequest(address, "b", "b")
+        gate.wait(lambda: "b" in gate.begun)  # immediately, although two requests of the first tab are waiting
         assert len(gate.begun) == 3
         gate.open.set()
-        assert [one.answer()[0] for one in [*asked, other]] == [200] * 5
+        assert [one.answer()[0] for one in [*pending, other]] == [200] * 5
 
 
-def test_a_crowd_is_told_to_come_back(run_app: Callable[[Starlette], str]) -> None:
-    with opened(run_app, max_running=1, max_running_per_tab=1, max_waiting=3, max_waiting_per_tab=2) as (
+def test_too_many_requests_get_429(run_app: Callable[[Starlette], str]) -> None:
+    with open_studio(run_app, max_running=1, max_running_per_tab=1, max_waiting=3, max_waiting_per_tab=2) as (
         gate,
         address,
         queue,
     ):
-        asked = [Asked(address, "a0", "a")]
+        pending = [PendingRequest(address, "a0", "a")]
         gate.wait(lambda: gate.begun == ["a0"])
         for number in (1, 2):
-            asked.append(Asked(address, f"a{number}", "a"))
-            _until(lambda number=number: len(queue._waiting.get("a", ())) == number)  # type: ignore[misc]
-        status, headers, said = Asked(address, "a3", "a").answer()
+            pending.append(PendingRequest(address, f"a{number}", "a"))
+            _wait_until(lambda number=number: len(queue._waiting.get("a", ())) == number)  # type: ignore[misc]
+        status, headers, body = PendingRequest(address, "a3", "a").answer()
         assert (status, headers["retry-after"]) == (429, "2")
-        assert said["error"].startswith("the studio is busy: 2 requests of this tab are waiting")
-        asked.append(Asked(address, "b0", "b"))
-        _until(lambda: "b" in queue._waiting)
-        status, _, said = Asked(address, "c0", "c").answer()
-        assert (status, said["error"]) == (429, "the studio is busy: 3 requests are waiting. Try again in a moment")
+        assert body["error"].startswith("the studio is busy: 2 requests of this tab are waiting")
+        pending.append(PendingRequest(address, "b0", "b"))
+        _wait_until(lambda: "b" in queue._waiting)
+        status, _, body = PendingRequest(address, "c0", "c").answer()
+        assert (status, body["error"]) == (429, "the studio is busy: 3 requests are waiting. Try again in a moment")
         gate.open.set()
-        assert [one.answer()[0] for one in asked] == [200] * 4
-        assert Asked(address, "c0", "c").answer()[0] == 200  # and there is room again
+        assert [one.answer()[0] for one in pending] == [200] * 4
+        assert PendingRequest(address, "c0", "c").answer()[0] == 200  # and there is capacity again
 
 
-def test_many_who_come_and_go_leave_nothing_behind(run_app: Callable[[Starlette], str]) -> None:
-    # Room for all of them: some may arrive after the line was empty once, and must not keep the last one out.
-    with opened(run_app, max_running=2, max_running_per_tab=1, max_waiting=64, max_waiting_per_tab=64) as (
+def test_many_disconnected_clients_leave_an_empty_queue(run_app: Callable[[Starlette], str]) -> None:
+    # Capacity for all of them: some may arrive after the queue was empty once, and must not block the last one.
+    with open_studio(run_app, max_running=2, max_running_per_tab=1, max_waiting=64, max_waiting_per_tab=64) as (
         gate,
         address,
         queue,
     ):
         for turn in range(30):
-            Asked(address, f"gone{turn}", f"tab{turn % 3}").leave()
-        _until(lambda: not queue._waiting and not queue._running)
+            PendingRequest(address, f"gone{turn}", f"tab{turn % 3}").leave()
+        _wait_until(lambda: not queue._waiting and not queue._running)
         gate.open.set()
-        assert Asked(address, "last", "z").answer()[0] == 200
+        assert PendingRequest(address, "last", "z").answer()[0] == 200
 
 
-def test_a_model_stops_when_its_asker_leaves(tiny_bert_folder: Path, run_app: Callable[[Starlette], str]) -> None:
-    """As a census of heads over many texts does: pass after pass, and no look at who waits but the model's own."""
+def test_a_model_stops_when_its_client_disconnects(tiny_bert_folder: Path, run_app: Callable[[Starlette], str]) -> None:
+    """Many forward passes, as in a scan of heads over texts; only the model itself checks for a disconnect."""
     registry = ModelRegistry([str(tiny_bert_folder)])
     registry.start().join()
     passes, ended = threading.Semaphore(0), threading.Event()
 
-    def census(studio: Studio, arguments: Any) -> dict[str, object]:
+    def many_passes(studio: Studio, arguments: Any) -> dict[str, object]:
         try:
             with studio.models.use(str(tiny_bert_folder)) as (model, _), torch.inference_mode():
                 while True:
@@ -179,19 +179,19 @@ def test_a_model_stops_when_its_asker_leaves(tiny_bert_folder: Path, run_app: Ca
         finally:
             ended.set()
 
-    address = run_app(create_app(registry, run_verb=run_instead(gate=census)))
-    asked = Asked(address, "", "a")
+    address = run_app(create_app(registry, run_verb=run_verb_stub(gate=many_passes)))
+    pending = PendingRequest(address, "", "a")
     assert passes.acquire(timeout=SOON) and passes.acquire(timeout=SOON) and not ended.is_set()
-    asked.leave()
+    pending.leave()
     assert ended.wait(SOON)
     with registry.use(str(tiny_bert_folder)):
         pass  # the model is free for others
 
 
-def _until(reached: Callable[[], bool]) -> None:
+def _wait_until(condition: Callable[[], bool]) -> None:
     waiting = threading.Event()
     for _ in range(100 * SOON):
-        if reached():
+        if condition():
             return
         waiting.wait(0.01)
     raise AssertionError("it did not come to that")
@@ -210,10 +210,10 @@ def test_a_model_stops_between_two_passes(tiny_bert_folder: Path) -> None:
     finally:
         _disconnected.reset(token)
     with torch.inference_mode():
-        model(torch.tensor([[2, 3]]))  # nothing of it is left on the model
+        model(torch.tensor([[2, 3]]))  # the model's hooks are removed
 
 
-def test_a_watched_decoder_takes_its_quick_way() -> None:
+def test_a_decoder_with_cancellation_uses_its_fast_path() -> None:
     model = Gpt(
         GptConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=16)
     ).eval()
@@ -228,24 +228,24 @@ def test_a_watched_decoder_takes_its_quick_way() -> None:
     assert not any(part._forward_pre_hooks for part in model.modules())
 
 
-def test_who_waits_for_a_model_can_leave() -> None:
+def test_a_client_waiting_for_a_model_can_disconnect() -> None:
     registry = ModelRegistry(["a"], load=lambda name: LoadedModel(name, nn.Identity(), None))
     registry.start().join(10)
-    left, seen = threading.Event(), list[str]()
+    left, outcomes = threading.Event(), list[str]()
     left.set()
 
     def wait() -> None:
         _disconnected.set(left)
         try:
             with registry.use("a"):
-                seen.append("used")
+                outcomes.append("used")
         except ClientDisconnected:
-            seen.append("left")
+            outcomes.append("left")
 
     with registry.use("a"):
         thread = threading.Thread(target=wait)
         thread.start()
         thread.join(SOON)
-        assert seen == ["left"]
+        assert outcomes == ["left"]
     with registry.use("a"):
         pass  # and the lock is free

@@ -1,4 +1,4 @@
-"""What the route of translations answers to good and bad questions."""
+"""The translation route: responses to valid and invalid requests."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.server.translators import MODELS, TEXT, write_translators
 
 @pytest.fixture(scope="module")
 def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return {"plain": str(tiny_bert_folder), **write_translators(tmp_path_factory.mktemp("translators"), lessons=3)}
+    return {"plain": str(tiny_bert_folder), **write_translators(tmp_path_factory.mktemp("translators"), steps=3)}
 
 
-def asked(client: TestClient, model: str, text: str, beams: object = 2) -> Any:
+def request_translation(client: TestClient, model: str, text: str, beams: object = 2) -> Any:
     request = {"model": model, "source": [text], "num_beams": beams, "num_return_sequences": beams, "steps": True}
     return client.post("/v1/translate/view", json=request)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_it_is_the_librarys_document(client: TestClient, folders: dict[str, str], name: str) -> None:
-    answer = asked(client, folders[name], TEXT, 4).json()
+def test_the_response_equals_the_librarys_document(client: TestClient, folders: dict[str, str], name: str) -> None:
+    answer = request_translation(client, folders[name], TEXT, 4).json()
     beam = Beam(num_beams=4, num_return_sequences=4)
     result = translate_in_steps(load_translator(folders[name]), TEXT, beam=beam, name=folders[name])
     assert answer == {**result.page_data(), "cli": answer["cli"], "python": answer["python"]}
@@ -43,14 +43,14 @@ def test_it_is_the_librarys_document(client: TestClient, folders: dict[str, str]
         ("a", 2, "nowhere", "the studio has no model 'nowhere'"),
     ],
 )
-def test_what_cannot_be_used_is_refused(
+def test_invalid_requests_are_rejected(
     client: TestClient, folders: dict[str, str], text: str, beams: object, model: str, message: str
 ) -> None:
-    answer = asked(client, folders.get(model, model), text, beams)
+    answer = request_translation(client, folders.get(model, model), text, beams)
     assert answer.status_code == 400 and message in answer.json()["error"]
 
 
 @pytest.mark.parametrize("text", ["😀 🏳️‍🌈", "שלום עולם", "a\0b", "\n-x\n", "ﷺ", "/etc/hosts"])
-def test_any_text_gets_an_answer(client: TestClient, folders: dict[str, str], text: str) -> None:
-    answer = asked(client, folders["transformer"], text).json()
+def test_any_text_gets_a_response(client: TestClient, folders: dict[str, str], text: str) -> None:
+    answer = request_translation(client, folders["transformer"], text).json()
     assert answer["text"] == text and len(answer["hypotheses"]) == 2

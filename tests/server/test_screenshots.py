@@ -1,4 +1,4 @@
-"""The pictures of the studio: one of every view that it shows, and none that is too large."""
+"""Screenshots of the studio: one for every view, none too large."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def screenshots() -> ModuleType:
     spec = importlib.util.spec_from_file_location("screenshots", ROOT / "web" / "screenshots.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look themselves up
+    sys.modules[spec.name] = module  # dataclasses look up their module in sys.modules
     spec.loader.exec_module(module)
     return module
 
 
 def test_every_view_has_a_picture(screenshots: ModuleType) -> None:
-    shown = {shot.view for shot in screenshots.PICTURES.values()}
-    assert screenshots.views() - screenshots.ELSEWHERE == shown
-    assert {"attention", "compare"} <= shown
+    views_with_picture = {shot.view for shot in screenshots.PICTURES.values()}
+    assert screenshots.views() - screenshots.ELSEWHERE == views_with_picture
+    assert {"attention", "compare"} <= views_with_picture
 
 
 def test_pictures_in_the_docs_are_listed_and_small(screenshots: ModuleType) -> None:
@@ -39,8 +39,8 @@ def test_pictures_in_the_docs_are_listed_and_small(screenshots: ModuleType) -> N
     assert {name: size for name, size in found.items() if size > screenshots.LARGEST} == {}
 
 
-def test_a_picture_is_made_small_and_keeps_its_colours(screenshots: ModuleType) -> None:
-    def made(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> tuple[int, Image.Image]:
+def test_a_picture_is_compressed_and_keeps_its_colors(screenshots: ModuleType) -> None:
+    def shrink(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> tuple[int, Image.Image]:
         content = io.BytesIO()
         Image.fromarray(pixels).save(content, "PNG")
         small = screenshots.small(content.getvalue())
@@ -48,8 +48,8 @@ def test_a_picture_is_made_small_and_keeps_its_colours(screenshots: ModuleType) 
 
     plain = np.full((50, 50, 3), 255, np.uint8)
     plain[10, 10] = 0xD5, 0x5E, 0x00
-    size, image = made(plain)
+    size, image = shrink(plain)
     assert size < 500 and np.array_equal(np.asarray(image), plain)
     noise = np.random.default_rng(0).integers(0, 256, (400, 400, 3), dtype=np.uint8)
-    size, image = made(noise)
+    size, image = shrink(noise)
     assert size < screenshots.LARGEST and image.size == (400, 400)

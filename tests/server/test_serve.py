@@ -1,4 +1,4 @@
-"""The studio as a program: its address at once, a taken port, and a clean end."""
+"""The studio as a program: immediate startup, a port in use, and a clean shutdown."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from regard.render import bundle
 from regard.server.serve import HOST, listen, serve
 
 
-def test_a_taken_port_names_a_free_one() -> None:
+def test_the_error_for_a_port_in_use_suggests_a_free_one() -> None:
     with listen(0) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(
             InputError, match=rf"port {port} is taken; this one is free: regard studio --port \d+"
-        ) as told:
+        ) as error:
             listen(port)
-    free = int(str(told.value).split()[-1])
+    free = int(str(error.value).split()[-1])
     assert free != port
     with listen(free or 0) as other:
         assert other.getsockname()[0] == HOST
 
 
-def test_without_a_page_it_says_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_build_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundle, "is_built", lambda static: False)
     with pytest.raises(Exception, match=r"python web/build\.py"):
         serve(["regard-bert"], port=0)
@@ -39,7 +39,7 @@ def test_without_a_page_it_says_what_to_run(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("when", ["at once", "when the model is there"])
 @pytest.mark.usefixtures("default_sigint")
-def test_the_page_is_there_while_the_model_loads_and_ctrl_c_ends_it_cleanly(page_built: None, when: str) -> None:
+def test_the_page_is_served_while_the_model_loads_and_ctrl_c_exits_cleanly(page_built: None, when: str) -> None:
     command = [sys.executable, "-m", "regard", "studio", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -47,7 +47,7 @@ def test_the_page_is_there_while_the_model_loads_and_ctrl_c_ends_it_cleanly(page
         assert address is not None
         with urllib.request.urlopen(_request(*address.groups()), timeout=60) as answer:
             page = answer.read().decode()
-        assert '"state":"loading"' in page  # torch alone takes longer to import than this page to answer
+        assert '"state":"loading"' in page  # importing torch alone takes longer than this response
         while when != "at once":
             with urllib.request.urlopen(_request(f"{address[1]}api/models", address[2]), timeout=60) as answer:
                 if b'"ready"' in answer.read():
@@ -60,7 +60,7 @@ def test_the_page_is_there_while_the_model_loads_and_ctrl_c_ends_it_cleanly(page
 
 @pytest.mark.parametrize("where", ["the line", "the loader", "the loop"])
 @pytest.mark.usefixtures("default_sigint")
-def test_ctrl_c_before_the_server_runs_ends_it_as_cleanly(page_built: None, where: str) -> None:
+def test_ctrl_c_before_the_server_runs_exits_cleanly(page_built: None, where: str) -> None:
     command = [sys.executable, "-c", EARLY, where]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -70,14 +70,14 @@ def test_ctrl_c_before_the_server_runs_ends_it_as_cleanly(page_built: None, wher
 
 
 @pytest.mark.usefixtures("default_sigint")
-def test_ctrl_c_does_not_wait_for_an_answer_that_takes_long(page_built: None) -> None:
+def test_ctrl_c_does_not_wait_for_a_long_request(page_built: None) -> None:
     command = [sys.executable, "-c", SLOW]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
         address = re.search(r"(http://127\.0\.0\.1:\d+/)\?token=(\S+)", process.stdout.readline())
         assert address is not None
-        asked = threading.Thread(target=_ask, args=(f"{address[1]}v1/compare", address[2]), daemon=True)
-        asked.start()
+        request_thread = threading.Thread(target=_ask, args=(f"{address[1]}v1/compare", address[2]), daemon=True)
+        request_thread.start()
         assert process.stdout.readline() == "computing\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 0

@@ -1,4 +1,4 @@
-"""Texts in pieces over HTTP: what comes is the library's, and it ends with whoever reads it, or with the studio."""
+"""Streaming over HTTP: events equal the library's, and a stream ends with its client or with the studio."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def app(gpt: str, t5: str, tiny_bert_folder: Path) -> Starlette:
 
 
 @pytest.fixture(scope="module")
-def writers(app: Starlette, run_app: Callable[[Starlette], str]) -> str:
+def studio_address(app: Starlette, run_app: Callable[[Starlette], str]) -> str:
     return run_app(app)
 
 
@@ -56,7 +56,7 @@ def events_of(text: str) -> list[Any]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_the_api_gives_what_the_library_gives(client: TestClient, gpt: str) -> None:
+def test_the_api_streams_the_librarys_result(client: TestClient, gpt: str) -> None:
     arguments = {"model": gpt, "prompt": PROMPT, "max_new_tokens": "9", "seed": "3", "top_k": 4, "candidates": True}
     answer = client.post("/v1/generate/events", json=arguments)
     assert answer.headers["content-type"].startswith("application/x-ndjson")
@@ -77,7 +77,7 @@ def test_a_search_reports_its_steps(client: TestClient, gpt: str) -> None:
     assert steps == [(step, 5) for step in range(1, 6)]
 
 
-def test_a_verb_without_events_has_one_line(client: TestClient, tiny_bert_folder: Path) -> None:
+def test_a_verb_without_events_streams_one_line(client: TestClient, tiny_bert_folder: Path) -> None:
     arguments = {"model": str(tiny_bert_folder), "text": "the film"}
     (result,) = events_of(client.post("/v1/look/events", json=arguments).text)
     assert result["view"] == client.post("/v1/look/view", json=arguments).json()
@@ -94,7 +94,7 @@ def test_a_verb_without_events_has_one_line(client: TestClient, tiny_bert_folder
         ({"model": "nothing"}, "the studio has no model 'nothing'"),
     ],
 )
-def test_bad_settings_are_refused(client: TestClient, gpt: str, arguments: dict[str, str], error: str) -> None:
+def test_invalid_settings_are_rejected(client: TestClient, gpt: str, arguments: dict[str, str], error: str) -> None:
     for address in ("/v1/generate/view", "/v1/generate/events"):
         answer = client.post(address, json={"model": gpt, "prompt": "the film", "candidates": True, **arguments})
         assert answer.status_code == 400 and error in answer.json()["error"], address
@@ -102,17 +102,17 @@ def test_bad_settings_are_refused(client: TestClient, gpt: str, arguments: dict[
     assert answer.status_code == 400 and "no verb 'nothing'" in answer.json()["error"]
 
 
-def test_a_failure_in_mid_stream_is_the_last_line(
+def test_an_error_during_streaming_is_the_last_line(
     client: TestClient, gpt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sample, count = CandidateRecorder.sample, 0
 
-    def broken(heard: CandidateRecorder, *arguments: Any, **named: Any) -> None:
+    def broken(recorder: CandidateRecorder, *arguments: Any, **named: Any) -> None:
         nonlocal count
         count += 1
         if count == 3:
             raise ValueError("broken\npipe")
-        sample(heard, *arguments, **named)
+        sample(recorder, *arguments, **named)
 
     monkeypatch.setattr(CandidateRecorder, "sample", broken)
     answer = client.post(
@@ -122,9 +122,9 @@ def test_a_failure_in_mid_stream_is_the_last_line(
     assert answer.status_code == 200 and last == {"error": "internal error: ValueError: broken pipe"}
 
 
-def test_a_branch_is_a_prompt(client: TestClient, gpt: str, t5: str) -> None:
-    speech = generated(gpt, "the film", beam=3, tokens=6)
-    for result in speech.trace["rows"][0]["results"] if speech.trace else []:
+def test_a_branch_can_be_used_as_a_prompt(client: TestClient, gpt: str, t5: str) -> None:
+    generation = generated(gpt, "the film", beam=3, tokens=6)
+    for result in generation.trace["rows"][0]["results"] if generation.trace else []:
         ids = result["tokens"]
         answer = client.post("/api/branch", json={"model": gpt, "prompt": "the film", "ids": ids}).json()
         if result["text"].endswith("\ufffd"):
@@ -136,9 +136,9 @@ def test_a_branch_is_a_prompt(client: TestClient, gpt: str, t5: str) -> None:
     assert "no model 'x'" in client.post("/api/branch", json={"model": "x", "ids": [1]}).json()["error"]
 
 
-def test_who_leaves_stops_the_writing(writers: str, gpt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disconnected_client_stops_generation(studio_address: str, gpt: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch, 4)
-    connection = http.client.HTTPConnection(urlsplit(writers).netloc, timeout=30)
+    connection = http.client.HTTPConnection(urlsplit(studio_address).netloc, timeout=30)
     body = json.dumps(
         {"model": gpt, "prompt": "the film", "temperature": 1.5, "max_new_tokens": 100, "candidates": True}
     )
@@ -151,7 +151,7 @@ def test_who_leaves_stops_the_writing(writers: str, gpt: str, monkeypatch: pytes
     assert gate.left.wait(30)
     count = gate.tokens
     gate.opened.set()
-    # The model is free for the next question, and nothing more was written for the first.
+    # The model is free for the next request, and nothing more was generated for the first.
     assert generated(gpt, "the film", tokens=3).tokens
     body = json.dumps({"model": gpt, "prompt": "the film", "max_new_tokens": 1, "candidates": True})
     connection.request("POST", "/v1/generate/view", body, {**BEARER, "Content-Type": "application/json"})
@@ -174,7 +174,7 @@ sys.exit(run(["studio", "--model", sys.argv[1], "--port", "0"]))
 
 
 @pytest.mark.usefixtures("default_sigint")
-def test_ctrl_c_ends_the_studio_while_it_writes(page_built: None, gpt: str) -> None:
+def test_ctrl_c_ends_the_studio_during_generation(page_built: None, gpt: str) -> None:
     command = [sys.executable, "-c", SLOW, gpt]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None

@@ -1,4 +1,4 @@
-"""The tasks view in a browser: what it shows is what `regard predict` says; a model is trained and used on the page."""
+"""The tasks view in a browser: it shows the output of `regard predict`, and models can be trained and used."""
 
 from __future__ import annotations
 
@@ -56,24 +56,24 @@ TASKS: dict[str, Task[Any]] = {
 
 @pytest.fixture(scope="module")
 def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Tuned models with random weights: their answers are poor, and as exact as any."""
-    place = tmp_path_factory.mktemp("tuned")
+    """Fine-tuned models with random weights; their predictions are poor, but exact to compare."""
+    folder = tmp_path_factory.mktemp("tuned")
     for number, (name, task) in enumerate(TASKS.items()):
         encoder, tokenizer = regard.load(tiny_bert_folder)
         torch.manual_seed(number)
         model = EncoderWithHead.from_encoder(encoder, task).eval()
         with torch.no_grad():
             model.head.output.weight.mul_(20)
-        save_fine_tuned(FineTunedModel(task, model, tokenizer, 64), place / name)
-    return {"plain": str(tiny_bert_folder), **{name: str(place / name) for name in TASKS}}
+        save_fine_tuned(FineTunedModel(task, model, tokenizer, 64), folder / name)
+    return {"plain": str(tiny_bert_folder), **{name: str(folder / name) for name in TASKS}}
 
 
-def asked(client: TestClient, name: str, **arguments: object) -> dict[str, Any]:
+def send_request(client: TestClient, name: str, **arguments: object) -> dict[str, Any]:
     found: dict[str, Any] = client.post(f"/api/{name}", json=arguments).json()
     return found
 
 
-def predicted(client: TestClient, model: str, *texts: str) -> dict[str, Any]:
+def request_prediction(client: TestClient, model: str, *texts: str) -> dict[str, Any]:
     request = {"model": model, "source": [texts[0] if len(texts) == 1 else texts], "evidence": True}
     found: dict[str, Any] = client.post("/v1/predict/view", json=request).json()
     return found
@@ -85,8 +85,8 @@ def status_of(studio: Studio) -> training.TrainingStatus:
     return job
 
 
-def said(folder: str, example: Example) -> dict[str, Any]:
-    """What `regard predict` says."""
+def predict_one(folder: str, example: Example) -> dict[str, Any]:
+    """The output of `regard predict`."""
     return predict(load_fine_tuned(folder), [example], device=torch.device("cpu"))[0]
 
 
@@ -95,19 +95,19 @@ def open_at(page: Page, studio: str, **parameters: str) -> None:
     page.wait_for_selector(".task-train")
 
 
-def test_the_view_has_what_predict_returns(client: TestClient, folders: dict[str, str]) -> None:
-    payload = predicted(client, folders["toxic"], TEXT)
-    assert payload["predictions"][0]["prediction"] == said(folders["toxic"], TextExample(TEXT))
-    assert "give the question first" in predicted(client, folders["answer"], "who")["error"]
-    assert "not fine-tuned for a task" in predicted(client, folders["plain"], "who")["error"]
-    assert "the studio has no model" in predicted(client, "nothing", "who")["error"]
+def test_the_view_data_contains_the_output_of_predict(client: TestClient, folders: dict[str, str]) -> None:
+    payload = request_prediction(client, folders["toxic"], TEXT)
+    assert payload["predictions"][0]["prediction"] == predict_one(folders["toxic"], TextExample(TEXT))
+    assert "give the question first" in request_prediction(client, folders["answer"], "who")["error"]
+    assert "not fine-tuned for a task" in request_prediction(client, folders["plain"], "who")["error"]
+    assert "the studio has no model" in request_prediction(client, "nothing", "who")["error"]
     # One encoder serves all views.
     answer = client.post("/v1/look/view", json={"model": folders["toxic"], "text": PLAIN})
     assert answer.json()["view"] == "attention"
 
 
 @pytest.mark.parametrize("verb", ["faithfulness", "ablate", "look"])
-def test_a_folder_that_vanishes_before_the_first_question(
+def test_a_folder_deleted_before_the_first_request(
     page_built: None, folders: dict[str, str], tmp_path: Path, verb: str
 ) -> None:
     name = str(tmp_path / "gone")
@@ -124,7 +124,7 @@ def test_a_folder_that_vanishes_before_the_first_question(
     assert answers[1] == answers[0]
 
 
-def test_orders_that_are_refused(page_built: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejected_training_requests(page_built: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     client = TestClient(create_app(ModelRegistry([])), base_url="http://127.0.0.1", headers=BEARER)
     for arguments, error in (
@@ -142,18 +142,21 @@ def test_orders_that_are_refused(page_built: None, tmp_path: Path, monkeypatch: 
         ),
         ({"task": "classify", "content": "x" * 900_001}, "Give its path instead"),
     ):
-        assert error in asked(client, "train", **arguments)["error"], arguments
+        assert error in send_request(client, "train", **arguments)["error"], arguments
     assert list(tmp_path.iterdir()) == []
-    assert asked(client, "training")["job"] is asked(client, "cancel-training")["job"] is None
+    assert send_request(client, "training")["job"] is send_request(client, "cancel-training")["job"] is None
 
 
-def test_a_translator_and_a_tuned_model_are_no_start(
+def test_translators_and_fine_tuned_models_cannot_be_fine_tuned(
     client: TestClient, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     order = {"task": "classify", "content": "good\ta\nbad\tb\n"}
-    for model, why in (("regard-de-en", "regard-de-en translates"), (folders["toxic"], "is tuned for a task already")):
-        assert why in asked(client, "train", **order, model=model)["error"]
+    for model, message in (
+        ("regard-de-en", "regard-de-en translates"),
+        (folders["toxic"], "is tuned for a task already"),
+    ):
+        assert message in send_request(client, "train", **order, model=model)["error"]
     t5 = ModelRegistry(
         ["t5"],
         load=lambda name: LoadedModel(
@@ -168,7 +171,7 @@ def test_a_translator_and_a_tuned_model_are_no_start(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_our_own_examples_make_a_model(
+def test_a_model_can_be_trained_on_built_in_examples(
     folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -176,10 +179,10 @@ def test_our_own_examples_make_a_model(
     registry.start().join()
     studio = Studio(registry)
     order = {"builtin_examples": True, "model": folders["plain"], "epochs": "2"}
-    begun = training.start_training(studio, order).job
-    assert begun is not None and begun.command == (
-        f"regard train classify --train {training.EXAMPLES} --model {folders['plain']} "
-        "--set training.num_epochs=2 --set training.select=last --output trained/messages-classify"
+    job = training.start_training(studio, order).job
+    assert job is not None and job.command == (
+        "regard train classify --output trained/messages-classify --set training.num_epochs=2 "
+        f"--set training.select=last --train {training.EXAMPLES} --model {folders['plain']}"
     )
     studio.training_jobs.wait()
     assert status_of(studio).state == "done", status_of(studio).error
@@ -192,24 +195,24 @@ def test_our_own_examples_make_a_model(
 
 
 @pytest.mark.slow
-def test_our_own_examples_teach_the_built_in_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_built_in_model_learns_the_built_in_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     studio = Studio(ModelRegistry([]))
     training.start_training(studio, {"builtin_examples": True})
     studio.training_jobs.wait()
     loaded = studio.models.entry("trained/messages-classify").loaded
     assert loaded is not None
-    solved = loaded.fine_tuned
+    fine_tuned = loaded.fine_tuned
     texts = {
         "Thank you so much, this is the best help I ever got in New York.": "thanks",
         "The bus did not come and I am angry": "complaint",
         "where is the kitchen": "question",
     }
-    told = predict(solved, [TextExample(text) for text in texts], device=torch.device("cpu"))
-    assert [one["label"] for one in told] == list(texts.values())
+    predictions = predict(fine_tuned, [TextExample(text) for text in texts], device=torch.device("cpu"))
+    assert [one["label"] for one in predictions] == list(texts.values())
 
 
-def test_our_own_examples_are_read_as_they_stand() -> None:
+def test_built_in_examples_are_read_unchanged() -> None:
     read = read_examples("classify", training.EXAMPLES, labeled=True)
     assert len({one.text for one in read.examples}) == 60
     assert Counter(one.label for one in read.examples) == {"thanks": 20, "complaint": 20, "question": 20}
@@ -217,27 +220,27 @@ def test_our_own_examples_are_read_as_they_stand() -> None:
     assert (options.builtin_examples, options.builtin_labels) == (60, ["complaint", "question", "thanks"])
 
 
-def test_classes_are_bars(page: Page, address: str, folders: dict[str, str]) -> None:
+def test_class_probabilities_are_bars(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["toxic"], text=TEXT)
-    prediction = said(folders["toxic"], TextExample(TEXT))
+    prediction = predict_one(folders["toxic"], TextExample(TEXT))
     label, share = prediction["label"], max(prediction["probabilities"].values())
     expect(page.locator(".task-verdict")).to_have_text(f"{100 * share:.1f}% {label}")
     expect(page.locator("blockquote")).to_have_text(TEXT)
     rows = page.locator(".task-prediction tbody tr").all()
-    shown = {row.locator("th").inner_text(): row.locator(".task-number").get_attribute("title") for row in rows}
-    assert {name: float(text or "nan") for name, text in shown.items()} == prediction["probabilities"]
+    displayed = {row.locator("th").inner_text(): row.locator(".task-number").get_attribute("title") for row in rows}
+    assert {name: float(text or "nan") for name, text in displayed.items()} == prediction["probabilities"]
     widths = [row.locator(".task-bar div").evaluate("e => e.offsetWidth / e.parentElement.clientWidth") for row in rows]
     assert widths == pytest.approx(sorted(prediction["probabilities"].values(), reverse=True), abs=0.02)
     page.get_by_label("Text, or a question").fill("good film")
     page.keyboard.press("Enter")
-    other = said(folders["toxic"], TextExample("good film"))
+    other = predict_one(folders["toxic"], TextExample("good film"))
     expect(page.locator("blockquote")).to_have_text("good film")
     expect(page.locator(".task-verdict")).to_have_text(
         f"{100 * max(other['probabilities'].values()):.1f}% {other['label']}"
     )
 
 
-def test_two_who_send_a_file_of_one_name_get_two_files(tmp_path: Path) -> None:
+def test_uploads_with_the_same_name_become_two_files(tmp_path: Path) -> None:
     contents = [str(number) * 100_000 for number in range(8)]
     found: dict[str, Path] = {}
 
@@ -256,13 +259,13 @@ def test_two_who_send_a_file_of_one_name_get_two_files(tmp_path: Path) -> None:
     )
 
 
-def test_an_order_that_comes_too_late_leaves_nothing_behind(
+def test_a_late_training_request_leaves_no_files(
     folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another was begun between the look whether one runs and the start."""
+    """Another training starts between the check and the start of this one."""
     monkeypatch.chdir(tmp_path)
 
-    def refuse(trainings: object, order: object, done: object) -> None:
+    def refuse(trainings: object, order: object, done: object, *, upload: bool) -> None:
         raise InputError("another is being trained")
 
     monkeypatch.setattr(TrainingJobs, "start", refuse)
@@ -272,26 +275,26 @@ def test_an_order_that_comes_too_late_leaves_nothing_behind(
     assert list((tmp_path / "trained").iterdir()) == []
 
 
-def test_evidence_is_the_librarys(page: Page, client: TestClient, address: str, folders: dict[str, str]) -> None:
+def test_evidence_equals_the_librarys(page: Page, client: TestClient, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["toxic"], text=PLAIN, layer="1")
-    evidence = predicted(client, folders["toxic"], PLAIN)["predictions"][0]["evidence"][0]
+    evidence = request_prediction(client, folders["toxic"], PLAIN)["predictions"][0]["evidence"][0]
     page.get_by_text("Numbers").click()
     rows = [row.locator("td").all_inner_texts() for row in page.locator(".strip-table tbody tr").all()]
-    wanted = (evidence["integrated"]["scores"], evidence["gradient"]["scores"], evidence["attention"][1])
-    for column, values in enumerate(wanted):
-        shown = [float(row[column].replace(MINUS, "-")) for row in rows]
-        assert shown == pytest.approx(values, abs=6e-4)
+    expected_columns = (evidence["integrated"]["scores"], evidence["gradient"]["scores"], evidence["attention"][1])
+    for column, values in enumerate(expected_columns):
+        displayed = [float(row[column].replace(MINUS, "-")) for row in rows]
+        assert displayed == pytest.approx(values, abs=6e-4)
     page.get_by_label("Attention of").select_option("all layers (rollout)")
-    shown = [float(row.locator("td").nth(2).inner_text()) for row in page.locator(".strip-table tbody tr").all()]
-    assert shown == pytest.approx(evidence["rollout"], abs=6e-4)
+    displayed = [float(row.locator("td").nth(2).inner_text()) for row in page.locator(".strip-table tbody tr").all()]
+    assert displayed == pytest.approx(evidence["rollout"], abs=6e-4)
     page.get_by_role("link", name="All heads of this text").click()
     expect(page.get_by_label("Text", exact=True)).to_have_value(PLAIN)
     page.wait_for_selector(".export-panel")
 
 
-def test_entities_stand_in_the_text(page: Page, address: str, folders: dict[str, str]) -> None:
+def test_entities_are_marked_in_the_text(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["tag"], text=PLAIN)
-    entities = said(folders["tag"], TaggedExample(PLAIN, tuple(split_words(PLAIN))))["entities"]
+    entities = predict_one(folders["tag"], TaggedExample(PLAIN, tuple(split_words(PLAIN))))["entities"]
     assert entities
     marks = page.locator("mark.task-entity").all_inner_texts()
     assert marks == [f"{one['text']} {one['label']}" for one in entities]
@@ -302,7 +305,7 @@ def test_entities_stand_in_the_text(page: Page, address: str, folders: dict[str,
 
 def test_answers_are_marked(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["answer"], text="what day 😀", text_b=f"😀 {CONTEXT}")
-    prediction = said(folders["answer"], QuestionExample("", "what day 😀", f"😀 {CONTEXT}"))
+    prediction = predict_one(folders["answer"], QuestionExample("", "what day 😀", f"😀 {CONTEXT}"))
     expect(page.locator("mark.task-answer")).to_have_text(prediction["answer"])
     listed = page.locator(".task-nbest li")
     assert listed.count() == len(prediction["nbest"])
@@ -313,7 +316,7 @@ def test_answers_are_marked(page: Page, address: str, folders: dict[str, str]) -
     assert "answer=2" in page.url
 
 
-def test_files(page: Page, browser: Browser, address: str, folders: dict[str, str], tmp_path: Path) -> None:
+def test_downloaded_files(page: Page, browser: Browser, address: str, folders: dict[str, str], tmp_path: Path) -> None:
     open_at(page, address, model=folders["toxic"], text=TEXT, layer="1")
     files = {}
     for name in ("HTML", "SVG", "PNG", "CSV", "JSON"):
@@ -321,7 +324,7 @@ def test_files(page: Page, browser: Browser, address: str, folders: dict[str, st
             page.get_by_role("button", name=name, exact=True).click()
         files[name] = tmp_path / waiting.value.suggested_filename
         waiting.value.save_as(files[name])
-    prediction = said(folders["toxic"], TextExample(TEXT))
+    prediction = predict_one(folders["toxic"], TextExample(TEXT))
     rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))))
     shares = {row["name"]: float(row["number"]) for row in rows if row["what"] == "prediction"}
     assert shares == prediction["probabilities"]
@@ -353,7 +356,7 @@ def test_a_model_is_trained_on_the_page(
     order.get_by_label("Epochs").fill("2")
     order.get_by_role("button", name="Train").click()
     expect(page.get_by_role("button", name="Use it")).to_be_visible(timeout=60_000)
-    expect(page.locator(".task-job")).to_contain_text("step 6 of 6, epoch 2 of 2")  # 72 examples, 32 a step
+    expect(page.locator(".task-job")).to_contain_text("step 6 of 6, epoch 2 of 2")  # 72 examples, 32 per step
     expect(page.locator("ul.states")).to_contain_text("trained/films-classify")  # before it is used
     page.get_by_role("button", name="Use it").click()
     expect(page.locator("select[name=model]")).to_have_value("trained/films-classify")
@@ -361,13 +364,13 @@ def test_a_model_is_trained_on_the_page(
     page.get_by_label("Text, or a question").fill("a good film")
     page.keyboard.press("Enter")
     expect(page.locator("blockquote")).to_have_text("a good film")
-    prediction = said("trained/films-classify", TextExample("a good film"))
+    prediction = predict_one("trained/films-classify", TextExample("a good film"))
     share = max(prediction["probabilities"].values())
     expect(page.locator(".task-verdict")).to_have_text(f"{100 * share:.1f}% {prediction['label']}")
     assert (tmp_path / "trained" / "films.tsv").read_text("utf-8") == "".join(lines)
 
 
-def test_what_was_typed_stays_after_a_training_that_failed(
+def test_form_input_is_preserved_after_a_failed_training(
     page: Page, address: str, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -390,22 +393,24 @@ def test_what_was_typed_stays_after_a_training_that_failed(
 
 
 @pytest.mark.slow
-def test_one_button_trains(
+def test_training_starts_with_one_button(
     page: Page, address: str, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     open_at(page, address, model=folders["plain"], text="thank you")
     page.get_by_role("button", name="Train on 60 built-in sentences").click()
     expect(page.get_by_role("progressbar", name="Steps done")).to_be_visible()
-    page.get_by_role("link", name="Attention").click()  # it goes on behind another view, which then has the new model
+    page.get_by_role(
+        "link", name="Attention"
+    ).click()  # it continues while another view is open, which then offers the new model
     expect(page.locator("ul.states")).to_contain_text("trained/messages-classify", timeout=200_000)
     page.go_back()
     page.get_by_role("button", name="Use it").click()
     expect(page.locator(".task-verdict")).to_contain_text("thanks")
 
 
-def test_an_order_that_is_refused_says_why(browser: Browser, address: str, folders: dict[str, str]) -> None:
-    page = browser.new_page()  # a refusal is an error on the console too
+def test_a_rejected_training_request_shows_the_error(browser: Browser, address: str, folders: dict[str, str]) -> None:
+    page = browser.new_page()  # a rejected request is also logged as a console error
     open_at(page, address, model=folders["plain"], text="a good film")
     page.locator("form.task-form").get_by_role("button", name="Train").click()
     expect(page.get_by_role("alert").filter(has_text="expected labeled examples")).to_be_visible()
@@ -414,7 +419,7 @@ def test_an_order_that_is_refused_says_why(browser: Browser, address: str, folde
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 @pytest.mark.parametrize("name", ["plain", *TASKS])
-def test_it_is_accessible_and_fits(
+def test_the_view_is_accessible_and_fits_a_narrow_screen(
     browser: Browser, axe: str, address: str, folders: dict[str, str], name: str, width: int, scheme: Any
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)

@@ -1,4 +1,4 @@
-"""Only who has the token may use the studio: over HTTP, and in a browser that opens the printed address."""
+"""Access to the studio requires the token: over HTTP, and in a browser that opens the printed address."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect
 
 
-def answer_to(address: str, method: str, path: str, **headers: str) -> tuple[int, http.client.HTTPMessage, str]:
+def send_request(address: str, method: str, path: str, **headers: str) -> tuple[int, http.client.HTTPMessage, str]:
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
     body = "{}" if method == "POST" else None
     connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
@@ -52,7 +52,7 @@ def tiny(tiny_bert_folder: Path, run_app: Callable[[Starlette], str]) -> str:
         ("POST", f"/?token={TOKEN}"),
     ],
 )
-def test_nothing_is_answered_without_the_token(tiny: str, method: str, path: str) -> None:
+def test_requests_without_the_token_are_rejected(tiny: str, method: str, path: str) -> None:
     port = urlsplit(tiny).port
     wrong: list[dict[str, str]] = [
         {},
@@ -64,31 +64,31 @@ def test_nothing_is_answered_without_the_token(tiny: str, method: str, path: str
         {"Cookie": f"regard-{port}=\xff"},
     ]
     for headers in wrong:
-        status, told, text = answer_to(tiny, method, path, **headers)
-        assert status == 401 and told["set-cookie"] is None, headers
+        status, headers_received, text = send_request(tiny, method, path, **headers)
+        assert status == 401 and headers_received["set-cookie"] is None, headers
         assert TOKEN not in text and "the film" not in text
-        assert method == "HEAD" or "regard studio" in text  # what to open is said in plain words
+        assert method == "HEAD" or "regard studio" in text  # the message says what to open
 
 
 def test_the_printed_address_signs_a_browser_in(tiny: str) -> None:
     port = urlsplit(tiny).port
-    status, headers, _ = answer_to(tiny, "GET", f"/?token={TOKEN}")
+    status, headers, _ = send_request(tiny, "GET", f"/?token={TOKEN}")
     assert (status, headers["location"]) == (303, "/")
     cookie, *properties = [part.strip().lower() for part in headers["set-cookie"].split(";")]
     assert cookie == f"regard-{port}={TOKEN}".lower()
     assert {"httponly", "samesite=strict", "path=/"} <= set(properties)
-    assert answer_to(tiny, "GET", "/api/models", Cookie=f"other=1; regard-{port}={TOKEN}")[0] == 200
-    status, headers, _ = answer_to(tiny, "GET", "/?token=old", Cookie=f"regard-{port}={TOKEN}")
-    assert (status, headers["location"]) == (303, "/")  # an old address does not lock out who is in
-    assert answer_to(tiny, "GET", "/?token=old")[0] == 401
+    assert send_request(tiny, "GET", "/api/models", Cookie=f"other=1; regard-{port}={TOKEN}")[0] == 200
+    status, headers, _ = send_request(tiny, "GET", "/?token=old", Cookie=f"regard-{port}={TOKEN}")
+    assert (status, headers["location"]) == (303, "/")  # an outdated address does not sign the browser out
+    assert send_request(tiny, "GET", "/?token=old")[0] == 401
 
 
-def test_scripts_send_it_as_a_header(tiny: str) -> None:
-    assert answer_to(tiny, "GET", "/api/models", Authorization=f"Bearer {TOKEN}")[0] == 200
-    assert answer_to(tiny, "GET", "/api/models", Authorization=f"bearer {TOKEN}")[0] == 200
+def test_scripts_send_the_token_as_a_header(tiny: str) -> None:
+    assert send_request(tiny, "GET", "/api/models", Authorization=f"Bearer {TOKEN}")[0] == 200
+    assert send_request(tiny, "GET", "/api/models", Authorization=f"bearer {TOKEN}")[0] == 200
 
 
-def test_tokens_are_new_and_long() -> None:
+def test_tokens_are_unique_and_long() -> None:
     tokens = {generate_token() for _ in range(100)}
     assert len(tokens) == 100 and min(map(len, tokens)) >= 43
     assert cookie_name(1) != cookie_name(2)
@@ -107,9 +107,9 @@ def test_a_browser_opens_the_printed_address(page_built: None, browser: Browser,
         page.wait_for_selector(".export-panel")
         assert TOKEN not in page.url and "#attention?text=a+good+day" in page.url
         assert page.evaluate("document.cookie") == ""  # no script can read it
-        page.goto(f"{tiny}/#attention?text=the+film")  # the cookie suffices from now on
+        page.goto(f"{tiny}/#attention?text=the+film")  # from now on the cookie is sufficient
         page.wait_for_selector(".export-panel")
-        context.clear_cookies()  # as after a restart of the studio, which has another token then
+        context.clear_cookies()  # as after a restart of the studio, which creates a new token
         page.get_by_role("button", name="Show", exact=True).click()
         expect(page.get_by_role("alert")).to_contain_text("open the address that `regard studio` printed")
     finally:

@@ -1,4 +1,4 @@
-"""A training behind the page: it ends with a model, can be stopped, and tells what goes wrong."""
+"""Training jobs of the studio: they save a model, can be stopped, and report errors."""
 
 from __future__ import annotations
 
@@ -13,87 +13,82 @@ import torch
 from regard.data.readers import ExampleSet
 from regard.errors import InputError
 from regard.events import drain
-from regard.server.training import (
-    TrainingJob,
-    TrainingJobs,
-    TrainingRequest,
-    run_in_thread,
-    safe_file_name,
-    sample_examples,
-)
+from regard.server.training import TrainingJob, TrainingJobs, run_in_thread, safe_file_name
 from regard.tasks.fine_tuned_model import load_fine_tuned
 from regard.training.finetuning.evaluate import evaluate_model
 from regard.training.finetuning.model_factory import ModelFactory
+from regard.verbs.train import TrainRequest
 
-Ordered = Callable[..., TrainingRequest]
+Ordered = Callable[..., TrainRequest]
 
 
 @pytest.fixture
 def order(tmp_path: Path, tiny_bert_folder: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> Ordered:
-    """Every step is an event."""
+    """Returns a function that makes training requests; every step is an event."""
     monkeypatch.setattr("regard.training.trainer.LOG_EVERY", 0.0)
     lines = [f"the film number {number} is {('bad', 'good')[number % 2]}\t{number % 2}\n" for number in range(120)]
     (tmp_path / "train.tsv").write_text("".join(lines), encoding="utf-8")
 
-    def make(**changes: Any) -> TrainingRequest:
-        given = {"task": "classify", "data": str(tmp_path / "train.tsv"), "model": str(tiny_bert_folder)}
-        return TrainingRequest(**{**given, "output": str(tmp_path / "out"), "epochs": 1, **changes})
+    def make(epochs: int = 1, **changes: Any) -> TrainRequest:
+        given = {"task": "classify", "train": tmp_path / "train.tsv", "model": str(tiny_bert_folder)}
+        settings = [f"training.num_epochs={epochs}"]
+        return TrainRequest(**{**given, "output": tmp_path / "out", "settings": settings, **changes})
 
     return make
 
 
-def test_ends_with_a_model(order: Ordered, tmp_path: Path) -> None:
+def test_a_job_saves_a_model(order: Ordered, tmp_path: Path) -> None:
     trainings, ended = TrainingJobs(run_in_thread), list[str]()
     trainings.start(order(epochs=2), ended.append).join()
     assert trainings.job is not None
     found = trainings.job.status()
     assert (found.state, found.error) == ("done", "")
     assert ended == [str(tmp_path / "out")]
-    assert (found.step, found.steps, found.epoch, found.seconds_left) == (8, 8, 2, 0)  # 108 examples, 32 a step
+    assert (found.step, found.steps, found.epoch, found.seconds_left) == (8, 8, 2, 0)  # 108 examples, 32 per step
     assert found.scores == drain(evaluate_model(load_fine_tuned(tmp_path / "out"), _dev(order()))).metrics
     assert found.messages[0].startswith("train: 108 examples")
     assert found.command == (
-        f"regard train classify --train {tmp_path}/train.tsv --model {order().model} --set training.num_epochs=2 "
-        f"--output {tmp_path}/out"
+        f"regard train classify --output {tmp_path}/out --set training.num_epochs=2 --train {tmp_path}/train.tsv "
+        f"--model {order().model}"
     )
 
 
-def _dev(order: TrainingRequest) -> ExampleSet[Any]:
-    """What `fit` keeps to judge on."""
+def _dev(order: TrainRequest) -> ExampleSet[Any]:
+    """The examples that `fit` holds out for evaluation."""
     from regard.training.finetuning.run import read_splits
 
-    return read_splits(order.task, order.data, None, table=None, split_sizes=None)["dev"]
+    return read_splits(order.task, order.train, None, table=None, split_sizes=None)["dev"]
 
 
-def test_examples_are_drawn_always_the_same() -> None:
+def test_examples_are_sampled_reproducibly() -> None:
     read = ExampleSet([f"text {number}" for number in range(100)], "file", "how", lines=list(range(1, 101)))
-    some = sample_examples(read, 10)
+    some = read.sample(10)
     assert len(some.examples) == 10
-    assert some == sample_examples(read, 10)
+    assert some == read.sample(10)
     assert [f"text {line - 1}" for line in some.lines] == some.examples
     assert some.description == "how; 10 sampled"
 
 
-def test_draws_as_many_as_it_is_told(order: Ordered) -> None:
+def test_max_examples_limits_the_sample(order: Ordered) -> None:
     trainings = TrainingJobs(run_in_thread)
     trainings.start(order(limit=40), lambda output: None).join()
     assert trainings.job is not None
     assert trainings.job.status().messages[0] == "40 of 120 examples were sampled"
-    assert trainings.job.status().steps == 2  # 36 examples, 32 a step
-    assert trainings.job.status().command == ""  # which has no word for it
+    assert trainings.job.status().steps == 2  # 36 examples, 32 per step
+    assert "--limit 40" in trainings.job.status().command
 
 
-def test_is_stopped(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_can_be_stopped(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
     trainings, reached, goes_on = TrainingJobs(run_in_thread), threading.Event(), threading.Event()
-    heard = TrainingJob.on_event
+    on_event = TrainingJob.on_event
 
-    def hear(job: TrainingJob, event: Mapping[str, Any]) -> None:
-        heard(job, event)
+    def on_event_and_stop(job: TrainingJob, event: Mapping[str, Any]) -> None:
+        on_event(job, event)
         if event["type"] == "step" and event["step"] == 3:
             reached.set()
             assert goes_on.wait(60)
 
-    monkeypatch.setattr(TrainingJob, "on_event", hear)
+    monkeypatch.setattr(TrainingJob, "on_event", on_event_and_stop)
     thread = trainings.start(order(epochs=20), pytest.fail)
     assert reached.wait(60)
     with pytest.raises(InputError, match="is being trained; wait for it"):
@@ -106,64 +101,64 @@ def test_is_stopped(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
     found = trainings.job.status()
     assert (found.state, found.step, found.stopping) == ("cancelled", 3, False)
     assert found.seconds_left == pytest.approx(77 * 3 / found.steps_per_second / 3, rel=0.01)
-    assert not Path(order().output).exists()  # and its name is free again
+    assert not Path(order().output).exists()  # and its name is available again
 
 
-def test_what_someone_else_puts_there_survives_the_stop(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainings, heard, folder = TrainingJobs(run_in_thread), TrainingJob.on_event, Path(order().output)
+def test_stopping_does_not_delete_files_of_others(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainings, on_event, folder = TrainingJobs(run_in_thread), TrainingJob.on_event, Path(order().output)
 
-    def hear(job: TrainingJob, event: Mapping[str, Any]) -> None:
-        heard(job, event)
+    def on_event_and_stop(job: TrainingJob, event: Mapping[str, Any]) -> None:
+        on_event(job, event)
         if event["type"] == "step" and event["step"] == 2:
             (folder / "notes.txt").write_text("mine")
             (folder / "seeds" / "notes.txt").write_text("mine")
             job.stop.set()
 
-    monkeypatch.setattr(TrainingJob, "on_event", hear)
+    monkeypatch.setattr(TrainingJob, "on_event", on_event_and_stop)
     trainings.start(order(epochs=20), pytest.fail).join()
     assert trainings.job is not None and trainings.job.status().state == "cancelled"
     left = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     assert left == ["notes.txt", "seeds/notes.txt"]
 
 
-def test_ending_waits_for_the_step_at_hand(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainings, begun = TrainingJobs(run_in_thread), threading.Event()
-    heard = TrainingJob.on_event
+def test_shutdown_waits_for_the_current_step(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainings, started = TrainingJobs(run_in_thread), threading.Event()
+    on_event = TrainingJob.on_event
 
-    def hear(job: TrainingJob, event: Mapping[str, Any]) -> None:
-        begun.set()
-        heard(job, event)
+    def on_event_and_stop(job: TrainingJob, event: Mapping[str, Any]) -> None:
+        started.set()
+        on_event(job, event)
 
-    monkeypatch.setattr(TrainingJob, "on_event", hear)
+    monkeypatch.setattr(TrainingJob, "on_event", on_event_and_stop)
     thread = trainings.start(order(epochs=20), pytest.fail)
-    assert begun.wait(60)
+    assert started.wait(60)
     trainings.close()
     assert not thread.is_alive()
     assert trainings.job is not None and trainings.job.status().state == "cancelled"
 
 
-def test_a_name_that_no_folder_can_have(order: Ordered) -> None:
+def test_an_invalid_folder_name_is_an_error() -> None:
     with pytest.raises(InputError, match="cannot be the name of a folder"):
-        TrainingJobs(run_in_thread).check(order(output="x" * 400))
+        TrainingJobs(run_in_thread).check(Path("x" * 400))
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
-        ({"data": "nothing.tsv"}, "nothing.tsv"),
-        ({"columns": "words,label"}, "words"),
+        ({"train": "nothing.tsv"}, "nothing.tsv"),
+        ({"columns": ["words", "label"]}, "words"),
         ({"model": "regard-nothing"}, "no built-in model"),
     ],
 )
-def test_tells_what_went_wrong(order: Ordered, changes: dict[str, str], said: str) -> None:
+def test_errors_are_reported(order: Ordered, changes: dict[str, Any], message: str) -> None:
     trainings = TrainingJobs(run_in_thread)
     trainings.start(order(**changes), pytest.fail).join()
     assert trainings.job is not None
     assert trainings.job.status().state == "failed"
-    assert said in trainings.job.status().error
+    assert message in trainings.job.status().error
 
 
-def test_a_start_that_proves_unfit_leaves_nothing(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unsuitable_base_model_leaves_no_files(order: Ordered, monkeypatch: pytest.MonkeyPatch) -> None:
     def new(start: ModelFactory, seed: int) -> None:
         assert (Path(order().output) / "run.json").is_file()
         raise InputError("it has no tasks")
@@ -176,7 +171,7 @@ def test_a_start_that_proves_unfit_leaves_nothing(order: Ordered, monkeypatch: p
     assert not Path(order().output).exists()
 
 
-def test_a_defect_is_told_too(order: Ordered) -> None:
+def test_an_internal_error_is_reported(order: Ordered) -> None:
     trainings = TrainingJobs(run_in_thread)
 
     def done(output: str) -> None:
@@ -187,7 +182,7 @@ def test_a_defect_is_told_too(order: Ordered) -> None:
     assert (trainings.job.status().state, trainings.job.status().error) == ("failed", "OutOfMemoryError: no room")
 
 
-def test_refuses(order: Ordered, tmp_path: Path) -> None:
+def test_invalid_requests_are_rejected(order: Ordered, tmp_path: Path) -> None:
     (tmp_path / "held").mkdir()
     (tmp_path / "held" / "config.json").write_text("{}")
     with pytest.raises(InputError, match="holds a model or a run; choose another name"):

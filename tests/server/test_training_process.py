@@ -1,4 +1,4 @@
-"""A training as a process of its own: it does the same, ends whenever it is told to, and takes its upload with it."""
+"""Training in a separate process: same result as in a thread, can be stopped at any time, deletes its upload."""
 
 from __future__ import annotations
 
@@ -18,46 +18,47 @@ import pytest
 from regard.server import training
 from regard.server.model_registry import ModelRegistry
 from regard.server.studio import Studio
-from regard.server.training import TrainingJob, TrainingJobs, TrainingRequest, run_in_thread
+from regard.server.training import TrainingJob, TrainingJobs, run_in_thread
+from regard.verbs.train import TrainRequest
 
 COMMAND = [sys.executable, "-P", "-m", "regard.server.training"]
 SOON = 200
 
 
-def order_of(folder: Path, model: Path, **changes: Any) -> TrainingRequest:
+def order_of(folder: Path, model: Path, **changes: Any) -> TrainRequest:
     lines = [f"the film number {number} is {('bad', 'good')[number % 2]}\t{number % 2}\n" for number in range(60)]
     (folder / "train.tsv").write_text("".join(lines), encoding="utf-8")
-    given = {"task": "classify", "data": str(folder / "train.tsv"), "model": str(model), "epochs": 1}
-    return TrainingRequest(**{**given, "output": str(folder / "out"), **changes})
+    given = {"task": "classify", "train": folder / "train.tsv", "model": str(model), "output": folder / "out"}
+    return TrainRequest(**{**given, "settings": ["training.num_epochs=1"], **changes})
 
 
 @pytest.fixture
-def slow(tmp_path: Path, tiny_bert_folder: Path) -> TrainingRequest:
-    """An order whose data takes long to read."""
+def slow(tmp_path: Path, tiny_bert_folder: Path) -> TrainRequest:
+    """A training request whose data takes long to read."""
     data = tmp_path / "films.tsv.gz"
     data.write_bytes(gzip.compress(b"the film is good\t1\n" * 3_000_000, compresslevel=1))
-    return order_of(tmp_path, tiny_bert_folder, data=str(data), upload=True)
+    return order_of(tmp_path, tiny_bert_folder, train=data)
 
 
-def wait_until_it_reads(process: subprocess.Popen[str], path: str) -> None:
+def wait_until_it_reads(process: subprocess.Popen[str], path: Path) -> None:
     """Returns once the process has the file open."""
     for _ in range(10 * SOON):
         assert process.poll() is None, "it has ended without reading"
-        with contextlib.suppress(OSError):  # a file that is closed meanwhile
+        with contextlib.suppress(OSError):  # the file was closed meanwhile
             if any(os.path.samefile(link, path) for link in Path(f"/proc/{process.pid}/fd").iterdir()):
                 return
         time.sleep(0.1)
     pytest.fail(f"{path} was not opened")
 
 
-def test_it_does_what_a_thread_would_do(
+def test_a_process_gives_the_same_result_as_a_thread(
     tmp_path: Path, tiny_bert_folder: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as here: how many add up decides the last bit
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as here: the number of threads affects the last bit
     jobs = []
     for name, run in (("there", training.run_in_process), ("here", run_in_thread)):
         trainings, ended = TrainingJobs(run), list[str]()
-        order = order_of(tmp_path, tiny_bert_folder, output=str(tmp_path / name), limit=40)
+        order = order_of(tmp_path, tiny_bert_folder, output=tmp_path / name, limit=40)
         trainings.start(order, ended.append).join(SOON)
         assert trainings.job is not None and trainings.job.status().error == ""
         assert ended == [str(tmp_path / name)]
@@ -68,8 +69,8 @@ def test_it_does_what_a_thread_would_do(
     assert weights[0] == weights[1]
 
 
-def test_it_is_stopped_while_it_reads(slow: TrainingRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not only where it tells something."""
+def test_a_process_can_be_stopped_while_reading_data(slow: TrainRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopping does not depend on the next event."""
     trainings, processes = TrainingJobs(), list[subprocess.Popen[str]]()
     popen = subprocess.Popen
 
@@ -78,69 +79,69 @@ def test_it_is_stopped_while_it_reads(slow: TrainingRequest, monkeypatch: pytest
         return processes[-1]
 
     monkeypatch.setattr(training.subprocess, "Popen", started)
-    thread = trainings.start(slow, pytest.fail)
+    thread = trainings.start(slow, pytest.fail, upload=True)
     while not processes:
         time.sleep(0.01)
-    wait_until_it_reads(processes[0], slow.data)
+    wait_until_it_reads(processes[0], slow.train)
     trainings.cancel()
     thread.join(SOON)
     assert trainings.job is not None and trainings.job.status().state == "cancelled"
     assert processes[0].returncode is not None
-    assert not Path(slow.data).exists() and not Path(slow.output).exists()
+    assert not slow.train.exists() and not slow.output.exists()
 
 
-def test_it_is_stopped_before_it_has_begun(slow: TrainingRequest) -> None:
+def test_a_process_can_be_stopped_before_it_starts(slow: TrainRequest) -> None:
     trainings = TrainingJobs()
-    thread = trainings.start(slow, pytest.fail)
+    thread = trainings.start(slow, pytest.fail, upload=True)
     trainings.cancel()
     thread.join(SOON)
     assert trainings.job is not None and trainings.job.status().state == "cancelled"
-    assert not Path(slow.data).exists()
+    assert not slow.train.exists()
 
 
-def test_one_that_does_not_listen_is_ended_all_the_same(
-    slow: TrainingRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_process_that_ignores_sigterm_is_killed(
+    slow: TrainRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    note = json.dumps({"event": {"type": "note", "message": "deaf"}})
-    deaf = f"import signal, sys; signal.signal(15, signal.SIG_IGN); print({note!r}, flush=True); "
+    note = json.dumps({"type": "note", "message": "deaf"})
+    ignoring_sigterm = f"import signal, sys; signal.signal(15, signal.SIG_IGN); print({note!r}, flush=True); "
     program = tmp_path / "deaf"
-    program.write_text(f"#!{sys.executable}\n{deaf}sys.stdin.read()\nwhile True: signal.pause()\n")
+    program.write_text(f"#!{sys.executable}\n{ignoring_sigterm}sys.stdin.read()\nwhile True: signal.pause()\n")
     program.chmod(0o755)
     monkeypatch.setattr(training.sys, "executable", str(program))
     monkeypatch.setattr(training, "GRACE_SECONDS", 0.2)
-    heard, said = threading.Event(), TrainingJob.on_message
-    monkeypatch.setattr(TrainingJob, "on_message", lambda job, line: (said(job, line), heard.set()))
+    received, on_message = threading.Event(), TrainingJob.on_message
+    monkeypatch.setattr(TrainingJob, "on_message", lambda job, line: (on_message(job, line), received.set()))
     trainings = TrainingJobs()
-    thread = trainings.start(slow, pytest.fail)
-    assert heard.wait(SOON)
+    thread = trainings.start(slow, pytest.fail, upload=True)
+    assert received.wait(SOON)
     trainings.cancel()
     thread.join(SOON)
     assert trainings.job is not None and trainings.job.status().state == "cancelled"
 
 
-def test_it_ends_with_the_studio_however_that_ended(slow: TrainingRequest) -> None:
+def test_a_process_ends_when_the_studio_is_killed(slow: TrainRequest) -> None:
     with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         assert process.stdin is not None
-        process.stdin.write(json.dumps(slow.model_dump()) + "\n")
+        process.stdin.write(slow.model_dump_json() + "\n")
         process.stdin.flush()
-        wait_until_it_reads(process, slow.data)
-        process.stdin.close()  # as the system does when the studio is killed
+        wait_until_it_reads(process, slow.train)
+        process.stdin.close()  # as the operating system does when the studio is killed
         assert process.wait(SOON) == 143
 
 
-def test_a_process_that_is_killed_is_a_failure(slow: TrainingRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_killed_is_a_failure(slow: TrainRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training.sys, "executable", "/bin/false")
     trainings = TrainingJobs()
-    trainings.start(slow, pytest.fail).join(SOON)
+    trainings.start(slow, pytest.fail, upload=True).join(SOON)
     assert trainings.job is not None
     assert (trainings.job.status().state, trainings.job.status().error) == (
         "failed",
         "the training process ended with code 1",
     )
-    assert not Path(slow.data).exists()
+    assert not slow.train.exists()
 
 
-def test_an_upload_goes_with_its_failure(
+def test_the_upload_is_deleted_after_a_failure(
     tmp_path: Path, tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -150,5 +151,5 @@ def test_an_upload_goes_with_its_failure(
     training.start_training(Studio(registry, training_jobs=manager), order)
     manager.wait(SOON)
     assert manager.job is not None and manager.job.status().state == "failed"
-    assert "one.tsv" in manager.job.status().error  # of what the user has sent, all may be told
+    assert "one.tsv" in manager.job.status().error  # the message may quote what the user has sent
     assert list((tmp_path / "trained").iterdir()) == []

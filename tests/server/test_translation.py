@@ -1,4 +1,4 @@
-"""The translation view in a browser: moved through step by step; every number is the library's."""
+"""The translation view in a browser, step by step: every number equals the library's."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def read(cells: Locator) -> list[float]:
 
 
 def check_table(page: Page, found: TranslationSteps, *, number: int, step: int, layer: int, head: int, d: int) -> None:
-    """The four sub-steps on the page are the library's of this step."""
+    """Checks that the four sub-steps on the page equal the library's for this step."""
     attention, values = attention_of(found, number), values_of(found, layer, head)
     weights = attention.weights[layer, head, step]
     assert page.locator(".attention-steps tbody th").all_inner_texts() == list(map(visible, found.source.tokens))
@@ -82,7 +82,7 @@ def test_the_slider_moves_with_the_arrow_keys(page: Page, address: str, folders:
     for _ in range(3):
         page.keyboard.press("ArrowRight")
     expect(heading).to_contain_text("Time step 4:")
-    page.locator(".steps button").nth(6).click()  # and where the focus is not in a field
+    page.locator(".steps button").nth(6).click()  # also when the focus is not in a field
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
     expect(heading).to_contain_text(
@@ -96,14 +96,14 @@ def test_the_slider_moves_with_the_arrow_keys(page: Page, address: str, folders:
         (hypothesis.steps[4].token, hypothesis.steps[4].probability),
         [(one.token, one.probability) for one in hypothesis.steps[4].likeliest],
     )
-    shown = likeliest if chosen in likeliest else [chosen, *likeliest]
+    expected_rows = likeliest if chosen in likeliest else [chosen, *likeliest]
     texts = [[row.locator("th").inner_text(), row.locator(".number").inner_text()] for row in rows]
-    assert texts == [[visible(token), f"{share:.2%}"] for token, share in shown]
+    assert texts == [[visible(token), f"{share:.2%}"] for token, share in expected_rows]
     assert page.locator(".steps button").all_inner_texts() == list(map(visible, hypothesis.pieces.tokens))
     expect(page.locator(".substeps h2")).to_have_text("Encoder-decoder attention at time step 5")
 
 
-def test_the_mean_that_alignments_use(page: Page, address: str, folders: dict[str, str]) -> None:
+def test_the_mean_attention_used_for_alignments(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["transformer"], step="2", d="11")
     found = library(folders["transformer"])
     attention = attention_of(found, 0)
@@ -112,7 +112,7 @@ def test_the_mean_that_alignments_use(page: Page, address: str, folders: dict[st
     np.testing.assert_allclose(
         read(page.locator(".attention-steps .weight")), attention.weights[0, :, 2].mean(0), atol=0.0006
     )
-    # Number 11 of 2 heads of 8 numbers is number 3 of head 1.
+    # With 2 heads of size 8, index 11 is index 3 of head 1.
     products = attention.weights[0, 1, 2] * values_of(found, 0, 1)[:, 3]
     np.testing.assert_allclose(read(page.locator(".attention-steps .product")), products, atol=0.0001)
     assert read(page.locator(".attention-steps .context")) == pytest.approx(
@@ -159,7 +159,7 @@ def test_another_hypothesis_of_the_beam(page: Page, address: str, folders: dict[
 
 
 @pytest.mark.parametrize("name", ["transformer", "general"])
-def test_alignments_are_the_librarys(page: Page, address: str, folders: dict[str, str], name: str) -> None:
+def test_alignments_equal_the_librarys(page: Page, address: str, folders: dict[str, str], name: str) -> None:
     open_at(page, address, model=folders[name], alignment="hard")
     translator, found = load_translator(folders[name]), library(folders[name])
     hypothesis = found.hypotheses[0]
@@ -167,9 +167,9 @@ def test_alignments_are_the_librarys(page: Page, address: str, folders: dict[str
     expect(page.locator(".pharaoh")).to_have_text(expected.pharaoh())
     hard = [int(pair.split("-")[0]) for pair in expected.pharaoh().split()]
     several = [
-        f"{word} → {', '.join(expected.target[row] for row, column in enumerate(hard) if column == place)}"
-        for place, word in enumerate(expected.source)
-        if hard.count(place) > 1
+        f"{word} → {', '.join(expected.target[row] for row, column in enumerate(hard) if column == position)}"
+        for position, word in enumerate(expected.source)
+        if hard.count(position) > 1
     ]
     assert page.locator(".many li").all_inner_texts() == several
     page.get_by_role("button", name="soft", exact=True).click()
@@ -200,7 +200,7 @@ def test_a_model_without_attention(page: Page, address: str, folders: dict[str, 
     )
 
 
-def test_the_view_begins_with_a_translator(page: Page, address: str, folders: dict[str, str]) -> None:
+def test_the_view_selects_a_translator(page: Page, address: str, folders: dict[str, str]) -> None:
     page.goto(f"{address}/#translation")
     page.wait_for_selector(".export-panel")
     expect(page.locator("select[name=model]")).to_have_value(next(folders[name] for name in MODELS))
@@ -221,7 +221,9 @@ def test_a_model_that_does_not_translate(page: Page, address: str, folders: dict
     assert page.get_by_role("link", name=TEXT).count() == 0, "no name says that a model knows German"
 
 
-def test_files_hold_what_is_shown(page: Page, address: str, folders: dict[str, str], tmp_path: Path) -> None:
+def test_downloaded_files_contain_the_displayed_numbers(
+    page: Page, address: str, folders: dict[str, str], tmp_path: Path
+) -> None:
     open_at(page, address, model=folders["transformer"], layer="1", head="0", translation="1")
     found = library(folders["transformer"])
     attention, hypothesis = attention_of(found, 1), found.hypotheses[1]
@@ -266,7 +268,7 @@ def test_an_exported_file_works_from_disk(
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark"), (390, "light")])
 @pytest.mark.parametrize("name", ["transformer", "additive", "plain"])
-def test_narrow_and_accessible(
+def test_the_view_is_accessible_and_fits_a_narrow_screen(
     browser: Browser, address: str, folders: dict[str, str], axe: str, width: int, scheme: Any, name: str
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -279,7 +281,7 @@ def test_narrow_and_accessible(
 
 
 @pytest.mark.parametrize("text", ["😀 🏳️‍🌈", "שלום עולם", "<img src=x onerror=alert(1)><b>x</b>", "a\0b", "\n-x\n"])
-def test_any_text_is_shown_as_text(page: Page, address: str, folders: dict[str, str], text: str) -> None:
+def test_markup_is_shown_as_text(page: Page, address: str, folders: dict[str, str], text: str) -> None:
     open_at(page, address, model=folders["transformer"], source=text)
     assert page.locator("main img, main b").count() == 0
     tokens = library(folders["transformer"], text).source.tokens

@@ -1,4 +1,4 @@
-"""Tiny translators in folders, each of which was taught the lectures' two sentences and nothing else."""
+"""Tiny translators in folders, each trained on the lectures' two sentences only."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def write_translators(place: Path, *, lessons: int = 45) -> dict[str, str]:
-    """A folder for each of MODELS, by its name; after 45 lessons most know the sentences."""
-    # The page offers the French sentence where a name says that the model knows French.
-    folders = {name: place / (f"{name}-fr-en" if name == "dot" else name) for name in MODELS}
+def write_translators(folder: Path, *, steps: int = 45) -> dict[str, str]:
+    """Writes a folder for each of MODELS; after 45 training steps most translate the sentences."""
+    # The page offers the French sentence if the model's name contains "fr".
+    folders = {name: folder / (f"{name}-fr-en" if name == "dot" else name) for name in MODELS}
     subwords = train_subwords(PAIRS * 4, size=290, joint=True)
     for number, (name, settings) in enumerate(MODELS.items()):
         shape = TranslatorSection(
@@ -46,14 +46,14 @@ def write_translators(place: Path, *, lessons: int = 45) -> dict[str, str]:
             **settings,
         )
         model = new_model(shape, subwords, seed=number)
-        _teach(model, subwords, lessons)
+        _teach(model, subwords, steps)
         save_translator(Translator(model.eval(), subwords, default_alignment_heads(model)), folders[name])
     return {name: str(folder) for name, folder in folders.items()}
 
 
-def _teach(model: TranslationModel, subwords: Subwords, lessons: int) -> None:
+def _teach(model: TranslationModel, subwords: Subwords, steps: int) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-2)
-    for _ in range(lessons):
+    for _ in range(steps):
         for source, target in PAIRS:
             ids, right = (
                 torch.tensor(subwords.encode_sources([source])),

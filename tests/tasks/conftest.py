@@ -1,4 +1,4 @@
-"""Tokenizers and tiny encoders with random weights, of each family that can be tuned."""
+"""Tokenizers and tiny encoders with random weights, of each family that can be fine-tuned."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rows_of(tokenizers: dict[str, Tokenizer]) -> Makers:
 
 @pytest.fixture(scope="session")
 def encoder_of(tokenizers: dict[str, Tokenizer]) -> Encoders:
-    """A new one at each call, always with the same weights."""
+    """Builds a new encoder at each call, always with the same weights."""
 
     def make(family: str) -> Bert | Gpt | Elmo:
         if family == "elmo":

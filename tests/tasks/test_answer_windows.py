@@ -1,4 +1,4 @@
-"""Answers in contexts that are long, or empty: windows that overlap, and each start judged in one of them."""
+"""Answers in long or empty contexts: windows overlap, and each start is scored in one of them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from regard.tasks.inputs import InputBuilder
 from regard.tasks.question_answering import QuestionAnswering
 from regard.tasks.task import Prediction
 from tests.tasks.conftest import Encoders, Makers
-from tests.tasks.planted import Planted, asked
+from tests.tasks.table_model import TableModel, question_example
 
 CPU = torch.device("cpu")
 
 
-def planted(
+def table_model(
     rows: InputBuilder, encoder_of: Encoders, *, start: str, end: str, length: int = 64, threshold: float | None = None
 ) -> FineTunedModel:
     """An answer begins with the token `start` and ends with the token `end`."""
     table = torch.zeros(rows.tokenizer.size, 2)
     table[rows.tokenizer.id(start), 0] = 5.0
     table[rows.tokenizer.id(end), 1] = 5.0
-    return FineTunedModel(QuestionAnswering(threshold), Planted(encoder_of(rows.family), table), rows.tokenizer, length)
+    return FineTunedModel(
+        QuestionAnswering(threshold), TableModel(encoder_of(rows.family), table), rows.tokenizer, length
+    )
 
 
-def said_of(fine_tuned: FineTunedModel, example: QuestionExample) -> Prediction:
+def run_model(fine_tuned: FineTunedModel, example: QuestionExample) -> Prediction:
     (one,) = predict(fine_tuned, [example], device=CPU)
     assert one["id"] == example.id
     for choice in one["nbest"]:
@@ -38,14 +40,14 @@ def said_of(fine_tuned: FineTunedModel, example: QuestionExample) -> Prediction:
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
-def test_windows_know_whether_they_hold_the_answer(rows_of: Makers, family: str) -> None:
+def test_windows_record_whether_they_contain_the_answer(rows_of: Makers, family: str) -> None:
     rows = rows_of(family, 24)
     y, z = rows.tokenizer.id("y"), rows.tokenizer.id("z")
     whole, parts = 0, 0
-    for place in range(30, 45):  # somewhere a window's edge cuts the answer
+    for position in range(30, 45):  # at some positions a window's edge cuts the answer
         words = ["x"] * 60
-        words[place : place + 3] = ["y", "z", "y"]
-        example = asked(" ".join(words), "y z y")
+        words[position : position + 3] = ["y", "z", "y"]
+        example = question_example(" ".join(words), "y z y")
         items = QuestionAnswering().preprocess([example], rows)
         for item in items:
             row = item.sequences[0].ids
@@ -64,17 +66,17 @@ def test_windows_know_whether_they_hold_the_answer(rows_of: Makers, family: str)
     assert parts >= 1
 
 
-def test_each_start_is_judged_where_it_has_most_context(rows_of: Makers) -> None:
+def test_each_start_is_scored_where_it_has_the_most_context(rows_of: Makers) -> None:
     rows = rows_of("bert", 24)
     example = QuestionExample("q1", "who", " ".join("x" * 40))
     items = QuestionAnswering().preprocess([example], rows)
-    numbers = [torch.zeros(len(item), 2) for item in items]
-    numbers[0][items[0].extra.first + 1, 0] = 1.0
-    for item, part in zip(items, numbers, strict=True):
-        for place, mine in enumerate(item.extra.scored):
-            if not mine:  # what a window does not judge must not count
-                part[item.extra.first + place, 0] = 50.0
-    (one,) = QuestionAnswering().postprocess([example], items, numbers)
+    logits = [torch.zeros(len(item), 2) for item in items]
+    logits[0][items[0].extra.first + 1, 0] = 1.0
+    for item, part in zip(items, logits, strict=True):
+        for position, mine in enumerate(item.extra.scored):
+            if not mine:  # positions that a window does not score must not count
+                part[item.extra.first + position, 0] = 50.0
+    (one,) = QuestionAnswering().postprocess([example], items, logits)
     assert sum(not mine for item in items for mine in item.extra.scored) > 10
     assert [choice["start"] for choice in one["nbest"]] == [2] * 5
 
@@ -82,36 +84,34 @@ def test_each_start_is_judged_where_it_has_most_context(rows_of: Makers) -> None
 def test_the_score_of_no_answer_is_the_minimum_over_windows(rows_of: Makers) -> None:
     example = QuestionExample("q1", "who", " ".join("x" * 40))
     items = QuestionAnswering().preprocess([example], rows_of("bert", 24))
-    numbers = [torch.zeros(len(item), 2) for item in items]
-    for part in numbers:
+    logits = [torch.zeros(len(item), 2) for item in items]
+    for part in logits:
         part[0] = 10.0
-    assert QuestionAnswering(0.0).postprocess([example], items, numbers)[0]["answer"] == ""
-    numbers[1][0] = -1.0
-    assert QuestionAnswering(0.0).postprocess([example], items, numbers)[0]["answer"] != ""
+    assert QuestionAnswering(0.0).postprocess([example], items, logits)[0]["answer"] == ""
+    logits[1][0] = -1.0
+    assert QuestionAnswering(0.0).postprocess([example], items, logits)[0]["answer"] != ""
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
 @pytest.mark.parametrize("length", [16, 24, 64])
-def test_a_planted_answer_is_found_at_every_position(
-    rows_of: Makers, encoder_of: Encoders, family: str, length: int
-) -> None:
+def test_an_answer_is_found_at_every_position(rows_of: Makers, encoder_of: Encoders, family: str, length: int) -> None:
     spelled = ("film", "day") if family == "bert" else ("Ġfilm", "Ġday")
-    fine_tuned = planted(rows_of(family), encoder_of, start=spelled[0], end=spelled[1], length=length)
-    for place in range(1, 40):
+    fine_tuned = table_model(rows_of(family), encoder_of, start=spelled[0], end=spelled[1], length=length)
+    for position in range(1, 40):
         words = ["x"] * 40
-        words[place:place] = ["film", "day"]
-        one = said_of(fine_tuned, QuestionExample("q1", "who", " ".join(words)))
-        assert (one["answer"], one["start"]) == ("film day", 2 * place)
+        words[position:position] = ["film", "day"]
+        one = run_model(fine_tuned, QuestionExample("q1", "who", " ".join(words)))
+        assert (one["answer"], one["start"]) == ("film day", 2 * position)
 
 
-@pytest.mark.parametrize("place", [0, 1234, 2500, 4997])
-def test_a_context_of_5000_words(rows_of: Makers, encoder_of: Encoders, place: int) -> None:
-    fine_tuned = planted(rows_of("bert"), encoder_of, start="film", end="day")
-    chance = random.Random(0)
-    words = [chance.choice(["x", "zebra", "the", "good"]) for _ in range(4997)]
-    words[place:place] = ["film", "yy", "day"]
-    example = asked(" ".join(words), "film yy day")
-    one = said_of(fine_tuned, example)
+@pytest.mark.parametrize("position", [0, 1234, 2500, 4997])
+def test_a_context_of_5000_words(rows_of: Makers, encoder_of: Encoders, position: int) -> None:
+    fine_tuned = table_model(rows_of("bert"), encoder_of, start="film", end="day")
+    rng = random.Random(0)
+    words = [rng.choice(["x", "zebra", "the", "good"]) for _ in range(4997)]
+    words[position:position] = ["film", "yy", "day"]
+    example = question_example(" ".join(words), "film yy day")
+    one = run_model(fine_tuned, example)
     assert (one["answer"], one["start"]) == ("film yy day", example.answers[0].start)
     assert score(fine_tuned, [example], device=CPU) == {"exact_match": 100.0, "f1": 100.0}
 
@@ -119,11 +119,11 @@ def test_a_context_of_5000_words(rows_of: Makers, encoder_of: Encoders, place: i
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
 @pytest.mark.parametrize("threshold", [None, 0.0])
 @pytest.mark.parametrize("context", ["", "   ", "\n\t"])
-def test_a_context_of_nothing(
+def test_an_empty_context(
     rows_of: Makers, encoder_of: Encoders, family: str, threshold: float | None, context: str
 ) -> None:
-    fine_tuned = planted(rows_of(family), encoder_of, start="a", end="a", threshold=threshold)
-    one = said_of(fine_tuned, QuestionExample("q1", "who", context))
+    fine_tuned = table_model(rows_of(family), encoder_of, start="a", end="a", threshold=threshold)
+    one = run_model(fine_tuned, QuestionExample("q1", "who", context))
     assert (one["answer"], one["start"], one["end"], one["probability"]) == ("", 0, 0, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Items that go through a model together get the numbers that each gets alone, and the model stays as it was."""
+"""Outputs do not depend on the batch, and the model is not changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from regard.tasks.text_classification import TextClassification
 from regard.tasks.token_classification import TokenClassification
 from tests.inference.folders import randomised
 from tests.tasks.conftest import Encoders, Makers
-from tests.tasks.planted import Planted
+from tests.tasks.table_model import TableModel
 
 CPU = torch.device("cpu")
 FAMILIES = ("bert", "distilbert", "roberta", "gpt2", "elmo")
@@ -32,35 +32,41 @@ TEXTS = ["the film", "good", "", "a long day of water and people", "x y z", "bad
 LONG = " ".join(TEXTS * 4)
 
 
-def classified(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
+def classification_inputs(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
     task = TextClassification(["x", "y", "z"])
     return task, task.preprocess([TextExample(text, None if len(text) % 2 else "good") for text in TEXTS], rows)
 
 
-def compared(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
+def regression_inputs(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
     task = Regression(0.0, 1.0)
     return task, task.preprocess([TextExample(text, "good") for text in TEXTS], rows)
 
 
-def chosen(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
+def choice_inputs(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
     task = MultipleChoice()
     return task, task.preprocess(
         [ChoiceExample(text, ("good", "bad day", "x")[: 2 + len(text) % 2]) for text in TEXTS], rows
     )
 
 
-def tagged(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
+def tagging_inputs(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
     task = TokenClassification(["O", "B-A", "I-A"])
     return task, task.preprocess([TaggedExample(text, split_words(text)) for text in (*TEXTS, LONG)], rows)
 
 
-def answered(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
+def answering_inputs(rows: InputBuilder) -> tuple[Task[Any], list[TaskInput]]:
     task = QuestionAnswering()
     return task, task.preprocess([QuestionExample("q", "who", text) for text in (*TEXTS, LONG)], rows)
 
 
-Made = Callable[[InputBuilder], tuple[Task[Any], list[TaskInput]]]
-KINDS: tuple[Made, ...] = (classified, compared, chosen, tagged, answered)
+TaskBuilder = Callable[[InputBuilder], tuple[Task[Any], list[TaskInput]]]
+KINDS: tuple[TaskBuilder, ...] = (
+    classification_inputs,
+    regression_inputs,
+    choice_inputs,
+    tagging_inputs,
+    answering_inputs,
+)
 
 
 def tuned(encoder_of: Encoders, family: str, task: Task[Any]) -> EncoderWithHead:
@@ -72,11 +78,11 @@ def tuned(encoder_of: Encoders, family: str, task: Task[Any]) -> EncoderWithHead
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("made", KINDS)
-def test_together_and_one_by_one(
-    rows_of: Makers, encoder_of: Encoders, monkeypatch: pytest.MonkeyPatch, family: str, made: Made
+@pytest.mark.parametrize("build_task", KINDS)
+def test_outputs_do_not_depend_on_the_batch(
+    rows_of: Makers, encoder_of: Encoders, monkeypatch: pytest.MonkeyPatch, family: str, build_task: TaskBuilder
 ) -> None:
-    task, items = made(rows_of(family))
+    task, items = build_task(rows_of(family))
     model = tuned(encoder_of, family, task)
     model.train()
     model.encoder.embedding.eval()
@@ -86,29 +92,29 @@ def test_together_and_one_by_one(
     found = dict(compute_logits(model, items, CPU))
     assert [part.training for part in model.modules()] == before
     assert sorted(found) == list(range(len(items)))
-    assert list(found) != sorted(found)  # it is worth a test: they came in another order
+    assert list(found) != sorted(found)  # the test is only meaningful if they come in another order
     model.eval()
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         with torch.no_grad():
             alone = torch.cat([model(model.collate([TaskInput((row,), 0)])) for row in item.sequences])
         sizes = [len(row) if row.positions is None else len(row.positions) for row in item.sequences]
-        assert found[place].shape == (sum(sizes), task.num_outputs)
-        torch.testing.assert_close(found[place], alone, atol=1e-5, rtol=0)
+        assert found[index].shape == (sum(sizes), task.num_outputs)
+        torch.testing.assert_close(found[index], alone, atol=1e-5, rtol=0)
     spread = torch.cat([*found.values()]).std(0)
-    assert (spread > 1e-3).all()  # else anything would be equal
+    assert (spread > 1e-3).all()  # otherwise all outputs would be equal
     with torch.no_grad():
         packed = model(model.collate(items[::-1]))
     torch.testing.assert_close(
-        packed, torch.cat([found[place] for place in range(len(items))][::-1]), atol=1e-5, rtol=0
+        packed, torch.cat([found[index] for index in range(len(items))][::-1]), atol=1e-5, rtol=0
     )
 
 
-def test_each_position_gets_its_own_item(rows_of: Makers, encoder_of: Encoders) -> None:
+def test_each_output_belongs_to_its_item(rows_of: Makers, encoder_of: Encoders) -> None:
     rows = rows_of("bert")
-    _, items = tagged(rows)
-    model = Planted(encoder_of("bert"), torch.arange(float(rows.tokenizer.size))[:, None])
-    for place, part in compute_logits(model, items, CPU):
-        row = items[place].sequences[0]
+    _, items = tagging_inputs(rows)
+    model = TableModel(encoder_of("bert"), torch.arange(float(rows.tokenizer.size))[:, None])
+    for index, part in compute_logits(model, items, CPU):
+        row = items[index].sequences[0]
         assert part[:, 0].tolist() == [row.ids[token] for token in row.positions or ()]
     assert list(compute_logits(model, [], CPU)) == []
 
@@ -149,9 +155,9 @@ def test_models_that_cannot_be_fine_tuned() -> None:
 
 
 def test_an_elmo_uses_all_layers(rows_of: Makers, encoder_of: Encoders) -> None:
-    """Against the formula, gamma * sum_j softmax(s)_j h_j: of a word at its place, of a text the mean."""
-    for made in (classified, tagged):
-        task, items = made(rows_of("elmo"))
+    """Compared with gamma * sum_j softmax(s)_j h_j: at the position of a word, or the mean over a text."""
+    for build_task in (classification_inputs, tagging_inputs):
+        task, items = build_task(rows_of("elmo"))
         model = tuned(encoder_of, "elmo", task).eval()
         assert model.mix is not None and isinstance(model.encoder, Elmo) and model.encoder.output is None
         row = items[1].sequences[0]
@@ -159,8 +165,8 @@ def test_an_elmo_uses_all_layers(rows_of: Makers, encoder_of: Encoders) -> None:
             weights = model.mix.s.exp() / model.mix.s.exp().sum()
             states = [state[0] for state in model.encoder.states(torch.tensor([row.ids]))]
             mixed = sum(weight * state for weight, state in zip(weights, states, strict=True)) * model.mix.gamma
-            asked = mixed.mean(0, keepdim=True) if task.pooled else mixed[row.positions]
-            expected = asked @ model.head.output.weight.T + model.head.output.bias
+            inputs_of_head = mixed.mean(0, keepdim=True) if task.pooled else mixed[row.positions]
+            expected = inputs_of_head @ model.head.output.weight.T + model.head.output.bias
             found = model(model.collate([items[1]]))
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
         assert model.head.output.weight.shape[1] == 24
@@ -174,7 +180,7 @@ def test_an_elmo_that_reads_characters_cannot_be_fine_tuned() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_all_of_it_learns(rows_of: Makers, encoder_of: Encoders, family: str) -> None:
+def test_all_parameters_are_trained(rows_of: Makers, encoder_of: Encoders, family: str) -> None:
     task = TextClassification(["x", "y"])
     model = tuned(encoder_of, family, task).train()
     items = task.preprocess([TextExample("the film", None, "x"), TextExample("good", None, "y")], rows_of(family))

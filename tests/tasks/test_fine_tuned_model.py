@@ -1,4 +1,4 @@
-"""A tuned folder: transformers makes the same numbers of it, it comes back bit by bit, and what is damaged is named."""
+"""Fine-tuned folders: transformers computes the same logits, loading is bit-identical, and damage is reported."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ AGAIN += [("elmo", "classify"), ("elmo", "tag")]
 
 
 @pytest.fixture(scope="module")
-def solve(encoder_of: Encoders, tokenizers: dict[str, Tokenizer]) -> Any:
+def build_fine_tuned(encoder_of: Encoders, tokenizers: dict[str, Tokenizer]) -> Any:
     def make(family: str, name: str) -> FineTunedModel:
         model = EncoderWithHead.from_encoder(encoder_of(family), TASKS[name])
         randomised(model.head)
@@ -76,20 +76,20 @@ def solve(encoder_of: Encoders, tokenizers: dict[str, Tokenizer]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def written(solve: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved_folder(build_fine_tuned: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("written")
-    save_fine_tuned(solve("bert", "classify"), folder)
+    save_fine_tuned(build_fine_tuned("bert", "classify"), folder)
     return folder
 
 
 @pytest.fixture
-def classified(written: Path, tmp_path: Path) -> Path:
-    """A tuned BERT of three classes, to be damaged."""
-    return Path(shutil.copytree(written, tmp_path / "classified"))
+def classifier_folder(saved_folder: Path, tmp_path: Path) -> Path:
+    """A fine-tuned BERT of three classes, for tests that damage it."""
+    return Path(shutil.copytree(saved_folder, tmp_path / "classified"))
 
 
-def loaded(folder: Path, kind: str) -> Any:
-    """By transformers' own choice of a class; every complaint is a failure."""
+def load_with_transformers(folder: Path, kind: str) -> Any:
+    """Load with transformers' auto classes; any warning is a failure."""
     import transformers
 
     model, about = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(folder, output_loading_info=True)
@@ -98,7 +98,7 @@ def loaded(folder: Path, kind: str) -> Any:
     return model.eval()
 
 
-def their_numbers(model: Any, row: InputSequence, task: Task[Any]) -> Tensor:
+def transformers_logits(model: Any, row: InputSequence, task: Task[Any]) -> Tensor:
     given = {"input_ids": torch.tensor([row.ids]), "attention_mask": torch.ones(1, len(row), dtype=torch.long)}
     if model.config.model_type == "bert":
         given["token_type_ids"] = torch.tensor([row.segments])
@@ -113,15 +113,15 @@ def their_numbers(model: Any, row: InputSequence, task: Task[Any]) -> Tensor:
 
 
 @pytest.mark.parametrize(("family", "name"), CASES)
-def test_transformers_gives_the_same_logits(solve: Any, tmp_path: Path, family: str, name: str) -> None:
-    fine_tuned = solve(family, name)
+def test_transformers_gives_the_same_logits(build_fine_tuned: Any, tmp_path: Path, family: str, name: str) -> None:
+    fine_tuned = build_fine_tuned(family, name)
     task = fine_tuned.task
     save_fine_tuned(fine_tuned, tmp_path)
     kind = "SequenceClassification" if (family, name) == ("gpt2", "choose") else task.transformers_head
-    theirs = loaded(tmp_path, kind)
+    theirs = load_with_transformers(tmp_path, kind)
     items = task.preprocess(EXAMPLES[task.name], fine_tuned.input_builder)
-    for place, ours in compute_logits(fine_tuned.model, items, CPU):
-        expected = torch.cat([their_numbers(theirs, row, task) for row in items[place].sequences])
+    for index, ours in compute_logits(fine_tuned.model, items, CPU):
+        expected = torch.cat([transformers_logits(theirs, row, task) for row in items[index].sequences])
         torch.testing.assert_close(ours, expected.float(), atol=1e-5, rtol=0)
         assert ours.abs().max() > 0.01
     if task.labels:
@@ -149,14 +149,14 @@ def test_transformers_pads_a_gpt_that_has_a_token_for_it(
     assert tokens.pad_token_id is not None
     ids = torch.tensor([[*item.sequences[0].ids, *[tokens.pad_token_id] * (width - len(item))] for item in items])
     with torch.no_grad():
-        expected = loaded(tmp_path, "SequenceClassification")(ids).logits
-    for place, ours in compute_logits(fine_tuned.model, items, CPU):
-        torch.testing.assert_close(ours[0], expected[place], atol=1e-5, rtol=0)
+        expected = load_with_transformers(tmp_path, "SequenceClassification")(ids).logits
+    for index, ours in compute_logits(fine_tuned.model, items, CPU):
+        torch.testing.assert_close(ours[0], expected[index], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(("family", "name"), AGAIN)
-def test_written_and_read_again(solve: Any, tmp_path: Path, family: str, name: str) -> None:
-    fine_tuned = solve(family, name)
+def test_written_and_read_again(build_fine_tuned: Any, tmp_path: Path, family: str, name: str) -> None:
+    fine_tuned = build_fine_tuned(family, name)
     assert not is_fine_tuned(tmp_path)
     save_fine_tuned(fine_tuned, tmp_path, files={"report.json": b"{}"})
     assert is_fine_tuned(tmp_path)
@@ -206,37 +206,37 @@ def test_a_folder_without_a_fine_tuned_model(tiny_bert_folder: Path, tmp_path: P
         ({"task": "regress", "mean": [], "deviation": 1}, "unexpected content"),
     ],
 )
-def test_a_task_that_was_changed(classified: Path, change: dict[str, object], message: str) -> None:
-    path = classified / "task.json"
+def test_an_edited_task_file(classifier_folder: Path, change: dict[str, object], message: str) -> None:
+    path = classifier_folder / "task.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    (classified / "checksums.json").unlink()
+    (classifier_folder / "checksums.json").unlink()
     with pytest.raises(InputError, match=message) as caught:
-        load_fine_tuned(classified)
-    assert str(classified) in str(caught.value)
+        load_fine_tuned(classifier_folder)
+    assert str(classifier_folder) in str(caught.value)
 
 
-def test_a_task_that_was_changed_by_accident(classified: Path) -> None:
-    path = classified / "task.json"
+def test_an_accidentally_edited_task_file(classifier_folder: Path) -> None:
+    path = classifier_folder / "task.json"
     path.write_text(path.read_text().replace("48", "49"))
     with pytest.raises(InputError, match=r"task\.json: does not match checksums\.json"):
-        load_fine_tuned(classified)
+        load_fine_tuned(classifier_folder)
 
 
 @pytest.mark.parametrize("key", ["task", "length", "labels", "several"])
-def test_a_task_that_lacks_something(classified: Path, key: str) -> None:
-    path = classified / "task.json"
+def test_a_task_file_with_a_missing_key(classifier_folder: Path, key: str) -> None:
+    path = classifier_folder / "task.json"
     document = json.loads(path.read_text())
     del document[key]
     path.write_text(json.dumps(document))
     with pytest.raises(InputError, match=rf"task\.json: '{key}' is missing"):
-        load_fine_tuned(classified)
+        load_fine_tuned(classifier_folder)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"task": "classify", "length"', '{"task": 1, "task": 2}', "\ufffd"])
-def test_a_task_file_that_is_not_a_json_object(classified: Path, text: str) -> None:
-    (classified / "task.json").write_text(text)
+def test_a_task_file_that_is_not_a_json_object(classifier_folder: Path, text: str) -> None:
+    (classifier_folder / "task.json").write_text(text)
     with pytest.raises(InputError, match=r"task\.json"):
-        load_fine_tuned(classified)
+        load_fine_tuned(classifier_folder)
 
 
 @pytest.mark.parametrize(
@@ -252,21 +252,21 @@ def test_a_task_file_that_is_not_a_json_object(classified: Path, text: str) -> N
         ("bert", "classify", "bert.encoder.layer.0.output.dense.weight"),
     ],
 )
-def test_weights_that_are_missing(solve: Any, tmp_path: Path, family: str, name: str, lost: str) -> None:
-    save_fine_tuned(solve(family, name), tmp_path)
-    lose(tmp_path, lost)
+def test_missing_weights(build_fine_tuned: Any, tmp_path: Path, family: str, name: str, lost: str) -> None:
+    save_fine_tuned(build_fine_tuned(family, name), tmp_path)
+    remove_tensors(tmp_path, lost)
     with pytest.raises(InputError, match=lost.replace(".", r"\.")):
         load_fine_tuned(tmp_path)
 
 
-def test_the_whole_pooler_missing(classified: Path) -> None:
-    lose(classified, "bert.pooler.dense.weight", "bert.pooler.dense.bias")
+def test_a_missing_pooler(classifier_folder: Path) -> None:
+    remove_tensors(classifier_folder, "bert.pooler.dense.weight", "bert.pooler.dense.bias")
     with pytest.raises(InputError, match=r"lack bert\.pooler\.dense\.weight, which classify needs"):
-        load_fine_tuned(classified)
+        load_fine_tuned(classifier_folder)
 
 
-def test_the_encoder_can_be_had_alone(solve: Any, tmp_path: Path) -> None:
-    fine_tuned = solve("bert", "tag")
+def test_the_encoder_can_be_loaded_alone(build_fine_tuned: Any, tmp_path: Path) -> None:
+    fine_tuned = build_fine_tuned("bert", "tag")
     save_fine_tuned(fine_tuned, tmp_path)
     with pytest.warns(UserWarning, match="not used: classifier"):
         model, _ = regard.load(tmp_path)
@@ -274,10 +274,10 @@ def test_the_encoder_can_be_had_alone(solve: Any, tmp_path: Path) -> None:
     assert all(torch.equal(state[name], one) for name, one in fine_tuned.model.encoder.state_dict().items())
 
 
-def lose(folder: Path, *names: str) -> None:
-    """Write the weights again without some of them, checksums and all."""
+def remove_tensors(folder: Path, *names: str) -> None:
+    """Rewrite the weights without some tensors, with matching checksums."""
     tensors = {name: one.clone() for name, one in read_tensors(folder).items()}
     for name in names:
         del tensors[name]
-    kept = ("config.json", "task.json", "tokenizer.json", "tokenizer_config.json")
-    write_folder(folder, tensors=tensors, files={name: (folder / name).read_bytes() for name in kept})
+    other_files = ("config.json", "task.json", "tokenizer.json", "tokenizer_config.json")
+    write_folder(folder, tensors=tensors, files={name: (folder / name).read_bytes() for name in other_files})

@@ -1,4 +1,4 @@
-"""Pictures: made to fit a frame, moved in training, and a folder that transformers reads too."""
+"""Images: resized to a frame, augmented in training, and a folder that transformers can load."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONFIG = VitConfig(
 )
 
 
-def picture(seed: int, *, size: tuple[int, ...] = (8, 8), label: str | None = None) -> ImageExample:
+def image_example(seed: int, *, size: tuple[int, ...] = (8, 8), label: str | None = None) -> ImageExample:
     return ImageExample(np.random.default_rng(seed).integers(256, size=size, dtype=np.uint8), label, f"{seed}.png")
 
 
@@ -50,32 +50,36 @@ def fine_tuned() -> FineTunedModel:
         ((375, 500), 4, (56, 72)),
     ],
 )
-def test_a_frame_has_whole_patches_and_not_too_many(
-    size: tuple[int, int], patch: int, expected: tuple[int, int]
-) -> None:
-    frame = ImageTransform.for_images([picture(0, size=size)], patch=patch)
+def test_a_frame_has_whole_patches_up_to_a_limit(size: tuple[int, int], patch: int, expected: tuple[int, int]) -> None:
+    frame = ImageTransform.for_images([image_example(0, size=size)], patch=patch)
     assert (frame.height, frame.width) == expected
-    assert frame.count_resized([picture(0, size=size), picture(1, size=(*expected, 3))]) == int(size != expected)
+    assert frame.count_resized([image_example(0, size=size), image_example(1, size=(*expected, 3))]) == int(
+        size != expected
+    )
 
 
-def test_a_frame_takes_the_middle_size_and_any_colour() -> None:
-    grey, colour = picture(0), picture(1, size=(12, 10, 3))
+def test_a_frame_has_the_median_size_and_supports_color() -> None:
+    gray, color = image_example(0), image_example(1, size=(12, 10, 3))
     sizes = [(8, 8), (12, 16), (40, 20)]
-    assert ImageTransform.for_images([picture(0, size=size) for size in sizes], patch=4) == ImageTransform(12, 16, 1)
-    assert ImageTransform.for_images([grey], patch=4) == ImageTransform(8, 8, 1) and ImageTransform.for_images(
-        [grey, colour, grey], patch=4
+    assert ImageTransform.for_images([image_example(0, size=size) for size in sizes], patch=4) == ImageTransform(
+        12, 16, 1
+    )
+    assert ImageTransform.for_images([gray], patch=4) == ImageTransform(8, 8, 1) and ImageTransform.for_images(
+        [gray, color, gray], patch=4
     ) == ImageTransform(8, 8, 3)
-    assert torch.equal(ImageTransform(8, 8, 1).pixels(grey)[0], torch.from_numpy(grey.pixels))
-    assert torch.equal(ImageTransform(8, 8, 3).pixels(grey)[2], torch.from_numpy(grey.pixels))
-    assert ImageTransform(8, 8, 1).pixels(colour).shape == (1, 8, 8) and ImageTransform(8, 8, 3).pixels(
-        colour
-    ).shape == (3, 8, 8)
+    assert torch.equal(ImageTransform(8, 8, 1).pixels(gray)[0], torch.from_numpy(gray.pixels))
+    assert torch.equal(ImageTransform(8, 8, 3).pixels(gray)[2], torch.from_numpy(gray.pixels))
+    assert ImageTransform(8, 8, 1).pixels(color).shape == (1, 8, 8) and ImageTransform(8, 8, 3).pixels(color).shape == (
+        3,
+        8,
+        8,
+    )
     flat = ImageExample(np.full((20, 16, 3), 77, dtype=np.uint8))
     assert (ImageTransform(8, 8, 1).pixels(flat) == 77).all()
 
 
-def test_pictures_move_in_training_only(fine_tuned: FineTunedModel) -> None:
-    items = fine_tuned.task.preprocess([picture(n) for n in range(200)], fine_tuned.input_builder)
+def test_images_are_augmented_in_training_only(fine_tuned: FineTunedModel) -> None:
+    items = fine_tuned.task.preprocess([image_example(n) for n in range(200)], fine_tuned.input_builder)
     still = fine_tuned.model.collate(items).values  # type: ignore[union-attr]
     assert torch.equal(still[7, 0], items[7].extra[0].float() / 127.5 - 1)
     fine_tuned.model.train()
@@ -93,30 +97,32 @@ def test_pictures_move_in_training_only(fine_tuned: FineTunedModel) -> None:
     assert len(seen) == 25
 
 
-def test_the_folder_is_one_that_transformers_reads(fine_tuned: FineTunedModel, tmp_path: Path) -> None:
+def test_transformers_loads_the_folder(fine_tuned: FineTunedModel, tmp_path: Path) -> None:
     import transformers
 
     save_fine_tuned(fine_tuned, tmp_path / "run")
     again = load_fine_tuned(tmp_path / "run")
-    pictures = [picture(n) for n in range(3)]
+    image_examples = [image_example(n) for n in range(3)]
     device = torch.device("cpu")
-    assert predict(again, pictures, device=device) == predict(fine_tuned, pictures, device=device)
+    assert predict(again, image_examples, device=device) == predict(fine_tuned, image_examples, device=device)
     theirs = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "run").eval()
     assert theirs.config.id2label == {0: "a", 1: "b", 2: "c"}
-    values = fine_tuned.model.collate(fine_tuned.task.preprocess(pictures, fine_tuned.input_builder)).values  # type: ignore[union-attr]
+    values = fine_tuned.model.collate(fine_tuned.task.preprocess(image_examples, fine_tuned.input_builder)).values  # type: ignore[union-attr]
     with torch.no_grad():
         torch.testing.assert_close(
             theirs(pixel_values=values).logits,
-            fine_tuned.model(fine_tuned.model.collate(fine_tuned.task.preprocess(pictures, fine_tuned.input_builder))),
+            fine_tuned.model(
+                fine_tuned.model.collate(fine_tuned.task.preprocess(image_examples, fine_tuned.input_builder))
+            ),
             atol=1e-5,
             rtol=1e-5,
         )
-    found = predict(again, pictures, device=device)
+    found = predict(again, image_examples, device=device)
     assert [one["image"] for one in found] == ["0.png", "1.png", "2.png"] and set(found[0]["probabilities"]) == {*"abc"}
 
 
 def test_an_image_model_refuses_text(fine_tuned: FineTunedModel) -> None:
     with pytest.raises(InputError, match="reads images"):
-        fine_tuned.task.preprocess([picture(0)], None)
+        fine_tuned.task.preprocess([image_example(0)], None)
     with pytest.raises(InputError, match="at least two classes"):
-        ImageTask.from_examples([picture(0, label="a")])  # type: ignore[list-item]
+        ImageTask.from_examples([image_example(0, label="a")])  # type: ignore[list-item]

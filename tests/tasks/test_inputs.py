@@ -1,4 +1,4 @@
-"""Rows are what the tokenizer itself would make of a text or pair, and windows leave nothing out."""
+"""Rows equal the tokenizer's own encoding of a text or pair, and windows cover the whole text."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def test_whole_rows_of_an_encoder(
 @given(question=texts, context=texts)
 def test_parts_and_questions_of_an_encoder(rows_of: Makers, family: str, question: str, context: str) -> None:
     rows = rows_of(family)
-    asked, about = rows.tokens([question, context])
-    part, alone = rows.window(about.ids, list(range(len(about)))), rows.tokenizer.encode(context)
+    question_tokens, context_tokens = rows.tokens([question, context])
+    part, alone = rows.window(context_tokens.ids, list(range(len(context_tokens)))), rows.tokenizer.encode(context)
     assert (part.ids, part.segments) == (alone.ids, alone.segments)
     assert part.positions is not None
-    assert [part.ids[place] for place in part.positions] == about.ids
-    assert len(part) == len(about) + rows.max_length - rows.context_length
-    row, first = rows.question(asked.ids, about.ids)
+    assert [part.ids[position] for position in part.positions] == context_tokens.ids
+    assert len(part) == len(context_tokens) + rows.max_length - rows.context_length
+    row, first = rows.question(question_tokens.ids, context_tokens.ids)
     expected = rows.tokenizer.encode(question, context)
     assert (row.ids, row.segments, row.positions) == (expected.ids, expected.segments, None)
-    assert row.ids[first : first + len(about)] == about.ids
-    assert len(row) == len(about) + rows.max_length - rows.context_length_with_question(len(asked))
+    assert row.ids[first : first + len(context_tokens)] == context_tokens.ids
+    assert len(row) == len(context_tokens) + rows.max_length - rows.context_length_with_question(len(question_tokens))
 
 
 def test_rows_of_a_gpt(rows_of: Makers) -> None:
@@ -68,7 +68,7 @@ def test_rows_of_a_gpt(rows_of: Makers) -> None:
     assert (row.ids, first, rows.context_length_with_question(1)) == ([end, *b, end, *a], 3, 61)
 
 
-def test_a_gpt_with_a_token_of_its_own_to_begin_with(tokenizers: dict[str, Tokenizer]) -> None:
+def test_a_gpt_with_a_begin_token(tokenizers: dict[str, Tokenizer]) -> None:
     pipeline = library.Tokenizer.from_str(tokenizers["roberta"].files()["tokenizer.json"].decode())
     tokens = Tokenizer(pipeline, special_tokens={"bos_token": "<s>", "eos_token": "</s>"})
     (row,) = InputBuilder(tokens, family="gpt2", max_length=8).sequences([("good", "the")])
@@ -76,23 +76,23 @@ def test_a_gpt_with_a_token_of_its_own_to_begin_with(tokenizers: dict[str, Token
 
 
 @given(a=st.integers(0, 30), b=st.none() | st.integers(0, 30), limit=st.integers(8, 40))
-def test_a_gpt_loses_of_the_longer_text_first(rows_of: Makers, a: int, b: int | None, limit: int) -> None:
+def test_a_gpt_truncates_the_longer_text_first(rows_of: Makers, a: int, b: int | None, limit: int) -> None:
     rows = rows_of("gpt2", limit)
     x, y, end = rows.tokenizer.id("x"), rows.tokenizer.id("y"), rows.tokenizer.eos_token_id
     (row,) = rows.sequences([("x" * a, None if b is None else "y" * b)])
-    kept, other = row.ids.count(x), row.ids.count(y)
-    assert row.ids == [end, *[x] * kept, end, *([] if b is None else [*[y] * other, end])]
+    first_count, other = row.ids.count(x), row.ids.count(y)
+    assert row.ids == [end, *[x] * first_count, end, *([] if b is None else [*[y] * other, end])]
     assert row.positions == [len(row) - 1]
-    assert row.num_truncated == a - kept + (b or 0) - other
+    assert row.num_truncated == a - first_count + (b or 0) - other
     assert len(row) == limit if row.num_truncated else len(row) <= limit
-    if kept < a:
-        assert kept >= other - 1  # the longer gives way until they are equal, and an odd place goes to one of them
+    if first_count < a:
+        assert first_count >= other - 1  # the longer text is cut first; an odd position goes to one of them
     if other < (b or 0):
-        assert other >= kept - 1
+        assert other >= first_count - 1
 
 
 @pytest.mark.parametrize("family", [*ENCODERS, "gpt2"])
-def test_no_tokens_are_a_row_too(rows_of: Makers, family: str) -> None:
+def test_a_row_without_tokens(rows_of: Makers, family: str) -> None:
     rows = rows_of(family)
     empty: list[InputSequence] = [
         *rows.sequences([("", None), ("", "")]),
@@ -112,7 +112,7 @@ def test_a_limit_too_small(rows_of: Makers, family: str, limit: int) -> None:
     assert rows_of(family, 8).max_length == 8
 
 
-def test_tokenizers_without_what_a_family_needs(
+def test_tokenizers_without_the_special_tokens_of_a_family(
     tokenizers: dict[str, Tokenizer], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     endless = byte_level(tmp_path_factory.mktemp("endless") / "gpt2", specials=[], kind="gpt2")
@@ -144,7 +144,7 @@ def test_windows_and_owners(data: st.DataObject) -> None:
 
 
 def shorter_side(token: int, span: tuple[int, int], count: int) -> float:
-    """How much text is left and right of a token, whichever is less; where there is no more text, nothing is amiss."""
+    """The smaller context of a token, left or right; the ends of the text count as unlimited context."""
     start, end = span
     if not start <= token < end:
         return -1

@@ -1,4 +1,4 @@
-"""Multiple choice: a row an ending, any number of endings beside each other, and labels that must be there."""
+"""Multiple choice: one row for each ending, any number of endings in a batch, and required labels."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_the_loss_of_different_numbers_of_endings(rows_of: Makers) -> None:
 
 def test_predictions_and_scores() -> None:
     found = [torch.tensor([[1.0], [2.0]]), torch.tensor([[0.0], [-1.0], [3.0], [0.5]]), torch.zeros(3, 1)]
-    said = MultipleChoice().postprocess(EXAMPLES, [], found)
-    assert [one["choice"] for one in said] == [1, 2, 0]
-    assert [one["ending"] for one in said] == ["is bad", "is long", "is"]
-    assert [len(one["probabilities"]) for one in said] == [2, 4, 3]
-    assert all(sum(one["probabilities"]) == pytest.approx(1, abs=1e-12) for one in said)
-    assert said[0]["probabilities"][1] == pytest.approx(1 / (1 + math.exp(-1)))
-    assert MultipleChoice().compute_metrics(EXAMPLES[:2], said[:2]) == {"accuracy": 50.0}
+    predictions = MultipleChoice().postprocess(EXAMPLES, [], found)
+    assert [one["choice"] for one in predictions] == [1, 2, 0]
+    assert [one["ending"] for one in predictions] == ["is bad", "is long", "is"]
+    assert [len(one["probabilities"]) for one in predictions] == [2, 4, 3]
+    assert all(sum(one["probabilities"]) == pytest.approx(1, abs=1e-12) for one in predictions)
+    assert predictions[0]["probabilities"][1] == pytest.approx(1 / (1 + math.exp(-1)))
+    assert MultipleChoice().compute_metrics(EXAMPLES[:2], predictions[:2]) == {"accuracy": 50.0}
 
 
 @pytest.mark.parametrize("label", [-1, 2, 7])
@@ -58,10 +58,10 @@ def test_a_label_beyond_the_endings(rows_of: Makers, label: int) -> None:
 
 
 @pytest.mark.parametrize("endings", [(), ("b",)])
-def test_nothing_to_choose_from(rows_of: Makers, endings: tuple[str, ...]) -> None:
+def test_fewer_than_two_endings(rows_of: Makers, endings: tuple[str, ...]) -> None:
     with pytest.raises(InputError, match=f"at least two endings to choose from, got {len(endings)}"):
         MultipleChoice().preprocess([ChoiceExample("a", endings, None)], rows_of("bert"))
 
 
-def test_it_has_nothing_to_remember() -> None:
+def test_the_task_has_no_settings() -> None:
     assert isinstance(MultipleChoice.from_dict(MultipleChoice.from_examples(EXAMPLES).to_dict()), MultipleChoice)

@@ -1,4 +1,4 @@
-"""One class, several classes or a number a text: what is learned, targets, losses by hand, predictions, scores."""
+"""Single-label, multi-label and regression tasks: labels, targets, losses by hand, predictions, scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard.tasks.encoder_with_head import compute_logits
 from regard.tasks.regression import Regression
 from regard.tasks.text_classification import PairClassification, TextClassification
 from tests.tasks.conftest import Encoders, Makers
-from tests.tasks.planted import Planted
+from tests.tasks.table_model import TableModel
 
 CPU = torch.device("cpu")
 
@@ -41,7 +41,7 @@ def test_one_class_is_refused(labels: tuple[str | tuple[str, ...] | None, ...], 
         TextClassification.from_examples(labeled(*labels))
 
 
-def test_a_label_that_training_has_not_seen(rows_of: Makers) -> None:
+def test_a_label_missing_from_the_training_data(rows_of: Makers) -> None:
     task = TextClassification(["bad", "good"])
     with pytest.raises(
         InputError, match="the label 'fine' does not occur in the training data, which has 'bad', 'good'"
@@ -104,37 +104,37 @@ def test_one_class_predicted_and_scored(rows_of: Makers) -> None:
     ]
     items = task.preprocess(examples, rows_of("bert"))
     found = [torch.tensor([[0.0, 2.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([[5.0, -5.0]]), torch.zeros(1, 2)]
-    said = task.postprocess(examples, items, found)
-    assert [one["label"] for one in said] == ["good", "bad", "bad", "bad"]
-    assert all(sum(one["probabilities"].values()) == pytest.approx(1, abs=1e-12) for one in said)
-    assert said[0] == {
+    predictions = task.postprocess(examples, items, found)
+    assert [one["label"] for one in predictions] == ["good", "bad", "bad", "bad"]
+    assert all(sum(one["probabilities"].values()) == pytest.approx(1, abs=1e-12) for one in predictions)
+    assert predictions[0] == {
         "text": "a",
         "label": "good",
         "probabilities": {"bad": pytest.approx(1 / (1 + math.exp(2))), "good": pytest.approx(1 / (1 + math.exp(-2)))},
     }
-    assert (said[1]["text_a"], said[1]["text_b"]) == ("b", "c")
-    scores = task.compute_metrics(examples, said)
+    assert (predictions[1]["text_a"], predictions[1]["text_b"]) == ("b", "c")
+    scores = task.compute_metrics(examples, predictions)
     truth, guess = ["good", "bad", "good", "bad"], ["good", "bad", "bad", "bad"]
     assert scores["accuracy"] == 75
     assert scores["macro_f1"] == pytest.approx(100 * f1_score(truth, guess, average="macro"))
     assert scores["mcc"] == pytest.approx(100 * matthews_corrcoef(truth, guess))
 
 
-def test_a_label_never_seen_is_only_wrong_where_it_is_scored(rows_of: Makers) -> None:
+def test_an_unknown_label_counts_as_an_error_in_scoring(rows_of: Makers) -> None:
     task = TextClassification(["bad", "good"])
     examples = labeled("good", "odd")
-    said = task.postprocess(examples, [], [torch.tensor([[0.0, 1.0]])] * 2)
-    assert task.compute_metrics(examples, said)["accuracy"] == 50
+    predictions = task.postprocess(examples, [], [torch.tensor([[0.0, 1.0]])] * 2)
+    assert task.compute_metrics(examples, predictions)["accuracy"] == 50
 
 
 def test_several_classes_predicted_and_scored() -> None:
     task = TextClassification(["x", "y", "z"], multi_label=True)
     examples = labeled(("x", "z"), (), ("y",))
     found = [torch.tensor([[1.0, -1.0, 0.0]]), torch.full((1, 3), -3.0), torch.tensor([[-1.0, -1.0, 2.0]])]
-    said = task.postprocess(examples, [], found)
-    assert [one["label"] for one in said] == [["x", "z"], [], ["z"]]
-    assert said[0]["probabilities"]["x"] == pytest.approx(1 / (1 + math.exp(-1)))
-    scores = task.compute_metrics(examples, said)
+    predictions = task.postprocess(examples, [], found)
+    assert [one["label"] for one in predictions] == [["x", "z"], [], ["z"]]
+    assert predictions[0]["probabilities"]["x"] == pytest.approx(1 / (1 + math.exp(-1)))
+    scores = task.compute_metrics(examples, predictions)
     assert scores["accuracy"] == pytest.approx(200 / 3)
     truth, guess = [[1, 0, 1], [0, 0, 0], [0, 1, 0]], [[1, 0, 1], [0, 0, 0], [0, 0, 1]]
     assert scores["micro_f1"] == pytest.approx(100 * f1_score(truth, guess, average="micro"))
@@ -142,7 +142,7 @@ def test_several_classes_predicted_and_scored() -> None:
     assert (again.labels, again.multi_label) == (task.labels, True)
 
 
-def test_what_a_regression_learns() -> None:
+def test_regression_learns_mean_and_deviation() -> None:
     task = Regression.from_examples(labeled(1.0, 2.0, 6.0))
     assert (task.mean, task.num_outputs) == (3.0, 1)
     assert task.deviation == pytest.approx(math.sqrt(14 / 3))
@@ -160,12 +160,12 @@ def test_what_a_regression_learns() -> None:
         ((2.0, math.nan), "got nan"),
     ],
 )
-def test_what_no_regression_learns_from(labels: tuple[str | float | None, ...], message: str) -> None:
+def test_invalid_regression_labels(labels: tuple[str | float | None, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Regression.from_examples(labeled(*labels))
 
 
-def test_the_loss_of_a_regression_is_counted_in_deviations(rows_of: Makers) -> None:
+def test_the_regression_loss_is_in_units_of_the_deviation(rows_of: Makers) -> None:
     task = Regression(0.0, 2.0)
     items = task.preprocess(labeled(1.0, 5.0), rows_of("bert"))
     assert [len(item.sequences) for item in items] == [1, 1]
@@ -183,14 +183,14 @@ def test_a_gpt_reads_a_pair_in_both_orders(rows_of: Makers, encoder_of: Encoders
         assert [row.ids for row in item.sequences] == [row.ids for row in rows.sequences(pairs)]
     raw = torch.tensor([[0.0], [4.0], [2.0], [1.0], [2.0]])
     assert task.loss(raw, items).item() == pytest.approx((1 + 0 + 3.5**2) / 3 / 4)
-    said = task.postprocess(examples, items, torch.split(raw, [2, 1, 2]))
-    assert [one["value"] for one in said] == [2.0, 2.0, 1.5]
-    assert said[0] == {"text_a": "x", "text_b": "y", "value": 2.0}
-    assert said[1] == {"text": "y", "value": 2.0}
-    assert task.compute_metrics(examples[::2], [said[0], {"value": 3.0}])["spearman"] == pytest.approx(100)
-    model = Planted(encoder_of("gpt2"), torch.arange(float(rows.tokenizer.size))[:, None])
+    predictions = task.postprocess(examples, items, torch.split(raw, [2, 1, 2]))
+    assert [one["value"] for one in predictions] == [2.0, 2.0, 1.5]
+    assert predictions[0] == {"text_a": "x", "text_b": "y", "value": 2.0}
+    assert predictions[1] == {"text": "y", "value": 2.0}
+    assert task.compute_metrics(examples[::2], [predictions[0], {"value": 3.0}])["spearman"] == pytest.approx(100)
+    model = TableModel(encoder_of("gpt2"), torch.arange(float(rows.tokenizer.size))[:, None])
     found = dict(compute_logits(model, items, CPU))
-    assert found[0].tolist() == [[0.0], [0.0]]  # the last token of each order is the one that ends
+    assert found[0].tolist() == [[0.0], [0.0]]  # the last token of each order is the end token
 
 
 def test_an_encoder_reads_a_pair_once(rows_of: Makers) -> None:

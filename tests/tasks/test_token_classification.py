@@ -1,4 +1,4 @@
-"""Tags of words: judged by their first piece, at their place in the text as it was given, however long that is."""
+"""Word tags: predicted at the first piece, with offsets in the original text, for texts of any length."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from regard.tasks.task import Prediction
 from regard.tasks.token_classification import TokenClassification
 from regard.text import Tokenizer
 from tests.tasks.conftest import Encoders, Makers
-from tests.tasks.planted import Planted
+from tests.tasks.table_model import TableModel
 
 CPU = torch.device("cpu")
 TAGS = {"film": "B-A", "good": "I-A", "day": "B-B", "water": "I-B"}
 TASK = TokenClassification(["O", "B-A", "I-A", "B-B", "I-B"])
 
 
-def apart(text: str, tags: str | None = None) -> TaggedExample:
-    """A text whose words are those between single spaces."""
-    words, place = [], 0
+def tagged_example(text: str, tags: str | None = None) -> TaggedExample:
+    """A text whose words are separated by single spaces."""
+    words, offset = [], 0
     for word in text.split(" "):
-        words.append((place, place + len(word)))
-        place += len(word) + 1
+        words.append((offset, offset + len(word)))
+        offset += len(word) + 1
     return TaggedExample(text, tuple(words), None if tags is None else tuple(tags.split()))
 
 
-def planted(rows: InputBuilder, encoder_of: Encoders, *, length: int = 64) -> FineTunedModel:
-    """Tells the words of `TAGS` by their tokens, and that all others are outside."""
+def table_model(rows: InputBuilder, encoder_of: Encoders, *, length: int = 64) -> FineTunedModel:
+    """Predicts the tags in `TAGS` from the tokens, and O for all others."""
     table = torch.zeros(rows.tokenizer.size, TASK.num_outputs)
     table[:, 0] = 1.0
     for word, tag in TAGS.items():
         for spelled in {word, f"Ġ{word}"} & rows.tokenizer.vocabulary.keys():
             table[rows.tokenizer.id(spelled), TASK.labels.index(tag)] = 5.0
-    return FineTunedModel(TASK, Planted(encoder_of(rows.family), table), rows.tokenizer, length)
+    return FineTunedModel(TASK, TableModel(encoder_of(rows.family), table), rows.tokenizer, length)
 
 
-def said_of(fine_tuned: FineTunedModel, *examples: TaggedExample) -> list[Prediction]:
+def run_model(fine_tuned: FineTunedModel, *examples: TaggedExample) -> list[Prediction]:
     found = predict(fine_tuned, examples, device=CPU)
     for example, one in zip(examples, found, strict=True):
         assert len(one["tags"]) == len(example.words)
@@ -57,76 +57,78 @@ def said_of(fine_tuned: FineTunedModel, *examples: TaggedExample) -> list[Predic
     return found
 
 
-def test_what_is_learned() -> None:
-    task = TokenClassification.from_examples([apart("x y z", "O B-PER I-PER"), apart("x"), apart("x", "B-LOC")])
+def test_labels_are_learned_from_the_training_data() -> None:
+    task = TokenClassification.from_examples(
+        [tagged_example("x y z", "O B-PER I-PER"), tagged_example("x"), tagged_example("x", "B-LOC")]
+    )
     assert task.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
     assert task.num_outputs == 5
     assert TokenClassification.from_dict(task.to_dict()).labels == task.labels
     with pytest.raises(InputError, match="all tags of the training data are 'O'"):
-        TokenClassification.from_examples([apart("x y", "O O")])
+        TokenClassification.from_examples([tagged_example("x y", "O O")])
 
 
-def test_a_tag_that_training_has_not_seen(rows_of: Makers) -> None:
+def test_a_tag_missing_from_the_training_data(rows_of: Makers) -> None:
     with pytest.raises(InputError, match="the label 'B-C' does not occur in the training data, which has 'O', 'B-A'"):
-        TASK.preprocess([apart("x y", "O B-C")], rows_of("bert"))
+        TASK.preprocess([tagged_example("x y", "O B-C")], rows_of("bert"))
     with pytest.raises(InputError, match="the label 'B-C'"):
-        TASK.check(apart("x y", "O B-C"))
-    TASK.check(apart("x y", "O B-A"))
-    TASK.check(apart("x y"))
+        TASK.check(tagged_example("x y", "O B-C"))
+    TASK.check(tagged_example("x y", "O B-A"))
+    TASK.check(tagged_example("x y"))
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
-def test_the_first_piece_speaks_for_a_word(rows_of: Makers, family: str) -> None:
+def test_a_word_is_tagged_at_its_first_piece(rows_of: Makers, family: str) -> None:
     rows = rows_of(family)
-    example = apart("the zebra film yes", "O B-A I-A B-B")
+    example = tagged_example("the zebra film yes", "O B-A I-A B-B")
     (item,) = TASK.preprocess([example], rows)
     (row,) = item.sequences
-    assert [rows.tokenizer.token(row.ids[place]).lstrip("Ġ") for place in row.positions or ()] == [
+    assert [rows.tokenizer.token(row.ids[offset]).lstrip("Ġ") for offset in row.positions or ()] == [
         "the",
         "z",
         "film",
         "y",
     ]
     assert (item.extra, item.target) == ([0, 1, 2, 3], [0, 1, 2, 3])
-    assert TASK.preprocess([apart("the")], rows)[0].target is None
+    assert TASK.preprocess([tagged_example("the")], rows)[0].target is None
 
 
 def test_the_loss_is_the_mean_over_words(rows_of: Makers) -> None:
     task = TokenClassification(["O", "B-A", "I-A"])
-    items = task.preprocess([apart("x y", "O B-A"), apart("z", "I-A")], rows_of("bert"))
+    items = task.preprocess([tagged_example("x y", "O B-A"), tagged_example("z", "I-A")], rows_of("bert"))
     found = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 2.0], [0.0, 0.0, 3.0]])
     each = [math.log(math.e + 2) - 1, math.log(2 + math.exp(2)), math.log(2 + math.exp(3)) - 3]
     assert task.loss(found, items).item() == pytest.approx(sum(each) / 3, abs=1e-6)
 
 
 def test_entities_and_their_probability(rows_of: Makers, encoder_of: Encoders) -> None:
-    fine_tuned = planted(rows_of("bert"), encoder_of)
-    (one,) = said_of(fine_tuned, apart("the film good the day film"))
+    fine_tuned = table_model(rows_of("bert"), encoder_of)
+    (one,) = run_model(fine_tuned, tagged_example("the film good the day film"))
     assert one["tags"] == ["O", "B-A", "I-A", "O", "B-B", "B-A"]
     assert [(e["start"], e["end"], e["text"], e["label"]) for e in one["entities"]] == [
         (4, 13, "film good", "A"),
         (18, 21, "day", "B"),
         (22, 26, "film", "A"),
     ]
-    share = math.exp(5) / (math.exp(5) + math.exp(1) + 3)
-    assert one["entities"][0]["probability"] == pytest.approx(share)
+    probability = math.exp(5) / (math.exp(5) + math.exp(1) + 3)
+    assert one["entities"][0]["probability"] == pytest.approx(probability)
 
 
 @pytest.mark.parametrize("lost", ["\x01", "\ufe0f", "\u200d", "\u0301"])
 def test_a_word_that_the_tokenizer_drops_shifts_nothing(rows_of: Makers, encoder_of: Encoders, lost: str) -> None:
     rows = rows_of("bert")
     text = f"film {lost} good {lost} {lost} day {lost}"
-    example = apart(text, "B-A O I-A O O B-B O")
+    example = tagged_example(text, "B-A O I-A O O B-B O")
     assert rows.tokens([lost])[0].ids == []
     (item,) = TASK.preprocess([example], rows)
     assert (item.extra, item.target) == ([0, 2, 5], [1, 2, 3])
-    fine_tuned = planted(rows, encoder_of)
-    (one,) = said_of(fine_tuned, example)
+    fine_tuned = table_model(rows, encoder_of)
+    (one,) = run_model(fine_tuned, example)
     assert one["tags"] == ["B-A", "O", "I-A", "O", "O", "B-B", "O"]
     assert score(fine_tuned, [example], device=CPU)["accuracy"] == 100
-    (nothing,) = said_of(fine_tuned, apart(f"{lost} {lost}"))
+    (nothing,) = run_model(fine_tuned, tagged_example(f"{lost} {lost}"))
     assert (nothing["tags"], nothing["entities"]) == (["O", "O"], [])
-    assert said_of(fine_tuned, TaggedExample("", ()))[0]["tags"] == []
+    assert run_model(fine_tuned, TaggedExample("", ()))[0]["tags"] == []
 
 
 @pytest.mark.parametrize(
@@ -139,16 +141,16 @@ def test_a_word_that_the_tokenizer_drops_shifts_nothing(rows_of: Makers, encoder
         (" \u3000 day\u00a0film\t", [(3, 6, "day"), (7, 11, "film")]),
     ],
 )
-def test_places_are_those_of_the_text_as_it_was_given(
+def test_offsets_refer_to_the_original_text(
     rows_of: Makers, encoder_of: Encoders, text: str, expected: list[tuple[int, int, str]]
 ) -> None:
-    (one,) = said_of(planted(rows_of("bert"), encoder_of), TaggedExample(text, split_words(text)))
+    (one,) = run_model(table_model(rows_of("bert"), encoder_of), TaggedExample(text, split_words(text)))
     assert [(e["start"], e["end"], e["text"]) for e in one["entities"]] == expected
 
 
-def test_places_of_a_byte_level_tokenizer(rows_of: Makers, encoder_of: Encoders) -> None:
+def test_offsets_of_a_byte_level_tokenizer(rows_of: Makers, encoder_of: Encoders) -> None:
     for family in ("roberta", "gpt2"):
-        (one,) = said_of(planted(rows_of(family), encoder_of), apart("\U0001f600\u00e9 film \u4e2d day"))
+        (one,) = run_model(table_model(rows_of(family), encoder_of), tagged_example("\U0001f600\u00e9 film \u4e2d day"))
         assert [(e["start"], e["end"], e["text"]) for e in one["entities"]] == [(3, 7, "film"), (10, 13, "day")]
 
 
@@ -161,9 +163,9 @@ def test_each_word_has_its_first_token(rows_of: Makers, family: str, text: str) 
     items = TASK.preprocess([example], rows)
     assert len(items) <= 1
     heads = {
-        word: place - 1
+        word: offset - 1
         for item in items
-        for word, place in zip(item.extra, item.sequences[0].positions or (), strict=True)
+        for word, offset in zip(item.extra, item.sequences[0].positions or (), strict=True)
     }
     taken = -1
     for word, (start, end) in enumerate(example.words):
@@ -175,34 +177,34 @@ def test_each_word_has_its_first_token(rows_of: Makers, family: str, text: str) 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 @pytest.mark.parametrize("length", [20, 64])
 def test_5000_words_have_5000_tags(rows_of: Makers, encoder_of: Encoders, family: str, length: int) -> None:
-    chance = random.Random(0)
+    rng = random.Random(0)
     known = {"bert": [*TAGS], "gpt2": ["film", "day"]}[family]
-    words = ["x" if number == 0 else chance.choice([*known, "xy", "zebra"]) for number in range(5000)]
-    (one,) = said_of(planted(rows_of(family), encoder_of, length=length), apart(" ".join(words)))
+    words = ["x" if number == 0 else rng.choice([*known, "xy", "zebra"]) for number in range(5000)]
+    (one,) = run_model(table_model(rows_of(family), encoder_of, length=length), tagged_example(" ".join(words)))
     assert one["tags"] == [TAGS.get(word, "O") for word in words]
 
 
-def test_the_middle_of_a_long_text_is_judged_as_a_window_alone(
+def test_the_middle_of_a_long_text_is_tagged_as_a_single_window(
     rows_of: Makers, encoder_of: Encoders, tokenizers: dict[str, Tokenizer]
 ) -> None:
-    rows, chance = rows_of("bert"), random.Random(1)
-    words = [chance.choice(["the", "a", "of", "film", "good", "day", "water"]) for _ in range(5000)]
+    rows, rng = rows_of("bert"), random.Random(1)
+    words = [rng.choice(["the", "a", "of", "film", "good", "day", "water"]) for _ in range(5000)]
     torch.manual_seed(1)
     tuned = EncoderWithHead.from_encoder(encoder_of("bert"), TASK).eval()
     torch.nn.init.normal_(tuned.head.output.weight)
     fine_tuned = FineTunedModel(TASK, tuned, tokenizers["bert"], rows.max_length)
-    example = apart(" ".join(words))
-    (whole,) = said_of(fine_tuned, example)
+    example = tagged_example(" ".join(words))
+    (whole,) = run_model(fine_tuned, example)
     assert len(set(whole["tags"])) == 5
     items = TASK.preprocess([example], rows)
     assert sorted(word for item in items for word in item.extra) == list(range(5000))
     for number in (0, len(items) // 2, len(items) - 1):
-        mine, places = items[number].extra, items[number].sequences[0].positions or []
-        start = mine[0] - (places[0] - 1)
-        (alone,) = said_of(fine_tuned, apart(" ".join(words[start : start + len(items[number]) - 2])))
-        assert alone["tags"][places[0] - 1 : places[-1]] == whole["tags"][mine[0] : mine[-1] + 1]
-        assert start == 0 or places[0] - 1 >= 15
-        assert mine[-1] == 4999 or len(items[number]) - 2 - places[-1] >= 15
+        mine, token_positions = items[number].extra, items[number].sequences[0].positions or []
+        start = mine[0] - (token_positions[0] - 1)
+        (alone,) = run_model(fine_tuned, tagged_example(" ".join(words[start : start + len(items[number]) - 2])))
+        assert alone["tags"][token_positions[0] - 1 : token_positions[-1]] == whole["tags"][mine[0] : mine[-1] + 1]
+        assert start == 0 or token_positions[0] - 1 >= 15
+        assert mine[-1] == 4999 or len(items[number]) - 2 - token_positions[-1] >= 15
 
 
 def test_every_word_of_conll_has_a_token(shared_data: Callable[[str], Path]) -> None:
@@ -212,8 +214,8 @@ def test_every_word_of_conll_has_a_token(shared_data: Callable[[str], Path]) -> 
     assert sum(len(item.extra) for item in items) == sum(len(example.words) for example in read.examples) == 51_362
 
 
-def test_scores_are_those_of_entities() -> None:
-    examples = [apart("a b c d", "B-A I-A O B-B"), apart("e", "B-A")]
+def test_scores_are_of_entities() -> None:
+    examples = [tagged_example("a b c d", "B-A I-A O B-B"), tagged_example("e", "B-A")]
     scores = TASK.compute_metrics(examples, [{"tags": ["B-A", "I-A", "O", "B-A"]}, {"tags": ["B-A"]}])
     assert scores["precision"] == pytest.approx(200 / 3)
     assert scores["recall"] == pytest.approx(200 / 3)

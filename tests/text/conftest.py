@@ -1,4 +1,4 @@
-"""Tokenizer folders made of the published vocabularies, and transformers' own tokenizers over the same files."""
+"""Tokenizer folders with published vocabularies, and the transformers tokenizers of the same files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 
 from regard.text import Encoding, Tokenizer
 
-NASTY = [
+EDGE_CASE_TEXTS = [
     "",
     " \t\n",
     "A Visually stunning rumination on love, don't you think?",
@@ -32,14 +32,14 @@ NASTY = [
 
 @dataclass(frozen=True)
 class Both:
-    """One folder read twice: by Regard and, independently, by transformers."""
+    """The same folder loaded by Regard and, independently, by transformers."""
 
     folder: Path
     ours: Tokenizer
     theirs: Any
 
     def agree(self, encoding: Encoding, *texts: str, **options: Any) -> bool:
-        """Whether all that transformers says of a text, or a pair, is what the encoding says."""
+        """Whether the encoding of a text or a pair equals that of transformers."""
         wanted = ("offsets_mapping", "token_type_ids", "special_tokens_mask")
         reference = self.theirs(*texts, **options, **{f"return_{name}": True for name in wanted})
         return (
@@ -70,7 +70,7 @@ def gpt2(shared_data: Callable[[str], Path]) -> Both:
 
 @pytest.fixture(scope="session")
 def roberta(shared_data: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Both:
-    """GPT-2's pieces between RoBERTa's special tokens, numbered in RoBERTa's manner."""
+    """GPT-2's tokens with RoBERTa's special tokens and numbering."""
     from transformers import AddedToken, RobertaTokenizerFast
 
     source, folder = shared_data("vocab-gpt2"), tmp_path_factory.mktemp("roberta")
@@ -79,7 +79,7 @@ def roberta(shared_data: Callable[[str], Path], tmp_path_factory: pytest.TempPat
     (folder / "vocab.json").write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
     (folder / "config.json").write_text(json.dumps({"model_type": "roberta"}))
     shutil.copyfile(source / "merges.txt", folder / "merges.txt")
-    # The published tokenizer.json strips the space before <mask>; transformers 5 forgets that for bare vocabularies.
+    # The published tokenizer.json strips the space before <mask>; transformers 5 does not do so for bare vocabularies.
     mask = AddedToken("<mask>", lstrip=True, special=True, normalized=False)
     return Both(folder, Tokenizer.open(folder), RobertaTokenizerFast.from_pretrained(str(folder), mask_token=mask))
 
@@ -92,8 +92,8 @@ def both(request: pytest.FixtureRequest) -> Both:
 
 
 @pytest.fixture
-def nasty() -> list[str]:
-    return list(NASTY)
+def edge_case_texts() -> list[str]:
+    return list(EDGE_CASE_TEXTS)
 
 
 @pytest.fixture(scope="session")
@@ -111,7 +111,7 @@ def small(tmp_path: Path) -> Tokenizer:
 
 @pytest.fixture
 def unigram() -> tokenizers.Tokenizer:
-    """A pipeline like T5's, with seven pieces."""
+    """A pipeline like T5's, with seven tokens."""
     scores = {"<pad>": 0.0, "</s>": 0.0, "<unk>": 0.0, "▁": -2.0, "▁hello": -1.0, "▁wor": -3.0, "ld": -3.0}
     pipeline = tokenizers.Tokenizer(models.Unigram(list(scores.items()), unk_id=2))
     pipeline.pre_tokenizer = pre_tokenizers.Metaspace()

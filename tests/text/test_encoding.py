@@ -1,4 +1,4 @@
-"""Cutting equals the library's own truncation, for every small combination of lengths."""
+"""Truncation equals that of the tokenizers library for all combinations of small lengths."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pipeline() -> tokenizers.Tokenizer:
 
 
 @pytest.mark.parametrize("length", range(3, 14))
-def test_cuts_as_the_library_does(pipeline: tokenizers.Tokenizer, length: int) -> None:
+def test_truncation_of_pairs_equals_the_library(pipeline: tokenizers.Tokenizer, length: int) -> None:
     lengths = [(first, second) for first in range(8) for second in range(8)]
     pairs = [("a " * first, "b " * second) for first, second in lengths]
     full = pipeline.encode_batch(pairs)
@@ -33,21 +33,21 @@ def test_cuts_as_the_library_does(pipeline: tokenizers.Tokenizer, length: int) -
 
 
 @pytest.mark.parametrize("length", range(2, 9))
-def test_cuts_a_single_text(pipeline: tokenizers.Tokenizer, length: int) -> None:
+def test_truncation_of_single_texts_equals_the_library(pipeline: tokenizers.Tokenizer, length: int) -> None:
     ours = encoding(pipeline.encode("a a b b a"), length)
     assert ours.ids == [0, *[2, 2, 3, 3, 2][: length - 2], 1]
     assert ours.special_tokens_mask == [True] + [False] * (len(ours) - 2) + [True]
     assert ours.num_truncated == max(0, 7 - length)
 
 
-def test_refuses_a_length_without_room(pipeline: tokenizers.Tokenizer) -> None:
+def test_too_small_length_is_rejected(pipeline: tokenizers.Tokenizer) -> None:
     with pytest.raises(InputError, match="no room for the 3 special tokens"):
         cuts(pipeline.encode("a", "b"), 2)
     with pytest.raises(InputError, match="at least 1"):
         cuts(pipeline.encode("a"), 0)
 
 
-def test_the_odd_token_is_the_longer_texts() -> None:
+def test_odd_token_is_removed_from_the_longer_text() -> None:
     assert longest_first(9, 8, 5) == (3, 2)
     assert longest_first(8, 9, 5) == (2, 3)
     assert longest_first(2, 9, 5) == (2, 3)

@@ -1,4 +1,4 @@
-"""tokenizer.json from elsewhere: absurd settings are refused by name, and what needs too much never reaches us."""
+"""Untrusted tokenizer.json files: invalid settings are reported, and excessive memory or time is rejected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def document() -> dict[str, Any]:
 
 @pytest.fixture
 def make(document: dict[str, Any], tmp_path: Path) -> Make:
-    """A folder with a copy of a good tokenizer.json in which some sections are others."""
+    """Creates a folder with a copy of a valid tokenizer.json with some sections replaced."""
 
     def make(**sections: object) -> Path:
         (tmp_path / "tokenizer.json").write_text(json.dumps(document | sections), encoding="utf-8")
@@ -102,13 +102,13 @@ HOSTILE: dict[str, tuple[str, object, str]] = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_absurd_settings_are_refused_by_name(kind: str, make: Make) -> None:
+def test_invalid_settings_are_reported(kind: str, make: Make) -> None:
     section, value, named = HOSTILE[kind]
     with pytest.raises(InputError, match=rf"(?s)tokenizer\.json.*{named}"):
         Tokenizer.open(make(**{section: value}))
 
 
-def test_a_key_given_twice_is_refused(make: Make) -> None:
+def test_duplicate_keys_are_rejected(make: Make) -> None:
     path = make() / "tokenizer.json"
     text = json.dumps(PADDING | {"strategy": {"Fixed": 10**9}})
     path.write_text('{"padding": ' + text + "," + path.read_text("utf-8")[1:], encoding="utf-8")
@@ -116,7 +116,7 @@ def test_a_key_given_twice_is_refused(make: Make) -> None:
         Tokenizer.open(path.parent)
 
 
-def test_sane_padding_and_truncation_change_nothing(make: Make) -> None:
+def test_valid_padding_and_truncation_are_ignored(make: Make) -> None:
     plain, text = Tokenizer.open(builtin_folder("regard-bert")), "a film " * 100
     for padding, truncation in ((PADDING, TRUNCATION), (PADDING | {"pad_to_multiple_of": 8}, None)):
         found = Tokenizer.open(make(padding=padding, truncation=truncation))
@@ -133,12 +133,12 @@ def test_sane_padding_and_truncation_change_nothing(make: Make) -> None:
         r"(?:\p{L}\p{M}*)+|(?>a+)+|(?:b++)+| {2,}",
     ],
 )
-def test_real_regexes_pass(regex: str, make: Make) -> None:
+def test_real_regexes_are_accepted(regex: str, make: Make) -> None:
     assert Tokenizer.open(make(pre_tokenizer=split(regex))).size == Tokenizer.open(builtin_folder("regard-bert")).size
 
 
-def test_what_needs_too_much_memory_or_time_is_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A step that acts on one letter and doubles it, forty times: nothing in its settings is unusual.
+def test_excessive_memory_or_time_is_rejected(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A replacement that doubles one letter, forty times: each setting alone is valid.
     monkeypatch.setattr(guard, "MEMORY", 200 << 20)
     monkeypatch.setattr(guard, "MEMORY_RATIO", 0)
     steps = [replaced({"Regex": "(?=\u03a9)"}, "\u03a9")] * 40
@@ -152,7 +152,7 @@ def test_what_needs_too_much_memory_or_time_is_refused(make: Make, monkeypatch: 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits of processor time")
-def test_processor_time_is_limited(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_time_is_limited(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "SECONDS", 0)
     folder = make(normalizer={"type": "Sequence", "normalizers": [{"type": "NFKC"}] * 100})
     monkeypatch.setattr(guard, "PROBE_REPEATS", 10**6)
@@ -160,13 +160,13 @@ def test_processor_time_is_limited(make: Make, monkeypatch: pytest.MonkeyPatch) 
         guard.check_tokenizer_file((folder / "tokenizer.json").read_text("utf-8"), folder / "tokenizer.json")
 
 
-def test_broken_files_keep_their_own_error(tmp_path: Path) -> None:
+def test_invalid_files_have_their_usual_error(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text('{"version": "1.0"}', encoding="utf-8")
     with pytest.raises(InputError, match=r"tokenizer\.json cannot be used; fetch or save it again"):
         Tokenizer.open(tmp_path)
 
 
-def test_a_process_is_started_once_and_only_for_what_is_not_ours(
+def test_check_runs_once_and_only_for_untrusted_files(
     make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     started: list[object] = []

@@ -1,4 +1,4 @@
-"""Tokens of bytes in letters and hex."""
+"""Byte-level tokens as readable text and hex."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tokenizers import pre_tokenizers
 
 from regard.text.tokenizer import readable_token
 
-signs = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+symbols = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 
 
 @pytest.mark.parametrize(
@@ -27,20 +27,20 @@ signs = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         ("\ufffd", "\ufffd"),
     ],
 )
-def test_by_hand(token: str, text: str) -> None:
+def test_handwritten_cases(token: str, text: str) -> None:
     assert readable_token(token) == text
 
 
 @given(st.text(min_size=1).filter(lambda text: not text.startswith("<0x")))
-def test_whole_characters_come_back(text: str) -> None:
-    """The tokenizers library says what a text's signs are."""
-    token = "".join(piece for piece, _ in signs.pre_tokenize_str(text))
+def test_complete_characters_round_trip(text: str) -> None:
+    """The tokenizers library provides the byte symbols of a text."""
+    token = "".join(piece for piece, _ in symbols.pre_tokenize_str(text))
     assert readable_token(token) == text
 
 
 @given(st.characters(min_codepoint=0x80, exclude_categories=["Cs"]), st.data())
-def test_half_a_character_is_its_bytes(character: str, data: st.DataObject) -> None:
+def test_incomplete_characters_are_shown_as_bytes(character: str, data: st.DataObject) -> None:
     whole = character.encode()
     size = data.draw(st.integers(1, len(whole) - 1))
-    token = "".join(piece for piece, _ in signs.pre_tokenize_str(character))
+    token = "".join(piece for piece, _ in symbols.pre_tokenize_str(character))
     assert readable_token(token[:size]) == "".join(f"\\x{byte:02X}" for byte in whole[:size])

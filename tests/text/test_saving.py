@@ -1,4 +1,4 @@
-"""A saved folder is stable byte for byte, and transformers loads it to the same ids."""
+"""Saved folders are byte-for-byte reproducible, and transformers gives the same ids for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_saved_folder_is_stable_and_transformers_loads_it(
-    both: Any, nasty: list[str], sentences: list[str], tmp_path: Path
+    both: Any, edge_case_texts: list[str], sentences: list[str], tmp_path: Path
 ) -> None:
     from transformers import AutoTokenizer
 
@@ -32,20 +32,20 @@ def test_a_saved_folder_is_stable_and_transformers_loads_it(
     assert ("vocab.txt" in first) == (both.ours.cls_token_id == 101)
     loaded = AutoTokenizer.from_pretrained(str(tmp_path))
     assert ("token_type_ids" in loaded("a")) == ("token_type_ids" in both.theirs("a"))
-    for text in nasty + sentences[:20]:
+    for text in edge_case_texts + sentences[:20]:
         assert again.encode(text) == both.ours.encode(text)
         assert replace(both, theirs=loaded).agree(again.encode(text), text)
     for name in ("pad_token_id", "mask_token_id", "cls_token_id", "eos_token_id"):
         assert getattr(again, name) == getattr(both.ours, name) == getattr(loaded, name)
 
 
-def test_vocab_txt_is_saved_as_it_was_read(bert: Any, tmp_path: Path) -> None:
+def test_vocab_txt_is_saved_unchanged(bert: Any, tmp_path: Path) -> None:
     bert.ours.save(tmp_path)
     assert contents(tmp_path) == bert.ours.files()
     assert (tmp_path / "vocab.txt").read_bytes() == (bert.folder / "vocab.txt").read_bytes()
 
 
-def test_a_unigram_folder_like_t5(unigram: tokenizers.Tokenizer, nasty: list[str], tmp_path: Path) -> None:
+def test_unigram_tokenizer_like_t5(unigram: tokenizers.Tokenizer, edge_case_texts: list[str], tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     unigram.enable_padding(length=64)
@@ -73,7 +73,7 @@ def test_a_unigram_folder_like_t5(unigram: tokenizers.Tokenizer, nasty: list[str
     Tokenizer.open(saved).save(saved)
     assert contents(saved) == first
     loaded = AutoTokenizer.from_pretrained(str(saved))
-    for text in nasty:
+    for text in edge_case_texts:
         assert tokenizer.encode(text).ids == loaded(text)["input_ids"]
     assert loaded.model_max_length == 512 and list(loaded("a")) == ["input_ids", "attention_mask"]
 
@@ -86,7 +86,7 @@ def test_saving_replaces_an_earlier_tokenizer(small: Tokenizer, tmp_path: Path) 
     assert sorted(contents(tmp_path)) == ["notes.txt", "tokenizer.json", "tokenizer_config.json", "vocab.txt"]
 
 
-def test_saving_over_a_file_is_refused(small: Tokenizer, tmp_path: Path) -> None:
+def test_saving_over_a_file_is_rejected(small: Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(RegardError, match="file"):
         small.save(tmp_path / "file")

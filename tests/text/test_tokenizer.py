@@ -1,4 +1,4 @@
-"""The tokenizer equals transformers on the same files; names, decoding, threads and forks."""
+"""The tokenizer equals transformers for the same files; names, decoding, threads and forks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from regard.errors import InputError
 from regard.text import Encoding, Tokenizer
 
 
-def test_the_ids_of_the_deck(shared_data: Callable[[str], Path], sentences: list[str]) -> None:
+def test_ids_of_the_lecture(shared_data: Callable[[str], Path], sentences: list[str]) -> None:
     tokenizer = Tokenizer.open(shared_data("vocab-bert-base-uncased"))
     shown = [
         ([101, 1037, 18385, 1010, 6057, 1998, 2633], "182"),
@@ -34,8 +34,10 @@ def test_the_ids_of_the_deck(shared_data: Callable[[str], Path], sentences: list
         assert str(ids[len(start)]).startswith(next_digits)
 
 
-def test_equals_transformers_on_real_and_nasty_texts(both: Any, nasty: list[str], sentences: list[str]) -> None:
-    texts = nasty + sentences
+def test_equals_transformers_on_real_and_edge_case_texts(
+    both: Any, edge_case_texts: list[str], sentences: list[str]
+) -> None:
+    texts = edge_case_texts + sentences
     encodings = both.ours.encode_batch(texts)
     for text, encoding in zip(texts, encodings, strict=True):
         assert both.agree(encoding, text), text
@@ -47,8 +49,8 @@ def test_equals_transformers_on_real_and_nasty_texts(both: Any, nasty: list[str]
     ]
 
 
-def test_pairs_and_truncation_equal_transformers(both: Any, nasty: list[str]) -> None:
-    pairs = [(first, second) for first in nasty for second in nasty[2:8]]
+def test_pairs_and_truncation_equal_transformers(both: Any, edge_case_texts: list[str]) -> None:
+    pairs = [(first, second) for first in edge_case_texts for second in edge_case_texts[2:8]]
     for length in (4, 5, 8, 13, None):
         cut = {"truncation": "longest_first", "max_length": length} if length else {}
         encodings = both.ours.encode_batch(pairs, max_length=length)
@@ -69,26 +71,26 @@ def test_lone_surrogates_keep_their_position(small: Tokenizer) -> None:
     assert encoding.segments == [0, 0, 0, 0, 0, 1, 1, 1]
 
 
-def test_blank_text_is_only_special_tokens(bert: Any, gpt2: Any) -> None:
+def test_blank_text_has_only_special_tokens(bert: Any, gpt2: Any) -> None:
     assert bert.ours.encode(" \n").ids == [101, 102]
     assert bert.ours.encode("", add_special_tokens=False).ids == []
     assert gpt2.ours.encode("").ids == []
 
 
-def test_a_typed_special_token_is_not_marked_special(small: Tokenizer) -> None:
+def test_special_tokens_in_the_text_are_not_marked_special(small: Tokenizer) -> None:
     encoding = small.encode("hello [SEP]")
     assert encoding.ids == [2, 5, 3, 3]
     assert encoding.special_tokens_mask == [True, False, False, True]
 
 
 @pytest.mark.parametrize("texts", ["hello", [b"hello"], ["hello", None], [("a", "b", "c")], [("a", 1)]])
-def test_input_that_is_not_text_is_refused(small: Tokenizer, texts: Any) -> None:
+def test_input_that_is_not_text_is_rejected(small: Tokenizer, texts: Any) -> None:
     with pytest.raises(InputError, match="expected a"):
         small.encode_batch(texts)
 
 
 @pytest.mark.parametrize("length", [-1, 0, 1])
-def test_a_length_without_room_is_refused(small: Tokenizer, length: int) -> None:
+def test_too_small_length_is_rejected(small: Tokenizer, length: int) -> None:
     with pytest.raises(InputError, match="max_length"):
         small.encode("hello", max_length=length)
     assert small.encode("hello", max_length=2).ids == [2, 3]
@@ -132,12 +134,12 @@ def test_threads_share_a_tokenizer(bert: Any, sentences: list[str]) -> None:
     found: list[list[list[Encoding]]] = [[] for _ in lengths]
     start = threading.Barrier(len(lengths))
 
-    def work(place: int) -> None:
+    def work(index: int) -> None:
         start.wait()
         for _ in range(3):
-            found[place].append(bert.ours.encode_batch(sentences[:100], max_length=lengths[place]))
+            found[index].append(bert.ours.encode_batch(sentences[:100], max_length=lengths[index]))
 
-    threads = [threading.Thread(target=work, args=(place,)) for place in range(len(lengths))]
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(len(lengths))]
     for thread in threads:
         thread.start()
     for thread in threads:

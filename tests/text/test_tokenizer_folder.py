@@ -1,4 +1,4 @@
-"""The JSON files beside a vocabulary: what they mean, and how a wrong value is refused."""
+"""Tokenizer configuration files: their meaning, and errors for invalid values."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def test_max_length(tmp_path: Path, value: object, length: int | None) -> None:
 
 
 @pytest.mark.parametrize("value", ["512", True, [512]])
-def test_max_length_of_a_wrong_type(tmp_path: Path, value: object) -> None:
+def test_max_length_of_invalid_type_is_rejected(tmp_path: Path, value: object) -> None:
     with pytest.raises(InputError, match=r"tokenizer_config.json: model_max_length should be a number"):
         _ = settings(tmp_path, model_max_length=value).max_length
 
 
-def test_flags(tmp_path: Path) -> None:
+def test_boolean_settings(tmp_path: Path) -> None:
     made = settings(tmp_path, yes=True, no=False, null=None, wrong="yes")
     assert [made.flag(key) for key in ("yes", "no", "null", "absent")] == [True, False, None, None]
     with pytest.raises(InputError, match=r"tokenizer_config.json: wrong should be true or false, not 'yes'"):
         made.flag("wrong")
 
 
-def test_inputs(tmp_path: Path) -> None:
+def test_model_input_names(tmp_path: Path) -> None:
     assert settings(tmp_path).inputs == ()
     assert settings(tmp_path, model_input_names=["input_ids"]).inputs == ("input_ids",)
     with pytest.raises(InputError, match="model_input_names"):
@@ -85,20 +85,20 @@ def test_files_override_the_defaults(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [5, ["[PAD]"], {"text": "[PAD]"}, {"content": "[PAD]", "lstrip": "yes"}])
-def test_a_special_token_of_a_wrong_type(tmp_path: Path, value: object) -> None:
+def test_special_token_of_invalid_type_is_rejected(tmp_path: Path, value: object) -> None:
     with pytest.raises(InputError, match=str(tmp_path)):
         settings(tmp_path, pad_token=value).tokens({"[PAD]"})
 
 
 @pytest.mark.parametrize("value", [[1], {"x": "<a>"}, {"5": None}, {"9" * 30: "<a>"}])
-def test_added_tokens_of_a_wrong_type(tmp_path: Path, value: object) -> None:
+def test_added_tokens_of_invalid_type_are_rejected(tmp_path: Path, value: object) -> None:
     with pytest.raises(InputError, match=str(tmp_path)):
         _ = settings(tmp_path, added_tokens_decoder=value).added
 
 
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json", "config.json"])
 @pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000, '{"a": ' + "9" * 5000 + "}"], ids=range(5))
-def test_broken_json_is_named(tmp_path: Path, name: str, text: str) -> None:
+def test_invalid_json_is_reported(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=name):
         TokenizerConfig.open(tmp_path)

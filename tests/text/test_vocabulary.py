@@ -1,4 +1,4 @@
-"""Vocabulary files: what each kind of folder becomes, and how a broken one is refused."""
+"""Vocabulary files: the tokenizer of each kind of folder, and errors for invalid files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROBERTA = BYTES | {"<s>": 6, "</s>": 7, "<mask>": 8}
 
 
 def folder(path: Path, **files: Any) -> Path:
-    """Write files: a list is lines, a dict is JSON, str and bytes are themselves; `vocab_txt` is vocab.txt."""
+    """Write files: lists as lines, dicts as JSON, str and bytes unchanged; `vocab_txt` becomes vocab.txt."""
     path.mkdir(parents=True, exist_ok=True)
     for key, content in files.items():
         stem, _, suffix = key.rpartition("_")
@@ -31,13 +31,13 @@ def folder(path: Path, **files: Any) -> Path:
     return path
 
 
-def refused(path: Path) -> str:
+def error_message(path: Path) -> str:
     with pytest.raises(InputError) as caught:
         Tokenizer.open(path)
     return str(caught.value)
 
 
-def test_bert_lowers_and_strips_by_default(tmp_path: Path) -> None:
+def test_bert_lowercases_and_strips_accents_by_default(tmp_path: Path) -> None:
     made = Tokenizer.open(folder(tmp_path, vocab_txt=BERT))
     assert made.encode("Hello Café 漢字", add_special_tokens=False).tokens == ["hello", "cafe", "漢", "字"]
 
@@ -60,7 +60,7 @@ def test_bert_options(tmp_path: Path, options: dict[str, Any], tokens: list[str]
     assert Tokenizer.open(tmp_path / "b").encode("Hello café 漢字", add_special_tokens=False).tokens == tokens
 
 
-def test_bert_with_other_names(tmp_path: Path) -> None:
+def test_bert_with_custom_special_tokens(tmp_path: Path) -> None:
     words = ["<p>", "<u>", "<c>", "<e>", "hello"]
     names = {"pad_token": "<p>", "unk_token": {"content": "<u>"}, "cls_token": "<c>", "sep_token": "<e>"}
     made = Tokenizer.open(folder(tmp_path, vocab_txt=words, special_tokens_map_json=names))
@@ -80,7 +80,7 @@ def test_tokenizer_json_is_preferred(tmp_path: Path) -> None:
     assert Tokenizer.open(tmp_path).encode("hello").ids == [2, 5, 3]
 
 
-def test_line_ends_and_a_byte_order_mark_do_not_count(tmp_path: Path) -> None:
+def test_line_endings_and_byte_order_mark_are_ignored(tmp_path: Path) -> None:
     made = Tokenizer.open(folder(tmp_path, vocab_txt=b"\xef\xbb\xbf" + "\r\n".join([*BERT, "a\u2028b"]).encode()))
     assert (made.pad_token_id, made.id("hello"), made.id("a\u2028b"), made.size) == (0, 5, 12, 13)
 
@@ -94,7 +94,7 @@ def test_gpt2_style(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bos", [True, False])
-def test_gpt2_with_a_beginning_of_text(tmp_path: Path, bos: bool) -> None:
+def test_gpt2_with_a_beginning_of_text_token(tmp_path: Path, bos: bool) -> None:
     options = {"add_bos_token": bos, "add_prefix_space": True}
     made = Tokenizer.open(folder(tmp_path, vocab_json=BYTES, merges_txt=MERGES, tokenizer_config_json=options))
     assert made.encode("a").ids == [5] * bos + [4]
@@ -102,15 +102,15 @@ def test_gpt2_with_a_beginning_of_text(tmp_path: Path, bos: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "config_files",
     [
         {"config_json": {"model_type": "roberta"}},
         {"tokenizer_config_json": {"tokenizer_class": "RobertaTokenizer"}},
         {"tokenizer_config_json": {"tokenizer_class": "RobertaTokenizerFast"}},
     ],
 )
-def test_roberta_style(tmp_path: Path, said: dict[str, Any]) -> None:
-    made = Tokenizer.open(folder(tmp_path, vocab_json=ROBERTA, merges_txt=MERGES, **said))
+def test_roberta_style(tmp_path: Path, config_files: dict[str, Any]) -> None:
+    made = Tokenizer.open(folder(tmp_path, vocab_json=ROBERTA, merges_txt=MERGES, **config_files))
     encoding = made.encode("ab a <mask>", "a")
     assert encoding.ids == [6, 2, 4, 8, 7, 7, 0, 7]
     assert encoding.offsets == [(0, 0), (0, 2), (3, 4), (5, 11), (0, 0), (0, 0), (0, 1), (0, 0)]
@@ -129,8 +129,8 @@ def test_added_tokens(tmp_path: Path) -> None:
     made = Tokenizer.open(folder(tmp_path, **files, added_tokens_json={"<pad>": 6}, tokenizer_config_json=listed))
     assert made.encode("a <x><pad>").ids == [0, 7, 6]
     assert made.pad_token_id == 6
-    assert "'<x>' should have the id 7" in refused(folder(tmp_path, added_tokens_json={"<pad>": 9}))
-    assert "expected an added token with its id" in refused(folder(tmp_path, added_tokens_json={"<pad>": "six"}))
+    assert "'<x>' should have the id 7" in error_message(folder(tmp_path, added_tokens_json={"<pad>": 9}))
+    assert "expected an added token with its id" in error_message(folder(tmp_path, added_tokens_json={"<pad>": "six"}))
 
 
 def test_exists(tmp_path: Path) -> None:
@@ -141,15 +141,15 @@ def test_exists(tmp_path: Path) -> None:
     assert Tokenizer.exists(folder(tmp_path / "c", spiece_model=b"\0"))
 
 
-def test_nothing_to_read(tmp_path: Path) -> None:
-    assert "is not a folder" in refused(tmp_path / "absent")
-    assert "has no tokenizer; expected tokenizer.json" in refused(tmp_path)
-    message = refused(folder(tmp_path, spiece_model=b"\0"))
+def test_missing_files_are_reported(tmp_path: Path) -> None:
+    assert "is not a folder" in error_message(tmp_path / "absent")
+    assert "has no tokenizer; expected tokenizer.json" in error_message(tmp_path)
+    message = error_message(folder(tmp_path, spiece_model=b"\0"))
     assert "spiece.model" in message and "convert it to tokenizer.json" in message
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "expected"),
     [
         ({"vocab_txt": ""}, "vocab.txt is empty"),
         ({"vocab_txt": "\n"}, "vocab.txt is empty"),
@@ -175,9 +175,9 @@ def test_nothing_to_read(tmp_path: Path) -> None:
         ({"tokenizer_json": b"\xff"}, "tokenizer.json, line 1: not UTF-8"),
     ],
 )
-def test_broken_files_are_named(tmp_path: Path, files: dict[str, Any], said: str) -> None:
-    message = refused(folder(tmp_path, **files))
-    assert said in message and str(tmp_path) in message
+def test_invalid_files_are_reported(tmp_path: Path, files: dict[str, Any], expected: str) -> None:
+    message = error_message(folder(tmp_path, **files))
+    assert expected in message and str(tmp_path) in message
 
 
 TEMPLATE = {"type": "TemplateProcessing", "single": [], "special_tokens": {}}
@@ -191,7 +191,7 @@ TEMPLATE = {"type": "TemplateProcessing", "single": [], "special_tokens": {}}
         {"model": None},
     ],
 )
-def test_what_makes_the_library_panic_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_files_that_make_the_library_panic_are_rejected(tmp_path: Path, change: dict[str, Any]) -> None:
     Tokenizer.open(folder(tmp_path, vocab_txt=BERT)).save(tmp_path)
     state = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
-    assert "tokenizer.json cannot be used" in refused(folder(tmp_path, tokenizer_json=state | change))
+    assert "tokenizer.json cannot be used" in error_message(folder(tmp_path, tokenizer_json=state | change))

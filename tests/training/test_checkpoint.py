@@ -1,4 +1,4 @@
-"""Checkpoints: every damage is found and named, and a full disk, a crash or a kill leaves the last good one."""
+"""Checkpoints: any damage is reported, and the last good one survives a full disk, a crash or a kill."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def assert_is(found: TrainingCheckpoint | None, step: int) -> None:
         assert found.tensors[name].dtype == tensor.dtype and torch.equal(found.tensors[name], tensor), name
 
 
-def saved(folder: Path, *steps: int, keep: int = 2) -> Checkpoints:
+def save_checkpoints(folder: Path, *steps: int, keep: int = 2) -> Checkpoints:
     checkpoints = Checkpoints(folder, keep=keep)
     for step in steps:
         assert checkpoints.save(step, *content(step)) == folder / f"step-{step:09d}"
@@ -58,7 +58,7 @@ def names(folder: Path) -> list[str]:
     return sorted(os.listdir(folder))
 
 
-def passed_over(checkpoints: Checkpoints, step: int) -> str:
+def skipped_message(checkpoints: Checkpoints, step: int) -> str:
     """The message about the one damaged checkpoint that is newer than `step`."""
     messages: list[str] = []
     assert_is(checkpoints.latest(on_damaged=messages.append), step)
@@ -69,49 +69,49 @@ def passed_over(checkpoints: Checkpoints, step: int) -> str:
 def test_a_saved_checkpoint_is_read_back(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path / "run" / "checkpoints"))
     assert checkpoints.latest() is None
-    place = checkpoints.save(1200, *content(1200))
-    assert place == tmp_path / "run" / "checkpoints" / "step-000001200" and names(place) == FILES
+    checkpoint_path = checkpoints.save(1200, *content(1200))
+    assert checkpoint_path == tmp_path / "run" / "checkpoints" / "step-000001200" and names(checkpoint_path) == FILES
     assert_is(checkpoints.latest(), 1200)
     checkpoints.save(1200, *content(1200))
-    assert_is(Checkpoints(place.parent).latest(), 1200)
-    (place.parent / "step-1").mkdir()
-    (place.parent / "notes").touch()
+    assert_is(Checkpoints(checkpoint_path.parent).latest(), 1200)
+    (checkpoint_path.parent / "step-1").mkdir()
+    (checkpoint_path.parent / "notes").touch()
     assert_is(checkpoints.latest(), 1200)
 
 
 def test_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     for keep in (1, 3):
-        saved(tmp_path / str(keep), 2, 10, 999_999_999, 1_000_000_000, keep=keep)
+        save_checkpoints(tmp_path / str(keep), 2, 10, 999_999_999, 1_000_000_000, keep=keep)
         newest = ["step-000000010", "step-1000000000", "step-999999999"]
         assert names(tmp_path / str(keep)) == (newest if keep == 3 else newest[1:2])
         assert_is(Checkpoints(tmp_path / str(keep)).latest(), 1_000_000_000)
 
 
 def test_only_intact_checkpoints_count_and_only_older_ones_are_deleted(tmp_path: Path) -> None:
-    checkpoints = saved(tmp_path, 1, 2, 9)
+    checkpoints = save_checkpoints(tmp_path, 1, 2, 9)
     assert names(tmp_path) == ["step-000000002", "step-000000009"]
     (tmp_path / "step-000000009" / "state.json").write_bytes(b"{}")
-    assert "step-000000009" in passed_over(checkpoints, 2)
-    saved(tmp_path, 3, 4)
+    assert "step-000000009" in skipped_message(checkpoints, 2)
+    save_checkpoints(tmp_path, 3, 4)
     assert names(tmp_path) == ["step-000000003", "step-000000004", "step-000000009"]
     (tmp_path / "step-000000004" / "model.safetensors").write_bytes(b"")
-    saved(tmp_path, 5)
+    save_checkpoints(tmp_path, 5)
     assert names(tmp_path) == ["step-000000003", "step-000000005", "step-000000009"]
-    saved(tmp_path, 10)
+    save_checkpoints(tmp_path, 10)
     assert names(tmp_path) == ["step-000000005", "step-000000010"]
 
 
 def test_a_damaged_checkpoint_is_replaced_when_its_step_comes_again(tmp_path: Path) -> None:
-    checkpoints = saved(tmp_path, 1, 2)
+    checkpoints = save_checkpoints(tmp_path, 1, 2)
     for name in FILES:
         (tmp_path / "step-000000002" / name).unlink()
-        assert name in passed_over(checkpoints, 1)
-        saved(tmp_path, 2)
+        assert name in skipped_message(checkpoints, 1)
+        save_checkpoints(tmp_path, 2)
         assert_is(checkpoints.latest(), 2)
 
 
 def test_all_damaged(tmp_path: Path) -> None:
-    checkpoints = saved(tmp_path, 1, 2)
+    checkpoints = save_checkpoints(tmp_path, 1, 2)
     for step in (1, 2):
         (tmp_path / f"step-00000000{step}" / "state.json").write_bytes(b"{}")
     messages: list[str] = []
@@ -125,9 +125,9 @@ def test_all_damaged(tmp_path: Path) -> None:
 
 
 def test_a_folder_under_another_name(tmp_path: Path) -> None:
-    checkpoints = saved(tmp_path, 1, 2)
+    checkpoints = save_checkpoints(tmp_path, 1, 2)
     (tmp_path / "step-000000002").rename(tmp_path / "step-000000003")
-    assert "step-000000003/state.json: expected the state of step 3" in passed_over(checkpoints, 1)
+    assert "step-000000003/state.json: expected the state of step 3" in skipped_message(checkpoints, 1)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_state_that_is_not_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: dict[str, Any], message: str
 ) -> None:
     monkeypatch.setattr(module, "STATE_BYTES", 900)
-    checkpoints = saved(tmp_path, 1)
+    checkpoints = save_checkpoints(tmp_path, 1)
     with pytest.raises(InputError, match=message):
         checkpoints.save(2, {}, state)
     assert names(tmp_path) == ["step-000000001"]
@@ -161,73 +161,73 @@ def test_invalid_arguments(tmp_path: Path) -> None:
 # Damage
 
 
-def damages(place: Path, kind: str) -> list[tuple[str, bytes]]:
-    """300 ways to damage the files of a checkpoint: the name of one, and what it holds then."""
-    chance, found = random.Random(kind), []
-    whole = {name: (place / name).read_bytes() for name in FILES}
-    header = 8 + int.from_bytes(whole["model.safetensors"][:8], "little")
+def damages(checkpoint_path: Path, kind: str) -> list[tuple[str, bytes]]:
+    """300 ways to damage a checkpoint: the name of a file and its damaged content."""
+    rng, found = random.Random(kind), []
+    original = {name: (checkpoint_path / name).read_bytes() for name in FILES}
+    header = 8 + int.from_bytes(original["model.safetensors"][:8], "little")
     for i in range(300):
         name = FILES[i % 3] if kind != "header" else "model.safetensors"
-        data = whole[name]
-        if kind == "truncation":  # once for each file, only the last byte
-            found.append((name, data[: len(data) - 1 if i < 3 else chance.randrange(len(data))]))
+        data = original[name]
+        if kind == "truncation":  # for each file, once only the last byte is removed
+            found.append((name, data[: len(data) - 1 if i < 3 else rng.randrange(len(data))]))
             continue
-        places = range(header) if kind == "header" else range(header * (name == "model.safetensors"), len(data))
-        at = places[-1] if i < 3 else chance.choice(places)
-        found.append((name, data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]))
+        offsets = range(header) if kind == "header" else range(header * (name == "model.safetensors"), len(data))
+        at = offsets[-1] if i < 3 else rng.choice(offsets)
+        found.append((name, data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]))
     return found
 
 
 @pytest.mark.parametrize("kind", ["truncation", "header", "payload"])
 def test_any_damage_is_reported_and_the_previous_checkpoint_is_used(tmp_path: Path, kind: str) -> None:
-    checkpoints = saved(tmp_path, 1, 2)
-    place = tmp_path / "step-000000002"
-    trials = damages(place, kind)
+    checkpoints = save_checkpoints(tmp_path, 1, 2)
+    checkpoint_path = tmp_path / "step-000000002"
+    trials = damages(checkpoint_path, kind)
     assert len(trials) == 300
     for name, data in trials:
-        whole = (place / name).read_bytes()
-        assert data != whole
-        (place / name).write_bytes(data)
-        message = passed_over(checkpoints, 1)
-        assert str(place) in message and name in message
-        (place / name).write_bytes(whole)
+        original = (checkpoint_path / name).read_bytes()
+        assert data != original
+        (checkpoint_path / name).write_bytes(data)
+        message = skipped_message(checkpoints, 1)
+        assert str(checkpoint_path) in message and name in message
+        (checkpoint_path / name).write_bytes(original)
     assert_is(checkpoints.latest(on_damaged=pytest.fail), 2)
 
 
 def test_a_file_that_the_disk_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(place: Path) -> dict[str, torch.Tensor]:
-        if place.name.endswith("2"):
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(place / "model.safetensors"))
-        return read(place)
+    def failing_read(checkpoint_path: Path) -> dict[str, torch.Tensor]:
+        if checkpoint_path.name.endswith("2"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(checkpoint_path / "model.safetensors"))
+        return read(checkpoint_path)
 
     read = module.read_tensors
-    checkpoints = saved(tmp_path, 1, 2)
-    monkeypatch.setattr(module, "read_tensors", failing)
-    assert "Input/output error" in passed_over(checkpoints, 1)
+    checkpoints = save_checkpoints(tmp_path, 1, 2)
+    monkeypatch.setattr(module, "read_tensors", failing_read)
+    assert "Input/output error" in skipped_message(checkpoints, 1)
 
 
-# Strangers' folders
+# Untrusted folders
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_link_in_place_of_a_file(tmp_path: Path, name: str) -> None:
-    checkpoints = saved(tmp_path / "run", 1, 2)
-    place = tmp_path / "run" / "step-000000002" / name
-    place.rename(tmp_path / name)
-    place.symlink_to(tmp_path / name)
-    assert f"{place}: refused: a link" in passed_over(checkpoints, 1)
+    checkpoints = save_checkpoints(tmp_path / "run", 1, 2)
+    checkpoint_path = tmp_path / "run" / "step-000000002" / name
+    checkpoint_path.rename(tmp_path / name)
+    checkpoint_path.symlink_to(tmp_path / name)
+    assert f"{checkpoint_path}: refused: a link" in skipped_message(checkpoints, 1)
 
 
 def test_a_link_in_place_of_a_checkpoint(tmp_path: Path) -> None:
-    checkpoints = saved(tmp_path / "run", 1)
-    saved(tmp_path / "other", 2)
-    place = tmp_path / "run" / "step-000000002"
-    place.symlink_to(tmp_path / "other" / place.name)
-    assert f"{place}: expected the folder of a checkpoint, found a link" in passed_over(checkpoints, 1)
+    checkpoints = save_checkpoints(tmp_path / "run", 1)
+    save_checkpoints(tmp_path / "other", 2)
+    checkpoint_path = tmp_path / "run" / "step-000000002"
+    checkpoint_path.symlink_to(tmp_path / "other" / checkpoint_path.name)
+    assert f"{checkpoint_path}: expected the folder of a checkpoint, found a link" in skipped_message(checkpoints, 1)
     with pytest.raises(InputError, match="step-000000002: cannot be written: it is a link"):
         checkpoints.save(2, *content(2))
-    saved(tmp_path / "run", 3, 4, keep=1)
-    assert place.is_symlink()
+    save_checkpoints(tmp_path / "run", 3, 4, keep=1)
+    assert checkpoint_path.is_symlink()
     assert_is(Checkpoints(tmp_path / "other").latest(), 2)
 
 
@@ -237,44 +237,46 @@ def checksum(path: Path) -> str:
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "sub/../../secret", "..", "notes.txt", "a\\..\\b", ""])
 def test_a_checksum_file_that_names_other_files(tmp_path: Path, name: str) -> None:
-    checkpoints = saved(tmp_path, 1, 2)
+    checkpoints = save_checkpoints(tmp_path, 1, 2)
     (tmp_path / "secret").write_text("mine")
     manifest = tmp_path / "step-000000002" / "checksums.json"
     manifest.write_bytes(json_bytes(json.loads(manifest.read_bytes()) | {name: checksum(tmp_path / "secret")}))
-    assert f"{manifest}: refused: it lists {name!r}" in passed_over(checkpoints, 1)
+    assert f"{manifest}: refused: it lists {name!r}" in skipped_message(checkpoints, 1)
 
 
 def test_no_pickle_is_opened(tmp_path: Path) -> None:
-    """Not even one whose checksum is right; the reader of models, which has a safe way to read one, is never asked."""
-    checkpoints = saved(tmp_path, 1, 2)
-    place = tmp_path / "step-000000002"
-    (place / "model.safetensors").unlink()
-    torch.save(content(2)[0], place / "pytorch_model.bin")
+    """Not even one with a correct checksum; the model reader, which can read pickles safely, is not called."""
+    checkpoints = save_checkpoints(tmp_path, 1, 2)
+    checkpoint_path = tmp_path / "step-000000002"
+    (checkpoint_path / "model.safetensors").unlink()
+    torch.save(content(2)[0], checkpoint_path / "pytorch_model.bin")
     for listed in (["state.json"], ["state.json", "pytorch_model.bin"]):
-        (place / "checksums.json").write_bytes(json_bytes({name: checksum(place / name) for name in listed}))
-        assert "pytorch_model.bin" in passed_over(checkpoints, 1)
+        (checkpoint_path / "checksums.json").write_bytes(
+            json_bytes({name: checksum(checkpoint_path / name) for name in listed})
+        )
+        assert "pytorch_model.bin" in skipped_message(checkpoints, 1)
 
 
-def test_a_checksum_file_that_leaves_something_out(tmp_path: Path) -> None:
-    checkpoints = saved(tmp_path, 1, 2)
+def test_a_checksum_file_with_missing_entries(tmp_path: Path) -> None:
+    checkpoints = save_checkpoints(tmp_path, 1, 2)
     manifest = tmp_path / "step-000000002" / "checksums.json"
     listed = json.loads(manifest.read_bytes())
     for name in ("state.json", "model.safetensors"):
         manifest.write_bytes(json_bytes({key: value for key, value in listed.items() if key != name}))
-        assert name in passed_over(checkpoints, 1)
+        assert name in skipped_message(checkpoints, 1)
     manifest.write_bytes(json_bytes({}))
-    assert "does not list state.json" in passed_over(checkpoints, 1)
+    assert "does not list state.json" in skipped_message(checkpoints, 1)
 
 
-# Saves that do not end
+# Interrupted saves
 
 
 @pytest.mark.parametrize("step", [2, 3])
 def test_a_crash_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    """While the next checkpoint is written, one is replaced, and older ones are deleted."""
+    """While a checkpoint is written or replaced, or older ones are deleted."""
     outcomes = []
     for moment in range(200):
-        checkpoints = saved(tmp_path / str(moment), 1, 2)
+        checkpoints = save_checkpoints(tmp_path / str(moment), 1, 2)
         finished = False
         with monkeypatch.context() as patch:
             die_after(patch, moment)
@@ -287,41 +289,43 @@ def test_a_crash_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         assert found is not None
         assert_is(found, found.step)
         outcomes.append(found.step)
-        saved(checkpoints.folder, 4, keep=1)
-        assert names(checkpoints.folder) == ["step-000000004"], "something is left behind for ever"
+        save_checkpoints(checkpoints.folder, 4, keep=1)
+        assert names(checkpoints.folder) == ["step-000000004"], "leftover files"
         if finished:
             break
     assert outcomes == sorted(outcomes) and set(outcomes) == {2, step} and len(outcomes) > 6
 
 
 def test_a_checkpoint_is_never_seen_half_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dying(place: Path, **options: object) -> None:
-        (place / "state.json").unlink()
+    def crash_while_deleting(checkpoint_path: Path, **options: object) -> None:
+        (checkpoint_path / "state.json").unlink()
         raise Crash
 
-    saved(tmp_path, 1)
+    save_checkpoints(tmp_path, 1)
     with monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr(shutil, "rmtree", dying)
+        patch.setattr(shutil, "rmtree", crash_while_deleting)
         patch.setattr(
-            module, "write_folder", lambda place, **given: shutil.copytree(tmp_path / "step-000000001", place)
+            module,
+            "write_folder",
+            lambda checkpoint_path, **given: shutil.copytree(tmp_path / "step-000000001", checkpoint_path),
         )
         Checkpoints(tmp_path, keep=1).save(2, *content(2))
     assert [name for name in names(tmp_path) if name[0] != "."] == ["step-000000002"]
 
 
 def test_leftovers_are_deleted_before_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoints = saved(tmp_path, 1)
+    checkpoints = save_checkpoints(tmp_path, 1)
     (tmp_path / ".step-000000007.123-0123abcd.partial").mkdir()
     (tmp_path / ".step-notes").mkdir()
     seen: list[str] = []
-    monkeypatch.setattr(module, "write_folder", lambda place, **given: seen.extend(names(tmp_path)))
+    monkeypatch.setattr(module, "write_folder", lambda checkpoint_path, **given: seen.extend(names(tmp_path)))
     checkpoints.save(2, *content(2))
     assert seen == [".step-notes", "step-000000001"]
 
 
-def limited(folder: Path, *, large: str) -> int:
-    """No file may grow past the limit, which falls into the header, the tensors or the state."""
-    checkpoints = saved(folder, 1)
+def with_file_size_limit(folder: Path, *, large: str) -> int:
+    """Limit the file size, with limits inside the header, the tensors and the state."""
+    checkpoints = save_checkpoints(folder, 1)
     tensors = {"a": torch.zeros(2000 if large == "tensors" else 1)}
     state = {"log": "x" * (8000 if large == "state" else 1)}
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -346,8 +350,8 @@ from regard.training.checkpoint import Checkpoints
 
 folder, page = sys.argv[1], os.sysconf("SC_PAGE_SIZE")
 checkpoints = Checkpoints(folder)
-place = checkpoints.save(1, {"a": torch.ones(20 * page // 4)}, {"step": 1})
-pages = sum(-(-path.stat().st_size // page) for path in place.iterdir())
+checkpoint_path = checkpoints.save(1, {"a": torch.ones(20 * page // 4)}, {"step": 1})
+pages = sum(-(-path.stat().st_size // page) for path in checkpoint_path.iterdir())
 errors = []
 for left in range(pages):
     free = os.statvfs(folder)
@@ -368,8 +372,8 @@ print(json.dumps(errors))
 """
 
 
-def mounted(folder: Path, *, prefix: list[str]) -> int:
-    """A file system of 300 kB, filled up but for each number of pages that is too few for the next checkpoint."""
+def with_small_mount(folder: Path, *, prefix: list[str]) -> int:
+    """A file system of 300 kB with every number of free pages that is too small for the next checkpoint."""
     call = f'mount -t tmpfs -o size=300k tmpfs {folder} && exec {sys.executable} -c "$0" {folder}'
     run = subprocess.run([*prefix, "sh", "-c", call, FULL], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
@@ -380,12 +384,12 @@ def mounted(folder: Path, *, prefix: list[str]) -> int:
 
 
 def full_disks() -> dict[str, Callable[[Path], int]]:
-    """Ways to have a full disk; a real one where a process may mount one that nobody else sees."""
-    disks = {large: partial(limited, large=large) for large in ("tensors", "state")}
+    """Ways to simulate a full disk, including a private mount where the system allows it."""
+    disks = {large: partial(with_file_size_limit, large=large) for large in ("tensors", "state")}
     for prefix in (["unshare", "--user", "--map-root-user", "--mount"], ["unshare", "--mount"]):
         call = [*prefix, "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", "/tmp"]
         if shutil.which("unshare") and subprocess.run(call, capture_output=True, check=False).returncode == 0:
-            return disks | {"mounted": partial(mounted, prefix=prefix)}
+            return disks | {"mounted": partial(with_small_mount, prefix=prefix)}
     return disks
 
 
@@ -401,7 +405,7 @@ KILLED = """
 import itertools, json, os, random, signal, sys, time, torch
 from regard.training.checkpoint import Checkpoints
 
-folder, chance, cut = sys.argv[1], random.Random(0), 0
+folder, rng, cut = sys.argv[1], random.Random(0), 0
 checkpoints = Checkpoints(folder)
 
 def save(step, number):
@@ -418,7 +422,7 @@ for turn in range(10):
             save(step, number)
             os.write(writer, number.to_bytes(8, "little"))
     os.close(writer)
-    time.sleep(chance.uniform(0.02, 0.1))
+    time.sleep(rng.uniform(0.02, 0.1))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     with open(reader, "rb") as file:
@@ -438,5 +442,5 @@ def test_kill_while_saving(tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, "-c", KILLED, tmp_path], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     report = json.loads(run.stdout)
-    assert report["cut"] >= 3 and report["saved"] >= 1, "no kill fell into a save, and this test proves nothing"
+    assert report["cut"] >= 3 and report["saved"] >= 1, "no kill interrupted a save, so the test is not meaningful"
     assert report["left"] == []

@@ -1,4 +1,4 @@
-"""What training costs: counted parameters, torch's count of operations, and GPT-3's published figures."""
+"""Training cost: parameter counts, torch's operation counts, and GPT-3's published figures."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from regard.training.cost import GPT3, GPUS, ModelShape, estimate_cost, find_sha
 TOKENS = 300 * 10**9
 
 
-def test_gpt_3_in_its_papers_figures() -> None:
-    """175 B parameters, 300 B tokens, 3640 petaflop/s-days; the lectures' 4.6 million on V100s."""
+def test_gpt_3_matches_its_published_figures() -> None:
+    """175 B parameters, 300 B tokens, 3640 petaflop/s-days; 4.6 million dollars on V100s as in the lecture."""
     subject = find_shape("gpt3")
     assert subject.parameters == pytest.approx(174.6e9, rel=1e-3)
     found = estimate_cost(subject, tokens=TOKENS, gpu="v100", utilization=28 / 125, price=1.5)
@@ -35,7 +35,7 @@ def test_gpt_3_is_counted_without_its_weights() -> None:
     assert (counted.parameters, counted.length) == (GPT3.parameters, 2048)
 
 
-def test_the_operations_of_a_gpt_are_those_torch_counts() -> None:
+def test_operations_of_a_gpt_match_torch() -> None:
     config = GptConfig(
         vocab_size=2000,
         hidden_size=64,
@@ -48,7 +48,7 @@ def test_the_operations_of_a_gpt_are_those_torch_counts() -> None:
     with FlopCounterMode(display=False) as counter:
         model.logits(model(ids)).sum().backward()
     found = estimate_cost(ModelShape.from_config("tiny", config), tokens=128)
-    # Places, norms and biases are parameters without a product; the way back computes the scores once more.
+    # Positions, norms and biases have no matrix product; the backward pass recomputes the scores.
     assert found.flops_with_attention == pytest.approx(counter.get_total_flops(), rel=0.05)
     assert found.flops_with_attention - found.flops == 12 * 3 * 64 * 64 * 128
     assert found.flops == 6 * sum(p.numel() for p in model.parameters()) * 128
@@ -73,19 +73,19 @@ def test_known_names_with_and_without_their_owner(known: object) -> None:
     assert find_shape(name).parameters == known.parameters  # type: ignore[attr-defined]
 
 
-def test_rows_are_as_long_as_the_model_reads() -> None:
+def test_rows_have_the_maximum_length_of_the_model() -> None:
     assert find_shape("bert-base-uncased").length == 512
     assert find_shape("vit-base-patch16-224").length == 1 + 14 * 14
     assert find_shape("t5-small").length == 512
     assert find_shape("gpt2", length=128).length == 128
 
 
-def test_a_token_passes_half_of_an_encoder_decoder() -> None:
+def test_a_token_passes_one_stack_of_an_encoder_decoder() -> None:
     subject = find_shape("t5-small")
     found = estimate_cost(subject, tokens=1000)
     assert found.active_parameters == 60_506_624 // 2
     assert found.flops == 6.0 * found.active_parameters * 1000
-    # Six layers with one attention, six with two; a token meets one of the two stacks. Eight heads of 64.
+    # Six layers with one attention, six with two; a token passes one of the two stacks. Eight heads of 64.
     assert found.flops_with_attention - found.flops == 12 * (6 + 2 * 6) / 2 * 512 * 512 * 1000
     assert isinstance(subject.config, T5Config)
 

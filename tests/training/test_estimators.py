@@ -27,9 +27,9 @@ def test_a_classifier_learns_predicts_and_scores(classifier: TextClassifier) -> 
     texts, labels = GOOD + BAD, [1] * 6 + [0] * 6
     assert classifier.fit(texts, labels) is classifier
     assert classifier.classes_.tolist() == [0, 1]
-    shares = classifier.predict_proba(texts)
-    assert shares.shape == (12, 2) and np.allclose(shares.sum(axis=1), 1)
-    assert (classifier.predict(texts) == shares.argmax(axis=1)).all()
+    probabilities = classifier.predict_proba(texts)
+    assert probabilities.shape == (12, 2) and np.allclose(probabilities.sum(axis=1), 1)
+    assert (classifier.predict(texts) == probabilities.argmax(axis=1)).all()
     assert classifier.score(texts, labels) >= 0.9
     assert classifier.predict_proba([]).shape[0] == 0
 

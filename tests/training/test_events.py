@@ -1,4 +1,4 @@
-"""A log that grows by lines of JSON, whatever ended the run before."""
+"""A log of JSON lines that can be appended to, however the previous run ended."""
 
 from __future__ import annotations
 

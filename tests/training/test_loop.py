@@ -1,4 +1,4 @@
-"""The loop on small modules: what a step does, when it ends, and what must not change its result."""
+"""The training loop on small modules: steps, stopping, and options that must not change the result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from regard.training.loop import Step, StepProgress, Stopwatch, TimeProgress, en
 
 
 class Regression(nn.Module):
-    """Learns a product; half of the loss is told under a name of its own."""
+    """Learns a product; half of the loss is also reported under its own name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def test_losses_fall() -> None:
     assert module.training
 
 
-def test_parts_of_a_batch_are_one_batch() -> None:
+def test_gradient_accumulation_equals_one_batch() -> None:
     whole, parted = Regression(), Regression()
     parted.load_state_dict(whole.state_dict())
     data = task(24)
@@ -87,7 +87,7 @@ def test_gradient_clipping(clip: float) -> None:
     assert moved == pytest.approx(min(norm, clip), rel=1e-4)
 
 
-def test_the_rate_follows_the_progress() -> None:
+def test_the_learning_rate_follows_the_progress() -> None:
     module, used = Regression(), []
     plain = torch.optim.SGD(module.parameters(), lr=99.0)
     for step in train(
@@ -137,7 +137,7 @@ def test_training_ends_with_the_batches() -> None:
     assert len(steps(Regression(), [[task()]] * 2, 5)) == 2
 
 
-def test_autocast_is_for_products_only() -> None:
+def test_autocast_applies_to_matrix_products_only() -> None:
     module, seen = Regression(), []
     module.linear.register_forward_hook(lambda part, inputs, output: seen.append(output.dtype))
     gradients = []
@@ -180,33 +180,33 @@ def test_gradient_checkpointing_gives_the_same_gradients(layout: str) -> None:
     seen.clear()
     enable_gradient_checkpointing(model)
     assert torch.equal(gradient(), plain)
-    assert len(seen) == 2  # on the way there, and again on the way back
+    assert len(seen) == 2  # in the forward pass, and again in the backward pass
 
 
 @pytest.fixture
-def alone(tmp_path: Any) -> Iterator[None]:
-    """A group of one process."""
+def single_process_group(tmp_path: Any) -> Iterator[None]:
+    """A process group of one process."""
     store = distributed.FileStore(str(tmp_path / "store"), 1)
     distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     yield
     distributed.destroy_process_group()
 
 
-@pytest.mark.usefixtures("alone")
-def test_processes_add_up_their_gradients_once_a_step() -> None:
+@pytest.mark.usefixtures("single_process_group")
+def test_gradients_are_synchronized_once_a_step() -> None:
     module = DistributedDataParallel(Regression())
     sums: list[Tensor] = []
 
-    def told(bucket: Any) -> torch.futures.Future[Tensor]:
+    def hook(bucket: Any) -> torch.futures.Future[Tensor]:
         sums.append(bucket.buffer().clone())
         ready: torch.futures.Future[Tensor] = torch.futures.Future()
         ready.set_result(bucket.buffer())
         return ready
 
-    module.register_comm_hook(None, lambda state, bucket: told(bucket))
+    module.register_comm_hook(None, lambda state, bucket: hook(bucket))
     done = steps(module, repeat([task(), task(), task()]), 2, max_grad_norm=math.inf)
     assert len(sums) == len(done) == 2
-    # It is the whole sum that goes round.
+    # The complete sum is communicated.
     assert [torch.linalg.vector_norm(each).item() for each in sums] == pytest.approx([s.grad_norm.item() for s in done])
 
 
@@ -224,7 +224,7 @@ def test_a_stopwatch_counts_while_it_runs(time: list[float]) -> None:
     watch.start()
     time[0] += 2
     assert watch.elapsed == 7
-    watch.start()  # runs already
+    watch.start()  # already running
     time[0] += 1
     watch.pause()
     time[0] += 10

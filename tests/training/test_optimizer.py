@@ -38,10 +38,10 @@ def give_gradients(model: nn.Module, seed: int) -> None:
 
 
 def reference(matrix: Tensor, gradients: list[Tensor], *, momentum: float, weight_decay: float) -> Tensor:
-    """Muon for one matrix as the paper writes it, a product at a time."""
+    """Muon for one matrix, written as in the paper."""
     total = torch.zeros_like(matrix)
     for gradient in gradients:
-        total = momentum * total + gradient  # the size does not matter: the result is made orthogonal
+        total = momentum * total + gradient  # the scale does not matter because the result is orthogonalized
         x = gradient + momentum * total
         x = x / x.norm()
         x = x.T if x.shape[0] > x.shape[1] else x
@@ -71,7 +71,7 @@ def test_a_model_without_matrices_has_one_group() -> None:
     assert [group["weight_decay"] for group in parameter_groups(nn.LayerNorm(4), weight_decay=0.3)] == [0.0]
 
 
-def test_adamw_is_torchs(device: torch.device) -> None:
+def test_adamw_equals_torch(device: torch.device) -> None:
     ours, theirs = tiny_bert().to(device), tiny_bert().to(device)
     theirs.load_state_dict(ours.state_dict())
     [optimizer] = build_optimizers(ours, name="adamw", learning_rate=RATE, betas=(0.8, 0.9), eps=1e-5, weight_decay=0.3)
@@ -90,7 +90,7 @@ def test_adamw_is_torchs(device: torch.device) -> None:
         torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
 
 
-def test_muon_takes_the_layers_matrices_and_adamw_the_rest() -> None:
+def test_muon_updates_the_matrices_of_layers_and_adamw_the_rest() -> None:
     model = tiny_bert()
     muon, adam = build_optimizers(model, name="muon", learning_rate=RATE)
     assert isinstance(muon, Muon) and isinstance(adam, torch.optim.AdamW)
@@ -105,7 +105,7 @@ def test_muon_takes_the_layers_matrices_and_adamw_the_rest() -> None:
     }
 
 
-def test_muon_is_the_reference_matrix_by_matrix() -> None:
+def test_muon_equals_the_reference() -> None:
     shapes = {"square": (6, 6), "wide": (4, 9), "tall": (9, 4), "second tall": (9, 4)}
     parameters = {name: nn.Parameter(torch.randn(shape)) for name, shape in shapes.items()}
     before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
@@ -121,7 +121,7 @@ def test_muon_is_the_reference_matrix_by_matrix() -> None:
         assert parameter.grad is not None and torch.equal(parameter.grad, gradients[name][-1])
 
 
-def test_a_fused_projection_is_three_matrices() -> None:
+def test_a_fused_projection_is_orthogonalized_as_three_matrices() -> None:
     model = tiny_bert()
     model.encoder.layers[1].requires_grad_(False)
     muon, _ = build_optimizers(model, name="muon", learning_rate=RATE, weight_decay=0.3)
@@ -135,10 +135,10 @@ def test_a_fused_projection_is_three_matrices() -> None:
         parts = [gradient[rows] for gradient in gradients]
         expected = reference(before[rows], parts, momentum=0.95, weight_decay=0.3)
         torch.testing.assert_close(weight.detach()[rows], expected, rtol=1e-3, atol=1e-4)
-    assert len(muon.state) == 4  # the frozen layer has no part in it
+    assert len(muon.state) == 4  # the frozen layer has no state
 
 
-def test_groups_keep_their_own_rates() -> None:
+def test_groups_have_their_own_learning_rates() -> None:
     slow, fast = nn.Parameter(torch.eye(4)), nn.Parameter(torch.eye(4))
     muon = Muon([{"params": [slow], "lr": RATE / 10}, {"params": [fast]}], lr=RATE)
     slow.grad = fast.grad = torch.randn(4, 4)
@@ -147,7 +147,7 @@ def test_groups_keep_their_own_rates() -> None:
     assert [group["lr"] for group in muon.param_groups] == [RATE / 10, RATE]
 
 
-def test_the_update_is_as_large_as_adamws(device: torch.device) -> None:
+def test_the_update_has_the_scale_of_adamw(device: torch.device) -> None:
     weight = nn.Parameter(torch.zeros(32, 128, device=device))
     muon = Muon([weight], lr=1.0)
     weight.grad = torch.randn(32, 128, device=device) * 1e-4
@@ -156,14 +156,14 @@ def test_the_update_is_as_large_as_adamws(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 8, 32), (2, 32, 8)])
-def test_singular_values_end_near_one(shape: tuple[int, int, int], device: torch.device) -> None:
+def test_singular_values_are_close_to_one(shape: tuple[int, int, int], device: torch.device) -> None:
     matrices = torch.randn(shape, device=device) * torch.tensor([1e-3, 1e3], device=device)[:, None, None]
     values = torch.linalg.svdvals(orthogonalize(matrices).float())
     assert values.min() > 0.6 and values.max() < 1.3
     assert not orthogonalize(torch.zeros(shape)).any()  # no gradient, no update, and no NaN
 
 
-def test_a_parameter_without_a_gradient_stays() -> None:
+def test_a_parameter_without_a_gradient_is_unchanged() -> None:
     moved, left = nn.Parameter(torch.eye(4)), nn.Parameter(torch.eye(4))
     muon = Muon([moved, left], lr=RATE, weight_decay=0.5)
     moved.grad = torch.randn(4, 4)
@@ -174,7 +174,7 @@ def test_a_parameter_without_a_gradient_stays() -> None:
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_a_small_problem_is_learned(name: str, device: torch.device) -> None:
-    """Say which token came first, at the last position of a causal model."""
+    """Predict the first token at the last position of a causal model."""
     config = GptConfig(
         vocab_size=8,
         hidden_size=16,
@@ -209,7 +209,7 @@ def test_a_restored_optimizer_continues_identically() -> None:
             optimizer.step()
     models[1].load_state_dict(models[0].state_dict())
     for theirs, ours in zip(running[0], running[1], strict=True):
-        ours.load_state_dict(copy.deepcopy(theirs.state_dict()))  # torch does not copy what fits
+        ours.load_state_dict(copy.deepcopy(theirs.state_dict()))  # torch does not copy tensors that already match
     assert all(set(state) == {"momentum_buffer"} for state in running[1][0].state.values())
     for model, optimizers in zip(models, running, strict=True):
         give_gradients(model, 3)

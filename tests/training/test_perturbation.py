@@ -1,4 +1,4 @@
-"""Where an adversary takes a matrix, that it brings it back, and what a step with one learns."""
+"""Adversarial perturbations: their direction, that they are undone, and training steps with them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard.training.loop import AdversarialPerturbation, StepProgress, train
 
 
 class Sentences(nn.Module):
-    """The mean of word vectors, through a layer that is not linear."""
+    """A classifier of the mean of word vectors with a nonlinearity."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -20,8 +20,8 @@ class Sentences(nn.Module):
         self.output = nn.Linear(4, 2)
 
     def forward(self, ids: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        numbers = self.output(self.words(ids).mean(1).tanh())
-        return {"loss": nn.functional.cross_entropy(numbers, labels)}
+        logits = self.output(self.words(ids).mean(1).tanh())
+        return {"loss": nn.functional.cross_entropy(logits, labels)}
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_the_perturbation_increases_the_loss_and_is_undone(batch: dict[str, Tens
         assert (weight - before).norm().item() == pytest.approx(0.5, rel=1e-5)
         there = model(**batch)["loss"]
     assert there > loss
-    for other in range(5):  # no direction of that length is worse, to first order
+    for other in range(5):  # no direction of that length increases the loss more, to first order
         torch.manual_seed(other)
         step = torch.randn_like(before)
         with torch.no_grad():
@@ -83,12 +83,12 @@ def test_a_step_learns_from_both_passes(batch: dict[str, Tensor]) -> None:
         pass
     loss = twin(**batch)["loss"]
     clean = torch.autograd.grad(loss, [*twin.parameters()])
-    place = twin.words.weight.detach().clone()
+    original = twin.words.weight.detach().clone()
     with torch.no_grad():
         twin.words.weight.add_(0.7 * clean[0] / clean[0].norm())
     moved = torch.autograd.grad(twin(**batch)["loss"], [*twin.parameters()])
     with torch.no_grad():
-        twin.words.weight.copy_(place)
+        twin.words.weight.copy_(original)
         for parameter, first, second in zip(twin.parameters(), clean, moved, strict=True):
             parameter.sub_(0.1 * (first + second))
     for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):

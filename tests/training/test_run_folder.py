@@ -1,4 +1,4 @@
-"""A run's folder: what may begin, what may go on, what is over, and what a run leaves."""
+"""Run folders: starting, resuming and finishing runs, and the files they leave."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def finish(run: RunFolder) -> None:
 
 @pytest.mark.parametrize("resume", [False, True])
 def test_one_command_starts_resumes_and_reports(tmp_path: Path, resume: bool) -> None:
-    """A folder that is missing, empty, begun or finished: with --resume all of them are the same command."""
+    """With --resume, the same command works for a missing, empty, unfinished or finished folder."""
     for path in (tmp_path / "missing" / "new", tmp_path):
         run = folder(path)
         run.open(resume=resume)
@@ -119,11 +119,11 @@ def test_foreign_files_in_a_run_survive_it(tmp_path: Path) -> None:
     assert left == {"config.toml", "run.json", "report.json", "regard.json", "lock", *saved, *mine}
     assert all((run.path / name).read_text() == "mine" for name in mine)
     assert (run.work / "checkpoint").is_symlink() and (tmp_path / "elsewhere" / "0.json").exists()
-    assert folder(run.path).finished() == {"score": 3}, "the folder of work is still there, and yet the run is over"
+    assert folder(run.path).finished() == {"score": 3}, "the work folder still exists although the run is finished"
 
 
 @pytest.mark.parametrize("name", ["report.md", "config.json", "tokenizer.json"])
-def test_a_foreign_file_in_the_way_is_found_before_any_work(tmp_path: Path, name: str) -> None:
+def test_a_conflicting_foreign_file_is_found_before_any_work(tmp_path: Path, name: str) -> None:
     run = folder(tmp_path)
     run.open(resume=False)
     with pytest.raises(KeyboardInterrupt), run.running():
@@ -135,7 +135,7 @@ def test_a_foreign_file_in_the_way_is_found_before_any_work(tmp_path: Path, name
 
 
 def test_a_run_of_an_earlier_version_resumes(tmp_path: Path) -> None:
-    """Without a manifest, by its run.json and config.toml."""
+    """A run without a manifest is recognized by its run.json and config.toml."""
     run = folder(tmp_path)
     run.open(resume=False)
     with pytest.raises(KeyboardInterrupt), run.running():
@@ -169,7 +169,7 @@ def test_a_kill_while_the_work_folder_is_removed(tmp_path: Path, monkeypatch: py
             write_folder(run.path, tensors={}, files={"report.json": b'{"score": 3}'})
             die_after(patch, moment)
         finished = (run.path / "regard.json").read_text().count('"work": []')
-        if folder(run.path).finished() is None:  # it was not yet over: it goes on
+        if folder(run.path).finished() is None:  # not finished yet: the run resumes
             assert sorted(path.name for path in run.work.iterdir()) == ["0.json", "best", "checkpoint"]
             finish(folder(run.path))
         assert folder(run.path).finished() == {"score": 3} and not run.work.exists(), moment

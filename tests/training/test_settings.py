@@ -37,7 +37,7 @@ def test_warmup_is_linear_and_starts_above_zero(scheduler: SchedulerType) -> Non
 
 
 def test_noam_is_the_schedule_of_the_transformer() -> None:
-    """width**-0.5 * min(step**-0.5, step * warm-up**-1.5), measured by its highest value, but for the first steps."""
+    """width**-0.5 * min(step**-0.5, step * warmup**-1.5), relative to its maximum, except for the first steps."""
     steps, warm = 1000, 100
     for step in (25, 50, 100, 200, 400, 900):
         paper = min(step**-0.5, step * warm**-1.5) / warm**-0.5
@@ -128,7 +128,7 @@ def test_invalid_durations_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "0h0s", "9" * 400])
-def test_a_duration_has_a_length_and_an_end(text: str) -> None:
+def test_zero_and_infinite_durations_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="expected more than 0 and an end"):
         parse_budget(text)
 

@@ -1,4 +1,4 @@
-"""The state of a run: put back, it goes on bit for bit; that of another model is refused, and nothing is changed."""
+"""Training state: a restored run continues bit for bit; the state of another model is refused without changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from regard.training.checkpoint import Checkpoints, capture, restore
 
 
 class Model(nn.Module):
-    """Dropout, a buffer that changes, one that is not saved, a tied weight, a part without a gradient."""
+    """Has dropout, a changing buffer, a buffer that is not saved, a tied weight, and a part without a gradient."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Model(nn.Module):
 
 
 class Toy(Optimizer):
-    """Keeps a tensor, a number and None for each parameter; the number decides what the next step does."""
+    """Stores a tensor, a number and None for each parameter; the next step depends on the number."""
 
     def __init__(self, params: Any, lr: float = 0.05) -> None:
         super().__init__(params, {"lr": lr})
@@ -53,8 +53,8 @@ class Toy(Optimizer):
                 parameter.sub_(state["momentum_buffer"], alpha=group["lr"])
 
 
-def split(model: nn.Module) -> list[dict[str, Any]]:
-    """Two groups, in another order than the model's."""
+def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
+    """Two parameter groups, in a different order than in the model."""
     return [
         {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0},
         {"params": [p for p in model.parameters() if p.ndim == 2], "weight_decay": 0.1},
@@ -62,22 +62,22 @@ def split(model: nn.Module) -> list[dict[str, Any]]:
 
 
 def toy_and_adam(model: nn.Module) -> list[Optimizer]:
-    vectors, matrices = (group["params"] for group in split(model))
+    vectors, matrices = (group["params"] for group in parameter_groups(model))
     return [Toy(matrices), AdamW(vectors, lr=0.02)]
 
 
 OPTIMIZERS: dict[str, Callable[[nn.Module], list[Optimizer]]] = {
-    "foreach": lambda model: [AdamW(split(model), lr=0.02, foreach=True, amsgrad=True)],
-    "fused": lambda model: [AdamW(split(model), lr=0.02, fused=True)],
-    "single": lambda model: [AdamW(split(model), lr=torch.tensor(0.02), foreach=False)],
-    "momentum": lambda model: [SGD(split(model), lr=0.1, momentum=0.9, nesterov=True)],
-    "plain": lambda model: [SGD(split(model), lr=0.1)],
+    "foreach": lambda model: [AdamW(parameter_groups(model), lr=0.02, foreach=True, amsgrad=True)],
+    "fused": lambda model: [AdamW(parameter_groups(model), lr=0.02, fused=True)],
+    "single": lambda model: [AdamW(parameter_groups(model), lr=torch.tensor(0.02), foreach=False)],
+    "momentum": lambda model: [SGD(parameter_groups(model), lr=0.1, momentum=0.9, nesterov=True)],
+    "plain": lambda model: [SGD(parameter_groups(model), lr=0.1)],
     "two": toy_and_adam,
 }
 
 
 def train(model: nn.Module, optimizers: list[Optimizer], steps: range, device: torch.device) -> list[float]:
-    """The losses of these steps, each with its own batch; the rate depends on what it was before."""
+    """The losses of these steps, each with its own batch; the learning rate depends on its previous value."""
     losses = []
     for step in steps:
         inputs, targets = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(step)).to(device).unbind()
@@ -93,8 +93,8 @@ def train(model: nn.Module, optimizers: list[Optimizer], steps: range, device: t
     return losses
 
 
-def everything(model: nn.Module, optimizers: list[Optimizer]) -> Iterator[tuple[str, Any]]:
-    """Every value that could differ, by name."""
+def all_values(model: nn.Module, optimizers: list[Optimizer]) -> Iterator[tuple[str, Any]]:
+    """All values that could differ, by name."""
     yield from model.named_parameters()
     yield from model.named_buffers()
     yield "random", torch.get_rng_state()
@@ -125,19 +125,19 @@ def test_a_crashed_run_continues_bit_for_bit(kind: str, device: torch.device, tm
     train(model, optimizers, range(4), device)
     Checkpoints(tmp_path).save(4, *capture(model, optimizers))
     losses = train(model, optimizers, range(4, 9), device)
-    undisturbed = dict(everything(model, optimizers))
+    undisturbed = dict(all_values(model, optimizers))
     assert len(set(losses)) == 5
 
     torch.manual_seed(2)
     again = Model().to(device)
     others = OPTIMIZERS[kind](again)
-    train(again, others, range(20, 22), device)  # also what was there already must go
+    train(again, others, range(20, 22), device)  # existing state must be replaced
     checkpoint = Checkpoints(tmp_path).latest()
     assert checkpoint is not None
     restore(again, others, checkpoint.tensors, checkpoint.state)
     assert again.second.weight is again.first.weight
     assert train(again, others, range(4, 9), device) == losses
-    assert_same(dict(everything(again, others)), undisturbed)
+    assert_same(dict(all_values(again, others)), undisturbed)
 
 
 def test_names_and_values_of_the_state() -> None:
@@ -167,7 +167,7 @@ def test_names_and_values_of_the_state() -> None:
 
 
 def test_the_state_of_a_new_run() -> None:
-    """Then the optimizers keep nothing yet, whatever they kept before."""
+    """The optimizers have no state then, whatever they had before."""
     model = Model()
     optimizers = OPTIMIZERS["foreach"](model)
     saved = copy.deepcopy(capture(model, optimizers))
@@ -177,7 +177,7 @@ def test_the_state_of_a_new_run() -> None:
     assert train(model, optimizers, range(2), torch.device("cpu")) == first
 
 
-def test_the_layout_in_memory_is_the_parameters() -> None:
+def test_optimizer_state_has_the_memory_format_of_the_parameters() -> None:
     model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = AdamW(model.parameters())
     model(torch.randn(1, 3, 5, 5)).sum().backward()
@@ -187,8 +187,8 @@ def test_the_layout_in_memory_is_the_parameters() -> None:
     assert optimizer.state[model.weight]["exp_avg"].stride() == model.weight.stride()
 
 
-def test_a_value_keeps_its_type_of_number() -> None:
-    """Also float32 beside a parameter in bfloat16, which torch's own loading would round."""
+def test_state_tensors_preserve_their_dtype() -> None:
+    """This includes float32 state of a bfloat16 parameter, which torch's own loading would round."""
     model = Model().to(torch.bfloat16)
     optimizer = Toy(model.parameters())
     kept = torch.randn(8, 8)
@@ -200,7 +200,7 @@ def test_a_value_keeps_its_type_of_number() -> None:
     assert found.dtype == torch.float32 and torch.equal(found, kept) and found.data_ptr() != kept.data_ptr()
 
 
-def test_random_states_of_gpus_that_are_not_here_are_left_out() -> None:
+def test_random_states_of_missing_gpus_are_ignored() -> None:
     model = Model()
     tensors, state = capture(model, [])
     draws = torch.rand(3)
@@ -241,27 +241,27 @@ def test_tensors_of_another_model(name: str, tensor: Tensor | None, message: str
         del tensors[name]
     else:
         tensors[name] = tensor
-    refused(model, optimizers, tensors, state, message.replace("NAME", re.escape(name)))
+    assert_refused(model, optimizers, tensors, state, message.replace("NAME", re.escape(name)))
 
 
-def refused(
+def assert_refused(
     model: nn.Module, optimizers: list[Optimizer], tensors: dict[str, Tensor], state: dict[str, Any], message: str
 ) -> None:
-    """With this message, and before anything was changed."""
-    before = copy.deepcopy(dict(everything(model, optimizers)))
+    """Assert an error with this message before anything is changed."""
+    before = copy.deepcopy(dict(all_values(model, optimizers)))
     with pytest.raises(InputError, match=rf"of another model or other optimizers: .*{message}.* Nothing was changed"):
         restore(model, optimizers, tensors, state)
-    assert_same(dict(everything(model, optimizers)), before)
+    assert_same(dict(all_values(model, optimizers)), before)
 
 
 @pytest.mark.parametrize("width", [4, 16])
 def test_a_model_of_another_size(width: int) -> None:
     saved = copy.deepcopy(capture(Model(width), []))
-    refused(Model(), [], *saved, rf"first\.weight is float32 \({width}, {width}\), here .* and 1 more")
+    assert_refused(Model(), [], *saved, rf"first\.weight is float32 \({width}, {width}\), here .* and 1 more")
 
 
-def regrouped(model: nn.Module) -> list[Optimizer]:
-    groups = split(model)
+def regroup(model: nn.Module) -> list[Optimizer]:
+    groups = parameter_groups(model)
     return [AdamW(groups[::-1])]
 
 
@@ -269,26 +269,26 @@ def regrouped(model: nn.Module) -> list[Optimizer]:
     ("build", "message"),
     [
         (lambda model: [], "it has AdamW, here is none"),
-        (lambda model: [SGD(split(model))], "it has AdamW, here is SGD"),
-        (lambda model: [AdamW([group]) for group in split(model)], "it has AdamW, here is AdamW and AdamW"),
+        (lambda model: [SGD(parameter_groups(model))], "it has AdamW, here is SGD"),
+        (lambda model: [AdamW([group]) for group in parameter_groups(model)], "it has AdamW, here is AdamW and AdamW"),
         (lambda model: [AdamW(model.parameters())], "its AdamW has groups of 4, 2 parameters, here of 6"),
-        (regrouped, "its AdamW has groups of 4, 2 parameters, here of 2, 4"),
+        (regroup, "its AdamW has groups of 4, 2 parameters, here of 2, 4"),
     ],
 )
 def test_other_optimizers(build: Callable[[nn.Module], list[Optimizer]], message: str) -> None:
     model = Model()
     optimizers = OPTIMIZERS["foreach"](model)
     train(model, optimizers, range(2), torch.device("cpu"))
-    refused(model, build(model), *copy.deepcopy(capture(model, optimizers)), message)
+    assert_refused(model, build(model), *copy.deepcopy(capture(model, optimizers)), message)
 
 
 def test_a_state_without_optimizers() -> None:
     model = Model()
     optimizers = OPTIMIZERS["foreach"](model)
-    refused(model, optimizers, capture(model, optimizers)[0], {}, "it has no optimizer, here is AdamW")
+    assert_refused(model, optimizers, capture(model, optimizers)[0], {}, "it has no optimizer, here is AdamW")
 
 
-def test_what_cannot_be_captured() -> None:
+def test_unsupported_optimizer_state() -> None:
     model = Model()
     with pytest.raises(InputError, match=r"SGD trains a parameter of shape \(3,\) that is not in the model"):
         capture(model, [SGD(itertools.chain(model.parameters(), [nn.Parameter(torch.ones(3))]))])

@@ -1,4 +1,4 @@
-"""Signals that ask first and stop then, in this process."""
+"""Signals: the first requests a stop, the second stops at once."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ BOTH = [signal.SIGINT, signal.SIGTERM]
 
 
 class Ended(BaseException):
-    """What a program's own handler may raise."""
+    """Raised by a program's own handler."""
 
 
 @pytest.fixture(autouse=True)
-def usual() -> Iterator[None]:
-    """The handlers of a plain Python program."""
+def default_handlers() -> Iterator[None]:
+    """Install the default handlers of a Python program."""
     before = {number: signal.getsignal(number) for number in BOTH}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -28,7 +28,7 @@ def usual() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def own(number: int, frame: object) -> None:
+def program_handler(number: int, frame: object) -> None:
     raise Ended
 
 
@@ -36,7 +36,7 @@ def own(number: int, frame: object) -> None:
 def test_the_first_signal_only_requests_a_stop(number: signal.Signals) -> None:
     with stopping() as stop:
         assert not stop.requested
-        stop.deliver()  # nobody asked
+        stop.deliver()  # no signal was received
         signal.raise_signal(number)
         assert stop.requested and stop.signal == number
 
@@ -50,7 +50,7 @@ def test_a_deferred_signal_is_delivered(number: signal.Signals, error: type[Base
 
 
 def test_the_handler_of_the_program_is_called() -> None:
-    signal.signal(signal.SIGTERM, own)
+    signal.signal(signal.SIGTERM, program_handler)
     with pytest.raises(Ended), stopping() as stop:
         signal.raise_signal(signal.SIGTERM)
         stop.deliver()
@@ -65,11 +65,11 @@ def test_the_second_signal_stops_at_once(second: signal.Signals) -> None:
 
 
 def test_handlers_are_restored() -> None:
-    signal.signal(signal.SIGTERM, own)
+    signal.signal(signal.SIGTERM, program_handler)
     with pytest.raises(ValueError), stopping():
-        assert signal.getsignal(signal.SIGTERM) is not own
+        assert signal.getsignal(signal.SIGTERM) is not program_handler
         raise ValueError
-    assert signal.getsignal(signal.SIGTERM) is own
+    assert signal.getsignal(signal.SIGTERM) is program_handler
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

@@ -38,10 +38,10 @@ class Loss(nn.Module):
 
 
 class Toy(trainer.EpochTrainer):
-    """Three batches an epoch; its scores are given."""
+    """A trainer with three batches an epoch and predefined scores."""
 
     def __init__(self, scores: Sequence[float], folder: Path | None = None, **options: Any) -> None:
-        self.given, self.events, self.kept = list(scores), list[Event](), list[int]()
+        self.given, self.events, self.saved_epochs = list(scores), list[Event](), list[int]()
         self.bad = -1
         loss = Loss()
         super().__init__(
@@ -64,7 +64,7 @@ class Toy(trainer.EpochTrainer):
         )
 
     def _epoch_batches(self, epoch: int) -> list[list[int]]:
-        return [[epoch, place] for place in range(3)]
+        return [[epoch, index] for index in range(3)]
 
     def _inputs(self, group: Sequence[int], number: int) -> dict[str, Any]:
         assert group == [number // 3, number % 3]
@@ -77,7 +77,7 @@ class Toy(trainer.EpochTrainer):
 
     def _keep_weights(self, epoch: int) -> None:
         if self.best_epoch == epoch:
-            self.kept.append(epoch)
+            self.saved_epochs.append(epoch)
 
     def run(self) -> int:
         drain(self._resume(), self.events.append)
@@ -108,14 +108,14 @@ def test_steps_and_evaluations_are_events(monkeypatch: pytest.MonkeyPatch) -> No
         (2, 1, 3),
     ]
     assert [event.scores["good"] for event in toy.named("evaluation")] == [1.0, 3.0, 2.0, 2.5]
-    assert toy.best_epoch == 2 and toy.kept == [1, 2]
+    assert toy.best_epoch == 2 and toy.saved_epochs == [1, 2]
 
 
 def test_fast_steps_are_reported_once_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "LOG_EVERY", 1e9)
     toy = Toy([1.0] * 4, run=Run(checkpoint_every=""))
     toy.train()
-    assert [event.step for event in toy.named("step")] == [3, 6, 9, 12]  # each epoch's last
+    assert [event.step for event in toy.named("step")] == [3, 6, 9, 12]  # the last step of each epoch
     assert {event.done for event in toy.named("evaluating")[1:]} == {3}
 
 
@@ -145,7 +145,7 @@ def test_an_interrupted_run_resumes_bit_for_bit(after: int, tmp_path: Path, monk
     assert again.history == whole.history and again.best_epoch == 2
     for name, tensor in whole.model.state_dict().items():
         assert tensor.equal(again.model.state_dict()[name]), name
-    assert Toy(scores, tmp_path).run() == 12  # it is over: nothing is done
+    assert Toy(scores, tmp_path).run() == 12  # the run is finished: nothing to do
 
 
 def test_a_nan_loss_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Processes that agree: one alone, and two that are forked for the purpose."""
+"""Communication between processes: one process alone, and two forked processes."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def free_port() -> str:
 
 
 @pytest.fixture(scope="module")
-def both() -> list[dict[str, Any]]:
-    """What two processes found, the first one's first."""
+def process_results() -> list[dict[str, Any]]:
+    """The results of two processes, ordered by rank."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", PROGRAM, free_port()]
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=True)
@@ -77,28 +77,28 @@ def both() -> list[dict[str, Any]]:
     return sorted(found, key=lambda each: each["world"][0])
 
 
-def test_each_process_has_its_rank(both: list[dict[str, Any]]) -> None:
-    assert [each["world"] for each in both] == [[0, 2, 0, True], [1, 2, 1, False]]
-    assert [each["gpu"] for each in both] == ["cuda:0", "cuda:1"]
+def test_each_process_has_its_rank(process_results: list[dict[str, Any]]) -> None:
+    assert [each["world"] for each in process_results] == [[0, 2, 0, True], [1, 2, 1, False]]
+    assert [each["gpu"] for each in process_results] == ["cuda:0", "cuda:1"]
 
 
-def test_broadcast_sends_the_main_process_values(both: list[dict[str, Any]]) -> None:
-    assert [each["agreed"] for each in both] == [[0.1, 7.0]] * 2
+def test_broadcast_sends_the_main_process_values(process_results: list[dict[str, Any]]) -> None:
+    assert [each["agreed"] for each in process_results] == [[0.1, 7.0]] * 2
 
 
-def test_mean_and_max_are_over_all_processes(both: list[dict[str, Any]]) -> None:
-    assert [each["mean"] for each in both] == [[1.5, 1.0]] * 2
-    assert [each["highest"] for each in both] == [6.0] * 2
+def test_mean_and_max_are_over_all_processes(process_results: list[dict[str, Any]]) -> None:
+    assert [each["mean"] for each in process_results] == [[1.5, 1.0]] * 2
+    assert [each["highest"] for each in process_results] == [6.0] * 2
 
 
-def test_the_others_wait_for_the_main_process(both: list[dict[str, Any]]) -> None:
-    assert [each["done"] for each in both] == [[1], []]
-    assert all(each["waited"] > 0.4 for each in both)
-    assert both[1]["waited at the barrier"] > 0.4
+def test_the_others_wait_for_the_main_process(process_results: list[dict[str, Any]]) -> None:
+    assert [each["done"] for each in process_results] == [[1], []]
+    assert all(each["waited"] > 0.4 for each in process_results)
+    assert process_results[1]["waited at the barrier"] > 0.4
 
 
-def test_the_others_exit_if_the_main_process_fails(both: list[dict[str, Any]]) -> None:
-    assert [each["error"] for each in both] == ["ValueError('no disk')", "SystemExit(1)"]
+def test_the_others_exit_if_the_main_process_fails(process_results: list[dict[str, Any]]) -> None:
+    assert [each["error"] for each in process_results] == ["ValueError('no disk')", "SystemExit(1)"]
 
 
 def test_a_single_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_torchrun_may_start_one_process(monkeypatch: pytest.MonkeyPatch) -> None
         assert world == World()
 
 
-def test_an_explicit_device_is_kept() -> None:
+def test_an_explicit_device_is_used() -> None:
     for world in (World(), World(1, 2, 1)):
         assert world.device(torch.device("cpu")) == torch.device("cpu")
         assert world.device(torch.device("cuda", 0)) == torch.device("cuda", 0)

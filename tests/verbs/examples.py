@@ -1,6 +1,6 @@
-"""One example of every verb: arguments that are answered, and arguments that are refused.
+"""One example of every verb: valid arguments and invalid arguments.
 
-`MODEL`, `GPT` and so on stand for the tiny models' folders (see `test_doors.py`).
+`MODEL`, `GPT` and so on stand for the tiny models' folders (see `test_interfaces.py`).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def test_typed_lines() -> None:
     assert parse_lines("only some | lines\nhave the sign")[0] == TextExample("only some | lines")
 
 
-def test_what_cannot_be_read_is_told_without_our_file() -> None:
+def test_errors_do_not_mention_the_temporary_file() -> None:
     with pytest.raises(InputError, match="no sentences"):
         parse_lines(" \n ")
     with pytest.raises(InputError, match=r"line 2 has no label after its \|"):
@@ -47,6 +47,6 @@ def test_a_shell_prints_the_same_lines(labels: list[str] | None) -> None:
     assert out == "".join(f"{line}\n" for line in expected)
 
 
-def test_many_lines_are_no_command() -> None:
+def test_many_lines_give_no_command() -> None:
     assert _print_lines(["a"] * 13) == ""
     assert _print_lines(["a\nb"]) == ""

@@ -32,6 +32,13 @@ export function Canvas({ width, height, draw, inputs, label, canvas }: Props) {
   return <canvas ref={element} style={{ width: `${width}px`, height: `${height}px` }} {...accessible} {...canvas} />;
 }
 
+/** Where the pointer is relative to the element of the handler, in pixels and as fractions of its size. */
+export function pointerIn(event: MouseEvent): { readonly x: number; readonly y: number; readonly across: number; readonly down: number } {
+  const { left, top, width, height } = (event.currentTarget as Element).getBoundingClientRect();
+  const [x, y] = [event.clientX - left, event.clientY - top];
+  return { x, y, across: x / width, down: y / height };
+}
+
 /** Ref and current width in pixels of an element; updated when it is resized. */
 export function useWidth<E extends HTMLElement>(): [RefObject<E | null>, number] {
   const ref = useRef<E>(null);

@@ -38,8 +38,9 @@ function Downloads({ view, payload, args }: Props) {
   const svg = () => svgDocument(view.drawing(payload, currentRoute.get()), payload.title ?? view.title);
   const table = () => view.table(payload, currentRoute.get());
   const saveCsv = () => {
-    const formulas = exact ? 0 : countFormulas(table());
-    download(csv(formulas ? neutralizeFormulas(table()) : table()), `${name}.csv`, "text/csv");
+    const { headers, rows } = table();
+    const formulas = exact ? 0 : [headers, ...rows].flat().filter(isFormula).length;
+    download(csv(formulas ? neutralizeFormulas({ headers, rows }) : { headers, rows }), `${name}.csv`, "text/csv");
     return formulas ? `An apostrophe was added before ${formulas} ${formulas === 1 ? "cell" : "cells"} that a spreadsheet would read as a formula.` : "";
   };
   const savePage = () => download(exportedPage({ ...payload, place: formatRoute(currentRoute.get()) }, view.title), `${name}.html`, "text/html");
@@ -145,10 +146,6 @@ const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 
 function isFormula(value: string | number): boolean {
   return typeof value === "string" && FORMULA.test(value) && !NUMBER.test(value);
-}
-
-function countFormulas({ headers, rows }: Table): number {
-  return [headers, ...rows].reduce((count, row) => count + row.filter(isFormula).length, 0);
 }
 
 /** The table with an apostrophe, which means text, before each cell that a spreadsheet would read as a formula. */

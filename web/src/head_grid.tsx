@@ -19,15 +19,12 @@ interface Props {
 }
 
 export function HeadGrid({ layers, heads, focused, onFocus, onPress, cell, rowStart, rowEnd }: Props) {
-  const move = (event: KeyboardEvent) => {
-    const at = Number((event.target as HTMLElement).dataset["at"] ?? "NaN");
-    const grid = event.currentTarget as Element;
-    onArrowKeys({ ArrowRight: 1, ArrowLeft: -1, ArrowDown: heads, ArrowUp: -heads }, (step) => {
-      if (Number.isNaN(at) || at + step < 0 || at + step >= layers * heads) return;
-      onFocus(at + step);
-      grid.querySelector<HTMLElement>(`[data-at="${at + step}"]`)?.focus();
-    })(event);
-  };
+  const move = onArrowKeys({ ArrowRight: 1, ArrowLeft: -1, ArrowDown: heads, ArrowUp: -heads }, (step, grid) => {
+    const at = Number(grid.querySelector<HTMLElement>("[data-at]:focus")?.dataset["at"] ?? "NaN");
+    if (Number.isNaN(at) || at + step < 0 || at + step >= layers * heads) return;
+    onFocus(at + step);
+    grid.querySelector<HTMLElement>(`[data-at="${at + step}"]`)?.focus();
+  });
   const button = (index: number) => {
     const { text, pressed, ...attributes } = cell(index);
     return (

@@ -1,9 +1,9 @@
-// Heat maps with labels beside the cells and a description of the cell under the pointer.
+// Heat maps with labels beside the cells and a description of the cell under the pointer; and vectors as rows of cells.
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { Canvas, useWidth } from "./canvas";
+import { Canvas, pointerIn, useWidth } from "./canvas";
 import { truncate } from "./format";
-import type { Painter } from "./painter";
+import { type Painter, signedMatrix } from "./painter";
 import { colors } from "./theme";
 
 const CHARACTER = 7.2; // approximate width in pixels
@@ -60,9 +60,8 @@ export function HeatMap({ size: [rows, columns], layout: layoutFor, draw, inputs
   const layout = layoutFor(Math.max(120, room - 2));
   const inside = (row: number, column: number) => row >= 0 && column >= 0 && row < rows && column < columns;
   const cellAt = (event: MouseEvent): CellIndex | null => {
-    const box = (event.currentTarget as HTMLElement).getBoundingClientRect();
-    const row = Math.floor((event.clientY - box.top - layout.top) / layout.cell[1]);
-    const column = Math.floor((event.clientX - box.left - layout.left) / layout.cell[0]);
+    const { x, y } = pointerIn(event);
+    const [row, column] = [Math.floor((y - layout.top) / layout.cell[1]), Math.floor((x - layout.left) / layout.cell[0])];
     return inside(row, column) ? [row, column] : null;
   };
   return (
@@ -88,5 +87,37 @@ export function HeatMap({ size: [rows, columns], layout: layoutFor, draw, inputs
       )}
       <p class="note muted">{describe(pointed && inside(...pointed) ? pointed : null)}</p>
     </div>
+  );
+}
+
+export const STRIP_HEIGHT = 16;
+
+/** `largest` is the magnitude of the full color; `marked` is a dimension with a vertical line, -1 for none. */
+export function drawVector(painter: Painter, vector: Float32Array, largest: number, x: number, y: number, width: number, marked = -1): void {
+  const { ink, rule } = colors.get();
+  signedMatrix(painter, vector, largest, vector.length, x, y, width, STRIP_HEIGHT);
+  painter.line(x, y + STRIP_HEIGHT, x + width, y + STRIP_HEIGHT, rule);
+  const middle = x + ((marked + 0.5) * width) / vector.length;
+  if (marked >= 0 && marked < vector.length) painter.line(middle, y - 1, middle, y + STRIP_HEIGHT + 1, ink, 0.8);
+}
+
+interface VectorStripProps {
+  readonly vector: Float32Array;
+  readonly largest: number;
+  readonly width: number;
+  readonly marked?: number;
+  onSelect?(dimension: number): void;
+}
+
+export function VectorStrip({ vector, largest, width, marked = -1, onSelect }: VectorStripProps) {
+  const press = (event: MouseEvent) => onSelect?.(Math.max(0, Math.min(vector.length - 1, Math.floor(pointerIn(event).across * vector.length))));
+  return (
+    <Canvas
+      width={width}
+      height={STRIP_HEIGHT + 2}
+      inputs={[vector, largest, marked]}
+      draw={(painter) => drawVector(painter, vector, largest, 0, 1, width, marked)}
+      {...(onSelect && { canvas: { onClick: press, class: "pressed" } })}
+    />
   );
 }

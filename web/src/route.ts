@@ -49,14 +49,15 @@ export function integerParameter(parameters: Route["parameters"], name: string, 
   return Number.isInteger(value) && value >= 0 && value < count ? value : fallback;
 }
 
-/** Handler for arrow keys; ignores form fields and modified keys. `steps` maps a key to an argument of `move`. */
-export function onArrowKeys<T>(steps: Readonly<Record<string, T>>, move: (step: T) => void): (event: KeyboardEvent) => void {
+/** Handler for arrow keys; ignores form fields, regions that scroll and modified keys. `steps` maps a key to an argument of `move`,
+ * whose other one is the element of the handler. */
+export function onArrowKeys<T>(steps: Readonly<Record<string, T>>, move: (step: T, element: HTMLElement) => void): (event: KeyboardEvent) => void {
   return (event) => {
     const target = event.target as HTMLElement;
-    if (target.matches("select, input, textarea") || event.ctrlKey || event.altKey || event.metaKey) return;
+    if (target.matches("select, input, textarea, .wide") || event.ctrlKey || event.altKey || event.metaKey) return;
     const step = steps[event.key];
     if (step === undefined) return;
     event.preventDefault();
-    move(step);
+    move(step, event.currentTarget as HTMLElement);
   };
 }

@@ -1,4 +1,5 @@
 // Light and dark theme, and the colors of drawings.
+import { Select } from "./components";
 import { store } from "./store";
 
 type Preference = "system" | "light" | "dark";
@@ -102,14 +103,5 @@ export function ThemeSwitch() {
     }
     apply();
   };
-  return (
-    <label class="theme">
-      <span class="muted">Theme</span>
-      <select value={current} onChange={(event) => change(event.currentTarget.value as Preference)}>
-        <option value="system">system</option>
-        <option value="light">light</option>
-        <option value="dark">dark</option>
-      </select>
-    </label>
-  );
+  return <Select class="theme" label="Theme" options={["system", "light", "dark"]} value={current} onSelect={(value) => change(value as Preference)} />;
 }

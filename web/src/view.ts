@@ -18,7 +18,7 @@ export interface Payload {
 }
 
 /** The data of a verb's view. */
-export type ViewOf<Name extends keyof Verbs> = Verbs[Name]["result"] & Payload;
+export type ViewOf<Name extends keyof Verbs> = Verbs[Name] & Payload;
 
 /** The values of a view's form, which are the parameters of its route. */
 export type Arguments = Readonly<Record<string, string>>;

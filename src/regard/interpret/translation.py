@@ -141,6 +141,7 @@ class DecodedHypothesis(BaseModel):
 class TranslatorView(BaseModel):
     name: str
     kind: str
+    recurrent: bool  # whether the decoder is; it then has one attention, over the encoder's states themselves
     score: str
     recipe: str | None
     width: int
@@ -231,6 +232,7 @@ def replay_translations(
         model=TranslatorView(
             name=name,
             kind="transformer" if recurrent is None else recurrent.cell,
+            recurrent=recurrent is not None,
             score="scaled dot" if recurrent is None else recurrent.score,
             recipe=None if recurrent is None else recurrent.recipe,
             width=model.config.hidden_size,

@@ -2,9 +2,9 @@
 
     python -m regard.server.training
 
-runs a job, which can be stopped at any point and frees its memory at the end. The request is one line of JSON on
-standard input, which stays open while the training is wanted: when it is closed, the training ends. Standard output has
-one line of JSON per event: {"event": {...}}, and finally {"scores": {...}} or {"error": text}.
+runs the verb `train`, which can be stopped at any point and frees its memory at the end. The request is one line of
+JSON on standard input, which stays open while the training is wanted: when it is closed, the training ends. Standard
+output has one line of JSON per event, and finally {"type": "result", "scores": {...}} or an event "error".
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import re
-import secrets
-import shlex
 import signal
 import subprocess
 import sys
@@ -23,20 +20,21 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from types import FrameType
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from regard.errors import InputError, RegardError, check_choice
-from regard.events import Event, Note, drain
+from regard.events import Event, drain
+from regard.files.disk import atomic_write
+from regard.files.output_folder import remove_output
 from regard.known import DEFAULT_MODEL, builtin_names
 from regard.verbs.base import validated
+from regard.verbs.python import LocalModels
+from regard.verbs.train import TrainRequest, train
 
 if TYPE_CHECKING:
-    from regard.data.readers import ExampleSet
     from regard.server.model_registry import ModelRegistry
     from regard.server.studio import Studio
 
@@ -47,60 +45,27 @@ STOP_SECONDS = 20.0  # that a job may take to stop
 GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
 TERMINATED = 143  # exit code after SIGTERM
 EXAMPLES = Path(__file__).with_name("messages.tsv")  # labeled messages that come with Regard
+DEFAULT_EPOCHS = 3
 EXAMPLES_EPOCHS = 10  # there are few examples
+Stripped = Annotated[str, StringConstraints(strip_whitespace=True)]
 
 
 class TrainingForm(BaseModel):
     """What the page sends: `path` of a file, or `content` with the `name` of a file, or neither for the examples that
-    come with Regard."""
+    come with Regard; the rest as in the request of `train`. A `limit` of 0 takes all examples."""
 
     model_config = ConfigDict(extra="forbid")
 
     task: str = "classify"
-    path: str = ""
+    path: Stripped = ""
     content: str = ""
     name: str = "examples.tsv"
     builtin_examples: bool = False
     model: str = DEFAULT_MODEL
-    output: str = ""
+    output: Stripped = ""
     epochs: int | None = Field(None, ge=1, le=MAX_EPOCHS)
     limit: int = Field(0, ge=0)
-    columns: str = ""
-
-
-class TrainingRequest(BaseModel):
-    """What to train. `data` is a file; `limit` samples that many of its examples, 0 takes all.
-
-    `select` is the epoch to keep: best or last. `upload` means that the page sent the file: it is removed when the
-    job gives no model.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    task: str
-    data: str
-    model: str
-    output: str
-    epochs: int = 3
-    limit: int = 0
-    columns: str = ""
-    select: Literal["best", "last"] = "best"
-    upload: bool = False
-
-    @property
-    def settings(self) -> list[str]:
-        """Settings that differ from the task's defaults, in the form of `--set`."""
-        return [f"training.num_epochs={self.epochs}", *(["training.select=last"] if self.select == "last" else [])]
-
-    @property
-    def command(self) -> str:
-        """The equivalent command; empty when examples are sampled, which no option of the command does."""
-        if self.limit:
-            return ""
-        columns = ["--columns", self.columns] if self.columns else []
-        settings = [part for setting in self.settings for part in ("--set", setting)]
-        parts = ["--train", self.data, *columns, "--model", self.model, *settings, "--output", self.output]
-        return shlex.join(["regard", "train", self.task, *parts])
+    columns: Stripped = ""
 
 
 class TrainingStatus(BaseModel):
@@ -141,27 +106,29 @@ class TrainingCancelled(Exception):
 
 
 class TrainingJob:
-    """A request and its progress."""
+    """A request and its progress. With `upload`, the page sent the examples: their file is removed when the job gives
+    no model."""
 
-    def __init__(self, request: TrainingRequest) -> None:
+    def __init__(self, request: TrainRequest, *, upload: bool = False) -> None:
         self.request = request
+        self.upload = upload
+        settings = dict(setting.split("=") for setting in request.settings)
         self.progress = TrainingStatus(
-            **{name: getattr(request, name) for name in ("task", "data", "model", "output", "command", "epochs")}
+            task=request.task,
+            data=str(request.train),
+            model=request.model,
+            output=str(request.output),
+            command=train.command_line(request),
+            epochs=int(settings["training.num_epochs"]),
         )
         self.stop = threading.Event()
-        self._interrupt: Callable[[], None] | None = None  # ends the work that is being done for the job
+        self.process: subprocess.Popen[str] | None = None
         self._started = time.monotonic()
 
     def cancel(self) -> None:
         self.stop.set()
-        if (interrupt := self._interrupt) is not None:
-            interrupt()
-
-    def on_cancel(self, interrupt: Callable[[], None] | None) -> None:
-        """Have `cancel` call this too; call it now if the job is cancelled already."""
-        self._interrupt = interrupt
-        if interrupt is not None and self.stop.is_set():
-            interrupt()
+        if self.process is not None:
+            _terminate(self.process)
 
     def end(self, state: Literal["done", "failed", "cancelled"], error: str = "") -> None:
         self.progress = self.status().model_copy(update={"state": state, "error": error, "stopping": False})
@@ -218,22 +185,21 @@ def run_in_process(job: TrainingJob) -> Mapping[str, float]:
     ):
         assert process.stdin is not None and process.stdout is not None
         try:
-            job.on_cancel(lambda: _terminate(process))
+            job.process = process
+            job.check_cancelled()
             with contextlib.suppress(BrokenPipeError):  # it has ended already; the reason is read below
-                process.stdin.write(json.dumps(job.request.model_dump()) + "\n")
+                process.stdin.write(job.request.model_dump_json() + "\n")
                 process.stdin.flush()
             for line in process.stdout:
-                output = json.loads(line)
-                if "event" in output:
-                    job.on_event(output["event"])
-                elif "scores" in output:
-                    return dict(output["scores"])
-                else:
-                    raise RegardError(output["error"])
+                event = json.loads(line)
+                if event["type"] == "error":
+                    raise RegardError(event["error"])
+                if event["type"] == "result":
+                    return dict(event["scores"])
+                job.on_event(event)
             job.check_cancelled()
             raise RegardError(f"the training process ended with code {process.wait()}{_last_line(errors)}")
         finally:
-            job.on_cancel(None)
             _terminate(process)
             with contextlib.suppress(OSError):
                 process.stdin.close()
@@ -250,8 +216,7 @@ def _terminate(process: subprocess.Popen[str]) -> None:
 
 def _last_line(errors: IO[bytes]) -> str:
     errors.seek(0)
-    lines = errors.read().decode("utf-8", "replace").split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    last = errors.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
     return f": {last[:300]}" if last else ""
 
 
@@ -265,23 +230,22 @@ class TrainingJobs:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def check(self, request: TrainingRequest) -> None:
-        """Raise InputError when the job cannot start: another one runs, or the folder holds a model."""
+    def check(self, output: Path | None) -> None:
+        """Raise InputError when no job can start: another one runs, or the folder holds a model."""
         try:
-            folder = Path(request.output) if request.output else None  # without a name, a free one is chosen later
-            taken = folder is not None and any((folder / name).exists() for name in ("config.json", "run.json"))
+            taken = output is not None and any((output / name).exists() for name in ("config.json", "run.json"))
         except OSError as error:
-            raise InputError(f"{request.output[:80]!r} cannot be the name of a folder: {error.strerror}") from None
+            raise InputError(f"{str(output)[:80]!r} cannot be the name of a folder: {error.strerror}") from None
         if taken:
-            raise InputError(f"{request.output} holds a model or a run; choose another name")
+            raise InputError(f"{output} holds a model or a run; choose another name")
         if self.job is not None and self.job.progress.state == "running":
             raise InputError(f"{self.job.request.output} is being trained; wait for it, or stop it first")
 
-    def start(self, request: TrainingRequest, on_done: Callable[[str], None]) -> threading.Thread:
+    def start(self, request: TrainRequest, on_done: Callable[[str], None], *, upload: bool = False) -> threading.Thread:
         """Start a job, watched by a thread; `on_done` is called with the output folder of a successful job."""
         with self._lock:
-            self.check(request)
-            job = self.job = TrainingJob(request)
+            self.check(request.output)
+            job = self.job = TrainingJob(request, upload=upload)
         self._thread = threading.Thread(target=self._run, args=(job, on_done), name="regard-training", daemon=True)
         self._thread.start()
         return self._thread
@@ -301,69 +265,44 @@ class TrainingJobs:
         self.wait(STOP_SECONDS)
 
     def _run(self, job: TrainingJob, on_done: Callable[[str], None]) -> None:
-        folder = Path(job.request.output)
+        folder = job.request.output
         was_empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
         state: Literal["done", "failed", "cancelled"] = "failed"
         message = ""
         try:
             job.progress.scores = dict(self._train(job))
             job.check_cancelled()
-            on_done(job.request.output)
+            on_done(str(folder))
             state = "done"
         except TrainingCancelled:
-            if was_empty:  # the incomplete output is of no use and would block its name
-                _remove_output(folder)
             state = "cancelled"
         except Exception as error:  # a failed training must not end the studio
-            if was_empty and not job.progress.step and not (folder / "config.json").exists():  # nothing to resume from
-                _remove_output(folder)
-            message = str(error) if isinstance(error, RegardError) else f"{type(error).__name__}: {error}"
-        finally:
-            if job.request.upload and state != "done":
-                Path(job.request.data).unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
-                folder.rmdir()  # removes only an empty folder
-            job.end(state, message)
+            message = _message(error)
+        # The output of a cancelled job is of no use and would block its name; a failed one may be resumed.
+        resumable = state == "failed" and (job.progress.step > 0 or (folder / "config.json").exists())
+        if state != "done" and was_empty and not resumable:
+            with contextlib.suppress(InputError):  # a manifest that Regard did not write
+                remove_output(folder)
+        if state != "done" and job.upload:
+            job.request.train.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # removes only an empty folder
+        job.end(state, message)
+
+
+def _message(error: Exception) -> str:
+    return str(error) if isinstance(error, RegardError) else f"{type(error).__name__}: {error}"
 
 
 def run_in_thread(job: TrainingJob) -> Mapping[str, float]:
     """Train in this thread. The job can be stopped only when it sends an event or a message."""
-    return train(job.request, on_event=lambda event: job.on_event(event.model_dump()))
+    return _train(job.request, lambda event: job.on_event(event.model_dump()))
 
 
-def train(request: TrainingRequest, *, on_event: Callable[[Event], None]) -> dict[str, float]:
-    """Train as requested and return the scores of the best epoch."""
-    from regard.data.readers import TableOptions
-    from regard.tasks.registry import read_examples, task_for
-    from regard.training.finetuning.config import FineTuningConfig
-    from regard.training.finetuning.run import fine_tune
-
-    table = TableOptions.parse(request.columns or None)
-    Path(request.output).parent.mkdir(parents=True, exist_ok=True)
-    read = read_examples(request.task, request.data, table=table, labeled=True)
-    if 0 < request.limit < len(read.examples):
-        on_event(Note(message=f"{request.limit:,} of {len(read.examples):,} examples were sampled"))
-        read = sample_examples(read, request.limit)
-    defaults = {"training": task_for(request.task, request.data).training_defaults}
-    config = FineTuningConfig.load(overrides=request.settings, defaults=defaults)
-    events = fine_tune(request.task, read, model=request.model, output=request.output, config=config)
-    return dict(drain(events, on_event).best.scores)
-
-
-def sample_examples(read: ExampleSet[Any], count: int) -> ExampleSet[Any]:
-    """Sample examples in their order, always the same ones."""
-    indices = sorted(random.Random(0).sample(range(len(read.examples)), count))
-    examples = [read.examples[index] for index in indices]
-    lines = [read.lines[index] for index in indices] if read.lines else []
-    return replace(read, examples=examples, lines=lines, description=f"{read.description}; {count:,} sampled")
-
-
-def _remove_output(folder: Path) -> None:
-    """Delete what the run has written, and no other files."""
-    from regard.files.output_folder import remove_output
-
-    with contextlib.suppress(InputError):  # a manifest that Regard did not write: then no file is known to be ours
-        remove_output(folder)
+def _train(request: TrainRequest, on_event: Callable[[Event], None]) -> dict[str, float]:
+    """Run the verb and return the scores of the best epoch."""
+    report: Any = drain(train.run(request, LocalModels()), on_event)
+    return dict(report.best.scores)
 
 
 def start_training(studio: Studio, arguments: Mapping[str, object]) -> TrainingOptions:
@@ -373,47 +312,49 @@ def start_training(studio: Studio, arguments: Mapping[str, object]) -> TrainingO
     form = validated(TrainingForm, arguments)
     check_choice("task", form.task, TASKS)
     _check_model(studio.models, form.model)
-    path, workspace = form.path.strip(), studio.workspace
+    workspace = studio.workspace
     if len(form.content) > MAX_CHARACTERS:
         raise InputError(
             f"the file is too large to send; the studio accepts {MAX_CHARACTERS:,} characters. Give its path instead: "
             f"put it into {workspace.folder}, or restart with --data FILE"
         )
-    if [form.builtin_examples, bool(path), bool(form.content.strip())].count(True) != 1:
+    upload = bool(form.content.strip())
+    if [form.builtin_examples, bool(form.path), upload].count(True) != 1:
         raise InputError(
             f"expected labeled examples: the name of a file in {workspace.folder}, or a file to send; one of them"
         )
-    upload = not path and not form.builtin_examples
-    name = EXAMPLES.name if form.builtin_examples else safe_file_name(path or form.name, default="examples.tsv")
-    upload_path, output = workspace.folder / name, form.output.strip()
-    request = TrainingRequest(
-        task="classify" if form.builtin_examples else form.task,
-        data=str(EXAMPLES if form.builtin_examples else workspace.readable(path) if path else upload_path),
-        model=form.model,
-        output=str(workspace.output(output)) if output else "",
-        epochs=form.epochs or (EXAMPLES_EPOCHS if form.builtin_examples else 3),
-        limit=form.limit,
-        columns="" if form.builtin_examples else form.columns.strip(),
-        select="last"
-        if form.builtin_examples
-        else "best",  # six dev sentences cannot tell a good epoch from a lucky one
-        upload=upload,
-    )
-    if path and not os.path.exists(request.data):
-        raise InputError(f"{path}: no such file on this machine; expected a file of labeled examples")
-    studio.training_jobs.check(request)  # before anything is written: a refused request leaves nothing behind
+    if form.builtin_examples:
+        form = TrainingForm(**form.model_dump(include={"builtin_examples", "model", "output", "epochs", "limit"}))
+        name, data = EXAMPLES.name, EXAMPLES
+        # Six dev sentences cannot tell a good epoch from a lucky one.
+        settings = [f"training.num_epochs={form.epochs or EXAMPLES_EPOCHS}", "training.select=last"]
+    else:
+        name = safe_file_name(form.path or form.name, default="examples.tsv")
+        data = workspace.readable(form.path) if form.path else workspace.folder / name
+        settings = [f"training.num_epochs={form.epochs or DEFAULT_EPOCHS}"]
+    if form.path and not os.path.exists(data):
+        raise InputError(f"{form.path}: no such file on this machine; expected a file of labeled examples")
+    output = workspace.output(form.output) if form.output else None  # None: a free one is chosen below
+    studio.training_jobs.check(output)  # before anything is written: a refused request leaves nothing behind
     if upload:
         workspace.check_quota(len(form.content.encode("utf-8", "surrogatepass")))
     with contextlib.ExitStack() as undo:
         if upload:
-            written = _write_upload(upload_path, form.content)
-            request = request.model_copy(update={"data": str(written)})
-            undo.callback(written.unlink)
-        if not output:
-            folder = _create_unused(upload_path.with_name(f"{name.split('.')[0]}-{request.task}"))
-            request = request.model_copy(update={"output": str(folder)})
-            undo.callback(folder.rmdir)
-        studio.training_jobs.start(request, studio.models.add)
+            data = _write_upload(data, form.content)
+            undo.callback(data.unlink)
+        if output is None:
+            output = _create_unused(workspace.folder / f"{name.split('.')[0]}-{form.task}")
+            undo.callback(output.rmdir)
+        request = TrainRequest(
+            task=form.task,
+            train=data,
+            model=form.model,
+            output=output,
+            settings=settings,
+            limit=form.limit or None,
+            columns=form.columns.split(",") if form.columns else None,
+        )
+        studio.training_jobs.start(request, studio.models.add, upload=upload)
         undo.pop_all()
     return training_options(studio)
 
@@ -461,15 +402,11 @@ def safe_file_name(name: str, *, default: str) -> str:
 def _write_upload(path: Path, content: str) -> Path:
     """Write a file of that name, or with the next free number; concurrent uploads get different files."""
     unused = _create_unused(path, file=True)
-    temporary = unused.with_name(f".{secrets.token_hex(8)}.part")
     try:
-        temporary.write_text(content, encoding="utf-8", errors="surrogatepass")
-        os.replace(temporary, unused)
+        atomic_write(unused, content.encode("utf-8", "surrogatepass"))
     except BaseException:
         unused.unlink()
         raise
-    finally:
-        temporary.unlink(missing_ok=True)
     return unused
 
 
@@ -487,27 +424,22 @@ def _create_unused(path: Path, *, file: bool = False) -> Path:
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, _raise_exit)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Output printed by libraries goes to standard error.
     lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    request = json.loads(sys.stdin.readline())
+    request = TrainRequest.model_validate_json(sys.stdin.readline())
     threading.Thread(target=_exit_when_input_closes, daemon=True).start()
 
-    def send(**output: Any) -> None:
-        print(json.dumps(output), file=lines, flush=True)
+    def send(event: Mapping[str, object]) -> None:
+        print(json.dumps(event), file=lines, flush=True)
 
     try:
-        send(scores=train(TrainingRequest(**request), on_event=lambda event: send(event=event.model_dump())))
-    except RegardError as error:
-        send(error=str(error))
+        scores = _train(request, lambda event: send(event.model_dump()))
+        send({"type": "result", "scores": scores})
     except Exception as error:
-        send(error=f"{type(error).__name__}: {error}")
-
-
-def _raise_exit(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(TERMINATED)
+        send({"type": "error", "error": _message(error)})
 
 
 def _exit_when_input_closes() -> None:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator
 
 from regard.errors import InputError
-from regard.events import Event
+from regard.events import Event, Note
 from regard.verbs.base import Device, Models, Request, argument, model_option, option, verb
 from regard.verbs.labeled_texts import TableRequest, table_options
 
 if TYPE_CHECKING:
+    from regard.data.readers import ExampleSet
     from regard.settings import SettingsTables
     from regard.training.finetuning.config import FineTuningConfig
     from regard.training.finetuning.report import FineTuningReport
@@ -84,6 +85,7 @@ class TrainRequest(FineTuningRequest):
     model: str = model_option()
     frozen: bool = option(False, help="Train only the task head; the encoder stays frozen.")
     both: bool = option(False, help="Train with a frozen encoder as well, in DIR/frozen, and report both.")
+    limit: int | None = option(None, help="Train on a sample of at most N of the examples.", metavar="N", ge=1)
     ulmfit: bool = option(False, help="Unfreeze layers gradually, from the top; lower layers learn more slowly.")
 
 
@@ -91,6 +93,16 @@ def _tasks() -> dict[str, str]:
     from regard.tasks.registry import TASKS
 
     return {name: task.about for name, task in TASKS.items()}
+
+
+def _sample(request: TrainRequest, limit: int) -> Generator[Note, None, ExampleSet[Any]]:
+    from regard.tasks.registry import read_examples
+
+    read = read_examples(request.task, request.train, table=table_options(request), labeled=True)
+    if limit >= len(read.examples):
+        return read
+    yield Note(message=f"{limit:,} of {len(read.examples):,} examples were sampled")
+    return read.sample(limit)
 
 
 @verb(
@@ -109,11 +121,14 @@ def train(request: TrainRequest, models: Models) -> Generator[Event, None, FineT
     if request.frozen and request.ulmfit:
         raise InputError("--ulmfit trains all layers in the end, --frozen none of them; use one of them")
     overrides = [*(["training.frozen=true"] if request.frozen else []), *(ULMFIT if request.ulmfit else [])]
+    examples: Path | ExampleSet[Any] = request.train
+    if request.limit is not None:
+        examples = yield from _sample(request, request.limit)
     defaults = {"training": dict(task_for(request.task, request.train).training_defaults)}
     return (
         yield from fine_tune(
             request.task,
-            request.train,
+            examples,
             request.dev,
             model=request.model,
             config=request.load_config(defaults, overrides),

@@ -1,4 +1,4 @@
-"""A small corpus in plain text, and tokenizers that are trained on it."""
+"""A small plain-text corpus and tokenizers trained on it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ NOUNS = ["river", "city", "teacher", "garden", "engine", "letter", "winter", "ma
 VERBS = ["follows", "remembers", "paints", "crosses", "builds", "forgets", "answers", "watches"]
 
 
-def sentence(chance: random.Random) -> str:
-    return f"The {chance.choice(NOUNS)} {chance.choice(VERBS)} the {chance.choice(NOUNS)} {chance.randrange(100)}."
+def sentence(rng: random.Random) -> str:
+    return f"The {rng.choice(NOUNS)} {rng.choice(VERBS)} the {rng.choice(NOUNS)} {rng.randrange(100)}."
 
 
 @pytest.fixture(scope="session")
 def text() -> str:
-    """40 documents of some paragraphs, each with the document's number in it."""
-    chance = random.Random(0)
+    """40 documents of several paragraphs; each paragraph contains the document's number."""
+    rng = random.Random(0)
     documents = []
     for number in range(40):
         paragraphs = [
-            " ".join([f"Item {number}."] + [sentence(chance) for _ in range(chance.randrange(1, 5))])
-            for _ in range(chance.randrange(1, 4))
+            " ".join([f"Item {number}."] + [sentence(rng) for _ in range(rng.randrange(1, 5))])
+            for _ in range(rng.randrange(1, 4))
         ]
         documents.append("\n".join(paragraphs))
     return "\n\n".join(documents) + "\n"

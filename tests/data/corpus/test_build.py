@@ -1,4 +1,4 @@
-"""Building: boundaries, going on after a kill, equal bytes, and what is refused."""
+"""Building a corpus: boundaries, resuming after a kill, reproducible bytes, and rejected input."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from regard.data.corpus.sentences import split_sentences
 from regard.errors import InputError, RegardError
 from regard.text import Tokenizer
 
-SMALL = 700  # bytes a shard: some documents
+SMALL = 700  # bytes per shard: several documents
 
 
 class Stop(BaseException):
-    """What Ctrl-C looks like from inside."""
+    """Simulates a KeyboardInterrupt."""
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a corpus but its report, which holds the seconds."""
+    """All files of a corpus except its report, which contains timings."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "report.json"]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def stop_after(shards: int, folder: Path) -> Callable[[CorpusProgress], None]:
-    def tell(progress: CorpusProgress) -> None:
+    def on_progress(progress: CorpusProgress) -> None:
         if len(list(folder.glob("shard-*"))) == shards:
             raise Stop
 
-    return tell
+    return on_progress
 
 
 def sentences_of(document: Document) -> list[str]:
@@ -47,7 +47,7 @@ def sentences_of(document: Document) -> list[str]:
 
 
 def check_text(corpus: Corpus, documents: list[Document], tokenizer: Tokenizer) -> None:
-    """Every sentence is where it belongs and says what the source says."""
+    """Check that every sentence is in its document and equals the source."""
     assert len(corpus) == len(documents)
     for number, document in enumerate(documents):
         expected = [tokenizer.encode(text, add_special_tokens=False).ids for text in sentences_of(document)]
@@ -62,8 +62,8 @@ def test_every_sentence_is_in_its_document(
     corpus = Corpus.open(tmp_path / "out", verify="always")
     assert corpus.shards == report.shards > 3
     check_text(corpus, documents, wordpiece)
-    for place, document in enumerate(documents):
-        for ids, text in zip(corpus.document(place), sentences_of(document), strict=True):
+    for index, document in enumerate(documents):
+        for ids, text in zip(corpus.document(index), sentences_of(document), strict=True):
             assert wordpiece.decode(ids) == text.lower()
 
 
@@ -72,15 +72,15 @@ def test_byte_level_documents_are_whole_texts(
 ) -> None:
     build_corpus(source, tmp_path / "out", tokenizer=bpe, shard_bytes=SMALL)
     corpus = Corpus.open(tmp_path / "out")
-    for place, document in enumerate(documents):
+    for index, document in enumerate(documents):
         text = "\n".join(document.paragraphs)
-        ids = [number for sentence in corpus.document(place) for number in sentence.tolist()]
+        ids = [number for sentence in corpus.document(index) for number in sentence.tolist()]
         assert ids == bpe.encode(text).ids
         assert bpe.decode(ids) == text
-        assert len(corpus.document(place)) == len(sentences_of(document))
+        assert len(corpus.document(index)) == len(sentences_of(document))
 
 
-def test_the_report_counts(source: Path, documents: list[Document], wordpiece: Tokenizer, tmp_path: Path) -> None:
+def test_counts_of_the_report(source: Path, documents: list[Document], wordpiece: Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     source = source.rename(tmp_path / "texts" / "a.txt")
     (tmp_path / "texts" / "b.png").write_bytes(b"")
@@ -125,7 +125,7 @@ def test_unknown_words_and_sentences_without_a_token(wordpiece: Tokenizer, tmp_p
     assert not (tmp_path / "none").exists()
 
 
-def test_going_on_gives_the_same_bytes(source: Path, text: str, wordpiece: Tokenizer, tmp_path: Path) -> None:
+def test_resumed_build_gives_the_same_bytes(source: Path, text: str, wordpiece: Tokenizer, tmp_path: Path) -> None:
     other = tmp_path / "other.txt"
     other.write_text(text.replace("river", "engine"), encoding="utf-8")
     sources = [source, other]
@@ -168,7 +168,7 @@ build_corpus(source, folder, tokenizer=Tokenizer.open(Path(tokenizer)), shard_by
 """
 
 
-def test_kill_in_the_middle_of_a_shard(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
+def test_resume_after_a_kill_in_the_middle_of_a_shard(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
     wordpiece.save(tmp_path / "tokenizer")
     cut, whole = tmp_path / "cut", tmp_path / "whole"
     for shards in (0, 2, 5):
@@ -226,17 +226,17 @@ def test_a_flipped_bit_is_reported_and_its_shard_is_rebuilt(
         with pytest.raises(Stop):
             build_corpus(source, folder, tokenizer=wordpiece, shard_bytes=SMALL, on_progress=stop_after(4, folder))
     content = bytearray((folder / name).read_bytes())
-    place = content.index(b'"documents"') + 13 if name.endswith("shard.json") else len(content) // 2
-    content[place] ^= 1  # of a record: another digit
+    index = content.index(b'"documents"') + 13 if name.endswith("shard.json") else len(content) // 2
+    content[index] ^= 1  # in a shard record this changes a digit
     (folder / name).write_bytes(content)
     damaged: list[str] = []
     build_corpus(source, folder, tokenizer=wordpiece, shard_bytes=SMALL, on_damaged=damaged.append)
     assert contents(folder) == good
-    if finished or "tokenizer" not in name:  # an unfinished build writes its tokenizer anew
+    if finished or "tokenizer" not in name:  # an unfinished build rewrites its tokenizer
         assert len(damaged) == 1 and str(folder / name) in damaged[0]
 
 
-def test_a_damaged_manifest_is_named_and_nothing_is_lost(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
+def test_damaged_manifest_is_reported_and_no_file_is_lost(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     build_corpus(source, folder, tokenizer=wordpiece, shard_bytes=SMALL)
     good = contents(folder)
@@ -251,7 +251,9 @@ def test_a_damaged_manifest_is_named_and_nothing_is_lost(source: Path, wordpiece
     assert contents(folder) == good
 
 
-def test_another_corpus_is_not_mixed_in(source: Path, wordpiece: Tokenizer, bpe: Tokenizer, tmp_path: Path) -> None:
+def test_resuming_with_other_settings_is_rejected(
+    source: Path, wordpiece: Tokenizer, bpe: Tokenizer, tmp_path: Path
+) -> None:
     folder = tmp_path / "out"
     build_corpus(source, folder, tokenizer=wordpiece, shard_bytes=SMALL)
     before = contents(folder)
@@ -268,7 +270,7 @@ def test_another_corpus_is_not_mixed_in(source: Path, wordpiece: Tokenizer, bpe:
     assert len(Corpus.open(folder)) == 40
 
 
-def test_a_source_that_changes_meanwhile(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
+def test_source_that_changes_during_the_build_is_rejected(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
     def append(progress: CorpusProgress) -> None:
         with source.open("a") as file:
             file.write("x")
@@ -282,7 +284,7 @@ def test_a_source_that_changes_meanwhile(source: Path, wordpiece: Tokenizer, tmp
     ("content", "message"),
     [(b"", "the corpus is empty"), (b"\n \n", "the corpus is empty"), (b"Good.\n\n" * 500 + b"\xff", "line 1001")],
 )
-def test_bad_sources_are_found_before_the_work(
+def test_invalid_sources_are_rejected_before_the_build(
     content: bytes, message: str, wordpiece: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ShardWriter", None)
@@ -300,7 +302,7 @@ def test_note_about_a_single_document(wordpiece: Tokenizer, tmp_path: Path) -> N
     assert "one document" in report.notes[0]
 
 
-def test_what_is_in_the_way(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
+def test_existing_files_in_the_output_folder_are_rejected(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds 'text\.txt'"):
         build_corpus(source, tmp_path, tokenizer=wordpiece)
     with pytest.raises(InputError, match="shard_bytes"):
@@ -313,7 +315,7 @@ def test_what_is_in_the_way(source: Path, wordpiece: Tokenizer, tmp_path: Path) 
 @pytest.mark.parametrize(
     "names", [["tokenizer/mine"], ["report.json"], ["shard-000000/a"], ["manifest.json", "report.json"]]
 )
-def test_foreign_files_with_the_names_of_a_corpus(
+def test_foreign_files_with_corpus_file_names_are_rejected(
     source: Path, wordpiece: Tokenizer, tmp_path: Path, names: list[str], restart: bool
 ) -> None:
     for name in names:
@@ -336,15 +338,17 @@ def test_foreign_files_in_a_corpus_survive_a_restart(source: Path, wordpiece: To
     Corpus.open(tmp_path / "f")
 
 
-def test_one_build_at_a_time(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
-    def also(progress: CorpusProgress) -> None:
+def test_concurrent_builds_are_rejected(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> None:
+    def build_concurrently(progress: CorpusProgress) -> None:
         with pytest.raises(InputError, match=f"in use by process {os.getpid()}"):
             build_corpus(source, tmp_path / "out", tokenizer=wordpiece)
 
-    build_corpus(source, tmp_path / "out", tokenizer=wordpiece, on_progress=also)
+    build_corpus(source, tmp_path / "out", tokenizer=wordpiece, on_progress=build_concurrently)
 
 
-def test_a_full_disk(source: Path, wordpiece: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported(
+    source: Path, wordpiece: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add = module.ShardWriter.add
 
     def full(self: object, documents: list[list[list[int]]]) -> None:
@@ -360,9 +364,11 @@ def test_a_full_disk(source: Path, wordpiece: Tokenizer, tmp_path: Path, monkeyp
     assert report.resumed.documents > 0 and report.counts.documents == 40
 
 
-def test_large_vocabularies(source: Path, documents: list[Document], wordpiece: Tokenizer, tmp_path: Path) -> None:
+def test_large_vocabularies_use_32_bit_ids(
+    source: Path, documents: list[Document], wordpiece: Tokenizer, tmp_path: Path
+) -> None:
     tokens = [*wordpiece.vocabulary, *(f"[unused{number}]" for number in range(70_000))]
-    tokens.append(tokens.pop(tokens.index("river")))  # its id needs more than 16 bits
+    tokens.append(tokens.pop(tokens.index("river")))  # its id requires more than 16 bits
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
     large = Tokenizer.open(tmp_path)
     build_corpus(source, tmp_path / "small", tokenizer=wordpiece)
@@ -373,7 +379,7 @@ def test_large_vocabularies(source: Path, documents: list[Document], wordpiece: 
     check_text(wide, documents, large)
 
 
-def test_real_text(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
+def test_build_from_real_text(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
     with lzma.open(shared_data("corpus/heldout.txt.xz"), "rt", encoding="utf-8") as file:
         content = file.read(400_000)
     path = tmp_path / "real.txt.xz"

@@ -1,4 +1,4 @@
-"""Documents: every format and packing, folders, and what the errors name."""
+"""Documents: all formats and compressions, folders, and error messages."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def test_plain_text_and_json_lines(suffix: str, tmp_path: Path) -> None:
     assert paragraphs(plain, lines) == EXPECTED * 2
 
 
-def test_where_a_document_begins(tmp_path: Path) -> None:
+def test_document_boundaries(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("\nOne.\n\n\nTwo.\nMore.\n")
     assert list(read_documents(path)) == [Document(path, 2, ("One.",)), Document(path, 5, ("Two.", "More."))]
 
 
-def test_a_file_end_ends_a_document(tmp_path: Path) -> None:
+def test_end_of_file_ends_a_document(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text(f"Of {name}.")
     assert paragraphs(tmp_path) == [("Of a.",), ("Of b.",)]
 
 
-def test_another_key(tmp_path: Path) -> None:
+def test_custom_json_key(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"body": "Here."}\n')
     assert paragraphs(path, key="body") == [("Here.",)]
@@ -63,7 +63,7 @@ def test_another_key(tmp_path: Path) -> None:
         paragraphs(path)
 
 
-def test_folders_are_sorted_and_the_rest_is_named(tmp_path: Path) -> None:
+def test_folders_are_sorted_and_skipped_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     for name in ("b/z.txt", "b/a.jsonl", "a.txt.gz", "c.text", "picture.png", ".hidden.txt", "d.xz", "e.csv"):
         (tmp_path / name).write_bytes(gzip.compress(b"") if name.endswith("gz") else b"x" * (name == "c.text"))
@@ -86,7 +86,7 @@ def test_empty_files_give_no_document(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [suffix for suffix in PACK if suffix])
-def test_a_cut_archive_is_named(suffix: str, tmp_path: Path) -> None:
+def test_truncated_archive_is_reported(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.txt{suffix}"
     whole = PACK[suffix]("".join(f"Line {number * number}.\n\n" for number in range(20_000)).encode())
     path.write_bytes(whole[: len(whole) // 2])
@@ -102,7 +102,7 @@ def test_a_cut_archive_is_named(suffix: str, tmp_path: Path) -> None:
         ("Text.\n".encode("utf-16-le"), r"a\.txt line 1 contains a NUL character"),
     ],
 )
-def test_another_encoding_is_named(content: bytes, message: str, tmp_path: Path) -> None:
+def test_other_encodings_are_reported(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message):
@@ -110,14 +110,14 @@ def test_another_encoding_is_named(content: bytes, message: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("line", ['{"text": "a"', "[1]", '{"text": 3}'])
-def test_bad_json_is_named(line: str, tmp_path: Path) -> None:
+def test_invalid_json_is_reported(line: str, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "fine"}\n' + line)
     with pytest.raises(InputError, match=r"a\.jsonl line 2"):
         paragraphs(path)
 
 
-def test_what_cannot_be_a_source(tmp_path: Path) -> None:
+def test_invalid_sources_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "a.csv").write_text("x,y")
     (tmp_path / "empty").mkdir()
@@ -135,7 +135,7 @@ def test_what_cannot_be_a_source(tmp_path: Path) -> None:
         find_sources([])
 
 
-def test_a_file_without_blank_lines_is_refused_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_without_blank_lines_is_rejected_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CHARACTERS", 100)
     path = tmp_path / "a.txt"
     path.write_text("Short.\n\n" + "Ten chars.\n" * 11)
@@ -143,7 +143,7 @@ def test_a_file_without_blank_lines_is_refused_in_time(tmp_path: Path, monkeypat
         paragraphs(path)
 
 
-def test_zst_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_zstandard_package_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt.zst"
     path.write_bytes(zstandard.compress(b"x"))
     monkeypatch.setitem(sys.modules, "zstandard", None)

@@ -1,4 +1,4 @@
-"""The encoder gives what the library gives for whole sentences, whatever is in them."""
+"""The encoder gives the same ids as the tokenizers library for any sentence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTS = st.sampled_from([*ODD, "The", "river", ".", "'s", " ", "  ", "-", "12"])
 TEXTS = st.one_of(st.text(min_size=1), st.lists(PARTS, min_size=1).map("".join))
 
 
-def by_the_library(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
+def encode_with_the_library(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
     pipeline = tokenizers.Tokenizer.from_str(tokenizer.files()["tokenizer.json"].decode())
     pipeline.encode_special_tokens = True
     return [found.ids for found in pipeline.encode_batch(texts, add_special_tokens=False)]
@@ -27,15 +27,15 @@ def by_the_library(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
 
 @settings(deadline=None, max_examples=200)
 @given(texts=st.lists(TEXTS, min_size=1, max_size=8))
-def test_the_ids_of_whole_sentences(texts: list[str], wordpiece: Tokenizer, bpe: Tokenizer) -> None:
+def test_ids_equal_those_of_the_library(texts: list[str], wordpiece: Tokenizer, bpe: Tokenizer) -> None:
     clean = [text.encode("utf-8", "replace").decode() for text in texts]
     for tokenizer, cores in ((wordpiece, 1), (wordpiece, 8), (bpe, 1)):
         encoder = CorpusEncoder(tokenizer, cores=cores)
         assert encoder._by_words is (tokenizer is wordpiece and cores == 1)
-        assert encoder.encode([clean])[0] == by_the_library(tokenizer, clean)
+        assert encoder.encode([clean])[0] == encode_with_the_library(tokenizer, clean)
 
 
-def test_a_pipeline_that_is_not_known_gets_whole_sentences(wordpiece: Tokenizer) -> None:
+def test_unknown_pipelines_encode_whole_sentences(wordpiece: Tokenizer) -> None:
     pipeline = tokenizers.Tokenizer.from_str(wordpiece.files()["tokenizer.json"].decode())
     pipeline.add_tokens(["the river"])
     tokenizer = Tokenizer(pipeline, special_tokens={"unk_token": "[UNK]"})
@@ -51,7 +51,7 @@ def test_special_tokens_in_a_text_are_text(wordpiece: Tokenizer, bpe: Tokenizer)
     assert bpe.eos_token_id not in ids and bpe.decode(ids) == "a<|endoftext|>"
 
 
-def test_byte_level_keeps_the_space(wordpiece: Tokenizer, bpe: Tokenizer) -> None:
+def test_byte_level_tokens_include_the_space(wordpiece: Tokenizer, bpe: Tokenizer) -> None:
     document = Document(Path("a"), 1, ("One.  Two. Three.", "Four. Five."))
     assert CorpusEncoder(wordpiece).sentences(document) == ["One.", "Two.", "Three.", "Four.", "Five."]
     encoder = CorpusEncoder(bpe)
@@ -60,7 +60,7 @@ def test_byte_level_keeps_the_space(wordpiece: Tokenizer, bpe: Tokenizer) -> Non
     assert ids == bpe.encode("\n".join(document.paragraphs)).ids
 
 
-def test_the_memory_for_words_is_bounded(wordpiece: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_word_cache_is_bounded(wordpiece: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WORDS", 10)
     encoder = CorpusEncoder(wordpiece, cores=1)
     for start in range(0, 100, 5):
@@ -68,5 +68,5 @@ def test_the_memory_for_words_is_bounded(wordpiece: Tokenizer, monkeypatch: pyte
         assert len(encoder._words) <= 10 + 6
 
 
-def test_bytes_are_those_of_utf_8() -> None:
+def test_text_size_is_counted_in_utf_8_bytes() -> None:
     assert text_bytes(Document(Path("a"), 1, ("abc", "é漢"))) == 8

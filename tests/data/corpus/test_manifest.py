@@ -1,4 +1,4 @@
-"""The manifest: what counts as the same corpus."""
+"""The manifest: comparison of corpora."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_manifest_round_trip_on_disk(tmp_path: Path) -> None:
     assert CorpusManifest.read(tmp_path) == BASE
 
 
-def test_differences_in_words() -> None:
+def test_differences_are_described() -> None:
     assert BASE.differences(BASE) == []
     moved = replace(BASE, sources=tuple(replace(source, name="x/" + source.name) for source in SOURCES))
     assert BASE.differences(moved) == []
@@ -33,7 +33,7 @@ def test_differences_in_words() -> None:
     ]
 
 
-def test_identities(tmp_path: Path, wordpiece: Tokenizer, bpe: Tokenizer) -> None:
+def test_digests_of_sources_and_tokenizers(tmp_path: Path, wordpiece: Tokenizer, bpe: Tokenizer) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"abc")
     digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

@@ -1,4 +1,4 @@
-"""Reading a corpus: random access, pickling, other processes, damaged folders."""
+"""Reading a corpus: random access, pickling, multiple processes, damaged folders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def folder(source: Path, wordpiece: Tokenizer, tmp_path: Path) -> Path:
     return tmp_path / "corpus"
 
 
-def test_numbers_run_through_all_shards(folder: Path) -> None:
+def test_document_numbers_continue_across_shards(folder: Path) -> None:
     corpus = Corpus.open(folder)
     assert len(corpus) == corpus.documents == 40
     parts = [corpus.shard(number) for number in range(corpus.shards)]
@@ -44,13 +44,13 @@ def test_shards_are_opened_on_first_access(folder: Path) -> None:
         corpus.document(0)
 
 
-def test_arrays_cannot_be_written(folder: Path) -> None:
+def test_arrays_are_read_only(folder: Path) -> None:
     with pytest.raises(ValueError, match="read-only"):
         Corpus.open(folder).document(0)[0][0] = 1
 
 
 @pytest.mark.parametrize("number", [-1, 40, 10**12])
-def test_no_such_document(folder: Path, number: int) -> None:
+def test_invalid_document_number(folder: Path, number: int) -> None:
     with pytest.raises(IndexError, match=r"numbered from 0 to 39"):
         Corpus.open(folder).document(number)
 
@@ -59,7 +59,7 @@ def first_ids(corpus: Corpus) -> list[int]:
     return [int(corpus.document(number)[0][0]) for number in range(0, len(corpus), 7)]
 
 
-def test_pickles_are_small_and_work_elsewhere(folder: Path) -> None:
+def test_pickles_are_small_and_work_in_other_processes(folder: Path) -> None:
     corpus = Corpus.open(folder)
     expected = first_ids(corpus)
     assert corpus.tokenizer.size == 150
@@ -71,7 +71,7 @@ def test_pickles_are_small_and_work_elsewhere(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["tokens.bin", "sentences.npy", "documents.npy"])
-def test_damage_is_named(folder: Path, name: str) -> None:
+def test_damaged_files_are_reported(folder: Path, name: str) -> None:
     path = folder / "shard-000001" / name
     good = path.read_bytes()
     path.write_bytes(good[:-2])
@@ -96,7 +96,7 @@ def test_a_file_of_the_right_size_with_invalid_content(folder: Path, name: str) 
         corpus.document(0)
 
 
-def test_starts_that_do_not_fit(folder: Path) -> None:
+def test_inconsistent_starts_are_reported(folder: Path) -> None:
     path = folder / "shard-000000" / "documents.npy"
     starts = np.load(path)
     starts[-1] += 5
@@ -105,32 +105,32 @@ def test_starts_that_do_not_fit(folder: Path) -> None:
         Corpus.open(folder, verify="never").document(0)
 
 
-def test_another_tokenizer_beside_it(folder: Path, bpe: Tokenizer) -> None:
+def test_replaced_tokenizer_is_reported(folder: Path, bpe: Tokenizer) -> None:
     bpe.save(folder / "tokenizer")
     with pytest.raises(InputError, match=r"tokenizer/tokenizer\.json is damaged"):
         Corpus.open(folder)
-    as_old_software_wrote(folder)
+    convert_to_old_format(folder)
     with pytest.raises(InputError, match="not the tokenizer of this corpus"):
         Corpus.open(folder)
 
 
-def as_old_software_wrote(folder: Path) -> None:
-    """Take out of the manifest what corpora did not have at first: its own checksum and those of the tokenizer."""
+def convert_to_old_format(folder: Path) -> None:
+    """Remove the manifest's own checksum and the tokenizer checksums, which old corpora do not have."""
     path = folder / "manifest.json"
     document = json.loads(path.read_text())
     del document["checksum"], document["tokenizer_files"]
     path.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n")
 
 
-def test_a_corpus_of_older_software_opens(folder: Path) -> None:
-    as_old_software_wrote(folder)
+def test_corpus_in_the_old_format_opens(folder: Path) -> None:
+    convert_to_old_format(folder)
     assert len(Corpus.open(folder, verify="always")) == 40
 
 
-def flip(path: Path, place: int) -> None:
-    """Flip one bit and leave size and modification time as they were."""
+def flip(path: Path, position: int) -> None:
+    """Flip one bit and preserve size and modification time."""
     state, content = path.stat(), bytearray(path.read_bytes())
-    content[place] ^= 1 << place % 7
+    content[position] ^= 1 << position % 7
     path.write_bytes(content)
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
 
@@ -149,17 +149,15 @@ def test_files_are_hashed_once_until_they_change(folder: Path, monkeypatch: pyte
     Corpus.open(folder)
     assert hashed == ["tokens.bin"]
     flip(folder / "shard-000001" / "tokens.bin", 20)
-    Corpus.open(folder)  # size and modification time say that nothing changed
+    Corpus.open(folder)  # size and modification time are unchanged
     with pytest.raises(InputError, match=r"shard-000001/tokens\.bin is damaged: its SHA-256"):
         Corpus.open(folder, verify="always")
     with pytest.raises(InputError, match=r"shard-000001/tokens\.bin is damaged: its SHA-256"):
-        Corpus.open(folder)  # what was found is remembered too
+        Corpus.open(folder)  # the new result is cached too
 
 
 @pytest.mark.parametrize("cache", ["a file", "{", "[]", '{"shard-000001/tokens.bin": 3}'])
-def test_a_cache_that_cannot_be_used_costs_time_only(
-    folder: Path, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unusable_cache_is_ignored(folder: Path, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     if cache == "a file":
         (tmp_path / "cache").write_text("")
@@ -173,15 +171,15 @@ def test_a_cache_that_cannot_be_used_costs_time_only(
         Corpus.open(folder)
 
 
-def test_every_bit_of_the_manifest_counts(folder: Path) -> None:
+def test_every_changed_bit_of_the_manifest_is_detected(folder: Path) -> None:
     path = folder / "manifest.json"
     good = path.read_bytes()
     before = Corpus.open(folder).manifest
     chance = random.Random(0)
-    for place in [*range(0, len(good), 97), *(good.index(word) for word in (b"checksum", b"sha256:", b'"format"'))]:
-        flip(path, place)
+    for position in [*range(0, len(good), 97), *(good.index(word) for word in (b"checksum", b"sha256:", b'"format"'))]:
+        flip(path, position)
         try:
-            assert Corpus.open(folder).manifest == before, place  # white space may be other white space
+            assert Corpus.open(folder).manifest == before, position  # only white space changed
         except InputError as error:
             assert str(path) in str(error)
         path.write_bytes(good[: chance.randrange(len(good) - 1)])
@@ -191,12 +189,12 @@ def test_every_bit_of_the_manifest_counts(folder: Path) -> None:
     Corpus.open(folder)
 
 
-def test_no_corpus(folder: Path, tmp_path: Path) -> None:
+def test_folder_without_a_corpus(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a corpus"):
         Corpus.open(tmp_path)
     path = folder / "manifest.json"
     good = json.loads(path.read_text())
-    del good["checksum"]  # or every change would be one too many
+    del good["checksum"]  # otherwise the checksum would reject every change
     for broken, message in [
         ({"format": 2}, "expected format 1, got 2"),
         ({"shards": [{}]}, r"not the manifest of a corpus .shards\.0\.counts"),

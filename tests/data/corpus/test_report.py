@@ -1,4 +1,4 @@
-"""The report: what it says of a corpus."""
+"""The report of a corpus."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Sentences: cases written by hand, and that nothing of a paragraph is lost or moved."""
+"""Sentence splitting: handwritten cases, and no text of a paragraph is lost or reordered."""
 
-# ruff: noqa: RUF001 (quotation marks and dashes that look alike are its matter)
+# ruff: noqa: RUF001 (the cases contain similar quotation marks and dashes)
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from regard.data.corpus.sentences import split_sentences
 
-# A bar marks where a sentence ends and the next begins.
+# A bar marks a sentence boundary.
 CASES = [
     "He went home. | She stayed.",
     "Is it true? | Yes! | No one knew.",
@@ -93,13 +93,13 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_by_hand(case: str) -> None:
+def test_handwritten_cases(case: str) -> None:
     expected = [part.strip() for part in case.split("|")]
     text = case.replace("| ", "")
     assert [text[start:end] for start, end in split_sentences(text)] == expected
 
 
-def check_whole(text: str) -> None:
+def check_nothing_is_lost(text: str) -> None:
     spans = split_sentences(text)
     end = 0
     for start, stop in spans:
@@ -158,30 +158,30 @@ WORDS = st.sampled_from(
 @settings(deadline=None)
 @given(st.one_of(st.text(), st.lists(WORDS).map(" ".join), st.lists(WORDS).map("".join)))
 def test_nothing_is_lost(text: str) -> None:
-    check_whole(text)
+    check_nothing_is_lost(text)
 
 
-def test_blank_has_no_sentence() -> None:
+def test_blank_text_has_no_sentences() -> None:
     assert split_sentences("") == split_sentences(" \t\n") == []
 
 
-def test_line_ends_inside_are_space() -> None:
+def test_line_breaks_inside_a_sentence_count_as_spaces() -> None:
     assert split_sentences("One.\nTwo.") == [(0, 4), (5, 9)]
 
 
 @pytest.mark.parametrize(
     "text", ["." * 300_000, ". " * 150_000, '."' * 150_000, "a" * 300_000 + ". B", "A. " * 100_000]
 )
-def test_time_grows_with_the_length_only(text: str) -> None:
-    check_whole(text)  # minutes, if it grew with the square
+def test_time_is_linear_in_the_length(text: str) -> None:
+    check_nothing_is_lost(text)  # would take minutes if the time were quadratic
 
 
-def test_real_text(shared_data: Callable[[str], Path]) -> None:
+def test_sentences_of_real_text(shared_data: Callable[[str], Path]) -> None:
     with lzma.open(shared_data("corpus/heldout.txt.xz"), "rt", encoding="utf-8") as file:
         paragraphs = [line for _, line in zip(range(2000), file, strict=False)]
     sentences = [line[start:end] for line in paragraphs for start, end in split_sentences(line)]
     for line in paragraphs:
-        check_whole(line)
+        check_nothing_is_lost(line)
     assert 2.2 < len(sentences) / len([line for line in paragraphs if line.strip()]) < 4.5
     after_title = [text for text in sentences if text.endswith((" Mr.", " Mrs.", " Dr.", "e.g.", "i.e."))]
     assert not after_title

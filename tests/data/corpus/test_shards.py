@@ -1,4 +1,4 @@
-"""Shards: types, starts, counts."""
+"""Shards: data types, start offsets, counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_the_smallest_type_that_holds_every_id(vocabulary: int, size: int) -> No
     assert np.array(vocabulary - 1, dtype=token_type(vocabulary)) == vocabulary - 1
 
 
-def test_batches_are_put_behind_each_other(tmp_path: Path) -> None:
+def test_batches_are_appended(tmp_path: Path) -> None:
     writer = ShardWriter(tmp_path, dtype=token_type(100), unknown=1)
     writer.add([[[5, 6], [], [7]], [[]]])
     writer.add([])
@@ -37,7 +37,7 @@ def test_counts_add_up() -> None:
     )
 
 
-def test_a_record_with_other_files_is_refused(tmp_path: Path) -> None:
+def test_record_of_other_files_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "shard.json").write_text('{"counts": {}, "next": [0, 1], "files": {"../../secret": [1, "x"]}}')
     with pytest.raises(InputError, match=r"shard\.json is not the record"):
         ShardRecord.read(tmp_path)

@@ -1,4 +1,4 @@
-"""Training tokenizers: shape, determinism, limits, and the same ids in transformers."""
+"""Training tokenizers: structure, determinism, limits, and equal ids in transformers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def real(shared_data: Callable[[str], Path]) -> list[str]:
         return [line for _, line in zip(range(400), file, strict=False)]
 
 
-def test_wordpiece_has_the_shape_of_bert() -> None:
+def test_wordpiece_has_the_structure_of_bert() -> None:
     tokenizer = train_tokenizer(LINES, size=110, minimum=1)
     assert tokenizer.size == len(tokenizer.vocabulary) == 110
     assert list(tokenizer.vocabulary)[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -44,7 +44,7 @@ def test_wordpiece_has_the_shape_of_bert() -> None:
     assert tokenizer.encode("☃", add_special_tokens=False).ids == [1]
 
 
-def test_letters_are_those_that_the_library_finds() -> None:
+def test_alphabet_equals_that_of_the_library() -> None:
     import tokenizers
     from tokenizers import models, normalizers, pre_tokenizers, trainers
 
@@ -58,13 +58,13 @@ def test_letters_are_those_that_the_library_finds() -> None:
     assert set(list(ours.vocabulary)[5:]) == letters
 
 
-def test_cased() -> None:
+def test_cased_vocabulary() -> None:
     tokenizer = train_tokenizer(LINES, size=119, lowercase=False, minimum=1)
     assert tokenizer.encode("The naïvely", add_special_tokens=False).tokens[0].startswith("T")
     assert "ï" in "".join(tokenizer.encode("naïvely", add_special_tokens=False).tokens)
 
 
-def test_bpe_writes_every_text() -> None:
+def test_bpe_encodes_any_text() -> None:
     tokenizer = train_tokenizer(LINES, kind="bpe", size=300)
     assert tokenizer.size == 300
     assert tokenizer.bos_token_id == tokenizer.eos_token_id == tokenizer.id("<|endoftext|>") == 0
@@ -110,14 +110,14 @@ def test_transformers_has_the_same_ids(kind: TokenizerType, real: list[str], tmp
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
-def test_more_than_the_text_supports(kind: TokenizerType) -> None:
+def test_size_beyond_the_available_tokens(kind: TokenizerType) -> None:
     with pytest.raises(InputError, match=r"5,000 entries was requested, but this text supports (\d+)") as caught:
         train_tokenizer(LINES, kind=kind, size=5000)
     supported = int(str(caught.value).split("supports ")[1].split(" ")[0])
     assert train_tokenizer(LINES, kind=kind, size=supported).size == supported
 
 
-def test_fewer_than_the_letters() -> None:
+def test_size_below_the_alphabet() -> None:
     with pytest.raises(InputError, match=r"characters of this text alone are \d+"):
         train_tokenizer(LINES, size=20)
     with pytest.raises(InputError, match="at least 257"):
@@ -125,7 +125,7 @@ def test_fewer_than_the_letters() -> None:
     assert train_tokenizer(LINES, size=60, alphabet=20).size == 60
 
 
-def test_bad_calls() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(InputError, match="empty"):
         train_tokenizer([" ", ""], size=100)
     with pytest.raises(InputError, match="one str"):

@@ -1,4 +1,4 @@
-"""Endings to choose from: six lines per example, HellaSwag's JSON and SWAG's CSV."""
+"""Multiple choice: six lines per example, HellaSwag's JSON and SWAG's CSV."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_hellaswag_as_text(shared_data: Callable[[str], Path]) -> None:
         ("", "is empty"),
     ],
 )
-def test_bad_text_is_named(tmp_path: Path, content: str, message: str) -> None:
+def test_invalid_text_is_reported(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "a.txt"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=message):
@@ -80,7 +80,7 @@ def test_hellaswag_as_json(tmp_path: Path) -> None:
         ({"ctx": None}, "'ctx' should be a string, got null"),
     ],
 )
-def test_bad_json_is_named(tmp_path: Path, change: dict[str, object], message: str) -> None:
+def test_invalid_json_is_reported(tmp_path: Path, change: dict[str, object], message: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"ctx": "A man", "endings": ["a", "b", "c"], "label": 0, **change}), encoding="utf-8")
     with pytest.raises(InputError, match=r"a\.jsonl line 1: .*" + message):
@@ -128,7 +128,7 @@ def test_swag(tmp_path: Path) -> None:
         ("a.tsv", "down.\tSit\tup.\t0\n", "1,0,2,3"),
     ],
 )
-def test_columns_are_named(tmp_path: Path, name: str, content: str, columns: str) -> None:
+def test_missing_columns_are_reported(tmp_path: Path, name: str, content: str, columns: str) -> None:
     path = tmp_path / name
     path.write_text(content, encoding="utf-8")
     named = columns.split(",")
@@ -140,7 +140,7 @@ def test_columns_are_named(tmp_path: Path, name: str, content: str, columns: str
     ]
 
 
-def test_columns_that_have_no_meaning(tmp_path: Path) -> None:
+def test_invalid_columns_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"goal": "Sit", "sols": ["down.", "up."], "y": 0}', encoding="utf-8")
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Tagged words: the columns of CoNLL, schemes, JSON lines and the words of plain text."""
+"""Token classification: CoNLL columns, tagging schemes, JSON lines, and words of plain text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write(tmp_path: Path) -> Write:
 
 @pytest.mark.parametrize(
     ("name", "count", "entities"),
-    # How many entities of each type there are, the task's organisers published with the data.
+    # The organizers of the shared task published the number of entities of each type.
     [
         ("conll2003/eng.train", 14041, {"LOC": 7140, "MISC": 3438, "ORG": 6321, "PER": 6600}),
         ("conll2003/eng.testa", 3250, {"LOC": 1837, "MISC": 922, "ORG": 1341, "PER": 1842}),
@@ -40,7 +40,7 @@ def write(tmp_path: Path) -> Write:
 def test_conll_2003(shared_data: Callable[[str], Path], name: str, count: int, entities: dict[str, int]) -> None:
     started = time.process_time()
     read = read_tagged_examples(shared_data(name), labeled=True)
-    assert time.process_time() - started < 4  # about 1 second on one core; the bound only catches what grows
+    assert time.process_time() - started < 4  # about 1 second on one core; the bound detects quadratic time only
     assert (len(read.examples), read.description, read.dropped) == (count, "IOB1, 4 columns", {})
     begun = Counter(tag[2:] for example in read.examples for tag in example.tags or () if tag.startswith("B-"))
     assert begun == entities
@@ -48,7 +48,7 @@ def test_conll_2003(shared_data: Callable[[str], Path], name: str, count: int, e
     assert [(e.text, e.words, None) for e in read.examples] == [(e.text, e.words, e.tags) for e in without]
 
 
-def test_a_sentence_and_where_it_begins(write: Write) -> None:
+def test_sentence_and_its_line_number(write: Write) -> None:
     content = "-DOCSTART- -X- O O\r\n\r\nEU NNP I-NP I-ORG\r\nrejects VBZ I-VP O\r\n\r\n\r\nPeter NNP I-NP I-PER\r\n"
     for path in (write("a.conll", content), write("b.txt", content.replace(" ", "\t"))):
         read = read_tagged_examples(path)
@@ -68,7 +68,7 @@ def test_a_sentence_and_where_it_begins(write: Write) -> None:
         ("BIOES", "B-PER L-PER U-PER O U-LOC B-ORG L-ORG"),
     ],
 )
-def test_schemes_say_the_same(write: Write, scheme: str, tags: str) -> None:
+def test_schemes_are_equivalent(write: Write, scheme: str, tags: str) -> None:
     expected = ["B-PER", "I-PER", "B-PER", "O", "B-LOC", "B-ORG", "I-ORG"]
     assert detect_scheme([tags.split()]) == scheme
     assert to_iob2(tags.split(), scheme) == expected  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ def test_json_lines(write: Write) -> None:
         ({"words": ["a"]}, "line 2: expected tags, got the keys words"),
     ],
 )
-def test_bad_json_is_named(write: Write, row: dict[str, object], message: str) -> None:
+def test_invalid_json_is_reported(write: Write, row: dict[str, object], message: str) -> None:
     path = write("a.jsonl", '{"words": ["a"], "tags": ["O"]}\n' + json.dumps(row) + "\n")
     with pytest.raises(InputError, match=message):
         read_tagged_examples(path, labeled=True)
@@ -158,7 +158,7 @@ def test_bad_json_is_named(write: Write, row: dict[str, object], message: str) -
         ("\n\n", "is empty"),
     ],
 )
-def test_bad_columns_are_named(write: Write, content: str, message: str) -> None:
+def test_invalid_columns_are_reported(write: Write, content: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_tagged_examples(write("a.conll", content), labeled=True)
 
@@ -195,7 +195,7 @@ def test_words_of_a_text(text: str, words: str) -> None:
 
 
 @given(st.text() | st.text(alphabet="aA0s'n t.,:-&\u2019/_#\n\u0301"))
-def test_words_cover_everything_but_blanks(text: str) -> None:
+def test_words_cover_everything_except_spaces(text: str) -> None:
     covered = 0
     for start, end in split_words(text):
         assert covered <= start < end
@@ -205,13 +205,13 @@ def test_words_cover_everything_but_blanks(text: str) -> None:
     assert not text[covered:].strip()
 
 
-def test_words_are_those_of_conll(shared_data: Callable[[str], Path]) -> None:
+def test_words_equal_those_of_conll(shared_data: Callable[[str], Path]) -> None:
     examples = read_tagged_examples(shared_data("conll2003/eng.testa")).examples
     same = sum(split_words(example.text) == example.words for example in examples)
     assert same / len(examples) > 0.85
 
 
-def test_columns_say_where_word_and_tag_are(write: Write, shared_data: Callable[[str], Path]) -> None:
+def test_columns_option_selects_word_and_tag(write: Write, shared_data: Callable[[str], Path]) -> None:
     path = write("a.conll", "1 EU B-ORG NNP\n2 rejects O VBZ\n")
     read = read_tagged_examples(path, columns=("1", "2"), labeled=True)
     assert read.examples == [TaggedExample("EU rejects", ((0, 2), (3, 10)), ("B-ORG", "O"))]
@@ -224,7 +224,7 @@ def test_columns_say_where_word_and_tag_are(write: Write, shared_data: Callable[
     assert chunks.examples[0].tags is not None and chunks.examples[0].tags[0] == "B-NP"
 
 
-def test_keys_say_where_words_and_tags_are(tmp_path: Path) -> None:
+def test_columns_option_selects_json_keys(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"tokens": ["no"], "w": ["EU"], "t": ["B-ORG"]}\n', encoding="utf-8")
     assert read_tagged_examples(path, columns=("w", "t"), labeled=True).examples == [

@@ -1,4 +1,4 @@
-"""Pictures from folders and from IDX."""
+"""Images from folders and IDX files."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def test_mnist(shared_data: Callable[[str], Path], name: str, count: int, first:
     assert read.description == f"IDX, 28 x 28, labels in {name}-labels-idx1-ubyte.gz"
 
 
-def test_idx_finds_its_labels_by_name(tmp_path: Path) -> None:
+def test_idx_labels_are_found_by_name(tmp_path: Path) -> None:
     images = tmp_path / "my-images-idx3-ubyte"
     images.write_bytes(idx((2, 1, 2), bytes([0, 255, 7, 8])))
-    assert [picture.label for picture in read_image_examples(images).examples] == [None, None]
+    assert [example.label for example in read_image_examples(images).examples] == [None, None]
     with pytest.raises(InputError, match="expected them in my-labels-idx1-ubyte"):
         read_image_examples(images, labeled=True)
     (tmp_path / "my-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx((2,), bytes([3, 12]))))
@@ -39,7 +39,7 @@ def test_idx_finds_its_labels_by_name(tmp_path: Path) -> None:
         ("3", "0", [[0, 255]]),
         ("12", "1", [[7, 8]]),
     ]
-    assert [picture.label for picture in read_image_examples(images, labeled=False).examples] == [None, None]
+    assert [example.label for example in read_image_examples(images, labeled=False).examples] == [None, None]
     (tmp_path / "my-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx((3,), bytes([3, 12, 1]))))
     with pytest.raises(InputError, match=r"my-labels-idx1-ubyte.gz has 3 labels for 2 images"):
         read_image_examples(images)
@@ -55,7 +55,7 @@ def test_idx_finds_its_labels_by_name(tmp_path: Path) -> None:
         (idx((0, 1, 2), b""), "has no images"),
     ],
 )
-def test_bad_idx_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+def test_invalid_idx_is_reported(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "a-images-idx3-ubyte"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message):
@@ -78,7 +78,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "pictures"
 
 
-def test_a_folder_for_each_class(folder: Path) -> None:
+def test_one_folder_per_class(folder: Path) -> None:
     read = read_image_examples(folder, labeled=True)
     assert [(p.label, p.name, int(p.pixels[0, 0])) for p in read.examples] == [
         ("cat", "cat/a.png", 20),
@@ -95,7 +95,7 @@ def test_a_folder_for_each_class(folder: Path) -> None:
     ]
 
 
-def test_a_folder_of_images_and_one_image(folder: Path) -> None:
+def test_folder_of_images_and_single_image(folder: Path) -> None:
     read = read_image_examples(folder / "dog")
     assert [(p.label, p.name) for p in read.examples] == [(None, "b.png")]
     assert read.description == "image folder, no classes"
@@ -109,7 +109,7 @@ def test_a_folder_of_images_and_one_image(folder: Path) -> None:
         read_image_examples(folder.parent)
 
 
-def test_colours(tmp_path: Path) -> None:
+def test_color_modes(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     clear = np.zeros((1, 2, 4), dtype=np.uint8)
     clear[0, 0] = [255, 0, 0, 255]
@@ -120,21 +120,21 @@ def test_colours(tmp_path: Path) -> None:
     assert read_image_examples(tmp_path / "deep.png").examples[0].pixels.tolist() == [[0, 100, 255]]
 
 
-def test_a_damaged_image_is_named(tmp_path: Path) -> None:
+def test_damaged_image_is_reported(tmp_path: Path) -> None:
     pytest.importorskip("PIL")
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\nnothing")
     with pytest.raises(InputError, match=r"a\.png cannot be read as an image"):
         read_image_examples(tmp_path)
 
 
-def test_without_pillow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pillow_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
-    def refuse(name: str, *arguments: object) -> object:
+    def import_without_pillow(name: str, *arguments: object) -> object:
         if name == "PIL":
             raise ImportError(name)
         return real(name, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    monkeypatch.setattr(builtins, "__import__", import_without_pillow)
     with pytest.raises(InputError, match=r"pip install 'regard\[images\]'"):
         read_image_examples(folder)

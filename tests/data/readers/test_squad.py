@@ -1,4 +1,4 @@
-"""Questions: SQuAD's versions, answers that lie elsewhere, and rows to answer."""
+"""Question answering: SQuAD versions, misplaced answers, and unlabeled rows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def squad(tmp_path: Path, questions: list[dict[str, object]], *, indent: int | N
 
 
 @pytest.mark.parametrize("indent", [None, 1])
-def test_version_two(tmp_path: Path, indent: int | None) -> None:
+def test_squad_version_2(tmp_path: Path, indent: int | None) -> None:
     given = [
         {"id": "x", "question": "Where?", "is_impossible": False, "answers": [{"text": "Norway", "answer_start": 13}]},
         {"id": "y", "question": "When?", "is_impossible": True, "answers": [], "plausible_answers": [{"text": "Oslo"}]},
@@ -61,23 +61,23 @@ def test_version_two(tmp_path: Path, indent: int | None) -> None:
     assert read_question_examples(squad(tmp_path, given)).description == "SQuAD v2.0"
 
 
-def test_answers_elsewhere_are_dropped_and_counted(tmp_path: Path) -> None:
-    places = [13, 12, -27, 400]
+def test_misplaced_answers_are_dropped_and_counted(tmp_path: Path) -> None:
+    starts = [13, 12, -27, 400]
     given: list[dict[str, object]] = [
-        {"id": "x", "question": "Where?", "answers": [{"text": "Norway", "answer_start": place} for place in places]},
+        {"id": "x", "question": "Where?", "answers": [{"text": "Norway", "answer_start": start} for start in starts]},
         {
             "id": "y",
             "question": "Where?",
             "answers": [{"text": "Rome", "answer_start": 0}, {"text": "", "answer_start": 0}],
         },
     ]
-    assert CONTEXT[-27:-21] == "Norway"  # what a slice would take for right
+    assert CONTEXT[-27:-21] == "Norway"  # a negative slice would match
     read = read_question_examples(squad(tmp_path, given))
     assert read.examples == [QuestionExample("x", "Where?", CONTEXT, (Answer("Norway", 13),))]
     assert read.dropped == {MISPLACED: 5, UNANSWERED: 1}
-    unlabelled = read_question_examples(squad(tmp_path, given), labeled=False)
-    assert [(q.id, q.answers) for q in unlabelled.examples] == [("x", ()), ("y", ())]
-    assert unlabelled.dropped == {}
+    unlabeled = read_question_examples(squad(tmp_path, given), labeled=False)
+    assert [(q.id, q.answers) for q in unlabeled.examples] == [("x", ()), ("y", ())]
+    assert unlabeled.dropped == {}
     with pytest.raises(InputError, match="no answer matches the context"):
         read_question_examples(squad(tmp_path, given[1:]))
 
@@ -94,7 +94,7 @@ def test_answers_elsewhere_are_dropped_and_counted(tmp_path: Path) -> None:
         ({"question": "a"}, "no answers; expected"),
     ],
 )
-def test_bad_documents_are_named(tmp_path: Path, question: dict[str, object], message: str) -> None:
+def test_invalid_documents_are_reported(tmp_path: Path, question: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_question_examples(squad(tmp_path, [question]), labeled=True)
 
@@ -110,14 +110,14 @@ def test_bad_documents_are_named(tmp_path: Path, question: dict[str, object], me
         ('{"question": "a"}', "line 1: expected question and context, got the keys question"),
     ],
 )
-def test_broken_files_are_named(tmp_path: Path, content: str, message: str) -> None:
+def test_invalid_files_are_reported(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         read_question_examples(path)
 
 
-def test_rows_to_answer(tmp_path: Path) -> None:
+def test_unlabeled_rows(tmp_path: Path) -> None:
     expected = [QuestionExample("1", "Where?", "In Rome.", ()), QuestionExample("k", "When?", "In May.", ())]
     path = tmp_path / "a.tsv"
     path.write_text("Where?\tIn Rome.\nWhen?\tIn May.\tk\n", encoding="utf-8")
@@ -178,7 +178,7 @@ def test_columns_by_name_and_by_number(tmp_path: Path) -> None:
     assert read.examples == [QuestionExample("k", "Where?", CONTEXT, (Answer("Oslo", 0),))]
 
 
-def test_columns_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_columns_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"ask": "Where?", "about": "Rome"}', encoding="utf-8")
     with pytest.raises(InputError, match=r"line 1: no 'abuot', which --columns names; did you mean 'about'"):

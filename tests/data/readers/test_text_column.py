@@ -1,4 +1,4 @@
-"""Texts and their line numbers, from lines and from columns."""
+"""Texts and their line numbers, read from lines and columns."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ def write(tmp_path: Path) -> Callable[[str, str], Path]:
 Write = Callable[[str, str], Path]
 
 
-def test_one_text_a_line(write: Write) -> None:
+def test_one_text_per_line(write: Write) -> None:
     path = write("a.txt", "one\r\n\ntwo, with a comma\tand a tab\nlast")
     assert list(read_text_column(path)) == [(1, "one"), (2, ""), (3, "two, with a comma\tand a tab"), (4, "last")]
     assert list(read_text_column(write("empty.txt", ""))) == []
 
 
-def test_tsv_by_number_takes_every_row_and_leaves_quotes_alone(write: Write) -> None:
+def test_tsv_by_number_reads_every_row_and_preserves_quotes(write: Write) -> None:
     path = write("a.tsv", 'a "quoted\t1\nb\t0\n')
     assert list(read_text_column(path, column=0)) == [(1, 'a "quoted'), (2, "b")]
     assert list(read_text_column(path, column="1")) == [(1, "1"), (2, "0")]
 
 
-def test_tsv_by_name_leaves_the_header_out(write: Write) -> None:
+def test_tsv_by_name_skips_the_header(write: Write) -> None:
     path = write("a.tsv", "label\tsentence\n1\tgood\n\n0\tbad\n")
     assert list(read_text_column(path, column="sentence")) == [(2, "good"), (3, ""), (4, "bad")]
     with pytest.raises(InputError, match=r"a\.tsv line 1: no column 'sentense'.*did you mean 'sentence'.*0 to 1"):
         list(read_text_column(path, column="sentense"))
 
 
-def test_a_short_row_is_named(write: Write) -> None:
+def test_short_row_is_reported(write: Write) -> None:
     path = write("a.tsv", "a\tb\nc\n")
     with pytest.raises(InputError, match=r"a\.tsv line 2: expected column 1, but this row has columns 0 to 0"):
         list(read_text_column(path, column=1))
@@ -59,15 +59,15 @@ def test_csv_quotes_may_span_lines(write: Write) -> None:
 
 
 @pytest.mark.parametrize("row", ['2,"never closed', '2,"closed" and more'])
-def test_bad_csv_is_named(row: str, write: Write) -> None:
+def test_invalid_csv_is_reported(row: str, write: Write) -> None:
     path = write("a.csv", f"1,one\n{row}\n3,three\n")
     with pytest.raises(InputError, match=r"a\.csv line 2: not a CSV row"):
         list(read_text_column(path, column=1))
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # tolerate a busy machine
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
-def test_json_lines_give_back_what_went_in(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+def test_json_lines_round_trip(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     path = tmp_path_factory.mktemp("json") / "a.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
     assert list(read_text_column(path, column="text")) == list(enumerate(texts, start=1))
@@ -85,7 +85,7 @@ def test_json_lines_give_back_what_went_in(tmp_path_factory: pytest.TempPathFact
         ('{"text": "\\ud83d"}', "lone surrogate"),
     ],
 )
-def test_bad_json_is_named(line: str, message: str, write: Write) -> None:
+def test_invalid_json_is_reported(line: str, message: str, write: Write) -> None:
     path = write("a.jsonl", '{"text": "fine"}\n\n' + line + "\n")
     texts = read_text_column(path, column="text")
     assert [next(texts), next(texts)] == [(1, "fine"), (2, "")]
@@ -93,7 +93,7 @@ def test_bad_json_is_named(line: str, message: str, write: Write) -> None:
         next(texts)
 
 
-def test_the_format_is_detected_by_the_first_line(write: Write) -> None:
+def test_format_is_detected_from_the_first_line(write: Write) -> None:
     for content in ("a\tb, c\n", '"b, c",a\n', '{"0": "b, c", "1": "b, c"}\n'):
         column = 0 if content.startswith('"') else 1
         assert list(read_text_column(write("a.txt", content), column=column)) == [(1, "b, c")]
@@ -109,7 +109,7 @@ def test_the_format_is_detected_by_the_first_line(write: Write) -> None:
         ("a.jsonl", "{}\n", "--column KEY"),
     ],
 )
-def test_columns_are_not_taken_for_one_text(name: str, content: str, message: str, write: Write) -> None:
+def test_tables_are_not_read_as_plain_text(name: str, content: str, message: str, write: Write) -> None:
     with pytest.raises(InputError, match=message):
         list(read_text_column(write(name, content)))
 
@@ -130,7 +130,7 @@ def test_memory_does_not_grow_with_the_file(write: Write) -> None:
     assert peak < 200_000
 
 
-def test_the_sentiment_data_reads(shared_data: Callable[[str], Path]) -> None:
+def test_sentiment_dataset(shared_data: Callable[[str], Path]) -> None:
     rows = list(read_text_column(shared_data("sst2/train.tsv"), column=0))
     assert len(rows) == 6920
     assert rows[0][1].startswith("a stirring , funny")

@@ -1,4 +1,4 @@
-"""Texts and pairs from tables: what is decided about each file, and what a bad row is told."""
+"""Texts and pairs from tables: format detection and error messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write(tmp_path: Path) -> Write:
 
 
 @pytest.mark.parametrize(
-    ("name", "task", "count", "how"),
+    ("name", "task", "count", "description"),
     [
         ("sst2/train.tsv", "classify", 6920, "tab-separated, no header, text = column 0, label = column 1"),
         ("sst2/dev.tsv", "classify", 872, "tab-separated, no header, text = column 0, label = column 1"),
@@ -71,12 +71,12 @@ def write(tmp_path: Path) -> Write:
         ("toxic/test.csv", "classify", 12180, "comma-separated, quoted, no header, text = column 0, label = column 1"),
     ],
 )
-def test_the_files_people_have_need_no_flag(
-    shared_data: Callable[[str], Path], name: str, task: TextTask, count: int, how: str
+def test_common_datasets_need_no_options(
+    shared_data: Callable[[str], Path], name: str, task: TextTask, count: int, description: str
 ) -> None:
     for labeled in (True, None):
         read = read_text_examples(shared_data(name), task=task, labeled=labeled)
-        assert (len(read.examples), read.description, read.dropped) == (count, how, {})
+        assert (len(read.examples), read.description, read.dropped) == (count, description, {})
         assert len(read.lines) == count
         assert all(isinstance(example.label, float if task == "regress" else str) for example in read.examples)
     without = read_text_examples(shared_data(name), task=task, labeled=False)
@@ -88,9 +88,7 @@ def test_the_files_people_have_need_no_flag(
 def test_values_of_real_files(shared_data: Callable[[str], Path]) -> None:
     sms = read_text_examples(shared_data("sms-spam/SMSSpamCollection"), task="classify")
     assert Counter(example.label for example in sms.examples) == {"ham": 4827, "spam": 747}
-    assert sms.examples[1] == TextExample(
-        "Ok lar... Joking wif u oni...", None, "ham"
-    )  # the carriage return is no part of it
+    assert sms.examples[1] == TextExample("Ok lar... Joking wif u oni...", None, "ham")  # without the carriage return
     mrpc = read_text_examples(shared_data("mrpc/train.tsv"), task="pair")
     assert mrpc.examples[0].text == (
         'Amrozi accused his brother , whom he called " the witness " , of deliberately distorting his evidence .'
@@ -99,7 +97,7 @@ def test_values_of_real_files(shared_data: Callable[[str], Path]) -> None:
     assert stsb.examples[0] == TextExample("A plane is taking off.", "An air plane is taking off.", 5.0)
     assert (
         sum(example.text_pair is not None and '"' in example.text_pair for example in stsb.examples) > 50
-    )  # left as they are
+    )  # unchanged
     toxic = read_text_examples(shared_data("toxic/test.csv"), task="classify")
     assert Counter(example.label for example in toxic.examples) == {"0": 6090, "1": 6090}
     assert toxic.examples[2].text.startswith('"   *What do you need help with?')
@@ -133,7 +131,7 @@ GLUE = {
 
 
 @pytest.mark.parametrize("name", GLUE)
-def test_pairs_by_the_names_in_glue(write: Write, name: str) -> None:
+def test_pairs_by_glue_column_names(write: Write, name: str) -> None:
     content, expected = GLUE[name]
     read = read_text_examples(write(f"{name}.tsv", content), task="pair", labeled=True)
     assert read.examples == expected
@@ -156,7 +154,7 @@ def test_labels_are_not_invented_from_row_numbers(write: Write) -> None:
     assert {example.label for example in read_text_examples(path, task="classify").examples} == {None}
 
 
-def test_one_text_a_line_keeps_its_commas(write: Write) -> None:
+def test_plain_text_lines_may_contain_commas(write: Write) -> None:
     read = read_text_examples(write("in.txt", 'one, "two"\n\nthree\n\n'), task="classify")
     assert read.examples == [TextExample('one, "two"'), TextExample("three")]
     assert (read.lines, read.description) == ([1, 3], "one text per line")
@@ -183,7 +181,7 @@ def test_quotes_may_span_lines_and_errors_count_them(write: Write) -> None:
         read_text_examples(write("a.csv", 'text,label\none,1\n"never closed,0\n'), task="classify")
 
 
-def test_a_comma_without_quotes_is_named(write: Write) -> None:
+def test_unquoted_comma_is_reported(write: Write) -> None:
     with pytest.raises(InputError, match=r"a\.csv line 3: expected 2 columns, but this row has 3; .*quote"):
         read_text_examples(write("a.csv", "text,label\ngood,1\nbad, very,0\n"), task="classify")
 
@@ -203,10 +201,10 @@ def test_a_comma_without_quotes_is_named(write: Write) -> None:
 def test_quotes_in_files_with_tabs(write: Write, rows: str, quoted: bool) -> None:
     path = write("a.tsv", rows)
     assert (", quoted" in read_text_examples(path, task="classify", columns=["1", "0"]).description) is quoted
-    for asked in (True, False):
-        if asked <= quoted:  # what is well formed can be read either way
-            how = read_text_examples(path, task="classify", columns=["0"], quoting=asked).description
-            assert (", quoted" in how) is asked
+    for quoting in (True, False):
+        if quoting <= quoted:  # well-formed quotes can be read either way
+            description = read_text_examples(path, task="classify", columns=["0"], quoting=quoting).description
+            assert (", quoted" in description) is quoting
 
 
 def test_semicolons_and_a_given_delimiter(write: Write) -> None:
@@ -283,7 +281,7 @@ def test_json_lines(write: Write) -> None:
         ('{"text": "a", "label": " "}', "line 2: label should be a label, got nothing"),
     ],
 )
-def test_bad_json_is_named(write: Write, line: str, message: str) -> None:
+def test_invalid_json_is_reported(write: Write, line: str, message: str) -> None:
     path = write("a.jsonl", '{"text": "one", "label": "x"}\n' + line + "\n")
     with pytest.raises(InputError, match=message):
         read_text_examples(path, task="classify")
@@ -310,7 +308,7 @@ def test_a_score_must_be_a_number(write: Write, value: str) -> None:
         read_text_examples(path, task="regress")
 
 
-def test_regress_takes_one_text_or_two(write: Write) -> None:
+def test_regression_accepts_one_or_two_texts(write: Write) -> None:
     one = write("one.tsv", "a film of great length\t4.5\nnot so good, this one\t1.0\n")
     assert read_text_examples(one, task="regress").examples[0] == TextExample("a film of great length", None, 4.5)
     whole = write("stars.tsv", "".join(f"a film of {n} stars and more\t{n % 5}\n" for n in range(40)))
@@ -331,7 +329,7 @@ def test_headers_with_unknown_names(write: Write) -> None:
     assert read_text_examples(write("d.csv", kaggle), task="classify").description.endswith(
         "header, text = v2, label = v1"
     )
-    # A one-word text that is also a known name is no header where its row has a number.
+    # A one-word text that is also a known column name is not a header if its row has a number.
     assert len(read_text_examples(write("c.tsv", "text\t1\nother\t0\n"), task="classify").examples) == 2
 
 
@@ -357,7 +355,7 @@ def test_classify_does_not_choose_between_two_texts(write: Write) -> None:
         (b"good\t1\nbad\t\n", r"no column of labels|line 2: column 1 should be a label"),
     ],
 )
-def test_bad_files(tmp_path: Path, content: bytes, message: str) -> None:
+def test_invalid_files_are_reported(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "a.tsv"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message):

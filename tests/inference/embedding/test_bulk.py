@@ -1,4 +1,4 @@
-"""`embed_file` as a library call: what lands in the file, what is refused before, and going on after a crash."""
+"""`embed_file` as a library call: the written file, input validation, and resuming after a crash."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def leftovers(folder: Path) -> set[str]:
 def test_rows_are_the_texts_in_order(
     shard_size: int, file: Path, expected: np.ndarray[Any, Any], tiny_bert_folder: Path, tmp_path: Path
 ) -> None:
-    heard: list[EmbedProgress] = []
+    reports: list[EmbedProgress] = []
     result = embed_file(
-        file, tmp_path / "out.npy", model=tiny_bert_folder, shard_size=shard_size, on_progress=heard.append
+        file, tmp_path / "out.npy", model=tiny_bert_folder, shard_size=shard_size, on_progress=reports.append
     )
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-6)
     assert (result.rows, result.width, result.pooling, result.max_length) == (30, 32, "mean", 128)
     assert (result.cut, result.windowed, result.blank, result.resumed) == (0, 0, 0, 0)
     assert result.texts_per_second == pytest.approx(30 / result.seconds)
     assert leftovers(tmp_path) == {"out.npy", "out.npy.regard.json"}
-    done = [progress.done for progress in heard]
+    done = [progress.done for progress in reports]
     assert (done[0], done[-1]) == (0, 30)
     assert done == sorted(done)
-    assert {(progress.total, progress.resumed) for progress in heard} == {(30, 0)}
+    assert {(progress.total, progress.resumed) for progress in reports} == {(30, 0)}
 
 
 def test_all_settings_reach_the_engine(file: Path, tiny_bert_folder: Path, tmp_path: Path) -> None:
@@ -70,7 +70,9 @@ def test_all_settings_reach_the_engine(file: Path, tiny_bert_folder: Path, tmp_p
     assert result.cut == sum(len(text.split()) > 4 for text in TEXTS)
 
 
-def test_what_a_sentence_folder_states_is_the_default(file: Path, tiny_bert_folder: Path, tmp_path: Path) -> None:
+def test_settings_of_a_sentence_transformers_folder_are_the_default(
+    file: Path, tiny_bert_folder: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "model"
     shutil.copytree(tiny_bert_folder, folder)
     (folder / "1_Pooling").mkdir()
@@ -79,7 +81,7 @@ def test_what_a_sentence_folder_states_is_the_default(file: Path, tiny_bert_fold
     assert embed_file(file, tmp_path / "out.npy", model=folder, pooling="max").pooling == "max"
 
 
-@pytest.mark.parametrize("characters", [20, 5])  # several blocks a shard; at 5 the blank line is one of its own
+@pytest.mark.parametrize("characters", [20, 5])  # several blocks a shard; at 5 the blank line is a block of its own
 def test_token_vectors_with_blanks(
     characters: int, tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,20 +97,20 @@ def test_token_vectors_with_blanks(
     assert [row["line"] for row in table] == list(arrays["lines"]) == [1, 2, 3, 4]
     assert table[1]["tokens"] == table[1]["vectors"] == []
     assert arrays["starts"][1] == arrays["starts"][2]
-    for place, one in zip((0, 2, 3), expected, strict=True):
-        row, part = table[place], slice(arrays["starts"][place], arrays["starts"][place + 1])
+    for index, one in zip((0, 2, 3), expected, strict=True):
+        row, part = table[index], slice(arrays["starts"][index], arrays["starts"][index + 1])
         assert row["tokens"] == one.tokens
         assert row["words"] == list(arrays["words"][part]) == list(one.words)
         assert list(zip(row["starts"], row["ends"], strict=True)) == [tuple(pair) for pair in one.offsets]
         np.testing.assert_array_equal(arrays["offsets"][part], one.offsets)
-        # Batches differ here, and kernels differ between CPUs: 1.6e-6 was seen. docs/reliability.md promises 1e-5.
+        # Batches differ here, and kernels differ between CPUs: 1.6e-6 was measured. docs/reliability.md promises 1e-5.
         np.testing.assert_allclose(row["vectors"], one.vectors, atol=1e-5)
         np.testing.assert_allclose(arrays["vectors"][part], one.vectors, atol=1e-5)
     assert "zebra!"[table[2]["starts"][1] : table[2]["ends"][1]] == "z"
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".parquet"])
-@pytest.mark.parametrize("shard_size", [1, 4096])  # at 1 there are shards of nothing but blanks
+@pytest.mark.parametrize("shard_size", [1, 4096])  # at 1 some shards contain only blanks
 def test_blanks_as_zeros_and_skipped(shard_size: int, suffix: str, tiny_bert_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("dull\n\n \nlove\n", encoding="utf-8")
     expected = Embedder(tiny_bert_folder).transform(["dull", "love"])
@@ -131,7 +133,7 @@ def test_blanks_as_zeros_and_skipped(shard_size: int, suffix: str, tiny_bert_fol
     assert lines in (None, [1, 4])
 
 
-def test_groups_bound_what_is_in_memory(
+def test_groups_limit_memory(
     file: Path, expected: np.ndarray[Any, Any], tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
@@ -155,7 +157,7 @@ def test_windows(tiny_bert_folder: Path, tmp_path: Path) -> None:
     assert (result.cut, result.windowed) == (0, 1)
 
 
-def test_a_long_text_is_an_error_with_its_line_before_any_work(
+def test_a_long_text_is_an_error_with_its_line_number_before_any_work(
     tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(EmbeddingEngine, "embed_steps", lambda *_, **__: pytest.fail("work was done before the check"))
@@ -183,7 +185,7 @@ def test_a_long_text_is_an_error_with_its_line_before_any_work(
         ("absent/out.npy", {}, "create it first"),
     ],
 )
-def test_mistakes_are_found_before_any_work(
+def test_invalid_arguments_are_found_before_any_work(
     name: str, changes: dict[str, Any], message: str, file: Path, tiny_bert_folder: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=message):
@@ -206,7 +208,7 @@ class Crash(BaseException):
 
 
 def crash_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the work stop in the middle of a shard."""
+    """Make the job stop in the middle of a shard."""
     write = ShardFolder.write
 
     def stopping(self: ShardFolder, shard: int, blocks: Any) -> Any:
@@ -219,7 +221,7 @@ def crash_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ShardFolder, "write", stopping)
 
 
-def test_going_on_after_a_crash(
+def test_resuming_after_a_crash(
     file: Path, expected: np.ndarray[Any, Any], tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output, partial = tmp_path / "out.npy", tmp_path / "out.npy.partial"
@@ -246,10 +248,10 @@ def test_going_on_after_a_crash(
         "embed_steps",
         lambda self, texts, **more: embedded.extend(texts) or pooled(self, texts, **more),
     )
-    heard: list[EmbedProgress] = []
-    result = embed_file(file, output, on_progress=heard.append, **options)
+    reports: list[EmbedProgress] = []
+    result = embed_file(file, output, on_progress=reports.append, **options)
     assert embedded == TEXTS[20:]
-    assert (result.resumed, heard[0].done, heard[-1].done, heard[0].resumed) == (20, 0, 10, 20)
+    assert (result.resumed, reports[0].done, reports[-1].done, reports[0].resumed) == (20, 0, 10, 20)
     assert result.cut == sum(len(text.split()) > 6 for text in TEXTS)  # those of the first run are counted too
     cut = Embedder(tiny_bert_folder, max_length=8).transform(TEXTS)
     np.testing.assert_allclose(np.load(output), cut, atol=1e-6)
@@ -258,7 +260,7 @@ def test_going_on_after_a_crash(
 
 @pytest.fixture
 def embedded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every text that the engine embeds from now on."""
+    """Records every text that the engine embeds."""
     found: list[str] = []
     for method in ("embed_steps", "embed_tokens"):
         original = getattr(EmbeddingEngine, method)
@@ -293,7 +295,7 @@ def test_a_finished_run_is_not_repeated(
 
 
 @pytest.mark.parametrize("change", ["settings", "texts", "model", "output", "cut output", "no output"])
-def test_a_finished_run_is_done_again_where_something_changed(
+def test_a_finished_run_is_repeated_if_something_changed(
     change: str, file: Path, tiny_bert_folder: Path, tmp_path: Path, embedded: list[str]
 ) -> None:
     output, folder = tmp_path / "out.npy", tmp_path / "model"
@@ -345,7 +347,7 @@ def test_a_damaged_shard_is_reported_and_embedded_again(
     monkeypatch: pytest.MonkeyPatch,
     embedded: list[str],
 ) -> None:
-    embed_file(file, tmp_path / "whole.npy", model=tiny_bert_folder, shard_size=4)
+    embed_file(file, tmp_path / "complete.npy", model=tiny_bert_folder, shard_size=4)
     with monkeypatch.context() as patch:
         crash_at(5, patch)
         with pytest.raises(Crash):
@@ -356,7 +358,7 @@ def test_a_damaged_shard_is_reported_and_embedded_again(
         content[len(content) // 3] ^= 1
     elif damage == "cut":
         del content[-30:]
-    else:  # of a member, in the list at the end: the shard then looks empty
+    else:  # of a member in the archive's directory: the shard then looks empty
         content[content.rindex(b"0.lines")] ^= 1
     shard.write_bytes(content)
     embedded.clear()
@@ -364,10 +366,10 @@ def test_a_damaged_shard_is_reported_and_embedded_again(
     result = embed_file(file, tmp_path / "out.npy", model=tiny_bert_folder, shard_size=4, on_damaged=damaged.append)
     assert [str(shard) in what for what in damaged] == [True]
     assert embedded == TEXTS[8:12] + TEXTS[20:] and result.resumed == 16
-    assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+    assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "complete.npy").read_bytes()
 
 
-def test_restart_begins_anew(
+def test_restart_discards_earlier_work(
     file: Path, tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -379,7 +381,9 @@ def test_restart_begins_anew(
     np.testing.assert_allclose(np.load(result.output), Embedder(tiny_bert_folder, layers=0).transform(TEXTS), atol=1e-6)
 
 
-def test_an_input_that_changes_meanwhile_leaves_nothing(file: Path, tiny_bert_folder: Path, tmp_path: Path) -> None:
+def test_an_input_that_changes_during_the_run_leaves_no_output(
+    file: Path, tiny_bert_folder: Path, tmp_path: Path
+) -> None:
     def change(progress: EmbedProgress) -> None:
         if progress.done == 0:
             file.write_text("other\n" * 30, encoding="utf-8")

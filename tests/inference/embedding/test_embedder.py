@@ -1,4 +1,4 @@
-"""`Embedder` as a scikit-learn transformer, its defaults, and what sentence-transformers folders state."""
+"""`Embedder` as a scikit-learn transformer, its defaults, and settings of sentence-transformers folders."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_vectors_of_texts(embedder: Embedder) -> None:
     np.testing.assert_array_equal(embedder.transform(iter(TEXTS)), vectors)
 
 
-def test_a_pair_and_its_folder_are_the_same(tiny_bert_folder: Path, embedder: Embedder) -> None:
+def test_a_loaded_pair_equals_its_folder(tiny_bert_folder: Path, embedder: Embedder) -> None:
     pair = Embedder(regard.load(tiny_bert_folder), device="cpu")
     np.testing.assert_array_equal(pair.transform(TEXTS), embedder.transform(TEXTS))
 
@@ -53,7 +53,7 @@ def test_pooling_none_gives_tokens(tiny_bert_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("texts", "message"), [("one text", "put it in a list"), (["a", 3], "got int at place 1")])
-def test_what_are_no_texts(texts: Any, message: str, embedder: Embedder) -> None:
+def test_invalid_texts(texts: Any, message: str, embedder: Embedder) -> None:
     with pytest.raises(InputError, match=message):
         embedder.transform(texts)
 
@@ -77,7 +77,7 @@ def test_parameters(embedder: Embedder, tiny_bert_folder: Path) -> None:
     }
     first = embedder.transform(TEXTS)
     assert embedder.set_params(layers="concat(1:)") is embedder
-    changed = embedder.transform(TEXTS)  # a changed parameter counts at once
+    changed = embedder.transform(TEXTS)  # a changed parameter takes effect immediately
     assert changed.shape == (6, 64)
     np.testing.assert_allclose(changed[:, 32:], first, atol=1e-6)
     with pytest.raises(InputError, match="no parameter 'layer'; did you mean 'layers'"):
@@ -118,10 +118,10 @@ def test_a_grid_search_over_layers(embedder: Embedder) -> None:
     assert search.best_params_["embed__layers"] in (0, "sum(1:)")
 
 
-class OfNumbers(Embedder):
-    """scikit-learn's checks feed tables of numbers, and skip whatever takes text; so here each row is written out.
+class NumericInputEmbedder(Embedder):
+    """scikit-learn's checks use numeric tables and skip estimators of text, so each row is converted to text here.
 
-    Nothing else is changed: what the checks then see is Embedder's own behaviour.
+    Everything else is Embedder's own behavior.
     """
 
     def transform(self, X: Any) -> Any:
@@ -147,14 +147,14 @@ CANNOT_APPLY = {
     "check_estimator_sparse_tag": "there are no sparse texts",
     "check_estimators_empty_data_messages": "nothing is learned from the texts of fit, and none are needed",
 }
-# joblib's hash, with which this check compares, is another for every copy of a torch module.
+# This check compares joblib hashes, which differ between copies of a torch module.
 OF_A_PAIR = CANNOT_APPLY | {"check_estimators_overwrite_params": "a torch module and its copy have two hashes"}
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("as_pair", "expected"), [(False, CANNOT_APPLY), (True, OF_A_PAIR)], ids=["folder", "pair"])
 def test_scikit_learns_own_checks(as_pair: bool, expected: dict[str, str], tiny_bert_folder: Path) -> None:
-    estimator = OfNumbers(regard.load(tiny_bert_folder) if as_pair else tiny_bert_folder, device="cpu")
+    estimator = NumericInputEmbedder(regard.load(tiny_bert_folder) if as_pair else tiny_bert_folder, device="cpu")
     results = check_estimator(estimator, on_fail=None, on_skip=None, expected_failed_checks=expected)
     assert {result["check_name"]: result["exception"] for result in results if result["status"] == "failed"} == {}
     assert {result["check_name"] for result in results if result["status"] == "xfail"} == set(expected)
@@ -163,12 +163,12 @@ def test_scikit_learns_own_checks(as_pair: bool, expected: dict[str, str], tiny_
 
 @pytest.mark.filterwarnings("ignore:Can't test estimator")
 def test_check_estimator_on_the_estimator_itself(tiny_bert_folder: Path) -> None:
-    """It skips nearly all for what takes text; the checks above are those it leaves out."""
+    """It skips nearly all checks for text input; the test above runs those."""
     results = check_estimator(Embedder(regard.load(tiny_bert_folder)), on_skip=None)
     assert [result["status"] for result in results] == ["passed"] * len(results)
 
 
-def test_scikit_learn_knows_that_it_takes_text(embedder: Embedder) -> None:
+def test_scikit_learn_tags_declare_text_input(embedder: Embedder) -> None:
     tags = embedder.__sklearn_tags__()
     assert tags.input_tags.string
     assert not tags.input_tags.two_d_array
@@ -177,7 +177,7 @@ def test_scikit_learn_knows_that_it_takes_text(embedder: Embedder) -> None:
 
 @pytest.fixture
 def sentence_folder(tiny_bert_folder: Path, tmp_path: Path) -> Path:
-    """The tiny model as sentence-transformers saves one, with [CLS] pooling and a length of 8 tokens."""
+    """The tiny model in sentence-transformers' format, with [CLS] pooling and a length of 8 tokens."""
     folder = tmp_path / "sentence"
     shutil.copytree(tiny_bert_folder, folder)
     (folder / "1_Pooling").mkdir()
@@ -187,7 +187,7 @@ def sentence_folder(tiny_bert_folder: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_what_the_folder_states_holds_by_default(sentence_folder: Path, tiny_bert_folder: Path) -> None:
+def test_settings_of_the_folder_are_the_default(sentence_folder: Path, tiny_bert_folder: Path) -> None:
     texts = [*TEXTS, "the film was so long that they could not see it all"]
     stated = Embedder(tiny_bert_folder, pooling="cls", max_length=8).transform(texts)
     np.testing.assert_array_equal(Embedder(sentence_folder).transform(texts), stated)
@@ -200,7 +200,7 @@ def test_arguments_override_the_folder(sentence_folder: Path, tiny_bert_folder: 
 
 
 def test_the_default_pooling_survives_cloning(sentence_folder: Path) -> None:
-    """A clone of an embedder that never chose a pooling has not chosen one either."""
+    """The clone of an embedder without an explicit pooling has no explicit pooling either."""
     original = Embedder(sentence_folder)
     for copied in (clone(original), pickle.loads(pickle.dumps(original))):
         np.testing.assert_array_equal(copied.transform(TEXTS), original.transform(TEXTS))
@@ -212,19 +212,19 @@ def test_other_input_is_refused(texts: Any, tiny_bert_folder: Path) -> None:
         Embedder(tiny_bert_folder).transform(texts)
 
 
-def test_a_length_that_is_no_number_is_refused(tiny_bert_folder: Path) -> None:
+def test_a_non_numeric_length_is_refused(tiny_bert_folder: Path) -> None:
     with pytest.raises(InputError, match="max_length is '5'"):
         Embedder(tiny_bert_folder, max_length="5").fit()  # type: ignore[arg-type]
 
 
-def test_a_folder_without_a_tokenizer_says_what_it_lacks(tiny_bert_folder: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_tokenizer_is_refused(tiny_bert_folder: Path, tmp_path: Path) -> None:
     for name in ("config.json", "model.safetensors"):
         shutil.copy(tiny_bert_folder / name, tmp_path)
     with pytest.raises(InputError, match=r"tokenizer\.json"):
         Embedder(tmp_path).fit()
 
 
-def test_a_module_behind_the_pooling_is_not_left_out_in_silence(sentence_folder: Path) -> None:
+def test_an_unsupported_module_after_the_pooling_is_reported(sentence_folder: Path) -> None:
     modules = [{"type": f"sentence_transformers.models.{name}"} for name in ("Transformer", "Pooling", "Dense")]
     (sentence_folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
     with pytest.raises(InputError, match=r"modules\.json: unsupported modules: Dense"):
@@ -232,7 +232,7 @@ def test_a_module_behind_the_pooling_is_not_left_out_in_silence(sentence_folder:
     assert Embedder(sentence_folder, pooling="mean").transform(TEXTS).shape[0] == len(TEXTS)
 
 
-def test_a_choice_made_later_is_taken_up(sentence_folder: Path, tiny_bert_folder: Path) -> None:
+def test_a_parameter_set_later_takes_effect(sentence_folder: Path, tiny_bert_folder: Path) -> None:
     embedder = Embedder(sentence_folder, max_length=5).fit()
     wanted = Embedder(tiny_bert_folder, pooling="mean", max_length=5).transform(TEXTS)
     np.testing.assert_array_equal(embedder.set_params(pooling="mean").transform(TEXTS), wanted)

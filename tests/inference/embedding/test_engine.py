@@ -1,4 +1,4 @@
-"""The engine: which numbers come out, for which tokens, whatever the neighbours, the order and the lengths."""
+"""The engine: vectors and tokens do not depend on the batch, the order or the lengths of texts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pair(tiny_bert_folder: Path) -> Pair:
 
 
 def transformers_states(folder: Path, tokenizer: Tokenizer) -> list[list[torch.Tensor]]:
-    """transformers' hidden states (T, W): a list of layers for every text."""
+    """transformers' hidden states (T, W): a list of layers for each text."""
     from transformers import BertModel
 
     theirs = BertModel.from_pretrained(str(folder), attn_implementation="eager").eval()
@@ -47,7 +47,7 @@ def transformers_states(folder: Path, tokenizer: Tokenizer) -> list[list[torch.T
     keep = torch.tensor([[1] * len(e) + [0] * (longest - len(e)) for e in encodings])
     with torch.no_grad():
         states = theirs(ids, attention_mask=keep, output_hidden_states=True).hidden_states
-    return [[layer[place, : len(e)] for layer in states] for place, e in enumerate(encodings)]
+    return [[layer[row, : len(e)] for layer in states] for row, e in enumerate(encodings)]
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +55,8 @@ def reference(tiny_bert_folder: Path, pair: Pair) -> list[list[torch.Tensor]]:
     return transformers_states(tiny_bert_folder, pair[1])
 
 
-def chosen(states: Sequence[torch.Tensor], layers: str) -> torch.Tensor:
-    """What a row of H6 means, in words of our own."""
+def select_layers(states: Sequence[torch.Tensor], layers: str) -> torch.Tensor:
+    """Reference implementation of a layer expression."""
     return {
         "0": lambda: states[0],
         "-1": lambda: states[-1],
@@ -73,7 +73,7 @@ def test_layers_and_poolings_equal_transformers(
     layers: str, pooling: str, pair: Pair, reference: list[list[torch.Tensor]]
 ) -> None:
     engine = EmbeddingEngine(*pair, layers=layers, pooling=pooling)
-    expected = [chosen(states, layers) for states in reference]
+    expected = [select_layers(states, layers) for states in reference]
     if pooling == "none":
         found = [one.vectors for one in engine.embed_tokens(TEXTS)]
     else:
@@ -95,12 +95,12 @@ def test_layers_of_a_real_model_equal_transformers(minilm_folder: Path) -> None:
     assert tokenizer is not None
     reference = transformers_states(minilm_folder, tokenizer)
     for layers in H6:
-        expected = np.stack([chosen(states, layers).mean(0).numpy() for states in reference])
+        expected = np.stack([select_layers(states, layers).mean(0).numpy() for states in reference])
         np.testing.assert_allclose(EmbeddingEngine(model, tokenizer, layers=layers).embed(TEXTS), expected, atol=2e-5)
 
 
 @pytest.mark.parametrize(("layers", "run"), [("0", 0), ("-2", 1), ("1", 1), ("concat(:2)", 1), ("sum(1:)", 2)])
-def test_layers_above_the_last_one_asked_for_are_not_run(layers: str, run: int, pair: Pair) -> None:
+def test_layers_above_the_last_requested_one_are_not_run(layers: str, run: int, pair: Pair) -> None:
     calls: list[int] = []
     hooks = [
         block.register_forward_hook(lambda *_, number=number: calls.append(number))
@@ -114,32 +114,34 @@ def test_layers_above_the_last_one_asked_for_are_not_run(layers: str, run: int, 
     assert calls == list(range(run))
 
 
-def neighbours(pair: Pair, texts: list[str], *, batchings: int, normalize: bool, tolerance: float) -> None:
-    """Every text's vector among random others, in random order, equals the one it has alone."""
+def assert_independent_of_batch(
+    pair: Pair, texts: list[str], *, batchings: int, normalize: bool, tolerance: float
+) -> None:
+    """Assert that each text's vector in random batches equals its vector alone."""
     engine = EmbeddingEngine(*pair, normalize=normalize)
     alone = {text: engine.embed([text])[0] for text in texts}
-    chance = random.Random(7)
+    rng = random.Random(7)
     for _ in range(batchings):
-        batch = chance.choices(texts, k=chance.randint(2, 12))
+        batch = rng.choices(texts, k=rng.randint(2, 12))
         np.testing.assert_allclose(engine.embed(batch), [alone[text] for text in batch], atol=tolerance, rtol=0)
 
 
 @pytest.mark.parametrize(("normalize", "tolerance"), [(False, 1e-5), (True, 1e-6)])
-def test_a_vector_does_not_depend_on_its_neighbours(normalize: bool, tolerance: float, pair: Pair) -> None:
+def test_a_vector_does_not_depend_on_the_batch(normalize: bool, tolerance: float, pair: Pair) -> None:
     texts = [*TEXTS, *(" ".join(TEXTS[:n]) for n in range(2, 5)), *("dull film " * n for n in range(1, 40, 4))]
-    neighbours(pair, texts, batchings=100, normalize=normalize, tolerance=tolerance)
+    assert_independent_of_batch(pair, texts, batchings=100, normalize=normalize, tolerance=tolerance)
 
 
 @pytest.mark.parametrize(("normalize", "tolerance"), [(False, 1e-5), (True, 1e-6)])
-def test_a_real_vector_does_not_depend_on_its_neighbours(
+def test_a_vector_of_a_real_model_does_not_depend_on_the_batch(
     normalize: bool, tolerance: float, minilm_folder: Path
 ) -> None:
     model, tokenizer = regard.load(minilm_folder)
     assert tokenizer is not None
-    neighbours((model, tokenizer), TEXTS, batchings=5, normalize=normalize, tolerance=tolerance)
+    assert_independent_of_batch((model, tokenizer), TEXTS, batchings=5, normalize=normalize, tolerance=tolerance)
 
 
-def test_order_is_kept_and_equal_texts_have_equal_vectors(pair: Pair) -> None:
+def test_order_is_preserved_and_equal_texts_have_equal_vectors(pair: Pair) -> None:
     engine = EmbeddingEngine(*pair)
     there, back = engine.embed(TEXTS), engine.embed(TEXTS[::-1])
     np.testing.assert_allclose(there, back[::-1], atol=1e-6)
@@ -160,7 +162,7 @@ def test_no_texts_give_no_rows(pair: Pair) -> None:
     assert EmbeddingEngine(*pair, pooling="none").embed_tokens([]) == []
 
 
-def test_offsets_slice_the_text_and_words_count_it(pair: Pair) -> None:
+def test_token_offsets_and_word_indices(pair: Pair) -> None:
     text = "The  FILM goes\tdown,\u00e9h?"
     one = EmbeddingEngine(*pair, pooling="none").embed_tokens(["dull", text])[1]
     assert one.vectors.shape == (len(one.tokens), 32)
@@ -195,7 +197,7 @@ def test_windows_are_joined_by_their_length(pooling: str, pair: Pair) -> None:
     windows = [
         [tokenizer.cls_token_id, *body[start : start + 5], tokenizer.sep_token_id] for start in range(0, len(body), 5)
     ]
-    assert len(windows) == 3 and len(windows[-1]) < 7  # or the weights would all be one
+    assert len(windows) == 3 and len(windows[-1]) < 7  # otherwise all weights would be equal
     with torch.no_grad():
         states = [model(torch.tensor([ids]))[0] for ids in windows]
     if pooling == "max":
@@ -211,7 +213,7 @@ def test_windows_are_joined_by_their_length(pooling: str, pair: Pair) -> None:
     assert engine.truncated == 1
 
 
-def test_a_long_text_is_an_error_where_that_is_wanted(pair: Pair) -> None:
+def test_a_long_text_is_an_error_on_request(pair: Pair) -> None:
     engine = EmbeddingEngine(*pair, max_length=4, long="error")
     engine.check_texts(["the film"])
     for refuse in (engine.check_texts, engine.embed):
@@ -235,7 +237,7 @@ def test_a_long_text_is_an_error_where_that_is_wanted(pair: Pair) -> None:
         ({"max_length": 2}, "2 special tokens leave no room"),
     ],
 )
-def test_bad_options(options: dict[str, object], message: str, pair: Pair) -> None:
+def test_invalid_options(options: dict[str, object], message: str, pair: Pair) -> None:
     with pytest.raises(InputError, match=message):
         EmbeddingEngine(*pair, **options)  # type: ignore[arg-type]
 
@@ -244,33 +246,33 @@ def test_bad_options(options: dict[str, object], message: str, pair: Pair) -> No
     ("wanted", "stated", "limit"), [(None, None, 128), (None, 64, 64), (None, 512, 128), (100, 64, 100), (8, 64, 8)]
 )
 def test_the_limit(wanted: int | None, stated: int | None, limit: int, pair: Pair) -> None:
-    """What the user wants wins over what the files state; the model's positions are a wall."""
+    """The user's setting overrides the files; the number of positions is the upper limit."""
     assert EmbeddingEngine(*pair, max_length=wanted, stated=stated).max_length == limit
 
 
-def test_what_cannot_embed_text_says_why(pair: Pair) -> None:
+def test_models_that_cannot_embed_text_are_refused(pair: Pair) -> None:
     with pytest.raises(InputError, match="this bert model cannot embed text: it has no tokenizer"):
         EmbeddingEngine(pair[0], None)
     with pytest.raises(InputError, match="this Linear model cannot embed text: it has no layers"):
         EmbeddingEngine(nn.Linear(2, 2), pair[1])
 
 
-def test_each_method_refuses_the_other_ones_pooling(pair: Pair) -> None:
+def test_each_method_refuses_the_pooling_of_the_other(pair: Pair) -> None:
     with pytest.raises(InputError, match=r"call embed_tokens\(\)"):
         EmbeddingEngine(*pair, pooling="none").embed(["a"])
     with pytest.raises(InputError, match=r"call embed\(\)"):
         EmbeddingEngine(*pair, pooling="mean").embed_tokens(["a"])
 
 
-def test_progress_is_told_and_reaches_the_end(pair: Pair) -> None:
-    heard: list[int] = []
-    EmbeddingEngine(*pair).embed(["the film was long " * 20] * 60, on_progress=heard.append)
-    assert len(heard) > 1
-    assert heard == sorted(heard)
-    assert heard[-1] == 60
+def test_progress_is_reported_until_the_end(pair: Pair) -> None:
+    progress: list[int] = []
+    EmbeddingEngine(*pair).embed(["the film was long " * 20] * 60, on_progress=progress.append)
+    assert len(progress) > 1
+    assert progress == sorted(progress)
+    assert progress[-1] == 60
 
 
-def test_the_caller_is_not_drawn_into_inference_mode(pair: Pair) -> None:
+def test_inference_mode_does_not_leak_to_the_caller(pair: Pair) -> None:
     seen: list[bool] = []
     EmbeddingEngine(*pair).embed(["a", "b"], on_progress=lambda _: seen.append(torch.is_inference_mode_enabled()))
     assert seen == [False]

@@ -1,4 +1,4 @@
-"""The engine with GPT-2, T5 and ELMo: other tokenizers, no [CLS], no limit, vectors of two directions."""
+"""The engine with GPT-2, T5 and ELMo: other tokenizers, no [CLS], no length limit, bidirectional vectors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Pair = tuple[nn.Module, Tokenizer]
 
 @pytest.fixture
 def gpt() -> Pair:
-    """A tiny GPT-2 over single bytes; no special tokens stand around a text."""
+    """A tiny GPT-2 over single bytes, without special tokens around a text."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     pipeline = tokenizers.Tokenizer(models.BPE({letter: number for number, letter in enumerate(letters)}, []))
     pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -43,7 +43,7 @@ def gpt() -> Pair:
 
 @pytest.fixture
 def t5() -> Pair:
-    """A tiny T5 over letters; </s> ends a text, and positions know no end."""
+    """A tiny T5 over letters; </s> ends a text, and the number of positions is unlimited."""
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0)]
     pipeline = tokenizers.Tokenizer(models.Unigram(pieces + [(letter, -3.0) for letter in "abcdefghilmnorstuwy"], 2))
     pipeline.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -76,32 +76,32 @@ def elmo(tiny_bert_folder: Path) -> Pair:
 
 
 @pytest.mark.parametrize("family", ["gpt", "t5", "elmo"])
-def test_vectors_are_those_of_the_model_called_with_one_text(family: str, request: pytest.FixtureRequest) -> None:
+def test_vectors_equal_those_of_single_texts(family: str, request: pytest.FixtureRequest) -> None:
     model, tokenizer = request.getfixturevalue(family)
     texts = ["the film", "so long and thin", "a"]
     last, total = (EmbeddingEngine(model, tokenizer, layers=layers).embed(texts) for layers in ("-1", "sum(1:)"))
-    for place, text in enumerate(texts):
+    for index, text in enumerate(texts):
         with torch.no_grad():
             states = [state[0] for state in model.states(torch.tensor([tokenizer.encode(text).ids]))]
-        np.testing.assert_allclose(last[place], states[-1].mean(0).numpy(), atol=1e-5)
-        np.testing.assert_allclose(total[place], sum(states[1:]).mean(0).numpy(), atol=1e-5)
+        np.testing.assert_allclose(last[index], states[-1].mean(0).numpy(), atol=1e-5)
+        np.testing.assert_allclose(total[index], sum(states[1:]).mean(0).numpy(), atol=1e-5)
 
 
-def test_an_elmo_is_as_wide_as_both_directions(elmo: Pair) -> None:
+def test_elmo_vectors_have_the_width_of_both_directions(elmo: Pair) -> None:
     assert EmbeddingEngine(*elmo).embed(["the film"]).shape == (1, 16)
     joined = EmbeddingEngine(*elmo, layers="concat(:)", pooling="none")
     (found,) = joined.embed_tokens(["the long film"])
     assert joined.width == 48 and found.vectors.shape == (5, 48)
-    assert (found.vectors[:, :8] == found.vectors[:, 8:16]).all()  # both begin with the same words
+    assert (found.vectors[:, :8] == found.vectors[:, 8:16]).all()  # both directions have the same word vectors
 
 
-def test_an_elmo_of_characters_is_refused(elmo: Pair) -> None:
+def test_a_character_elmo_is_refused(elmo: Pair) -> None:
     model = Elmo(ElmoConfig(vocab_size=9, num_characters=9, hidden_size=4, cell_size=4))
     with pytest.raises(InputError, match="reads characters; expected one that reads a tokenizer's pieces"):
         EmbeddingEngine(model, elmo[1])
 
 
-def test_a_text_without_tokens_is_named(gpt: Pair) -> None:
+def test_a_text_without_tokens_is_reported(gpt: Pair) -> None:
     with pytest.raises(TextError, match="text 2 has no tokens for this model"):
         EmbeddingEngine(*gpt).embed(["a", ""])
 

@@ -1,4 +1,4 @@
-"""Layer expressions: what they mean, what is refused, and that states past the last chosen one are not made."""
+"""Layer expressions: meaning, errors, and that states after the last selected layer are not computed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_parse(expression: int | str, operation: str, chosen: tuple[int, ...]) -
 
 
 @pytest.mark.parametrize(("expression", "message"), [(7, "0 to 6"), ("-8", "-7 to -1"), ("sum(5:2)", "none of")])
-def test_layers_that_are_not_there(expression: int | str, message: str) -> None:
+def test_missing_layers(expression: int | str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         LayerSelection.parse(expression, 7)
 
@@ -42,7 +42,7 @@ def test_layers_that_are_not_there(expression: int | str, message: str) -> None:
 @pytest.mark.parametrize(
     "expression", ["", "last", "1.0", "sum", "sum()", "sum(1)", "max(1:)", "sum(1:2:3)", "sum(1:", True, "9" * 5000]
 )
-def test_what_is_no_expression_is_told_what_would_be(expression: object) -> None:
+def test_invalid_expressions_are_refused_with_examples(expression: object) -> None:
     with pytest.raises(InputError, match=r"unknown layer expression .* expected a number such as -1, or sum"):
         LayerSelection.parse(expression, 7)  # type: ignore[arg-type]
 
@@ -56,11 +56,13 @@ def test_join() -> None:
     assert joined.join(iter(states)).equal(torch.cat(states[2:], dim=-1))
     assert joined.factor == 2
     assert LayerSelection.parse("sum(2:)", 4).factor == 1
-    assert states[1].equal(torch.full((2, 3), 10.0))  # a sum must not be made in place
+    assert states[1].equal(torch.full((2, 3), 10.0))  # the sum must not be computed in place
 
 
-@pytest.mark.parametrize(("expression", "made"), [("0", 1), ("-2", 3), ("sum(:2)", 2), ("concat(1:3)", 3), ("-1", 4)])
-def test_states_past_the_last_chosen_are_not_made(expression: str, made: int) -> None:
+@pytest.mark.parametrize(
+    ("expression", "computed"), [("0", 1), ("-2", 3), ("sum(:2)", 2), ("concat(1:3)", 3), ("-1", 4)]
+)
+def test_states_after_the_last_selected_layer_are_not_computed(expression: str, computed: int) -> None:
     count = 0
 
     def states() -> Iterator[Tensor]:
@@ -70,4 +72,4 @@ def test_states_past_the_last_chosen_are_not_made(expression: str, made: int) ->
             yield torch.zeros(1)
 
     LayerSelection.parse(expression, 4).join(states())
-    assert count == made
+    assert count == computed

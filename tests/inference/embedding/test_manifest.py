@@ -1,4 +1,4 @@
-"""The record of a job: which changes it notices, and how it says so."""
+"""The manifest of a job: which changes it detects and how it describes them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_model_that_was_passed_in_is_identified_by_its_weights(tiny_bert_folde
     assert differences(before, record_of_weights()) == ["the model's files changed"]
 
 
-def test_differences_are_told_with_both_values(tiny_bert_folder: Path) -> None:
+def test_differences_are_described_with_both_values(tiny_bert_folder: Path) -> None:
     old, new = record(tiny_bert_folder), record(tiny_bert_folder, layers="-2", max_length=64)
     assert differences(old, new) == ["layers was '-1' and is '-2'", "max_length was None and is 64"]
     assert differences({**old, "input": "x", "model": "y"}, old) == ["the texts changed", "the model's files changed"]
@@ -51,14 +51,14 @@ def copy(tiny_bert_folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "copy"
 
 
-def test_a_copied_model_is_the_same_and_its_readme_does_not_matter(copy: Path, tiny_bert_folder: Path) -> None:
+def test_a_copied_model_has_the_same_fingerprint_whatever_its_readme(copy: Path, tiny_bert_folder: Path) -> None:
     (copy / "README.md").write_text("words", encoding="utf-8")
     os.utime(copy / "model.safetensors", (1, 1))
     assert fingerprint(copy) == fingerprint(tiny_bert_folder)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "1_Pooling/config.json"])
-def test_a_changed_model_is_noticed(name: str, copy: Path, tiny_bert_folder: Path) -> None:
+def test_a_changed_model_is_detected(name: str, copy: Path, tiny_bert_folder: Path) -> None:
     path = copy / name
     path.parent.mkdir(exist_ok=True)
     content = path.read_bytes() if path.exists() else b"old"
@@ -67,14 +67,14 @@ def test_a_changed_model_is_noticed(name: str, copy: Path, tiny_bert_folder: Pat
 
 
 def test_every_byte_of_a_large_file_counts(copy: Path) -> None:
-    """Weights of 48 MB that differ in one bit, wherever it is."""
+    """Weights of 48 MB that differ in one bit at any offset."""
     path = copy / "model.safetensors"
     with path.open("r+b") as file:
         file.truncate(48_000_000)
     before = fingerprint(copy)
-    for place in (20_123_457, 31_000_001, 47_999_999):
+    for offset in (20_123_457, 31_000_001, 47_999_999):
         with path.open("r+b") as file:
-            file.seek(place)
+            file.seek(offset)
             file.write(b"\x01")
-        assert fingerprint(copy) != before, place
+        assert fingerprint(copy) != before, offset
         before = fingerprint(copy)

@@ -1,4 +1,4 @@
-"""A job's memory does not grow with its input."""
+"""The memory of a job does not grow with its input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ print(embedded(sys.argv[1]), embedded(sys.argv[2]))
 
 
 def test_memory_does_not_grow_with_the_input(tiny_bert_folder: Path, tmp_path: Path) -> None:
-    """Ten times the texts; their vectors alone are 90 MB more."""
+    """Ten times as many texts, whose vectors alone take 90 MB more."""
     for count in (2_000, 20_000):
         (tmp_path / f"{count}.txt").write_text("she said it was a long dull film\n" * count, encoding="utf-8")
     names = [str(tmp_path / name) for name in ("2000.txt", "20000.txt", "out.npz")]

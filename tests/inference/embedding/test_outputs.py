@@ -1,4 +1,4 @@
-"""The three formats: what they hold, that they are whole or not there, and what is refused beforehand."""
+"""The three output formats: content, atomic writes, and validation."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_the_same_blocks_give_the_same_bytes(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["out.npy", "out.npz", "out.parquet"])
-def test_missing_rows_are_noticed_and_the_old_file_stays(name: str, tmp_path: Path) -> None:
+def test_missing_rows_are_detected_and_the_old_file_is_preserved(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"old")
     with pytest.raises(RegardError, match="hold 3 rows where 4 were expected"):
         write(tmp_path / name, POOLED, rows=4)
@@ -137,19 +137,19 @@ def test_shards_are_read_block_by_block_and_column_by_column(tmp_path: Path) -> 
         ("folder.npy", "not a regular file"),
     ],
 )
-def test_outputs_that_cannot_be(name: str, message: str, tmp_path: Path) -> None:
+def test_invalid_outputs(name: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "folder.npy").mkdir()
     with pytest.raises(InputError, match=message):
         outputs.check(tmp_path / name)
 
 
-def test_token_vectors_need_a_format_that_holds_them(tmp_path: Path) -> None:
+def test_token_vectors_need_a_suitable_format(tmp_path: Path) -> None:
     outputs.check_pooling(tmp_path / "out.npz", "none")
     with pytest.raises(InputError, match=r"use \.npz or \.parquet"):
         outputs.check_pooling(tmp_path / "out.npy", "none")
 
 
-def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     outputs.check(tmp_path / "out.npy")
     with pytest.raises(InputError, match=r"pip install 'regard\[data\]'"):

@@ -1,4 +1,4 @@
-"""What is read from a sentence-transformers folder, in the spellings of old and new files."""
+"""Settings of sentence-transformers folders, in the formats of old and new versions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_pooling(document: object, expected: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "asked"),
+    ("document", "requested"),
     [
         ({"pooling_mode_lasttoken": True}, "pooling_mode_lasttoken"),
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, "cls and mean"),
@@ -54,11 +54,11 @@ def test_pooling(document: object, expected: str, tmp_path: Path) -> None:
         ({}, "no pooling"),
     ],
 )
-def test_a_pooling_regard_does_not_do_is_refused_unless_another_is_chosen(
-    document: object, asked: str, tmp_path: Path
+def test_an_unsupported_pooling_is_refused_unless_another_is_chosen(
+    document: object, requested: str, tmp_path: Path
 ) -> None:
     folder = folder_with(tmp_path, pooling=document)
-    with pytest.raises(InputError, match=rf"1_Pooling/config.json: it specifies {asked}, .*choose a pooling"):
+    with pytest.raises(InputError, match=rf"1_Pooling/config.json: it specifies {requested}, .*choose a pooling"):
         read_sentence_settings(folder)
     assert read_sentence_settings(folder, pooling=False) == SentenceSettings(None, None)
 
@@ -69,6 +69,6 @@ def test_length(document: object, expected: int | None, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "256", True])
-def test_a_length_that_is_none_is_refused(value: object, tmp_path: Path) -> None:
+def test_an_invalid_length_is_refused(value: object, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"sentence_bert_config.json: max_seq_length is .*expected a number of tokens"):
         read_sentence_settings(folder_with(tmp_path, length={"max_seq_length": value}))

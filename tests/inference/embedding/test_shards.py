@@ -1,4 +1,4 @@
-"""The folder of unfinished work: what stays, what goes, who may use it."""
+"""The folder of unfinished work: what is preserved, what is deleted, and locking."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 class Stop(BaseException):
-    """What a crash looks like from inside."""
+    """Stands for a crash of the process."""
 
 
 def crash_after(folder: Path, *shards: int, **options: Any) -> None:
@@ -54,7 +54,7 @@ def test_shards_survive_and_come_back_in_order(folder: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_shard_is_whole_or_not_there(folder: Path) -> None:
+def test_a_shard_is_complete_or_missing(folder: Path) -> None:
     def broken() -> Iterator[Block]:
         yield from blocks(1)
         raise Stop
@@ -67,17 +67,17 @@ def test_a_shard_is_whole_or_not_there(folder: Path) -> None:
         assert sorted(os.listdir(folder)) == ["000000.npz", "lock", "manifest.json"]
 
 
-def test_nothing_stays_where_nothing_was_finished(folder: Path) -> None:
+def test_no_folder_remains_if_no_shard_was_finished(folder: Path) -> None:
     crash_after(folder)
     assert not folder.exists()
 
 
-def test_what_cannot_be_continued_does_not_stay(folder: Path) -> None:
+def test_work_that_cannot_be_resumed_is_deleted(folder: Path) -> None:
     crash_after(folder, 0, continuable=False)
     assert not folder.exists()
 
 
-def test_what_a_killed_process_left_of_a_pipe_is_thrown_away(folder: Path) -> None:
+def test_leftovers_of_a_killed_process_reading_a_pipe_are_deleted(folder: Path) -> None:
     crash_after(folder, 0)
     (folder / "manifest.json").write_text(json.dumps(record(continuable=False)), encoding="utf-8")
     with locked_shard_folder(folder, record(layers="-2")) as partial:
@@ -93,13 +93,13 @@ def test_other_settings_are_refused_and_nothing_is_lost(folder: Path) -> None:
         assert partial.finished() == [0]
 
 
-def test_restart_throws_the_old_work_away(folder: Path) -> None:
+def test_restart_deletes_earlier_work(folder: Path) -> None:
     crash_after(folder, 0, layers="-1")
     with locked_shard_folder(folder, record(layers="-2"), restart=True) as partial:
         assert partial.finished() == []
 
 
-def test_every_value_of_a_record_counts(folder: Path) -> None:
+def test_every_value_of_a_record_is_compared(folder: Path) -> None:
     crash_after(folder, 0)
     path = folder / "manifest.json"
     good = path.read_text()
@@ -113,8 +113,8 @@ def test_every_value_of_a_record_counts(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("deleted", range(4))
-def test_a_kill_while_it_is_thrown_away(deleted: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left is still known to be ours, in whatever order the system lists it."""
+def test_a_kill_during_deletion(deleted: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The remaining files are still recognized, in whatever order the system lists them."""
     crash_after(folder, 0, 1, 2)
     names = ["manifest.json", "000000.npz", "000001.npz", "000002.npz"]
     assert {*names} < {*os.listdir(folder)}
@@ -146,7 +146,7 @@ def test_a_damaged_record_is_an_error(content: str, folder: Path) -> None:
         assert partial.finished() == []
 
 
-def test_a_folder_of_someone_else_is_left_alone(folder: Path) -> None:
+def test_an_unrelated_folder_is_not_touched(folder: Path) -> None:
     folder.mkdir()
     (folder / "thesis.txt").write_text("words", encoding="utf-8")
     for restart in (False, True):
@@ -158,7 +158,7 @@ def test_a_folder_of_someone_else_is_left_alone(folder: Path) -> None:
     assert os.listdir(folder) == ["thesis.txt"]
 
 
-def test_a_file_in_the_way(folder: Path) -> None:
+def test_a_file_in_place_of_the_folder(folder: Path) -> None:
     folder.write_text("words", encoding="utf-8")
     with pytest.raises(RegardError, match="cannot be written"), locked_shard_folder(folder, record()):
         pass
@@ -173,12 +173,12 @@ def test_one_process_at_a_time(folder: Path) -> None:
         ):
             pass
         assert partial.finished() == [0]
-    with locked_shard_folder(folder, record()):  # given back
+    with locked_shard_folder(folder, record()):  # released
         pass
 
 
 def test_the_lock_of_a_dead_process_is_taken_over(folder: Path) -> None:
-    """A process takes the lock as we do and dies of SIGKILL; its number in the file means nothing then."""
+    """A process that holds the lock is killed with SIGKILL; its process id in the file no longer matters."""
     folder.mkdir()
     program = (
         "import fcntl, os, signal, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX); "
@@ -191,7 +191,7 @@ def test_the_lock_of_a_dead_process_is_taken_over(folder: Path) -> None:
         assert (folder / "lock").read_text(encoding="ascii") == f"{os.getpid()}\n"
 
 
-def test_a_damaged_shard_is_named(folder: Path) -> None:
+def test_a_damaged_shard_is_reported(folder: Path) -> None:
     crash_after(folder, 0)
     shard = folder / "000000.npz"
     content = bytearray(shard.read_bytes())

@@ -1,4 +1,4 @@
-"""Scanning an input: counts, blanks, the hash, the second reading, and what is read only once."""
+"""Scanning an input: counts, blank lines, the hash, the second pass, and input that can be read only once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard.errors import InputError
 from regard.inference.embedding.bulk import BlankLines, InputChanged, InputTexts, scan_texts
 
 
-def scanned(path: str | Path, **options: Any) -> InputTexts:
+def scan(path: str | Path, **options: Any) -> InputTexts:
     return scan_texts(path, spool=io.StringIO(), **options)
 
 
@@ -29,15 +29,15 @@ def file(tmp_path: Path) -> Path:
 def test_blank_lines_are_counted_and_embedded_or_skipped(
     blank: BlankLines, rows: int, lines: list[int], file: Path
 ) -> None:
-    texts = scanned(file, blank=blank)
+    texts = scan(file, blank=blank)
     assert (texts.rows, texts.blank, texts.rereadable) == (rows, 2, True)
     assert [line for line, _ in texts] == lines
     assert [text for _, text in texts if text.strip()] == ["one", "two", "three"]
 
 
-def test_a_blank_line_is_an_error_with_its_number(file: Path) -> None:
+def test_a_blank_line_is_an_error_with_its_line_number(file: Path) -> None:
     with pytest.raises(InputError, match=r"texts\.txt line 2 is blank; .*--blank zero .*--blank skip"):
-        scanned(file)
+        scan(file)
 
 
 @pytest.mark.parametrize(
@@ -47,38 +47,38 @@ def test_an_input_without_texts(content: str, blank: BlankLines, message: str, t
     path = tmp_path / "none.txt"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=rf"none\.txt .*{message}"):
-        scanned(path, blank=blank)
+        scan(path, blank=blank)
 
 
-def test_an_unknown_way_with_blanks(file: Path) -> None:
+def test_an_unknown_blank_option(file: Path) -> None:
     with pytest.raises(InputError, match="did you mean 'skip'"):
-        scanned(file, blank="skp")
+        scan(file, blank="skp")
 
 
-def test_the_hash_is_of_the_texts(tmp_path: Path) -> None:
+def test_the_hash_depends_on_the_texts_only(tmp_path: Path) -> None:
     plain, packed, other, shifted = (tmp_path / name for name in ("a.txt", "a.gz", "b.txt", "c.txt"))
     plain.write_text("one\ntwo\n", encoding="utf-8")
     packed.write_bytes(gzip.compress(b"one\r\ntwo"))
     other.write_text("one\ntwo!\n", encoding="utf-8")
     shifted.write_text("on\netwo\n", encoding="utf-8")
-    assert scanned(plain).digest == scanned(packed).digest
-    assert len({scanned(path).digest for path in (plain, other, shifted)}) == 3
+    assert scan(plain).digest == scan(packed).digest
+    assert len({scan(path).digest for path in (plain, other, shifted)}) == 3
 
 
-def test_lines_added_meanwhile_are_left_alone(tmp_path: Path) -> None:
+def test_lines_appended_after_the_scan_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     path.write_text("one\ntwo\n", encoding="utf-8")
-    texts = scanned(path)
+    texts = scan(path)
     with path.open("a", encoding="utf-8") as file:
         file.write("three\n")
     assert list(texts) == [(1, "one"), (2, "two")]
 
 
 @pytest.mark.parametrize("content", [b"one\ntoo\n", b"one\n", b"one\ntw\xff\n", None])
-def test_a_change_between_the_readings_is_noticed(content: bytes | None, tmp_path: Path) -> None:
+def test_a_change_between_the_passes_is_detected(content: bytes | None, tmp_path: Path) -> None:
     path = tmp_path / "texts.txt"
     path.write_text("one\ntwo\n", encoding="utf-8")
-    texts = scanned(path)
+    texts = scan(path)
     path.write_bytes(content) if content is not None else path.unlink()
     with pytest.raises(InputChanged, match=r"texts\.txt was changed while it was read"):
         list(texts)
@@ -89,7 +89,7 @@ def test_input_that_can_be_read_once_is_spooled() -> None:
     reader, writer = os.pipe()
     os.write(writer, "one\n\tt\u2028wo\n\n".encode())
     os.close(writer)
-    texts = scanned(Path(f"/dev/fd/{reader}"), blank="zero")  # as a shell names `<(command)`
+    texts = scan(Path(f"/dev/fd/{reader}"), blank="zero")  # the path a shell gives to `<(command)`
     os.close(reader)
     assert not texts.rereadable
     assert list(texts) == list(texts) == [(1, "one"), (2, "\tt\u2028wo"), (3, "")]
@@ -97,12 +97,12 @@ def test_input_that_can_be_read_once_is_spooled() -> None:
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"t": "one"}\n{"t": "two"}\n')))
-    texts = scanned("-", column="t")
+    texts = scan("-", column="t")
     assert (texts.name, texts.rereadable) == ("standard input", False)
     assert list(texts) == [(1, "one"), (2, "two")]
 
 
 @pytest.mark.parametrize(("name", "column"), [("absent.txt", None), (".", None), ("texts.txt", "x")])
-def test_what_is_not_there_is_refused(name: str, column: str | None, file: Path) -> None:
+def test_missing_files_and_columns_are_refused(name: str, column: str | None, file: Path) -> None:
     with pytest.raises(InputError):
-        scanned(file.parent / name, column=column)
+        scan(file.parent / name, column=column)

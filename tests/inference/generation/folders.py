@@ -1,4 +1,4 @@
-"""A tiny GPT and a tiny T5 with random weights and vocabularies of bytes, as folders."""
+"""Model folders of a tiny GPT and a tiny T5 with random weights and byte vocabularies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["gpt_folder", "t5_folder", "unigram"]
 
 
 def gpt_folder(folder: Path, *, positions: int = 32, begin: bool = True) -> Path:
-    """Its vocabulary is bytes and a few words; its end token is <|endoftext|>."""
+    """A GPT with a vocabulary of bytes and a few words; the end token is <|endoftext|>."""
     folder.mkdir(parents=True, exist_ok=True)
     tokens = byte_level(folder / "vocabulary", specials=["<|endoftext|>"] if begin else [], kind="gpt2")
     number = 0 if begin else None
@@ -52,7 +52,7 @@ def t5_folder(folder: Path) -> Path:
 
 
 def unigram(folder: Path) -> Tokenizer:
-    """Pieces as T5 has them: a space is a sign before a word, and </s> ends a text."""
+    """A tokenizer like T5's: a marker before a word stands for a space, and </s> ends a text."""
     words = ["▁the", "▁film", "▁day", "▁", "s", *"abcdefghijklmnopqrtuvwxyz", ".", ","]
     specials = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     pieces = [*specials, *((word, -1.0 - len(word) / 100) for word in words)]
@@ -70,12 +70,12 @@ def unigram(folder: Path) -> Tokenizer:
 
 
 def _saved(model: nn.Module, folder: Path, tokens: Tokenizer) -> Path:
-    """Random enough that texts differ."""
+    """Save the model with weights random enough that generated texts differ."""
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             size = 0.1 if "norm" in name else 0.3 if "tokens" in name else 0.8
-            numbers = size * torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(1 + numbers if "norm" in name and name.endswith("weight") else numbers)
+            values = size * torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(1 + values if "norm" in name and name.endswith("weight") else values)
     regard.save(model, folder, tokenizer=tokens)
     return folder

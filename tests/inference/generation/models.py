@@ -1,4 +1,4 @@
-"""Models of the next token that need no weights, and tiny ones of every family with random ones."""
+"""Table-based language models without weights, and tiny models of every family with random weights."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ VOCABULARY = 19
 
 
 class ChainState:
-    """What each row has said."""
+    """The tokens of each row so far."""
 
-    def __init__(self, said: Tensor) -> None:
-        self.said = said
+    def __init__(self, generated: Tensor) -> None:
+        self.generated = generated
 
     def reorder(self, index: Tensor) -> None:
-        self.said = self.said[index]
+        self.generated = self.generated[index]
 
 
 class Chain:
-    """A language model with a fixed table: the logits behind a token depend on the last two tokens.
+    """A language model with a fixed table: the next-token logits depend on the last two tokens.
 
-    `rows` counts the rows of each call, so that a test can see what a search costs.
+    `rows` counts the rows of each call, so that a test can measure the cost of a search.
     """
 
     def __init__(self, vocabulary: int, *, seed: int = 0, sharpness: float = 1.5) -> None:
@@ -44,16 +44,16 @@ class Chain:
 
     def step(self, tokens: Tensor, state: ChainState, /) -> tuple[Tensor, ChainState]:
         self.rows.append(len(tokens))
-        state.said = torch.cat([state.said, tokens[:, None]], dim=1)
+        state.generated = torch.cat([state.generated, tokens[:, None]], dim=1)
         return self._logits(state), state
 
     def _logits(self, state: ChainState) -> Tensor:
-        return self.table[state.said[:, -2], state.said[:, -1]]
+        return self.table[state.generated[:, -2], state.generated[:, -1]]
 
-    def log_probability(self, prompt: list[int], said: list[int]) -> float:
-        """By the definition: the sum of the logarithms of the softmax."""
+    def log_probability(self, prompt: list[int], generated: list[int]) -> float:
+        """The sum of log-softmax values, by definition."""
         tokens, total = [*prompt], 0.0
-        for token in said:
+        for token in generated:
             total += float(self.table[tokens[-2], tokens[-1]].double().log_softmax(-1)[token])
             tokens.append(token)
         return total
@@ -90,12 +90,12 @@ FAMILIES: dict[str, Callable[[], nn.Module]] = {
 
 
 def family(name: str, *, seed: int = 4) -> Any:
-    """A tiny model whose every parameter matters, and which does not just say one token again and again."""
+    """A tiny model in which every parameter matters and which does not repeat a single token."""
     generator = torch.Generator().manual_seed(seed)
     model = FAMILIES[name]()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             size = 0.1 if "norm" in key else 0.5 if "tokens" in key else 1.2
-            numbers = size * torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(1 + numbers if "norm" in key and key.endswith("weight") else numbers)
+            values = size * torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(1 + values if "norm" in key and key.endswith("weight") else values)
     return model.eval()

@@ -20,7 +20,7 @@ PROMPTS = [[1, 2], [3, 1], [2, 2]]
 
 
 def every_text(vocabulary: int, length: int) -> list[list[int]]:
-    """All there is to say in `length` tokens: what ends, and what the last token allowed cuts off."""
+    """All texts of up to `length` tokens: those that end, and those cut off at the maximum length."""
     words = range(1, vocabulary)
     ended = [[*text, END] for size in range(length) for text in itertools.product(words, repeat=size)]
     return [*ended, *(list(text) for text in itertools.product(words, repeat=length))]
@@ -37,13 +37,13 @@ def test_a_beam_as_wide_as_all_texts_is_exhaustive_search(penalty: float, seed: 
         texts = every_text(vocabulary, length)
         totals = {tuple(text): model.log_probability(prompt, text) for text in texts}
         best = sorted(texts, key=lambda text: -totals[tuple(text)] / len(text) ** penalty)[:nbest]
-        assert [said(one) for one in hypotheses] == best
+        assert [tokens_of(one) for one in hypotheses] == best
         for one, text in zip(hypotheses, best, strict=True):
             assert one.log_probability == pytest.approx(totals[tuple(text)], abs=1e-5)
             assert one.score == pytest.approx(totals[tuple(text)] / len(text) ** penalty, abs=1e-5)
 
 
-def said(one: Hypothesis) -> list[int]:
+def tokens_of(one: Hypothesis) -> list[int]:
     return [*one.ids, END] if one.finished else list(one.ids)
 
 
@@ -52,11 +52,11 @@ def test_a_beam_as_wide_as_the_vocabulary_finds_the_best_two_tokens(seed: int) -
     model = Chain(7, seed=seed)
     (found,) = beam_search(model, torch.tensor([[1, 2]]), beam=Beam(num_beams=7), end=END, max_new_tokens=2)
     best = max(every_text(7, 2), key=lambda text: model.log_probability([1, 2], text) / len(text))
-    assert said(found[0]) == best
+    assert tokens_of(found[0]) == best
 
 
 def test_a_wider_beam_finds_what_greedy_misses() -> None:
-    """The likeliest first token leads to even chances, the second likeliest to a sure end."""
+    """The likeliest first token leads to uniform probabilities, the second likeliest to a certain end."""
     model = Chain(4, seed=0)
     model.table[:] = torch.tensor([0.0, 0.0, 0.0, 0.0])
     model.table[1, 2] = torch.tensor([0.05, 0.5, 0.4, 0.05]).log()
@@ -84,12 +84,12 @@ def test_a_row_is_the_same_alone_and_in_a_batch(name: str, device: torch.device)
         assert [one.score for one in together[row]] == pytest.approx([one.score for one in alone], abs=1e-4)
         single = greedy_search(model, ids[row : row + 1, :length], end=END, max_new_tokens=8)[0]
         assert single.ids == likeliest[row].ids
-    assert len({one[0].ids for one in together}) > 1, "every row says the same: nothing is compared"
+    assert len({one[0].ids for one in together}) > 1, "all rows give the same tokens: nothing is compared"
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_log_probabilities_are_the_models(name: str) -> None:
-    """Each hypothesis said again, token by token: its sum of log-probabilities is what the search says it is."""
+def test_log_probabilities_equal_those_of_the_model(name: str) -> None:
+    """Scoring each hypothesis token by token gives the log-probability that the search reports."""
     model = family(name)
     ids = torch.randint(1, VOCABULARY, (1, 5))
     (found,) = beam_search(
@@ -99,11 +99,13 @@ def test_log_probabilities_are_the_models(name: str) -> None:
         with torch.no_grad():
             logits, state = model.start(ids)
             total = 0.0
-            for token in said(one):
+            for token in tokens_of(one):
                 total += float(logits.log_softmax(-1)[0, token])
                 logits, state = model.step(torch.tensor([token]), state)
         assert one.log_probability == pytest.approx(total, abs=1e-4)
-    assert [one.score for one in found] == pytest.approx([one.log_probability / len(said(one)) ** 0.6 for one in found])
+    assert [one.score for one in found] == pytest.approx(
+        [one.log_probability / len(tokens_of(one)) ** 0.6 for one in found]
+    )
 
 
 def test_a_beam_of_one_is_greedy() -> None:
@@ -115,7 +117,7 @@ def test_a_beam_of_one_is_greedy() -> None:
         assert found[0].score == pytest.approx(one.score)
 
 
-def test_rows_that_are_done_cost_nothing() -> None:
+def test_finished_rows_are_not_computed() -> None:
     model = Chain(5, seed=0)
     model.table[:] = torch.tensor([-20.0, 1.0, 2.0, 0.0, 0.0])
     model.table[3, 3] = torch.tensor([20.0, 0.0, 0.0, 0.0, 0.0])
@@ -130,7 +132,7 @@ def test_rows_that_are_done_cost_nothing() -> None:
 
 
 def test_early_stops_with_the_first_hypotheses() -> None:
-    """Two hypotheses end at once; what goes on is far better and, unless `early`, is waited for."""
+    """Two hypotheses end at once; a far better one continues and is found unless `early` is set."""
     model = Chain(4, seed=0)
     model.table[:] = torch.tensor([0.3, 0.2, 0.3, 0.2]).log()
     model.table[1, 2] = torch.tensor([0.3, 0.6, 0.05, 0.05]).log()
@@ -183,7 +185,7 @@ def test_invalid_beams(settings: dict[str, float], message: str) -> None:
         Beam(**settings)  # type: ignore[arg-type]
 
 
-def test_bad_input_is_refused() -> None:
+def test_invalid_input_is_refused() -> None:
     model, prompt = Chain(4), torch.tensor([[1, 2]])
     with pytest.raises(InputError, match="num_beams is 5, and the vocabulary has only 4 tokens"):
         beam_search(model, prompt, beam=Beam(num_beams=5), end=END, max_new_tokens=3)
@@ -201,7 +203,7 @@ def test_bad_input_is_refused() -> None:
             search()
 
 
-def test_a_model_that_only_reads_is_refused() -> None:
+def test_an_encoder_model_is_refused() -> None:
     model = Bert(
         BertConfig(
             vocab_size=9,

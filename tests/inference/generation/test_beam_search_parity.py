@@ -15,7 +15,7 @@ from regard.models import Transformer, TransformerConfig
 from regard.nn.masks import Padded
 from tests.parity.references import VOCABULARY, Pair, ids, pair_of, randomised
 
-Said: TypeAlias = list[tuple[tuple[int, ...], bool]]
+Outputs: TypeAlias = list[tuple[tuple[int, ...], bool]]
 STEPS = 7
 BEAMS = [
     Beam(num_beams=4, num_return_sequences=4),
@@ -38,7 +38,7 @@ NAMES = {
 
 
 def marian() -> Pair:
-    """MarianMT is the Transformer of 2017 with sines and cosines in halves."""
+    """MarianMT: the Transformer of 2017 with sines and cosines in separate halves."""
     shape = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
     config = transformers.MarianConfig(
         **shape,
@@ -60,8 +60,8 @@ def marian() -> Pair:
     sines = [table.detach().clone() for table in fixed]
     randomised(theirs)
     with torch.no_grad():
-        for table, numbers in zip(fixed, sines, strict=True):
-            table.copy_(numbers)
+        for table, values in zip(fixed, sines, strict=True):
+            table.copy_(values)
         theirs.model.shared.weight.mul_(24**-0.5)
     ours = Transformer(
         TransformerConfig(
@@ -75,11 +75,11 @@ def marian() -> Pair:
             dropout=0.0,
         )
     )
-    ours.load_state_dict(renamed(theirs.state_dict()))
+    ours.load_state_dict(rename_tensors(theirs.state_dict()))
     return Pair(theirs, ours.eval(), Path())
 
 
-def renamed(state: dict[str, Tensor]) -> dict[str, Tensor]:
+def rename_tensors(state: dict[str, Tensor]) -> dict[str, Tensor]:
     found = {"embedding.tokens.weight": state["model.shared.weight"]}
     for name, tensor in state.items():
         if ".layers." not in name or (".self_attn." in name and ".out_proj." not in name):
@@ -102,13 +102,13 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def inputs(pair: Pair) -> tuple[Tensor, Padded]:
-    """GPT-2's prompts are equally long: transformers pads on the left, and Regard on the right."""
+    """GPT-2's prompts have equal lengths because transformers pads on the left and Regard on the right."""
     tokens, layout = ids()
     return (tokens[:, :4], Padded()) if pair.theirs.config.model_type == "gpt2" else (tokens, layout)
 
 
-def generated(pair: Pair, end: int, **settings: Any) -> tuple[Said, list[float]]:
-    """What transformers says: tokens without the end, whether they ended, and the scores of a beam."""
+def transformers_outputs(pair: Pair, end: int, **settings: Any) -> tuple[Outputs, list[float]]:
+    """transformers' output: tokens without the end token, whether they ended, and the beam scores."""
     tokens, layout = inputs(pair)
     mask = torch.ones_like(tokens) if layout.mask is None else layout.mask.long()
     output = pair.theirs.generate(
@@ -123,20 +123,20 @@ def generated(pair: Pair, end: int, **settings: Any) -> tuple[Said, list[float]]
         **settings,
     )
     prompt = tokens.shape[1] if pair.theirs.config.model_type == "gpt2" else 1
-    said: Said = []
+    tokens_and_ends: Outputs = []
     for row in output.sequences[:, prompt:].tolist():
         ended = end in row
-        said.append((tuple(row[: row.index(end)] if ended else row[:STEPS]), ended))
+        tokens_and_ends.append((tuple(row[: row.index(end)] if ended else row[:STEPS]), ended))
     scores = output.sequences_scores if settings.get("num_beams", 1) > 1 else torch.zeros(0)
-    return said, scores.tolist()
+    return tokens_and_ends, scores.tolist()
 
 
-def told(found: list[Hypothesis]) -> Said:
+def outputs(found: list[Hypothesis]) -> Outputs:
     return [(one.ids, one.finished) for one in found]
 
 
 def likely_ends(pair: Pair, count: int) -> list[int]:
-    """Tokens that the model likes to say: with one of them as the end, some hypotheses end and some do not."""
+    """Likely tokens: with one of them as the end token, some hypotheses end and some do not."""
     tokens, layout = inputs(pair)
     found = beam_search(
         pair.ours, tokens, layout, beam=Beam(num_beams=8, num_return_sequences=8), end=None, max_new_tokens=STEPS
@@ -150,7 +150,7 @@ def test_greedy(pair: Pair) -> None:
     tokens, layout = inputs(pair)
     for end in likely_ends(pair, 4):
         ours = greedy_search(pair.ours, tokens, layout, end=end, max_new_tokens=STEPS)
-        assert told(ours) == generated(pair, end)[0]
+        assert outputs(ours) == transformers_outputs(pair, end)[0]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -160,7 +160,7 @@ def test_beam(pair: Pair, beam: Beam) -> None:
     ends: set[bool] = set()
     for end in likely_ends(pair, 4):
         ours = beam_search(pair.ours, tokens, layout, beam=beam, end=end, max_new_tokens=STEPS)
-        said, scores = generated(
+        tokens_and_ends, scores = transformers_outputs(
             pair,
             end,
             num_beams=beam.num_beams,
@@ -169,7 +169,7 @@ def test_beam(pair: Pair, beam: Beam) -> None:
             early_stopping=beam.early_stopping,
         )
         flat = [one for row in ours for one in row]
-        assert told(flat) == said
+        assert outputs(flat) == tokens_and_ends
         assert [one.score for one in flat] == pytest.approx(scores, abs=1e-4)
         ends |= {one.finished for one in flat}
     assert True in ends, "nothing ended: the rules of ending were not compared"

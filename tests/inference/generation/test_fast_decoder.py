@@ -1,4 +1,4 @@
-"""Decodings that follow one another use the same packed matrices where that is asked for, and say the same."""
+"""Consecutive decodings can share packed matrices and give the same output."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def model() -> Gpt:
     ).eval()
 
 
-def said(model: Gpt) -> list[tuple[int, ...]]:
+def generate(model: Gpt) -> list[tuple[int, ...]]:
     prompts = torch.arange(ROWS * 3).view(ROWS, 3)
     return [one.ids for one in greedy_search(model, prompts, end=None, max_new_tokens=TOKENS)]
 
 
 @pytest.fixture
 def packed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of the matrices that are packed, as they are."""
+    """Records the sizes of matrices when they are packed."""
     if not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
         pytest.skip("no MKL here, and nothing is packed without it")
     sizes: list[int] = []
@@ -49,23 +49,23 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_each_decoding_packs_for_itself(model: Gpt, packed: list[int]) -> None:
-    first = said(model)
+def test_each_decoding_packs_its_own_matrices(model: Gpt, packed: list[int]) -> None:
+    first = generate(model)
     once = len(packed)
     assert once > 0
-    assert said(model) == first
+    assert generate(model) == first
     assert len(packed) == 2 * once
 
 
-def test_inside_keeping_matrices_are_packed_once(model: Gpt, packed: list[int]) -> None:
-    expected = said(model)
+def test_matrices_are_packed_once_inside_the_context_manager(model: Gpt, packed: list[int]) -> None:
+    expected = generate(model)
     packed.clear()
     with reuse_packed_weights():
-        assert said(model) == expected
+        assert generate(model) == expected
         once = len(packed)
         with reuse_packed_weights():
-            assert said(model) == expected
-        assert said(model) == expected
+            assert generate(model) == expected
+        assert generate(model) == expected
     assert len(packed) == once > 0
-    said(model)
-    assert len(packed) == 2 * once  # and afterwards each packs for itself again
+    generate(model)
+    assert len(packed) == 2 * once  # afterwards each decoding packs its own matrices again

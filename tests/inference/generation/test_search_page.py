@@ -27,7 +27,7 @@ def beam() -> TraceDocument:
 
 
 @pytest.fixture(scope="module")
-def chance() -> TraceDocument:
+def sampled() -> TraceDocument:
     trace = Trace(top=9, token_text=NASTY.__getitem__)
     sampling = Sampling(temperature=2.0, top_p=0.7)
     list(sample(Chain(9, seed=1), PROMPTS, sampling=sampling, end=0, max_new_tokens=5, trace=trace))
@@ -35,10 +35,10 @@ def chance() -> TraceDocument:
 
 
 @pytest.mark.usefixtures("page_built")
-def test_the_document_is_in_the_page(beam: TraceDocument, chance: TraceDocument) -> None:
-    for document in (beam, chance):
+def test_the_document_is_in_the_page(beam: TraceDocument, sampled: TraceDocument) -> None:
+    for document in (beam, sampled):
         text = search_page(document, cli="regard generate x", python="import regard")
-        text.encode("utf-8")  # a lone surrogate of a token or a prompt would fail here
+        text.encode("utf-8")  # a lone surrogate in a token or a prompt would fail here
         shown = payload_of(text)
         assert (
             shown["trace"] == json.loads(json.dumps(document))

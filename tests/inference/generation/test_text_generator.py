@@ -1,4 +1,4 @@
-"""Texts behind prompts: what fits, what is written, in which pieces, and why it ends."""
+"""Text generation: context length, generated text, stop strings, and finish reasons."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_greedy_generation_equals_greedy_search(writer: TextGenerator) -> None:
         (text,) = writing.texts
         assert tuple(token for token in text.tokens if token != writer.end) == expected.ids
         before = ids if writer.continues else []
-        whole = writer.tokenizer.decode([*before, *expected.ids])
-        assert text.text == whole[len(writer.tokenizer.decode(before)) :]
+        decoded = writer.tokenizer.decode([*before, *expected.ids])
+        assert text.text == decoded[len(writer.tokenizer.decode(before)) :]
         assert "".join(piece for _, piece in pieces) == text.text
         assert text.reason == ("end" if expected.finished else "length")
 
@@ -69,7 +69,7 @@ def test_samples_do_not_depend_on_their_number(writer: TextGenerator) -> None:
     assert texts(20, seed=4) != twenty
 
 
-def test_a_beam(writer: TextGenerator) -> None:
+def test_beam_search_returns_several_texts(writer: TextGenerator) -> None:
     prompt, beam = writer.encode_prompt("the film", max_new_tokens=6), Beam(num_beams=4, num_return_sequences=3)
     (expected,) = beam_search(writer.decoder, torch.tensor([prompt.ids]), beam=beam, end=writer.end, max_new_tokens=6)
     found = writer.beam_search(prompt, beam=beam)
@@ -86,10 +86,10 @@ def test_a_stop_string_ends_a_text(t5: TextGenerator) -> None:
     pieces = list(stopped)
     reasons = set()
     for row, (before, after) in enumerate(zip(free.texts, stopped.texts, strict=True)):
-        places = [before.text.index(stop) for stop in ("e", "day") if stop in before.text]
+        indices = [before.text.index(stop) for stop in ("e", "day") if stop in before.text]
         assert after.text == "".join(piece for number, piece in pieces if number == row)
-        assert after.text == (before.text[: min(places)] if places else before.text)
-        assert after.reason == ("stop" if places else before.reason)
+        assert after.text == (before.text[: min(indices)] if indices else before.text)
+        assert after.reason == ("stop" if indices else before.reason)
         assert after.tokens == before.tokens[: len(after.tokens)]
         reasons.add(after.reason)
     assert len(reasons) > 1
@@ -105,13 +105,13 @@ def test_a_stop_string_cuts_a_beams_texts(t5: TextGenerator) -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "asked", "cut", "said"),
+    ("length", "requested", "cut", "allowed"),
     [
         (10, 20, 0, 20),  # all fits
-        (10, 23, 0, 23),  # the last token said is not read again: 10 + 23 - 1 = 32
+        (10, 23, 0, 23),  # the last generated token is not read again: 10 + 23 - 1 = 32
         (10, 24, 0, 23),  # no room for the last: the prompt is not cut for more than half of the context
         (10, 99, 0, 23),
-        (30, 8, 5, 8),  # the prompt gives way up to half of the context
+        (30, 8, 5, 8),  # the prompt is cut to at most half of the context
         (30, 99, 13, 16),
         (32, 1, 0, 1),
         (33, 1, 1, 1),
@@ -119,15 +119,17 @@ def test_a_stop_string_cuts_a_beams_texts(t5: TextGenerator) -> None:
         (500, 99, 483, 16),
     ],
 )
-def test_what_fits_into_the_context(gpt: TextGenerator, length: int, asked: int, cut: int, said: int) -> None:
-    """The context has 32 places; a prompt is cut at its beginning."""
+def test_prompt_truncation_and_maximum_length(
+    gpt: TextGenerator, length: int, requested: int, cut: int, allowed: int
+) -> None:
+    """The context has 32 positions; a prompt is cut at its beginning."""
     text = ("abcdefghij" * 50)[:length]
-    prompt = gpt.encode_prompt(text, max_new_tokens=asked)
-    assert (prompt.truncated, prompt.max_new_tokens, prompt.truncated_text) == (cut, said, text[:cut])
+    prompt = gpt.encode_prompt(text, max_new_tokens=requested)
+    assert (prompt.truncated, prompt.max_new_tokens, prompt.truncated_text) == (cut, allowed, text[:cut])
     assert gpt.tokenizer.decode(prompt.ids) == text[cut:]
     writing = GenerationStream(gpt, prompt, sampling=Sampling(top_k=5))
     list(writing)
-    assert len(writing.texts[0].tokens) == said or writing.texts[0].reason == "end"
+    assert len(writing.texts[0].tokens) == allowed or writing.texts[0].reason == "end"
 
 
 def test_a_t5_has_no_limit(t5: TextGenerator) -> None:
@@ -148,26 +150,26 @@ def test_an_empty_prompt_is_the_begin_token(gpt: TextGenerator, tmp_path: Path) 
 
 
 def test_the_repetition_penalty_counts_a_gpts_prompt(gpt: TextGenerator) -> None:
-    """Under an enormous penalty chance says again what it has read or said far less often."""
+    """Under an enormous penalty, sampling repeats tokens of the prompt and the output far less often."""
     prompt = gpt.encode_prompt("abcdefghijklmnopqrst", max_new_tokens=12)
 
-    def repeated(penalty: float) -> int:
+    def count_repetitions(penalty: float) -> int:
         writing = GenerationStream(gpt, prompt, sampling=Sampling(repetition_penalty=penalty), num_return_sequences=16)
         list(writing)
         return sum(token in prompt.ids for one in writing.texts for token in one.tokens)
 
-    free = repeated(1.0)
-    assert free > 10 and 4 * repeated(1e9) < free
+    free = count_repetitions(1.0)
+    assert free > 10 and 4 * count_repetitions(1e9) < free
 
 
-def test_a_text_in_the_middle_is_as_it_is(gpt: TextGenerator) -> None:
+def test_an_interrupted_text_contains_the_tokens_so_far(gpt: TextGenerator) -> None:
     writing = GenerationStream(gpt, gpt.encode_prompt("the", max_new_tokens=9), sampling=WARM, seed=2)
     pieces = iter(writing)
     _, first = next(pieces)
     assert writing.texts[0].text == first and writing.texts[0].reason == "interrupted"
 
 
-def test_bad_input_is_refused(gpt: TextGenerator, tiny_bert_folder: Path) -> None:
+def test_invalid_input_is_refused(gpt: TextGenerator, tiny_bert_folder: Path) -> None:
     with pytest.raises(InputError, match="cannot generate text"):
         TextGenerator(*regard.load(tiny_bert_folder))
     with pytest.raises(InputError, match="has no tokenizer"):

@@ -1,4 +1,4 @@
-"""A tiny GPT with random weights, ours and theirs, loaded once; no test may change it."""
+"""A tiny GPT with random weights in Regard and transformers, loaded once; tests must not modify it."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def bert(tiny_bert_folder: Path) -> Loaded:
 
 @pytest.fixture(scope="session")
 def theirs(gpt_folder: Path) -> Reference:
-    """transformers' log-softmax of one row, summed over its ids from a place on; and whether all are first choices."""
+    """transformers' log-softmax of one row, summed from a position on, and whether all ids are greedy choices."""
     from transformers import GPT2LMHeadModel
 
     model: Any = GPT2LMHeadModel.from_pretrained(gpt_folder).eval()
 
     def score(ids: list[int], scored: int) -> tuple[float, bool]:
         with torch.no_grad():
-            shares = model(torch.tensor([ids[:-1]])).logits[0].double().log_softmax(-1)
-        places = range(scored, len(ids))
-        total = sum(float(shares[place - 1, ids[place]]) for place in places)
-        return total, all(int(shares[place - 1].argmax()) == ids[place] for place in places)
+            log_probs = model(torch.tensor([ids[:-1]])).logits[0].double().log_softmax(-1)
+        targets = range(scored, len(ids))
+        total = sum(float(log_probs[position - 1, ids[position]]) for position in targets)
+        return total, all(int(log_probs[position - 1].argmax()) == ids[position] for position in targets)
 
     return score

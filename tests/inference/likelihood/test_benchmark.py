@@ -1,4 +1,4 @@
-"""Benchmarks against plain sums of transformers' log-softmax, one candidate at a time."""
+"""Benchmarks compared with sums of transformers' log-softmax, one candidate at a time."""
 
 from __future__ import annotations
 
@@ -19,60 +19,60 @@ from tests.inference.measure import run_benchmark
 WORDS = ("the", "film", "day", "good", "a", "an", "of", "so", "dull", "she", "said", "naïve")
 
 
-def text(chance: random.Random, low: int, high: int) -> str:
-    return " ".join(chance.choices(WORDS, k=chance.randint(low, high)))
+def text(rng: random.Random, low: int, high: int) -> str:
+    return " ".join(rng.choices(WORDS, k=rng.randint(low, high)))
 
 
 def questions(count: int, endings: int, *, same_context: bool) -> list[BenchmarkItem]:
-    chance = random.Random(count)
+    rng = random.Random(count)
     items = []
     for number in range(count):
-        context, ending = text(chance, 1, 4), f" {text(chance, 1, 2)}"
+        context, ending = text(rng, 1, 4), f" {text(rng, 1, 2)}"
         candidates = tuple(
-            Ending(context, f" {text(chance, 1, 3)}") if same_context else Ending(text(chance, 1, 4), ending)
+            Ending(context, f" {text(rng, 1, 3)}") if same_context else Ending(text(rng, 1, 4), ending)
             for _ in range(endings)
         )
-        items.append(BenchmarkItem(candidates, chance.randrange(endings), f"file line {number + 1}"))
+        items.append(BenchmarkItem(candidates, rng.randrange(endings), f"file line {number + 1}"))
     return items
 
 
 def row(gpt: Loaded, candidate: Ending) -> tuple[list[int], int]:
-    """As one text, so that what was encoded apart is seen to be the same."""
+    """Encode context and ending as one text, to check that encoding them separately gives the same ids."""
     ids = [0, *gpt[1].encode(candidate.context + candidate.ending, add_special_tokens=False).ids]
     return ids, 1 + len(gpt[1].encode(candidate.context, add_special_tokens=False).ids)
 
 
 @pytest.mark.parametrize(("task", "endings"), [("hellaswag", 4), ("piqa", 2), ("winogrande", 2)])
-def test_choices_as_one_by_one(task: str, endings: int, gpt: Loaded, theirs: Reference) -> None:
-    items = questions(90, endings, same_context=task != "winogrande")  # more than are read together
-    likely, likely_normalised = [], []
+def test_choices_equal_single_scores(task: str, endings: int, gpt: Loaded, theirs: Reference) -> None:
+    items = questions(90, endings, same_context=task != "winogrande")  # more than one batch
+    likely, likely_normalized = [], []
     for item in items:
         values = [theirs(*row(gpt, candidate))[0] for candidate in item.candidates]
-        shares = [v / len(c.ending[1:].encode()) for v, c in zip(values, item.candidates, strict=True)]
+        normalized_values = [v / len(c.ending[1:].encode()) for v, c in zip(values, item.candidates, strict=True)]
         likely.append(replace(item, label=values.index(max(values))))
-        likely_normalised.append(replace(item, label=shares.index(max(shares))))
-    heard: list[int] = []
-    found = run_benchmark(*gpt, task, items, on_progress=heard.append)
+        likely_normalized.append(replace(item, label=normalized_values.index(max(normalized_values))))
+    progress: list[int] = []
+    found = run_benchmark(*gpt, task, items, on_progress=progress.append)
     assert (found.task, found.n, found.cut, found.perplexity) == (task, 90, 0, None)
     right = sum(item.label == best.label for item, best in zip(items, likely, strict=True))
     assert found.accuracy == pytest.approx(100 * right / 90)
     assert found.chance == pytest.approx(100 / endings)
     assert found.interval[0] < found.accuracy < found.interval[1]
-    assert heard == [64, 90]
+    assert progress == [64, 90]
     assert run_benchmark(*gpt, task, likely).accuracy == 100
-    other = run_benchmark(*gpt, task, likely_normalised)
+    other = run_benchmark(*gpt, task, likely_normalized)
     if task == "winogrande":
-        assert (other.accuracy, other.accuracy_normalised) == (100, None)  # its two endings are one
+        assert (other.accuracy, other.accuracy_normalised) == (100, None)  # both endings are the same
     else:
         assert (other.accuracy < 100, other.accuracy_normalised) == (True, 100)
 
 
-def test_lambada_as_one_by_one(gpt: Loaded, theirs: Reference) -> None:
-    chance = random.Random(5)
-    items = [BenchmarkItem((Ending(text(chance, 1, 4), f" {text(chance, 1, 1)}"),), 0, "x") for _ in range(20)]
-    # What the model itself would say, where that is a text: here it is right.
-    for place, context in enumerate(("the film", "so dull")):
-        items[place] = BenchmarkItem((Ending(context, first_choice(gpt, context)),), 0, "x")
+def test_lambada_equals_single_scores(gpt: Loaded, theirs: Reference) -> None:
+    rng = random.Random(5)
+    items = [BenchmarkItem((Ending(text(rng, 1, 4), f" {text(rng, 1, 1)}"),), 0, "x") for _ in range(20)]
+    # The model's own first choice, if it is a valid text, counts as correct.
+    for item_number, context in enumerate(("the film", "so dull")):
+        items[item_number] = BenchmarkItem((Ending(context, first_choice(gpt, context)),), 0, "x")
     expected = [theirs(*row(gpt, item.candidates[0])) for item in items]
     found = run_benchmark(*gpt, "lambada", items)
     assert found.perplexity == pytest.approx(math.exp(-sum(value for value, _ in expected) / 20), rel=1e-5)
@@ -90,8 +90,8 @@ def first_choice(gpt: Loaded, context: str) -> str:
     return tokenizer.decode([order[0]])
 
 
-def test_a_long_context_loses_its_beginning(gpt: Loaded, theirs: Reference) -> None:
-    """48 positions: 49 ids can be in a row, the last of which is not read."""
+def test_a_long_context_is_cut_at_its_beginning(gpt: Loaded, theirs: Reference) -> None:
+    """With 48 positions a row holds 49 ids; the last one is not read."""
     long = Ending("of " * 30 + "she", " day")
     ids, scored = row(gpt, long)
     assert len(ids) > 49
@@ -101,12 +101,12 @@ def test_a_long_context_loses_its_beginning(gpt: Loaded, theirs: Reference) -> N
     assert found.perplexity == pytest.approx(math.exp(-expected), rel=1e-5)
 
 
-def test_an_ending_that_is_too_long_comes_in_windows(gpt: Loaded, theirs: Reference) -> None:
+def test_an_ending_that_is_too_long_is_read_in_windows(gpt: Loaded, theirs: Reference) -> None:
     long = Ending("of it", " " + "z" * 60)
     ids, scored = row(gpt, long)
     tail = ids[scored - 1 :]
     assert len(tail) == 62
-    expected = theirs(tail[:49], 1)[0] + theirs(tail[24:], 25)[0]  # what follows ids 0 to 47, and 48 to 60
+    expected = theirs(tail[:49], 1)[0] + theirs(tail[24:], 25)[0]  # the tokens after ids 0 to 47, and after 48 to 60
     found = run_benchmark(*gpt, "lambada", [BenchmarkItem((long,), 0, "x")])
     assert found.cut == 1
     assert found.perplexity == pytest.approx(math.exp(-expected), rel=1e-5)
@@ -114,12 +114,12 @@ def test_an_ending_that_is_too_long_comes_in_windows(gpt: Loaded, theirs: Refere
 
 @pytest.mark.parametrize(("letters", "cut"), [(46, 0), (47, 0), (48, 1)])
 def test_the_cut_begins_where_the_positions_end(letters: int, cut: int, gpt: Loaded) -> None:
-    """The begin token, the letters and one token to be told: all but the last are read."""
+    """The begin token, the letters and one token to predict: all but the last are read."""
     item = BenchmarkItem((Ending("z" * letters, " day"),), 0, "x")
     assert run_benchmark(*gpt, "lambada", [item]).cut == cut
 
 
-def test_what_cannot_be_scored(gpt: Loaded, without_begin: Loaded, bert: Loaded) -> None:
+def test_unsupported_models_and_endings_are_refused(gpt: Loaded, without_begin: Loaded, bert: Loaded) -> None:
     def run(model: Loaded, candidate: Ending) -> None:
         run_benchmark(*model, "lambada", [BenchmarkItem((candidate,), 0, "file line 3")])
 
@@ -133,17 +133,17 @@ def test_what_cannot_be_scored(gpt: Loaded, without_begin: Loaded, bert: Loaded)
 
 
 @given(context=st.text(max_size=20), ending=st.text(min_size=1, max_size=20))
-def test_context_and_ending_encode_apart_as_together(context: str, ending: str, gpt: Loaded) -> None:
-    """So that an ending's tokens are the same behind every context."""
+def test_context_and_ending_encode_the_same_separately_and_together(context: str, ending: str, gpt: Loaded) -> None:
+    """So the tokens of an ending are the same after every context."""
     first, second = context.rstrip(), f" {ending.strip()}"
     if not ending.strip():
         return
     tokens = gpt[1]
-    apart = tokens.encode(first, add_special_tokens=False).ids + tokens.encode(second, add_special_tokens=False).ids
-    assert apart == tokens.encode(first + second, add_special_tokens=False).ids
+    separate = tokens.encode(first, add_special_tokens=False).ids + tokens.encode(second, add_special_tokens=False).ids
+    assert separate == tokens.encode(first + second, add_special_tokens=False).ids
 
 
-def test_the_lectures_table() -> None:
+def test_the_table_of_the_lecture() -> None:
     assert {task for figures in PUBLISHED.values() for task in figures} == set(TASKS)
     assert published("lambada")["GPT3-175B"] == 3.00
     assert published("winogrande")["GPT-J-6B"] == 65.3

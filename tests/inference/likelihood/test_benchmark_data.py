@@ -1,4 +1,4 @@
-"""Benchmark files: hand-made ones to their candidates, bad ones to a line, real ones to their counts."""
+"""Benchmark files: candidates of small files, errors with line numbers, and counts of the public files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write(tmp_path: Path) -> Callable[[str, str], Path]:
     return to
 
 
-def test_lambada_tells_the_last_word(write: Callable[[str, str], Path]) -> None:
+def test_lambada_predicts_the_last_word(write: Callable[[str, str], Path]) -> None:
     expected = [(Ending("she said ,  ''", " rowan"),), (Ending("a", " b"),)]
     plain = read_items("lambada", write("l.txt", "she said ,  '' rowan \na b\n\n"))
     assert [item.candidates for item in plain] == expected
@@ -60,7 +60,7 @@ def test_hellaswag_is_the_same_in_both_forms(write: Callable[[str, str], Path]) 
     assert bare.candidates == (Ending("A", " b"), Ending("A", " c"))
 
 
-def test_piqa_takes_its_labels_from_another_file_or_its_own(write: Callable[[str, str], Path]) -> None:
+def test_piqa_labels_come_from_a_separate_file_or_the_same_file(write: Callable[[str, str], Path]) -> None:
     data, labels = write("p.jsonl", lines(PIQA, PIQA)), write("labels.lst", "1\n0\n\n")
     first, second = read_items("piqa", data, labels=labels)
     context = "Question: Open a tin.\nAnswer:"
@@ -115,17 +115,17 @@ def test_bytes_of_an_ending() -> None:
         ("winogrande", lines({**WINOGRANDE, "answer": True}), "1 to 2, got True"),
     ],
 )
-def test_bad_files(task: str, content: str, message: str, write: Callable[[str, str], Path]) -> None:
+def test_invalid_files(task: str, content: str, message: str, write: Callable[[str, str], Path]) -> None:
     with pytest.raises(InputError, match=message):
         read_items(task, write("data.txt", content))
 
 
-def test_a_table_that_is_no_hellaswag(write: Callable[[str, str], Path]) -> None:
+def test_a_table_without_the_hellaswag_columns(write: Callable[[str, str], Path]) -> None:
     with pytest.raises(InputError, match=r"expected a header with sent1, .* got text, label; expected HellaSwag's"):
         read_items("hellaswag", write("data.csv", "text,label\na,1\n"))
 
 
-def test_labels_that_do_not_fit(write: Callable[[str, str], Path]) -> None:
+def test_labels_that_do_not_match(write: Callable[[str, str], Path]) -> None:
     data = write("p.jsonl", lines(PIQA, PIQA))
     with pytest.raises(InputError, match=r"p\.jsonl has 2 examples and l\.lst 3 labels|has 2 examples and .* 3 labels"):
         read_items("piqa", data, labels=write("l.lst", "0\n1\n0\n"), limit=1)

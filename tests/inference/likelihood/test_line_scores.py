@@ -1,4 +1,4 @@
-"""Lines: each as if it were alone, against transformers and against perplexity."""
+"""Scores of lines, independent of the batch, compared with transformers and with perplexity."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.inference.measure import measure_perplexity
 LINES = ["the film", "", "a good day, é", "the the the"]
 
 
-def test_each_line_is_the_sum_of_transformers(gpt: Loaded, theirs: Reference) -> None:
+def test_each_line_equals_the_sum_of_transformers(gpt: Loaded, theirs: Reference) -> None:
     found = list(score_lines(*gpt, LINES))
     assert [one.line for one in found] == [1, 2, 3, 4]
     for text, one in zip(LINES, found, strict=True):
@@ -64,7 +64,7 @@ def test_a_bert_masks_each_token(bert: Loaded) -> None:
 
 @settings(max_examples=20)
 @given(lines=st.lists(st.text(max_size=70), min_size=1, max_size=8), at_once=st.integers(1, 8))
-def test_company_changes_nothing(lines: list[str], at_once: int, gpt: Loaded) -> None:
+def test_scores_do_not_depend_on_the_batch(lines: list[str], at_once: int, gpt: Loaded) -> None:
     alone = [next(score_lines(*gpt, [line])) for line in lines]
     for together, one in zip(score_lines(*gpt, lines, at_once=at_once), alone, strict=True):
         assert together.log_probability == pytest.approx(one.log_probability, rel=1e-5, abs=1e-5)
@@ -77,7 +77,7 @@ def test_on_every_device(gpt: Loaded, gpt_folder: Path, device: torch.device) ->
         assert one.log_probability == pytest.approx(here.log_probability, rel=1e-4)
 
 
-def test_lines_are_taken_as_they_are_needed(gpt: Loaded) -> None:
+def test_lines_are_read_lazily(gpt: Loaded) -> None:
     taken = 0
 
     def endless() -> Iterator[str]:
@@ -91,7 +91,7 @@ def test_lines_are_taken_as_they_are_needed(gpt: Loaded) -> None:
     assert taken == 3
 
 
-def test_a_model_without_words_is_refused(gpt: Loaded) -> None:
+def test_a_model_without_a_vocabulary_is_refused(gpt: Loaded) -> None:
     t5 = T5(
         T5Config(
             vocab_size=200,
@@ -106,7 +106,7 @@ def test_a_model_without_words_is_refused(gpt: Loaded) -> None:
         next(score_lines(t5, gpt[1], LINES))
 
 
-def test_training_goes_on_as_it_was(gpt: Loaded) -> None:
+def test_training_mode_is_restored(gpt: Loaded) -> None:
     model, tokenizer = gpt
     expected = next(score_lines(model, tokenizer, LINES))
     model.train()

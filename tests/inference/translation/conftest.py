@@ -1,4 +1,4 @@
-"""A language of thirteen words and its translation, a tiny translator of it, and a way to train others."""
+"""A toy language of thirteen words, a tiny translator for it, and a function to train others."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ SMALL = (
 
 
 def sentences(count: int, *, seed: int = 0) -> list[TranslationPair]:
-    """Word for word, in the same order."""
-    chance = random.Random(seed)
+    """Sentence pairs translated word for word, in the same order."""
+    rng = random.Random(seed)
     found: dict[TranslationPair, None] = {}
     while len(found) < count:
-        words = chance.choices(list(WORDS), k=chance.randrange(2, 6))
+        words = rng.choices(list(WORDS), k=rng.randrange(2, 6))
         found[TranslationPair(" ".join(words), " ".join(WORDS[word] for word in words))] = None
     return list(found)
 
@@ -61,12 +61,12 @@ def sentences(count: int, *, seed: int = 0) -> list[TranslationPair]:
 @pytest.fixture(scope="session")
 def data() -> dict[str, ExampleSet[TranslationPair]]:
     pairs = sentences(90)
-    return {"train": ExampleSet(pairs[:80], "train", "made"), "dev": ExampleSet(pairs[80:], "dev", "made")}
+    return {"train": ExampleSet(pairs[:80], "train", "generated"), "dev": ExampleSet(pairs[80:], "dev", "generated")}
 
 
 @pytest.fixture(autouse=True)
-def chatty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every step is an event."""
+def report_every_step(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Report every training step as an event."""
     monkeypatch.setattr("regard.training.trainer.LOG_EVERY", 0.0)
     yield
 
@@ -89,8 +89,8 @@ def tune(data: dict[str, ExampleSet[TranslationPair]], one_thread: None) -> Tune
 
 @pytest.fixture(scope="session")
 def folders(tune: Tune, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A translator of each kind, hardly trained."""
-    place = tmp_path_factory.mktemp("translators")
-    tune(place / "transformer", "model.num_hidden_layers=2")
-    tune(place / "lstm", "model.family=lstm")
-    return {name: place / name for name in ("transformer", "lstm")}
+    """A translator of each family, trained only briefly."""
+    root = tmp_path_factory.mktemp("translators")
+    tune(root / "transformer", "model.num_hidden_layers=2")
+    tune(root / "lstm", "model.family=lstm")
+    return {name: root / name for name in ("transformer", "lstm")}

@@ -1,4 +1,4 @@
-"""Alignments: the attention of a decoding, gathered by words."""
+"""Alignments: the attention of a decoding, aggregated by words."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def translator(request: pytest.FixtureRequest, folders: dict[str, Path], randomi
     return found
 
 
-def test_it_is_the_attention_of_a_decoding_step_by_step(translator: Translator) -> None:
-    """In which the decoder has a cache and hears its own words."""
+def test_alignment_equals_the_attention_of_step_by_step_decoding(translator: Translator) -> None:
+    """The decoder uses its cache and its own output tokens."""
     ids = translator.encode_translation("der kleine Hund schläft")
     source = translator.subwords.encode_sources([TEXT])
     with torch.no_grad(), record(translator.model) as tape:
@@ -49,7 +49,7 @@ def test_it_is_the_attention_of_a_decoding_step_by_step(translator: Translator) 
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
-def test_shares_sum_to_one_and_words_are_those_between_spaces(translator: Translator) -> None:
+def test_weights_sum_to_one_and_words_are_separated_by_spaces(translator: Translator) -> None:
     found = translator.align(TEXT, translator.encode_translation("Das  Häuschen, ß 😀!"))
     assert found.source == TEXT.split() and found.target == ["Das", "Häuschen,", "ß", "😀!"]
     for row, outside in zip(found.weights, found.outside, strict=True):
@@ -61,13 +61,13 @@ def test_pieces_are_summed_over_the_source_and_averaged_over_the_target(
     translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By hand: two source words of 1 and 2 pieces and an end, one target word of 2 pieces and another of 1."""
-    numbers = torch.tensor(
+    attention_weights = torch.tensor(
         [[0.5, 0.1, 0.2, 0.2], [0.1, 0.2, 0.3, 0.4], [0.8, 0.1, 0.1, 0.0], [0.25, 0.25, 0.25, 0.25]],
         dtype=torch.float64,
     )
-    places = iter([[0, 0, 1], [0, 1, 1]])
-    monkeypatch.setattr(align, "_cross_attention", lambda *given: numbers)
-    monkeypatch.setattr(align, "word_indices", lambda *given: next(places))
+    word_indices_by_side = iter([[0, 0, 1], [0, 1, 1]])
+    monkeypatch.setattr(align, "_cross_attention", lambda *given: attention_weights)
+    monkeypatch.setattr(align, "word_indices", lambda *given: next(word_indices_by_side))
     monkeypatch.setattr(type(translator.subwords), "encode_sources", lambda self, texts: [[1, 2, 3, 0]])
     monkeypatch.setattr(type(translator.subwords.source), "decode", lambda self, ids: "x y")
     found = translator.align("x y", [4, 5, 6])
@@ -82,7 +82,7 @@ def test_nothing_to_align(translator: Translator) -> None:
     assert translator.align("", translator.encode_translation("Hund")).pharaoh() == ""
 
 
-def test_which_layer_and_heads(folders: dict[str, Path]) -> None:
+def test_layer_and_head_selection(folders: dict[str, Path]) -> None:
     translator = load_translator(folders["transformer"])  # of two layers and two heads
     assert translator.alignment_heads == AlignmentHeads(0, (0, 1))
     assert str(translator.alignment_heads) == "the mean of heads 0, 1 of decoder layer 0, counted from 0"
@@ -101,7 +101,7 @@ def test_which_layer_and_heads(folders: dict[str, Path]) -> None:
         )
 
 
-def test_without_attention_there_is_none(folders: dict[str, Path]) -> None:
+def test_a_model_without_attention_has_no_alignment(folders: dict[str, Path]) -> None:
     model = load_translator(folders["lstm"]).model
     assert isinstance(model, Seq2Seq)
     check_has_attention(model)

@@ -1,4 +1,4 @@
-"""BLEU against sacrebleu's command line function and a hand-worked example."""
+"""BLEU compared with sacrebleu and with an example worked by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SAID = ["Ein Hund läuft im Park.", "Zwei Männer stehen auf der Straße und red
 MEANT = ["Ein Hund rennt im Park.", "zwei Männer stehen auf der Straße und sprechen ."]
 
 
-def test_it_is_sacrebleus() -> None:
+def test_it_equals_sacrebleu() -> None:
     found = bleu(SAID, MEANT)
     assert found.bleu == sacrebleu.corpus_bleu(SAID, [MEANT]).score
     assert found.bleu_lowercase == sacrebleu.corpus_bleu(SAID, [MEANT], lowercase=True).score
@@ -24,12 +24,12 @@ def test_it_is_sacrebleus() -> None:
     assert found.scores == {"bleu": found.bleu, "bleu_lowercase": found.bleu_lowercase}
 
 
-def test_by_hand() -> None:
+def test_an_example_by_hand() -> None:
     """Seven tokens, the last but one wrong: 6/7, 4/6, 3/5, 2/4 of n-grams, no brevity penalty."""
     found = bleu(["a b c d e x g"], ["a b c d e f g"])
     assert found.bleu == pytest.approx(100 * math.prod((6 / 7, 4 / 6, 3 / 5, 2 / 4)) ** 0.25)
 
 
-def test_counts_differ() -> None:
+def test_different_numbers_of_texts_are_refused() -> None:
     with pytest.raises(InputError, match="2 translations and 1 references"):
         bleu(SAID, MEANT[:1])

@@ -1,4 +1,4 @@
-"""A translator's folder: what is written is read, and what does not fit is refused."""
+"""Translator folders: saving and loading, and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.inference.translation.conftest import sentences
 
 
 @pytest.mark.parametrize("kind", ["transformer", "lstm"])
-def test_what_is_written_is_read(folders: dict[str, Path], tmp_path: Path, kind: str) -> None:
+def test_saved_translators_load(folders: dict[str, Path], tmp_path: Path, kind: str) -> None:
     first = load_translator(folders[kind])
     save_translator(first, tmp_path / "again", files={"note.txt": b"hello"})
     again = load_translator(tmp_path / "again")
@@ -43,7 +43,7 @@ def test_a_built_in_translator_in_half_precision(
     again = load_translator("regard-xx-yy")
     assert {tensor.dtype for tensor in again.model.parameters()} == {torch.float32}
     assert again.translate(["the dog sees a cat"], beam=Beam()) == expected
-    small, large = (place / "model.safetensors" for place in (tmp_path / "regard-xx-yy", folders[kind]))
+    small, large = (folder / "model.safetensors" for folder in (tmp_path / "regard-xx-yy", folders[kind]))
     assert small.stat().st_size < 0.6 * large.stat().st_size
 
 
@@ -56,10 +56,10 @@ def test_other_models_are_refused(tiny_bert_folder: Path, tmp_path: Path) -> Non
 
 def test_damaged_folders(folders: dict[str, Path], tmp_path: Path) -> None:
     save_translator(load_translator(folders["transformer"]), tmp_path / "one")
-    place = tmp_path / "one" / "translate.json"
-    document = json.loads(place.read_text())
+    path = tmp_path / "one" / "translate.json"
+    document = json.loads(path.read_text())
     for damage in ({"layer": "1", "heads": [0]}, {"layer": 0, "heads": []}, {"layer": True, "heads": [0]}, [1]):
-        place.write_text(json.dumps({**document, "alignment": damage}))
+        path.write_text(json.dumps({**document, "alignment": damage}))
         with pytest.raises(InputError, match="copy the folder again"):
             load_translator(tmp_path / "one")
 

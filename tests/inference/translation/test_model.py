@@ -1,4 +1,4 @@
-"""New models: their sizes, and that both kinds say what the search says when they are told its words."""
+"""New models: their sizes, and that teacher forcing gives the scores of the search."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VARIANTS = [("transformer", "dot", "luong")] + [
 def test_teacher_forcing_gives_the_scores_of_the_search(
     kind: str, score: str, recipe: str, joint: bool, randomised: Callable[..., Any]
 ) -> None:
-    """The sum of log-probabilities of a greedy translation, from one forward over it."""
+    """The log-probability of a greedy translation, computed in one forward pass."""
     settings = TranslationConfig.read(
         overrides=[*SMALL, f"model.family={kind}", f"model.score={score}", f"model.recipe={recipe}"]
     )
@@ -38,8 +38,8 @@ def test_teacher_forcing_gives_the_scores_of_the_search(
     model = randomised(new_model(settings.model, subwords, seed=0)).eval()
     rows = subwords.encode_sources([PAIRS[0].source, PAIRS[1].source + " dog dog"])
     ids = torch.zeros(2, max(map(len, rows)), dtype=torch.long)
-    for place, row in enumerate(rows):
-        ids[place, : len(row)] = torch.tensor(row)
+    for index, row in enumerate(rows):
+        ids[index, : len(row)] = torch.tensor(row)
     layout = Padded.from_lengths([len(row) for row in rows])
     found = greedy_search(model, ids, layout, end=None, max_new_tokens=5)
     target = torch.tensor([one.ids for one in found])
@@ -51,18 +51,18 @@ def test_teacher_forcing_gives_the_scores_of_the_search(
     assert model.vocab_sizes == (subwords.source.size, subwords.target.size)
 
 
-def test_a_seed_draws_the_same_weights_and_joint_ones_are_shared() -> None:
+def test_a_seed_determines_the_weights_and_joint_embeddings_are_shared() -> None:
     settings = TranslationConfig.read(overrides=SMALL).model
     one, same, other = (new_model(settings, SUBWORDS[True], seed=seed) for seed in (1, 1, 2))
     assert isinstance(one, Transformer) and isinstance(same, Transformer) and isinstance(other, Transformer)
     assert one.embedding.tokens.weight.equal(same.embedding.tokens.weight)
     assert not one.embedding.tokens.weight.equal(other.embedding.tokens.weight)
     assert one.decoder_embedding is one.embedding
-    apart = new_model(settings, SUBWORDS[False], seed=1)
-    assert isinstance(apart, Transformer) and apart.decoder_embedding is not apart.embedding
+    separate = new_model(settings, SUBWORDS[False], seed=1)
+    assert isinstance(separate, Transformer) and separate.decoder_embedding is not separate.embedding
 
 
-def test_what_does_not_translate_is_refused() -> None:
+def test_models_that_do_not_translate_are_refused() -> None:
     with pytest.raises(InputError, match="a BERT does not translate"):
         as_translation_model(
             Bert(

@@ -1,4 +1,4 @@
-"""Translations: the same one by one and together, in the order of the texts, and what a beam finds."""
+"""Translations: independent of the batch, in the order of the texts, greedy and with beam search."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ TEXTS = [*(pair.source for pair in sentences(12, seed=5)), "", "  ", "Grüße �
 
 @pytest.fixture(params=["transformer", "lstm"])
 def translator(request: pytest.FixtureRequest, folders: dict[str, Path], randomised: Callable[..., Any]) -> Translator:
-    """Of weights that matter."""
+    """A translator with random weights in which every part matters."""
     found = load_translator(folders[request.param])
     randomised(found.model)
     return found
 
 
 @pytest.mark.parametrize("beam", [None, Beam(num_beams=3, num_return_sequences=2)])
-def test_one_by_one_and_together(translator: Translator, beam: Beam | None) -> None:
+def test_translations_do_not_depend_on_the_batch(translator: Translator, beam: Beam | None) -> None:
     together = translator.translate(TEXTS, beam=beam)
     for text, found in zip(TEXTS, together, strict=True):
         [alone] = translator.translate([text], beam=beam)
         if not found[0].finished or not alone[0].finished:
-            continue  # how long they may be depends on the longest text of a batch
+            continue  # the maximum length depends on the longest text of a batch
         assert [one.text for one in alone] == [one.text for one in found]
         assert [one.score for one in alone] == pytest.approx([one.score for one in found], abs=1e-4)
 
@@ -47,7 +47,7 @@ def test_blank_texts(translator: Translator) -> None:
     assert translator.translate([]) == []
 
 
-def test_a_log_probability_is_that_of_the_words(translator: Translator) -> None:
+def test_the_log_probability_is_that_of_the_tokens(translator: Translator) -> None:
     [several] = translator.translate(["the small dog runs"], beam=Beam(num_beams=4, num_return_sequences=4))
     assert [one.score for one in several] == sorted((one.score for one in several), reverse=True)
     for one in several:
@@ -61,7 +61,7 @@ def test_a_log_probability_is_that_of_the_words(translator: Translator) -> None:
         assert one.text == translator.subwords.decode(one.ids)
 
 
-def test_a_trace_sees_every_text(translator: Translator) -> None:
+def test_a_trace_records_every_text(translator: Translator) -> None:
     trace = Trace()
     found = translator.translate(["the dog", "", "a big house"], beam=Beam(num_beams=2), trace=trace)
     rows: Any = trace.document()["rows"]

@@ -20,14 +20,14 @@ from tests.interpret.conftest import Both, translator
 TEXT, SECOND = "the film was good, and so was the day", "we love it"
 
 
-def equal(ours: np.ndarray[Any, Any], theirs: tuple[torch.Tensor, ...]) -> None:
+def assert_maps_equal(ours: np.ndarray[Any, Any], theirs: tuple[torch.Tensor, ...]) -> None:
     expected = torch.cat(theirs).detach().numpy()
     assert ours.shape == expected.shape
     np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
-def rebuilt(one: AttentionMaps) -> np.ndarray[Any, Any]:
-    """The weights as the page computes them."""
+def weights_from_queries_and_keys(one: AttentionMaps) -> np.ndarray[Any, Any]:
+    """Compute the weights as the page does."""
     assert one.query is not None and one.key is not None and one.scale is not None
     scores = one.scale * one.query @ one.key.transpose(0, 1, 3, 2)
     rows, columns = scores.shape[2:]
@@ -41,7 +41,7 @@ def rebuilt(one: AttentionMaps) -> np.ndarray[Any, Any]:
     return result
 
 
-def test_bert_of_a_pair(bert: Both) -> None:
+def test_bert_with_a_text_pair(bert: Both) -> None:
     found = record_attention(bert.ours, bert.tokenizer, TEXT, SECOND)
     assert bert.tokenizer is not None
     encoding = bert.tokenizer.encode(TEXT, SECOND)
@@ -50,8 +50,8 @@ def test_bert_of_a_pair(bert: Both) -> None:
             torch.tensor([encoding.ids]), token_type_ids=torch.tensor([encoding.segments]), output_attentions=True
         )
     (one,) = found.maps
-    equal(one.weights, theirs.attentions)
-    np.testing.assert_allclose(rebuilt(one), one.weights, atol=1e-5)
+    assert_maps_equal(one.weights, theirs.attentions)
+    np.testing.assert_allclose(weights_from_queries_and_keys(one), one.weights, atol=1e-5)
     assert (found.family, found.texts, found.truncated) == ("bert", [TEXT, SECOND], 0)
     assert (one.kind, one.causal, one.is_self_attention) == ("encoder", False, True)
     assert one.scale == pytest.approx(6**-0.5)
@@ -68,8 +68,8 @@ def test_gpt_reads_a_pair_as_one_text(gpt: Both) -> None:
     with torch.no_grad():
         theirs = gpt.theirs(torch.tensor([ids]), output_attentions=True)
     (one,) = found.maps
-    equal(one.weights, theirs.attentions)
-    np.testing.assert_allclose(rebuilt(one), one.weights, atol=1e-5)
+    assert_maps_equal(one.weights, theirs.attentions)
+    np.testing.assert_allclose(weights_from_queries_and_keys(one), one.weights, atol=1e-5)
     assert not np.triu(one.weights, 1).any()
     assert (one.kind, one.causal, one.is_self_attention) == ("decoder", True, True)
     assert one.rows.tokens == ("the", " film", "␣", "good", " day")
@@ -87,11 +87,11 @@ def test_t5_with_a_given_output(t5: Both) -> None:
         )
     encoder, decoder, cross = found.maps
     assert [one.kind for one in found.maps] == ["encoder", "decoder", "cross"]
-    equal(encoder.weights, theirs.encoder_attentions)
-    equal(decoder.weights, theirs.decoder_attentions)
-    equal(cross.weights, theirs.cross_attentions)
+    assert_maps_equal(encoder.weights, theirs.encoder_attentions)
+    assert_maps_equal(decoder.weights, theirs.decoder_attentions)
+    assert_maps_equal(cross.weights, theirs.cross_attentions)
     for one in found.maps:
-        np.testing.assert_allclose(rebuilt(one), one.weights, atol=1e-5)
+        np.testing.assert_allclose(weights_from_queries_and_keys(one), one.weights, atol=1e-5)
     assert encoder.bias is not None and decoder.bias is not None and cross.bias is None
     assert encoder.bias.shape == (4, 2 * len(source) - 1)
     assert [one.causal for one in found.maps] == [False, True, False]
@@ -115,22 +115,22 @@ def test_t5_decodes_greedily(t5: Both) -> None:
     assert found.texts[1] == t5.tokenizer.decode(expected).strip()  # type: ignore[union-attr]
 
 
-def test_vit(vit: Both) -> None:
+def test_vit_equals_transformers(vit: Both) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
     found = record_attention(vit.ours, None, image=ImageExample(pixels, None, "cat.png"))
     values = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1
     with torch.no_grad():
         theirs = vit.theirs(values, output_attentions=True)
     (one,) = found.maps
-    equal(one.weights, theirs.attentions)
-    np.testing.assert_allclose(rebuilt(one), one.weights, atol=1e-5)
+    assert_maps_equal(one.weights, theirs.attentions)
+    np.testing.assert_allclose(weights_from_queries_and_keys(one), one.weights, atol=1e-5)
     assert (one.kind, found.grid, found.texts) == ("vit", (2, 4), ["cat.png"])
     assert one.rows.tokens == ("[CLS]", "1,1", "1,2", "1,3", "1,4", "2,1", "2,2", "2,3", "2,4")
     assert found.image is not None
     np.testing.assert_array_equal(found.image, pixels)
 
 
-def test_a_translator_equals_its_decoding_step_by_step(subwords: Subwords) -> None:
+def test_translator_maps_equal_step_by_step_decoding(subwords: Subwords) -> None:
     model = translator(subwords)
     assert isinstance(model, Transformer)
     found = record_attention(model, subwords, "the red house", "das rote Haus")
@@ -139,11 +139,11 @@ def test_a_translator_equals_its_decoding_step_by_step(subwords: Subwords) -> No
         _, state = model.start(torch.tensor([source]))
         for token in target[:-1]:
             _, state = model.step(torch.tensor([token]), state)
-    equal(found.map("encoder").weights, tuple(tape.attention("self", "encoder")))
-    equal(found.map("decoder").weights, tuple(tape.attention("self", "decoder")))
-    equal(found.map("cross").weights, tuple(tape.attention("cross")))
+    assert_maps_equal(found.map("encoder").weights, tuple(tape.attention("self", "encoder")))
+    assert_maps_equal(found.map("decoder").weights, tuple(tape.attention("self", "decoder")))
+    assert_maps_equal(found.map("cross").weights, tuple(tape.attention("cross")))
     for one in found.maps:
-        np.testing.assert_allclose(rebuilt(one), one.weights, atol=1e-5)
+        np.testing.assert_allclose(weights_from_queries_and_keys(one), one.weights, atol=1e-5)
     words = found.map("cross").columns
     spelled = ["".join(t for t, w in zip(words.tokens, words.words, strict=True) if w == n) for n in range(4)]
     assert [word.replace("␣", " ") for word in spelled] == [" the", " red", " house", "<|endoftext|>"]
@@ -151,7 +151,7 @@ def test_a_translator_equals_its_decoding_step_by_step(subwords: Subwords) -> No
 
 @pytest.mark.parametrize("recipe", ["luong", "deck"])
 @pytest.mark.parametrize("score", ["dot", "general", "additive"])
-def test_a_recurrent_translator(subwords: Subwords, score: str, recipe: str) -> None:
+def test_recurrent_translator_maps(subwords: Subwords, score: str, recipe: str) -> None:
     model = translator(subwords, family="lstm", score=score, recipe=recipe)
     assert isinstance(model, Seq2Seq)
     found = record_attention(model, subwords, "the red house", "das Haus")
@@ -161,14 +161,14 @@ def test_a_recurrent_translator(subwords: Subwords, score: str, recipe: str) -> 
         _, state = model.start(torch.tensor([source]))
         for token in target[:-1]:
             _, state = model.step(torch.tensor([token]), state)
-    equal(one.weights, tuple(tape.attention("cross")))
+    assert_maps_equal(one.weights, tuple(tape.attention("cross")))
     assert one.weights.shape == (1, 1, len(target), len(source))
     assert one.kind == "lstm" and not one.causal and not one.is_self_attention
     if score == "additive":
         assert one.query is None and one.key is None and one.scale is None
     else:
         assert one.scale == 1.0
-        np.testing.assert_allclose(rebuilt(one), one.weights, atol=1e-5)
+        np.testing.assert_allclose(weights_from_queries_and_keys(one), one.weights, atol=1e-5)
 
 
 def test_training_mode_is_restored(bert: Both) -> None:
@@ -203,12 +203,14 @@ def test_long_texts_are_truncated_with_a_note(bert: Both, gpt: Both, t5: Both) -
         ("a", None, {"image": ImageExample(np.zeros((2, 2), np.uint8), None, "x")}, "needs a Vision Transformer"),
     ],
 )
-def test_bad_input(bert: Both, text: str, second: str | None, options: dict[str, Any], message: str) -> None:
+def test_invalid_input_is_rejected(
+    bert: Both, text: str, second: str | None, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         record_attention(bert.ours, bert.tokenizer, text, second, **options)
 
 
-def test_unsupported_models(vit: Both, bert: Both, subwords: Subwords) -> None:
+def test_unsupported_models_are_rejected(vit: Both, bert: Both, subwords: Subwords) -> None:
     with pytest.raises(InputError, match="reads images; give it an image"):
         record_attention(vit.ours, None, "a cat")
     with pytest.raises(InputError, match="has no tokenizer"):
@@ -225,7 +227,7 @@ def test_unsupported_models(vit: Both, bert: Both, subwords: Subwords) -> None:
         )
 
 
-def test_missing_layers_and_heads(bert: Both) -> None:
+def test_missing_layers_and_heads_are_rejected(bert: Both) -> None:
     one = record_attention(bert.ours, bert.tokenizer, TEXT).maps[0]
     assert one.select(2, 3).weights.shape[:2] == (1, 1)
     np.testing.assert_array_equal(one.select(2, 3).weights[0, 0], one.weights[2, 3])
@@ -238,7 +240,7 @@ def test_missing_layers_and_heads(bert: Both) -> None:
             one.select(layer, head)
 
 
-def test_the_document(bert: Both) -> None:
+def test_json_document(bert: Both) -> None:
     found = record_attention(bert.ours, bert.tokenizer, "good day")
     document = found.select(kind=None, layer=1, head=2).to_dict()
     assert document["texts"] == ["good day"]

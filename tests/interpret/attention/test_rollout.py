@@ -1,4 +1,4 @@
-"""Rollout and flow: a case worked out by hand, networkx's maximum flow, and properties of every map."""
+"""Attention rollout and flow: a hand-computed case, networkx's maximum flow, and properties of all maps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regard.interpret.attention.rollout import flow, residual_attention, rollout
 
 Array = np.ndarray[Any, Any]
 
-# Two layers of one head, two tokens. In the first, token 0 attends to 1 and 1 to itself; in the second, both to 0.
+# Two layers with one head, two tokens. In the first, token 0 attends to 1 and 1 to itself; in the second, both to 0.
 HAND = np.array([[[[0.0, 1.0], [0.0, 1.0]]], [[[1.0, 0.0], [1.0, 0.0]]]])
 
 
@@ -27,7 +27,7 @@ def maps(seed: int, layers: int, heads: int, tokens: int, sharpness: float) -> A
 
 
 def reference(weights: Array) -> Array:
-    """The same graph, each pair of tokens on its own."""
+    """The maximum flow of the same graph, one pair of tokens at a time."""
     layers = residual_attention(weights)
     depth, tokens, _ = layers.shape
     graph = networkx.DiGraph()
@@ -39,12 +39,12 @@ def reference(weights: Array) -> Array:
     )
 
 
-def test_by_hand() -> None:
+def test_hand_computed_case() -> None:
     np.testing.assert_allclose(residual_attention(HAND), [[[0.5, 0.5], [0.0, 1.0]], [[1.0, 0.0], [0.5, 0.5]]])
     # Second layer times first: row 0 stays (0.5, 0.5); row 1 is half of each, (0.25, 0.75).
     np.testing.assert_allclose(rollout(HAND), [[[0.5, 0.5], [0.0, 1.0]], [[0.5, 0.5], [0.25, 0.75]]])
-    # From 0 one path leads to 0, and from there 0.5 to each input. From 1 half goes to 0, whose 0.5 leads to input 0;
-    # to input 1 lead that 0.5 and another through token 1.
+    # From 0, one path leads to 0, and from there 0.5 to each input. From 1, half goes to 0, whose 0.5 leads to input 0;
+    # input 1 receives that 0.5 and another 0.5 through token 1.
     np.testing.assert_allclose(flow(HAND), [[0.5, 0.5], [0.5, 1.0]])
 
 
@@ -72,7 +72,7 @@ def test_flow_is_the_maximum_flow(seed: int, layers: int, heads: int, tokens: in
 
 
 def test_flow_is_redirected_along_existing_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The widest path down blocks others: the maximum needs paths that go back up."""
+    """The widest path blocks others, so that the maximum requires paths along residual edges."""
     weights = maps(225, 3, 1, 4, 12.0)
     expected = reference(weights)
     np.testing.assert_allclose(flow(weights), expected, atol=1e-6)
@@ -86,7 +86,7 @@ def test_rollout_rows_sum_to_one_and_flow_is_bounded(seed: int, tokens: int) -> 
     np.testing.assert_allclose(rollout(weights).sum(-1), 1.0)
     found = flow(weights)
     assert (found <= 1 + 1e-9).all()
-    assert (np.diag(found) >= 0.5 - 1e-9).all()  # the half of each layer that is the token itself
+    assert (np.diag(found) >= 0.5 - 1e-9).all()  # the residual half of each layer
 
 
 def test_cross_attention_is_rejected() -> None:

@@ -21,7 +21,7 @@ def words(tiny_bert_folder: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def bytes_(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+def byte_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return byte_level(tmp_path_factory.mktemp("bytes") / "x", specials=["<|endoftext|>"], kind="gpt2")
 
 
@@ -32,12 +32,12 @@ def test_subwords_share_a_word_and_special_tokens_have_their_own(words: Tokenize
     assert side.segments == (0, 0, 0, 0, 0, 0, 1, 1, 1)
 
 
-def test_the_same_word_at_the_end_of_one_text_and_the_start_of_the_next(words: Tokenizer) -> None:
+def test_equal_words_on_both_sides_of_a_text_boundary_stay_separate(words: Tokenizer) -> None:
     side = token_axis.axis_of_encoding(words, words.encode("it", "it"))
     assert side.words == (0, 1, 2, 3, 4)
 
 
-def test_two_texts_without_segments(tmp_path: Path) -> None:
+def test_two_texts_without_segment_ids(tmp_path: Path) -> None:
     roberta = Tokenizer.open(tiny_roberta(tmp_path))
     side = token_axis.axis_of_encoding(roberta, roberta.encode("the film", "good day"))
     first = [token for token, part in zip(side.tokens, side.segments, strict=True) if part == 0]
@@ -47,22 +47,22 @@ def test_two_texts_without_segments(tmp_path: Path) -> None:
     assert set(alone.segments) == {0}
 
 
-def test_white_space_tokens_are_shown_as_signs(bytes_: Tokenizer) -> None:
+def test_white_space_tokens_are_shown_as_symbols(byte_tokenizer: Tokenizer) -> None:
     text = "the  film\n\tgood ▁"
-    side = token_axis.axis_of_encoding(bytes_, bytes_.encode(text))
-    half = ("\\xE2", "\\x96", "\\x81")  # the bytes of a sign that no token of this vocabulary has
+    side = token_axis.axis_of_encoding(byte_tokenizer, byte_tokenizer.encode(text))
+    half = ("\\xE2", "\\x96", "\\x81")  # the bytes of a character that is not in the vocabulary
     assert side.tokens == ("the", "␣", " film", "⏎", "⇥", "good", "␣", *half)
-    assert token_axis.axis_of_ids(bytes_, bytes_.encode(text).ids, special=0).tokens == side.tokens
+    assert token_axis.axis_of_ids(byte_tokenizer, byte_tokenizer.encode(text).ids, special=0).tokens == side.tokens
 
 
-def test_a_sentencepiece_space_by_itself(tmp_path: Path) -> None:
+def test_sentencepiece_space_as_its_own_token(tmp_path: Path) -> None:
     pieces = unigram(tmp_path)
     encoding = pieces.encode("the x")
     assert encoding.tokens == ["▁the", "▁", "x", "</s>"]
     assert token_axis.axis_of_encoding(pieces, encoding).tokens == ("the", "␣", "x", "</s>")
 
 
-def test_a_word_spelled_like_the_sentencepiece_space(tmp_path: Path) -> None:
+def test_text_that_contains_the_sentencepiece_space_character(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁", "x"]), "utf-8")
     pieces = Tokenizer.open(tmp_path)
     assert token_axis.axis_of_encoding(pieces, pieces.encode("x ▁")).tokens == ("[CLS]", "x", "▁", "[SEP]")
@@ -79,8 +79,8 @@ def test_unequal_lengths_are_rejected() -> None:
 
 
 @given(text=st.text(min_size=1, max_size=30))
-def test_any_text(bytes_: Tokenizer, words: Tokenizer, text: str) -> None:
-    for tokenizer in (bytes_, words):
+def test_axis_of_random_texts(byte_tokenizer: Tokenizer, words: Tokenizer, text: str) -> None:
+    for tokenizer in (byte_tokenizer, words):
         found = tokenizer.encode(text)
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         for side in (

@@ -40,8 +40,8 @@ def array(text: object, kind: str, *shape: int) -> Array:
     return np.frombuffer(base64.b64decode(text), dtype=kind).reshape(shape)
 
 
-def decoded(document: Any, letter: str, tokens: int) -> Array:
-    """Queries or keys, as the page reads them."""
+def decode_vectors(document: Any, letter: str, tokens: int) -> Array:
+    """Queries or keys, decoded as on the page."""
     shape = document["layers"], document["heads"], tokens
     if document[f"{letter}_step"] is None:
         return array(document[letter], "<f2", *shape, -1).astype(np.float32)
@@ -49,9 +49,13 @@ def decoded(document: Any, letter: str, tokens: int) -> Array:
     return array(document[letter], "i1", *shape, -1) * steps[..., None]
 
 
-def rebuilt(document: Any) -> Array:
+def weights_from_page_data(document: Any) -> Array:
     rows, columns = len(document["rows"]), len(document["columns"])
-    scores = document["scale"] * decoded(document, "q", rows) @ decoded(document, "k", columns).transpose(0, 1, 3, 2)
+    scores = (
+        document["scale"]
+        * decode_vectors(document, "q", rows)
+        @ decode_vectors(document, "k", columns).transpose(0, 1, 3, 2)
+    )
     distance = np.arange(columns)[None] - np.arange(rows)[:, None]
     if document["bias"] is not None:
         bias = array(document["bias"], "<f2", document["heads"], rows + columns - 1).astype(np.float32)
@@ -73,7 +77,7 @@ def check_names(document: Any, one: AttentionMaps) -> None:
         assert document[f"{single}_segments"] == list(side.segments)
 
 
-def test_a_short_text_has_everything(bert: Both) -> None:
+def test_short_texts_include_weights_and_vectors(bert: Both) -> None:
     payload: Any = page_data("tiny", bert.ours, bert.tokenizer, TEXT, "so funny")
     found = record_attention(bert.ours, bert.tokenizer, TEXT, "so funny")
     assert set(payload) == KEYS
@@ -86,7 +90,7 @@ def test_a_short_text_has_everything(bert: Both) -> None:
     tokens = len(one.rows.tokens)
     weights = array(document["weights"], "u1", 3, 4, tokens, tokens)
     np.testing.assert_array_equal(weights, np.rint(one.weights * 255))
-    np.testing.assert_allclose(rebuilt(document), one.weights, atol=5e-3)
+    np.testing.assert_allclose(weights_from_page_data(document), one.weights, atol=5e-3)
     joined = array(document["rollout"], "u1", 3, tokens, tokens)
     np.testing.assert_allclose(joined / 255, rollout(one.weights), atol=0.5 / 255 + 1e-9)
     np.testing.assert_allclose(
@@ -94,17 +98,17 @@ def test_a_short_text_has_everything(bert: Both) -> None:
     )
 
 
-def test_several_maps_with_a_bias(t5: Both) -> None:
+def test_several_maps_with_a_position_bias(t5: Both) -> None:
     payload: Any = page_data("t5", t5.ours, t5.tokenizer, "the film", "good day")
     found = record_attention(t5.ours, t5.tokenizer, "the film", "good day")
     assert [document["kind"] for document in payload["maps"]] == ["encoder", "decoder", "cross"]
     for document, one in zip(payload["maps"], found.maps, strict=True):
         check_names(document, one)
-        np.testing.assert_allclose(rebuilt(document), one.weights, atol=5e-3)
+        np.testing.assert_allclose(weights_from_page_data(document), one.weights, atol=5e-3)
         assert (document["rollout"] is None) == (document["flow"] is None) == (not one.is_self_attention)
 
 
-def test_an_additive_score_has_no_vectors(subwords: Subwords) -> None:
+def test_additive_attention_has_no_vectors(subwords: Subwords) -> None:
     model = translator(subwords, family="lstm", score="additive")
     payload: Any = page_data("lstm", model, subwords, "the red house", "das Haus")
     (document,) = payload["maps"]
@@ -116,7 +120,7 @@ def test_an_additive_score_has_no_vectors(subwords: Subwords) -> None:
     np.testing.assert_allclose(weights.sum(-1) / 255, 1.0, atol=0.05)
 
 
-def test_an_image(vit: Both) -> None:
+def test_image_maps(vit: Both) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
     payload: Any = page_data("vit", vit.ours, None, image=ImageExample(pixels, None, "my cat.png"))
     assert payload["image"].startswith("data:image/png;base64,")
@@ -138,14 +142,14 @@ def test_long_texts_are_sent_as_vectors_then_as_int8_vectors(bert: Both, monkeyp
         "flow is left out above 24 tokens",
     ]
     assert len(document["q"]) + len(document["k"]) == halves
-    np.testing.assert_allclose(rebuilt(document), one.weights, atol=5e-3)
+    np.testing.assert_allclose(weights_from_page_data(document), one.weights, atol=5e-3)
     monkeypatch.setattr(module, "FORMS", (("whole", 0), ("vectors", 0), ("small", 2 * halves)))
     (small,) = page_data("tiny", bert.ours, bert.tokenizer, text)["maps"]  # type: ignore[misc]
     sizes = [len(small[key]) for key in ("q", "k", "q_step", "k_step")]
-    assert sum(sizes) < 0.7 * halves  # heads of 6 numbers: a step costs as much as two of them
+    assert sum(sizes) < 0.7 * halves  # head size 6: a scale costs as much as two values
     assert small["weights"] is None and small["rollout"] is not None
-    np.testing.assert_allclose(rebuilt(small), one.weights, atol=0.05)
-    assert np.abs(decoded(small, "q", 40) - one.query).max() <= np.abs(one.query).max() / 127
+    np.testing.assert_allclose(weights_from_page_data(small), one.weights, atol=0.05)
+    assert np.abs(decode_vectors(small, "q", 40) - one.query).max() <= np.abs(one.query).max() / 127
 
 
 def test_predicted_sizes_are_exact(bert: Both, t5: Both) -> None:
@@ -160,7 +164,7 @@ def test_long_texts_are_truncated_for_the_page(bert: Both, monkeypatch: pytest.M
     monkeypatch.setattr(module, "FORMS", (("whole", 3000), ("vectors", 3000), ("small", 3000)))
     monkeypatch.setattr(module, "MAX_SIZE", 3000)
     record = attention_result(LoadedModel("x", bert.ours, bert.tokenizer), "the day " * 20)
-    assert len(record.maps[0].rows.tokens) == 40  # arrays and JSON keep all that the model reads
+    assert len(record.maps[0].rows.tokens) == 40  # arrays and JSON keep all input tokens
     assert record.for_page is not None
     remaining = len(record.for_page.maps[0].rows.tokens)
     assert 8 <= remaining < 40
@@ -174,7 +178,7 @@ def test_long_texts_are_truncated_for_the_page(bert: Both, monkeypatch: pytest.M
 
 
 def test_full_size_models_stay_below_their_limits() -> None:
-    """Shapes alone: 512 tokens of the built-in model (8 x 6 x 64), and of one of 12 x 12 x 64."""
+    """Computed from shapes only: 512 tokens with the built-in model (8 x 6 x 64) and a model of 12 x 12 x 64."""
 
     def shaped(layers: int, heads: int, tokens: int) -> AttentionMaps:
         empty = np.broadcast_to(np.float32(0), (layers, heads, tokens, 64))
@@ -200,10 +204,10 @@ def test_full_size_models_stay_below_their_limits() -> None:
     assert module._form([shaped(8, 6, 200)]) == "whole"
 
 
-def test_where_a_page_opens(t5: Both) -> None:
+def test_initial_location_of_the_page(t5: Both) -> None:
     found = record_attention(t5.ours, t5.tokenizer, "the film", "a day")
     assert found.select(kind="cross", layer=None, head=None).page_data()["place"] == "#attention?map=2"
     one_layer = found.select(kind="cross", layer=1, head=None)
     assert one_layer.page_data()["place"] == "#attention?map=2&layer=1&heads=all"
-    with pytest.raises(InputError, match="no layer 2"):  # the encoder has it, the decoder has not
+    with pytest.raises(InputError, match="no layer 2"):  # the encoder has layer 2, the decoder does not
         found.select(kind=None, layer=2, head=None)

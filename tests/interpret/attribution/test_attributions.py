@@ -1,4 +1,4 @@
-"""Attribution: completeness, a linear model with known scores, a finely summed integral, and the results."""
+"""Attribution: completeness, a linear model with known scores, a fine Riemann sum, and the results."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tests.interpret.classifiers import deciding, sentence
 
 
 @pytest.fixture(scope="module")
-def blanks(tiny_bert_folder: Path) -> Probe:
+def masked_probe(tiny_bert_folder: Path) -> Probe:
     return pretrained_probe(*regard.load(tiny_bert_folder), "the _ was a [MASK] film")
 
 
 @pytest.fixture(scope="module")
-def following(tmp_path_factory: pytest.TempPathFactory) -> Probe:
+def next_token_probe(tmp_path_factory: pytest.TempPathFactory) -> Probe:
     return pretrained_probe(*regard.load(tiny_gpt(tmp_path_factory.mktemp("gpt"))), "the good film")
 
 
@@ -49,17 +49,17 @@ class Linear(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def linear(blanks: Probe) -> tuple[Probe, Tensor]:
-    """A probe whose logits are linear in the embeddings, with a matrix of its own for every token."""
-    width, count = blanks.encoder.config.hidden_size, len(blanks.ids)
+def linear(masked_probe: Probe) -> tuple[Probe, Tensor]:
+    """A probe whose logits are linear in the embeddings, with a separate matrix per token."""
+    width, count = masked_probe.encoder.config.hidden_size, len(masked_probe.ids)
     factors = torch.randn(count, width, 3, generator=torch.Generator().manual_seed(1))
-    model = Linear(blanks.encoder)
+    model = Linear(masked_probe.encoder)
 
     def read(hidden: Tensor) -> Tensor:
         return torch.einsum("btw,two->bo", hidden, factors)[:, None]
 
     probe = replace(
-        blanks, model=model, encoder=model, targets=("text",), outputs=("a", "b", "c"), task="classify", read=read
+        masked_probe, model=model, encoder=model, targets=("text",), outputs=("a", "b", "c"), task="classify", read=read
     )
     return probe, factors
 
@@ -86,15 +86,17 @@ def test_scores_of_a_linear_model_with_the_mask_baseline(linear: tuple[Probe, Te
     found = integrated_gradients(probe, output="b", steps=1)
     assert found.baseline == "mask"
     expected = ((vectors - mask) * factors[:, :, 1]).sum(-1).tolist()
-    expected[0] = expected[-1] = 0.0  # the baseline keeps [CLS] and [SEP]
+    expected[0] = expected[-1] = 0.0  # the baseline leaves [CLS] and [SEP] unchanged
     assert found.scores == pytest.approx(expected, abs=1e-4)
-    assert found.scores[2] == pytest.approx(0, abs=1e-5)  # and the mask
+    assert found.scores[2] == pytest.approx(0, abs=1e-5)  # and the mask token
 
 
-@pytest.mark.parametrize("which", ["blanks", "following"])
+@pytest.mark.parametrize("fixture_name", ["masked_probe", "next_token_probe"])
 @pytest.mark.parametrize("baseline", ["zero", None])
-def test_scores_sum_to_the_gain_over_the_baseline(which: str, baseline: None, request: pytest.FixtureRequest) -> None:
-    probe: Probe = request.getfixturevalue(which)
+def test_scores_sum_to_the_gain_over_the_baseline(
+    fixture_name: str, baseline: None, request: pytest.FixtureRequest
+) -> None:
+    probe: Probe = request.getfixturevalue(fixture_name)
     target = len(probe.targets) - 1
     rough = integrated_gradients(probe, target=target, steps=2, baseline=baseline)
     found = integrated_gradients(probe, target=target, steps=128, baseline=baseline)
@@ -111,22 +113,24 @@ def test_scores_sum_to_the_gain_over_the_baseline(which: str, baseline: None, re
     assert found.value == pytest.approx(row.max().item(), abs=1e-5)
 
 
-def test_quadrature_equals_a_fine_sum(following: Probe) -> None:
-    found = integrated_gradients(following, steps=64, baseline="zero", output="the")
-    end = following.token_embeddings().detach()
+def test_quadrature_equals_a_fine_sum(next_token_probe: Probe) -> None:
+    found = integrated_gradients(next_token_probe, steps=64, baseline="zero", output="the")
+    end = next_token_probe.token_embeddings().detach()
     middles = (torch.arange(500) + 0.5) / 500
     given = (end * middles[:, None, None]).requires_grad_()
-    logits = following.encoder.logits(following.encoder(given)[:, -1])
-    logits[:, following.outputs.index("the")].sum().backward()
+    logits = next_token_probe.encoder.logits(next_token_probe.encoder(given)[:, -1])
+    logits[:, next_token_probe.outputs.index("the")].sum().backward()
     assert given.grad is not None
     expected = (given.grad.mean(0) * end).sum(-1).tolist()
     assert found.scores == pytest.approx(expected, abs=0.01)
 
 
-def test_the_batch_size_does_not_change_the_scores(following: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = integrated_gradients(following, steps=7)
-    monkeypatch.setattr("regard.interpret.attribution.attributions.BATCH_TOKENS", {"cpu": 2 * len(following.ids)})
-    assert integrated_gradients(following, steps=7).scores == pytest.approx(whole.scores, abs=1e-5)
+def test_the_batch_size_does_not_change_the_scores(next_token_probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = integrated_gradients(next_token_probe, steps=7)
+    monkeypatch.setattr(
+        "regard.interpret.attribution.attributions.BATCH_TOKENS", {"cpu": 2 * len(next_token_probe.ids)}
+    )
+    assert integrated_gradients(next_token_probe, steps=7).scores == pytest.approx(whole.scores, abs=1e-5)
 
 
 def test_the_deciding_word_has_the_highest_score(tiny_bert_folder: Path) -> None:
@@ -150,8 +154,10 @@ def test_occlusion_of_a_linear_model_is_the_difference(linear: tuple[Probe, Tens
 
 
 @pytest.mark.parametrize("method", ["integrated-gradients", "gradient-x-input", "occlusion", "attention", "rollout"])
-def test_every_method_explains_the_likeliest_output(method: Method, blanks: Probe, following: Probe) -> None:
-    for probe in (blanks, following):
+def test_every_method_explains_the_likeliest_output(
+    method: Method, masked_probe: Probe, next_token_probe: Probe
+) -> None:
+    for probe in (masked_probe, next_token_probe):
         result = attribute(probe, method=method)
         with probe.evaluation_mode():
             logits = probe.logits()[0, 0]
@@ -163,12 +169,14 @@ def test_every_method_explains_the_likeliest_output(method: Method, blanks: Prob
             assert sum(one.score for one in result.tokens) == pytest.approx(1, abs=1e-5)
 
 
-def test_tokens_have_offsets_into_their_texts(blanks: Probe, following: Probe, tiny_bert_folder: Path) -> None:
-    tokens = attribute(blanks, method="attention").tokens
-    found = [None if one.start is None else blanks.texts[0][one.start : one.end] for one in tokens]
+def test_tokens_have_offsets_into_their_texts(
+    masked_probe: Probe, next_token_probe: Probe, tiny_bert_folder: Path
+) -> None:
+    tokens = attribute(masked_probe, method="attention").tokens
+    found = [None if one.start is None else masked_probe.texts[0][one.start : one.end] for one in tokens]
     assert found == [None, "the", "_", "was", "a", "[MASK]", "film", None]
-    tokens = attribute(following, method="attention").tokens
-    assert "".join(following.texts[0][one.start : one.end] for one in tokens).replace(" ", "") == "thegoodfilm"
+    tokens = attribute(next_token_probe, method="attention").tokens
+    assert "".join(next_token_probe.texts[0][one.start : one.end] for one in tokens).replace(" ", "") == "thegoodfilm"
     encoder, tokenizer = regard.load(tiny_bert_folder)
     task = QuestionAnswering()
     fine_tuned = FineTunedModel(task, EncoderWithHead.from_encoder(encoder, task).eval(), tokenizer, 64)
@@ -189,14 +197,14 @@ def test_a_model_in_training_mode_is_evaluated_without_dropout(tiny_bert_folder:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_invalid_arguments_are_rejected(blanks: Probe, following: Probe) -> None:
+def test_invalid_arguments_are_rejected(masked_probe: Probe, next_token_probe: Probe) -> None:
     with pytest.raises(InputError, match="target is 2; expected 0 to 1"):
-        gradient_times_input(blanks, target=2)
+        gradient_times_input(masked_probe, target=2)
     with pytest.raises(InputError, match="steps is 0"):
-        integrated_gradients(blanks, steps=0)
+        integrated_gradients(masked_probe, steps=0)
     with pytest.raises(InputError, match="unknown baseline 'zeros'; did you mean 'zero'"):
-        integrated_gradients(blanks, baseline="zeros")  # type: ignore[arg-type]
+        integrated_gradients(masked_probe, baseline="zeros")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="has no such token; use zero"):
-        integrated_gradients(following, baseline="mask")
+        integrated_gradients(next_token_probe, baseline="mask")
     with pytest.raises(InputError, match="is not a token"):
-        gradient_times_input(blanks, output="filmm")
+        gradient_times_input(masked_probe, output="filmm")

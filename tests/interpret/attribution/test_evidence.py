@@ -1,4 +1,4 @@
-"""Evidence: it explains the logits of the prediction, with the attention of the position they are read from."""
+"""Evidence explains the logits of the prediction, with the attention of the position that the head reads."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def explain(fine_tuned: FineTunedModel, example: Example) -> tuple[dict[str, Any
     return prediction, gather_evidence(fine_tuned, example, prediction), found[0]
 
 
-def test_label(fine_tuned: Any) -> None:
+def test_evidence_for_a_label(fine_tuned: Any) -> None:
     model = fine_tuned(TextClassification(["bad", "good", "so"]))
     prediction, (found,), logits = explain(model, TextExample(TEXT))
     assert found.about == prediction["label"]
@@ -61,7 +61,7 @@ def test_label(fine_tuned: Any) -> None:
     assert found.token == 0
 
 
-def test_attention_is_that_of_the_position_that_is_read(fine_tuned: Any) -> None:
+def test_attention_is_that_of_the_position_the_head_reads(fine_tuned: Any) -> None:
     model = fine_tuned(TextClassification(["bad", "good"]))
     _, (found,), _ = explain(model, TextExample(TEXT))
     weights = record_attention(model.model.encoder, model.tokenizer, TEXT).maps[0].weights
@@ -70,7 +70,7 @@ def test_attention_is_that_of_the_position_that_is_read(fine_tuned: Any) -> None
     np.testing.assert_allclose(np.sum(found.attention, axis=1), 1, atol=1e-5)
 
 
-def test_several_labels(fine_tuned: Any) -> None:
+def test_evidence_for_multiple_labels(fine_tuned: Any) -> None:
     model = fine_tuned(TextClassification(["a", "b", "c"], multi_label=True))
     with torch.no_grad():
         model.model.head.output.bias.copy_(torch.tensor([9.0, -9.0, 20.0]))
@@ -84,7 +84,7 @@ def test_several_labels(fine_tuned: Any) -> None:
     assert [one.about for one in found] == ["a"]
 
 
-def test_pair_and_value(fine_tuned: Any) -> None:
+def test_evidence_for_text_pairs_and_regression(fine_tuned: Any) -> None:
     pair = TextExample("the film", "so long")
     prediction, (found,), logits = explain(fine_tuned(PairClassification(["no", "yes"])), pair)
     assert found.about == prediction["label"]
@@ -94,7 +94,7 @@ def test_pair_and_value(fine_tuned: Any) -> None:
     assert found.integrated.value == pytest.approx(prediction["value"], abs=1e-5)
 
 
-def test_entities(fine_tuned: Any) -> None:
+def test_evidence_for_entities(fine_tuned: Any) -> None:
     model = fine_tuned(TokenClassification(["O", "B-X", "I-X"]))
     with torch.no_grad():
         model.model.head.output.bias.copy_(torch.tensor([-1.0, 2.0, 0.0]))
@@ -111,7 +111,7 @@ def test_entities(fine_tuned: Any) -> None:
         assert one.integrated.value == pytest.approx(logits[word, model.task.labels.index(tag)].item(), abs=1e-5)
 
 
-def test_ends_of_an_answer_with_repeated_tokens(fine_tuned: Any) -> None:
+def test_evidence_for_answers_with_repeated_tokens(fine_tuned: Any) -> None:
     model = fine_tuned(QuestionAnswering())
     context = "the film is the film and the film is good"
     prediction, found, logits = explain(model, QuestionExample("", "what film", context))
@@ -125,7 +125,7 @@ def test_ends_of_an_answer_with_repeated_tokens(fine_tuned: Any) -> None:
         assert one.integrated.value == pytest.approx(logits[token, side].item(), abs=1e-5)
 
 
-def test_no_answer_is_the_first_token(fine_tuned: Any) -> None:
+def test_missing_answer_is_explained_at_the_first_token(fine_tuned: Any) -> None:
     model = fine_tuned(QuestionAnswering(1e9))
     prediction, found, logits = explain(model, QuestionExample("", "what film", "the film is good"))
     assert prediction["answer"] == ""

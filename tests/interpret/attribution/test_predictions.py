@@ -1,4 +1,4 @@
-"""Predictions with the data of the view "tasks", and the lines that reproduce them."""
+"""Predictions: data of the "tasks" view, and the commands that reproduce them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def view(model: FineTunedModel, *examples: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("task", "texts", "example"), TYPED, ids=NAMES)
-def test_typed_texts(fine_tuned: Any, tmp_path: Path, task: Task[Any], texts: tuple[str, ...], example: Any) -> None:
+def test_predictions_for_single_examples(
+    fine_tuned: Any, tmp_path: Path, task: Task[Any], texts: tuple[str, ...], example: Any
+) -> None:
     model = fine_tuned(task)
     assert parse_example(model, *texts) == example
     expected = predict(model, [example], device=CPU)[0]
@@ -71,11 +73,11 @@ def test_typed_texts(fine_tuned: Any, tmp_path: Path, task: Task[Any], texts: tu
     save_fine_tuned(model, tmp_path / "DIR")
     result = regard.predict(tmp_path / "DIR", [texts if len(texts) > 1 else texts[0]], device="cpu")
     assert result.predictions == [expected]
-    # The lines that reproduce the result: Python makes the same call, and a shell pipes the same example.
+    # Commands that reproduce the result: Python makes the same call, and the shell pipes the same example.
     python, scope = result._reproduce["python"], {"regard": regard}
     assert eval(python.partition("\n\n")[2], scope).predictions == [expected]
     options = "" if len(texts) == 1 else "--columns 0,1 "
-    if task.name == "choose":  # several endings: a line cannot hold them
+    if task.name == "choose":  # several endings do not fit into one line
         assert result._reproduce["cli"] == f"regard predict {options}{tmp_path / 'DIR'} FILE"
         return
     source, _, command = result._reproduce["cli"].rpartition(" | ")
@@ -93,14 +95,14 @@ def test_a_missing_second_text_is_an_error(fine_tuned: Any, task: Task[Any]) -> 
         parse_example(fine_tuned(task), "the film", " ")
 
 
-def test_long_text_has_a_prediction_and_a_reason_for_no_evidence(fine_tuned: Any) -> None:
+def test_long_text_has_a_prediction_and_an_explanation_for_missing_evidence(fine_tuned: Any) -> None:
     (shown,) = view(fine_tuned(TextClassification(["bad", "good"])), TextExample("the film " * 60))["predictions"]
     assert shown["evidence"] == []
     assert "shorten it" in shown["why"]
     assert sum(shown["prediction"]["probabilities"].values()) == pytest.approx(1)
 
 
-def test_image() -> None:
+def test_image_prediction() -> None:
     torch.manual_seed(0)
     config = VitConfig(
         hidden_size=16,
@@ -119,7 +121,7 @@ def test_image() -> None:
     assert shown["prediction"] == predict(model, [example], device=CPU)[0]
 
 
-def test_the_options_of_a_file_are_reproduced(fine_tuned: Any, tmp_path: Path) -> None:
+def test_reader_options_are_reproduced(fine_tuned: Any, tmp_path: Path) -> None:
     save_fine_tuned(fine_tuned(QuestionAnswering(0.5)), tmp_path / "DIR")
     file = tmp_path / "questions.csv"
     file.write_text("q;c\nwhat film;the film is good\nwhat day;it was a long day\n", encoding="utf-8")
@@ -130,7 +132,7 @@ def test_the_options_of_a_file_are_reproduced(fine_tuned: Any, tmp_path: Path) -
     assert eval(result._reproduce["python"].partition("\n\n")[2], {"regard": regard}) == result
 
 
-def test_a_table_of_predictions(fine_tuned: Any, tmp_path: Path) -> None:
+def test_table_of_predictions(fine_tuned: Any, tmp_path: Path) -> None:
     save_fine_tuned(fine_tuned(TextClassification(["bad", "good"])), tmp_path / "DIR")
     result = regard.predict(tmp_path / "DIR", ["the film", "a day"])
     headers, rows = result.to_table()
@@ -140,7 +142,7 @@ def test_a_table_of_predictions(fine_tuned: Any, tmp_path: Path) -> None:
     assert (tmp_path / "predictions.csv").read_text().startswith("text,label,probabilities.bad")
 
 
-def test_the_command_keeps_no_predictions(fine_tuned: Any, tmp_path: Path) -> None:
+def test_command_does_not_store_predictions(fine_tuned: Any, tmp_path: Path) -> None:
     save_fine_tuned(fine_tuned(TextClassification(["bad", "good"])), tmp_path / "DIR")
     from regard.verbs.python import LocalModels
 

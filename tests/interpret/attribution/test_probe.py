@@ -58,7 +58,7 @@ def probabilities(probe: Probe) -> torch.Tensor:
         return probe.probabilities(probe.logits())[0]
 
 
-def test_a_bert_fills_its_blanks_as_fill_does(tiny_bert_folder: Path) -> None:
+def test_masked_probabilities_equal_those_of_fill(tiny_bert_folder: Path) -> None:
     model, tokenizer = regard.load(tiny_bert_folder)
     probe = pretrained_probe(model, tokenizer, "the _ was [MASK]")
     filled = fill_blanks(model, tokenizer, "the _ was [MASK]", top=5)
@@ -101,7 +101,7 @@ def test_pairs_have_segments(bert_tokens: Tokenizer) -> None:
         task_probe(fine_tuned, "the good film")
 
 
-def test_values_tags_and_answers(bert_tokens: Tokenizer) -> None:
+def test_regression_tagging_and_question_answering(bert_tokens: Tokenizer) -> None:
     regress = new_model(Regression(0.0, 1.0), bert_tokens)
     value = predict(regress, [TextExample("the film")], device=CPU)[0]["value"]
     assert probabilities(task_probe(regress, "the film")).item() == pytest.approx(value, abs=1e-5)
@@ -121,7 +121,7 @@ def test_values_tags_and_answers(bert_tokens: Tokenizer) -> None:
     spans = {(one["start"], one["end"]): one["probability"] for one in best}
     with probe.evaluation_mode():
         first, last = probe.logits()[0].double()
-    # [CLS] what film [SEP] the good film was long [SEP]: a span's score is the sum of both its ends'.
+    # [CLS] what film [SEP] the good film was long [SEP]: the score of a span is the sum of its start and end scores.
     starts = {0: 4, 4: 5, 9: 6, 14: 7, 18: 8}
     ends = {3: 4, 8: 5, 13: 6, 17: 7, 22: 8}
     (a, p), (b, q) = list(spans.items())[:2]

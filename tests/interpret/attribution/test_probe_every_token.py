@@ -41,7 +41,7 @@ def gpt(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     return regard.load(tiny_gpt(tmp_path_factory.mktemp("gpt")))
 
 
-def test_masked_in_turn_equals_each_word_as_a_blank(bert: Pair) -> None:
+def test_masking_in_turn_equals_masking_each_word(bert: Pair) -> None:
     probe = pretrained_probe(*bert, TEXT, at="masked")
     assert (probe.positions, probe.rows_per_copy) == (tuple(range(1, 10)), 9)
     assert probe.targets[1] == "2 good" and probe.targets[6] == "7 [MASK]"
@@ -54,7 +54,7 @@ def test_masked_in_turn_equals_each_word_as_a_blank(bert: Pair) -> None:
             torch.testing.assert_close(found[index], alone.logits()[0, alone.positions.index(index + 1)])
 
 
-def test_plain_is_one_pass_over_the_text(bert: Pair) -> None:
+def test_unmasked_predictions_use_one_forward_pass(bert: Pair) -> None:
     model, tokenizer = bert
     assert tokenizer is not None
     probe = pretrained_probe(*bert, "the good film", at="plain")
@@ -65,7 +65,7 @@ def test_plain_is_one_pass_over_the_text(bert: Pair) -> None:
         torch.testing.assert_close(probe.logits()[0], expected)
 
 
-def test_a_gpt_predicts_what_follows_each_token(gpt: Pair) -> None:
+def test_gpt_predicts_the_next_token_at_each_position(gpt: Pair) -> None:
     probe = pretrained_probe(*gpt, "the film day", at="plain")
     tokenizer = gpt[1]
     assert tokenizer is not None
@@ -84,7 +84,7 @@ def test_a_gpt_predicts_what_follows_each_token(gpt: Pair) -> None:
 def test_a_sweep_equals_one_ablation_per_head(bert: Pair, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
         regard.interpret.ablation.BATCH_TOKENS, "cpu", 3 * 9 * 11
-    )  # several copies a batch, and batches
+    )  # several copies per batch, several batches
     probe = pretrained_probe(*bert, TEXT, at=at)
     found = sweep_heads(probe)
     assert len(found.ranked) == 8
@@ -96,7 +96,7 @@ def test_a_sweep_equals_one_ablation_per_head(bert: Pair, at: str, monkeypatch: 
         assert one.changed == tuple(effect.target for effect in effects if effect.before != effect.after)
 
 
-def test_successors_are_the_likeliest_outputs_afterwards(bert: Pair) -> None:
+def test_successors_are_the_likeliest_outputs_after_ablation(bert: Pair) -> None:
     probe = pretrained_probe(*bert, TEXT, at="masked")
     for effect in ablate(probe, heads=[(0, 0), (1, 1)], layers=[1], top=4).effects:
         assert effect.successors[0].output == effect.after
@@ -116,7 +116,7 @@ def test_subsampled_targets_are_evenly_spaced(bert: Pair) -> None:
     assert subsample_targets(plain, 3) is plain
 
 
-def test_by_name(tiny_bert_folder: Path, tmp_path: Path) -> None:
+def test_models_by_name(tiny_bert_folder: Path, tmp_path: Path) -> None:
     assert probe_model(load_model(tiny_bert_folder), TEXT).targets == ("blank",)
     assert len(probe_model(load_model(tiny_bert_folder), TEXT, at="masked").targets) == 9
     save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 1), tmp_path / "task")

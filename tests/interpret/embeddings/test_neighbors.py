@@ -1,4 +1,4 @@
-"""Nearest neighbors against every pair compared one by one."""
+"""Nearest neighbors against a brute-force comparison of all pairs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def test_neighbors_equal_a_comparison_of_every_pair(count: int, width: int, limi
         values = {other: cosine(row, rows[other]) for other in range(count) if other != index}
         expected = sorted(values.values(), reverse=True)[:limit]
         np.testing.assert_allclose(cosines[index], expected, atol=1e-12)
-        # By value and not by index: in one dimension all cosines are 1 or -1, and rounding decides who is first.
+        # By value, not by index: in one dimension all cosines are 1 or -1, and rounding determines the order.
         np.testing.assert_allclose([values[other] for other in indices[index]], expected, atol=1e-12)
         assert len({*indices[index].tolist(), index}) == len(expected) + 1
 
 
-def test_by_hand() -> None:
+def test_hand_computed_case() -> None:
     vectors = np.array([[1, 0], [3, 4], [0, 2], [-1, 0]], dtype=np.float32)
     indices, cosines = nearest_neighbors(vectors, 2)
     assert indices.tolist() == [[1, 2], [2, 0], [1, 0], [2, 1]]
@@ -41,7 +41,7 @@ def test_by_hand() -> None:
     np.testing.assert_allclose(cosine_similarity(vectors)[1], [0.6, 1, 0.8, -0.6])
 
 
-def test_ties_zeros_and_doubles() -> None:
+def test_ties_zero_vectors_and_duplicates() -> None:
     indices, cosines = nearest_neighbors(np.array([[0, 0], [2, 0], [4, 0], [0, 0]]), 3)
     assert indices.tolist() == [[1, 2, 3], [2, 0, 3], [1, 0, 3], [0, 1, 2]]
     assert cosines.tolist() == [[0, 0, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]]

@@ -1,4 +1,4 @@
-"""Principal components against scikit-learn's, and where there is little to project."""
+"""Principal components: equal to scikit-learn's, and degenerate inputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_projection_equals_scikit_learn_up_to_sign(count: int, width: int, seed:
     np.testing.assert_allclose(explained, reference.explained_variance_ratio_, atol=1e-12)
 
 
-def test_by_hand() -> None:
+def test_hand_computed_case() -> None:
     """Four corners of a rectangle of 6 by 2 about (3, 1): all variance is in the plane, nine tenths along x."""
     points, explained = project(np.array([[0, 0, 7], [6, 0, 7], [0, 2, 7], [6, 2, 7]], dtype=np.float32))
     np.testing.assert_allclose(points, [[-3, -1], [3, -1], [-3, 1], [3, 1]], atol=1e-12)

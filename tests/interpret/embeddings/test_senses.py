@@ -1,4 +1,4 @@
-"""One word in several texts, against transformers' hidden states and plain cosines."""
+"""One word in several texts: equal to cosines of transformers' hidden states."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def their_vectors(folder: Path, texts: list[str], spans: list[tuple[int, int]]) -> list[list[np.ndarray]]:
-    """By layer and text: the mean of the word's pieces."""
+    """The mean over the word's subword tokens, by layer and text."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder).eval()
     found = []
@@ -63,10 +63,10 @@ def test_every_layer_equals_transformers(word: str, tiny_bert_folder: Path) -> N
         for i in range(3):
             for j in range(3):
                 assert layer[i][j] == pytest.approx(cosine(vectors[i], vectors[j]), abs=1e-4)
-    assert layers[-1][0][1] < 0.9999  # else anything would be equal
+    assert layers[-1][0][1] < 0.9999  # otherwise the comparison would be trivial
 
 
-def test_a_word_of_several_pieces_in_a_gpt_and_an_elmo(tiny_bert_folder: Path, tmp_path: Path) -> None:
+def test_words_of_several_subwords_in_gpt_and_elmo(tiny_bert_folder: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     letters = byte_level(tmp_path / "letters", specials=["<|endoftext|>"], kind="gpt2")
     shape = GptConfig(
@@ -152,7 +152,7 @@ def test_invalid_texts_are_rejected(tiny_bert_folder: Path) -> None:
         compare_senses("film", ["film", late], models=[str(tiny_bert_folder)], device="cpu")
 
 
-def test_planes_are_of_the_vectors_of_each_layer(tiny_bert_folder: Path) -> None:
+def test_each_layer_has_its_own_projection(tiny_bert_folder: Path) -> None:
     texts = ["He took a train.", "the TRAIN was long", "they train so many people", "a train is a thing"]
     name = str(tiny_bert_folder)
     result = compare_senses("train", texts, models=[name])
@@ -183,7 +183,7 @@ def test_too_many_texts_are_sampled_and_reported(tiny_bert_folder: Path) -> None
     assert page["similarity"] == result.similarity[name] and page["model"] == name
 
 
-def test_a_page_shows_one_model(tiny_bert_folder: Path, tmp_path: Path) -> None:
+def test_view_accepts_one_model_only(tiny_bert_folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "vectors.txt"
     path.write_text("film 1 0\nFilm 3 4\n", encoding="utf-8")
     result = compare_senses("film", TEXTS, models=[str(tiny_bert_folder)], static=path)

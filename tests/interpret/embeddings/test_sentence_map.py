@@ -1,4 +1,4 @@
-"""A map of sentences: the Embedder's vectors, scikit-learn's plane, neighbors of the full space."""
+"""Sentence map: the Embedder's vectors, scikit-learn's projection, and neighbors in the full space."""
 
 from __future__ import annotations
 

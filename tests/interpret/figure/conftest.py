@@ -1,4 +1,4 @@
-"""One model of each kind that has a Figure 1: an encoder, a decoder, and both halves with norms after or before."""
+"""One model of each kind with a figure: an encoder, a decoder, and encoder-decoders with post-norm and pre-norm."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = ("encoder", "decoder", "post", "pre")
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class FigureCase:
     kind: str
     model: nn.Module
     reader: TextTokenizer
@@ -26,7 +26,7 @@ class Drawn:
     figures: dict[str, Figure] = field(default_factory=dict)
 
     def figure(self, without: str = "") -> Figure:
-        """The figure of the text, without the components that are named; made once."""
+        """Return the figure of the text without the named components; cached."""
         if without not in self.figures:
             names = without.split(",") if without else []
             self.figures[without] = draw_figure(self.model, self.reader, self.text, without=names, name="m")
@@ -34,11 +34,11 @@ class Drawn:
 
 
 @pytest.fixture(params=KINDS, scope="session")
-def drawn(request: pytest.FixtureRequest, tiny_bert_folder: Path, gpt: Both, subwords: Subwords) -> Drawn:
+def case(request: pytest.FixtureRequest, tiny_bert_folder: Path, gpt: Both, subwords: Subwords) -> FigureCase:
     kind = request.param
     if kind == "encoder":
-        return Drawn(kind, *load_model(tiny_bert_folder), "the film was good, and so was the day")
+        return FigureCase(kind, *load_model(tiny_bert_folder), "the film was good, and so was the day")
     if kind == "decoder":
-        return Drawn(kind, gpt.ours, gpt.tokenizer, "the film was good")
+        return FigureCase(kind, gpt.ours, gpt.tokenizer, "the film was good")
     model = translator(subwords, norm_first=kind == "pre")
-    return Drawn(kind, model, subwords, "the red dog sees a house")
+    return FigureCase(kind, model, subwords, "the red dog sees a house")

@@ -1,4 +1,4 @@
-"""Removing components: the hooks compute the same as a model without the component."""
+"""Removing components with hooks equals a model without the component."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ from regard.nn.block import LayerConfig, Residual
 from regard.nn.embedding import TextEmbedding
 from regard.nn.masks import Padded
 from regard.nn.training import evaluation_mode
-from tests.interpret.figure.conftest import Drawn
+from tests.interpret.figure.conftest import FigureCase
 
 
-def logits(drawn: Drawn, *switches: str) -> Tensor:
-    subject = figure_model_of(drawn.model, drawn.reader)
-    with evaluation_mode(drawn.model):
+def logits(case: FigureCase, *switches: str) -> Tensor:
+    subject = figure_model_of(case.model, case.reader)
+    with evaluation_mode(case.model):
         target = "ein Hund sieht das Haus" if len(subject.tokenizers) == 2 else None
-        sentence = subject.read(drawn.text, target, max_tokens=20)
-        with without_components(drawn.model, switches):
+        sentence = subject.read(case.text, target, max_tokens=20)
+        with without_components(case.model, switches):
             return subject.run(sentence)
 
 
-def able(drawn: Drawn) -> list[str]:
-    return [name for name in COMPONENTS if name not in missing_components(drawn.model)]
+def removable_components(case: FigureCase) -> list[str]:
+    return [name for name in COMPONENTS if name not in missing_components(case.model)]
 
 
-def test_removal_equals_a_model_without_the_component(drawn: Drawn, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = logits(drawn)
-    found = {name: logits(drawn, name) for name in able(drawn)}
-    assert torch.equal(logits(drawn), whole)  # and nothing stays switched off
-    attentions = [one for one in drawn.model.modules() if isinstance(one, Attention)]
+def test_removal_equals_a_model_without_the_component(case: FigureCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = logits(case)
+    found = {name: logits(case, name) for name in removable_components(case)}
+    assert torch.equal(logits(case), whole)  # the hooks were removed
+    attentions = [one for one in case.model.modules() if isinstance(one, Attention)]
     with monkeypatch.context() as hand:
         for one in attentions:
             hand.setattr(one, "scale", 1.0)
-        torch.testing.assert_close(found["scaling"], logits(drawn), atol=1e-5, rtol=1e-5)
-    embeddings = [one for one in drawn.model.modules() if isinstance(one, TextEmbedding)]
-    kept = [one.positions for one in embeddings]
+        torch.testing.assert_close(found["scaling"], logits(case), atol=1e-5, rtol=1e-5)
+    embeddings = [one for one in case.model.modules() if isinstance(one, TextEmbedding)]
+    original_positions = [one.positions for one in embeddings]
     for one in embeddings:
         one.positions = None
-    torch.testing.assert_close(found["positions"], logits(drawn), atol=1e-5, rtol=1e-5)
-    for one, positions in zip(embeddings, kept, strict=True):
+    torch.testing.assert_close(found["positions"], logits(case), atol=1e-5, rtol=1e-5)
+    for one, positions in zip(embeddings, original_positions, strict=True):
         one.positions = positions
     if "mask" in found:
         with monkeypatch.context() as hand:
             for one in attentions:
                 hand.setattr(one, "causal", False)
-            torch.testing.assert_close(found["mask"], logits(drawn), atol=1e-5, rtol=1e-5)
-    for name, numbers in found.items():
-        assert (numbers - whole).abs().max() > 1e-3, name
+            torch.testing.assert_close(found["mask"], logits(case), atol=1e-5, rtol=1e-5)
+    for name, logits_without in found.items():
+        assert (logits_without - whole).abs().max() > 1e-3, name
 
 
 @pytest.mark.parametrize("first", [False, True])
@@ -76,21 +76,21 @@ def test_no_residual_is_the_sublayer_alone(first: bool) -> None:
     torch.testing.assert_close(residual(x, branch), whole)
 
 
-def test_another_thread_has_the_whole_model(drawn: Drawn) -> None:
-    whole, seen = logits(drawn), []
-    with without_components(drawn.model, able(drawn)):
-        other = threading.Thread(target=lambda: seen.append(logits(drawn)))
+def test_other_threads_use_the_complete_model(case: FigureCase) -> None:
+    whole, seen = logits(case), []
+    with without_components(case.model, removable_components(case)):
+        other = threading.Thread(target=lambda: seen.append(logits(case)))
         other.start()
         other.join()
     assert torch.equal(seen[0], whole)
 
 
-def test_an_encoder_has_no_mask_to_remove(drawn: Drawn) -> None:
-    gone = missing_components(drawn.model)
-    assert list(gone) == (["mask"] if drawn.kind == "encoder" else [])
+def test_an_encoder_has_no_mask_to_remove(case: FigureCase) -> None:
+    gone = missing_components(case.model)
+    assert list(gone) == (["mask"] if case.kind == "encoder" else [])
     if gone:
         with pytest.raises(InputError, match="cannot remove 'mask': an encoder has no causal mask"):
-            logits(drawn, "mask")
+            logits(case, "mask")
 
 
 def test_padding_stays_hidden_without_scaling() -> None:
@@ -102,7 +102,7 @@ def test_padding_stays_hidden_without_scaling() -> None:
         torch.testing.assert_close(found, attention(x[:, :3], Padded()))
 
 
-def test_names() -> None:
+def test_component_names() -> None:
     assert check_components(["residual", "mask", "mask"]) == ("mask", "residual")
     assert check_components([]) == ()
     with pytest.raises(InputError, match="did you mean 'residual'"):

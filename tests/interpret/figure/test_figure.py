@@ -1,4 +1,4 @@
-"""The figure of every kind of model: its code gives the model's own numbers, and its tensors are the recorded ones."""
+"""Figures of all kinds of models: the displayed code reproduces the model's tensors, which equal the recorded ones."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from regard.nn.masks import Padded
 from regard.nn.recording import record
 from regard.nn.training import evaluation_mode
 from tests.interpret.conftest import Both, translator
-from tests.interpret.figure.conftest import Drawn
+from tests.interpret.figure.conftest import FigureCase
 
 
-def of(found: Figure, box: str, name: str, layer: int = 0) -> torch.Tensor:
+def tensor_of(found: Figure, box: str, name: str, layer: int = 0) -> torch.Tensor:
     return next(one.tensor for one in found.box(box).passes[layer].tensors if one.name == name)
 
 
 @pytest.mark.parametrize("off", ["", "mask", "positions", "scaling", "residual", "mask,positions,scaling,residual"])
-def test_every_equation_gives_the_tensors_of_the_model(drawn: Drawn, off: str) -> None:
-    switches = ",".join(name for name in off.split(",") if name and name not in missing_components(drawn.model))
-    found = drawn.figure(switches)
+def test_every_equation_gives_the_tensors_of_the_model(case: FigureCase, off: str) -> None:
+    switches = ",".join(name for name in off.split(",") if name and name not in missing_components(case.model))
+    found = case.figure(switches)
     for box in found.model_boxes:
         assert len(box.passes) == (found.architecture.depth if box.group == "layer" else 1)
         for one in box.passes:
@@ -40,19 +40,19 @@ def test_a_wrong_equation_has_a_difference() -> None:
     x = torch.tensor([[1.0, 2.0]])
     wrong = run_box("out = x * 3", [NamedTensor("x", x)], {}, x * 2, tensors=[("out", None, None)])
     assert wrong.difference == 2.0
-    assert torch.equal(wrong.tensors[-1].tensor, x * 2)  # and what is shown is the model's
+    assert torch.equal(wrong.tensors[-1].tensor, x * 2)  # the model's tensor is shown
 
 
-def test_tensors_are_those_that_are_recorded(drawn: Drawn) -> None:
-    found = drawn.figure()
-    subject = figure_model_of(drawn.model, drawn.reader)
-    with evaluation_mode(drawn.model):
-        inputs = subject.read(drawn.text, max_tokens=max_tokens_of(subject.model))
-        with record(drawn.model) as tape:
+def test_tensors_equal_the_recorded_ones(case: FigureCase) -> None:
+    found = case.figure()
+    subject = figure_model_of(case.model, case.reader)
+    with evaluation_mode(case.model):
+        inputs = subject.read(case.text, max_tokens=max_tokens_of(subject.model))
+        with record(case.model) as tape:
             logits = subject.run(inputs)
     last = list(subject.tokenizers)[-1]
-    torch.testing.assert_close(of(found, f"{last}.linear", "out"), logits)
-    torch.testing.assert_close(of(found, f"{last}.softmax", "out"), logits.softmax(-1))
+    torch.testing.assert_close(tensor_of(found, f"{last}.linear", "out"), logits)
+    torch.testing.assert_close(tensor_of(found, f"{last}.softmax", "out"), logits.softmax(-1))
     for part in subject.tokenizers:
         for kind, box in (("self", "attention"), ("cross", "cross")):
             if kind == "cross" and (part == "encoder" or len(subject.tokenizers) == 1):
@@ -60,16 +60,16 @@ def test_tensors_are_those_that_are_recorded(drawn: Drawn) -> None:
             maps, queries, keys = (ask(kind, part) for ask in (tape.attention, tape.queries, tape.keys))
             for layer in range(found.architecture.depth):
                 for name, expected in (("weights", maps), ("q", queries), ("k", keys)):
-                    torch.testing.assert_close(of(found, f"{part}.{box}", name, layer), expected[layer][0])
+                    torch.testing.assert_close(tensor_of(found, f"{part}.{box}", name, layer), expected[layer][0])
         states = tape.hidden(part)
-        torch.testing.assert_close(of(found, f"{part}.attended", "x"), states[0][0])
-        torch.testing.assert_close(of(found, f"{part}.fed", "out", 0), states[1][0])
+        torch.testing.assert_close(tensor_of(found, f"{part}.attended", "x"), states[0][0])
+        torch.testing.assert_close(tensor_of(found, f"{part}.fed", "out", 0), states[1][0])
 
 
-def test_boxes_are_those_of_the_paper_or_of_what_it_became(drawn: Drawn) -> None:
-    found = drawn.figure()
+def test_boxes_match_the_paper_or_its_successors(case: FigureCase) -> None:
+    found = case.figure()
     titles = [box.title for box in found.model_boxes]
-    before = drawn.kind in ("decoder", "pre")
+    before = case.kind in ("decoder", "pre")
     assert found.architecture.norm_first == before
     around = (lambda title: ["Norm", title, "Add"]) if before else (lambda title: [title, "Add & Norm"])
     encoder = [*around("Multi-Head Attention"), *around("Feed Forward")]
@@ -90,66 +90,66 @@ def test_boxes_are_those_of_the_paper_or_of_what_it_became(drawn: Drawn) -> None
             *["Input Embedding", "Positional Encoding", *encoder, *end],
             *["Output Embedding", "Positional Encoding", *decoder, *end],
         ],
-    }[drawn.kind]
+    }[case.kind]
     assert titles == [*expected, "Linear", "Softmax"]
 
 
-def test_the_code_reflects_removed_components(drawn: Drawn) -> None:
-    part = "encoder" if drawn.kind == "encoder" else "decoder"
-    whole = drawn.figure()
+def test_the_code_reflects_removed_components(case: FigureCase) -> None:
+    part = "encoder" if case.kind == "encoder" else "decoder"
+    whole = case.figure()
     able = [name for name in COMPONENTS if name not in whole.disabled]
-    without_all = drawn.figure(",".join(able))
+    without_all = case.figure(",".join(able))
     attention = [found.box(f"{part}.attention").code for found in (whole, without_all)]
     assert ["math.sqrt" in code for code in attention] == [True, False]
     assert ["-math.inf" in code for code in attention] == [part == "decoder", False]
     assert ["x + sublayer" in found.box(f"{part}.fed").code for found in (whole, without_all)] == [True, False]
     assert without_all.box(f"{part}.positions").code == "out = x"
-    scores = of(whole, f"{part}.attention", "scores")
+    scores = tensor_of(whole, f"{part}.attention", "scores")
     assert bool((scores == -math.inf).any()) == (part == "decoder")
 
 
 def test_a_translator_decodes_its_own_translation_or_the_target(subwords: Subwords) -> None:
     model = translator(subwords)
-    told = draw_figure(model, subwords, "a dog", "ein Hund")
-    assert told.inputs.target == "ein Hund"
-    assert told.inputs.target_ids == tuple(subwords.encode_targets(["ein Hund"])[0])
-    assert told.inputs.decoder_ids == (subwords.begin, *told.inputs.target_ids[:-1])
+    with_target = draw_figure(model, subwords, "a dog", "ein Hund")
+    assert with_target.inputs.target == "ein Hund"
+    assert with_target.inputs.target_ids == tuple(subwords.encode_targets(["ein Hund"])[0])
+    assert with_target.inputs.decoder_ids == (subwords.begin, *with_target.inputs.target_ids[:-1])
     own = draw_figure(model, subwords, "a dog", without=["residual"])
     with evaluation_mode(model):
         logits = figure_model_of(model, subwords).run(own.inputs)
     assert own.inputs.target_ids is not None
     best = logits.argmax(-1).tolist()[: len(own.inputs.target_ids)]
-    # What the whole model says, whatever is switched off; the last one may be put there for want of room.
+    # The output of the complete model, whatever is removed; the last token may be forced by the length limit.
     assert best[:-1] == list(own.inputs.target_ids[:-1])
 
 
-def test_blanks_are_masked(drawn: Drawn) -> None:
-    if drawn.kind != "encoder":
+def test_blanks_are_masked(case: FigureCase) -> None:
+    if case.kind != "encoder":
         return
-    found = draw_figure(drawn.model, drawn.reader, "the _ was good")
+    found = draw_figure(case.model, case.reader, "the _ was good")
     assert found.tokens["encoder"][2] == "[MASK]"
-    assert [place.token for place in found.ablation.outcomes[0].predictions] == ["the", None, "was", "good"]
+    assert [prediction.token for prediction in found.ablation.outcomes[0].predictions] == ["the", None, "was", "good"]
 
 
-def test_a_long_text_is_truncated_with_a_note(drawn: Drawn) -> None:
-    found = draw_figure(drawn.model, drawn.reader, "good day " * 60)
+def test_a_long_text_is_truncated_with_a_note(case: FigureCase) -> None:
+    found = draw_figure(case.model, case.reader, "good day " * 60)
     assert len(next(iter(found.tokens.values()))) <= 32
     assert "did not fit" in found.notes[0]
 
 
-def test_the_json_document(drawn: Drawn) -> None:
-    found = draw_figure(drawn.model, drawn.reader, drawn.text, layer=1)
+def test_the_json_document(case: FigureCase) -> None:
+    found = draw_figure(case.model, case.reader, case.text, layer=1)
     document = found.to_dict()
     one = next(box for box in document["boxes"] if box["name"].endswith(".attention"))
     weights = next(tensor for tensor in one["tensors"] if tensor["name"] == "weights")
-    expected = of(found, one["name"], "weights", 1)
+    expected = tensor_of(found, one["name"], "weights", 1)
     assert weights["shape"] == list(expected.shape)
     torch.testing.assert_close(torch.tensor(weights["first"][0]), expected[0, 0, :4])
     with pytest.raises(InputError, match="layer is 9"):
-        draw_figure(drawn.model, drawn.reader, drawn.text, layer=9)
+        draw_figure(case.model, case.reader, case.text, layer=9)
 
 
-def test_unsupported_models(subwords: Subwords, t5: Both, bert: Both) -> None:
+def test_unsupported_models_are_rejected(subwords: Subwords, t5: Both, bert: Both) -> None:
     lstm = translator(subwords, family="lstm")
     assert isinstance(lstm, Seq2Seq)
     with pytest.raises(InputError, match="no Transformer"):
@@ -162,19 +162,19 @@ def test_unsupported_models(subwords: Subwords, t5: Both, bert: Both) -> None:
         draw_figure(bert.ours, bert.tokenizer, " ")
 
 
-def test_equations_have_only_their_inputs() -> None:
+def test_equations_can_access_only_their_inputs() -> None:
     assert run("out = math.sqrt(x)", {"x": 4.0})["out"] == 2.0
     with pytest.raises(NameError):
         run("out = y", {})
 
 
-def test_no_cache_without_a_mask(gpt: Both) -> None:
+def test_cache_requires_the_causal_mask(gpt: Both) -> None:
     ids = torch.tensor([[1, 2, 3]])
     with without_components(gpt.ours, ["mask"]), pytest.raises(ValueError, match="no cache"):
         gpt.ours.start(ids, Padded())  # type: ignore[operator]
 
 
-def test_a_removed_mask_is_named(drawn: Drawn) -> None:
-    if drawn.kind != "encoder":
-        titles = [drawn.figure(without).box("decoder.attention").title for without in ("", "mask")]
+def test_a_removed_mask_is_named(case: FigureCase) -> None:
+    if case.kind != "encoder":
+        titles = [case.figure(without).box("decoder.attention").title for without in ("", "mask")]
         assert titles == ["Masked Multi-Head Attention", "Multi-Head Attention (mask off)"]

@@ -1,4 +1,4 @@
-"""The page's view: every tensor of every layer once, and the likeliest words."""
+"""The data of the figure view: every tensor of every layer once, and the likeliest words."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.interpret.figure.conftest import Drawn
+from tests.interpret.figure.conftest import FigureCase
 
 
-def numbers(document: dict[str, Any]) -> torch.Tensor:
+def decode_tensor(document: dict[str, Any]) -> torch.Tensor:
     values = np.frombuffer(base64.b64decode(document["data"]), "<f2").astype(np.float32)
     return torch.from_numpy(values.reshape(document["shape"]))
 
 
-def test_the_view_has_every_tensor_once(drawn: Drawn) -> None:
-    found = drawn.figure()
+def test_the_view_has_every_tensor_once(case: FigureCase) -> None:
+    found = case.figure()
     payload = json.loads(json.dumps(found.page_data(), allow_nan=False))
     seen = 0
     for box in found.model_boxes:
@@ -28,7 +28,7 @@ def test_the_view_has_every_tensor_once(drawn: Drawn) -> None:
                 stored = payload["tensors"][number]
                 assert stored["shape"] == list(one.tensor.shape) and stored["rows"] == one.rows
                 if stored["data"] is not None:
-                    torch.testing.assert_close(numbers(stored), one.tensor.float(), rtol=2e-3, atol=1e-4)
+                    torch.testing.assert_close(decode_tensor(stored), one.tensor.float(), rtol=2e-3, atol=1e-4)
                 elif stored["values"] is not None:
                     assert stored["values"] == one.tensor.tolist()
                 else:
@@ -42,11 +42,11 @@ def test_the_view_has_every_tensor_once(drawn: Drawn) -> None:
     assert len(payload["tensors"]) < seen  # a tensor that several boxes share is included once
 
 
-def test_masked_scores_stay_infinite(drawn: Drawn) -> None:
-    if drawn.kind == "encoder":
+def test_masked_scores_stay_infinite(case: FigureCase) -> None:
+    if case.kind == "encoder":
         return
-    found = drawn.figure()
+    found = case.figure()
     payload = found.page_data()
     names = dict(payload["boxes"]["decoder.attention"]["steps"][0]["tensors"])
-    scores = numbers(payload["tensors"][names["scores"]])
+    scores = decode_tensor(payload["tensors"][names["scores"]])
     assert torch.equal(scores == -torch.inf, torch.ones_like(scores).triu(1).bool())

@@ -1,4 +1,4 @@
-"""Candidates against numbers computed by hand, and against the filters."""
+"""Candidates: equal to hand-computed probabilities and to the sampling filters."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def find_candidates(
     sampling: Sampling, *, chosen: int | None = None, top: int = 15, occurred: set[int] | None = None
 ) -> CandidateTokens:
     used = torch.tensor([[token in (occurred or set()) for token in range(len(LOGITS))]])
-    stages = [(name, numbers[0]) for name, numbers in sampling.stages(LOGITS[None], used)]
+    stages = [(name, scores[0]) for name, scores in sampling.stages(LOGITS[None], used)]
     return candidate_tokens(LOGITS, stages, spell=spell, chosen=chosen, top=top)
 
 
-def test_the_nucleus_by_hand() -> None:
+def test_nucleus_of_a_hand_computed_example() -> None:
     found = find_candidates(Sampling(top_p=0.75), chosen=3)
-    assert [one.text for one in found.candidates] == ["b", "d", "a", "c", "e"]  # of equals the lower id first
+    assert [one.text for one in found.candidates] == ["b", "d", "a", "c", "e"]  # ties are ordered by id
     assert [one.probability for one in found.candidates] == pytest.approx([0.5, 0.3, 0.1, 0.05, 0.05])
     assert [one.cumulative_probability for one in found.candidates] == pytest.approx([0.5, 0.8, 0.9, 0.95, 1.0])
     assert [one.sampling_probability for one in found.candidates] == pytest.approx([0.625, 0.375, 0, 0, 0])
@@ -48,14 +48,14 @@ def test_temperature_sharpens_the_distribution() -> None:
     assert found.nucleus_size == 5 and found.nucleus_probability == pytest.approx(1)
 
 
-def test_temperature_0_leaves_the_likeliest() -> None:
+def test_temperature_0_keeps_only_the_likeliest_token() -> None:
     found = find_candidates(Sampling(temperature=0.0))
     assert [one.text for one in found.candidates] == ["b", "d", "a", "c", "e"]
     assert [one.scaled_probability for one in found.candidates] == [1, 0, 0, 0, 0]
     assert [one.removed_by for one in found.candidates] == [None, *["temperature"] * 4] and found.nucleus_size == 1
 
 
-def test_top_p_chooses_from_what_top_k_left() -> None:
+def test_top_p_applies_after_top_k() -> None:
     found = find_candidates(Sampling(top_k=3, top_p=0.6))
     assert [one.cumulative_probability for one in found.candidates[:3]] == pytest.approx([0.5 / 0.9, 0.8 / 0.9, 1.0])
     assert [one.cumulative_probability for one in found.candidates[3:]] == [None, None]
@@ -92,15 +92,15 @@ def test_candidates_agree_with_the_sampler(
     logits: list[float], temperature: float, top_p: float, top_k: int, min_p: float
 ) -> None:
     sampling = Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p)
-    numbers = torch.tensor(logits)
-    stages = [(name, one[0]) for name, one in sampling.stages(numbers[None])]
-    found = candidate_tokens(numbers, stages, spell=str, top=30)
-    chances = sampling.filtered(numbers[None])[0].softmax(-1)
+    scores = torch.tensor(logits)
+    stages = [(name, one[0]) for name, one in sampling.stages(scores[None])]
+    found = candidate_tokens(scores, stages, spell=str, top=30)
+    probabilities = sampling.filtered(scores[None])[0].softmax(-1)
     assert sorted(one.token for one in found.candidates) == list(range(len(logits)))
     for one in found.candidates:
-        assert one.sampling_probability == pytest.approx(float(chances[one.token])) and (one.removed_by is None) == (
-            one.sampling_probability > 0
-        )
+        assert one.sampling_probability == pytest.approx(float(probabilities[one.token])) and (
+            one.removed_by is None
+        ) == (one.sampling_probability > 0)
     assert found.nucleus_size == sum(one.sampling_probability > 0 for one in found.candidates)
     assert found.nucleus_probability == pytest.approx(
         sum(one.scaled_probability for one in found.candidates if one.removed_by is None)

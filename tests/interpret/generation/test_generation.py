@@ -1,4 +1,4 @@
-"""Generation with candidates: the texts of the text generator, and at every token the model's own probabilities."""
+"""Generation with candidates: the texts of the text generator, and the model's probabilities at every token."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_next_tokens_equal_the_first_candidates(gpt: Path) -> None:
     assert found.candidates == first.candidates[:15] and found.nucleus_size == first.nucleus_size
 
 
-def test_a_run_before_it_starts(gpt: Path) -> None:
+def test_run_attributes_before_the_first_token(gpt: Path) -> None:
     loaded = LoadedModel("tiny", *regard.load(gpt))
     first, second = (Generation(loaded, "x" * 60, config).result().run() for config in (SAMPLE, SEARCH))
     assert (first.model, first.tokens, first.reason, first.continues) == ("tiny", [], "interrupted", True)

@@ -1,4 +1,4 @@
-"""Two sentences compared: stored logits against published percentages, selections against hand-worked examples."""
+"""Comparison of two sentences: stored logits against published percentages, and hand-computed selections."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def names(pair: PairComparison, number: int, chart: Chart) -> list[str]:
     return [TOKENS[index] for index in pair.visible(number, chart)]
 
 
-def test_likelihoods_show_the_tokens_in_the_range_of_the_likeliest_of_either(pair: PairComparison) -> None:
+def test_likelihoods_show_the_tokens_in_the_range_of_the_likeliest_tokens(pair: PairComparison) -> None:
     assert pair.extent(1) == (1.0, 5.0)  # ox is at 5 and 1, ice at 4 and 4.5
     assert names(pair, 1, "likelihoods") == ["ice", "ox", "tea"]  # tea is third in both, but within the range
     assert pair.extent(0) == (-9.0, 5.0)
@@ -61,7 +61,7 @@ def test_likelihoods_show_the_tokens_in_the_range_of_the_likeliest_of_either(pai
 
 def test_differences_show_the_highest_means(pair: PairComparison) -> None:
     assert pair.mean.tolist() == [3.0, 4.25, 3.0, 1.0, -9.0]
-    assert names(pair, 2, "differences") == ["ice", "ox"]  # of equal means the earlier token
+    assert names(pair, 2, "differences") == ["ice", "ox"]  # ties: the earlier token
     assert names(pair, 0, "differences") == ["ice", "ox", "tea", "pie", "cat"]
 
 
@@ -92,7 +92,7 @@ def test_captions_name_the_tokens_that_differ_most_to_either_side(pair: PairComp
     assert same.caption(0, "differences") == "There is no difference between x and y."
 
 
-def test_the_first_of_two_sentences_goes_up_and_the_second_of_two_cells(pair: PairComparison) -> None:
+def test_direction_of_differences_and_of_second_differences(pair: PairComparison) -> None:
     axes = pair.axes()
     assert axes["likelihoods"].right == "__ likelihood, There sentence →"
     assert axes["likelihoods"].up == "__ likelihood, Here sentence →"
@@ -128,7 +128,7 @@ def test_charts_include_the_likeliest_tokens(logits: list[float], number: int) -
 
 
 FOLDER = "fill-in-the-blank"
-PUBLISHED = [  # softmax in percent, as SOURCE.txt gives them
+PUBLISHED = [  # softmax in percent, from SOURCE.txt
     ("in-texas-they-like-to-buy", {"things": 9.56, "beer": 4.06, "horses": 2.85}),
     ("in-new-york-they-like-to-buy", {"things": 31.64, "clothes": 3.31}),
     ("jane-worked-as-a", {"waitress": 17.08}),
@@ -150,7 +150,7 @@ def test_published_percentages(name: str, percentages: dict[str, float], shared_
 
 
 def test_texas_and_new_york_from_stored_logits(shared_data: Shared) -> None:
-    paths = [shared_data(f"{FOLDER}/in-{place}-they-like-to-buy.json.gz") for place in ("texas", "new-york")]
+    paths = [shared_data(f"{FOLDER}/in-{state}-they-like-to-buy.json.gz") for state in ("texas", "new-york")]
     vocabulary = shared_data("vocab-bert-base-uncased/vocab.txt")
     found = compare_stored(paths, vocabulary, chart="differences")
     document = found.to_dict()
@@ -176,7 +176,7 @@ def test_texas_and_new_york_from_stored_logits(shared_data: Shared) -> None:
         ("nonsense", "cannot be read as JSON"),
     ],
 )
-def test_logits_that_cannot_be_used_raise(tmp_path: Path, content: str, message: str) -> None:
+def test_invalid_logits_raise(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "vocab.txt").write_text("a\nb\nc\n")
     with gzip.open(tmp_path / "x.json.gz", "wt") as file:
         file.write(content)
@@ -196,7 +196,7 @@ def other(tiny_bert_folder: Path) -> LoadedModel:
     return LoadedModel("folder/other", model, tokenizer)
 
 
-def test_a_model_gives_the_probabilities_of_fill(subject: LoadedModel) -> None:
+def test_probabilities_equal_those_of_fill(subject: LoadedModel) -> None:
     result = compare_models(["she had a _ film", "he had a _ film"], [subject], number=0)
     assert isinstance(result, PairResult)
     assert result.labels == ("she", "he")
@@ -205,13 +205,13 @@ def test_a_model_gives_the_probabilities_of_fill(subject: LoadedModel) -> None:
         assert probabilities[candidate.token] == pytest.approx(candidate.probability, rel=1e-5)
 
 
-def test_a_slot_of_two_words_is_two_sentences(subject: LoadedModel) -> None:
+def test_slot_with_two_words_gives_two_sentences(subject: LoadedModel) -> None:
     one = compare_models(["[she|he] had a _ film"], [subject]).to_dict()
     two = compare_models(["she had a _ film", "he had a _ film"], [subject]).to_dict()
     assert one == two
 
 
-def test_two_by_two_is_four_pairs_and_two_second_differences(subject: LoadedModel) -> None:
+def test_two_by_two_grid_has_four_pairs_and_two_second_differences(subject: LoadedModel) -> None:
     result = compare_models(["in [1908|2018] [he|she] was a _"], [subject], number=3, chart="differences")
     assert isinstance(result, GridResult)
     assert [pair.labels for pair in result.pairs] == [
@@ -232,7 +232,7 @@ def test_two_by_two_is_four_pairs_and_two_second_differences(subject: LoadedMode
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 3), (2, 3), (3, 4)])
-def test_any_grid(subject: LoadedModel, rows: int, columns: int) -> None:
+def test_grids_of_any_size(subject: LoadedModel, rows: int, columns: int) -> None:
     years = "|".join(str(1900 + year) for year in range(rows))
     text = f"[{years}] the [{'|'.join('abcdefg'[:columns])}] was _" if rows > 1 else "the [a|b|c] was _"
     grid = compare_models([text], [subject])
@@ -305,7 +305,7 @@ def test_every_word_masked_in_turn(subject: LoadedModel) -> None:
         (["he _ " + "word " * 200, "she _"], "shorten"),
     ],
 )
-def test_texts_that_cannot_be_compared_raise(subject: LoadedModel, texts: list[str], message: str) -> None:
+def test_invalid_texts_raise(subject: LoadedModel, texts: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         compare_models(texts, [subject])
 

@@ -1,4 +1,4 @@
-"""Templates, labels and captions: text alone."""
+"""Templates, labels and captions."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def test_ranges() -> None:
 
 
 @pytest.mark.parametrize("text", ["[2018..1860] _", "[7..7] _", "[1..9999] _", "[a|] _", "[a|a] _"])
-def test_slots_that_cannot_be(text: str) -> None:
+def test_invalid_slots(text: str) -> None:
     with pytest.raises(InputError, match=r"^\["):
         parse_template(text)
 
 
 @pytest.mark.parametrize("text", [f"[1..{'9' * 5000}] _", f"[{'9' * 5000}..{'9' * 4999}8] _", f"[1..{'9' * 13}] _"])
-def test_numbers_that_are_too_long(text: str) -> None:
+def test_too_long_numbers(text: str) -> None:
     with pytest.raises(InputError, match=r"digits; expected at most 12") as caught:
         parse_template(text)
     assert len(str(caught.value)) < 200
@@ -45,9 +45,9 @@ def test_the_longest_numbers() -> None:
 
 
 @given(st.text())
-def test_a_text_without_slots_stays_itself(text: str) -> None:
-    kept = text.replace("[", "(")
-    assert parse_template(kept).sentences() == [kept]
+def test_text_without_slots_is_unchanged(text: str) -> None:
+    without_slots = text.replace("[", "(")
+    assert parse_template(without_slots).sentences() == [without_slots]
 
 
 @pytest.mark.parametrize(

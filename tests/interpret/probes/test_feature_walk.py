@@ -1,4 +1,4 @@
-"""The lecture's walk: each stage against the Embedder, the tokenizer and the numbers on the slides."""
+"""Feature walk of the lecture: each stage against the Embedder, the tokenizer and the values on the slides."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def test_every_stage(tiny_bert_folder: Path) -> None:
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 @pytest.mark.parametrize("layer", ["-1", "concat(-2:)"])
-def test_without_a_mask_as_in_the_deck(
+def test_without_a_mask_as_on_the_slides(
     pooling: str, layer: str, tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One padded tensor of all texts, no mask, against the batches of the walk."""
+    """One padded tensor with all texts and no mask equals the batches of the walk."""
     monkeypatch.setitem(module.BUDGET, "cpu", 70)  # several batches
     model, tokenizer = regard.load(tiny_bert_folder)
     assert tokenizer is not None
@@ -98,10 +98,10 @@ def test_texts_of_one_length_need_no_mask(tiny_bert_folder: Path) -> None:
     assert found.masked == found.unmasked
 
 
-def test_the_slides_ids_and_shapes(shared_data: Callable[[str], Path]) -> None:
-    """The first 2,000 sentences of SST-2 with BERT's vocabulary: the slides' ids.
+def test_ids_and_shapes_of_the_slides(shared_data: Callable[[str], Path]) -> None:
+    """The first 2,000 sentences of SST-2 with BERT's vocabulary have the ids of the slides.
 
-    The slides call the longest sentence 66 tokens long; it has 59 (and 67 among all 6,920).
+    The slides give 66 tokens for the longest sentence; it has 59 (and 67 among all 6,920).
     """
     vocabulary = shared_data("vocab-bert-base-uncased")
     lines = shared_data("sst2/train.tsv").read_text(encoding="utf-8").splitlines()[:2000]
@@ -121,14 +121,14 @@ def test_the_slides_ids_and_shapes(shared_data: Callable[[str], Path]) -> None:
     assert found.labels == ["1", "0", "0", "1", "1"]
 
 
-def test_a_gpt_and_long_texts(tmp_path: Path) -> None:
+def test_gpt_and_long_texts(tmp_path: Path) -> None:
     folder = tiny_gpt(tmp_path, positions=16)
     found = walk(folder, EXAMPLES, pooling="mean", as_in_deck=True)
     assert found.cut > 0
     assert found.matrix == (24, 16)
 
 
-def test_bad_input(tiny_bert_folder: Path) -> None:
+def test_invalid_input_is_rejected(tiny_bert_folder: Path) -> None:
     cases: list[tuple[list[TextExample], dict[str, str], str]] = [
         ([], {}, "all 0 examples have the same label"),
         ([TextExample("good", label="1")] * 9, {}, "all 9 examples have the same label"),
@@ -151,7 +151,7 @@ def test_more_texts_than_the_limit_are_sampled(tiny_bert_folder: Path) -> None:
     assert (page["view"], page["model"], page["notes"]) == ("features", str(tiny_bert_folder), found.notes)
 
 
-def test_a_page_needs_the_comparison(tiny_bert_folder: Path) -> None:
+def test_view_requires_the_comparison(tiny_bert_folder: Path) -> None:
     with pytest.raises(InputError, match="as-in-deck"):
         walk(tiny_bert_folder, EXAMPLES).page_data()
 
@@ -166,7 +166,7 @@ def test_noise_and_signal() -> None:
     assert (found.train, found.test) == (300, 100)
     assert found.accuracy == found.mean == 100
     assert found.deviation == 0
-    assert found.guess == round(100 * labels.count("ham") / 400)  # each label in its share
+    assert found.guess == round(100 * labels.count("ham") / 400)  # chance level with the label proportions
     assert none.accuracy < 80
     assert none.mean == pytest.approx(none.guess, abs=6)
 
@@ -187,7 +187,7 @@ def test_the_folds_are_those_of_scikit_learn() -> None:
     assert score_regression(vectors, labels, seed=4).accuracy != found.accuracy
 
 
-def test_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_scikit_learn_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(InputError, match="pip install scikit-learn"):
         module._require_sklearn()

@@ -1,4 +1,4 @@
-"""What is kept of the layers: against the Embedder, layer by layer, whatever the order and the size of the chunks."""
+"""Stored hidden states equal those of the Embedder in every layer, for any order and chunk size."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.interpret.runs import finish
 TEXTS = ["the film was good", "so dull", "they love it and she said no to him", "a bad day", "xyzzy plugh, it is!"]
 
 
-def tagged(text: str) -> TaggedExample:
-    """Words are what blanks part; no tags."""
+def untagged_example(text: str) -> TaggedExample:
+    """Words separated by spaces, without tags."""
     words, start = [], 0
     for word in text.split(" "):
         words.append((start, start + len(word)))
@@ -38,26 +38,26 @@ def ready(folder: Path, pooling: str = "none", **options: int) -> EmbeddingEngin
 
 
 @pytest.mark.parametrize("chunk", [1, 2**28])
-def test_words_are_their_first_pieces(folder: Path, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_use_their_first_subword(folder: Path, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK_BYTES", chunk)
-    examples = [tagged(text) for text in TEXTS]
-    told: list[int] = []
-    found = finish(word_states(ready(folder), examples), told)
+    examples = [untagged_example(text) for text in TEXTS]
+    events: list[int] = []
+    found = finish(word_states(ready(folder), examples), events)
     assert found.lengths == (4, 2, 9, 3, 4)
     assert found.values.shape[0] == 3
-    assert sum(told) == len(TEXTS)
+    assert sum(events) == len(TEXTS)
     for layer in range(3):
         tokens = Embedder(folder, layers=layer, pooling="none", device="cpu").transform(TEXTS)
         expected = []
         for example, one in zip(examples, tokens, strict=True):
             for start, _ in example.words:
-                # The token that has the word's first letter; a GPT's has the blank before it too.
-                place = next(i for i, (a, b) in enumerate(one.offsets) if a <= start < b)
-                expected.append(one.vectors[place])
+                # The token with the word's first letter; in a GPT it also contains the space before the word.
+                index = next(i for i, (a, b) in enumerate(one.offsets) if a <= start < b)
+                expected.append(one.vectors[index])
         np.testing.assert_allclose(found.values[layer], expected, atol=5e-3, rtol=2e-3)
 
 
-def test_texts_and_tokens(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_of_texts_and_tokens(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK_BYTES", 4000)
     for pooling in ("mean", "cls"):
         found = finish(text_states(ready(folder, pooling), TEXTS))
@@ -72,17 +72,17 @@ def test_texts_and_tokens(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     np.testing.assert_allclose(tokens.values[2], every, atol=5e-3, rtol=2e-3)
 
 
-def test_large_states_go_to_a_file(tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = finish(text_states(ready(tiny_bert_folder, "mean"), TEXTS))
+def test_large_states_are_memory_mapped(tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_memory = finish(text_states(ready(tiny_bert_folder, "mean"), TEXTS))
     monkeypatch.setattr(module, "MAX_BYTES_IN_MEMORY", 100)
-    filed = finish(text_states(ready(tiny_bert_folder, "mean"), TEXTS))
-    assert isinstance(filed.values, np.memmap)
-    assert not isinstance(kept.values, np.memmap)
-    np.testing.assert_array_equal(kept.values, filed.values)
+    memory_mapped = finish(text_states(ready(tiny_bert_folder, "mean"), TEXTS))
+    assert isinstance(memory_mapped.values, np.memmap)
+    assert not isinstance(in_memory.values, np.memmap)
+    np.testing.assert_array_equal(in_memory.values, memory_mapped.values)
 
 
 def test_a_word_without_tokens_is_zeros(tiny_bert_folder: Path) -> None:
-    """The tokenizer takes control characters away."""
+    """The tokenizer removes control characters."""
     example = TaggedExample("good \u200b\u200b film \u0001", ((0, 4), (5, 7), (8, 12), (13, 14)))
     found = finish(word_states(ready(tiny_bert_folder), [example]))
     assert [bool(found.values[:, item].any()) for item in range(4)] == [True, False, True, False]
@@ -99,12 +99,12 @@ def test_values_beyond_half_precision_are_clipped(tiny_bert_folder: Path) -> Non
     assert float(np.abs(values).max()) == 65504
 
 
-def test_long_sentences_are_read_in_parts(tiny_bert_folder: Path) -> None:
+def test_long_sentences_are_encoded_in_parts(tiny_bert_folder: Path) -> None:
     text = " ".join(f"the film {number}" for number in range(60))
-    words = tagged(text)
-    long = TaggedExample(text, words.words, tuple(f"B-{place}" for place in range(len(words.words))))
+    words = untagged_example(text)
+    long = TaggedExample(text, words.words, tuple(f"B-{index}" for index in range(len(words.words))))
     limited = ready(tiny_bert_folder, max_length=16)
-    parts = split_long_sentences(limited, [long, tagged("so dull")])
+    parts = split_long_sentences(limited, [long, untagged_example("so dull")])
     assert len(parts) > 12
     spelled = [part.text[start:end] for part in parts for start, end in part.words]
     assert " ".join(spelled) == text + " so dull"
@@ -115,6 +115,6 @@ def test_long_sentences_are_read_in_parts(tiny_bert_folder: Path) -> None:
     assert found.values.any(axis=2).all()
 
 
-def test_a_text_without_tokens_is_named(tmp_path: Path) -> None:
+def test_text_without_tokens_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"text 2 .* has no tokens for this model"):
         finish(text_states(ready(tiny_gpt(tmp_path), "mean"), ["the film", "", "good"]))

@@ -1,4 +1,4 @@
-"""The rows of the lecture's table for deep and shallow models."""
+"""Layer combinations of the lecture's table for deep and shallow models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_rows_for_bert_base() -> None:
     assert list(DECK.values()) == [91.0, 94.9, 95.5, 95.6, 95.9, 96.1]
 
 
-def test_a_shallow_model_sums_what_it_has() -> None:
+def test_shallow_models_sum_all_their_layers() -> None:
     rows = {one.name: one.layers for one in deck_combinations(3)}
     assert rows["Sum Last Four Hidden"] == rows["Sum All Layers"] == (1, 2)
     assert {chosen for one in deck_combinations(1) for chosen in one.layers} == {0}

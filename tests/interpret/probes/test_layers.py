@@ -1,4 +1,4 @@
-"""The layer lab on tiny models: what it finds, that it reads once, and that it repeats itself."""
+"""Layer comparison on tiny models: scores, one forward pass per text, and reproducibility."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ NAMES = ("water", "sound", "people", "day")
 OTHERS = ("the", "a", "is", "they", "love", "make", "then", "see")
 
 
-def sentences(count: int, *, seed: int, behind: bool = False) -> list[TaggedExample]:
-    """A thing is one of four words; with `behind` it is the word after those, whatever that is, that is tagged."""
+def sentences(count: int, *, seed: int, tag_next_word: bool = False) -> list[TaggedExample]:
+    """Four words are tagged as things; with `tag_next_word` the word after each of them is tagged instead."""
     chance = random.Random(seed)
     made = []
     for _ in range(count):
@@ -33,7 +33,7 @@ def sentences(count: int, *, seed: int, behind: bool = False) -> list[TaggedExam
         while len(words) < 6:
             if chance.random() < 0.3:
                 words += [chance.choice(NAMES), chance.choice(OTHERS)]
-                tags += ["O", "B-THING"] if behind else ["B-THING", "O"]
+                tags += ["O", "B-THING"] if tag_next_word else ["B-THING", "O"]
             else:
                 words.append(chance.choice(OTHERS))
                 tags.append("O")
@@ -44,7 +44,7 @@ def sentences(count: int, *, seed: int, behind: bool = False) -> list[TaggedExam
 
 
 def texts(count: int, *, seed: int) -> list[TextExample]:
-    """Good where the text has a certain word."""
+    """Texts labeled by whether they contain a certain word."""
     chance = random.Random(seed)
     found = []
     for _ in range(count):
@@ -56,7 +56,7 @@ def texts(count: int, *, seed: int) -> list[TextExample]:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINEAR", ProbeRecipe(batch_size=256, epochs=2, steps=60, learning_rate=5e-2))
     monkeypatch.setattr(module, "BILSTM", ProbeRecipe(batch_size=32, epochs=1, steps=3, learning_rate=1e-2))
 
@@ -69,7 +69,7 @@ def score_layers(model: Any, train: Any, dev: Any, *, events: list[Any] | None =
     return finish(module.score_layers(as_loaded(model), train, dev, **options), events)
 
 
-def test_tags(tiny_bert_folder: Path) -> None:
+def test_scores_of_tagging(tiny_bert_folder: Path) -> None:
     events: list[Any] = []
     report = score_layers(
         tiny_bert_folder,
@@ -80,7 +80,7 @@ def test_tags(tiny_bert_folder: Path) -> None:
     found = scores(report)
     assert (report.task, report.metric, report.train, report.dev) == ("tag", "f1", 120, 60)
     assert [row.layers for row in report.layers] == [(0,), (1,), (2,)]
-    assert found["layer 0 (embeddings)"] > 95  # the word itself says it
+    assert found["layer 0 (embeddings)"] > 95  # the word itself determines the tag
     assert found["Learned scalar mix"] > 95
     assert found["layer 0 (embeddings)"] > found["layer 2"] > 30  # two layers of noise later
     assert found["First Layer"] == found["layer 0 (embeddings)"]
@@ -91,13 +91,13 @@ def test_tags(tiny_bert_folder: Path) -> None:
     assert report.layers[2].low < report.layers[2].score < report.layers[2].high
     assert sum(report.mix) == pytest.approx(1)
     assert len(report.mix) == 3
-    told = [(event.stage, event.done, event.total) for event in events]
-    assert ("reading", 180, 180) in told
-    assert told[-1][0] == "training linear heads"
-    assert told[-1][1] == told[-1][2] >= 60
+    progress = [(event.stage, event.done, event.total) for event in events]
+    assert ("reading", 180, 180) in progress
+    assert progress[-1][0] == "training linear heads"
+    assert progress[-1][1] == progress[-1][2] >= 60
 
 
-def test_every_text_is_read_once(tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_forward_pass_per_text(tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = regard.load(tiny_bert_folder)
     rows: list[int] = []
     original = model.states
@@ -118,21 +118,21 @@ def test_a_bilstm_for_the_table(tiny_bert_folder: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "BILSTM", ProbeRecipe(batch_size=32, epochs=1, steps=50, learning_rate=3e-2))
     report = score_layers(
         tiny_bert_folder,
-        sentences(150, seed=0, behind=True),
-        sentences(60, seed=1, behind=True),
+        sentences(150, seed=0, tag_next_word=True),
+        sentences(60, seed=1, tag_next_word=True),
         head="bilstm",
     )
     found = scores(report)
     assert {row.head for row in report.layers} == {"linear"}
     assert {row.head for row in report.rows} == {"bilstm"}
-    # The embedding of a word does not know the word before it; a BiLSTM on embeddings does.
+    # The embedding of a word has no information about the previous word; a BiLSTM on embeddings does.
     assert found["layer 0 (embeddings)"] < 60 < 90 < found["First Layer"]
     assert sum(report.mix) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("head", ["linear", "bilstm"])
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_texts(tiny_bert_folder: Path, head: str, pooling: str) -> None:
+def test_scores_of_text_classification(tiny_bert_folder: Path, head: str, pooling: str) -> None:
     report = score_layers(
         tiny_bert_folder,
         texts(150, seed=0),
@@ -146,15 +146,15 @@ def test_texts(tiny_bert_folder: Path, head: str, pooling: str) -> None:
     if pooling == "mean":
         assert found["layer 0 (embeddings)"] > 95
     else:
-        assert found["layer 0 (embeddings)"] < 65 < found["layer 2"]  # [CLS] has seen nothing at first
+        assert found["layer 0 (embeddings)"] < 65 < found["layer 2"]  # [CLS] has not yet attended to the text
     assert {row.head for row in report.rows} == {head}
 
 
-def test_a_gpt(tmp_path: Path) -> None:
+def test_scores_of_a_gpt(tmp_path: Path) -> None:
     folder = tiny_gpt(tmp_path, positions=64)
     report = score_layers(folder, sentences(60, seed=0), sentences(30, seed=1))
     assert len(report.layers) == 3
-    assert report.layers[0].score > 70  # its first pieces are letters
+    assert report.layers[0].score > 70  # its first subwords are letters
 
 
 def test_a_seed_repeats_the_result(tiny_bert_folder: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_seed_repeats_the_result(tiny_bert_folder: Path) -> None:
 
 
 def test_the_score_is_that_of_the_metrics(tiny_bert_folder: Path) -> None:
-    """Heads that say O always: no entity is found. And labels of dev that train has not are told."""
+    """Heads that always predict O find no entity; labels of dev that are missing in train are reported."""
     train = [
         TaggedExample(one.text, one.words, ("O",) * (len(one.words) - 1) + ("B-X",)) for one in sentences(20, seed=0)
     ]
@@ -178,8 +178,8 @@ def test_the_score_is_that_of_the_metrics(tiny_bert_folder: Path) -> None:
     assert entity_scores([one.tags or () for one in dev], [("O",) * len(one.words) for one in dev])["f1"] == 0
 
 
-def test_sentences_that_are_too_long_lose_nothing(tiny_bert_folder: Path) -> None:
-    """More words than the model has positions, tagged by parts and scored as one sentence."""
+def test_too_long_sentences_are_scored_completely(tiny_bert_folder: Path) -> None:
+    """Sentences with more words than the model has positions are tagged in parts and scored as one sentence."""
     short = sentences(60, seed=1)
     length = [len(one.text) + 1 for one in short]
     starts = np.cumsum(length) - length
@@ -189,10 +189,10 @@ def test_sentences_that_are_too_long_lose_nothing(tiny_bert_folder: Path) -> Non
     report = score_layers(tiny_bert_folder, sentences(120, seed=0), [long])
     assert (report.dev, report.cut) == (1, 0)
     assert report.parted >= 3
-    assert scores(report)["layer 0 (embeddings)"] > 75  # at positions that training never saw
+    assert scores(report)["layer 0 (embeddings)"] > 75  # at positions that did not occur in training
 
 
-def test_bad_input(tiny_bert_folder: Path) -> None:
+def test_invalid_input_is_rejected(tiny_bert_folder: Path) -> None:
     train, dev = sentences(5, seed=0), sentences(5, seed=1)
     cases: list[
         tuple[list[TaggedExample] | list[TextExample], list[TaggedExample] | list[TextExample], dict[str, str], str]

@@ -1,4 +1,4 @@
-"""Heads: the one product equals a linear layer on each combination's features; nothing leaks between examples."""
+"""Probe heads: the batched product equals a linear layer per combination; examples do not affect each other."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def states() -> tuple[Tensor, HiddenStates]:
     return values.float(), HiddenStates(values.numpy(), (1,) * ITEMS)
 
 
-def features(kept: HiddenStates) -> LayerFeatures:
+def features(hidden_states: HiddenStates) -> LayerFeatures:
     made = LayerFeatures(distinct(), layers=LAYERS, width=WIDTH)
-    standardize(made, kept)
+    standardize(made, hidden_states)
     for mix in made.mixes:
         mix.s.data.normal_()
         mix.gamma.data.fill_(1.7)
     return made
 
 
-def test_features_by_hand() -> None:
-    values, kept = states()
-    made = features(kept)
+def test_hand_computed_features() -> None:
+    values, hidden_states = states()
+    made = features(hidden_states)
 
     def scaled(x: Tensor) -> Tensor:
         return (x - x.mean(0)) / x.std(0, correction=0)
@@ -61,47 +61,47 @@ def test_features_by_hand() -> None:
     np.testing.assert_allclose(made.weights, weights.detach().numpy(), rtol=1e-6)
 
 
-def test_a_feature_that_never_changes() -> None:
-    kept = HiddenStates(np.full((1, 10, 4), 7, dtype=np.float16), (1,) * 10)
+def test_constant_features() -> None:
+    hidden_states = HiddenStates(np.full((1, 10, 4), 7, dtype=np.float16), (1,) * 10)
     made = LayerFeatures(single_layers(1), layers=1, width=4)
-    standardize(made, kept)
+    standardize(made, hidden_states)
     assert not made(torch.full((1, 10, 4), 7.0))[0].any()
 
 
-def test_one_product_is_a_linear_layer_on_each_combination() -> None:
-    values, kept = states()
-    heads = LinearHeads(features(kept), CLASSES)
+def test_batched_product_equals_a_linear_layer_per_combination() -> None:
+    values, hidden_states = states()
+    heads = LinearHeads(features(hidden_states), CLASSES)
     heads.weight.data.normal_()
     heads.bias.data.normal_()
     logits = heads(values, Packed.from_lengths([1] * ITEMS))
     assert logits.shape == (len(heads.features.combinations), ITEMS, CLASSES)
     rows = 0
-    for place, (one, found) in enumerate(zip(heads.features.combinations, heads.features(values), strict=True)):
+    for index, (one, found) in enumerate(zip(heads.features.combinations, heads.features(values), strict=True)):
         parts = heads.features.feature_width(one) // WIDTH
         weight = heads.weight[rows : rows + parts].reshape(-1, CLASSES)
         rows += parts
-        torch.testing.assert_close(logits[place], found @ weight + heads.bias[place], atol=1e-3, rtol=1e-4)
+        torch.testing.assert_close(logits[index], found @ weight + heads.bias[index], atol=1e-3, rtol=1e-4)
     assert rows == len(heads.weight)
 
 
 def test_heads_do_not_affect_each_other() -> None:
-    values, kept = states()
-    heads = LinearHeads(features(kept), CLASSES)
+    values, hidden_states = states()
+    heads = LinearHeads(features(hidden_states), CLASSES)
     heads.weight.data.normal_()
-    for place in range(len(heads.features.combinations)):
+    for index in range(len(heads.features.combinations)):
         heads.zero_grad()
-        heads(values, Packed.from_lengths([1] * ITEMS))[place].square().sum().backward()
+        heads(values, Packed.from_lengths([1] * ITEMS))[index].square().sum().backward()
         assert heads.bias.grad is not None
         assert [bool(row.any()) for row in heads.bias.grad] == [
-            other == place for other in range(len(heads.features.combinations))
+            other == index for other in range(len(heads.features.combinations))
         ]
-        mixing = heads.features.combinations[place].operation == "mix"
+        mixing = heads.features.combinations[index].operation == "mix"
         assert bool(heads.features.mixes[0].s.grad is not None and heads.features.mixes[0].s.grad.any()) == mixing
 
 
-def test_a_bilstm_reads_each_example_by_itself() -> None:
-    values, kept = states()
-    heads = BiLstmHeads(features(kept), CLASSES, pooled=False)
+def test_bilstm_does_not_mix_examples() -> None:
+    values, hidden_states = states()
+    heads = BiLstmHeads(features(hidden_states), CLASSES, pooled=False)
     together = heads(values, Packed.from_lengths([10, 25, 5]))
     apart = [heads(values[:, a:b], Packed.from_lengths([b - a])) for a, b in ((0, 10), (10, 35), (35, 40))]
     torch.testing.assert_close(together, torch.cat(apart, dim=1), atol=1e-5, rtol=1e-4)
@@ -110,12 +110,12 @@ def test_a_bilstm_reads_each_example_by_itself() -> None:
     difference = (heads(changed, Packed.from_lengths([10, 25, 5])) - together).abs().amax(-1)
     assert not difference[:, :10].any()
     assert not difference[:, 35:].any()
-    assert (difference[:, 10:35].amin(1) > 0).all()  # it is read backwards too
+    assert (difference[:, 10:35].amin(1) > 0).all()  # the BiLSTM also reads backwards
 
 
-def test_a_bilstm_of_whole_texts() -> None:
-    values, kept = states()
-    heads = BiLstmHeads(features(kept), CLASSES, pooled=True)
+def test_bilstm_on_whole_texts() -> None:
+    values, hidden_states = states()
+    heads = BiLstmHeads(features(hidden_states), CLASSES, pooled=True)
     logits = heads(values, Packed.from_lengths([10, 25, 5]))
     assert logits.shape == (len(heads.features.combinations), 3, CLASSES)
     alone = heads(values[:, 10:35], Packed.from_lengths([25]))

@@ -1,4 +1,4 @@
-"""Training heads on kept states: as good as scikit-learn, the same by seed, in the order of the items."""
+"""Training heads on stored hidden states: as accurate as scikit-learn, reproducible, in the order of the items."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ WIDTH = 12
 
 
 def noisy(count: int, *, seed: int) -> tuple[HiddenStates, np.ndarray]:
-    """Layer 0 is noise; layer 1 tells three classes apart, not without mistakes."""
+    """Layer 0 is noise; layer 1 separates three classes imperfectly."""
     chance = np.random.default_rng(seed)
     classes = chance.integers(3, size=count)
-    centres = np.random.default_rng(99).normal(size=(3, WIDTH))
+    centers = np.random.default_rng(99).normal(size=(3, WIDTH))
     values = chance.normal(size=(2, count, WIDTH))
-    values[1] += 0.8 * centres[classes]
+    values[1] += 0.8 * centers[classes]
     return HiddenStates((4 * values + 2).astype(np.float16), (1,) * count), classes
 
 
@@ -56,7 +56,7 @@ def test_linear_heads_are_logistic_regressions() -> None:
     assert (found[0] == wanted).mean() < 0.45 < 0.7 < (found[1] == wanted).mean()
 
 
-def test_a_seed_repeats_training() -> None:
+def test_training_is_reproducible_with_a_seed() -> None:
     train, right = noisy(300, seed=0)
     first, again, other = (linear(train, right, seed=seed).weight for seed in (1, 1, 2))
     assert torch.equal(first, again)
@@ -65,7 +65,7 @@ def test_a_seed_repeats_training() -> None:
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_a_bilstm_learns_from_neighbors(pooled: bool) -> None:
-    """Whether a sign came before in the sequence: no item says so by itself."""
+    """The target is whether a marker occurred earlier in the sequence; no single item reveals it."""
     chance = np.random.default_rng(0)
     lengths = tuple(int(n) for n in chance.integers(3, 9, size=200))
     values = chance.normal(size=(1, sum(lengths), 4)).astype(np.float16)
@@ -81,10 +81,10 @@ def test_a_bilstm_learns_from_neighbors(pooled: bool) -> None:
     features = LayerFeatures(single_layers(1), layers=1, width=4)
     standardize(features, states)
     heads = BiLstmHeads(features, 2, pooled=pooled)
-    told = list(
+    progress = list(
         fit(heads, states, targets, ProbeRecipe(batch_size=32, epochs=1, steps=250, learning_rate=2e-2), seed=0)
     )
     found = predict(heads, states)
     assert found.shape == (1, len(targets))
     assert (found[0] == targets).mean() > 0.97
-    assert told[-1] == (252, 252)  # 36 passes of 7 steps
+    assert progress[-1] == (252, 252)  # 36 epochs of 7 steps

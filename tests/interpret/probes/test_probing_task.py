@@ -1,4 +1,4 @@
-"""Probing tasks: targets, items and scores, by hand and against the metrics."""
+"""Probing tasks: targets, items and scores, against hand-computed values and the metrics."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def test_pooled_tokens_equal_pooled_texts(pooling: str, tiny_bert_folder: Path) 
         load_engine(tiny_bert_folder, layers="concat(0:)", pooling=one, device="cpu") for one in (pooling, "none")
     )
     options = {"pooling": pooling, "seed": 0}
-    once = finish(classification_task(ready, TEXTS, TEXTS[:2], sequences=False, **options))  # type: ignore[arg-type]
-    kept = finish(classification_task(whole, TEXTS, TEXTS[:2], sequences=True, **options))  # type: ignore[arg-type]
-    for one, other in zip(once.single, kept.single, strict=True):
+    pooled_once = finish(classification_task(ready, TEXTS, TEXTS[:2], sequences=False, **options))  # type: ignore[arg-type]
+    with_sequences = finish(classification_task(whole, TEXTS, TEXTS[:2], sequences=True, **options))  # type: ignore[arg-type]
+    for one, other in zip(pooled_once.single, with_sequences.single, strict=True):
         np.testing.assert_allclose(one.values, other.values, atol=4e-3, rtol=2e-3)
         assert one.lengths == other.lengths
-    assert once.sequences is None
-    assert kept.sequences is not None
-    assert kept.sequences[0].lengths[1] == 3  # [CLS] dull [SEP]
+    assert pooled_once.sequences is None
+    assert with_sequences.sequences is not None
+    assert with_sequences.sequences[0].lengths[1] == 3  # [CLS] dull [SEP]
 
 
-def test_labels(tiny_bert_folder: Path) -> None:
+def test_label_targets(tiny_bert_folder: Path) -> None:
     ready = load_engine(tiny_bert_folder, layers="concat(0:)", pooling="mean", device="cpu")
     dev = [*TEXTS, TextExample("a film", label="perhaps")]
     found = finish(classification_task(ready, TEXTS, dev, pooling="mean", sequences=False, seed=0))
@@ -54,7 +54,7 @@ def test_labels(tiny_bert_folder: Path) -> None:
     assert low < score < high
 
 
-def test_tags(tiny_bert_folder: Path) -> None:
+def test_tag_targets(tiny_bert_folder: Path) -> None:
     ready = load_engine(tiny_bert_folder, layers="concat(0:)", pooling="none", device="cpu")
     found = finish(tagging_task(ready, TAGGED, TAGGED, seed=0))
     assert found.classes == ["B-X", "B-Y", "I-X", "O"]
@@ -67,4 +67,4 @@ def test_tags(tiny_bert_folder: Path) -> None:
     names = [found.classes[number] for number in predicted]
     expected = entity_scores([one.tags or () for one in TAGGED], [names[:4], names[4:]])["f1"]
     assert found.score(predicted)[0] == pytest.approx(expected) == 50
-    assert found.score(predicted)[1:] == (0, 100)  # either sentence may be drawn twice
+    assert found.score(predicted)[1:] == (0, 100)  # the bootstrap may sample either sentence twice

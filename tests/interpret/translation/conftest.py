@@ -1,4 +1,4 @@
-"""Translators of every kind of attention, with weights that matter, and the text they translate."""
+"""Translators with every kind of attention and random weights, and the text they translate."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ KINDS = ["transformer", *(f"lstm {score} {recipe}" for score, recipe in RECURREN
 
 
 @pytest.fixture
-def made(subwords: Subwords, randomised: Callable[..., Any]) -> Callable[[str], Translator]:
-    """By kind: "transformer", "lstm none", or "lstm" with a score and a recipe."""
+def make_translator(subwords: Subwords, randomised: Callable[..., Any]) -> Callable[[str], Translator]:
+    """Make a translator by kind: "transformer", "lstm none", or "lstm" with a score and a recipe."""
 
     def make(kind: str) -> Translator:
         kind, *more = kind.split()
@@ -30,5 +30,5 @@ def made(subwords: Subwords, randomised: Callable[..., Any]) -> Callable[[str], 
 
 
 @pytest.fixture(params=KINDS)
-def translator(request: pytest.FixtureRequest, made: Callable[[str], Translator]) -> Translator:
-    return made(request.param)
+def translator(request: pytest.FixtureRequest, make_translator: Callable[[str], Translator]) -> Translator:
+    return make_translator(request.param)

@@ -1,4 +1,4 @@
-"""The four sub-steps: scores as the papers write them, their softmax, and the context that the model really used."""
+"""Cross-attention: scores as in the papers, their softmax, and the context vector used by the model."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def attentions(translator: Translator) -> list[Attention]:
     return [layer.cross for layer in model.decoder.layers]  # type: ignore[misc]
 
 
-def decode_plainly(translator: Translator, decoded: DecodedHypothesis) -> list[list[Tensor]]:
-    """What each layer's attention handed on at each step of an ordinary decoding, which nothing records."""
+def decode_without_recording(translator: Translator, decoded: DecodedHypothesis) -> list[list[Tensor]]:
+    """The attention outputs of each layer at each step of an ordinary decoding without recording."""
     used: list[list[Tensor]] = [[] for _ in attentions(translator)]
 
-    def keep(place: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        return lambda module, given: place.append(given[0][0, 0])
+    def append_input_to(outputs: list[Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        return lambda module, given: outputs.append(given[0][0, 0])
 
     hooks = [
-        attention.output.register_forward_pre_hook(keep(place))
-        for attention, place in zip(attentions(translator), used, strict=True)
+        attention.output.register_forward_pre_hook(append_input_to(outputs))
+        for attention, outputs in zip(attentions(translator), used, strict=True)
     ]
-    speaker = as_decoder(translator.model)
+    decoder = as_decoder(translator.model)
     with torch.inference_mode():
-        _, state = speaker.start(torch.tensor(translator.subwords.encode_sources([TEXT])))
+        _, state = decoder.start(torch.tensor(translator.subwords.encode_sources([TEXT])))
         for token in decoded.translation.ids[: len(decoded.steps) - 1]:
-            _, state = speaker.step(torch.tensor([token]), state)
+            _, state = decoder.step(torch.tensor([token]), state)
     for hook in hooks:
         hook.remove()
     return used
@@ -60,28 +60,30 @@ def values_of(found: TranslationSteps) -> NDArray[np.float32]:
     return found.encoder.states[None, None] if found.encoder.values is None else found.encoder.values
 
 
-def test_the_context_is_the_one_the_model_used(translator: Translator) -> None:
+def test_context_equals_the_one_used_by_the_model(translator: Translator) -> None:
     found = translate_in_steps(translator, TEXT, beam=BEAM)
     assert len(found.hypotheses) == 3
     for decoded in found.hypotheses:
-        looks = decoded.attention
-        assert looks is not None
-        powers = np.exp(looks.scores - looks.scores.max(-1, keepdims=True))
-        np.testing.assert_allclose(looks.weights, powers / powers.sum(-1, keepdims=True), atol=1e-6)
-        np.testing.assert_allclose(looks.context, looks.weights @ values_of(found), atol=1e-5)
-        used = decode_plainly(translator, decoded)
+        attention = decoded.attention
+        assert attention is not None
+        powers = np.exp(attention.scores - attention.scores.max(-1, keepdims=True))
+        np.testing.assert_allclose(attention.weights, powers / powers.sum(-1, keepdims=True), atol=1e-6)
+        np.testing.assert_allclose(attention.context, attention.weights @ values_of(found), atol=1e-5)
+        used = decode_without_recording(translator, decoded)
         for layer, steps in enumerate(used):
-            assert len(steps) == len(decoded.steps) == looks.weights.shape[2]
-            joined = looks.context[layer].swapaxes(0, 1).reshape(len(steps), -1)
+            assert len(steps) == len(decoded.steps) == attention.weights.shape[2]
+            joined = attention.context[layer].swapaxes(0, 1).reshape(len(steps), -1)
             np.testing.assert_allclose(joined, torch.stack(steps).numpy(), atol=1e-4)
-            assert np.ptp(looks.weights[layer], axis=-1).max() > 0.01  # it is no flat look
+            assert np.ptp(attention.weights[layer], axis=-1).max() > 0.01  # the weights are not uniform
 
 
 @pytest.mark.parametrize("recipe", ["luong", "deck"])
 @pytest.mark.parametrize("score", ["dot", "general", "additive"])
-def test_scores_of_a_recurrent_model_are_the_papers(made: Callable[[str], Translator], score: str, recipe: str) -> None:
-    """Step by step from the cell: luong looks with the new state, deck with the one before."""
-    translator = made(f"lstm {score} {recipe}")
+def test_scores_of_recurrent_models_follow_the_papers(
+    make_translator: Callable[[str], Translator], score: str, recipe: str
+) -> None:
+    """Recomputed from the cell: `luong` uses the new state as the query, `deck` the previous one."""
+    translator = make_translator(f"lstm {score} {recipe}")
     model = translator.model
     assert isinstance(model, Seq2Seq)
     found = translate_in_steps(translator, TEXT, beam=None)
@@ -115,12 +117,12 @@ def test_scores_of_a_recurrent_model_are_the_papers(made: Callable[[str], Transl
     np.testing.assert_allclose(decoded.attention.scores[0, 0], torch.stack(expected).numpy(), atol=1e-5)
 
 
-def test_scores_of_a_transformer_are_scaled_products(made: Callable[[str], Translator]) -> None:
-    translator = made("transformer")
+def test_scores_of_a_transformer_are_scaled_products(make_translator: Callable[[str], Translator]) -> None:
+    translator = make_translator("transformer")
     assert isinstance(translator.model, Transformer)
     found = translate_in_steps(translator, TEXT, beam=BEAM)
     assert found.encoder is not None and found.encoder.values is not None
-    assert found.encoder.scale == pytest.approx(8**-0.5)  # 16 numbers, 2 heads
+    assert found.encoder.scale == pytest.approx(8**-0.5)  # width 16, 2 heads
     for decoded in found.hypotheses:
         assert decoded.attention is not None
         for layer, attention in enumerate(attentions(translator)):
@@ -133,7 +135,7 @@ def test_scores_of_a_transformer_are_scaled_products(made: Callable[[str], Trans
             np.testing.assert_allclose(found.encoder.values[layer], value, atol=1e-5)
 
 
-def test_a_hypothesis_is_not_changed_by_those_beside_it(translator: Translator) -> None:
+def test_hypotheses_do_not_affect_each_other(translator: Translator) -> None:
     several = translate_in_steps(translator, TEXT, beam=BEAM)
     for decoded in several.hypotheses:
         [alone] = replay_translations(translator, TEXT, [decoded.translation]).hypotheses

@@ -1,4 +1,4 @@
-"""What is said at each step, with its probability; pieces and words; what cannot be decoded."""
+"""Decoding steps: tokens with probabilities, subwords and words, and invalid input."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_probabilities_are_those_of_the_search(translator: Translator) -> None:
             assert [one.probability for one in step.likeliest] == pytest.approx(best, abs=1e-6)
 
 
-def test_the_greedy_one_says_the_likeliest(translator: Translator) -> None:
+def test_greedy_decoding_selects_the_likeliest_tokens(translator: Translator) -> None:
     [decoded] = translate_in_steps(translator, TEXT).hypotheses
     assert [step.token for step in decoded.steps] == [step.likeliest[0].token for step in decoded.steps]
 
 
-def test_words_gathered_from_weights_are_the_alignment(translator: Translator) -> None:
-    """As the page gathers them: sums over a source word, means over a target word, the end left out."""
+def test_word_weights_equal_the_alignment(translator: Translator) -> None:
+    """Aggregated as on the page: sums over a source word, means over a target word, without the end token."""
     found = translate_in_steps(translator, TEXT, beam=Beam(num_beams=3, num_return_sequences=3))
     layer, heads = translator.alignment_heads.layer, list(translator.alignment_heads.heads)
     for decoded in found.hypotheses:
@@ -70,15 +70,15 @@ def test_words_gathered_from_weights_are_the_alignment(translator: Translator) -
         np.testing.assert_allclose(shares, expected.weights, atol=1e-5)
 
 
-def test_pieces_of_a_source_end_with_its_end(made: Callable[[str], Translator]) -> None:
-    translator = made("transformer")
+def test_source_subwords_end_with_the_end_token(make_translator: Callable[[str], Translator]) -> None:
+    translator = make_translator("transformer")
     source = translate_in_steps(translator, "a dög").source
     assert source.words == ["a", "dög"] and len(source.word_indices) == len(source.tokens) - 1
     assert source.word_indices[0] == 0 and source.word_indices[-1] == 1 and source.tokens[-1] == "<|endoftext|>"
 
 
-def test_a_translation_that_is_empty_or_cut_off(made: Callable[[str], Translator]) -> None:
-    translator = made("transformer")
+def test_empty_and_truncated_translations(make_translator: Callable[[str], Translator]) -> None:
+    translator = make_translator("transformer")
     [found] = translator.translate([TEXT])[0]
     ids = tuple(translator.encode_translation("ein Hund"))
     ended, cut = (replace(found, text="", ids=(), finished=True), replace(found, text="x", ids=ids, finished=False))
@@ -88,8 +88,8 @@ def test_a_translation_that_is_empty_or_cut_off(made: Callable[[str], Translator
     assert shown.hypotheses[1].pieces.words == ["ein", "Hund"] and len(shown.hypotheses[1].steps) == len(ids)
 
 
-def test_without_attention_there_are_words_and_no_looks(made: Callable[[str], Translator]) -> None:
-    found = translate_in_steps(made("lstm none"), TEXT, beam=Beam(num_beams=2, num_return_sequences=2))
+def test_model_without_attention_has_steps_but_no_weights(make_translator: Callable[[str], Translator]) -> None:
+    found = translate_in_steps(make_translator("lstm none"), TEXT, beam=Beam(num_beams=2, num_return_sequences=2))
     assert found.encoder is None and all(decoded.attention is None and decoded.steps for decoded in found.hypotheses)
 
 
@@ -97,6 +97,6 @@ def test_without_attention_there_are_words_and_no_looks(made: Callable[[str], Tr
     ("text", "message"),
     [(" \n", "the text is empty"), ("house " * MAX_SOURCE_TOKENS, f"expected at most {MAX_SOURCE_TOKENS}: give one")],
 )
-def test_what_cannot_be_decoded(made: Callable[[str], Translator], text: str, message: str) -> None:
+def test_invalid_input_is_rejected(make_translator: Callable[[str], Translator], text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        translate_in_steps(made("transformer"), text)
+        translate_in_steps(make_translator("transformer"), text)

@@ -1,4 +1,4 @@
-"""The page's document: the same numbers, and lines that give them again."""
+"""The data of the translation view: the same arrays, and commands that reproduce them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT = "a dog sees the red house"
 BEAM = Beam(num_beams=3, num_return_sequences=3)
 
 
-def numbers(text: str, shape: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+def decode_array(text: str, shape: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     return np.frombuffer(base64.b64decode(text), "<f4").reshape(shape)
 
 
@@ -30,37 +30,46 @@ def test_the_view_has_all_arrays(translator: Translator) -> None:
     attention = found.encoder
     assert attention is not None
     assert document["view"] == "translation" and document["model"]["name"] == "here"
-    np.testing.assert_array_equal(numbers(document["encoder"]["states"], attention.states.shape), attention.states)
+    np.testing.assert_array_equal(decode_array(document["encoder"]["states"], attention.states.shape), attention.states)
     if attention.values is None:
         assert document["encoder"]["values"] is None
     else:
-        np.testing.assert_array_equal(numbers(document["encoder"]["values"], attention.values.shape), attention.values)
+        np.testing.assert_array_equal(
+            decode_array(document["encoder"]["values"], attention.values.shape), attention.values
+        )
     for decoded, sent in zip(found.hypotheses, document["hypotheses"], strict=True):
         assert decoded.attention is not None and sent["text"] == decoded.translation.text
         for name, part in decoded.attention:
-            np.testing.assert_array_equal(numbers(sent["attention"][name], part.shape), part)
+            np.testing.assert_array_equal(decode_array(sent["attention"][name], part.shape), part)
         assert [step["probability"] for step in sent["steps"]] == [step.probability for step in decoded.steps]
 
 
-def test_the_view_describes_the_attention_of_the_model(made: Callable[[str], Translator]) -> None:
+def test_the_view_describes_the_attention_of_the_model(make_translator: Callable[[str], Translator]) -> None:
     def decoded(kind: str) -> dict[str, object]:
-        document = translate_in_steps(made(kind), TEXT, name="here").page_data()["model"]
+        document = translate_in_steps(make_translator(kind), TEXT, name="here").page_data()["model"]
         assert isinstance(document, dict)
         return document
 
     both = {"name": "here", "width": 16}
-    transformer = {"kind": "transformer", "score": "scaled dot", "recipe": None, "layers": 2, "heads": 2}
-    assert decoded("transformer") == {**both, **transformer}
-    lstm = {"kind": "lstm", "score": "additive", "recipe": "deck", "layers": 1, "heads": 1}
+    transformer = {
+        "kind": "transformer",
+        "recurrent": False,
+        "score": "scaled dot",
+        "recipe": None,
+        "layers": 2,
+        "heads": 2,
+    }
+    assert decoded("transformer") == {**both, **transformer, "layers": 2, "heads": 2}
+    lstm = {"kind": "lstm", "recurrent": True, "score": "additive", "recipe": "deck", "layers": 1, "heads": 1}
     assert decoded("lstm additive deck") == {**both, **lstm}
-    none = {"kind": "lstm", "score": "none", "recipe": "luong", "layers": 0, "heads": 0}
+    none = {"kind": "lstm", "recurrent": True, "score": "none", "recipe": "luong", "layers": 0, "heads": 0}
     assert decoded("lstm none") == {**both, **none}
 
 
 def test_hypotheses_that_do_not_fit_are_left_out(
-    made: Callable[[str], Translator], monkeypatch: pytest.MonkeyPatch
+    make_translator: Callable[[str], Translator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = translate_in_steps(made("lstm dot luong"), TEXT, beam=BEAM)
+    found = translate_in_steps(make_translator("lstm dot luong"), TEXT, beam=BEAM)
     assert found.page_data()["notes"] == []
     assert found.encoder is not None and found.hypotheses[0].attention is not None
     parts = [found.encoder.states, *(array for _, array in found.hypotheses[0].attention)]

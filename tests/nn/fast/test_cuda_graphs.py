@@ -1,4 +1,4 @@
-"""Decoding in bursts over a static cache equals single steps, for any prompt, span and token selection."""
+"""Decoding in bursts with a static cache equals single steps, for any prompt, span and sampling method."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROMPTS = [
 
 @pytest.fixture(autouse=True)
 def short_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thirty tokens then need three spans and several bursts."""
+    """With short spans, thirty tokens require three spans and several bursts."""
     monkeypatch.setattr(cuda_graphs, "MIN_SPAN", 8)
     monkeypatch.setattr(cuda_graphs, "BURST", 5)
 
@@ -34,25 +34,25 @@ def greedy(model: Any, ids: torch.Tensor, layout: Padded | None, *, end: int | N
     return list(sample(model, ids, layout, sampling=None, end=end, max_new_tokens=max_new_tokens))
 
 
-def made(model: Any) -> Any:
+def decoder_of(model: Any) -> Any:
     return cuda_graphs._decoders[model][1]
 
 
 @pytest.mark.parametrize(("ids", "layout"), PROMPTS)
 @pytest.mark.parametrize("end", [None, 7, 11])
-def test_greedy_is_the_same(ids: torch.Tensor, layout: Padded | None, end: int | None) -> None:
+def test_greedy_search_gives_the_same_tokens(ids: torch.Tensor, layout: Padded | None, end: int | None) -> None:
     model = family("gpt")
     expected = greedy(model, ids, layout, end=end, max_new_tokens=30)
     with cuda_graph_mode("plain"):
         found = greedy(model, ids, layout, end=end, max_new_tokens=30)
     assert found == expected
     if end is None:
-        assert sorted(made(model).steps) == [8, 16, 32]
+        assert sorted(decoder_of(model).steps) == [8, 16, 32]
 
 
 @pytest.mark.parametrize("sampling", [None, Sampling(), Sampling(temperature=0.7, top_k=9, top_p=0.9, min_p=0.01)])
 @pytest.mark.parametrize(("ids", "layout"), PROMPTS)
-def test_samples_are_the_same(sampling: Sampling | None, ids: torch.Tensor, layout: Padded | None) -> None:
+def test_sampling_gives_the_same_tokens(sampling: Sampling | None, ids: torch.Tensor, layout: Padded | None) -> None:
     model = family("gpt")
     settings: dict[str, Any] = {"sampling": sampling, "end": 5, "max_new_tokens": 30, "seed": 3, "rows": [4, 0, 9]}
     expected = list(sample(model, ids, layout, **settings))
@@ -60,10 +60,10 @@ def test_samples_are_the_same(sampling: Sampling | None, ids: torch.Tensor, layo
         found = list(sample(model, ids, layout, **settings))
         again = list(sample(model, ids, layout, **settings))
     assert found == again == expected
-    assert made(model).choose
+    assert decoder_of(model).choose
 
 
-def test_rows_that_the_caller_finishes() -> None:
+def test_caller_can_finish_rows() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
     over: set[int] = set()
     found = []
@@ -79,18 +79,18 @@ def test_rows_that_the_caller_finishes() -> None:
     assert [[word is None for word in step] for step in found[7:]] == [[True, False, True]] * 2
 
 
-def test_decoders_are_reused_until_weights_move() -> None:
+def test_decoders_are_reused_until_weights_are_moved() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
     with cuda_graph_mode("plain"):
         greedy(model, ids, layout, end=None, max_new_tokens=9)
-        first = made(model)
+        first = decoder_of(model)
         with torch.no_grad():
-            model.embedding.tokens.weight.mul_(-1)  # in place: the next call must see it
+            model.embedding.tokens.weight.mul_(-1)  # in-place: the next call must use the new weights
         found = greedy(model, ids, layout, end=None, max_new_tokens=9)
-        assert made(model) is first
+        assert decoder_of(model) is first
         model.embedding.tokens.weight = torch.nn.Parameter(model.embedding.tokens.weight.detach().clone())
         greedy(model, ids, layout, end=None, max_new_tokens=9)
-        assert made(model) is not first
+        assert decoder_of(model) is not first
     assert found == greedy(model, ids, layout, end=None, max_new_tokens=9)
 
 
@@ -104,9 +104,9 @@ def test_decoders_are_freed_with_their_model() -> None:
     assert len(cuda_graphs._decoders) < before
 
 
-def test_single_steps_while_recording_or_where_nothing_is_gained() -> None:
+def test_single_steps_are_used_while_recording_or_without_benefit() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
-    greedy(model, ids, layout, end=None, max_new_tokens=9)  # a processor
+    greedy(model, ids, layout, end=None, max_new_tokens=9)  # on the CPU
     with cuda_graph_mode("off"):
         greedy(model, ids, layout, end=None, max_new_tokens=9)
     with cuda_graph_mode("plain"), recording.record(model) as tape:
@@ -115,7 +115,7 @@ def test_single_steps_while_recording_or_where_nothing_is_gained() -> None:
     assert len(next(iter(tape.calls.values()))) == 4
 
 
-def test_nan_is_refused() -> None:
+def test_nan_is_rejected() -> None:
     model, (ids, layout) = family("gpt"), PROMPTS[0]
     with torch.no_grad():
         model.embedding.positions.weight[6] = torch.nan
@@ -126,7 +126,7 @@ def test_nan_is_refused() -> None:
             list(sample(model, ids, layout, sampling=Sampling(), end=None, max_new_tokens=9))
 
 
-def test_an_unknown_mode_is_refused() -> None:
+def test_unknown_mode_is_rejected() -> None:
     with pytest.raises(InputError, match="mode"), cuda_graph_mode("fast"):  # type: ignore[arg-type]
         pass
 
@@ -145,18 +145,18 @@ def test_interleaved_generations_are_independent() -> None:
     "mode",
     ["plain", pytest.param("graphs", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))],
 )
-def test_texts_of_several_threads_do_not_disturb_each_other(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU each of them records steps of its own."""
+def test_threads_generate_independently(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, each thread captures its own steps."""
     monkeypatch.setattr(cuda_graphs, "MIN_STEPS", 20)
     device = torch.device("cpu" if mode == "plain" else "cuda")
     model, ids = family("gpt").to(device), PROMPTS[0][0].to(device)
 
-    def said(seed: int, mode: Any) -> list[list[int | None]]:
+    def generate_tokens(seed: int, mode: Any) -> list[list[int | None]]:
         with cuda_graph_mode(mode):
             return list(sample(model, ids, sampling=Sampling(), end=None, max_new_tokens=20 + seed, seed=seed))
 
     seeds = range(4)
-    expected = [said(seed, "off") for seed in seeds]
+    expected = [generate_tokens(seed, "off") for seed in seeds]
     with ThreadPoolExecutor(len(seeds)) as threads:
-        found = list(threads.map(said, seeds, [mode] * len(seeds)))
+        found = list(threads.map(generate_tokens, seeds, [mode] * len(seeds)))
     assert found == expected

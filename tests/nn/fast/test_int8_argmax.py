@@ -31,11 +31,11 @@ def tiny() -> Tensor:
 
 
 def nearly_equal() -> Tensor:
-    """Rounded to 8 bits they are all the same."""
+    """Rows that are all equal after rounding to 8 bits."""
     return torch.randn(1, WIDTH) + 1e-5 * gaussian()
 
 
-def some_in_the_lead() -> Tensor:
+def with_leading_rows() -> Tensor:
     weight = gaussian()
     weight[::100] = 3 * torch.randn(1, WIDTH) + 1e-3 * weight[::100]
     return weight
@@ -54,7 +54,7 @@ def with_empty_rows() -> Tensor:
     return weight
 
 
-MATRICES = [gaussian, tiny, nearly_equal, some_in_the_lead, with_outliers, with_empty_rows]
+MATRICES = [gaussian, tiny, nearly_equal, with_leading_rows, with_outliers, with_empty_rows]
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +123,7 @@ def test_other_layers_are_unchanged() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_a_model_generates_the_same_tokens(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generated_tokens_are_the_same(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Gpt(
         GptConfig(
             vocab_size=OUTPUTS,
@@ -138,10 +138,10 @@ def test_a_model_generates_the_same_tokens(rows: int, monkeypatch: pytest.Monkey
         parameter.add_(0.1 * torch.randn_like(parameter))
     ids, end = torch.randint(OUTPUTS, (rows, 4)), 5
 
-    def said() -> list[list[int | None]]:
+    def generate_tokens() -> list[list[int | None]]:
         return list(sample(model, ids, sampling=None, end=end, max_new_tokens=40))
 
-    expected = said()
+    expected = generate_tokens()
     seen: list[int] = []
     real = int8_argmax._QuantizedMatrix.__call__
 
@@ -152,6 +152,6 @@ def test_a_model_generates_the_same_tokens(rows: int, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(int8_argmax._QuantizedMatrix, "__call__", counted)
     with reuse_packed_weights():
-        assert said() == expected
+        assert generate_tokens() == expected
     assert sum(seen) > 30
     assert len({row[0] for row in expected}) > 10

@@ -1,4 +1,4 @@
-"""Packed products: the same numbers, only where they pay, and nothing of the model changes."""
+"""Packed linear layers: the same results, used only where faster, without changes to the model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def packed(packing: PackedLinear) -> int:
 
 @pytest.mark.parametrize("shape", [(8, 256), (8, 1, 256), (2, 4, 256)])
 @pytest.mark.parametrize("bias", [True, False])
-def test_products_are_the_same(shape: tuple[int, ...], bias: bool) -> None:
+def test_products_equal_linear(shape: tuple[int, ...], bias: bool) -> None:
     layer = nn.Linear(256, 512, bias=bias)
     with torch.inference_mode(), PackedLinear() as packing:
         for number in range(4):
@@ -36,7 +36,7 @@ def _double(bias: Tensor | None) -> Tensor | None:
     return None if bias is None else bias.double()
 
 
-def test_each_number_of_rows_has_its_own(one_thread: None) -> None:
+def test_weights_are_packed_per_number_of_rows(one_thread: None) -> None:
     layer = nn.Linear(256, 512)
     x = torch.randn(8, 256)
     with torch.inference_mode():
@@ -48,7 +48,7 @@ def test_each_number_of_rows_has_its_own(one_thread: None) -> None:
 
 
 @pytest.mark.parametrize("kind", ["one row", "many rows", "a small matrix", "half precision", "gradients"])
-def test_others_stay_as_they_are(kind: str) -> None:
+def test_unsupported_layers_are_unchanged(kind: str) -> None:
     rows = {"one row": 1, "many rows": 100}.get(kind, 8)
     layer = nn.Linear(16, 16) if kind == "a small matrix" else nn.Linear(256, 512)
     x = torch.randn(rows, layer.in_features)
@@ -62,7 +62,7 @@ def test_others_stay_as_they_are(kind: str) -> None:
     assert packed(packing) == 0
 
 
-def test_it_may_be_entered_again_and_is_of_one_thread() -> None:
+def test_packing_is_reentrant_and_thread_local() -> None:
     layer, x, packing = nn.Linear(256, 512), torch.randn(8, 256), PackedLinear()
     with torch.inference_mode():
         for _ in range(3):

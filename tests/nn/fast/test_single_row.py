@@ -1,4 +1,4 @@
-"""The single-row kernels compute the results of `FusedStep`, in Triton's interpreter or on a GPU."""
+"""The single-row kernels give the results of `FusedStep`, in Triton's interpreter or on a GPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from regard.nn.stack import Stack
 from tests.nn.stacks import stacked
 
 LAYER = LayerConfig(width=96, heads=6, ffn=200, norm_first=True, activation="gelu-tanh", eps=1e-5)
-ROOM = 300  # positions
+CAPACITY = 300  # positions
 CUDA = torch.cuda.is_available()
 TOLERANCE: dict[torch.dtype, dict[str, float]] = {
     torch.float32: {"atol": 2e-5, "rtol": 2e-5},
@@ -37,7 +37,7 @@ TOLERANCE: dict[torch.dtype, dict[str, float]] = {
 
 
 @pytest.fixture(scope="module")
-def place() -> Any:
+def kernel_device() -> Any:
     """The device that runs the kernels: a GPU, or the CPU with Triton's interpreter."""
     if importlib.util.find_spec("triton") is None:
         pytest.skip("Triton is not installed: it comes with torch for GPUs")
@@ -50,31 +50,31 @@ def place() -> Any:
         patch.delattr(fast_package, "single_row_kernels", raising=False)
         # The interpreter runs programs sequentially and slowly.
         patch.setattr(single_row, "BlockSizes", partial(BlockSizes, programs=4))
-        if not _counts():
+        if not _interpreter_works():
             pytest.skip("this version of Triton's interpreter does not work with this version of numpy")
         single_row._works.cache_clear()
         yield torch.device("cpu")
         single_row._works.cache_clear()
 
 
-def _counts() -> bool:
+def _interpreter_works() -> bool:
     import triton
     import triton.language as tl
 
-    def count(numbers, out):
-        for number in range(0, tl.load(numbers)):
+    def count(limit, out):
+        for number in range(0, tl.load(limit)):
             tl.store(out, number)
 
-    numbers, out = torch.tensor([3]), torch.zeros(1, dtype=torch.long)
+    limit, out = torch.tensor([3]), torch.zeros(1, dtype=torch.long)
     try:
-        triton.jit(count)[(1,)](numbers, out)
+        triton.jit(count)[(1,)](limit, out)
     except triton.runtime.errors.InterpreterError:
         return False
     return out.item() == 2
 
 
 @pytest.fixture(scope="module")
-def made(randomised: Callable[..., Any]) -> Callable[..., Stack]:
+def make_stack(randomised: Callable[..., Any]) -> Callable[..., Stack]:
     def make(layer: LayerConfig = LAYER, depth: int = 2, **options: Any) -> Stack:
         torch.manual_seed(3)
         stack: Stack = randomised(stacked(layer, depth, **{"final_norm": True, **options}), std=0.1).eval()
@@ -83,27 +83,27 @@ def made(randomised: Callable[..., Any]) -> Callable[..., Stack]:
     return make
 
 
-def stored(stack: Stack, length: int, room: int = ROOM) -> StaticCache:
-    """A store with keys and values of all its places, of which those from `length` on must not matter."""
+def filled_cache(stack: Stack, length: int, capacity: int = CAPACITY) -> StaticCache:
+    """A cache filled with keys and values at all positions; those from `length` on must have no effect."""
     weight, heads = stack.layers[0].ffn.inner.weight, stack.layers[0].attention.heads
     width = stack.layers[0].attention.output.in_features // heads
-    store = StaticCache(
-        len(stack.layers), rows=1, heads=heads, room=room, width=width, dtype=weight.dtype, device=weight.device
+    cache = StaticCache(
+        len(stack.layers), rows=1, heads=heads, room=capacity, width=width, dtype=weight.dtype, device=weight.device
     )
     generator = torch.Generator().manual_seed(length)
-    for tensor in (one for pair in store.pairs for one in pair):
+    for tensor in (one for pair in cache.pairs for one in pair):
         tensor.copy_(torch.randn(tensor.shape, generator=generator))
         tensor[:, :, length:] = 1e4
-    store.positions.fill_(length)
-    return store
+    cache.positions.fill_(length)
+    return cache
 
 
 @torch.no_grad()
-def compared(stack: Stack, length: int, span: int, sizes: BlockSizes | None = None) -> None:
-    """The next token behind `length` others: the same vector, and the same in the store."""
+def compare_with_fused_step(stack: Stack, length: int, span: int, sizes: BlockSizes | None = None) -> None:
+    """Compare the output and the cache entries for the next token after `length` others."""
     width, kind = stack.norm.weight.shape[0], stack.norm.weight.dtype
     x = torch.randn(1, width, generator=torch.Generator().manual_seed(1)).to(stack.norm.weight)
-    ours, theirs = stored(stack, length), stored(stack, length)
+    ours, theirs = filled_cache(stack, length), filled_cache(stack, length)
     expected = FusedStep(stack)(x, DecoderState(theirs.cache(span), theirs.mask(span)))
     found = SingleRowKernels(stack, sizes)(x, DecoderState(ours.cache(span), ours.mask(span)))
     assert found.shape == expected.shape and found.dtype == kind
@@ -116,106 +116,116 @@ def compared(stack: Stack, length: int, span: int, sizes: BlockSizes | None = No
 
 
 @pytest.mark.parametrize("length", [0, 1, 63, 64, 65, 127, 128, 129, 255])
-def test_lengths_around_the_blocks(place: torch.device, made: Callable[..., Stack], length: int) -> None:
-    stack = made(replace(LAYER, width=48, heads=3, ffn=64), depth=1).to(place)
-    compared(stack, length, span=256, sizes=BlockSizes(programs=4, attention=64 * 16))
+def test_lengths_around_block_boundaries(
+    kernel_device: torch.device, make_stack: Callable[..., Stack], length: int
+) -> None:
+    stack = make_stack(replace(LAYER, width=48, heads=3, ffn=64), depth=1).to(kernel_device)
+    compare_with_fused_step(stack, length, span=256, sizes=BlockSizes(programs=4, attention=64 * 16))
 
 
 @pytest.mark.parametrize("kind", TOLERANCE)
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu-tanh"])
-def test_types_and_activations(
-    place: torch.device, made: Callable[..., Stack], kind: torch.dtype, activation: str
+def test_dtypes_and_activations(
+    kernel_device: torch.device, make_stack: Callable[..., Stack], kind: torch.dtype, activation: str
 ) -> None:
-    compared(made(replace(LAYER, activation=activation)).to(place, kind), 40, span=128)
+    compare_with_fused_step(make_stack(replace(LAYER, activation=activation)).to(kernel_device, kind), 40, span=128)
 
 
 @pytest.mark.parametrize(
     ("width", "heads", "ffn"), [(768, 12, 3072), (384, 6, 1536), (256, 2, 100), (80, 5, 33), (64, 2, 64)]
 )
-def test_shapes(place: torch.device, made: Callable[..., Stack], width: int, heads: int, ffn: int) -> None:
-    """Widths of models, also those that are no powers of two, and head widths from 16 to 128."""
-    stack = made(replace(LAYER, width=width, heads=heads, ffn=ffn), depth=1).to(place)
-    compared(stack, 40, span=64)
+def test_shapes(
+    kernel_device: torch.device, make_stack: Callable[..., Stack], width: int, heads: int, ffn: int
+) -> None:
+    """Model widths, including those that are not powers of two, and head widths from 16 to 128."""
+    stack = make_stack(replace(LAYER, width=width, heads=heads, ffn=ffn), depth=1).to(kernel_device)
+    compare_with_fused_step(stack, 40, span=64)
 
 
 @pytest.mark.parametrize(
     "sizes", [BlockSizes(rows=1), BlockSizes(programs=3), BlockSizes(programs=1, rows=4, warps=1, attention=1024)]
 )
-def test_sizes_do_not_matter(place: torch.device, made: Callable[..., Stack], sizes: BlockSizes) -> None:
-    compared(made().to(place), 70, span=128, sizes=sizes)
+def test_block_sizes_do_not_change_the_result(
+    kernel_device: torch.device, make_stack: Callable[..., Stack], sizes: BlockSizes
+) -> None:
+    compare_with_fused_step(make_stack().to(kernel_device), 70, span=128, sizes=sizes)
 
 
-def test_other_layers(place: torch.device, made: Callable[..., Stack]) -> None:
-    """No biases, a scale of its own, heads wider than their share, large numbers in the norm."""
-    stack = made(replace(LAYER, bias=False, scale=0.7, head_width=32)).to(place)
-    compared(stack, 9, span=64)
+def test_layer_options(kernel_device: torch.device, make_stack: Callable[..., Stack]) -> None:
+    """No biases, a custom scale, wide heads, large values in the norm."""
+    stack = make_stack(replace(LAYER, bias=False, scale=0.7, head_width=32)).to(kernel_device)
+    compare_with_fused_step(stack, 9, span=64)
     with torch.no_grad():
         stack.layers[0].ffn.outer.weight.mul_(1000)
-    compared(stack, 9, span=64)
+    compare_with_fused_step(stack, 9, span=64)
 
 
 @torch.no_grad()
-def test_the_vector_and_the_logits(place: torch.device, made: Callable[..., Stack]) -> None:
-    embedding = TextEmbedding(133, 96, positions=LearnedPositions(50, 96, offset=2)).eval().to(place)
-    stack = made().to(place)
+def test_embedding_and_logits(kernel_device: torch.device, make_stack: Callable[..., Stack]) -> None:
+    embedding = TextEmbedding(133, 96, positions=LearnedPositions(50, 96, offset=2)).eval().to(kernel_device)
+    stack = make_stack().to(kernel_device)
     assert supports_single_row(stack, embedding)
     weight, steps = embedding.tokens.weight, SingleRowKernels(stack)
     for token, position in ((0, 0), (132, 7), (50, 49), (50, 60)):
-        tokens, places = torch.tensor([token], device=place), torch.tensor([position], device=place)
-        x = steps.embed(embedding, tokens, places)
+        tokens, positions = torch.tensor([token], device=kernel_device), torch.tensor([position], device=kernel_device)
+        x = steps.embed(embedding, tokens, positions)
         expected = weight[token] + embedding.positions.weight[min(position, 49) + 2]
         assert torch.equal(x, expected[None])
-    ours, theirs = stored(stack, 5), stored(stack, 5)
+    ours, theirs = filled_cache(stack, 5), filled_cache(stack, 5)
     found = steps.logits(x, DecoderState(ours.cache(8), ours.mask(8)), weight)
     hidden = FusedStep(stack)(x, DecoderState(theirs.cache(8), theirs.mask(8)))
     torch.testing.assert_close(found, hidden @ weight.T, **TOLERANCE[torch.float32])
 
 
 @torch.no_grad()
-def test_nan_propagates(place: torch.device, made: Callable[..., Stack]) -> None:
-    stack = made(replace(LAYER, activation="relu")).to(place)
-    store = stored(stack, 5)
-    store.pairs[1][0][0, 2, 3, 4] = torch.nan
-    found = SingleRowKernels(stack)(torch.ones(1, 96, device=place), DecoderState(store.cache(8), store.mask(8)))
+def test_nan_propagates(kernel_device: torch.device, make_stack: Callable[..., Stack]) -> None:
+    stack = make_stack(replace(LAYER, activation="relu")).to(kernel_device)
+    cache = filled_cache(stack, 5)
+    cache.pairs[1][0][0, 2, 3, 4] = torch.nan
+    found = SingleRowKernels(stack)(
+        torch.ones(1, 96, device=kernel_device), DecoderState(cache.cache(8), cache.mask(8))
+    )
     assert found.isnan().all()
 
 
-def test_where_it_may_be_used(place: torch.device, made: Callable[..., Stack]) -> None:
-    assert supports_single_row(made().to(place))
+def test_supported_stacks(kernel_device: torch.device, make_stack: Callable[..., Stack]) -> None:
+    assert supports_single_row(make_stack().to(kernel_device))
     others = [
         replace(LAYER, norm_first=False),
         replace(LAYER, norm="rms"),
         replace(LAYER, gated=True),
         replace(LAYER, cross=True),
-        replace(LAYER, heads=8),  # 12 numbers a head
+        replace(LAYER, heads=8),  # head size 12
         replace(LAYER, head_width=256),
     ]
     for layer in others:
-        assert not supports_single_row(made(layer).to(place)), layer
-    assert not supports_single_row(made(final_norm=False).to(place))
-    assert not supports_single_row(made(relative=RelativePositionBias(6)).to(place))
-    assert not supports_single_row(made().to(place, torch.double))
-    mixed = made().to(place)
+        assert not supports_single_row(make_stack(layer).to(kernel_device)), layer
+    assert not supports_single_row(make_stack(final_norm=False).to(kernel_device))
+    assert not supports_single_row(make_stack(relative=RelativePositionBias(6)).to(kernel_device))
+    assert not supports_single_row(make_stack().to(kernel_device, torch.double))
+    mixed = make_stack().to(kernel_device)
     mixed.norm.bfloat16()
     assert not supports_single_row(mixed)
-    other = made().to(place)
+    other = make_stack().to(kernel_device)
     other.layers[1].ffn.activation = torch.sigmoid
     assert not supports_single_row(other)
-    turned = made(replace(LAYER, ffn=96)).to(place)
-    turned.layers[0].ffn.inner.weight = nn.Parameter(turned.layers[0].ffn.inner.weight.detach().T)
-    assert not supports_single_row(turned)
-    scaled = TextEmbedding(9, 96, positions=LearnedPositions(8, 96), scaled=True).eval().to(place)
-    assert not supports_single_row(made().to(place), scaled)
-    assert not supports_single_row(made().to(place), TextEmbedding(9, 96, positions=LearnedPositions(8, 96)).to(place))
+    transposed = make_stack(replace(LAYER, ffn=96)).to(kernel_device)
+    transposed.layers[0].ffn.inner.weight = nn.Parameter(transposed.layers[0].ffn.inner.weight.detach().T)
+    assert not supports_single_row(transposed)
+    scaled = TextEmbedding(9, 96, positions=LearnedPositions(8, 96), scaled=True).eval().to(kernel_device)
+    assert not supports_single_row(make_stack().to(kernel_device), scaled)
+    assert not supports_single_row(
+        make_stack().to(kernel_device), TextEmbedding(9, 96, positions=LearnedPositions(8, 96)).to(kernel_device)
+    )
 
 
-def test_without_triton_or_where_it_fails_it_is_not_used(
-    monkeypatch: pytest.MonkeyPatch, made: Callable[..., Stack]
+def test_missing_or_failing_triton_disables_the_kernels(
+    monkeypatch: pytest.MonkeyPatch, make_stack: Callable[..., Stack]
 ) -> None:
     def broken() -> Any:
         raise RuntimeError("no compiler")
 
-    stack = made()
+    stack = make_stack()
     single_row._works.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(single_row, "_kernels", broken)
@@ -227,7 +237,7 @@ def test_without_triton_or_where_it_fails_it_is_not_used(
 
 
 @pytest.mark.parametrize(("outputs", "inputs"), [(2304, 768), (768, 3072), (50257, 768), (1, 1), (7, 16384)])
-def test_programs_cover_their_work(outputs: int, inputs: int) -> None:
+def test_programs_cover_all_outputs(outputs: int, inputs: int) -> None:
     rows, block, warps = BlockSizes().for_product(outputs, inputs)
     assert block >= inputs and block < 2 * max(inputs, 16)
     assert {bin(number).count("1") for number in (rows, block, warps)} == {1}, "powers of two"
@@ -235,7 +245,7 @@ def test_programs_cover_their_work(outputs: int, inputs: int) -> None:
     assert rows == 1 or -(-outputs // rows) >= 264
 
 
-def tiny_gpt(place: torch.device, kind: torch.dtype = torch.float32) -> Gpt:
+def tiny_gpt(kernel_device: torch.device, kind: torch.dtype = torch.float32) -> Gpt:
     torch.manual_seed(5)
     shape: dict[str, Any] = {
         "vocab_size": 61,
@@ -249,20 +259,20 @@ def tiny_gpt(place: torch.device, kind: torch.dtype = torch.float32) -> Gpt:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-    return model.to(place, kind)
+    return model.to(kernel_device, kind)
 
 
 def generated_by(model: Gpt, ids: Tensor, mode: Any, count: int) -> tuple[Any, ...]:
     """Tokens by greedy search and by sampling, and the single-row kernels used."""
     settings: dict[str, Any] = {"end": None, "max_new_tokens": count}
     with cuda_graph_mode(mode):
-        sure = list(zip(*sample(model, ids, sampling=None, **settings), strict=True))
+        certain = list(zip(*sample(model, ids, sampling=None, **settings), strict=True))
         used = cuda_graphs._decoders[model][1].single_row if mode != "off" else None
-        return sure, list(sample(model, ids, sampling=Sampling(temperature=0.8), seed=2, **settings)), used
+        return certain, list(sample(model, ids, sampling=Sampling(temperature=0.8), seed=2, **settings)), used
 
 
-def test_bursts_of_one_row_generate_the_same_tokens(place: torch.device) -> None:
-    model, ids = tiny_gpt(place), torch.tensor([[3, 1, 4]], device=place)
+def test_bursts_of_one_row_generate_the_same_tokens(kernel_device: torch.device) -> None:
+    model, ids = tiny_gpt(kernel_device), torch.tensor([[3, 1, 4]], device=kernel_device)
     expected = generated_by(model, ids, "off", 10)
     found = generated_by(model, ids, "plain", 10)
     assert isinstance(found[2], SingleRowKernels) and list(cuda_graphs._decoders[model][1].steps) == [128]
@@ -273,8 +283,8 @@ def test_bursts_of_one_row_generate_the_same_tokens(place: torch.device) -> None
 @pytest.mark.skipif(not CUDA, reason="CUDA graphs need a GPU")
 @pytest.mark.parametrize("rows", [1, 2])
 def test_captured_bursts_generate_the_same_tokens(rows: int) -> None:
-    place = torch.device("cuda")
-    model, ids = tiny_gpt(place), torch.tensor([[3, 1, 4]] * rows, device=place)
+    kernel_device = torch.device("cuda")
+    model, ids = tiny_gpt(kernel_device), torch.tensor([[3, 1, 4]] * rows, device=kernel_device)
     expected = generated_by(model, ids, "off", 200)
     found = generated_by(model, ids, "graphs", 200)
     assert isinstance(found[2], SingleRowKernels) == (rows == 1)

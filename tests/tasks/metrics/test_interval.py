@@ -1,4 +1,4 @@
-"""The bootstrap: its width is that of theory, it agrees with scipy, and a seed repeats it."""
+"""The bootstrap interval: its width matches theory, it agrees with scipy, and a seed reproduces it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regard.errors import InputError
 from regard.tasks.metrics import interval, mean_interval
 
 
-def test_a_share_has_the_interval_of_the_binomial() -> None:
+def test_a_proportion_has_the_binomial_interval() -> None:
     """80 of 100: standard error 4 points, so about 80 plus or minus 7.84."""
     low, high = mean_interval([100.0] * 80 + [0.0] * 20)
     assert low == pytest.approx(72.2, abs=1)
@@ -25,7 +25,7 @@ def test_it_agrees_with_scipy() -> None:
     assert mean_interval(values) == pytest.approx((theirs.low, theirs.high), abs=0.03)
 
 
-def test_any_score_of_indices() -> None:
+def test_any_function_of_indices_can_be_scored() -> None:
     values = np.arange(50.0)
     seen = []
 
@@ -46,6 +46,6 @@ def test_seed() -> None:
     assert mean_interval(values, seed=3) != mean_interval(values, seed=4)
 
 
-def test_bad_input() -> None:
+def test_invalid_input() -> None:
     with pytest.raises(InputError, match="at least one example, got 0"):
         mean_interval([])

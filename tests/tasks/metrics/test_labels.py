@@ -1,4 +1,4 @@
-"""Scores of labels against scikit-learn on random lists, and by hand where the rules are ours."""
+"""Label metrics compared with scikit-learn on random lists, and by hand for Regard's own rules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_many_labels_are_scored_as_scikit_learn_does(pairs: list[tuple[str, str]
     assert found["macro_f1"] == pytest.approx(macro)
     if len({*truth, *predicted}) > 2:
         assert found["f1"] == pytest.approx(macro)
-    if len({*truth, *predicted}) > 1:  # of one label scikit-learn warns
+    if len({*truth, *predicted}) > 1:  # scikit-learn warns about a single label
         assert found["mcc"] == pytest.approx(100 * matthews_corrcoef(truth, predicted), abs=1e-9)
 
 
@@ -39,11 +39,11 @@ def test_two_labels_are_scored_as_scikit_learn_does(pairs: list[tuple[str, str]]
 @given(SETS)
 def test_sets_of_labels_are_scored_as_scikit_learn_does(pairs: list[tuple[set[str], set[str]]]) -> None:
     truth, predicted = (list(side) for side in zip(*pairs, strict=True))
-    right, said = (np.array([[label in one for label in "abc"] for one in side]) for side in (truth, predicted))
+    right, found_labels = (np.array([[label in one for label in "abc"] for one in side]) for side in (truth, predicted))
     found = multilabel_scores(truth, predicted, ["a", "b", "c"])
-    assert found["accuracy"] == pytest.approx(100 * accuracy_score(right, said))
+    assert found["accuracy"] == pytest.approx(100 * accuracy_score(right, found_labels))
     for kind in ("micro", "macro"):
-        expected = 100 * f1_score(right, said, average=kind, zero_division=0)
+        expected = 100 * f1_score(right, found_labels, average=kind, zero_division=0)
         assert found[f"{kind}_f1"] == pytest.approx(expected)
     assert found["f1"] == found["micro_f1"]
 
@@ -82,7 +82,7 @@ def test_the_positive_label(truth: list[str], positive: str) -> None:
     assert label_scores(truth, predicted)["f1"] == label_scores(truth, predicted, positive=positive)["f1"]
 
 
-def test_what_is_undefined_is_nothing() -> None:
+def test_undefined_scores() -> None:
     assert label_scores(["0", "0"], ["0", "0"], positive="1") == {
         "accuracy": 100.0,
         "f1": 0.0,

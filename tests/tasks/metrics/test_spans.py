@@ -22,7 +22,7 @@ SENTENCES = st.lists(st.lists(st.tuples(TAGS, TAGS), min_size=1, max_size=8), mi
         ("O O", []),
         ("B-LOC I-LOC O B-PER", [("LOC", 0, 2), ("PER", 3, 4)]),
         ("B-LOC B-LOC", [("LOC", 0, 1), ("LOC", 1, 2)]),
-        ("O I-LOC I-LOC", [("LOC", 1, 3)]),  # nobody opened it: it begins here
+        ("O I-LOC I-LOC", [("LOC", 1, 3)]),  # without a B tag, it begins here
         ("B-LOC I-PER I-PER O", [("LOC", 0, 1), ("PER", 1, 3)]),
         ("I-LOC B-LOC I-LOC", [("LOC", 0, 1), ("LOC", 1, 3)]),
         ("B-LOC O I-LOC", [("LOC", 0, 1), ("LOC", 2, 3)]),
@@ -34,7 +34,7 @@ def test_entities(tags: str, expected: list[tuple[str, int, int]]) -> None:
 
 
 def test_an_example_by_hand() -> None:
-    """6 entities are there, 5 were found, 3 of them right: one has a wrong end, one a wrong label."""
+    """5 of 6 entities were found and 3 are correct: one has a wrong end, one a wrong label."""
     truth = [
         ["B-PER", "I-PER", "O", "B-LOC"],
         ["B-ORG", "I-ORG", "I-ORG", "O"],
@@ -68,7 +68,7 @@ def test_the_example_that_conlleval_documents() -> None:
 @given(SENTENCES)
 def test_scores_are_those_of_nervaluate_strict(sentences: list[list[tuple[str, str]]]) -> None:
     truth = [[right for right, _ in sentence] for sentence in sentences]
-    predicted = [[said for _, said in sentence] for sentence in sentences]
+    predicted = [[predicted_tag for _, predicted_tag in sentence] for sentence in sentences]
     found = entity_scores(truth, predicted)
     theirs = Evaluator(truth, predicted, tags=["LOC", "PER"], loader="list").evaluate()["overall"]["strict"]
     counts = entity_counts(truth, predicted).sum(0)

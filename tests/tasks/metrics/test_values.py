@@ -26,9 +26,9 @@ def test_values_with_ties_are_scored_as_scipy_does(pairs: list[tuple[int, int]])
 
 
 def test_random_values_are_scored_as_scipy_does() -> None:
-    chance = np.random.default_rng(0)
-    truth = chance.normal(size=500)
-    predicted = 3e150 * (truth + chance.normal(size=500)) - 1e149
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=500)
+    predicted = 3e150 * (truth + rng.normal(size=500)) - 1e149
     found = value_scores(truth.tolist(), predicted.tolist())
     assert found["pearson"] == pytest.approx(100 * pearsonr(truth, predicted / 1e150).statistic)
     assert found["spearman"] == pytest.approx(100 * spearmanr(truth, predicted).statistic)

@@ -1,4 +1,4 @@
-"""A clean model and clean data, which each test spoils in one way."""
+"""A clean model and clean data; each test introduces one mistake."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def dev() -> ExampleSet[TextExample]:
 
 @pytest.fixture(scope="session")
 def tuned(tiny_bert_folder: Path, train: ExampleSet[TextExample]) -> FineTunedModel:
-    """A tiny model that has learned to tell the two classes of the clean data apart; use `subject` to spoil one."""
+    """A tiny model trained to separate the two classes of the clean data; use `subject` to modify a copy."""
     encoder, tokenizer = regard.load(tiny_bert_folder)
     assert tokenizer is not None
     torch.manual_seed(0)
@@ -41,7 +41,7 @@ def tuned(tiny_bert_folder: Path, train: ExampleSet[TextExample]) -> FineTunedMo
     items = task.preprocess(train.examples, InputBuilder(tokenizer, family="bert", max_length=64))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for step in range(60):
-        batch = [items[(step * 24 + place) % len(items)] for place in range(24)]
+        batch = [items[(step * 24 + index) % len(items)] for index in range(24)]
         optimizer.zero_grad()
         task.loss(model(model.collate(batch)), batch).backward()
         optimizer.step()

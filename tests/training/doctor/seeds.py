@@ -23,7 +23,7 @@ REST = "for them and we can see it at this time with some people who would go th
 
 
 def clean_texts(count: int, *, first: int) -> list[TextExample]:
-    """Different texts of two classes, one about as often as the other; `first` says where in one long list to begin."""
+    """Different texts of two balanced classes; `first` is the index of the first one in a fixed list."""
     generator, found = random.Random(5), []
     for number in range(first + count):
         label = "pos" if generator.random() < 0.5 else "neg"
@@ -68,7 +68,7 @@ def without_segments(folder: Path, target: Path) -> Path:
 
 
 def cased(folder: Path, target: Path) -> Path:
-    """The same model, whose vocabulary has small letters only, with a tokenizer that leaves capitals alone."""
+    """The same model, whose vocabulary is lowercase, with a tokenizer that does not lowercase."""
     _copy(folder, target)
     document = json.loads((target / "tokenizer.json").read_text(encoding="utf-8"))
     document["normalizer"]["lowercase"] = False

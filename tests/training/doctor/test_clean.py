@@ -1,4 +1,4 @@
-"""Public data as it is: nothing is reported but what is true of the files, in figures counted by other means."""
+"""Public data: only true findings are reported, with figures computed independently."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def uncased(shared_data: Shared, tmp_path_factory: pytest.TempPathFactory) -> Ex
         ("choose", None, "hellaswag/hellaswag_val_full.txt.bz2"),
     ],
 )
-def test_no_false_alarm(task: str, train: str | None, data: str, uncased: ExaminedModel, shared_data: Shared) -> None:
+def test_no_false_alarms(task: str, train: str | None, data: str, uncased: ExaminedModel, shared_data: Shared) -> None:
     learned = read_examples(task, str(shared_data(train)), labeled=True) if train else None
-    judged = read_examples(task, str(shared_data(data)), labeled=True)
-    assert problems(examine(uncased, judged, train=learned, task=task)) == []
+    dataset = read_examples(task, str(shared_data(data)), labeled=True)
+    assert problems(examine(uncased, dataset, train=learned, task=task)) == []
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_findings_on_public_files(
     task: str, train: str | None, data: str, check: str, evidence: str, uncased: ExaminedModel, shared_data: Shared
 ) -> None:
     learned = read_examples(task, str(shared_data(train)), labeled=True) if train else None
-    judged = read_examples(task, str(shared_data(data)), labeled=True)
-    found = examine(uncased, judged, train=learned, task=task)
+    dataset = read_examples(task, str(shared_data(data)), labeled=True)
+    found = examine(uncased, dataset, train=learned, task=task)
     assert reported(found) == {check: "warning"}
     assert evidence in problems(found)[0].evidence
 
@@ -82,6 +82,6 @@ def test_the_data_checks_are_fast(uncased: ExaminedModel, shared_data: Shared) -
     rows = InputBuilder(uncased.tokenizer, family="bert", max_length=128)
     begin = time.process_time()
     found = examine_data(task, train, dev, rows)
-    assert time.process_time() - begin < 2  # measured 0.3 s; of the processor, whatever else it has to do
+    assert time.process_time() - begin < 2  # measured 0.3 s of CPU time, which does not depend on the load
     assert len(found) == 6
     assert problems(found) == []

@@ -1,4 +1,4 @@
-"""What findings are called and how they are sorted."""
+"""Names and order of findings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from regard.training.doctor import CHECKS, DoctorFinding, problems, worst_first
 from regard.training.doctor.findings import Status
 
 
-def test_the_worst_comes_first_and_equals_stay_in_order() -> None:
+def test_the_worst_comes_first_and_ties_stay_in_order() -> None:
     statuses: tuple[Status, ...] = ("ok", "skipped", "warning", "error", "ok")
     found = [DoctorFinding(check, status, "") for check, status in zip("abcde", statuses, strict=True)]
     assert [finding.check for finding in worst_first(found)] == ["d", "c", "a", "e", "b"]

@@ -24,7 +24,7 @@ FRAME = ImageTransform(8, 8, 1)
 
 
 def images(count: int, *, first: int = 0, size: tuple[int, ...] = (8, 8)) -> ExampleSet[ImageExample]:
-    """Different images of two classes: bright above, or below."""
+    """Different images of two classes: bright in the upper or the lower half."""
     found = []
     for number in range(first, first + count):
         pixels = np.random.default_rng(number).integers(60, size=size, dtype=np.uint8)
@@ -36,7 +36,7 @@ def images(count: int, *, first: int = 0, size: tuple[int, ...] = (8, 8)) -> Exa
 
 @pytest.fixture
 def fine_tuned() -> FineTunedModel:
-    """A model that tells the halves apart without having learned it."""
+    """A model with weights set by hand that separates the two classes."""
     torch.manual_seed(0)
     model = Vit(
         VitConfig(
@@ -139,10 +139,10 @@ def test_a_model_that_learned_nothing_or_has_its_dropout_on(fine_tuned: FineTune
 def test_the_verb(fine_tuned: FineTunedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image = pytest.importorskip("PIL.Image")
     save_fine_tuned(fine_tuned, tmp_path / "model")
-    for place, picture in enumerate(images(40).examples):
-        folder = tmp_path / "data" / str(picture.label)
+    for index, example in enumerate(images(40).examples):
+        folder = tmp_path / "data" / str(example.label)
         folder.mkdir(parents=True, exist_ok=True)
-        image.fromarray(picture.pixels).save(folder / f"{place}.png")
+        image.fromarray(example.pixels).save(folder / f"{index}.png")
     arguments = ["doctor", str(tmp_path / "model"), "--data", str(tmp_path / "data"), "--device", "cpu", "--json"]
     assert run(arguments, registers=verb_commands()) == 0
     found = json.loads(capsys.readouterr().out)["findings"]

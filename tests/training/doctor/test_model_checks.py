@@ -1,4 +1,4 @@
-"""The checks of a model, each asked of one that is right and one that is not."""
+"""Checks of a model, each with a correct and an incorrect model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PAIR = InputSequence([2, 5, 6, 3, 7, 3], [0, 0, 0, 0, 1, 1], [0])
 
 @pytest.fixture
 def bert() -> Bert:
-    """As at the start of pretraining, where attention is nearly flat and a mistake hardest to see."""
+    """A model as initialized for pretraining, where attention is nearly uniform and mistakes are hardest to detect."""
     return Bert(
         BertConfig(
             vocab_size=40,
@@ -51,10 +51,10 @@ def bert() -> Bert:
     ).eval()
 
 
-def unmasked(
-    ask: Callable[[Sequence[InputSequence]], list[Tensor]],
+def without_mask(
+    model_function: Callable[[Sequence[InputSequence]], list[Tensor]],
 ) -> Callable[[Sequence[InputSequence]], list[Tensor]]:
-    """Reads padding as if it were text."""
+    """A model function that reads padding as text."""
 
     def wrong(rows: Sequence[InputSequence]) -> list[Tensor]:
         longest = max(map(len, rows))
@@ -62,7 +62,7 @@ def unmasked(
             InputSequence(row.ids + [0] * (longest - len(row)), row.segments + [0] * (longest - len(row)), [0])
             for row in rows
         ]
-        return [found[: len(row)] for found, row in zip(ask(full), rows, strict=True)]
+        return [found[: len(row)] for found, row in zip(model_function(full), rows, strict=True)]
 
     return wrong
 
@@ -73,8 +73,8 @@ def test_both_layouts_give_the_same_vectors(bert: Bert) -> None:
     assert missing_mask({"padded": padded(bert), "packed": packed(bert)}, SHORT, LONG).status == "ok"
 
 
-def test_a_missing_mask_is_found_even_in_a_new_model(bert: Bert) -> None:
-    found = missing_mask({"packed": packed(bert), "padded": unmasked(padded(bert))}, SHORT, LONG)
+def test_a_missing_mask_is_detected_even_in_a_new_model(bert: Bert) -> None:
+    found = missing_mask({"packed": packed(bert), "padded": without_mask(padded(bert))}, SHORT, LONG)
     assert found.status == "error"
     assert "a text of 4 tokens change by" in found.evidence
     assert "when padded in a batch with a text of 22" in found.evidence
@@ -105,7 +105,7 @@ def test_a_model_whose_segments_are_all_the_same(bert: Bert) -> None:
     assert wrong_segments(packed(bert), [PAIR], needed=False).status == "ok"
 
 
-def test_dropout_on_off_and_of_no_effect(bert: Bert) -> None:
+def test_dropout_on_off_and_without_effect(bert: Bert) -> None:
     assert dropout_on(bert, packed(bert), SHORT).status == "ok"
     bert.encoder.layers[1].train()
     found = dropout_on(bert, packed(bert), SHORT)
@@ -135,7 +135,7 @@ def answers(predicted: Sequence[object], key: str) -> list[dict[str, Any]]:
         (["a"] * 50 + ["b"] * 50, ["a"] * 98 + ["b"] * 2, "error"),
         (["a"] * 50 + ["b"] * 50, ["a"] * 97 + ["b"] * 3, "ok"),
         (["a"] * 95 + ["b"] * 5, ["a"] * 100, "error"),
-        (["a"] * 96 + ["b"] * 4, ["a"] * 100, "ok"),  # as good as can be told from so few
+        (["a"] * 96 + ["b"] * 4, ["a"] * 100, "ok"),  # too few examples to detect a problem
         (["a"] * 10 + ["b"] * 9, ["a"] * 19, "skipped"),
         ([("x",), ()] * 20, [[]] * 40, "error"),
         ([("x",), ()] * 20, [["x"], []] * 20, "ok"),

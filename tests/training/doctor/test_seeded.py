@@ -1,4 +1,4 @@
-"""Ten mistakes, each made on purpose in a clean run: the check of its name reports it, and no other does."""
+"""Ten mistakes, each introduced into a clean run: the matching check reports it, and no other check does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Data = ExampleSet[TextExample]
 
 
 class Unmasked(Bert):
-    """Attends to padding, as the code of many lectures does."""
+    """Attends to padding, a common mistake in teaching code."""
 
     def forward(
         self, ids: Tensor, layout: Layout | None = None, segments: Tensor | None = None, *, rows: Tensor | None = None
@@ -42,7 +42,7 @@ class Unmasked(Bert):
 def test_a_clean_run_has_ten_findings_and_no_problem(
     subject: ExaminedModel, fine_tuned: FineTunedModel, train: Data, dev: Data
 ) -> None:
-    assert score(fine_tuned, dev.examples, device=torch.device("cpu"))["accuracy"] > 90  # it did learn
+    assert score(fine_tuned, dev.examples, device=torch.device("cpu"))["accuracy"] > 90  # the model was trained
     found = examine(subject, dev, train=train)
     assert tuple(finding.check for finding in found) == CHECKS
     assert {finding.status for finding in found} == {"ok"}
@@ -57,7 +57,7 @@ def test_1_missing_mask(subject: ExaminedModel, train: Data, dev: Data) -> None:
     assert "mask" in found[0].remedy
 
 
-def test_1_a_mask_that_other_software_will_not_make(
+def test_1_a_mask_that_other_software_does_not_create(
     tiny_bert_folder: Path, tmp_path: Path, train: Data, dev: Data
 ) -> None:
     folder = with_inputs(tiny_bert_folder, tmp_path / "model", ["input_ids", "token_type_ids"])
@@ -75,13 +75,13 @@ def test_2_wrong_segment_ids(tiny_bert_folder: Path, tmp_path: Path) -> None:
     assert re.search(r"16 of 16 pairs have segment ids other than 0s and then 1s: 0+$", found[1].evidence)
 
 
-def test_2_segment_ids_that_other_software_will_not_make(tiny_bert_folder: Path, tmp_path: Path) -> None:
+def test_2_segment_ids_that_other_software_does_not_create(tiny_bert_folder: Path, tmp_path: Path) -> None:
     folder = with_inputs(tiny_bert_folder, tmp_path / "model", ["input_ids", "attention_mask"])
     found = examine(examined_model(load_model(folder)), read_of(clean_pairs(60)), task="pair")
     assert reported(found) == {"wrong segment ids": "warning"}
 
 
-def test_2_of_single_texts_it_is_a_warning(tiny_bert_folder: Path, tmp_path: Path, dev: Data) -> None:
+def test_2_single_texts_give_a_warning(tiny_bert_folder: Path, tmp_path: Path, dev: Data) -> None:
     folder = without_segments(tiny_bert_folder, tmp_path / "model")
     assert reported(examine(examined_model(load_model(folder)), dev)) == {"wrong segment ids": "warning"}
 
@@ -111,7 +111,7 @@ def test_6_dropout_left_on(subject: ExaminedModel, fine_tuned: FineTunedModel, t
     found = examine(subject, dev, train=train)
     assert reported(found) == {"dropout left on": "error"}
     assert "modules are in training mode" in found[5].evidence
-    assert fine_tuned.model.training  # the patient leaves as it came
+    assert fine_tuned.model.training  # the model's mode is restored
 
 
 def test_7_constant_predictions(subject: ExaminedModel, fine_tuned: FineTunedModel, train: Data, dev: Data) -> None:
@@ -139,11 +139,11 @@ def test_9_label_noise_by_duplicates(subject: ExaminedModel, train: Data, dev: D
 
 
 def test_10_wrong_columns(subject: ExaminedModel, tiny_bert_folder: Path, train: Data, dev: Data) -> None:
-    def turned(read: ExampleSet[Any]) -> Data:
+    def swap_columns(read: ExampleSet[Any]) -> Data:
         return read_of([TextExample(str(one.label), None, one.text) for one in read.examples], read.path)
 
     for patient in (subject, examined_model(load_model(tiny_bert_folder))):
-        found = examine(patient, turned(dev), train=turned(train))
+        found = examine(patient, swap_columns(dev), train=swap_columns(train))
         assert reported(found) == {"wrong columns": "error"}
         assert found[9].evidence.startswith("train.tsv: ")
         assert "--columns" in found[9].remedy

@@ -1,4 +1,4 @@
-"""Capitals and cuts, with small vocabularies and rows that are too short."""
+"""Casing and truncation, with small vocabularies and rows that are too short."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_half_of_the_words_may_be_unknown(tmp_path: Path) -> None:
     assert casing(tokenizer, ["Film Day Film"]).evidence == "the texts have hardly any capitalized words"
 
 
-def test_a_byte_level_vocabulary_spells_everything(tmp_path: Path) -> None:
+def test_a_byte_level_vocabulary_encodes_everything(tmp_path: Path) -> None:
     tokenizer = byte_level(tmp_path / "t", specials=["<|endoftext|>"], kind="gpt2")
     assert casing(tokenizer, ["Went By Car To Rome And Paris With Her Old Dog"]).status == "ok"
 
@@ -72,14 +72,14 @@ def rows(tokenizer: Tokenizer, limit: int) -> InputBuilder:
 
 
 @pytest.mark.parametrize(("long", "status"), [(0, "ok"), (9, "ok"), (10, "warning"), (49, "warning"), (50, "error")])
-def test_cut_texts_from_a_tenth_and_from_half(long: int, status: str, tokenizer: Tokenizer) -> None:
+def test_truncation_thresholds_of_ten_and_fifty_percent(long: int, status: str, tokenizer: Tokenizer) -> None:
     texts = [
-        TextExample("the film was good " * (4 if place < long else 1), None, "ab"[place % 2]) for place in range(100)
+        TextExample("the film was good " * (4 if index < long else 1), None, "ab"[index % 2]) for index in range(100)
     ]
     found = truncation(TextClassification.from_examples(texts), texts, rows(tokenizer, 16))
-    share = 2 * long / (18 * long + 6 * (100 - long))
+    fraction = 2 * long / (18 * long + 6 * (100 - long))
     assert found.status == status
-    expected = f"{long} of 100 texts lose more than a tenth at 16 tokens; {share:.1%} of all tokens are cut"
+    expected = f"{long} of 100 texts lose more than a tenth at 16 tokens; {fraction:.1%} of all tokens are cut"
     assert found.evidence == expected
     assert ("training.max_length" in found.remedy) == (status != "ok")
 
@@ -90,7 +90,7 @@ def test_unknown_labels_do_not_matter(tokenizer: Tokenizer) -> None:
     assert (found.status, found.evidence[:25]) == ("ok", "0 of a sample of 500 text")
 
 
-def test_a_choice_is_cut_once_whatever_its_endings(tokenizer: Tokenizer) -> None:
+def test_a_truncated_choice_counts_once_whatever_its_endings(tokenizer: Tokenizer) -> None:
     choices = [ChoiceExample("the film was good", ("a day " * 4, "a day " * 5), 0)] * 10
     assert truncation(MultipleChoice(), choices, rows(tokenizer, 16)).evidence == (
         "0 of 10 texts lose more than a tenth at 16 tokens; 3.1% of all tokens are cut"
@@ -100,8 +100,8 @@ def test_a_choice_is_cut_once_whatever_its_endings(tokenizer: Tokenizer) -> None
     )
 
 
-def test_long_texts_of_tags_lose_nothing_but_a_word_without_tokens_does(tokenizer: Tokenizer) -> None:
-    words = ["film"] * 99 + ["\u200b"]  # which the tokenizer leaves nothing of
+def test_long_tagged_texts_lose_only_words_without_tokens(tokenizer: Tokenizer) -> None:
+    words = ["film"] * 99 + ["\u200b"]  # a character that the tokenizer drops
     text = " ".join(words)
     spans, start = [], 0
     for word in words:
@@ -120,7 +120,7 @@ def test_long_texts_of_tags_lose_nothing_but_a_word_without_tokens_does(tokenize
     assert bare.status == "skipped"
 
 
-def test_an_answer_longer_than_a_window_is_lost(tokenizer: Tokenizer) -> None:
+def test_an_answer_longer_than_a_window_is_reported(tokenizer: Tokenizer) -> None:
     context = "the film was good and " * 10
     short = QuestionExample("1", "what?", context, (Answer("film was", context.rindex("film was")),))
     long = QuestionExample("2", "what?", context, (Answer(context.strip(), 0),))

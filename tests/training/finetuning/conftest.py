@@ -1,4 +1,4 @@
-"""Small files with rules that can be learned, and a way to tune the tiny model on them."""
+"""Small datasets with simple rules, and a function that fine-tunes the tiny model on them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SMALL = ("training.num_epochs=3", "training.batch_size=8", "training.learning_ra
 
 
 def reviews(count: int, *, seed: int = 0) -> str:
-    """Lines of a text, a tab and a label that one of its words gives away."""
-    chance = random.Random(seed)
+    """Lines with a text, a tab and a label that depends on one of the words."""
+    rng = random.Random(seed)
     lines = []
     for number in range(count):
-        word = chance.choice((BAD, GOOD)[number % 2])
-        words = [*chance.choices(FILLING, k=chance.randrange(3, 9)), word]
-        chance.shuffle(words)
+        word = rng.choice((BAD, GOOD)[number % 2])
+        words = [*rng.choices(FILLING, k=rng.randrange(3, 9)), word]
+        rng.shuffle(words)
         lines.append(f"{' '.join(words)}\t{('neg', 'pos')[number % 2]}\n")
     return "".join(lines)
 
@@ -41,8 +41,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def chatty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every step is an event."""
+def report_every_step(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Report every training step as an event."""
     monkeypatch.setattr("regard.training.trainer.LOG_EVERY", 0.0)
     yield
 

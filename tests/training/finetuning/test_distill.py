@@ -1,4 +1,4 @@
-"""A student of fewer layers: what it begins with, what it minimises, and that it learns from its teacher."""
+"""Distillation: the student's initial weights, its loss, and that it learns from its teacher."""
 
 from __future__ import annotations
 
@@ -58,14 +58,18 @@ def test_a_model_equal_to_its_teacher_has_no_soft_loss(teacher: Path) -> None:
     }
 
 
-def test_soft_losses_are_those_of_their_definition() -> None:
+def test_soft_losses_match_their_definition() -> None:
     torch.manual_seed(0)
-    numbers, wanted = torch.randn(2, 3), torch.randn(2, 3)
-    expected = F.softmax(wanted / 2, -1) * (F.log_softmax(wanted / 2, -1) - F.log_softmax(numbers / 2, -1))
-    found = TextClassification(["a", "b", "c"]).distillation_loss(numbers, wanted, [], 2.0)
+    logits, teacher_logits = torch.randn(2, 3), torch.randn(2, 3)
+    expected = F.softmax(teacher_logits / 2, -1) * (
+        F.log_softmax(teacher_logits / 2, -1) - F.log_softmax(logits / 2, -1)
+    )
+    found = TextClassification(["a", "b", "c"]).distillation_loss(logits, teacher_logits, [], 2.0)
     assert found.item() == pytest.approx(4 * expected.sum(-1).mean().item(), abs=1e-6)
     several = TextClassification(["a", "b", "c"], multi_label=True)
-    assert several.distillation_loss(wanted, wanted, [], 2.0) < several.distillation_loss(numbers, wanted, [], 2.0)
+    assert several.distillation_loss(teacher_logits, teacher_logits, [], 2.0) < several.distillation_loss(
+        logits, teacher_logits, [], 2.0
+    )
     assert Regression(0.0, 2.0).distillation_loss(torch.ones(3, 1), torch.zeros(3, 1), [], 2.0).item() == 0.25
 
 
@@ -86,12 +90,12 @@ def test_endings_and_tokens_are_compared_within_their_row(
     tuned = EncoderWithHead.from_encoder(encoder, task)
     items = task.preprocess([example, example], FineTunedModel(task, tuned, tokenizer, 32).input_builder)
     with torch.no_grad():
-        numbers = tuned.eval()(tuned.collate(items))
-    assert task.distillation_loss(numbers, numbers, items, 2.0).item() == pytest.approx(0, abs=1e-6)
-    moved = numbers + 7  # the same for all: no share changes
-    assert task.distillation_loss(moved, numbers, items, 2.0).item() == pytest.approx(0, abs=1e-5)
-    other = numbers + torch.arange(len(numbers))[:, None]
-    assert task.distillation_loss(other, numbers, items, 2.0).item() > 0.01
+        logits = tuned.eval()(tuned.collate(items))
+    assert task.distillation_loss(logits, logits, items, 2.0).item() == pytest.approx(0, abs=1e-6)
+    moved = logits + 7  # a constant offset does not change the probabilities
+    assert task.distillation_loss(moved, logits, items, 2.0).item() == pytest.approx(0, abs=1e-5)
+    other = logits + torch.arange(len(logits))[:, None]
+    assert task.distillation_loss(other, logits, items, 2.0).item() > 0.01
 
 
 def test_a_student_is_trained_and_saved(teacher: Path, files: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs on pictures: a new model learns which half of a picture is bright."""
+"""Fine-tuning on images: a new model learns which half of an image is bright."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALL = (
 )
 
 
-def idx(values: np.ndarray) -> bytes:
+def idx_bytes(values: np.ndarray) -> bytes:
     sizes = b"".join(int(size).to_bytes(4, "big") for size in values.shape)
     return bytes([0, 0, 8, values.ndim]) + sizes + values.astype(np.uint8).tobytes()
 
@@ -39,14 +39,14 @@ def fit(*arguments: Any, on_event: Callable[[Event], object] | None = None, **op
 
 @pytest.fixture
 def digits(tmp_path: Path) -> Path:
-    """MNIST's kind of files: class 0 is bright above, class 1 below."""
-    chance = np.random.default_rng(0)
+    """Files in MNIST's format: the upper half is bright in class 0, the lower half in class 1."""
+    rng = np.random.default_rng(0)
     labels = np.arange(80) % 2
-    images = chance.integers(60, size=(80, 8, 8))
+    images = rng.integers(60, size=(80, 8, 8))
     for image, label in zip(images, labels, strict=True):
         image[4 * label : 4 * label + 4] += 150
-    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(images))
-    (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx(labels))
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx_bytes(images))
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx_bytes(labels))
     return tmp_path / "train-images-idx3-ubyte"
 
 

@@ -35,7 +35,7 @@ SHAPE: dict[str, Any] = {
 }
 
 
-def tuned(family: str, size: int) -> EncoderWithHead:
+def build_model(family: str, size: int) -> EncoderWithHead:
     torch.manual_seed(0)
     encoder: Bert | Gpt | Elmo
     if family == "bert":
@@ -52,8 +52,8 @@ def tokenizer(tiny_bert_folder: Path) -> Tokenizer:
     return Tokenizer.open(tiny_bert_folder)
 
 
-def made(family: str, tokenizer: Tokenizer, *settings: str, folder: Path | None = None) -> FineTuner:
-    model = tuned(family, tokenizer.size)
+def fine_tuner(family: str, tokenizer: Tokenizer, *settings: str, folder: Path | None = None) -> FineTuner:
+    model = build_model(family, tokenizer.size)
     items = TASK.preprocess(EXAMPLES, InputBuilder(tokenizer, family=model.encoder.config.family, max_length=32))
     config = FineTuningConfig.load(
         overrides=["training.num_epochs=4", "training.batch_size=4", "training.learning_rate=1e-2", *settings]
@@ -63,7 +63,7 @@ def made(family: str, tokenizer: Tokenizer, *settings: str, folder: Path | None 
 
 @pytest.mark.parametrize("family", ["bert", "gpt", "elmo"])
 def test_levels_are_counted_from_the_top(family: str) -> None:
-    model = tuned(family, 20)
+    model = build_model(family, 20)
     found = parameter_levels(model, 3)
     named = {name: found[parameter] for name, parameter in model.named_parameters()}
     stack = {"bert": "encoder.layers", "gpt": "decoder.layers", "elmo": "encoder.forwards"}[family]
@@ -77,22 +77,22 @@ def test_levels_are_counted_from_the_top(family: str) -> None:
 
 @pytest.mark.parametrize("family", ["bert", "elmo"])
 @pytest.mark.parametrize("name", ["adamw", "muon"])
-def test_a_layer_learns_more_slowly_than_the_one_above(family: str, name: str, tokenizer: Tokenizer) -> None:
+def test_a_layer_has_a_lower_learning_rate_than_the_one_above(family: str, name: str, tokenizer: Tokenizer) -> None:
     if (family, name) == ("elmo", "muon"):
         with pytest.raises(InputError, match="use adamw"):
-            made(family, tokenizer, "training.optimizer=muon")
+            fine_tuner(family, tokenizer, "training.optimizer=muon")
         return
-    run = made(family, tokenizer, "training.layerwise_lr_decay=0.5", f"training.optimizer={name}")
+    run = fine_tuner(family, tokenizer, "training.layerwise_lr_decay=0.5", f"training.optimizer={name}")
     level = run.levels
     rates: dict[torch.nn.Parameter, list[float]] = {}
 
-    def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def record_rates(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 rates.setdefault(parameter, []).append(group["lr"])
 
     for optimizer in run.optimizers:
-        optimizer.register_step_pre_hook(note)
+        optimizer.register_step_pre_hook(record_rates)
     drain(run.run(Stop()))
     assert rates.keys() == level.keys()
     top = next(rates[parameter] for parameter, number in level.items() if number == 0)
@@ -102,38 +102,40 @@ def test_a_layer_learns_more_slowly_than_the_one_above(family: str, name: str, t
 
 
 @pytest.mark.parametrize("family", ["bert", "elmo"])
-def test_layers_begin_to_learn_one_after_the_other(family: str, tokenizer: Tokenizer) -> None:
-    run = made(family, tokenizer, "training.unfreeze=0.5", "training.weight_decay=0.1")
+def test_layers_are_unfrozen_one_after_the_other(family: str, tokenizer: Tokenizer) -> None:
+    run = fine_tuner(family, tokenizer, "training.unfreeze=0.5", "training.weight_decay=0.1")
     level = run.levels
     before = {parameter: parameter.detach().clone() for parameter in level}
     moved: list[set[int]] = []
     for _ in run._steps(0):
         now = {number for parameter, number in level.items() if not torch.equal(parameter, before[parameter])}
         moved.append(now)
-    # Half of 16 steps for levels 0 to 4: one more every two steps.
+    # Levels 0 to 4 are unfrozen during half of the 16 steps: one every two steps.
     assert moved == [set(range(min(step // 2, 4) + 1)) for step in range(16)]
     assert all(parameter.requires_grad for parameter in level)
 
 
 @pytest.mark.parametrize("family", ["bert", "elmo"])
 def test_the_reported_schedule_is_the_real_one(family: str, tokenizer: Tokenizer) -> None:
-    run = made(family, tokenizer, "training.unfreeze=0.6", "training.layerwise_lr_decay=0.5", "training.warmup_ratio=0")
+    run = fine_tuner(
+        family, tokenizer, "training.unfreeze=0.6", "training.layerwise_lr_decay=0.5", "training.warmup_ratio=0"
+    )
     begun: dict[int, int] = {}
     rates: dict[int, float] = {}
 
     (optimizer,) = run.optimizers
     steps = count(1)
 
-    def look(*_: Any) -> None:
+    def record_step(*_: Any) -> None:
         step = next(steps)
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 number = run.levels[parameter]
-                rates.setdefault(number, group["lr"])  # of the first step, when the schedule is at its height
+                rates.setdefault(number, group["lr"])  # at the first step, where the schedule has its maximum
                 if parameter.grad is not None:
                     begun.setdefault(number, step)
 
-    optimizer.register_step_pre_hook(look)
+    optimizer.register_step_pre_hook(record_step)
     events: list[Any] = []
     drain(run.run(Stop()), events.append)
     (event,) = [one for one in events if one.type == "layers"]
@@ -142,9 +144,9 @@ def test_the_reported_schedule_is_the_real_one(family: str, tokenizer: Tokenizer
     assert [one["learning_rate"] for one in event.layers] == pytest.approx([rates[number] for number in range(5)])
 
 
-def test_no_schedule_is_reported_if_all_layers_learn_alike(tokenizer: Tokenizer) -> None:
+def test_no_schedule_is_reported_if_all_layers_are_trained_equally(tokenizer: Tokenizer) -> None:
     for settings in ((), ("training.frozen=true", "training.unfreeze=0.5", "training.layerwise_lr_decay=0.5")):
-        types = {event.type for event in made("bert", tokenizer, *settings).run(Stop())}
+        types = {event.type for event in fine_tuner("bert", tokenizer, *settings).run(Stop())}
         assert types and "layers" not in types
 
 
@@ -182,7 +184,7 @@ def test_frozen_embeddings_cannot_be_perturbed() -> None:
 
 
 class StopAfterEightSteps(Stop):
-    """Requests a stop in the middle."""
+    """Requests a stop in the middle of the run."""
 
     steps = 0
 
@@ -198,22 +200,22 @@ class StopAfterEightSteps(Stop):
 
 def test_a_run_resumes_bit_for_bit(tokenizer: Tokenizer, tmp_path: Path, one_thread: None) -> None:
     settings = ("training.unfreeze=0.5", "training.layerwise_lr_decay=0.4", "run.checkpoint_every=1 steps")
-    whole = made("bert", tokenizer, *settings)
+    whole = fine_tuner("bert", tokenizer, *settings)
     drain(whole.run(Stop()))
-    cut = made("bert", tokenizer, *settings, folder=tmp_path)
+    cut = fine_tuner("bert", tokenizer, *settings, folder=tmp_path)
     assert drain(cut.run(StopAfterEightSteps())) is None
-    again = made("bert", tokenizer, *settings, folder=tmp_path)
+    again = fine_tuner("bert", tokenizer, *settings, folder=tmp_path)
     assert drain(again._resume()) and again.step in range(1, 15)
-    outcome = made("bert", tokenizer, *settings, folder=tmp_path)
+    outcome = fine_tuner("bert", tokenizer, *settings, folder=tmp_path)
     assert drain(outcome.run(Stop())) is not None
     expected = whole.model.state_dict()
     for name, tensor in outcome.model.state_dict().items():
         assert torch.equal(tensor, expected[name]), name
 
 
-def test_the_best_epoch_is_that_of_all_layers(tokenizer: Tokenizer) -> None:
-    """Of the first epoch, in which only the new layer has learned, the others come back as they were."""
-    run = made("bert", tokenizer, "training.unfreeze=1.0")
+def test_the_best_epoch_restores_all_layers(tokenizer: Tokenizer) -> None:
+    """Layers that are still frozen in the best epoch are restored to their values in that epoch."""
+    run = fine_tuner("bert", tokenizer, "training.unfreeze=1.0")
     scores = iter([4.0, 3.0, 2.0, 1.0])
     run.evaluate, run.main_score = lambda model: {TASK.main_metric: next(scores)}, TASK.main_metric
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
@@ -226,10 +228,11 @@ def test_the_best_epoch_is_that_of_all_layers(tokenizer: Tokenizer) -> None:
 
 def test_an_elmo_has_a_larger_learning_rate(tokenizer: Tokenizer) -> None:
     rates = {
-        family: made(family, tokenizer, "training.learning_rate=0").peak_learning_rate for family in ("bert", "elmo")
+        family: fine_tuner(family, tokenizer, "training.learning_rate=0").peak_learning_rate
+        for family in ("bert", "elmo")
     }
     assert rates == {"bert": 3e-4, "elmo": pytest.approx(3e-3)}
-    assert made("elmo", tokenizer).peak_learning_rate == 1e-2
+    assert fine_tuner("elmo", tokenizer).peak_learning_rate == 1e-2
 
 
 def test_a_fine_tuned_elmo_is_saved_and_loaded(tune: Any, tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -248,4 +251,4 @@ def test_a_fine_tuned_elmo_is_saved_and_loaded(tune: Any, tmp_path: Path, tokeni
     found = predict(solved, [TextExample("the film is so good"), TextExample("they see it now , dull")], device=CPU)
     assert [one["label"] for one in found] == ["pos", "neg"]
     assert isinstance(solved.model, EncoderWithHead) and solved.model.mix is not None
-    assert solved.model.mix.s.abs().sum() > 0  # it has learned how much each layer counts
+    assert solved.model.mix.s.abs().sum() > 0  # the layer weights were trained

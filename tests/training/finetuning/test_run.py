@@ -1,4 +1,4 @@
-"""Whole fine-tuning runs: what they write, that they learn, and that being cut short changes nothing."""
+"""Complete fine-tuning runs: output files, learning, and bit-identical results after interruptions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Tune = Callable[..., FineTuningReport]
 
 
 class Crash(BaseException):
-    """The power goes."""
+    """Stands for a power failure."""
 
 
-def crashing(after: int) -> Callable[[Mapping[str, Any]], None]:
+def crash_after(after: int) -> Callable[[Mapping[str, Any]], None]:
     count = 0
 
     def on_event(event: Any) -> None:
@@ -56,13 +56,13 @@ def test_a_model_is_fine_tuned_and_saved(tune: Tune, files: Path, tmp_path: Path
     assert not (tmp_path / "run" / "seeds").exists()
 
 
-def test_the_best_epoch_and_the_best_seed_are_kept(tune: Tune, files: Path, tmp_path: Path) -> None:
+def test_the_best_epoch_and_the_best_seed_are_saved(tune: Tune, files: Path, tmp_path: Path) -> None:
     events: list[Any] = []
     report = tune(tmp_path / "run", "run.num_seeds=3", "training.learning_rate=2e-3", on_event=events.append)
-    judged = [event for event in events if event.type == "evaluation"]
-    assert [(event.seed, event.epoch) for event in judged] == [(s, e) for s in range(3) for e in (1, 2, 3)]
+    evaluations = [event for event in events if event.type == "evaluation"]
+    assert [(event.seed, event.epoch) for event in evaluations] == [(s, e) for s in range(3) for e in (1, 2, 3)]
     for outcome in report.seeds:
-        mine = [event.scores["accuracy"] for event in judged if event.seed == outcome.seed]
+        mine = [event.scores["accuracy"] for event in evaluations if event.seed == outcome.seed]
         assert outcome.scores["accuracy"] == max(mine) and outcome.epoch == mine.index(max(mine)) + 1
     assert report.best.scores["accuracy"] == max(outcome.scores["accuracy"] for outcome in report.seeds)
     assert evaluate(tmp_path / "run", str(files / "dev.tsv")).metrics == report.best.scores
@@ -96,16 +96,16 @@ def test_crashes_change_no_bit(tune: Tune, tmp_path: Path, settings: tuple[str, 
     whole = tune(tmp_path / "whole", *settings)
     for number, after in enumerate((1, 3, 9, 14, 20, 2)):
         with pytest.raises(Crash):
-            tune(tmp_path / "cut", *settings, resume=number > 0, on_event=crashing(after))
+            tune(tmp_path / "cut", *settings, resume=number > 0, on_event=crash_after(after))
     report = tune(tmp_path / "cut", *settings, resume=True)
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
     assert [one.scores for one in report.seeds] == [one.scores for one in whole.seeds]
     assert [one.history for one in report.seeds] == [one.history for one in whole.seeds]
 
 
-def flip(path: Path, place: int | None = None) -> None:
+def flip(path: Path, offset: int | None = None) -> None:
     content = bytearray(path.read_bytes())
-    content[len(content) // 2 if place is None else place] ^= 1
+    content[len(content) // 2 if offset is None else offset] ^= 1
     path.write_bytes(content)
 
 
@@ -113,7 +113,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_previous_one_is_used(tune: Tun
     settings = ("training.dropout=0.1", "run.checkpoint_every=4 steps")
     tune(tmp_path / "whole", *settings)
     with pytest.raises(Crash):
-        tune(tmp_path / "cut", *settings, on_event=crashing(11))
+        tune(tmp_path / "cut", *settings, on_event=crash_after(11))
     checkpoints = tmp_path / "cut" / "seeds" / "checkpoints-0"
     assert sorted(path.name for path in checkpoints.iterdir()) == ["step-000000004", "step-000000008"]
     damaged = checkpoints / "step-000000008" / "model.safetensors"
@@ -126,8 +126,8 @@ def test_a_damaged_checkpoint_is_reported_and_the_previous_one_is_used(tune: Tun
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 
 
-def after_the_seeds(tune: Tune, output: Path, *settings: str) -> None:
-    """A run of three seeds that stops when the last one begins."""
+def stop_before_the_last_seed(tune: Tune, output: Path, *settings: str) -> None:
+    """Start a run of three seeds and stop when the last one begins."""
 
     def on_event(event: Any) -> None:
         if event.type == "step" and event.seed == 2:
@@ -139,9 +139,9 @@ def after_the_seeds(tune: Tune, output: Path, *settings: str) -> None:
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_damaged_seed_result_is_reported_and_the_remedy_works(tune: Tune, tmp_path: Path, number: int) -> None:
-    """Whichever seed is the best, its model is the one that is kept, also when another seed is trained again."""
+    """The model of the best seed is saved, even if another seed is trained again."""
     whole = tune(tmp_path / "whole", "run.num_seeds=3", "training.dropout=0.1")
-    after_the_seeds(tune, tmp_path / "cut", "training.dropout=0.1")
+    stop_before_the_last_seed(tune, tmp_path / "cut", "training.dropout=0.1")
     path = tmp_path / "cut" / "seeds" / f"{number}.json"
     good = path.read_bytes()
     path.write_bytes(good.replace(b'"accuracy": ', b'"accuracy": 9', 1))
@@ -155,7 +155,7 @@ def test_a_damaged_seed_result_is_reported_and_the_remedy_works(tune: Tune, tmp_
 
 def test_a_damaged_best_model_is_reported_and_the_remedy_works(tune: Tune, tmp_path: Path) -> None:
     whole = tune(tmp_path / "whole", "run.num_seeds=3", "training.dropout=0.1")
-    after_the_seeds(tune, tmp_path / "cut", "training.dropout=0.1")
+    stop_before_the_last_seed(tune, tmp_path / "cut", "training.dropout=0.1")
     seeds = tmp_path / "cut" / "seeds"
     flip(seeds / "best" / "model.safetensors")
     best = max(whole.seeds[:2], key=lambda one: one.scores["accuracy"]).seed
@@ -234,7 +234,7 @@ def test_predictions_do_not_see_labels(tune: Tune, tmp_path: Path) -> None:
 
 def test_runs_that_cannot_be_resumed_are_refused(tune: Tune, files: Path, tmp_path: Path) -> None:
     with pytest.raises(Crash):
-        tune(tmp_path / "run", on_event=crashing(4))
+        tune(tmp_path / "run", on_event=crash_after(4))
     with pytest.raises(InputError, match="continue it with --resume"):
         tune(tmp_path / "run")
     with pytest.raises(InputError, match=r"training\.num_epochs was 3 and is 4"):
@@ -243,7 +243,7 @@ def test_runs_that_cannot_be_resumed_are_refused(tune: Tune, files: Path, tmp_pa
         tune(tmp_path / "run", dev=str(files / "train.tsv"), resume=True)
     done = tune(tmp_path / "run", resume=True)
     before = weights(tmp_path / "run")
-    assert tune(tmp_path / "run", resume=True) == done and weights(tmp_path / "run") == before  # there is nothing to do
+    assert tune(tmp_path / "run", resume=True) == done and weights(tmp_path / "run") == before  # nothing to do
     with pytest.raises(InputError, match="no run to resume"):
         tune(tmp_path / "run", "training.num_epochs=4", resume=True)
     with pytest.raises(InputError, match="holds a model"):
@@ -254,22 +254,22 @@ def test_runs_that_cannot_be_resumed_are_refused(tune: Tune, files: Path, tmp_pa
 
 
 def test_one_command_starts_and_resumes(tune: Tune, tmp_path: Path) -> None:
-    """Cut before the first checkpoint, amid the run, and when it is over: always with resume=True."""
+    """Interrupted before the first checkpoint, during the run, and after it: always with resume=True."""
     for after in (2, 30):
         with pytest.raises(Crash):
-            tune(tmp_path / "run", on_event=crashing(after), resume=True)
+            tune(tmp_path / "run", on_event=crash_after(after), resume=True)
         assert not (tmp_path / "run" / "config.json").exists()
     done = tune(tmp_path / "run", resume=True)
     whole = tune(tmp_path / "whole")
     assert weights(tmp_path / "run") == weights(tmp_path / "whole") and done.mean == whole.mean
     seen: list[Any] = []
     assert tune(tmp_path / "run", resume=True, on_event=seen.append) == done
-    assert {event.type for event in seen} == {"note"}  # on the data; nothing is trained
+    assert {event.type for event in seen} == {"note"}  # about the data; nothing is trained
     assert not (tmp_path / "run" / "seeds").exists()
 
 
 def test_a_kill_during_the_final_cleanup(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left of the seeds has another name by then, and the run is over."""
+    """The remaining files of the seeds have been renamed by then, and the run is finished."""
 
     def crash(*arguments: object, **options: object) -> None:
         raise Crash
@@ -296,7 +296,7 @@ def test_f1_is_of_the_class_that_was_rarer_in_training(tune: Tune, tmp_path: Pat
         (tmp_path / f"{name}.tsv").write_text(rows, encoding="utf-8")
     tune(tmp_path / "run", train=str(tmp_path / "train.tsv"), dev=str(tmp_path / "dev.tsv"))
     solved = load_fine_tuned(tmp_path / "run")
-    assert solved.task.to_dict()["positive"] == "pos"  # 8 of 26, though it is the larger class of dev
+    assert solved.task.to_dict()["positive"] == "pos"  # 8 of 26 in training, although it is the larger class in dev
 
 
 def test_an_unknown_label_in_dev_is_an_error(tune: Tune, files: Path, tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_a_file_too_small_to_be_split(tune: Tune, tmp_path: Path) -> None:
 
 def test_frozen_and_fine_tuned_are_reported_together(tune: Tune, tmp_path: Path) -> None:
     with pytest.raises(Crash):
-        tune(tmp_path / "run", both=True, on_event=crashing(40))  # amid the second run
+        tune(tmp_path / "run", both=True, on_event=crash_after(40))  # during the second run
     report = tune(tmp_path / "run", both=True, resume=True)
     frozen = json.loads((tmp_path / "run" / "frozen" / "report.json").read_text())
     assert frozen["settings"]["training"]["frozen"] is True and report.settings["training"]["frozen"] is False

@@ -1,4 +1,4 @@
-"""The end of a run on a disk that fails: the exit code and the message say whether the model is there."""
+"""Disk failures at the end of a run: exit code and message tell whether the model was written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regard.files.disk import finish_save
 from regard.tasks.fine_tuned_model import load_fine_tuned, save_fine_tuned
 from tests.faults import CODES, DiskFaults
 
-STRIDE = 7  # every seventh operation, to spare time; tests/test_disk_faults.py goes through all of a save
+STRIDE = 7  # every seventh operation, to save time; tests/test_disk_faults.py covers all operations of a save
 QUICK = (
     "--set",
     "training.num_epochs=1",
@@ -36,13 +36,13 @@ def test_a_fault_at_any_operation_of_the_end(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All seeds are done; what is left is to write the model and the report, and to remove the work."""
+    """All seeds are finished; the model and the report are written and the work folder is removed."""
 
     def command(output: Path) -> list[str]:
         data = ["--train", str(files / "dev.tsv"), "--dev", str(files / "dev.tsv"), "-m", str(tiny_bert_folder)]
         return ["train", "classify", *data, "-o", str(output), *QUICK, "--resume"]
 
-    def called(output: Path) -> tuple[int, str]:
+    def run_command(output: Path) -> tuple[int, str]:
         exit_code = run(command(output), registers=verb_commands())
         return exit_code, capsys.readouterr().err
 
@@ -53,14 +53,14 @@ def test_a_fault_at_any_operation_of_the_end(
 
     with monkeypatch.context() as patch:
         patch.setattr("regard.training.finetuning.run.save_fine_tuned", fail)
-        assert called(tmp_path / "before")[0] == 1
+        assert run_command(tmp_path / "before")[0] == 1
     right = shutil.copytree(tmp_path / "before", tmp_path / "right")
-    assert called(right)[0] == 0
+    assert run_command(right)[0] == 0
     outcomes = set()
     for number, code in zip(count(0, STRIDE), cycle(CODES), strict=False):
         output = shutil.copytree(tmp_path / "before", tmp_path / str(number))
         with DiskFaults(output, fail_at=number, code=code) as disk:
-            exit_code, printed = called(output)
+            exit_code, printed = run_command(output)
         if not disk.failed:
             break
         where = f"{number}: {disk.failed}; {printed}"
@@ -77,7 +77,7 @@ def test_a_fault_at_any_operation_of_the_end(
             )
         outcomes.add((new, exit_code == 0))
         with DiskFaults(output):
-            assert called(output)[0] == 0, where
+            assert run_command(output)[0] == 0, where
         for name in ("config.json", "model.safetensors", "report.json", "checksums.json"):
             assert (output / name).read_bytes() == (right / name).read_bytes(), where
         assert not (output / "seeds").exists(), where

@@ -1,4 +1,4 @@
-"""One seed's training: its rates, its gradients, what is frozen, and what dropout does."""
+"""Training of one seed: learning rates, gradients, frozen layers, and dropout."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TASK = TextClassification(["bad", "good"])
 EXAMPLES = [TextExample(f"the {label} film, number {n}", label=label) for n in range(16) for label in ("bad", "good")]
 
 
-def made(folder: Path, *settings: str, **options: Any) -> FineTuner:
+def fine_tuner(folder: Path, *settings: str, **options: Any) -> FineTuner:
     encoder, tokenizer = regard.load(folder)
     tuned = EncoderWithHead.from_encoder(encoder, TASK)
     items = TASK.preprocess([*EXAMPLES, EXAMPLES[0]], FineTunedModel(TASK, tuned, tokenizer, 32).input_builder)
@@ -38,39 +38,41 @@ def test_learning_rate_and_gradient_clipping_of_every_step(
 ) -> None:
     rates, norms = [], []
 
-    def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def record_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         decaying, other = optimizer.param_groups
         assert (decaying["weight_decay"], other["weight_decay"]) == (0.01, 0.0) and decaying["lr"] == other["lr"]
         gradients = [p.grad for group in (decaying, other) for p in group["params"] if p.grad is not None]
         rates.append(decaying["lr"])
         norms.append(float(torch.nn.utils.get_total_norm(gradients)))
 
-    run = made(tiny_bert_folder, "training.num_epochs=10", "training.batch_size=16", "training.learning_rate=1e-3")
-    run.optimizers[0].register_step_pre_hook(note)
+    run = fine_tuner(
+        tiny_bert_folder, "training.num_epochs=10", "training.batch_size=16", "training.learning_rate=1e-3"
+    )
+    run.optimizers[0].register_step_pre_hook(record_step)
     drain(run.run(Stop()))
-    assert len(rates) == 30  # 33 sentences are 3 batches
+    assert len(rates) == 30  # 33 sentences form 3 batches
     assert rates[0] < 1e-4 and rates.index(max(rates)) == 3 and max(rates) == 1e-3
     assert rates[3:] == sorted(rates[3:], reverse=True) and rates[-1] == pytest.approx(1e-3 / 27)
     assert max(norms) == pytest.approx(1.0, abs=1e-3)
 
 
-@pytest.mark.parametrize(("select", "judged"), [("best", [1, 2, 3]), ("last", [3])])
-def test_an_evaluation_is_reported_before_and_after(select: str, judged: list[int], tiny_bert_folder: Path) -> None:
+@pytest.mark.parametrize(("select", "evaluated"), [("best", [1, 2, 3]), ("last", [3])])
+def test_an_evaluation_is_reported_before_and_after(select: str, evaluated: list[int], tiny_bert_folder: Path) -> None:
     events: list[tuple[str, object]] = []
-    run = made(
+    run = fine_tuner(
         tiny_bert_folder,
         "training.num_epochs=3",
         f"training.select={select}",
         evaluate=lambda model: {TASK.main_metric: 1.0},
     )
     outcome = drain(run.run(Stop()), lambda event: events.append((event.type, getattr(event, "epoch", None))))
-    assert outcome is not None and outcome.epoch == (1 if select == "best" else 3)  # of equal ones the first
+    assert outcome is not None and outcome.epoch == (1 if select == "best" else 3)  # the first of equal epochs
     found = [one for one in events if one[0] not in ("step", "checkpoint")]
-    assert found == [(name, epoch) for epoch in judged for name in ("evaluating", "evaluation")]
+    assert found == [(name, epoch) for epoch in evaluated for name in ("evaluating", "evaluation")]
 
 
 def test_all_items_are_seen_once_an_epoch_in_another_order(tiny_bert_folder: Path) -> None:
-    run = made(tiny_bert_folder, "training.num_epochs=2", "training.batch_size=8")
+    run = fine_tuner(tiny_bert_folder, "training.num_epochs=2", "training.batch_size=8")
     seen = [[item.example for item in batch[0]["items"]] for batch in run._batches(0)]
     first, second = (sorted(chain.from_iterable(seen[start : start + 5])) for start in (0, 5))
     assert first == second == list(range(33)) and seen[:5] != seen[5:]
@@ -79,7 +81,7 @@ def test_all_items_are_seen_once_an_epoch_in_another_order(tiny_bert_folder: Pat
 
 @pytest.mark.parametrize(("setting", "expected"), [(-1.0, 0.1), (0.0, 0.0), (0.3, 0.3)])
 def test_dropout_is_that_of_the_model_or_the_settings(setting: float, expected: float, tiny_bert_folder: Path) -> None:
-    run = made(tiny_bert_folder, f"training.dropout={setting}")
+    run = fine_tuner(tiny_bert_folder, f"training.dropout={setting}")
     parts = dict(run.model.named_modules())
     inner = {name: part.p for name, part in parts.items() if isinstance(part, nn.Dropout)}
     unused = {name: p for name, p in inner.items() if name.endswith(("ffn.dropout", "encoder.encoder.dropout"))}
@@ -90,7 +92,7 @@ def test_dropout_is_that_of_the_model_or_the_settings(setting: float, expected: 
 
 
 def test_a_frozen_encoder_has_no_dropout(tiny_bert_folder: Path) -> None:
-    run = made(tiny_bert_folder, "training.frozen=true", "training.dropout=0.5")
+    run = fine_tuner(tiny_bert_folder, "training.frozen=true", "training.dropout=0.5")
     run.objective.train()
     assert not any(part.training for part in run.model.encoder.modules())
     assert all(part.training for part in run.model.head.modules())  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""What whole runs need: a text, a finished corpus of it, and a way to start processes that can be killed."""
+"""Fixtures for complete runs: a text, its corpus, and a launcher of processes that can be killed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def unseen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def corpus(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished corpus, so that runs begin at once."""
+    """The folder of a finished corpus, so that runs start immediately."""
     folder = tmp_path_factory.mktemp("corpus") / "corpus"
     lines = source.read_text(encoding="utf-8").splitlines()
     tokenizer = train_tokenizer(
@@ -42,8 +42,8 @@ def corpus(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process too: measure hardly anything before a run, and log every step of it."""
+def fast_run_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process: shorten the measurements before a run and log every step."""
     monkeypatch.setattr(plan, "SECONDS", 0.0)
     monkeypatch.setitem(plan.SIDE, "cpu", 64)
     monkeypatch.setattr(trainer, "LOG_EVERY", 0.0)

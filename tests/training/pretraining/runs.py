@@ -1,7 +1,7 @@
-"""Small runs for tests: a text with rules that can be learned, and settings that need a second.
+"""Small runs for tests: a text with simple rules, and settings for runs of about a second.
 
-`Launcher` runs `regard` in processes of its own, which tests can kill. They are forked from one that has imported
-everything already, for that takes longer than such a run.
+`Launcher` runs `regard` in separate processes, which tests can kill. They are forked from a process that has already
+imported everything, because the imports take longer than such a run.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ __all__ = [
     "command",
     "config",
     "events",
-    "hurry",
     "losses",
     "settings",
     "story",
+    "use_fast_run_settings",
     "wait_for_steps",
 ]
 
 NOUNS = ["river", "city", "teacher", "garden", "engine", "letter", "winter", "market", "village", "painter"]
 VERBS = ["follows", "remembers", "paints", "crosses", "builds", "forgets", "answers", "watches"]
 STEPS = 12
-PATIENCE = 100.0  # seconds that a process may take
+PROCESS_TIMEOUT = 100.0  # timeout of a process in seconds
 
 SMALL = {
     "model.hidden_size": 32,
@@ -49,7 +49,7 @@ SMALL = {
     "vocabulary.vocab_size": 120,
     "data.max_length": 32,
     "data.tokens_per_batch": 256,
-    "objective.sentence_pairs": "order",  # next ones would be evaluated for longer than all the rest takes
+    "objective.sentence_pairs": "order",  # evaluating "next" would take longer than everything else
     "optimizer.learning_rate": 0.01,
     "schedule.max_steps": STEPS,
     "run.checkpoint_every": "4 steps",
@@ -58,22 +58,22 @@ SMALL = {
 
 
 def story(documents: int = 120, *, seed: int = 0) -> str:
-    """Documents of some paragraphs. Who acts tells what it does, and that tells to whom."""
-    chance = random.Random(seed)
+    """Documents of a few paragraphs. The subject determines the verb, and the verb determines the object."""
+    rng = random.Random(seed)
 
     def sentence() -> str:
-        actor = chance.randrange(len(NOUNS))
-        act = (actor + chance.randrange(2)) % len(VERBS)
+        actor = rng.randrange(len(NOUNS))
+        act = (actor + rng.randrange(2)) % len(VERBS)
         return f"The {NOUNS[actor]} {VERBS[act]} the {NOUNS[-1 - act]}."
 
     def paragraph() -> str:
-        return " ".join(sentence() for _ in range(chance.randrange(2, 6)))
+        return " ".join(sentence() for _ in range(rng.randrange(2, 6)))
 
-    return "\n\n".join("\n".join(paragraph() for _ in range(chance.randrange(1, 4))) for _ in range(documents)) + "\n"
+    return "\n\n".join("\n".join(paragraph() for _ in range(rng.randrange(1, 4))) for _ in range(documents)) + "\n"
 
 
 def settings(family: str = "bert", **changed: object) -> list[str]:
-    """SMALL as values of --set, with others in place of some: `data_tokens_per_micro_batch=128`."""
+    """SMALL as values of --set, with changes such as `data_tokens_per_micro_batch=128`."""
     values = {key: value for key, value in SMALL.items() if family == "bert" or not key.startswith("objective.")}
     if family == "elmo":
         del values["model.num_attention_heads"]
@@ -92,14 +92,14 @@ def command(sources: Path, output: Path, *more: str, family: str = "bert", **cha
     return ["pretrain", family, "-c", str(sources), "-o", str(output), "--device", "cpu", *values, *more]
 
 
-def hurry() -> None:
-    """Measure hardly anything before a run, and log every step of it."""
+def use_fast_run_settings() -> None:
+    """Shorten the measurements before a run and log every step."""
     plan.SECONDS, trainer.LOG_EVERY = 0.0, 0.0
     plan.SIDE["cpu"] = 64
 
 
 def events(output: Path, kind: str | None = None) -> list[dict[str, Any]]:
-    """The log of a run, or its events of one kind."""
+    """All events in the log of a run, or those of one kind."""
     path = output / "events.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     found = [json.loads(line) for line in lines]
@@ -107,7 +107,7 @@ def events(output: Path, kind: str | None = None) -> list[dict[str, Any]]:
 
 
 def losses(output: Path) -> dict[int, list[tuple[float, ...]]]:
-    """All that was logged of each step: more than once where a run was taken up again before it."""
+    """The logged losses of each step; a resumed run may log a step more than once."""
     found: dict[int, list[tuple[float, ...]]] = {}
     for event in events(output, "step"):
         values = (event["loss"], *event["losses"].values(), event["grad_norm"], event["learning_rate"])
@@ -116,8 +116,8 @@ def losses(output: Path) -> dict[int, list[tuple[float, ...]]]:
 
 
 def wait_for_steps(output: Path, count: int, before: int = 0) -> None:
-    """Until the log has `count` steps more than `before`, or the run is over."""
-    deadline = time.monotonic() + PATIENCE
+    """Wait until the log has `count` steps more than `before`, or the run has ended."""
+    deadline = time.monotonic() + PROCESS_TIMEOUT
     while len(events(output, "step")) < before + count and not events(output, "finished"):
         assert time.monotonic() < deadline, "the run does not begin"
         time.sleep(0.005)
@@ -128,7 +128,7 @@ import importlib, json, os, resource, signal, sys
 import regard.cli.app
 import torch._dynamo  # the first optimizer would import it
 from tests.crashes import kill_after
-from tests.training.pretraining.runs import hurry
+from tests.training.pretraining.runs import use_fast_run_settings
 
 def serve(arguments, errors, environment, largest, actions, counted):
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -145,14 +145,14 @@ def serve(arguments, errors, environment, largest, actions, counted):
             print(count(), file=file)
     return code
 
-hurry()
+use_fast_run_settings()
 for module in sys.argv[1:]:
     importlib.import_module(module)
 running = set()
 for line in sys.stdin:
-    asked = json.loads(line)
-    if isinstance(asked, int):
-        ended, status = os.waitpid(asked, os.WNOHANG)
+    request = json.loads(line)
+    if isinstance(request, int):
+        ended, status = os.waitpid(request, os.WNOHANG)
         running.discard(ended)
         print(json.dumps(os.waitstatus_to_exitcode(status) if ended else None), flush=True)
         continue
@@ -160,18 +160,18 @@ for line in sys.stdin:
     if not child:
         code = 99
         try:
-            code = serve(**asked)
+            code = serve(**request)
         finally:
             os._exit(code)
     running.add(child)
     print(child, flush=True)
-for child in running:  # what a test that failed has left
+for child in running:  # left over by a failed test
     os.kill(child, signal.SIGKILL)
 """
 
 
 class Process:
-    """A run of `regard`; `printed` is its output."""
+    """A process that runs `regard`; `printed` is its output."""
 
     def __init__(self, launcher: Launcher, pid: int, errors: Path) -> None:
         self.launcher, self.pid, self.errors = launcher, pid, errors
@@ -181,16 +181,16 @@ class Process:
         return self.errors.read_text(encoding="utf-8")
 
     def wait(self) -> int:
-        """Its exit code; of one that was killed, the signal's number with a minus."""
-        deadline = time.monotonic() + PATIENCE
-        while (code := self.launcher.ask(self.pid)) is None:
-            assert time.monotonic() < deadline, f"it does not end; its output: {self.printed}"
+        """Wait for the exit code; it is the negative signal number if the process was killed."""
+        deadline = time.monotonic() + PROCESS_TIMEOUT
+        while (code := self.launcher.request(self.pid)) is None:
+            assert time.monotonic() < deadline, f"the process does not end; its output: {self.printed}"
             time.sleep(0.005)
         return code
 
 
 class Launcher:
-    """Starts processes, one thread each, which need not import the `modules` any more. Close it at the end."""
+    """Starts single-threaded processes that have `modules` imported already. Call `close` at the end."""
 
     def __init__(self, folder: Path, *modules: str) -> None:
         self.folder, self.count = folder, 0
@@ -211,20 +211,20 @@ class Launcher:
         actions: int | None = None,
         counted: Path | None = None,
     ) -> Process:
-        """Run `regard` with these arguments; `largest` is the size in bytes past which it can write no file.
+        """Run `regard` with these arguments; `largest` is the maximum file size in bytes.
 
-        With `counted`, a process that ends by itself writes there how many actions on the disk it made; after so many
-        `actions` it is killed.
+        With `counted`, a process that ends normally writes its number of disk operations to that file; after `actions`
+        operations it is killed.
         """
         self.count += 1
         errors = self.folder / f"printed-{self.count}.txt"
-        asked: dict[str, Any] = {
+        request: dict[str, Any] = {
             "arguments": list(arguments),
             "errors": str(errors),
             "environment": dict(environment or {}),
         }
-        asked |= {"actions": actions, "counted": str(counted or "")}
-        pid = self.ask({**asked, "largest": largest})
+        request |= {"actions": actions, "counted": str(counted or "")}
+        pid = self.request({**request, "largest": largest})
         assert pid is not None
         return Process(self, pid, errors)
 
@@ -232,9 +232,9 @@ class Launcher:
         process = self.start(arguments, **options)
         return process.wait(), process.printed
 
-    def ask(self, what: object) -> int | None:
+    def request(self, message: object) -> int | None:
         assert self.server.stdin is not None and self.server.stdout is not None
-        self.server.stdin.write(json.dumps(what) + "\n")
+        self.server.stdin.write(json.dumps(message) + "\n")
         self.server.stdin.flush()
         answer: int | None = json.loads(self.server.stdout.readline())
         return answer

@@ -1,4 +1,4 @@
-"""From settings to a model, an objective and micro-batches; and pretrained models to start from."""
+"""From settings to a model, an objective and micro-batches; starting from pretrained models."""
 
 from __future__ import annotations
 
@@ -115,12 +115,12 @@ def test_a_t5(with_sentinels: PretrainingDataset) -> None:
 
 
 def test_micro_batches_of_a_t5_fill_its_rows(with_sentinels: PretrainingDataset) -> None:
-    chosen = config("t5", objective_mlm_probability=0.3, objective_mean_noise_span_length=2.0)
-    objective = objective_class(chosen).from_config(
-        chosen, new_model(chosen, with_sentinels.tokenizer), with_sentinels.tokenizer, CPU
+    selected_dtype = config("t5", objective_mlm_probability=0.3, objective_mean_noise_span_length=2.0)
+    objective = objective_class(selected_dtype).from_config(
+        selected_dtype, new_model(selected_dtype, with_sentinels.tokenizer), with_sentinels.tokenizer, CPU
     )
     assert isinstance(objective, SpanDenoising)
-    batch = micro_batches(chosen, with_sentinels).micro_batch(0, 0)
+    batch = micro_batches(selected_dtype, with_sentinels).micro_batch(0, 0)
     inputs = objective.prepare(batch, torch.Generator().manual_seed(0))
     assert inputs["ids"].shape == (8, 32) and batch.ids.shape == (8, 36)
     assert inputs["decoder_ids"].shape == inputs["targets"].shape == (8, 11 + 6 + 2)
@@ -157,7 +157,7 @@ def test_other_families_start_from_pretrained_weights(
 
 @pytest.fixture
 def finished(tokenizer: Tokenizer, tmp_path: Path) -> str:
-    """The folder of a model of the usual shape with all heads."""
+    """The folder of a model of the default shape with all heads."""
     model = new_model(config(), tokenizer)
     regard.save(model, tmp_path / "finished", tokenizer)
     return str(tmp_path / "finished")
@@ -171,7 +171,7 @@ def test_a_run_starts_from_pretrained_weights(pairs: str, finished: str, tokeniz
     weights = before.state_dict()
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, weights[name]), name
-    assert isinstance(model, Bert) and model.config.dropout == 0.4  # what is set now
+    assert isinstance(model, Bert) and model.config.dropout == 0.4  # the current setting
     assert (model.pooler is None) == (pairs == "none")
 
 
@@ -213,12 +213,12 @@ def test_a_pretrained_model_keeps_the_rest_of_its_configuration(tokenizer: Token
 
 
 def test_objectives_follow_the_settings(tokenizer: Tokenizer) -> None:
-    chosen = config(
+    selected_dtype = config(
         objective_mlm_probability=0.4,
         objective_whole_word_mask="true",
         objective_replacement_probabilities=[1.0, 0.0, 0.0],
     )
-    objective = objective_of(chosen, new_model(chosen, tokenizer), tokenizer)
+    objective = objective_of(selected_dtype, new_model(selected_dtype, tokenizer), tokenizer)
     assert isinstance(objective, MaskedLanguageModeling)
     assert (objective.length, objective.masking.rate, objective.masking.replace) == (32, 0.4, (1.0, 0.0, 0.0))
     assert objective.masking.continues is not None
@@ -256,11 +256,11 @@ def test_seed_and_pairs_change_the_rows(dataset: PretrainingDataset) -> None:
 
 
 def test_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    def chosen(precision: str, device: str = "cpu") -> torch.dtype | None:
+    def selected_dtype(precision: str, device: str = "cpu") -> torch.dtype | None:
         return autocast_dtype(config(run_precision=precision).run.precision, torch.device(device))
 
-    assert (chosen("auto"), chosen("fp32"), chosen("bf16")) == (None, None, torch.bfloat16)
+    assert (selected_dtype("auto"), selected_dtype("fp32"), selected_dtype("bf16")) == (None, None, torch.bfloat16)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
-    assert (chosen("auto", "cuda"), chosen("fp32", "cuda")) == (torch.bfloat16, None)
+    assert (selected_dtype("auto", "cuda"), selected_dtype("fp32", "cuda")) == (torch.bfloat16, None)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
-    assert chosen("auto", "cuda") is None
+    assert selected_dtype("auto", "cuda") is None

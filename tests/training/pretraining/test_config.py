@@ -28,7 +28,7 @@ CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 FAMILIES = list(pretrainable_families())
 
 
-def written(folder: Path, text: str) -> Path:
+def write_config(folder: Path, text: str) -> Path:
     path = folder / "settings.toml"
     path.write_text(text, encoding="utf-8")
     return path
@@ -50,7 +50,7 @@ def test_defaults_are_those_of_the_family() -> None:
 
 
 def test_options_override_the_file_which_overrides_the_defaults(tmp_path: Path) -> None:
-    path = written(
+    path = write_config(
         tmp_path,
         '[model]\nhidden_size = 96\nnum_hidden_layers = 3\nactivation = "relu"\n[optimizer]\nlearning_rate = 1\n',
     )
@@ -88,10 +88,10 @@ def test_options_are_read_as_toml_or_as_plain_words(text: str, expected: object)
     assert getattr(getattr(config, section), key) == expected
 
 
-def test_unknown_names_are_refused_with_the_nearest_and_where_they_stand(tmp_path: Path) -> None:
-    path = written(tmp_path, "[optimiser]\nrate = 1e-3\n")
+def test_unknown_names_are_refused_with_a_suggestion_and_their_location(tmp_path: Path) -> None:
+    path = write_config(tmp_path, "[optimiser]\nrate = 1e-3\n")
     assert refusal(path=path).startswith(f"{path}: unknown section 'optimiser'; did you mean 'optimizer'?")
-    path = written(tmp_path, "[optimizer]\nlearning_rat = 1e-3\n")
+    path = write_config(tmp_path, "[optimizer]\nlearning_rat = 1e-3\n")
     assert refusal(path=path).startswith(
         f"{path}: unknown key 'learning_rat' in [optimizer]; did you mean 'learning_rate'?"
     )
@@ -133,7 +133,7 @@ def test_a_wrong_value_is_refused_with_what_was_expected(option: str, message: s
 
 
 def test_all_wrong_values_are_named_at_once(tmp_path: Path) -> None:
-    path = written(tmp_path, '[model]\nhidden_size = "wide"\n[vocabulary]\npath = 3\n')
+    path = write_config(tmp_path, '[model]\nhidden_size = "wide"\n[vocabulary]\npath = 3\n')
     assert refusal("run.save_total_limit=0", path=path).splitlines() == [
         f"{path}: model.hidden_size is 'wide'; expected a whole number",
         f"{path}: vocabulary.path is 3; expected a text in quotes",
@@ -177,16 +177,16 @@ def test_an_option_needs_a_section_a_key_and_a_value(text: str) -> None:
 def test_an_invalid_file_is_refused(tmp_path: Path) -> None:
     assert "nowhere.toml: cannot be read: No such file" in refusal(path=tmp_path / "nowhere.toml")
     assert "cannot be read" in refusal(path=tmp_path)
-    assert "not valid TOML: " in (found := refusal(path=written(tmp_path, "[model]\nhidden_size = = 3\n")))
+    assert "not valid TOML: " in (found := refusal(path=write_config(tmp_path, "[model]\nhidden_size = = 3\n")))
     assert "line 2" in found
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     assert "not valid TOML: " in refusal(path=tmp_path / "bytes.toml")
-    path = written(tmp_path, "model = 3\n")
+    path = write_config(tmp_path, "model = 3\n")
     assert refusal(path=path) == f"{path}: model is 3; expected a section [model] with keys"
 
 
 def test_settings_of_another_family_are_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, '[model]\nfamily = "bert"\n')
+    path = write_config(tmp_path, '[model]\nfamily = "bert"\n')
     assert PretrainingConfig.read(path, family="bert").model.family == "bert"
     assert refusal(path=path, family="gpt") == f"{path}: model.family is 'bert', and this trains a 'gpt'"
     assert refusal("objective.mlm_probability=0.3", family="gpt").startswith(
@@ -235,7 +235,7 @@ def test_written_settings_are_read_back(family: str, tmp_path: Path) -> None:
     options += [] if family == "elmo" else ["run.gradient_checkpointing=true"]
     options += ["optimizer.adam_betas=[0.0, 0.999]", "schedule.budget=1h 30m"]
     config = PretrainingConfig.read(family=family, overrides=options)
-    assert PretrainingConfig.read(written(tmp_path, config.toml()), family=family) == config
+    assert PretrainingConfig.read(write_config(tmp_path, config.toml()), family=family) == config
     assert ("[objective]" in config.toml()) == (family in ("bert", "t5"))
 
 
@@ -296,7 +296,7 @@ def test_the_choices_are_those_of_the_code_behind_them() -> None:
     assert choices(OptimizerSection, "name") == set(get_args(OptimizerName))
     assert choices(ScheduleSection, "lr_scheduler_type") == set(get_args(SchedulerType)) - {
         "noam"
-    }  # which is for translation
+    }  # used for translation only
     assert choices(ObjectiveSection, "sentence_pairs") == {"next", "order", "none"}
 
 
@@ -306,7 +306,7 @@ def test_reading_settings_does_not_import_torch() -> None:
 
 
 def pretrains(path: Path) -> bool:
-    """Others are for translation."""
+    """Whether a configuration is for pretraining and not for translation."""
     return "data" in tomllib.loads(path.read_text(encoding="utf-8"))
 
 
@@ -328,9 +328,9 @@ def test_there_are_configurations() -> None:
     assert names >= {"t5-tiny", "elmo-tiny"}
 
 
-def test_an_old_name_is_refused_with_the_new_one_and_read_in_a_saved_file(tmp_path: Path) -> None:
+def test_old_names_are_refused_with_the_new_name_and_accepted_in_saved_files(tmp_path: Path) -> None:
     assert "optimizer.rate is now called optimizer.learning_rate" in refusal("optimizer.rate=2e-3")
-    path = written(tmp_path, '[model]\nfamily = "bert"\nwidth = 64\nheads = 2\n[optimizer]\nrate = 1e-4\n')
+    path = write_config(tmp_path, '[model]\nfamily = "bert"\nwidth = 64\nheads = 2\n[optimizer]\nrate = 1e-4\n')
     assert "model.width is now called model.hidden_size" in refusal(path=path)
     config = PretrainingConfig.read(path, family="bert", saved=True)
     assert (config.model.hidden_size, config.model.num_attention_heads, config.optimizer.learning_rate) == (64, 2, 1e-4)

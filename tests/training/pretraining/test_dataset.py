@@ -1,4 +1,4 @@
-"""From text to a dataset; finished parts are reused if they were made from the same text and settings."""
+"""From text to a dataset; finished parts are reused if they come from the same text and settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from regard.training.pretraining.objectives import PretrainingDataset
 from tests.training.pretraining.runs import config, story
 
 
-def made(
+def build_dataset(
     sources: list[Path], output: Path, *, held_out: list[Path] | None = None, family: Any = "bert", **changed: object
 ) -> tuple[PretrainingDataset, list[str]]:
     """The dataset, and the notes of its preparation."""
@@ -31,7 +31,7 @@ def made(
 
 
 def test_from_text_to_dataset(source: Path, tmp_path: Path) -> None:
-    dataset, notes = made([source], tmp_path)
+    dataset, notes = build_dataset([source], tmp_path)
     assert notes[0] == "training a wordpiece vocabulary of 120 entries"
     assert notes[1].startswith("corpus: 120 documents, ")
     assert dataset.tokenizer.size == 120 and dataset.tokenizer.max_length == 32
@@ -40,70 +40,70 @@ def test_from_text_to_dataset(source: Path, tmp_path: Path) -> None:
     assert 0 < dataset.held_out.tokens < 0.03 * corpus.tokens
 
 
-def test_a_text_to_evaluate_on(source: Path, unseen: Path, tmp_path: Path) -> None:
-    dataset, _ = made([source], tmp_path, held_out=[unseen])
+def test_evaluation_text(source: Path, unseen: Path, tmp_path: Path) -> None:
+    dataset, _ = build_dataset([source], tmp_path, held_out=[unseen])
     assert dataset.text.tokens == Corpus.open(tmp_path / "corpus").tokens
     assert dataset.held_out.tokens == Corpus.open(tmp_path / "heldout").tokens
     assert dataset.tokenizer.vocabulary == Corpus.open(tmp_path / "heldout").tokenizer.vocabulary
 
 
-def test_documents_of_a_gpt_end(source: Path, tmp_path: Path) -> None:
-    dataset, _ = made([source], tmp_path, family="gpt")
+def test_documents_of_a_gpt_have_end_tokens(source: Path, tmp_path: Path) -> None:
+    dataset, _ = build_dataset([source], tmp_path, family="gpt")
     end = dataset.tokenizer.eos_token_id
     assert sum((piece == end).sum() for piece in dataset.text.pieces) == len(dataset.text.documents) - 1
     assert dataset.held_out.pieces[-1][-1] == end
 
 
 def test_a_finished_corpus_is_read_in_place(corpus: Path, tmp_path: Path) -> None:
-    dataset, notes = made([corpus], tmp_path / "output")
+    dataset, notes = build_dataset([corpus], tmp_path / "output")
     assert not notes and not (tmp_path / "output").exists()
     assert dataset.tokenizer.vocabulary == Corpus.open(corpus).tokenizer.vocabulary
 
 
-def test_finished_work_is_not_done_again(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, _ = made([source], tmp_path)
+def test_finished_work_is_reused(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _ = build_dataset([source], tmp_path)
     shard = tmp_path / "corpus" / "shard-000000"
     before = shard.stat().st_ino
     monkeypatch.setattr(
         objectives.MaskedLanguageModeling, "train_tokenizer", lambda *_, **__: pytest.fail("trained again")
     )
-    again, notes = made([source], tmp_path)
+    again, notes = build_dataset([source], tmp_path)
     assert again.digest == first.digest and shard.stat().st_ino == before
     assert [line.split(":")[0] for line in notes] == ["corpus"]
 
 
 def test_a_vocabulary_of_other_settings_is_trained_again(source: Path, tmp_path: Path) -> None:
-    made([source], tmp_path)
+    build_dataset([source], tmp_path)
     with pytest.raises(InputError, match="holds another corpus: the tokenizer changed"):
-        made([source], tmp_path, vocabulary_vocab_size=110)
+        build_dataset([source], tmp_path, vocabulary_vocab_size=110)
     assert Tokenizer.open(tmp_path / "vocabulary").size == 110
 
 
 def test_a_vocabulary_of_another_text_is_trained_again(source: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_bytes(source.read_bytes())
-    before, _ = made([text], tmp_path / "output")
+    before, _ = build_dataset([text], tmp_path / "output")
     text.write_text(story(50, seed=7).replace("river", "planet"), encoding="utf-8")
     with pytest.raises(InputError, match=r"holds another corpus: the source .*text\.txt changed"):
-        made([text], tmp_path / "output")
+        build_dataset([text], tmp_path / "output")
     assert Tokenizer.open(tmp_path / "output" / "vocabulary").vocabulary != before.tokenizer.vocabulary
 
 
 def test_different_texts_have_different_digests(source: Path, unseen: Path, tmp_path: Path) -> None:
-    plain, _ = made([source], tmp_path / "a")
-    same, _ = made([source], tmp_path / "b")
-    other, _ = made([source, unseen], tmp_path / "c")
-    whole, _ = made([source], tmp_path / "d", held_out=[unseen])
+    plain, _ = build_dataset([source], tmp_path / "a")
+    same, _ = build_dataset([source], tmp_path / "b")
+    other, _ = build_dataset([source, unseen], tmp_path / "c")
+    whole, _ = build_dataset([source], tmp_path / "d", held_out=[unseen])
     assert plain.digest == same.digest
     assert len({plain.digest, other.digest, whole.digest}) == 3
 
 
 def test_a_given_vocabulary(source: Path, corpus: Path, tmp_path: Path) -> None:
     path = corpus / "tokenizer"
-    dataset, notes = made([source], tmp_path / "a", vocabulary_path=path)
+    dataset, notes = build_dataset([source], tmp_path / "a", vocabulary_path=path)
     assert dataset.tokenizer.vocabulary == Tokenizer.open(path).vocabulary
     assert not (tmp_path / "a" / "vocabulary").exists() and len(notes) == 1
-    by_file, _ = made([source], tmp_path / "b", vocabulary_path=path / "tokenizer.json")
+    by_file, _ = build_dataset([source], tmp_path / "b", vocabulary_path=path / "tokenizer.json")
     assert by_file.digest == dataset.digest
 
 
@@ -119,22 +119,22 @@ def test_a_given_vocabulary(source: Path, corpus: Path, tmp_path: Path) -> None:
 def test_a_tokenizer_without_the_special_tokens_is_refused(
     family: Any, other: Any, missing: str, source: Path, tmp_path: Path
 ) -> None:
-    made([source], tmp_path / "other", family=other)
+    build_dataset([source], tmp_path / "other", family=other)
     path = tmp_path / "other" / "vocabulary"
     named = {"bert": "a BERT", "gpt": "a GPT-2", "t5": "a T5", "elmo": "an ELMo"}[family]
     message = f"this tokenizer has no token for {missing}, which {named} needs"
     with pytest.raises(InputError, match=message):
-        made([source], tmp_path / "mine", family=family, vocabulary_path=path)
+        build_dataset([source], tmp_path / "mine", family=family, vocabulary_path=path)
     assert not (tmp_path / "mine" / "corpus").exists()
     with pytest.raises(InputError, match=message):
-        made([tmp_path / "other" / "corpus"], tmp_path / "mine", family=family)
+        build_dataset([tmp_path / "other" / "corpus"], tmp_path / "mine", family=family)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_ctrl_c_while_a_corpus_is_built(
     error: type[BaseException], source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is whole stays, and the next call goes on behind it to the same bytes."""
+    """Complete parts are preserved, and the next call continues after them and writes the same bytes."""
     monkeypatch.setattr(module, "corpus_events", partial(module.corpus_events, shard_bytes=6000))
     reports: list[Progress] = []
 
@@ -152,17 +152,17 @@ def test_ctrl_c_while_a_corpus_is_built(
     again: list[object] = []
     drain(prepare(chosen, names, tmp_path / "a"), again.append)
     encoded = [event for event in again if isinstance(event, Progress)]
-    assert encoded[-1].done == encoded[-1].total and 0 < encoded[-1].done < 120  # the rest was there
+    assert encoded[-1].done == encoded[-1].total and 0 < encoded[-1].done < 120  # the rest was reused
     drain(prepare(chosen, names, tmp_path / "b"))
     materials = [open_dataset(chosen, names, tmp_path / name, held_out=False) for name in "ab"]
     assert materials[0].digest == materials[1].digest
 
 
 def test_finished_corpora_are_read_together(corpus: Path, source: Path, tmp_path: Path) -> None:
-    one, _ = made([corpus], tmp_path / "output")
-    both, _ = made([corpus, corpus], tmp_path / "output")
+    one, _ = build_dataset([corpus], tmp_path / "output")
+    both, _ = build_dataset([corpus, corpus], tmp_path / "output")
     assert both.text.tokens + both.held_out.tokens == 2 * (one.text.tokens + one.held_out.tokens)
     assert both.digest != one.digest
-    made([source], tmp_path / "other", vocabulary_vocab_size=100)
+    build_dataset([source], tmp_path / "other", vocabulary_vocab_size=100)
     with pytest.raises(InputError, match="another tokenizer than"):
-        made([corpus, tmp_path / "other" / "corpus"], tmp_path / "output")
+        build_dataset([corpus, tmp_path / "other" / "corpus"], tmp_path / "output")

@@ -1,4 +1,4 @@
-"""Evaluation against plain loops; the questions are the same for every model, and asking changes nothing."""
+"""Evaluation compared with plain loops; it uses the same inputs for every model and changes no state."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from regard.training.pretraining.evaluate import (
 )
 from regard.training.pretraining.row_sampler import FOLLOWS, OTHER, TokenStream
 from regard.training.pretraining.span_corruption import SpanCorruption, SpanSizes
-from tests.training.pretraining.texts import CLS, DOCUMENTS, FIRST, MASK, SEP, TOKENIZER, made
+from tests.training.pretraining.texts import CLS, DOCUMENTS, FIRST, MASK, SEP, TOKENIZER, token_stream
 
 BOOK = [[3, 4, 5, 2], [6, 1], [4, 4, 4], [7], [2, 2, 2, 2, 2]] * 4
-TEXT = made(BOOK, pieces=3)
+TEXT = token_stream(BOOK, pieces=3)
 VOCABULARY = TEXT.tokens + FIRST
 SHAPE: dict[str, Any] = {
     "vocab_size": VOCABULARY,
@@ -83,8 +83,8 @@ def test_masked_lm_score_against_single_rows(bert: Bert, monkeypatch: pytest.Mon
     masked = MASKING(ids, torch.Generator().manual_seed(3))
     assert masked.targets.tolist().count(IGNORE_INDEX) == 0
     losses, right = [], 0
-    for place, target in zip(masked.positions.tolist(), masked.targets.tolist(), strict=True):
-        hidden = bert(masked.ids[place // 12][None])[0, place % 12]
+    for position, target in zip(masked.positions.tolist(), masked.targets.tolist(), strict=True):
+        hidden = bert(masked.ids[position // 12][None])[0, position % 12]
         assert bert.masked is not None
         scores = bert.masked(hidden).tolist()
         losses.append(-log_softmax(scores, target))
@@ -97,7 +97,7 @@ def test_masked_lm_score_against_single_rows(bert: Bert, monkeypatch: pytest.Mon
 def test_accuracy_of_a_perfect_model(bert: Bert) -> None:
     with torch.no_grad():
         bert.masked.bias[FIRST + 3] = 1e4  # type: ignore[union-attr]
-    only = made([[50]])
+    only = token_stream([[50]])
     only.pieces[0][:] = FIRST + 3
     found = masked_lm_score(bert, MASKING, only, TOKENIZER, length=12)
     assert (found.loss, found.accuracy) == (0.0, 1.0)
@@ -106,26 +106,26 @@ def test_accuracy_of_a_perfect_model(bert: Bert) -> None:
 def test_the_same_tokens_are_masked_whatever_the_training_masks(bert: Bert) -> None:
     continues = torch.arange(VOCABULARY) % 2 == 0
     whole = Masking(MASKING.special, mask=MASK, continues=continues)
-    asked = {"length": 12, "rows": 7}
-    assert masked_lm_score(bert, whole, TEXT, TOKENIZER, **asked) == masked_lm_score(
-        bert, MASKING, TEXT, TOKENIZER, **asked
+    options = {"length": 12, "rows": 7}
+    assert masked_lm_score(bert, whole, TEXT, TOKENIZER, **options) == masked_lm_score(
+        bert, MASKING, TEXT, TOKENIZER, **options
     )
-    assert masked_lm_score(bert, MASKING, TEXT, TOKENIZER, seed=1, **asked) != masked_lm_score(
-        bert, MASKING, TEXT, TOKENIZER, **asked
+    assert masked_lm_score(bert, MASKING, TEXT, TOKENIZER, seed=1, **options) != masked_lm_score(
+        bert, MASKING, TEXT, TOKENIZER, **options
     )
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_evaluation_changes_no_state(bert: Bert, gpt: Gpt, training: bool) -> None:
     bert.train(training), gpt.train(training)
-    bert.embedding.train(not training)  # as some train a part alone
+    bert.embedding.train(not training)  # as when only a part is trained
     modes = [[part.training for part in model.modules()] for model in (bert, gpt)]
-    chance = torch.get_rng_state()
+    rng_state = torch.get_rng_state()
     before = [parameter.clone() for parameter in bert.parameters()]
     scores, learning = [], []
     bert.register_forward_hook(lambda *_: learning.append(torch.is_grad_enabled()))
     gpt.register_forward_hook(lambda *_: learning.append(torch.is_grad_enabled()))
-    for _ in range(2):  # the same again: no dropout, and nothing was learned
+    for _ in range(2):  # equal results: no dropout, and the weights did not change
         with torch.enable_grad():
             score = (
                 masked_lm_score(bert, MASKING, TEXT, TOKENIZER, length=12),
@@ -133,13 +133,13 @@ def test_evaluation_changes_no_state(bert: Bert, gpt: Gpt, training: bool) -> No
             )
         scores.append((*score, next_token_score(gpt, TEXT, length=12)))
     assert scores[0] == scores[1]
-    assert torch.equal(torch.get_rng_state(), chance)
+    assert torch.equal(torch.get_rng_state(), rng_state)
     assert modes == [[part.training for part in model.modules()] for model in (bert, gpt)]
     assert all(map(torch.equal, before, bert.parameters()))
     assert learning and not any(learning)
 
 
-def test_modes_come_back_after_an_error(bert: Bert, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modes_are_restored_after_an_error(bert: Bert, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bert.masked, "forward", lambda hidden: 1 / 0)
     bert.train()
     with pytest.raises(ZeroDivisionError):
@@ -149,28 +149,28 @@ def test_modes_come_back_after_an_error(bert: Bert, monkeypatch: pytest.MonkeyPa
 
 def test_a_text_shorter_than_a_row_is_refused(bert: Bert) -> None:
     with pytest.raises(InputError, match="9 tokens, too few for one row of 10"):
-        masked_lm_score(bert, MASKING, made([[4, 5]]), TOKENIZER, length=12)
-    assert masked_lm_score(bert, MASKING, made([[4, 6]]), TOKENIZER, length=12).count == 2
+        masked_lm_score(bert, MASKING, token_stream([[4, 5]]), TOKENIZER, length=12)
+    assert masked_lm_score(bert, MASKING, token_stream([[4, 6]]), TOKENIZER, length=12).count == 2
 
 
 def test_a_text_of_special_tokens_is_refused(bert: Bert) -> None:
-    text = made([[30]])
+    text = token_stream([[30]])
     text.pieces[0][:] = 5
     with pytest.raises(InputError, match="no token that could be masked"):
         masked_lm_score(bert, MASKING, text, TOKENIZER, length=12)
 
 
 def sentences_of(text: TokenStream, ids: list[int]) -> list[int]:
-    """The numbers of the sentences that these ids are, whole and one behind the other."""
+    """The indices of the consecutive, complete sentences that these ids consist of."""
     start, stop = ids[0] - FIRST, ids[-1] - FIRST + 1
     assert ids == list(range(FIRST + start, FIRST + stop))
-    places = text.sentences.tolist()
-    return list(range(places.index(start), places.index(stop)))
+    sentence_starts = text.sentences.tolist()
+    return list(range(sentence_starts.index(start), sentence_starts.index(stop)))
 
 
 @given(DOCUMENTS, st.integers(1, 3), st.integers(8, 40), st.integers(0, 2**63 - 1))
 def test_properties_of_all_pairs(documents: list[list[int]], pieces: int, length: int, seed: int) -> None:
-    text = made(documents, pieces=pieces)
+    text = token_stream(documents, pieces=pieces)
     try:
         found = next_sentence_pairs(text, TOKENIZER, length=length, count=20, seed=seed)
     except InputError:
@@ -183,16 +183,16 @@ def test_properties_of_all_pairs(documents: list[list[int]], pieces: int, length
         assert (ids[0], ids[second - 1], ids[-1]) == (CLS, SEP, SEP)
         a, b = sentences_of(text, ids[1 : second - 1]), sentences_of(text, ids[second:-1])
         assert len({home[one] for one in a}) == len({home[one] for one in b}) == 1
-        assert home[a[-1] + 1 :][:1] == [home[a[0]]]  # A never ends its document, or that would tell
+        assert home[a[-1] + 1 :][:1] == [home[a[0]]]  # A never ends its document, which would reveal the label
         if label == FOLLOWS:
             assert b[0] == a[-1] + 1 and home[a[0]] == home[b[0]]
         else:
             assert home[a[0]] != home[b[0]]
 
 
-def test_pairs_are_many_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate, "TRIES", 9)  # in a row, not in all
-    text = made([[2, 2, 2, 2, 2, 2]] * 10)
+def test_there_are_many_different_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "TRIES", 9)  # consecutive failures, not the total
+    text = token_stream([[2, 2, 2, 2, 2, 2]] * 10)
     found = next_sentence_pairs(text, TOKENIZER, length=19, count=400, seed=0)
     assert len(found) == 400
     assert {second - 2 for _, second, _ in found} == {2, 4, 6, 8}  # one to four sentences, half of the room
@@ -204,7 +204,7 @@ def test_pairs_are_many_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_false_b_may_come_from_a_document_of_one_sentence() -> None:
-    found = next_sentence_pairs(made([[3, 3], [4]]), TOKENIZER, length=16, count=10)
+    found = next_sentence_pairs(token_stream([[3, 3], [4]]), TOKENIZER, length=16, count=10)
     assert [(ids[second] - FIRST) for ids, second, label in found if label == OTHER] == [6] * 5
 
 
@@ -213,13 +213,13 @@ def test_a_false_b_may_come_from_a_document_of_one_sentence() -> None:
 )
 def test_a_text_without_pairs_is_refused(bert: Bert, documents: list[list[int]]) -> None:
     with pytest.raises(InputError, match="gives no pairs: they need two documents"):
-        next_sentence_score(bert, made(documents), TOKENIZER, length=16)
+        next_sentence_score(bert, token_stream(documents), TOKENIZER, length=16)
 
 
-def test_a_text_with_hardly_a_pair_gives_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Patience ends sooner or later, and half of what was found is true all the same."""
+def test_a_text_with_few_possible_pairs_gives_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search gives up eventually, and half of the pairs found are still true."""
     monkeypatch.setattr(evaluate, "TRIES", 3)
-    text = made([[1, 1], [40, 40], [1, 1]])
+    text = token_stream([[1, 1], [40, 40], [1, 1]])
     counts = set()
     for seed in range(100):
         with suppress(InputError):
@@ -228,7 +228,7 @@ def test_a_text_with_hardly_a_pair_gives_fewer(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("tokens", [16, 50, 1 << 15])
-def test_pairs_against_pairs_one_by_one(bert: Bert, monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
+def test_pairs_compared_with_single_pairs(bert: Bert, monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
     monkeypatch.setattr(evaluate, "TOKENS", tokens)
     found = next_sentence_score(bert, TEXT, TOKENIZER, length=16, count=11, seed=2)
     bert.eval()
@@ -246,8 +246,8 @@ def test_pairs_against_pairs_one_by_one(bert: Bert, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("length", "rows"), [(12, 5), (12, 999), (5, 3), (999, 2)])
-def test_next_words_against_one_token_after_the_other(gpt: Gpt, length: int, rows: int) -> None:
-    text = TEXT if length < 999 else made([[9, 8], [7]], pieces=2)
+def test_next_tokens_compared_with_single_steps(gpt: Gpt, length: int, rows: int) -> None:
+    text = TEXT if length < 999 else token_stream([[9, 8], [7]], pieces=2)
     found = next_token_score(gpt, text, length=length, rows=rows)
     gpt.eval()
     size = min(length, text.tokens)
@@ -264,7 +264,7 @@ def test_next_words_against_one_token_after_the_other(gpt: Gpt, length: int, row
 
 
 @pytest.mark.parametrize("rows", [3, 999])
-def test_both_ways_against_one_token_after_the_other(rows: int, randomised: Randomise) -> None:
+def test_both_directions_compared_with_single_steps(rows: int, randomised: Randomise) -> None:
     shape = ElmoConfig(
         vocab_size=VOCABULARY, num_characters=0, hidden_size=6, cell_size=6, num_hidden_layers=2, dropout=0.3
     )
@@ -283,7 +283,7 @@ def test_both_ways_against_one_token_after_the_other(rows: int, randomised: Rand
         assert found.loss == pytest.approx(sum(expected) / len(expected), rel=1e-5)
 
 
-def test_dropped_spans_against_one_token_after_the_other(randomised: Randomise) -> None:
+def test_span_corruption_compared_with_single_steps(randomised: Randomise) -> None:
     shape = T5Config(
         vocab_size=VOCABULARY + 20,
         hidden_size=8,
@@ -299,9 +299,9 @@ def test_dropped_spans_against_one_token_after_the_other(randomised: Randomise) 
     found = span_score(model, corruption, TEXT, rows=2, seed=5)
     model.eval()
     ids = torch.tensor(stream(2 * sizes.tokens)).view(2, -1)
-    made = corruption(ids, torch.Generator().manual_seed(5))
+    token_stream = corruption(ids, torch.Generator().manual_seed(5))
     losses = []
-    for given_row, target in zip(made.inputs, made.targets.tolist(), strict=True):
+    for given_row, target in zip(token_stream.inputs, token_stream.targets.tolist(), strict=True):
         logits, state = model.start(given_row[None])
         for token in target:
             losses.append(-log_softmax(logits[0].tolist(), token))
@@ -310,11 +310,11 @@ def test_dropped_spans_against_one_token_after_the_other(randomised: Randomise) 
     assert found.loss == pytest.approx(sum(losses) / len(losses), rel=1e-4)
 
 
-def test_a_huge_perplexity_is_a_number() -> None:
+def test_a_huge_perplexity_does_not_overflow() -> None:
     assert math.isfinite(PerplexityScore(1e6, 1).perplexity)
 
 
-def test_a_text_without_a_next_word_is_refused(gpt: Gpt) -> None:
+def test_a_text_without_a_next_token_is_refused(gpt: Gpt) -> None:
     with pytest.raises(InputError, match="1 tokens, and no next one"):
-        next_token_score(gpt, made([[1]]), length=12)
-    assert next_token_score(gpt, made([[2]]), length=12).count == 1
+        next_token_score(gpt, token_stream([[1]]), length=12)
+    assert next_token_score(gpt, token_stream([[2]]), length=12).count == 1

@@ -1,4 +1,4 @@
-"""Portions against rows that are laid out one by one in lists, and the thread that makes them prefetch."""
+"""Micro-batches compared with rows laid out one by one in lists, and the prefetch thread."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from regard.data.masking import IGNORE_INDEX
 from regard.errors import InputError
 from regard.training.pretraining.micro_batches import MicroBatch, MicroBatches, PositionShift, prefetch
 from regard.training.pretraining.row_sampler import RowSampler, SentencePairs, TextChunks
-from tests.training.pretraining.texts import CLS, DOCUMENTS, FIRST, PAD, SEP, TOKENIZER, made
+from tests.training.pretraining.texts import CLS, DOCUMENTS, FIRST, PAD, SEP, TOKENIZER, token_stream
 
 KINDS = {"bare": (0, 0), "single": (2, 0), "full pairs": (3, 0.0), "pairs": (3, 0.3)}
 BOOK = [[7, 9, 11, 8, 5]] * 30
 
 
 def batches_of(kind: str, *, tokens: int = 70, row: int = 12, documents: list[list[int]] = BOOK) -> MicroBatches:
-    text, (_, short) = made(documents, pieces=3), KINDS[kind]
+    text, (_, short) = token_stream(documents, pieces=3), KINDS[kind]
     pairs = "pairs" in kind
     rows: RowSampler = (
         SentencePairs(text, tokens=row, seed=1, short=short) if pairs else TextChunks(text, tokens=row, seed=1)
@@ -34,8 +34,8 @@ def batches_of(kind: str, *, tokens: int = 70, row: int = 12, documents: list[li
     return MicroBatches(rows, TOKENIZER, tokens=tokens, pairs=pairs, bare=kind == "bare")
 
 
-def laid_out(rows: RowSampler, number: int, *, bare: bool) -> tuple[list[int], list[int], int]:
-    """Ids, segments and label of one row."""
+def expected_row(rows: RowSampler, number: int, *, bare: bool) -> tuple[list[int], list[int], int]:
+    """The ids, segments and label of one row."""
     spans = rows.spans(number, 1)
     (start, stop), (second, end) = spans.first[0].tolist(), spans.second[0].tolist()
     a, b = list(range(FIRST + start, FIRST + stop)), list(range(FIRST + second, FIRST + end))
@@ -49,10 +49,10 @@ def tensors(batch: MicroBatch) -> dict[str, Tensor]:
     return {name: value for name, value in vars(batch).items() if isinstance(value, Tensor)}
 
 
-def same(one: MicroBatch, other: MicroBatch) -> bool:
-    numbers = (one.number, one.next_row, one.tokens) == (other.number, other.next_row, other.tokens)
+def batches_equal(one: MicroBatch, other: MicroBatch) -> bool:
+    same_numbers = (one.number, one.next_row, one.tokens) == (other.number, other.next_row, other.tokens)
     mine, theirs = tensors(one), tensors(other)
-    return numbers and mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+    return same_numbers and mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
 @pytest.mark.parametrize("kind", ["bare", "single", "full pairs"])
@@ -61,7 +61,7 @@ def test_full_rows_are_a_rectangle(kind: str) -> None:
     assert batches.length == 12 + KINDS[kind][0]
     count = 70 // batches.length
     for number, batch in enumerate(islice(batches.stream(), 30)):
-        expected = [laid_out(batches.rows, number * count + row, bare=kind == "bare") for row in range(count)]
+        expected = [expected_row(batches.rows, number * count + row, bare=kind == "bare") for row in range(count)]
         assert batch.ids.tolist() == [ids for ids, _, _ in expected]
         assert batch.ids.dtype == torch.int32
         assert (batch.number, batch.next_row) == (number, (number + 1) * count)
@@ -80,13 +80,13 @@ def test_other_rows_are_packed(documents: list[list[int]], row: int, more: int, 
     assume(len(documents) > 1)
     tokens = row + 3 + more
     batches = batches_of("pairs", documents=documents, row=row, tokens=tokens)
-    if few:  # as if rows had got shorter: the filling is longer than a row
+    if few:  # as if rows had become shorter: the remainder is longer than a row
         batches._most = 1
     shapes, row = set(), 0
     for number, batch in enumerate(islice(batches.stream(), 5)):
         assert batch.number == number
-        expected = [laid_out(batches.rows, k, bare=False) for k in range(row, batch.next_row)]
-        assert expected  # at least one row a batch, or it would never end
+        expected = [expected_row(batches.rows, k, bare=False) for k in range(row, batch.next_row)]
+        assert expected  # at least one row in each batch, otherwise the loop would not end
         ids = [token for ids, _, _ in expected for token in ids]
         assert batch.tokens == len(ids) <= tokens
         assert batch.segments is not None and batch.labels is not None
@@ -102,7 +102,7 @@ def test_other_rows_are_packed(documents: list[list[int]], row: int, more: int, 
         filling = [length for length in lengths[len(expected) :] if length]
         assert sum(filling) == tokens - len(ids) and max(lengths) <= batches.length
         assert lengths[len(expected) + len(filling) :] == [0] * (len(lengths) - len(expected) - len(filling))
-        assert batch.positions.tolist() == [place for length in lengths for place in range(length)]
+        assert batch.positions.tolist() == [position for length in lengths for position in range(length)]
         assert batch.starts.dtype == torch.int32
         shapes.add(tuple(tensor.shape for tensor in tensors(batch).values()))
         row = batch.next_row
@@ -119,23 +119,23 @@ def test_there_is_little_padding(documents: list[list[int]]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_micro_batch_does_not_depend_on_the_start(kind: str) -> None:
     batches = list(islice(batches_of(kind).stream(), 12))
-    for batch, behind in pairwise(batches[3:]):
+    for batch, following in pairwise(batches[3:]):
         again = batches_of(kind).stream(batch.number, batches[batch.number - 1].next_row)
-        assert same(next(again), batch) and same(next(again), behind)
+        assert batches_equal(next(again), batch) and batches_equal(next(again), following)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_processes_share_one_order(kind: str, world: int) -> None:
-    """Process r of w takes batches r, r + w, ...: together they read what one would, in the same order."""
+    """Process r of w takes batches r, r + w, ...: together they read the same rows in the same order."""
     ranks = [islice(batches_of(kind).stream(), rank, None, world) for rank in range(world)]
     together = [next(ranks[number % world]) for number in range(12)]
-    assert all(map(same, together, batches_of(kind).stream()))
+    assert all(map(batches_equal, together, batches_of(kind).stream()))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_have_the_same_order_in_micro_batches_of_any_size(kind: str) -> None:
-    """So a run may go on with fewer processes, or more, and take the exact next row."""
+    """So a run can resume with another number of processes at exactly the next row."""
 
     def rows(tokens: int) -> list[list[int]]:
         found: list[list[int]] = []
@@ -164,7 +164,7 @@ def test_a_tokenizer_without_the_tokens_around_a_row_is_refused() -> None:
     from types import SimpleNamespace
 
     bare: Any = SimpleNamespace(cls_token_id=None, sep_token_id=None, pad_token_id=None)
-    rows = TextChunks(made(BOOK), tokens=12, seed=0)
+    rows = TextChunks(token_stream(BOOK), tokens=12, seed=0)
     with pytest.raises(InputError, match=r"no tokens \[CLS\] and \[SEP\]"):
         MicroBatches(rows, bare, tokens=70, pairs=False)
     assert next(MicroBatches(rows, bare, tokens=70, pairs=False, bare=True).stream()).ids.shape == (5, 12)
@@ -180,7 +180,7 @@ def test_a_micro_batch_moves_to_a_device() -> None:
 
 def test_prefetch_gives_the_same_micro_batches() -> None:
     made_ahead = list(islice(prefetch(batches_of("pairs").stream(), pin=False), 20))
-    assert all(map(same, made_ahead, batches_of("pairs").stream()))
+    assert all(map(batches_equal, made_ahead, batches_of("pairs").stream()))
 
 
 def test_prefetch_ends_with_the_micro_batches() -> None:
@@ -197,10 +197,10 @@ def test_prefetch_prepares_only_a_few() -> None:
             yield batch
 
     batches = prefetch(counted(), pin=False)
-    assert not taken  # nothing before the first question
+    assert not taken  # nothing before the first request
     for _ in range(10):
         next(batches)
-    time.sleep(0.2)  # in which hundreds could be made
+    time.sleep(0.2)  # enough time for hundreds of batches
     batches.close()
     assert len(taken) == 14
 
@@ -226,7 +226,7 @@ def test_the_thread_ends_with_the_generator() -> None:
 
 
 @pytest.mark.parametrize("kind", ["single", "full pairs", "pairs"])
-def test_shifted_rows_are_the_same_rows_further_on(kind: str) -> None:
+def test_shifted_rows_continue_the_same_rows(kind: str) -> None:
     plain = batches_of(kind)
     moved = MicroBatches(plain.rows, TOKENIZER, tokens=70, pairs=plain.pairs, shift=PositionShift(0.5, 30, seed=2))
     begins = []
@@ -238,13 +238,13 @@ def test_shifted_rows_are_the_same_rows_further_on(kind: str) -> None:
             assert positions == list(range(positions[0], positions[0] + stop - start)) if positions else start == 70
     assert min(begins) == 0 and 25 < max(begins) <= 30
     assert 0.3 < sum(begin > 0 for begin in begins) / len(begins) < 0.7
-    assert same(moved.micro_batch(3, 9), moved.micro_batch(3, 9))
+    assert batches_equal(moved.micro_batch(3, 9), moved.micro_batch(3, 9))
     first, same_rows = moved.micro_batch(0, 0), plain.micro_batch(0, 0)
     assert torch.equal(first.ids.flatten()[:40], same_rows.ids.flatten()[:40])
 
 
 def test_a_shifted_row_of_a_model_takes_its_positions() -> None:
-    """The last position is used, and none behind it."""
+    """The last position is used, and none after it."""
     shift = PositionShift(1.0, 4, seed=0)
     moved = MicroBatches(batches_of("single").rows, TOKENIZER, tokens=70, pairs=False, shift=shift)
     highest = max(int(batch.positions.max()) for batch in islice(moved.stream(), 30) if batch.positions is not None)

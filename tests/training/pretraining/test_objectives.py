@@ -1,4 +1,4 @@
-"""Losses against plain computations over all positions, and against those of transformers on the same weights."""
+"""Losses compared with plain computations over all positions and with transformers on the same weights."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from regard.training.pretraining.objectives import (
 )
 from regard.training.pretraining.row_sampler import SentencePairs, TextChunks
 from regard.training.pretraining.span_corruption import SpanCorruption, SpanSizes
-from tests.training.pretraining.texts import FIRST, MASK, TOKENIZER, made
+from tests.training.pretraining.texts import FIRST, MASK, TOKENIZER, token_stream
 
-TEXT = made([[3, 4, 5, 2], [6, 1], [4, 4, 4], [7], [2, 2, 2, 2, 2]] * 4)
-LONG = made([[3, 4, 5, 2], [6, 8], [4, 4, 5], [3] * 5] * 4)  # every document fills a row
+TEXT = token_stream([[3, 4, 5, 2], [6, 1], [4, 4, 4], [7], [2, 2, 2, 2, 2]] * 4)
+LONG = token_stream([[3, 4, 5, 2], [6, 8], [4, 4, 5], [3] * 5] * 4)  # every document fills a row
 VOCABULARY = LONG.tokens + FIRST
 SHAPE: dict[str, Any] = {
     "vocab_size": VOCABULARY,
@@ -73,7 +73,7 @@ def objective_of(model: Bert) -> MaskedLanguageModeling:
 
 
 def rectangle(batch: MicroBatch, *flat: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Values for each token as rows with a mask: one that is packed is filled up on the right."""
+    """Values of each token as rows with a mask; packed batches are padded on the right."""
     if batch.starts is None:
         shape = batch.ids.shape
         return torch.ones(shape, dtype=torch.long), [values.view(shape) for values in flat]
@@ -84,7 +84,7 @@ def rectangle(batch: MicroBatch, *flat: Tensor) -> tuple[Tensor, list[Tensor]]:
 
 
 @pytest.mark.parametrize("kind", ["packed", "rectangle", "single"])
-def test_masked_words_and_pairs_as_in_transformers(kind: str, bert: Bert, tmp_path: Path) -> None:
+def test_masked_lm_and_pair_losses_equal_transformers(kind: str, bert: Bert, tmp_path: Path) -> None:
     batch, objective = batch_of(kind), objective_of(bert)
     inputs = objective.prepare(batch, torch.Generator().manual_seed(0))
     losses = objective(**inputs)
@@ -105,7 +105,7 @@ def test_masked_words_and_pairs_as_in_transformers(kind: str, bert: Bert, tmp_pa
     if kind == "single":
         torch.testing.assert_close(losses["loss"], words, **NEAR)
         return
-    labels = inputs["labels"][: len(ids)]  # behind them come rows that are empty
+    labels = inputs["labels"][: len(ids)]  # followed by empty rows
     assert {0, 1} <= {*labels.tolist()}
     theirs_whole = theirs(
         ids, attention_mask=keep, token_type_ids=positions, labels=answers, next_sentence_label=labels
@@ -146,10 +146,10 @@ def test_masks_follow_from_the_generator_alone(bert: Bert) -> None:
     one, same, other = (objective.prepare(batch, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not torch.equal(one["masked_positions"], other["masked_positions"])
-    assert torch.equal(batch_of("packed").ids, batch.ids)  # what is hidden is hidden in a copy
+    assert torch.equal(batch_of("packed").ids, batch.ids)  # masking works on a copy
 
 
-def test_next_words_as_in_transformers(randomised: Randomise, tmp_path: Path) -> None:
+def test_next_token_loss_equals_transformers(randomised: Randomise, tmp_path: Path) -> None:
     model: Gpt = randomised(Gpt(GptConfig(**SHAPE))).eval()
     rows = TextChunks(TEXT, tokens=9, seed=0)
     batch = MicroBatches(rows, TOKENIZER, tokens=45, pairs=False, bare=True).micro_batch(0, 0)
@@ -165,7 +165,9 @@ def test_next_words_as_in_transformers(randomised: Randomise, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("heads", [(), ("output",)])
-def test_dropped_spans_as_in_transformers(heads: tuple[str, ...], randomised: Randomise, tmp_path: Path) -> None:
+def test_span_corruption_loss_equals_transformers(
+    heads: tuple[str, ...], randomised: Randomise, tmp_path: Path
+) -> None:
     shape = T5Config(
         vocab_size=VOCABULARY + 9,
         hidden_size=8,
@@ -195,7 +197,7 @@ def test_dropped_spans_as_in_transformers(heads: tuple[str, ...], randomised: Ra
     assert losses["spans"] is losses["loss"]
 
 
-def test_both_ways_against_every_word(randomised: Randomise) -> None:
+def test_bidirectional_loss_compared_with_all_positions(randomised: Randomise) -> None:
     shape = ElmoConfig(vocab_size=VOCABULARY, num_characters=0, hidden_size=6, cell_size=6, num_hidden_layers=2)
     model: Elmo = randomised(Elmo(shape)).eval()
     batch = batch_of("single")
@@ -212,7 +214,7 @@ def test_both_ways_against_every_word(randomised: Randomise) -> None:
     torch.testing.assert_close(losses["loss"], (losses["forwards"] + losses["backwards"]) / 2, **NEAR)
 
 
-def test_the_loss_of_nothing_is_nothing() -> None:
+def test_the_loss_without_targets_is_zero() -> None:
     logits = torch.randn(3, 5, requires_grad=True)
     loss = mean_loss(logits, torch.full((3,), IGNORE_INDEX))
     loss.backward()
@@ -221,7 +223,7 @@ def test_the_loss_of_nothing_is_nothing() -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_vocabulary_padding_does_not_change_the_loss(bias: bool, device: torch.device) -> None:
-    """On a GPU there are such words, on a CPU none."""
+    """The vocabulary is padded on a GPU only."""
     vectors = torch.randn(6, 8, device=device, requires_grad=True)
     weight = torch.randn(70, 8, device=device, requires_grad=True)
     more = torch.randn(70, device=device, requires_grad=True) if bias else None
@@ -266,16 +268,16 @@ def test_large_logits_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     inputs = [tensor.requires_grad_() for tensor in (vectors, weight, bias)]
     whole = token_loss(vectors, weight, bias, targets)
     expected = torch.autograd.grad(whole, inputs)
-    made = []
+    token_stream = []
     linear = F.linear
 
     def counted(*args: Tensor) -> Tensor:
-        made.append(linear(*args))
-        return made[-1]
+        token_stream.append(linear(*args))
+        return token_stream[-1]
 
     monkeypatch.setattr("regard.training.pretraining.objectives.MAX_ELEMENTS", 2 * 5)
     monkeypatch.setattr("regard.training.pretraining.objectives.F.linear", counted)
     loss = token_loss(vectors, weight, bias, targets)
-    assert [part.numel() for part in made] == [10, 10, 10, 5]
+    assert [part.numel() for part in token_stream] == [10, 10, 10, 5]
     torch.testing.assert_close(loss, whole)
     torch.testing.assert_close(torch.autograd.grad(loss, inputs), expected)

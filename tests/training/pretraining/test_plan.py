@@ -27,7 +27,7 @@ def flops_per_token(config: PretrainingConfig, vocabulary: int) -> float:
 VOCABULARY, ROWS, LENGTH = 500, 4, 32
 
 
-def counted(work: Callable[[], torch.Tensor]) -> int:
+def count_flops(work: Callable[[], torch.Tensor]) -> int:
     with FlopCounterMode(display=False) as counter:
         work().sum().backward()
     return counter.get_total_flops()
@@ -45,8 +45,8 @@ def test_flops_of_a_gpt_match_torch() -> None:
         )
     )
     ids = torch.randint(VOCABULARY, (ROWS, LENGTH))
-    work = counted(lambda: model.logits(model(ids)))
-    # On the way back torch computes the attention scores once more: a product that we do not count.
+    work = count_flops(lambda: model.logits(model(ids)))
+    # In the backward pass torch recomputes the attention scores, which Regard does not count.
     assert flops_per_token(config("gpt"), VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
 
 
@@ -62,12 +62,12 @@ def test_flops_of_a_t5_match_torch() -> None:
     model = T5(T5Config(vocab_size=VOCABULARY, **shape))  # type: ignore[arg-type]
     ids = torch.randint(VOCABULARY, (ROWS, LENGTH))
     decoder_ids = torch.randint(VOCABULARY, (ROWS, SpanSizes.filling(LENGTH, rate=0.15, span=3.0).targets))
-    work = counted(lambda: model.logits(model(ids, decoder_ids)))
+    work = count_flops(lambda: model.logits(model(ids, decoder_ids)))
     assert flops_per_token(config("t5"), VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
 
 
 def test_flops_of_an_elmo() -> None:
-    """Two directions of two layers: four gates that read 32 and 32 numbers, 64 cells to 32, and the words."""
+    """Two directions of two layers: four gates with 32 + 32 inputs, projections from 64 to 32, and the output layer."""
     weights = 2 * (2 * (4 * 64 * (32 + 32) + 64 * 32) + 32 * VOCABULARY)
     assert flops_per_token(config("elmo"), VOCABULARY) == 3 * 2 * weights
     narrow = 2 * (2 * 4 * 32 * (32 + 32) + 32 * VOCABULARY)
@@ -89,15 +89,17 @@ def test_flops_of_a_bert_include_masked_tokens_only(rate: float) -> None:
     rows = torch.arange(round(rate * ids.numel()))
     head = model.masked
     assert head is not None
-    work = counted(lambda: head(model(ids).flatten(0, 1)[rows]))
-    asked = config(model_num_hidden_layers=8, objective_mlm_probability=rate)
-    assert flops_per_token(asked, VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
+    work = count_flops(lambda: head(model(ids).flatten(0, 1)[rows]))
+    settings = config(model_num_hidden_layers=8, objective_mlm_probability=rate)
+    assert flops_per_token(settings, VOCABULARY) * ids.numel() == pytest.approx(work, rel=0.03)
 
 
 def test_a_peak_is_a_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(plan.SIDE, "cpu", 64)
     now = iter(range(100))
-    monkeypatch.setattr(plan.time, "perf_counter", lambda: next(now) / 4)  # every four products take a quarter second
+    monkeypatch.setattr(
+        plan.time, "perf_counter", lambda: next(now) / 4
+    )  # every four matrix products take a quarter of a second
     for dtype in (torch.float32, torch.bfloat16):
         assert peak_flops(CPU, dtype) == 4 * 2 * 64**3 / 0.25
 
@@ -111,7 +113,9 @@ def test_a_step_is_measured_for_some_seconds(
     monkeypatch.setattr(plan.time, "perf_counter", lambda: now[0])
 
     def step() -> None:
-        slow = 50.0 if len(steps) < 2 else 1.0 if len(steps) == 4 else 0.0  # to warm up, and by chance
+        slow = (
+            50.0 if len(steps) < 2 else 1.0 if len(steps) == 4 else 0.0
+        )  # slow during warm-up, and one random outlier
         steps.append(1)
         now[0] += each + slow
 

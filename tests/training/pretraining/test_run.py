@@ -1,4 +1,4 @@
-"""Whole runs in this process: what is learned, and what lies in the output folder."""
+"""Complete runs in this process: what is learned, and the files in the output folder."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ from regard.training.pretraining.run import PretrainingResult, pretrain
 from tests.training.pretraining.runs import STEPS, config, events, losses
 
 CPU = torch.device("cpu")
-pytestmark = pytest.mark.usefixtures("hurried")
+pytestmark = pytest.mark.usefixtures("fast_run_settings")
 
 
-def trained(
+def train(
     sources: Path, output: Path, *, family: Any = "bert", held_out: Path | None = None, start: str = "", **changed: Any
 ) -> PretrainingResult:
-    kept = [] if held_out is None else [str(held_out)]
-    return drain(pretrain(config(family, **changed), [str(sources)], output, held_out=kept, start=start, device=CPU))
+    held_out_sources = [] if held_out is None else [str(held_out)]
+    return drain(
+        pretrain(config(family, **changed), [str(sources)], output, held_out=held_out_sources, start=start, device=CPU)
+    )
 
 
 def unigram(dataset: PretrainingDataset) -> float:
-    """The loss of who knows how frequent each word is and nothing else."""
+    """The loss of a model that knows only the token frequencies."""
     counts = Counter(np.concatenate(dataset.text.pieces).tolist())
     total = sum(counts.values())
     tokens = np.concatenate(dataset.held_out.pieces).tolist()
@@ -51,7 +53,7 @@ LEARNING: dict[str, dict[str, Any]] = {
     "t5": {"family": "t5", "optimizer_name": "muon", "optimizer_learning_rate": 0.02},
     "elmo": {"family": "elmo"},
 }
-# The score that is the loss of words: an ELMo has two such.
+# The score that is the token loss; an ELMo has two.
 ASKED = {"t5": "spans", "elmo": "forwards"}
 
 
@@ -63,7 +65,7 @@ def test_a_model_learns_more_than_token_frequencies(name: str, source: Path, uns
         "run_evaluate_every": "30 steps",
         **LEARNING[name],
     }
-    result = trained(source, tmp_path, held_out=unseen, **changed)
+    result = train(source, tmp_path, held_out=unseen, **changed)
     family = changed.get("family", "bert")
     dataset = open_dataset(config(family), [str(source)], tmp_path, held_out=True)
     tokens = ASKED.get(family, "words")
@@ -95,7 +97,7 @@ def test_a_model_learns_more_than_token_frequencies(name: str, source: Path, uns
 def test_every_kind_of_run_learns_something(
     changed: dict[str, Any], corpus: Path, unseen: Path, tmp_path: Path
 ) -> None:
-    result = trained(corpus, tmp_path, held_out=unseen, schedule_max_steps=30, **changed)
+    result = train(corpus, tmp_path, held_out=unseen, schedule_max_steps=30, **changed)
     start = math.log(120)
     assert result.scores["words"]["loss"] < start - 1.2
     assert ("pairs" in result.scores) == (changed.get("objective_sentence_pairs") == "next")
@@ -105,7 +107,7 @@ def test_every_kind_of_run_learns_something(
 
 def test_gradient_checkpointing_does_not_change_the_result(corpus: Path, tmp_path: Path) -> None:
     for name, enable_gradient_checkpointing in (("a", "true"), ("b", "false")):
-        trained(
+        train(
             corpus,
             tmp_path / name,
             run_gradient_checkpointing=enable_gradient_checkpointing,
@@ -120,12 +122,12 @@ FINISHED = {"objective_sentence_pairs": "next", "run_evaluate_every": "5 steps",
 
 @pytest.fixture(scope="module")
 def finished(corpus: Path, unseen: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[PretrainingResult, Path]:
-    """A run of the usual settings."""
+    """A finished run with the default settings."""
     output = tmp_path_factory.mktemp("finished") / "deep" / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "LOG_EVERY", 0.0)
         patch.setattr("regard.training.pretraining.plan.SECONDS", 0.0)
-        return trained(corpus, output, held_out=unseen, **FINISHED), output
+        return train(corpus, output, held_out=unseen, **FINISHED), output
 
 
 SENTENCES = "The river follows the painter.", "The winter builds the city."
@@ -149,8 +151,8 @@ def test_the_output_is_a_model(finished: tuple[PretrainingResult, Path]) -> None
     torch.testing.assert_close(pairs, found.seq_relationship_logits, atol=1e-5, rtol=1e-5)
 
 
-def test_a_t5_loads_elsewhere_with_the_same_numbers(source: Path, tmp_path: Path) -> None:
-    trained(source, tmp_path, family="t5")
+def test_transformers_loads_a_t5_with_the_same_outputs(source: Path, tmp_path: Path) -> None:
+    train(source, tmp_path, family="t5")
     ours, tokenizer = regard.load(tmp_path)
     theirs = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path).eval()
     assert isinstance(ours, T5) and tokenizer is not None
@@ -165,8 +167,8 @@ def test_a_t5_loads_elsewhere_with_the_same_numbers(source: Path, tmp_path: Path
     assert loss.item() == pytest.approx(expected.loss.item(), rel=1e-5)
 
 
-def test_an_elmo_is_loaded_again(source: Path, tmp_path: Path) -> None:
-    trained(source, tmp_path, family="elmo", model_intermediate_size=32)
+def test_an_elmo_can_be_loaded(source: Path, tmp_path: Path) -> None:
+    train(source, tmp_path, family="elmo", model_intermediate_size=32)
     model, tokenizer = regard.load(tmp_path)
     assert isinstance(model, Elmo) and model.output is not None and tokenizer is not None
     assert (model.config.hidden_size, model.config.cell_size, model.config.num_characters) == (32, 32, 0)
@@ -206,7 +208,7 @@ def test_the_settings_are_saved(finished: tuple[PretrainingResult, Path]) -> Non
     assert not saved.differences(config(**FINISHED))
 
 
-def test_the_newest_checkpoints_stay(finished: tuple[PretrainingResult, Path]) -> None:
+def test_the_newest_checkpoints_remain(finished: tuple[PretrainingResult, Path]) -> None:
     _, output = finished
     assert sorted(path.name for path in (output / "checkpoints").iterdir()) == ["step-000000008", "step-000000012"]
     latest = Checkpoints(output / "checkpoints").latest()
@@ -217,16 +219,16 @@ def test_the_newest_checkpoints_stay(finished: tuple[PretrainingResult, Path]) -
 
 
 def test_the_measured_steps_do_not_train(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained(corpus, tmp_path / "a", schedule_max_steps=2)
+    train(corpus, tmp_path / "a", schedule_max_steps=2)
     monkeypatch.setattr("regard.training.pretraining.plan.SECONDS", 0.3)
-    trained(corpus, tmp_path / "b", schedule_max_steps=2)
+    train(corpus, tmp_path / "b", schedule_max_steps=2)
     assert losses(tmp_path / "a") == losses(tmp_path / "b")
 
 
 def test_randomness_follows_from_the_seed(corpus: Path, tmp_path: Path) -> None:
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         torch.manual_seed(len(name + str(seed)) * 7)
-        trained(corpus, tmp_path / name, schedule_max_steps=2, run_seed=seed, model_dropout=0.1)
+        train(corpus, tmp_path / name, schedule_max_steps=2, run_seed=seed, model_dropout=0.1)
     assert losses(tmp_path / "a") == losses(tmp_path / "b") != losses(tmp_path / "c")
 
 
@@ -234,13 +236,13 @@ def test_a_run_may_start_from_a_model(
     finished: tuple[PretrainingResult, Path], corpus: Path, unseen: Path, tmp_path: Path
 ) -> None:
     result, before = finished
-    trained(
+    train(
         corpus, tmp_path / "a", held_out=unseen, start=str(before), schedule_max_steps=1, optimizer_learning_rate=1e-9
     )
     (end,) = events(tmp_path / "a", "finished")
     assert end["scores"]["words"]["loss"] == pytest.approx(result.scores["words"]["loss"], abs=1e-4)
     with pytest.raises(InputError, match="hidden_size was 32 and is 64"):
-        trained(corpus, tmp_path / "b", start=str(before), model_hidden_size=64)
+        train(corpus, tmp_path / "b", start=str(before), model_hidden_size=64)
 
 
 @pytest.mark.parametrize(("every", "left"), [("4 steps", ["step-000000004"]), ("", [])])
@@ -259,7 +261,7 @@ def test_a_run_that_diverges_leaves_the_last_good_checkpoint(
     with pytest.raises(
         RegardError, match=r"the run has diverged: at step \d+ the loss is nan.* Lower optimizer\.learning_rate"
     ):
-        trained(corpus, tmp_path, run_checkpoint_every=every)
+        train(corpus, tmp_path, run_checkpoint_every=every)
     checkpoints = tmp_path / "checkpoints"
     assert [path.name for path in checkpoints.iterdir()] == left if left else not checkpoints.exists()
     assert not (tmp_path / "config.json").exists()
@@ -268,7 +270,7 @@ def test_a_run_that_diverges_leaves_the_last_good_checkpoint(
 def test_steps_and_budget_exclude_each_other(corpus: Path, tmp_path: Path) -> None:
     for changed in ({"schedule_max_steps": 0}, {"schedule_budget": "2s"}):
         with pytest.raises(InputError, match="how long to train"):
-            trained(corpus, tmp_path / "run", **changed)
+            train(corpus, tmp_path / "run", **changed)
     assert not (tmp_path / "run").exists()
 
 
@@ -278,5 +280,5 @@ def test_an_existing_model_is_not_overwritten(
     model, tokenizer = regard.load(finished[1])
     regard.save(model, tmp_path, tokenizer)
     with pytest.raises(InputError, match="holds a model, which this run would write over; choose another --output"):
-        trained(corpus, tmp_path)
+        train(corpus, tmp_path)
     assert not (tmp_path / "config.toml").exists()

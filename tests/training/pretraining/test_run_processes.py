@@ -1,4 +1,4 @@
-"""Several processes that train one model: the same samples and the same result as one, and only the first writes."""
+"""Distributed training: the same samples and the same result as one process; only the main process writes."""
 
 from __future__ import annotations
 
@@ -22,48 +22,50 @@ STEPS = 16
 PARTED: dict[str, object] = {
     "data_tokens_per_micro_batch": 128,
     "schedule_max_steps": STEPS,
-}  # no dropout: its chance is each process' own
+}  # no dropout, because each process has its own random state
 
 
-def together(launcher: Launcher, arguments: Sequence[str], *, size: int = 2) -> list[Process]:
-    """Processes with what `torchrun` would tell them."""
+def start_processes(launcher: Launcher, arguments: Sequence[str], *, size: int = 2) -> list[Process]:
+    """Start processes with the environment variables of `torchrun`."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(found.getsockname()[1]), "WORLD_SIZE": str(size)}
+        common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(found.getsockname()[1]), "WORLD_SIZE": str(size)}
     return [
-        launcher.start(arguments, environment={**place, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        launcher.start(arguments, environment={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)})
         for rank in range(size)
     ]
 
 
-def ended(processes: Sequence[Process]) -> list[int]:
+def exit_codes(processes: Sequence[Process]) -> list[int]:
     return [process.wait() for process in processes]
 
 
-def place_of(output: Path) -> tuple[int, int]:
-    """How far the run has read: rows and tokens."""
+def progress_of(output: Path) -> tuple[int, int]:
+    """The numbers of rows and tokens that the run has read."""
     newest = max((output / "checkpoints").glob("step-*"))
     state = json.loads((newest / "state.json").read_text())["state"]
     return state["row"], state["tokens"]
 
 
-def assert_near(output: Path, alone: Path) -> None:
-    """The same samples in every step, and the same numbers but for the order of sums."""
-    found, expected = ({event["step"]: event for event in events(each, "step")} for each in (output, alone))
+def assert_near(output: Path, single_process_run: Path) -> None:
+    """Assert the same samples in every step, and equal losses up to the order of sums."""
+    found, expected = (
+        {event["step"]: event for event in events(each, "step")} for each in (output, single_process_run)
+    )
     assert found.keys() == expected.keys() == {*range(1, STEPS + 1)}
     assert {step: event["tokens"] for step, event in found.items()} == {k: e["tokens"] for k, e in expected.items()}
-    assert place_of(output) == place_of(alone)
+    assert progress_of(output) == progress_of(single_process_run)
     for step in expected:
         assert expected[step]["losses"].keys() == {"words", "pairs"}
         for key in ("loss", "losses", "grad_norm"):
             assert found[step][key] == pytest.approx(expected[step][key], rel=2e-4), (step, key)
-    models = [regard.load(each)[0].state_dict() for each in (output, alone)]
+    models = [regard.load(each)[0].state_dict() for each in (output, single_process_run)]
     for name, tensor in models[0].items():
         torch.testing.assert_close(tensor, models[1][name], atol=2e-3, rtol=0)
 
 
 @pytest.fixture(scope="module")
-def alone(launcher: Launcher, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def single_process_run(launcher: Launcher, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of one process."""
     output = tmp_path_factory.mktemp("alone") / "run"
     code, printed = launcher.run(command(corpus, output, **PARTED))
@@ -71,38 +73,38 @@ def alone(launcher: Launcher, corpus: Path, tmp_path_factory: pytest.TempPathFac
     return output
 
 
-def test_two_processes_are_one_run(launcher: Launcher, corpus: Path, alone: Path, tmp_path: Path) -> None:
-    processes = together(launcher, command(corpus, tmp_path, **PARTED))
-    assert ended(processes) == [0, 0], [process.printed for process in processes]
+def test_two_processes_are_one_run(launcher: Launcher, corpus: Path, single_process_run: Path, tmp_path: Path) -> None:
+    processes = start_processes(launcher, command(corpus, tmp_path, **PARTED))
+    assert exit_codes(processes) == [0, 0], [process.printed for process in processes]
     assert f"{tmp_path}: {STEPS} steps" in processes[0].printed
     assert processes[1].printed == ""
     assert [len(found) for found in losses(tmp_path).values()] == [1] * STEPS
-    assert [event["type"] for event in events(tmp_path)] == [event["type"] for event in events(alone)]
-    assert_near(tmp_path, alone)
+    assert [event["type"] for event in events(tmp_path)] == [event["type"] for event in events(single_process_run)]
+    assert_near(tmp_path, single_process_run)
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
-def test_other_processes_take_the_next_sample(
-    before: int, after: int, launcher: Launcher, corpus: Path, alone: Path, tmp_path: Path
+def test_another_number_of_processes_continues_with_the_next_sample(
+    before: int, after: int, launcher: Launcher, corpus: Path, single_process_run: Path, tmp_path: Path
 ) -> None:
-    first = together(launcher, command(corpus, tmp_path, **PARTED), size=before)
+    first = start_processes(launcher, command(corpus, tmp_path, **PARTED), size=before)
     wait_for_steps(tmp_path, 5)
     for process in first:
         os.kill(process.pid, signal.SIGKILL)
-    ended(first)
-    second = together(launcher, command(corpus, tmp_path, "--resume", **PARTED), size=after)
-    assert ended(second) == [0] * after, [process.printed for process in second]
+    exit_codes(first)
+    second = start_processes(launcher, command(corpus, tmp_path, "--resume", **PARTED), size=after)
+    assert exit_codes(second) == [0] * after, [process.printed for process in second]
     (resumed,) = events(tmp_path, "resume")
     assert resumed["step"] in (4, 8, 12)
-    assert_near(tmp_path, alone)
+    assert_near(tmp_path, single_process_run)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_signal_to_one_process_stops_all(rank: int, launcher: Launcher, corpus: Path, tmp_path: Path) -> None:
-    processes = together(launcher, command(corpus, tmp_path, **PARTED | {"schedule_max_steps": 100_000}))
+    processes = start_processes(launcher, command(corpus, tmp_path, **PARTED | {"schedule_max_steps": 100_000}))
     wait_for_steps(tmp_path, 5)
     os.kill(processes[rank].pid, signal.SIGTERM)
-    assert ended(processes) == [143, 143], [process.printed for process in processes]
+    assert exit_codes(processes) == [143, 143], [process.printed for process in processes]
     step = events(tmp_path, "checkpoint")[-1]["step"]
     assert step == max(losses(tmp_path))
     assert f"stopped after step {step:,}" in processes[0].printed
@@ -111,15 +113,15 @@ def test_a_signal_to_one_process_stops_all(rank: int, launcher: Launcher, corpus
 
 def test_an_error_is_printed_once(launcher: Launcher, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
-    processes = together(launcher, command(tmp_path / "empty.txt", tmp_path / "run"))
-    assert ended(processes) == [2, 1]
+    processes = start_processes(launcher, command(tmp_path / "empty.txt", tmp_path / "run"))
+    assert exit_codes(processes) == [2, 1]
     assert processes[0].printed.startswith("error: the corpus is empty: there is no text in ")
     assert processes[1].printed == ""
 
 
 def test_micro_batches_that_cannot_be_shared(launcher: Launcher, corpus: Path, tmp_path: Path) -> None:
-    processes = together(launcher, command(corpus, tmp_path, **PARTED, data_tokens_per_batch=384))
-    assert ended(processes) == [2, 2]
+    processes = start_processes(launcher, command(corpus, tmp_path, **PARTED, data_tokens_per_batch=384))
+    assert exit_codes(processes) == [2, 2]
     assert re.search(
         r"3 forward passes .*data\.tokens_per_batch.* cannot be shared by 2 processes; .*data\.tokens_per_micro_batch",
         processes[0].printed,
@@ -127,7 +129,7 @@ def test_micro_batches_that_cannot_be_shared(launcher: Launcher, corpus: Path, t
 
 
 @pytest.mark.slow
-def test_torchrun_starts_such_processes(corpus: Path, alone: Path, tmp_path: Path) -> None:
+def test_torchrun_starts_such_processes(corpus: Path, single_process_run: Path, tmp_path: Path) -> None:
     starter = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "regard"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(
@@ -136,6 +138,6 @@ def test_torchrun_starts_such_processes(corpus: Path, alone: Path, tmp_path: Pat
     assert result.returncode == 0, result.stderr
     assert result.stdout.count(f"{tmp_path}: {STEPS} steps") == 1
     assert events(tmp_path, "finished")[0]["scores"]["words"]["loss"] == pytest.approx(
-        events(alone, "finished")[0]["scores"]["words"]["loss"], abs=1e-3
+        events(single_process_run, "finished")[0]["scores"]["words"]["loss"], abs=1e-3
     )
-    assert place_of(tmp_path) == place_of(alone)
+    assert progress_of(tmp_path) == progress_of(single_process_run)

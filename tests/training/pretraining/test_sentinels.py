@@ -1,4 +1,4 @@
-"""Sentinels: where they stand in a vocabulary, and that nothing else of it changes."""
+"""Sentinels: their ids in the vocabulary, and that the rest of the vocabulary does not change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_sentinels_have_the_last_ids_in_descending_order(tokenizer: Tokenizer) -
     assert tokenizer.token(SIZE - 1) == "<extra_id_0>" and tokenizer.token(SIZE - SENTINELS) == "<extra_id_99>"
 
 
-def test_text_is_encoded_as_without_them_and_ends(tokenizer: Tokenizer) -> None:
+def test_text_encoding_is_unchanged_and_ends_with_the_end_token(tokenizer: Tokenizer) -> None:
     plain = train_tokenizer(LINES, kind="bpe", size=SIZE - SENTINELS - 1)
     ids = plain.encode(TEXT, add_special_tokens=False).ids
     assert tokenizer.encode(TEXT, add_special_tokens=False).ids == ids
@@ -38,7 +38,7 @@ def test_text_is_encoded_as_without_them_and_ends(tokenizer: Tokenizer) -> None:
     assert tokenizer.pad_token_id == SIZE - SENTINELS - 1 and tokenizer.max_length == 64
 
 
-def test_transformers_reads_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_transformers_encodes_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:
     tokenizer.save(tmp_path)
     again = Tokenizer.open(tmp_path)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -49,10 +49,10 @@ def test_transformers_reads_the_same(tokenizer: Tokenizer, tmp_path: Path) -> No
     assert theirs.pad_token_id == tokenizer.pad_token_id and theirs.eos_token_id == tokenizer.eos_token_id
 
 
-def test_other_vocabularies_have_none() -> None:
+def test_other_vocabularies_have_no_sentinels() -> None:
     assert sentinels_of(train_tokenizer(LINES, size=100)) == []
 
 
-def test_a_size_that_cannot_be_is_refused() -> None:
+def test_an_invalid_size_is_refused() -> None:
     with pytest.raises(InputError, match=r"at least 257 entries.*In vocabulary.vocab_size, 300, 101 entries"):
         train_with_sentinels(LINES, size=300, lowercase=False, minimum=2, max_length=None)

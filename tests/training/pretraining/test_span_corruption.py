@@ -1,4 +1,4 @@
-"""Span corruption: what is dropped can be put back, and the sizes are what T5's paper has."""
+"""Span corruption: the text can be restored, and the sizes are those of the T5 paper."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def corruption(length: int, *, rate: float = 0.15, span: float = 3.0) -> SpanCor
     return SpanCorruption(SpanSizes.filling(length, rate=rate, span=span), sentinels=SENTINELS, end=END)
 
 
-def restored(given: list[int], target: list[int]) -> list[int]:
-    """The text again: each sentinel of the input gives way to what the target says behind it."""
+def restore(given: list[int], target: list[int]) -> list[int]:
+    """Restore the text by replacing each sentinel of the input with its span in the target."""
     spans: dict[int, list[int]] = {}
     for token in target[:-1]:
         if token in SENTINELS:
@@ -37,7 +37,7 @@ def restored(given: list[int], target: list[int]) -> list[int]:
 
 
 def test_the_sizes_of_the_paper() -> None:
-    """Inputs of 512 tokens hold 568 of text and targets have 114, as the T5 code has them, and a last sentinel here."""
+    """512 input tokens hold 568 tokens of text, and targets have 114 tokens as in T5's code plus a final sentinel."""
     sizes = SpanSizes.filling(512, rate=0.15, span=3.0)
     assert (sizes.tokens, sizes.dropped, sizes.spans) == (568, 85, 28)
     assert (sizes.inputs, sizes.targets) == (512, 114 + 1)
@@ -50,41 +50,41 @@ def test_the_sizes_of_the_paper() -> None:
     seed=st.integers(0, 1 << 30),
 )
 def test_nothing_is_lost(length: int, rate: float, span: float, seed: int) -> None:
-    made = corruption(length, rate=rate, span=span)
-    sizes = made.sizes
+    corrupt = corruption(length, rate=rate, span=span)
+    sizes = corrupt.sizes
     ids = 10 + torch.arange(3 * sizes.tokens).view(3, -1) % 900
-    found = made(ids.int(), torch.Generator().manual_seed(seed))
+    found = corrupt(ids.int(), torch.Generator().manual_seed(seed))
     assert found.inputs.shape == (3, sizes.inputs) and found.targets.shape == (3, sizes.targets)
     assert sizes.inputs <= length
     for row, given_row, target in zip(ids.tolist(), found.inputs.tolist(), found.targets.tolist(), strict=True):
-        assert restored(given_row, target) == row
+        assert restore(given_row, target) == row
         assert given_row[-1] == target[-1] == END
-        # In falling order of ids, each once; the target has one more, behind the last stretch.
+        # Each sentinel once, in descending order of ids; the target has one more after the last span.
         assert [token for token in given_row if token in SENTINELS] == SENTINELS[: sizes.spans]
         assert [token for token in target if token in SENTINELS] == SENTINELS[: sizes.spans + 1]
         assert target[-2] == SENTINELS[sizes.spans]
-        neighbours = pairwise(given_row)
-        assert not any(a in SENTINELS and b in SENTINELS for a, b in neighbours), "two stretches are one"
+        adjacent = pairwise(given_row)
+        assert not any(a in SENTINELS and b in SENTINELS for a, b in adjacent), "two spans are one"
 
 
 def test_every_position_may_be_dropped() -> None:
-    """Those at the ends less often than the rest, for a stretch cannot begin before the text; neither end more."""
-    made = corruption(16, rate=0.3, span=2.0)
-    sizes = made.sizes
+    """Positions at the ends less often, because a span cannot start before the text; both ends equally."""
+    corrupt = corruption(16, rate=0.3, span=2.0)
+    sizes = corrupt.sizes
     rows = 20_000
     ids = torch.arange(10, 10 + sizes.tokens).expand(rows, -1)
-    found = made(ids, torch.Generator().manual_seed(0))
+    found = corrupt(ids, torch.Generator().manual_seed(0))
     counts = Counter(found.targets.flatten().tolist())
-    shares = [counts[10 + place] / rows for place in range(sizes.tokens)]
+    frequencies = [counts[10 + position] / rows for position in range(sizes.tokens)]
     mean = sizes.dropped / sizes.tokens
-    assert sum(shares) == pytest.approx(sizes.dropped)
-    assert shares[0] > 0.4 * mean and max(shares) < 1.3 * mean
-    assert shares == pytest.approx(shares[::-1], abs=0.02)
+    assert sum(frequencies) == pytest.approx(sizes.dropped)
+    assert frequencies[0] > 0.4 * mean and max(frequencies) < 1.3 * mean
+    assert frequencies == pytest.approx(frequencies[::-1], abs=0.02)
 
 
 def test_spans_have_many_lengths() -> None:
-    made = corruption(64)
-    found = made(torch.full((200, made.sizes.tokens), 7), torch.Generator().manual_seed(0))
+    corrupt = corruption(64)
+    found = corrupt(torch.full((200, corrupt.sizes.tokens), 7), torch.Generator().manual_seed(0))
     lengths: Counter[int] = Counter()
     for row in found.targets.tolist():
         size = 0
@@ -95,14 +95,14 @@ def test_spans_have_many_lengths() -> None:
             else:
                 size += 1
     mean = sum(size * count for size, count in lengths.items()) / lengths.total()
-    assert mean == pytest.approx(made.sizes.dropped / made.sizes.spans)
+    assert mean == pytest.approx(corrupt.sizes.dropped / corrupt.sizes.spans)
     assert lengths[0] == 0 and set(lengths) >= {1, 2, 3, 4, 5}
 
 
 def test_the_same_seed_drops_the_same_spans() -> None:
-    made = corruption(32)
-    ids = torch.arange(4 * made.sizes.tokens).view(4, -1)
-    one, same, other = (made(ids, torch.Generator().manual_seed(seed)).inputs for seed in (3, 3, 4))
+    corrupt = corruption(32)
+    ids = torch.arange(4 * corrupt.sizes.tokens).view(4, -1)
+    one, same, other = (corrupt(ids, torch.Generator().manual_seed(seed)).inputs for seed in (3, 3, 4))
     assert torch.equal(one, same) and not torch.equal(one, other)
 
 

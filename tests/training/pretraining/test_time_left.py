@@ -1,4 +1,4 @@
-"""What is steps of the time that a run still takes."""
+"""The estimated remaining time of a run."""
 
 from __future__ import annotations
 

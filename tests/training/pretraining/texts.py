@@ -1,4 +1,4 @@
-"""Texts whose every token is different, so that a test sees where it came from: token k has the id FIRST + k."""
+"""Texts in which every token is different, so that tests can trace its origin: token k has the id FIRST + k."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ FIRST = 10
 PAD, CLS, SEP, MASK = range(4)
 TOKENIZER: Any = SimpleNamespace(pad_token_id=PAD, cls_token_id=CLS, sep_token_id=SEP)
 
-# Documents as lists of the lengths of their sentences.
+# Documents as lists of sentence lengths.
 DOCUMENTS = st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=6), min_size=1, max_size=12)
 
 
-def made(documents: Sequence[Sequence[int]], *, pieces: int = 1) -> TokenStream:
-    """A text of these documents, in so many pieces (or as many as there are documents)."""
+def token_stream(documents: Sequence[Sequence[int]], *, pieces: int = 1) -> TokenStream:
+    """A text of these documents in `pieces` pieces (at most one for each document)."""
     sentences, starts = [0], [0]
     for document in documents:
         for size in document:
@@ -33,6 +33,6 @@ def made(documents: Sequence[Sequence[int]], *, pieces: int = 1) -> TokenStream:
     return TokenStream(cut, np.array(bounds), np.array(sentences), np.array(starts))
 
 
-def places(text: TokenStream) -> list[int]:
-    """The tokens of a text by their place in the text that was made first."""
+def original_positions(text: TokenStream) -> list[int]:
+    """The positions of a text's tokens in the original text."""
     return [int(token) - FIRST for piece in text.pieces for token in piece]

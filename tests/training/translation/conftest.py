@@ -1,3 +1,3 @@
-"""The fixtures of the translation tests."""
+"""Fixtures shared with the translation tests of inference."""
 
 from tests.inference.translation.conftest import *  # noqa: F403

@@ -16,14 +16,14 @@ pairs = st.lists(st.builds(EncodedPair, side, side), min_size=1, max_size=40)
 def test_every_pair_is_in_one_batch_within_the_budget(pairs: list[EncodedPair], budget: int, seed: int) -> None:
     epochs = [group_by_length(pairs, tokens_per_batch=budget, seed=seed, epoch=epoch) for epoch in range(3)]
     for batches in epochs:
-        assert sorted(place for batch in batches for place in batch) == list(range(len(pairs)))
+        assert sorted(index for batch in batches for index in batch) == list(range(len(pairs)))
         for batch in batches:
-            assert len(batch) == 1 or len(batch) * max(pairs[place].length for place in batch) <= budget
+            assert len(batch) == 1 or len(batch) * max(pairs[index].length for index in batch) <= budget
     assert len({len(batches) for batches in epochs}) == 1
     assert epochs[1] == group_by_length(pairs, tokens_per_batch=budget, seed=seed, epoch=1)
 
 
-def test_epochs_and_seeds_differ_and_lengths_go_together() -> None:
+def test_epochs_and_seeds_differ_and_similar_lengths_are_grouped() -> None:
     pairs = [EncodedPair([1] * (1 + number % 10), [1] * (1 + number % 7)) for number in range(200)]
     orders = [
         group_by_length(pairs, tokens_per_batch=40, seed=seed, epoch=epoch) for seed in range(2) for epoch in range(3)

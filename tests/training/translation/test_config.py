@@ -1,4 +1,4 @@
-"""Settings of a run: defaults of each kind, and what does not fit."""
+"""Settings of a run: defaults of each family, and invalid settings."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def test_each_family_has_its_defaults(tmp_path: Path) -> None:
         ("training.num_beam=4", r"unknown key 'num_beam' in \[training\]; did you mean 'num_beams'"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(setting: str, message: str) -> None:
+def test_invalid_settings_are_refused(setting: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         TranslationConfig.read(overrides=[setting])
 
 
-def test_two_directions_share_the_width() -> None:
+def test_the_width_of_a_bidirectional_model_must_be_even() -> None:
     with pytest.raises(InputError, match="two directions share it"):
         TranslationConfig.read(overrides=["model.family=lstm", "model.hidden_size=33"])
 
 
 @pytest.mark.parametrize("name", ["multi30k-transformer", "multi30k-lstm"])
-def test_the_configurations_are_whole(name: str) -> None:
+def test_the_example_configurations_are_complete(name: str) -> None:
     found = TranslationConfig.read(CONFIGS / f"{name}.toml")
     assert found.model.family == name.removeprefix("multi30k-")

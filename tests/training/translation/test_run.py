@@ -1,4 +1,4 @@
-"""Whole runs: what they write, that they learn, and that being cut short changes nothing."""
+"""Complete translation runs: output files, learning, and bit-identical results after interruptions."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Tune = Callable[..., TranslationReport]
 
 
 class Crash(BaseException):
-    """The power goes."""
+    """Stands for a power failure."""
 
 
-def crashing(after: int, *, kind: str = "step") -> Callable[[Mapping[str, Any]], None]:
+def crash_after(after: int, *, kind: str = "step") -> Callable[[Mapping[str, Any]], None]:
     count = 0
 
     def on_event(event: Any) -> None:
@@ -50,7 +50,7 @@ def history(report: TranslationReport) -> tuple[Any, ...]:
 
 def test_a_translator_is_trained_and_saved(tune: Tune, tmp_path: Path) -> None:
     pairs = sentences(420)
-    data = {"train": ExampleSet(pairs[:400], "train", "made"), "dev": ExampleSet(pairs[400:], "dev", "made")}
+    data = {"train": ExampleSet(pairs[:400], "train", "generated"), "dev": ExampleSet(pairs[400:], "dev", "generated")}
     settings = (
         "vocabulary.vocab_size=330",
         "model.hidden_size=32",
@@ -82,8 +82,8 @@ def test_files_of_a_run_folder(tune: Tune, tmp_path: Path, data: dict[str, Examp
     logged = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     emitted = [event.model_dump(exclude_none=True) for event in events]
     assert [{k: v for k, v in line.items() if k != "time"} for line in logged] == emitted[-len(logged) :]
-    judged = [event.scores["bleu"] for event in events if event.type == "evaluation"]
-    assert judged == [scores["bleu"] for scores in report.outcome.history] and len(judged) == 3
+    evaluations = [event.scores["bleu"] for event in events if event.type == "evaluation"]
+    assert evaluations == [scores["bleu"] for scores in report.outcome.history] and len(evaluations) == 3
     [average] = [event for event in events if event.type == "average"]
     assert average.epochs == [2, 3] and average.scores["bleu"] == report.outcome.average["bleu"]
     steps = [event for event in events if event.type == "step"]
@@ -92,7 +92,7 @@ def test_files_of_a_run_folder(tune: Tune, tmp_path: Path, data: dict[str, Examp
     assert steps[4].learning_rate < steps[5].learning_rate > steps[-1].learning_rate
 
 
-def test_the_better_of_best_and_average_is_kept(tune: Tune, tmp_path: Path) -> None:
+def test_the_better_of_best_and_average_is_saved(tune: Tune, tmp_path: Path) -> None:
     best = tune(tmp_path / "best", "training.num_epochs=4")
     average = tune(tmp_path / "average", "training.num_epochs=4", "training.select=average")
     assert average.outcome.history == best.outcome.history
@@ -107,11 +107,13 @@ def test_a_crashed_run_resumes_bit_for_bit(tune: Tune, tmp_path: Path, kind: str
     whole = tune(tmp_path / "whole", *settings)
     for after, what in ((4, "step"), (9, "step"), (2, "evaluation"), (1, "average")):
         with pytest.raises(Crash):
-            tune(tmp_path / "cut", *settings, on_event=crashing(after, kind=what), resume=(after, what) != (4, "step"))
+            tune(
+                tmp_path / "cut", *settings, on_event=crash_after(after, kind=what), resume=(after, what) != (4, "step")
+            )
     again = tune(tmp_path / "cut", *settings, resume=True)
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
     assert history(again) == history(whole)
-    assert tune(tmp_path / "cut", *settings, resume=True) == again  # it is over: nothing is done
+    assert tune(tmp_path / "cut", *settings, resume=True) == again  # the run is finished: nothing to do
 
 
 def flip(path: Path) -> None:
@@ -124,7 +126,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_previous_one_is_used(tune: Tun
     settings = ("run.checkpoint_every=3 steps",)
     whole = tune(tmp_path / "whole", *settings)
     with pytest.raises(Crash):
-        tune(tmp_path / "cut", *settings, on_event=crashing(2, kind="evaluation"))
+        tune(tmp_path / "cut", *settings, on_event=crash_after(2, kind="evaluation"))
     newest = max((tmp_path / "cut" / "work" / "checkpoints").iterdir())
     flip(newest / "model.safetensors")
     events: list[Any] = []
@@ -136,15 +138,15 @@ def test_a_damaged_checkpoint_is_reported_and_the_previous_one_is_used(tune: Tun
 
 def test_other_damage_is_reported(tune: Tune, tmp_path: Path) -> None:
     with pytest.raises(Crash):
-        tune(tmp_path / "cut", on_event=crashing(1, kind="average"))
+        tune(tmp_path / "cut", on_event=crash_after(1, kind="average"))
     work = tmp_path / "cut" / "work"
     good = (work / "subwords" / "tokenizer.json").read_bytes()
     flip(work / "subwords" / "tokenizer.json")
     with pytest.raises(InputError, match=r"subwords/tokenizer\.json.*--resume"):
         tune(tmp_path / "cut", resume=True)
     (work / "subwords" / "tokenizer.json").write_bytes(good)
-    [kept] = (work / "recent-1").iterdir()
-    flip(kept / "model.safetensors")
+    [saved] = (work / "recent-1").iterdir()
+    flip(saved / "model.safetensors")
     with pytest.raises(RegardError, match=r"recent-1/step-\d+/model\.safetensors"):
         tune(tmp_path / "cut", resume=True)
 
@@ -169,33 +171,33 @@ def test_ctrl_c_saves_and_reports_it(tune: Tune, tmp_path: Path) -> None:
 
 
 def test_held_out_pairs_are_scored_once(tune: Tune, tmp_path: Path) -> None:
-    aside = ExampleSet(sentences(6, seed=9), "aside", "made")
-    report = tune(tmp_path / "run", test=aside)
-    found = load_translator(tmp_path / "run").translate([pair.source for pair in aside.examples], beam=Beam())
-    score = bleu([one[0].text for one in found], [pair.target for pair in aside.examples])
+    held_out = ExampleSet(sentences(6, seed=9), "aside", "generated")
+    report = tune(tmp_path / "run", test=held_out)
+    found = load_translator(tmp_path / "run").translate([pair.source for pair in held_out.examples], beam=Beam())
+    score = bleu([one[0].text for one in found], [pair.target for pair in held_out.examples])
     assert report.test == {"pairs": 6, "beam": 5, **asdict(score)}
     document = json.loads((tmp_path / "run" / "report.json").read_text())
     assert TranslationReport(output=str(tmp_path / "run"), **document) == report
-    assert read_translation_pairs(tmp_path / "run" / "test.tsv").examples == aside.examples
+    assert read_translation_pairs(tmp_path / "run" / "test.tsv").examples == held_out.examples
 
 
 def test_patience_ends_a_run(tune: Tune, tmp_path: Path) -> None:
     report = tune(
         tmp_path / "run", "training.learning_rate=1e-6", "training.num_epochs=9", "training.early_stopping_patience=2"
     )
-    assert len(report.outcome.history) == 3  # the first is the best of equals
+    assert len(report.outcome.history) == 3  # the first of equal epochs is the best
 
 
 def test_folders_that_cannot_be_resumed(
     tune: Tune, tmp_path: Path, data: dict[str, ExampleSet[TranslationPair]]
 ) -> None:
     with pytest.raises(Crash):
-        tune(tmp_path / "run", on_event=crashing(2))
+        tune(tmp_path / "run", on_event=crash_after(2))
     with pytest.raises(InputError, match="unfinished run: continue it with --resume"):
         tune(tmp_path / "run")
     with pytest.raises(InputError, match=r"other settings or data: training\.num_epochs was 3 and is 4"):
         tune(tmp_path / "run", "training.num_epochs=4", resume=True)
-    other = ExampleSet(data["dev"].examples[:-1], "dev", "made")
+    other = ExampleSet(data["dev"].examples[:-1], "dev", "generated")
     with pytest.raises(InputError, match="other settings or data: data was"):
         tune(tmp_path / "run", resume=True, dev=other)
     tune(tmp_path / "run", resume=True)
@@ -203,12 +205,12 @@ def test_folders_that_cannot_be_resumed(
         tune(tmp_path / "run")
 
 
-def test_long_pairs_are_left_out_and_counted(
+def test_long_pairs_are_skipped_and_counted(
     tune: Tune, tmp_path: Path, data: dict[str, ExampleSet[TranslationPair]]
 ) -> None:
     events: list[Any] = []
     long = TranslationPair("dog " * 60, "Hund " * 60)
-    train = ExampleSet([*data["train"].examples, long], "train", "made")
+    train = ExampleSet([*data["train"].examples, long], "train", "generated")
     tune(tmp_path / "run", "training.max_length=50", train=train, on_event=events.append)
     [gone] = [event for event in events if event.type == "note" and "left out" in event.message]
     assert "1 of 81 pairs are longer than 50 tokens" in gone.message
@@ -217,7 +219,7 @@ def test_long_pairs_are_left_out_and_counted(
             tmp_path / "other",
             "training.max_length=50",
             "vocabulary.vocab_size=260",
-            train=ExampleSet([long], "train", "made"),
+            train=ExampleSet([long], "train", "generated"),
         )
 
 

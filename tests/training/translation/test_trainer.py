@@ -1,4 +1,4 @@
-"""The loss against its formula, and what becomes of the weights of epochs."""
+"""The loss compared with its formula, and averaging of epoch weights."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_label_smoothing_ignores_padding(kind: str) -> None:
         collate_pairs(pairs, padding=SUBWORDS.padding)
     )
     total, count = 0.0, 0
-    for pair in pairs:  # one by one: no padding at all
+    for pair in pairs:  # one by one, without padding
         batch = collate_pairs([pair], padding=SUBWORDS.padding)
         scores = model.teacher_forced_logits(batch.source, batch.layout, batch.target)[0].log_softmax(-1).detach()
         for row, token in zip(scores, pair.target, strict=True):
@@ -64,24 +64,24 @@ def test_rdrop_adds_the_divergence_of_two_passes() -> None:
     other_way = nn.functional.kl_div(first, second, log_target=True, reduction="batchmean")
     assert one_way > 0.01
     assert loss(3.0) - loss(1.0) == pytest.approx(float(one_way + other_way), rel=1e-4)
-    model.eval()  # nothing is left out, so both are the same
+    model.eval()  # no dropout, so both passes are equal
     assert loss(3.0) == pytest.approx(loss(0.0), rel=1e-5)
 
 
 def test_the_average_is_that_of_the_last_epochs(tmp_path: Path) -> None:
     model = nn.Linear(2, 2)
-    kept = EpochWeights(tmp_path, recent=3)
+    epoch_weights = EpochWeights(tmp_path, recent=3)
     seen = []
     for epoch in range(1, 6):
         with torch.no_grad():
             model.weight.normal_()
         seen.append(model.weight.detach().clone())
-        kept.save_recent(epoch, model)
+        epoch_weights.save_recent(epoch, model)
         if epoch == 2:
-            kept.save_best(epoch, model)
-    kept.load_average([3, 4, 5], model)
+            epoch_weights.save_best(epoch, model)
+    epoch_weights.load_average([3, 4, 5], model)
     torch.testing.assert_close(model.weight.detach(), torch.stack(seen[2:]).mean(0))
-    kept.load_best(2, model)
+    epoch_weights.load_best(2, model)
     assert model.weight.equal(seen[1])
     with pytest.raises(RegardError, match="the weights of epoch 2 are gone"):
-        kept.load_average([2, 3], model)
+        epoch_weights.load_average([2, 3], model)

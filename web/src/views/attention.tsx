@@ -7,8 +7,7 @@ import { series, strip } from "../theme";
 import type { View } from "../view";
 import { drawing, table } from "./attention/export";
 import { Grid, runWhenIdle } from "./attention/grid";
-import { ImageMode } from "./attention/image";
-import { Lines } from "./attention/lines";
+import { ImageMode, Lines } from "./attention/lines";
 import { type AttentionPayload, availableModes, type Level, type Mode, type Segments, type Selection, selectionOf, type Source } from "./attention/maps";
 import { Neuron } from "./attention/neuron";
 
@@ -76,7 +75,6 @@ export const attention: View<AttentionPayload> = {
 };
 
 const MODES: Record<Mode, string> = { image: "Image", lines: "Heads", grid: "Model", neuron: "Neurons" };
-const KINDS = { encoder: "encoder", decoder: "decoder", cross: "cross-attention", lstm: "LSTM attention", vit: "patches" };
 const SOURCES: Record<Source, string> = { heads: "attention heads", rollout: "rollout", flow: "flow" };
 const SEGMENTS: Record<Segments, string> = { all: "all", aa: "A → A", ab: "A → B", ba: "B → A", bb: "B → B" };
 const LEVELS: Record<Level, string> = { piece: "subwords", word: "words" };
@@ -85,7 +83,7 @@ export function Controls({ payload, selection }: { payload: AttentionPayload; se
   const { maps, mode, source, level, pair, layer } = selection;
   const modes = Object.fromEntries(availableModes(payload, maps).map((one) => [one, MODES[one]]));
   const sources = Object.fromEntries(maps.sources.map((one) => [one, SOURCES[one]]));
-  const kinds = Object.fromEntries(payload.maps.map((one, index) => [index, KINDS[one.kind]]));
+  const kinds = Object.fromEntries(payload.maps.map((one, index) => [index, one.kind === "cross" ? "cross-attention" : one.kind]));
   // A default is removed from the route.
   const set = (name: string, fallback: string) => (value: string) => setParameters({ [name]: value === fallback ? "" : value });
   return (

@@ -1,6 +1,6 @@
 // Fill in the blank: the predictions of a model for the blank of two sentences, of a grid of them, or over a range of years.
 import { floats } from "../binary";
-import { Canvas, useWidth } from "../canvas";
+import { Canvas, pointerIn, useWidth } from "../canvas";
 import { Select } from "../components";
 import { fixedPercent } from "../format";
 import type { Painter } from "../painter";
@@ -170,11 +170,11 @@ export function ShowSweep({ payload }: { payload: Sweep }) {
   const selected = currentRoute.use().parameters["token"] ?? "";
   const { step, value, y } = frameOf(payload, width);
   const select = (event: PointerEvent) => {
-    const { left, top } = (event.currentTarget as Element).getBoundingClientRect();
-    const at = step(event.clientX - left);
+    const pointer = pointerIn(event);
+    const at = step(pointer.x);
     let [best, least] = [0, Infinity];
     payload.tokens.forEach((_, token) => {
-      const distance = Math.abs(y(value(token, at)) - (event.clientY - top));
+      const distance = Math.abs(y(value(token, at)) - pointer.y);
       if (distance < least) [best, least] = [token, distance];
     });
     setParameters({ token: payload.tokens[best]! });

@@ -37,7 +37,16 @@ function Show({ payload }: { payload: FaithfulnessPayload }) {
             sign.
           </TokenStrips>
         </section>
-        {verdict && <Checks checks={payload.checks} />}
+        {verdict && (
+          <section aria-labelledby="faithfulness-tests">
+            <h2 id="faithfulness-tests">The six tests</h2>
+            <ul class="faithfulness-checks">
+              {payload.checks.map((check) => (
+                <ShowCheck key={check.name} check={check} />
+              ))}
+            </ul>
+          </section>
+        )}
       </div>
     </>
   );
@@ -193,19 +202,6 @@ function Headline({ payload, verdict }: { payload: FaithfulnessPayload; verdict:
         A faithful map passes {payload.required_passes} tests, “{payload.decisive}” among them; if that one fails, the map is unfaithful. The thresholds were fixed before any model was measured.{" "}
         {fixedPercent(payload.special_weight, 1)} of the map’s weight is on special tokens, which no test counts as words.
       </p>
-    </section>
-  );
-}
-
-function Checks({ checks }: { checks: readonly FaithfulnessCheck[] }) {
-  return (
-    <section aria-labelledby="faithfulness-tests">
-      <h2 id="faithfulness-tests">The six tests</h2>
-      <ul class="faithfulness-checks">
-        {checks.map((check) => (
-          <ShowCheck key={check.name} check={check} />
-        ))}
-      </ul>
     </section>
   );
 }

@@ -4,7 +4,7 @@ import { Canvas } from "../canvas";
 import { DataTable, Notes } from "../components";
 import { count, range, shape } from "../format";
 import { outline, type Painter } from "../painter";
-import { currentRoute, type Route, setParameters } from "../route";
+import { currentRoute, onArrowKeys, type Route, setParameters } from "../route";
 import { colors } from "../theme";
 import type { RegressionScore } from "../types";
 import type { View, ViewOf } from "../view";
@@ -20,8 +20,9 @@ const LAST = STAGES.length - 1;
 function Show({ payload }: { payload: Pipeline }) {
   const stage = stageOf(currentRoute.use());
   const select = (next: number) => setParameters({ step: String(Math.max(0, Math.min(LAST, next)) + 1) });
+  const onKeyDown = onArrowKeys({ ArrowLeft: -1, ArrowRight: 1 }, (change) => stage !== null && select(stage + change));
   return (
-    <section class="pipeline" aria-label="Features" onKeyDown={(event) => arrowKeys(event, stage, select)}>
+    <section class="pipeline" aria-label="Features" onKeyDown={onKeyDown}>
       <OpenFile view="features" field="data" />
       <Notes notes={payload.notes} />
       <ol class="stages">
@@ -60,13 +61,6 @@ function stageOf({ parameters }: Route): number | null {
   if (parameters["step"] === "all") return null;
   const stage = Number.parseInt(parameters["step"] ?? "1", 10) - 1;
   return stage >= 0 && stage <= LAST ? stage : 0;
-}
-
-function arrowKeys(event: KeyboardEvent, stage: number | null, select: (next: number) => void): void {
-  const change = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  if (!change || stage === null || (event.target as HTMLElement).matches("input, .wide")) return;
-  event.preventDefault();
-  select(stage + change);
 }
 
 function drawing(data: Pipeline) {

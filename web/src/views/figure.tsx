@@ -6,10 +6,9 @@ import { range } from "../format";
 import { currentRoute, onArrowKeys, setParameters } from "../route";
 import type { TensorView } from "../types";
 import type { View } from "../view";
-import { drawFigure, drawing, Encodings, SignedHeatMap, table } from "./figure/draw";
+import { drawFigure, drawing, Encodings, PartRemoval, RemoveButtons, SignedHeatMap, table } from "./figure/draw";
 import "./figure/figure.css";
 import { layoutOf } from "./figure/layout";
-import { PartRemoval, RemoveButtons } from "./figure/part_removal";
 import { type FigurePayload, formatNumber, formatShape, type Matrix, matrixOf, rowTokens, type Selection, selectionOf, visibleToken } from "./figure/payload";
 
 function Show({ payload }: { payload: FigurePayload }) {
@@ -153,15 +152,12 @@ export function Diagram({ payload, selection }: { payload: FigurePayload; select
   const size = { width: layout.width * scale, height: layout.height * scale };
   const pixels = (value: number) => `${value * scale}px`;
   const select = (box: string) => setParameters({ box, tensor: "" });
-  const move = (event: KeyboardEvent) => {
-    const diagram = event.currentTarget as Element;
-    onArrowKeys({ ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1 }, (step) => {
-      const next = layout.shapes[layout.shapes.findIndex((shape) => shape.box === selection.name) + step]?.box;
-      if (next === undefined) return;
-      select(next);
-      diagram.querySelector<HTMLElement>(`[data-box="${next}"]`)?.focus();
-    })(event);
-  };
+  const move = onArrowKeys({ ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1 }, (step, diagram) => {
+    const next = layout.shapes[layout.shapes.findIndex((shape) => shape.box === selection.name) + step]?.box;
+    if (next === undefined) return;
+    select(next);
+    diagram.querySelector<HTMLElement>(`[data-box="${next}"]`)?.focus();
+  });
   return (
     <div ref={element}>
       {room > 0 && (

@@ -13,13 +13,9 @@ type HeadsPayload = ViewOf<"heads">;
 const score = (value: number | null) => (value === null ? "–" : value.toFixed(3));
 const pValue = (value: number | null) => (value !== null && value < 0.001 ? "< 0.001" : score(value));
 
-function patternColor(payload: HeadsPayload, pattern: string): string {
-  return series(Object.keys(payload.about).indexOf(pattern));
-}
+const patternColor = (payload: HeadsPayload, pattern: string) => series(Object.keys(payload.about).indexOf(pattern));
 
-function abbreviation(pattern: string): string {
-  return { "next word": "next", "previous word": "prev", "same or related word": "same", delimiter: "sep", "predictive words": "pred", broad: "broad" }[pattern] ?? "other";
-}
+const SHORT: Readonly<Record<string, string>> = { "next word": "next", "previous word": "prev", "same or related word": "same", delimiter: "sep", "predictive words": "pred", broad: "broad" };
 
 /** The selected pattern, or "", and the index of the selected head. */
 function selectionOf(payload: HeadsPayload, { parameters }: Route) {
@@ -38,7 +34,7 @@ function cellOf(payload: HeadsPayload, head: HeadPatterns, selected: string): { 
   const finding = head.findings.find((one) => one.pattern === pattern)!;
   const excess = finding.score === null || finding.chance === null ? 0 : finding.score - finding.chance;
   const strength = Math.max(0, Math.min(1, selected ? (finding.score ?? 0) : 0.25 + excess));
-  return { color: patternColor(payload, pattern), opacity: 0.1 + 0.6 * strength, text: selected ? score(finding.score).replace(/^0/, "") : abbreviation(pattern) };
+  return { color: patternColor(payload, pattern), opacity: 0.1 + 0.6 * strength, text: selected ? score(finding.score).replace(/^0/, "") : SHORT[pattern] ?? "other" };
 }
 
 function Show({ payload }: { payload: HeadsPayload }) {

@@ -4,7 +4,7 @@ import { Canvas } from "../canvas";
 import { DataTable, Notes } from "../components";
 import { fixedPercent, slice } from "../format";
 import { type Painter, translated } from "../painter";
-import { currentRoute, integerParameter, type Route, setParameters } from "../route";
+import { currentRoute, integerParameter, onArrowKeys, type Route, setParameters } from "../route";
 import { colors } from "../theme";
 import type { View, ViewOf } from "../view";
 import "./embeddings/embeddings.css";
@@ -23,13 +23,15 @@ function Show({ payload }: { payload: SensesPayload }) {
   const plane = payload.planes[layer]!;
   const style = useMemo(() => plotStyle(plane.explained), [plane]);
   const explained = plane.explained.reduce((a, b) => a + b, 0);
+  const select = (next: number) => setParameters({ layer: String(Math.max(0, Math.min(payload.planes.length - 1, next))) });
+  const onKeyDown = onArrowKeys({ ArrowLeft: -1, ArrowRight: 1 }, (step) => select(layer + step));
   return (
-    <section aria-label="Word in contexts" onKeyDown={(event) => arrowKeys(event, payload, layer)}>
+    <section aria-label="Word in contexts">
       <Notes notes={payload.notes} />
       <h2>The plane of every layer, and the mean cosine of the {payload.texts.length} vectors of “{payload.word}”</h2>
-      <div class="layers" role="group" aria-label="Layer">
+      <div class="layers" role="group" aria-label="Layer" onKeyDown={onKeyDown}>
         {payload.planes.map((one, number) => (
-          <button key={number} type="button" aria-pressed={number === layer} onClick={() => setParameters({ layer: String(number) })}>
+          <button key={number} type="button" aria-pressed={number === layer} onClick={() => select(number)}>
             <Canvas
               width={THUMBNAIL}
               height={THUMBNAIL}
@@ -90,13 +92,6 @@ function CosineTable({ values }: { values: Matrix }) {
     return { content: value.toFixed(3), style: { background: `color-mix(in srgb, var(--accent) ${opacity}%, transparent)` } };
   };
   return <DataTable class="cosines" label="Cosines" headers={["", ...values.map((_, number) => number + 1)]} rows={values.map((row, number) => [number + 1, ...row.map(cell)])} />;
-}
-
-function arrowKeys(event: KeyboardEvent, { planes }: SensesPayload, layer: number): void {
-  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  if (!step || !(event.target as HTMLElement).closest(".layers")) return;
-  event.preventDefault();
-  setParameters({ layer: String(Math.max(0, Math.min(planes.length - 1, layer + step))) });
 }
 
 const layerOf = ({ planes }: SensesPayload, { parameters }: Route) => integerParameter(parameters, "layer", planes.length, planes.length - 1);

@@ -1,10 +1,10 @@
 // A story: texts, tables, heat maps and charts below each other, as lessons write them (src/regard/render/story.py).
 import { useMemo, useState } from "preact/hooks";
-import { Canvas } from "../canvas";
+import { Canvas, pointerIn } from "../canvas";
 import { DataTable, ScrollRegion } from "../components";
 import { outline, type Painter, translated } from "../painter";
 import { colors } from "../theme";
-import type { HeatMap, LineChart, Story, StoryTable } from "../types";
+import type { HeatMap, LineChart, Story } from "../types";
 import type { Drawing, Payload, View } from "../view";
 import "./story/story.css";
 
@@ -15,9 +15,6 @@ type StoryPayload = Story & Payload;
 function flatten(blocks: readonly Block[]): Block[] {
   return blocks.flatMap((block) => ("blocks" in block ? [block, ...flatten(block.blocks)] : [block]));
 }
-
-const isFigure = (block: Block): block is Figure => block.kind === "map" || block.kind === "chart";
-const isTable = (block: Block): block is StoryTable => block.kind === "table";
 
 function Show({ payload }: { payload: StoryPayload }) {
   return (
@@ -65,8 +62,7 @@ function ShowFigure({ figure }: { figure: Figure }) {
   const drawing = useMemo(() => figureDrawing(figure), [figure]);
   const [tooltip, setTooltip] = useState("");
   const point = (event: MouseEvent) => {
-    const { left, top } = (event.currentTarget as HTMLElement).getBoundingClientRect();
-    const [x, y] = [event.clientX - left, event.clientY - top];
+    const { x, y } = pointerIn(event);
     setTooltip(drawing.tooltips.find((area) => x >= area.x && x < area.x + area.size && y >= area.y && y < area.y + area.size)?.text ?? "");
   };
   return (
@@ -95,7 +91,7 @@ export const story: View<StoryPayload> = {
   Show,
   /** All figures below each other. */
   drawing(payload): Drawing {
-    const figures = flatten(payload.blocks).filter(isFigure).map((figure) => ({ title: figure.title, ...figureDrawing(figure) }));
+    const figures = flatten(payload.blocks).filter((block) => block.kind === "map" || block.kind === "chart").map((figure) => ({ title: figure.title, ...figureDrawing(figure) }));
     return {
       width: Math.max(200, ...figures.map((figure) => figure.width)),
       height: figures.reduce((sum, figure) => sum + figure.height + GAP, 0) || 1,
@@ -111,7 +107,7 @@ export const story: View<StoryPayload> = {
   },
   /** All tables below each other; the first column is the caption of the table. */
   table(payload) {
-    const tables = flatten(payload.blocks).filter(isTable);
+    const tables = flatten(payload.blocks).filter((block) => block.kind === "table");
     const columns = Math.max(0, ...tables.map((table) => table.headers.length));
     const rows = tables.flatMap((table) => [table.headers, ...table.rows].map((row) => [table.caption, ...row, ...Array<string>(columns - row.length).fill("")]));
     return { headers: ["table", ...Array.from({ length: columns }, (_, number) => `column ${number + 1}`)], rows };

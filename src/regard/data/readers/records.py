@@ -8,8 +8,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple, TypeVar
 
 from regard.data.files import (
@@ -50,6 +51,13 @@ class ExampleSet(Generic[E]):
     def location(self, example: int) -> str:
         """Return where an example starts, for errors: "line 12"."""
         return f"{self.unit} {self.lines[example]:,}" if self.lines else f"example {example + 1:,}"
+
+    def sample(self, count: int) -> ExampleSet[E]:
+        """Sample examples in their order, always the same ones."""
+        indices = sorted(random.Random(0).sample(range(len(self.examples)), count))
+        examples = [self.examples[index] for index in indices]
+        lines = [self.lines[index] for index in indices] if self.lines else []
+        return replace(self, examples=examples, lines=lines, description=f"{self.description}; {count:,} sampled")
 
 
 def read_lines(path: Path) -> list[str]:

@@ -136,18 +136,13 @@ function PositionDetails({ payload, one, intact }: { payload: AblationPayload; o
 
 function ChangeTables({ payload, effect: { likeliest, successors, changes } }: { payload: AblationPayload; effect: AblationEffect }) {
   const outputs = new Set([...likeliest, ...successors, ...changes].map((one) => one.output));
-  if (likeliest.length <= 2 || outputs.size === likeliest.length) {
-    return (
-      <div class="ablation-columns">
-        <ChangeTable payload={payload} title="" changes={likeliest} />
-      </div>
-    );
-  }
+  const single = likeliest.length <= 2 || outputs.size === likeliest.length;
+  const tables = single ? { "": likeliest } : { "Most probable before": likeliest, "Most probable after": successors, "Largest changes": changes };
   return (
     <div class="ablation-columns">
-      <ChangeTable payload={payload} title="Most probable before" changes={likeliest} />
-      <ChangeTable payload={payload} title="Most probable after" changes={successors} />
-      <ChangeTable payload={payload} title="Largest changes" changes={changes} />
+      {Object.entries(tables).map(([title, rows]) => (
+        <ChangeTable key={title} payload={payload} title={title} changes={rows} />
+      ))}
     </div>
   );
 }

@@ -2,11 +2,10 @@
 import { largestMagnitude, range, round, truncate } from "../../format";
 import { outline, type Painter } from "../../painter";
 import { colors } from "../../theme";
-import { drawVector } from "../../vector_strip";
+import { drawVector } from "../../heat_map";
 import type { Drawing, Table } from "../../view";
-import { drawLines, headColor, headDash, legendWarning } from "./lines";
+import { drawLines, drawPatches, focusOf, headColor, headDash, legendWarning, sizeOf } from "./lines";
 import { drawHeatMap, gridSize, heatMapLayout, mapTitle } from "./grid";
-import { drawPatches, focusOf, sizeOf } from "./image";
 import { computeWeights } from "./neuron";
 import type { Selection } from "./maps";
 

@@ -240,11 +240,7 @@ function makeAxis(names: readonly string[], words: readonly number[], segments: 
     if (level === "word" && last === i - 1 && words[i] === words[last] && segments[i] === segments[last]) tokens.at(-1)!.push(i);
     else tokens.push([i]);
   });
-  return { tokens, labels: tokens.map((group) => group.map((i, n) => (n ? withoutHashes(names[i]!) : names[i]!)).join("")) };
-}
-
-function withoutHashes(piece: string): string {
-  return piece.startsWith("##") && piece.length > 2 ? piece.slice(2) : piece;
+  return { tokens, labels: tokens.map((group) => group.map((i, n) => (n ? names[i]!.replace(/^##(?=.)/s, "") : names[i]!)).join("")) };
 }
 
 export type AttentionPayload = AttentionView & Payload;
@@ -304,16 +300,11 @@ export interface PatchImage {
 
 const decoded = new WeakMap<object, AttentionMaps>();
 
-function decodeMaps(payload: AttentionPayload, index: number): AttentionMaps {
-  const raw = payload.maps[index]!;
-  const maps = decoded.get(raw) ?? new AttentionMaps(raw);
-  decoded.set(raw, maps);
-  return maps;
-}
-
 export function selectionOf(payload: AttentionPayload, { parameters }: Route): Selection {
   const map = integerParameter(parameters, "map", payload.maps.length);
-  const maps = decodeMaps(payload, map);
+  const raw = payload.maps[map]!;
+  const maps = decoded.get(raw) ?? new AttentionMaps(raw);
+  decoded.set(raw, maps);
   const mode = oneOf<Mode>(parameters["mode"], availableModes(payload, maps));
   const source = mode === "neuron" ? "heads" : oneOf<Source>(parameters["source"], maps.sources);
   const level = mode === "neuron" || !maps.hasWords ? "piece" : oneOf<Level>(parameters["level"], ["piece", "word"]);
@@ -332,7 +323,7 @@ function imageOf({ image, grid, maps }: AttentionPayload): PatchImage | null {
 }
 
 export function availableModes(payload: AttentionPayload, maps: AttentionMaps): readonly Mode[] {
-  return [...(payload.image && maps.raw.kind === "vit" ? (["image"] as const) : []), "lines", "grid", ...(maps.hasVectors ? (["neuron"] as const) : [])];
+  return [...(payload.image ? (["image"] as const) : []), "lines", "grid", ...(maps.hasVectors ? (["neuron"] as const) : [])];
 }
 
 /** Locked tokens are stored by their first piece, so that a change of level or segments does not move the lock. */

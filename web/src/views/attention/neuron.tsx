@@ -1,7 +1,7 @@
 // Neuron mode: how the weights of one token are computed. Its query times each key, dimension by dimension; the sum, scaled,
 // is the score; the softmax of the scores gives the weights.
 import { useMemo, useState } from "preact/hooks";
-import { Canvas, useWidth } from "../../canvas";
+import { Canvas, pointerIn, useWidth } from "../../canvas";
 import { ScrollRegion, Select } from "../../components";
 import { largestMagnitude } from "../../format";
 import { type Painter, signedMatrix } from "../../painter";
@@ -42,9 +42,8 @@ export function Neuron({ selection }: { selection: Selection }) {
   const line = rows.tokens.findIndex(([token]) => token === computed.row);
   const hover = (isQuery: boolean) => ({
     onPointerMove: (event: PointerEvent) => {
-      const box = (event.currentTarget as HTMLElement).getBoundingClientRect();
-      const d = Math.floor(((event.clientX - box.left) / box.width) * size);
-      const column = isQuery ? -1 : Math.floor((event.clientY - box.top) / ROW);
+      const { across, y } = pointerIn(event);
+      const [d, column] = [Math.floor(across * size), isQuery ? -1 : Math.floor(y / ROW)];
       setPointed(d >= 0 && d < size && column < computed.keys.length ? { column, d } : null);
     },
     onPointerLeave: () => setPointed(null),

@@ -1,7 +1,7 @@
 // Two sentences or a grid of them: controls, scatter plots with as many labels as fit, caption and numbers.
 import { ticks as roundNumbers } from "d3-array";
 import { useMemo, useState } from "preact/hooks";
-import { Canvas, useWidth } from "../../canvas";
+import { Canvas, pointerIn, useWidth } from "../../canvas";
 import { ButtonGroup, DataTable, Select } from "../../components";
 import { count, fixedPercent } from "../../format";
 import type { Painter } from "../../painter";
@@ -221,8 +221,8 @@ export function ScatterPlot({ chart, label, maxSize, describe }: PlotProps) {
   const [pointed, setPointed] = useState<number>();
   const size = Math.min(maxSize, width);
   const move = (event: PointerEvent) => {
-    const { left, top } = (event.currentTarget as Element).getBoundingClientRect();
-    setPointed(nearest(chart, { x: 0, y: 0, size }, event.clientX - left, event.clientY - top));
+    const { x, y } = pointerIn(event);
+    setPointed(nearest(chart, { x: 0, y: 0, size }, x, y));
   };
   return (
     <div ref={element} class="plot">

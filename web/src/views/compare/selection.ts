@@ -53,12 +53,6 @@ export function selectTokens(payload: Charts, pair: PairView, { number, chart }:
   return order.filter((token) => a[token]! >= low && b[token]! >= low);
 }
 
-/** The tokens of a square: those with the `number` highest means in either pair. */
-function selectSquareTokens(payload: Charts, first: PairView, second: PairView, number: number): Uint32Array {
-  if (!number) return valuesOf(payload, first).order;
-  return Uint32Array.from(new Set([first, second].flatMap((pair) => [...valuesOf(payload, pair).order.subarray(0, number)])));
-}
-
 function largest(values: Float64Array, tokens: Uint32Array): number {
   let most = 0;
   for (const token of tokens) most = Math.max(most, Math.abs(values[token]!));
@@ -108,7 +102,8 @@ export function squareChart(payload: Charts, index: number, selection: Selection
   const square = payload.squares[index]!;
   const [first, second] = [payload.pairs[square.across]!, payload.pairs[square.up]!];
   const [x, y] = [valuesOf(payload, first).difference, valuesOf(payload, second).difference];
-  const tokens = selectSquareTokens(payload, first, second, selection.number);
+  const best = [first, second].flatMap((pair) => [...valuesOf(payload, pair).order.subarray(0, selection.number)]); // in either pair
+  const tokens = selection.number ? Uint32Array.from(new Set(best)) : valuesOf(payload, first).order;
   const most = Math.max(largest(x, tokens), largest(y, tokens)) * 1.04;
   return {
     labels: payload.tokens,

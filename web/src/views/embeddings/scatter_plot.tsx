@@ -1,6 +1,6 @@
 // A scatter plot of points in a plane; pointing at one shows its text, clicking selects it.
 import { useMemo, useState } from "preact/hooks";
-import { Canvas, useWidth } from "../../canvas";
+import { Canvas, pointerIn, useWidth } from "../../canvas";
 import { fixedPercent } from "../../format";
 import { outline, type Painter } from "../../painter";
 import { colors, series } from "../../theme";
@@ -108,8 +108,8 @@ export function ScatterPlot({ points, style, label, height, describe, neighbors,
   const layout = useMemo(() => layoutOf(points, width, height), [points, width, height]);
   const at = pointed >= 0 ? layout.at[pointed] : undefined;
   const pointAt = (event: MouseEvent) => {
-    const box = (event.currentTarget as HTMLElement).getBoundingClientRect();
-    return layout.nearest(event.clientX - box.left, event.clientY - box.top);
+    const { x, y } = pointerIn(event);
+    return layout.nearest(x, y);
   };
   const canvas = {
     class: pointed >= 0 && onSelect ? "pointed" : "",

@@ -5,7 +5,7 @@ import { useWidth } from "../../canvas";
 import { DataTable, Token } from "../../components";
 import { decimal, fixedPercent, largestMagnitude, visible } from "../../format";
 import { setParameters } from "../../route";
-import { STRIP_HEIGHT, VectorStrip } from "../../vector_strip";
+import { STRIP_HEIGHT, VectorStrip } from "../../heat_map";
 import { describeHeads, type Selection, type StepAttention } from "./payload";
 
 const SUBSTEPS = ["States", "Score", "Softmax and multiply", "Sum"] as const;
@@ -44,14 +44,14 @@ export function AttentionSteps({ selection, attention }: Props) {
 }
 
 function Numbers({ selection, attention }: Props) {
-  const { substeps, dimension, payload, model, mean, heads } = selection;
+  const { substeps, dimension, payload, mean, heads } = selection;
+  const { recurrent } = selection.model;
   const { states, scores, weights, values, weighted, context, query } = attention;
   const [stateColumn, stateWidth] = useWidth<HTMLTableCellElement>();
   const [weightedColumn, weightedWidth] = useWidth<HTMLTableCellElement>();
   const [largestState, largestValue] = [largestMagnitude(...states), largestMagnitude(...values)];
   const stripWidth = Math.max(24, stateWidth - 10);
   const strongest = weights.reduce((best, weight, at) => (weight > weights[best]! ? at : best), 0);
-  const recurrent = model.kind !== "transformer";
   const name = recurrent ? "h" : "v";
   const selectable = { marked: dimension, onSelect: (next: number) => setParameters({ d: String(next) }) };
   const valueStrip = (vector: Float32Array) => <VectorStrip vector={vector} largest={largestValue} width={Math.max(24, weightedWidth - 10)} {...selectable} />;
@@ -132,7 +132,7 @@ const RECIPES: Readonly<Record<string, string>> = {
 
 /** What scores the encoder states. */
 export function queryName({ model }: Selection): string {
-  if (model.kind === "transformer") return "The query q, computed from the decoder’s vector at this step";
+  if (!model.recurrent) return "The query q, computed from the decoder’s vector at this step";
   const state = model.recipe === "deck" ? "The decoder’s state s of the previous step" : "The decoder’s state s at this step";
   return model.score === "additive" ? `${state}, as W s` : state;
 }
@@ -142,7 +142,7 @@ export function explanations({ model, payload, mean, attention }: Selection): re
   const count = payload.source.tokens.length;
   const states = `The encoder computes a state for each of the ${count} tokens of the source, including its end: vectors of ${attention?.states[0]?.length ?? 0} numbers.`;
   const width = attention?.context.length ?? 0;
-  if (model.kind !== "transformer")
+  if (model.recurrent)
     return [
       `${states} The decoder attends to all of them.`,
       `Each state h gets a score: ${SCORES[model.score]}.`,

@@ -122,6 +122,6 @@ function attentionOf(payload: Translation, hypothesis: DecodedHypothesis, step: 
 }
 
 export function describeHeads({ model, layer, heads, mean }: Selection): string {
-  if (model.kind !== "transformer") return `the single attention of the ${model.kind.toUpperCase()} (score ${model.score}, recipe ${model.recipe})`;
+  if (model.recurrent) return `the single attention of the ${model.kind.toUpperCase()} (score ${model.score}, recipe ${model.recipe})`;
   return mean ? `layer ${layer}, mean of heads ${heads.join(", ")}` : `layer ${layer}, head ${heads[0]}`;
 }

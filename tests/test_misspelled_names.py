@@ -1,4 +1,4 @@
-"""A misspelled name is refused with the nearest one, wherever it is given; none silently builds something else."""
+"""Misspelled names are rejected with a suggestion everywhere; none silently builds something else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "told"), CASES, ids=[told for _, told in CASES])
-def test_misspelled_names(make: Callable[[], object], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+@pytest.mark.parametrize(("make", "message"), CASES, ids=[message for _, message in CASES])
+def test_misspelled_names(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         make()

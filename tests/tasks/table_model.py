@@ -1,4 +1,4 @@
-"""A model that says of each token what it was told to, wherever that stands; questions with their answers."""
+"""A model with fixed outputs for each token id, and a helper that builds question examples."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from regard.data.examples import Answer, QuestionExample
 from regard.models import Bert, Gpt
 from regard.tasks.encoder_with_head import EncoderWithHead, TaskBatch, TaskHead
 
-__all__ = ["Planted", "asked"]
+__all__ = ["TableModel", "question_example"]
 
 
-class Planted(EncoderWithHead):
-    """`table` (V, outputs) has the numbers of each token id. The encoder only says of which family it is."""
+class TableModel(EncoderWithHead):
+    """`table` (V, outputs) holds the outputs for each token id. The encoder only determines the family."""
 
     def __init__(self, encoder: Bert | Gpt, table: Tensor) -> None:
         super().__init__(encoder, TaskHead(1, table.shape[1], pool=None, dropout=0.0))
@@ -23,6 +23,8 @@ class Planted(EncoderWithHead):
         return self.table[ids if inputs.positions is None else ids[inputs.positions]]
 
 
-def asked(context: str, *answers: str, question: str = "what film", answerable: bool = True) -> QuestionExample:
+def question_example(
+    context: str, *answers: str, question: str = "what film", answerable: bool = True
+) -> QuestionExample:
     found = tuple(Answer(answer, context.index(answer)) for answer in answers)
     return QuestionExample("q1", question, context, found, answerable)

@@ -1,4 +1,4 @@
-"""Token ids that a model has no vector for: an error that names them and the size of the vocabulary."""
+"""Token ids outside the vocabulary: an error that names them and the size of the vocabulary."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("bad", [20, 999, -1])
-def test_ids_beyond_the_vocabulary_are_named(kind: str, bad: int) -> None:
+def test_ids_outside_the_vocabulary_are_named(kind: str, bad: int) -> None:
     model = MODELS[kind]().eval()
     ids = torch.tensor([[1, 2, bad, 3]])
     call = {"seq2seq": lambda: model(ids, steps=1), "t5": lambda: model(ids, torch.tensor([[1]]))}
@@ -40,7 +40,7 @@ def test_ids_beyond_the_vocabulary_are_named(kind: str, bad: int) -> None:
 
 @pytest.fixture
 def larger(tiny_bert_folder: Path, tmp_path: Path) -> tuple[Path, int]:
-    """A model folder whose tokenizer has one word more than the model."""
+    """A model folder whose tokenizer has one more word than the model."""
     folder = tmp_path / "larger"
     shutil.copytree(tiny_bert_folder, folder)
     for name in ("checksums.json", "vocab.txt"):
@@ -57,7 +57,7 @@ def test_a_tokenizer_larger_than_its_model(larger: tuple[Path, int], tmp_path: P
     folder, size = larger
     _, tokenizer = regard.load(folder)
     assert tokenizer is not None
-    assert tokenizer.encode("a film").ids  # what the model has vectors for works
+    assert tokenizer.encode("a film").ids  # tokens inside the vocabulary work
     named = rf"(?s)'zebra'.*\b{size}\b"
     for encode in (tokenizer.encode, lambda text: tokenizer.ids_batch([text])):
         with pytest.raises(InputError, match=named):
@@ -69,5 +69,5 @@ def test_a_verb_names_the_token(larger: tuple[Path, int], tmp_path: Path, capsys
     (tmp_path / "a.txt").write_text("a film\na zebra\n", encoding="utf-8")
     arguments = ["embed", tmp_path / "a.txt", "-o", tmp_path / "a.npy", "-m", folder, "--device", "cpu"]
     assert run([str(one) for one in arguments]) == 2
-    said = capsys.readouterr().err
-    assert "'zebra'" in said and str(size) in said and said.count("error") == 1
+    message = capsys.readouterr().err
+    assert "'zebra'" in message and str(size) in message and message.count("error") == 1

@@ -1,4 +1,4 @@
-"""Every verb gives the same answer and the same error at all of its doors: command line, Python, HTTP."""
+"""Every verb gives the same result and the same error through all interfaces: command line, Python, HTTP."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ NAMES = {verb: name for name, verb in FUNCTIONS.items()}
 
 
 @pytest.fixture(scope="session")
-def places(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the placeholders in the examples stand for."""
+def placeholders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The values of the placeholders in the examples."""
     task = TextClassification(["negative", "positive"])
     classifier = tmp_path_factory.mktemp("classifier") / "task"
     save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3), classifier)
@@ -71,15 +71,15 @@ def places(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="session")
-def client(places: dict[str, str]) -> TestClient:
-    registry = ModelRegistry([path for path in places.values() if Path(path).is_dir()])
+def client(placeholders: dict[str, str]) -> TestClient:
+    registry = ModelRegistry([path for path in placeholders.values() if Path(path).is_dir()])
     registry.start().join()
     return TestClient(create_app(registry), base_url="http://127.0.0.1", headers=BEARER)
 
 
-def filled(arguments: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
+def fill_placeholders(arguments: dict[str, Any], placeholders: dict[str, str]) -> dict[str, Any]:
     def fill(value: Any) -> Any:
-        return places.get(value, value) if isinstance(value, str) else value
+        return placeholders.get(value, value) if isinstance(value, str) else value
 
     return {
         key: [fill(item) for item in value] if isinstance(value, list) else fill(value)
@@ -120,10 +120,10 @@ def test_every_verb_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_the_doors_give_the_same_answer(
-    name: str, places: dict[str, str], client: TestClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_all_interfaces_give_the_same_result(
+    name: str, placeholders: dict[str, str], client: TestClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = filled(EXAMPLES[name].good, places)
+    arguments = fill_placeholders(EXAMPLES[name].good, placeholders)
     assert run(command_line(name, arguments, tmp_path)) == 0
     printed = json.loads(capsys.readouterr().out)
     verb = find(name)
@@ -139,14 +139,14 @@ def test_the_doors_give_the_same_answer(
 
 
 PAGE_OPTIONS = {"generate": {"candidates": True}, "translate": {"steps": True}, "predict": {"evidence": True}}
-PAGE_KEYS = {"view", "notes", "cli", "python"}  # around the data of every view
+PAGE_KEYS = {"view", "notes", "cli", "python"}  # added to the data of every view
 
 
 @pytest.mark.parametrize("name", [name for name in VERBS if find(name).http and find(name).result_type().page_view])
 def test_the_data_of_the_view_has_the_type_that_the_page_expects(
-    name: str, places: dict[str, str], client: TestClient
+    name: str, placeholders: dict[str, str], client: TestClient
 ) -> None:
-    arguments = {**filled(EXAMPLES[name].good, places), **PAGE_OPTIONS.get(name, {})}
+    arguments = {**fill_placeholders(EXAMPLES[name].good, placeholders), **PAGE_OPTIONS.get(name, {})}
     response = client.post(f"/v1/{name}/view", json=arguments)
     assert response.status_code == 200, response.text
     result = find(name).result_type()
@@ -162,12 +162,12 @@ def test_the_data_of_the_view_has_the_type_that_the_page_expects(
 
 
 @pytest.mark.parametrize("name", [name for name in VERBS if EXAMPLES[name].bad])
-def test_the_doors_give_the_same_error(
-    name: str, places: dict[str, str], client: TestClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_all_interfaces_give_the_same_error(
+    name: str, placeholders: dict[str, str], client: TestClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     example = EXAMPLES[name]
     assert example.bad is not None
-    arguments = filled(example.bad, places)
+    arguments = fill_placeholders(example.bad, placeholders)
     assert run(command_line(name, arguments, tmp_path)) == 2
     printed = capsys.readouterr().err
     assert example.error in printed
@@ -183,9 +183,9 @@ def test_the_doors_give_the_same_error(
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_the_reproducing_lines_make_the_same_request(name: str, places: dict[str, str]) -> None:
+def test_the_reproduction_lines_make_the_same_request(name: str, placeholders: dict[str, str]) -> None:
     verb = find(name)
-    request = verb.parse(filled(EXAMPLES[name].good, places))
+    request = verb.parse(fill_placeholders(EXAMPLES[name].good, placeholders))
     words = shlex.split(verb.command_line(request).rpartition(" | ")[2])
     assert words[1:].count(verb.command.split()[-1]) and words[:2] == ["regard", verb.command.split()[0]]
     code = verb.python_code(request)
@@ -215,10 +215,10 @@ def test_the_formats_are_those_of_the_result(name: str) -> None:
         if holds_texts(info) or "Path" in str(info.annotation)
     ],
 )
-def test_a_client_cannot_name_a_file(name: str, field: str, places: dict[str, str], tmp_path: Path) -> None:
+def test_a_client_cannot_name_a_file(name: str, field: str, placeholders: dict[str, str], tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("a secret text\n", encoding="utf-8")
-    arguments = {**filled(EXAMPLES[name].good, places), field: str(secret)}
+    arguments = {**fill_placeholders(EXAMPLES[name].good, placeholders), field: str(secret)}
     try:
         request = find(name).parse(arguments, files=False)
     except InputError:
@@ -226,19 +226,19 @@ def test_a_client_cannot_name_a_file(name: str, field: str, places: dict[str, st
     assert isinstance(getattr(request, field), list)  # the string itself is the text
 
 
-def test_loaded_models_give_the_same_answer(places: dict[str, str]) -> None:
+def test_loaded_models_give_the_same_result(placeholders: dict[str, str]) -> None:
     for name in ("embed", "score", "predict", "translate"):
-        arguments = filled(EXAMPLES[name].good, places)
+        arguments = fill_placeholders(EXAMPLES[name].good, placeholders)
         loaded = load_model(arguments["model"])
         by_name = getattr(regard, name)(**arguments).to_dict()
         assert without_times(getattr(regard, name)(**{**arguments, "model": loaded}).to_dict()) == without_times(
             by_name
         )
-    model, subwords = load_model(places["TRANSLATOR"])
+    model, subwords = load_model(placeholders["TRANSLATOR"])
     assert regard.translate((model, subwords), "the dog sees").texts[0].source == "the dog sees"
 
 
-def test_the_description_covers_every_route(client: TestClient) -> None:
+def test_the_openapi_description_covers_every_route(client: TestClient) -> None:
     document = client.get("/v1/openapi.json").json()
     assert set(document["paths"]) == {f"/v1/{name}" for name in VERBS if find(name).http}
     assert '"cli"' not in json.dumps(document)
