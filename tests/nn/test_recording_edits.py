@@ -26,7 +26,7 @@ def test_head_ablation_zeroes_the_output_of_the_head(
     device: torch.device, sample: Maker, name: str, kind: str, packed: bool
 ) -> None:
     s = sample(name, device)
-    if (packed and s.packed is None) or (kind == "cross" and not s.said):
+    if (packed and s.packed is None) or (kind == "cross" and not s.target_lengths):
         return
     batch, part = s.packed if packed else s.padded, main_part(name)
     block = getattr(s.model, part).layers[1]
