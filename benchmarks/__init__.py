@@ -1,1 +1,1 @@
-"""Speed compared with peers, as ratios measured in one run: `python -m benchmarks.NAME`. Not part of the tests."""
+"""Quality, and speed relative to other libraries measured in the same run: `python -m benchmarks.NAME`."""

@@ -1,8 +1,8 @@
-"""Cloze test of a pretrained BERT: 30 sentences with a blank; a correct word must be among the top 10 predictions.
+"""Cloze test of a pretrained BERT: 30 sentences with a blank; an accepted word must be among the top 10 predictions.
 
     python -m benchmarks.blanks MODEL [--json]
 
-The sentences and their correct words are in blanks.tsv, written before any model was evaluated on them. A blank counts
+The sentences and their accepted words are in blanks.tsv, written before any model was evaluated on them. A blank counts
 if one of its words is among the 10 most probable tokens of the full vocabulary, including word pieces and punctuation.
 """
 
@@ -29,15 +29,15 @@ TOP = 10
 
 @dataclass(frozen=True)
 class Blank:
-    """A sentence with `_` in place of one word, and the correct words."""
+    """A sentence with `_` in place of one word, and the accepted words."""
 
     sentence: str
     accepted: list[str]
 
 
 @dataclass(frozen=True)
-class Answer(Blank):
-    """A model's most probable tokens for a blank, and the rank of the first correct one, from 1."""
+class BlankPrediction(Blank):
+    """A model's most probable tokens for a blank, and the rank of the first accepted one, from 1."""
 
     top: list[str]
     rank: int | None
@@ -45,26 +45,26 @@ class Answer(Blank):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--json", action="store_true", dest="as_json")
+    parser.add_argument("model", metavar="MODEL", help="model folder or name")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON document")
     options = parser.parse_args(arguments)
     model, tokenizer = regard.load(options.model)
     if not isinstance(model, Bert) or tokenizer is None:
         raise InputError(f"{options.model}: expected a BERT with its tokenizer, got {type(model).__name__}")
-    found = answers(model, tokenizer, read_blanks(BLANKS))
-    score = sum(answer.rank is not None for answer in found)
+    predictions = predict_blanks(model, tokenizer, read_blanks(BLANKS))
+    score = sum(prediction.rank is not None for prediction in predictions)
     if options.as_json:
-        figures = {"model": options.model, "score": score, "count": len(found)}
-        print(json.dumps({**figures, "blanks": [asdict(answer) for answer in found]}, ensure_ascii=False))
+        summary = {"model": options.model, "score": score, "count": len(predictions)}
+        print(json.dumps({**summary, "blanks": [asdict(prediction) for prediction in predictions]}, ensure_ascii=False))
         return
-    width = max(len(answer.sentence) for answer in found)
-    for answer in found:
-        print(f"{answer.rank or '-':>3}  {answer.sentence:<{width}}  {' '.join(answer.top)}")
-    print(f"{score} of {len(found)} have a right word in the top {TOP}")
+    width = max(len(prediction.sentence) for prediction in predictions)
+    for prediction in predictions:
+        print(f"{prediction.rank or '-':>3}  {prediction.sentence:<{width}}  {' '.join(prediction.top)}")
+    print(f"{score} of {len(predictions)} have an accepted word in the top {TOP}")
 
 
 def read_blanks(path: Path) -> list[Blank]:
-    """Read lines of: sentence, tab, correct words separated by commas."""
+    """Read lines of: sentence, tab, accepted words separated by commas."""
     blanks = []
     with open_text(path) as lines:
         for number, line in enumerate(lines, start=1):
@@ -75,22 +75,22 @@ def read_blanks(path: Path) -> list[Blank]:
     return blanks
 
 
-def answers(model: Bert, tokenizer: Tokenizer, blanks: Sequence[Blank]) -> list[Answer]:
+def predict_blanks(model: Bert, tokenizer: Tokenizer, blanks: Sequence[Blank]) -> list[BlankPrediction]:
     """The model's most probable tokens for each blank, with all sentences in one packed batch."""
     if model.masked is None or tokenizer.mask_token_id is None:
-        raise InputError("this model cannot fill a blank: it lacks a masked-word head or a mask token")
+        raise InputError("this model cannot fill a blank: it lacks a masked-LM head or a mask token")
     mask = tokenizer.token(tokenizer.mask_token_id)
     ids, _ = tokenizer.ids_batch([blank.sentence.replace("_", mask) for blank in blanks])
     batch = collate(ids)
     with torch.inference_mode():
         hidden = model(batch.ids, batch.layout)[batch.ids == tokenizer.mask_token_id]
-        likeliest = model.masked(hidden)[:, : tokenizer.size].topk(TOP).indices.tolist()
-    found = []
-    for blank, places in zip(blanks, likeliest, strict=True):
-        top = [tokenizer.token(place) for place in places]
+        top_ids = model.masked(hidden)[:, : tokenizer.size].topk(TOP).indices.tolist()
+    predictions = []
+    for blank, ids_of_blank in zip(blanks, top_ids, strict=True):
+        top = [tokenizer.token(token_id) for token_id in ids_of_blank]
         rank = next((rank for rank, token in enumerate(top, start=1) if token in blank.accepted), None)
-        found.append(Answer(blank.sentence, blank.accepted, top, rank))
-    return found
+        predictions.append(BlankPrediction(blank.sentence, blank.accepted, top, rank))
+    return predictions
 
 
 if __name__ == "__main__":

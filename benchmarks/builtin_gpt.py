@@ -1,7 +1,7 @@
-"""Evaluate the built-in GPT, and write it to src/regard/builtin with a model card made from the figures.
+"""Evaluate the built-in GPT, and write it to src/regard/builtin with a model card generated from the results.
 
     python -m benchmarks.builtin_gpt MODEL --events FILE ... [--device auto]     evaluate, one part at a time
-    python -m benchmarks.builtin_gpt MODEL --write                               write, from the stored figures
+    python -m benchmarks.builtin_gpt MODEL --write                               write, from the stored results
 
 MODEL is the output of the last `regard pretrain gpt` run, FILE the events.jsonl of all runs in order. Evaluated by bits
 per byte on held-out text, on LAMBADA's development passages, HellaSwag and PIQA, and with five generated texts, one per
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import regard
-from benchmarks.builtin_bert import run
-from benchmarks.race import RESULTS, keep
+from benchmarks.builtin_bert import summarize_run
+from benchmarks.timing import RESULTS, save_results
 from regard.checkpoints.loading import write_model
 from regard.device import choose_device
 from regard.events import drain
@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "src" / "regard" / "builtin" / "regard-gpt"
 CARD = Path(__file__).with_suffix(".md")
 DATA = ROOT.parent / "shared" / "data"
-KEPT = "regard-gpt"
+NAME = "regard-gpt"
 TASKS = {
     "lambada": ("lambada/lambada_development_plain_text.txt", None),
     "hellaswag": ("hellaswag/hellaswag_val_full.txt.bz2", None),
@@ -47,35 +47,37 @@ PROMPTS = (
     "A cat is an animal that",
     "The first time I saw the sea,",
 )
-WRITING, LENGTH = Sampling(temperature=0.8, top_p=0.9), 80  # tokens
+SAMPLING, MAX_NEW_TOKENS = Sampling(temperature=0.8, top_p=0.9), 80
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--events", nargs="+", type=Path, default=[], metavar="FILE")
+    parser.add_argument("model", metavar="MODEL", help="model folder or name")
+    parser.add_argument("--events", nargs="+", type=Path, default=[], metavar="FILE", help="events.jsonl of each run")
     parser.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="folder with corpus/ and the tasks")
-    parser.add_argument("--limit", type=int, metavar="N", help="examples per task, for a quick trial")
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--limit", type=int, metavar="N", help="maximum number of examples per task, for a quick run")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--write", action="store_true", help="write src/regard/builtin/regard-gpt without evaluating")
     options = parser.parse_args(arguments)
     model, tokenizer = regard.load(options.model)
     assert isinstance(model, Gpt) and tokenizer is not None
     if not options.write:
-        figures: dict[str, Any] = {"runs": [run(path, ["words"]) for path in options.events]}
-        for name, value in judged(model.to(choose_device(options.device)), tokenizer, options.data, options.limit):
-            figures[name] = value
+        results: dict[str, Any] = {"runs": [summarize_run(path, ["words"]) for path in options.events]}
+        for name, value in evaluate_model(
+            model.to(choose_device(options.device)), tokenizer, options.data, options.limit
+        ):
+            results[name] = value
             print(name, value, flush=True)
-            keep(KEPT, figures)
+            save_results(NAME, results)
         return
-    card = card_of(json.loads((RESULTS / f"{KEPT}.json").read_text()))
+    card = model_card(json.loads((RESULTS / f"{NAME}.json").read_text()))
     write_model(model.half(), FOLDER, files={**tokenizer.files(), "README.md": card.encode()})
     print(f"{FOLDER}: {sum(file.stat().st_size for file in FOLDER.iterdir()) / 1e6:.1f} MB")
 
 
-def judged(model: Gpt, tokenizer: Tokenizer, data: Path, limit: int | None) -> Iterator[tuple[str, Any]]:
-    """Yield each figure, the fast ones first."""
-    yield "samples", [sample(model, tokenizer, prompt) for prompt in PROMPTS]
+def evaluate_model(model: Gpt, tokenizer: Tokenizer, data: Path, limit: int | None) -> Iterator[tuple[str, Any]]:
+    """Yield the name and value of each result, the fast ones first."""
+    yield "samples", [generate_sample(model, tokenizer, prompt) for prompt in PROMPTS]
     text = read_text_file(data / "corpus" / "heldout.txt.xz")
     yield "held_out", drain(perplexity_events(model, tokenizer, text[: limit and limit * 1000])).to_dict()
     for task, (file, labels) in TASKS.items():
@@ -83,48 +85,49 @@ def judged(model: Gpt, tokenizer: Tokenizer, data: Path, limit: int | None) -> I
         yield task, drain(benchmark_events(model, tokenizer, task, items)).to_dict()
 
 
-def sample(model: Gpt, tokenizer: Tokenizer, prompt: str) -> dict[str, str]:
-    writer = TextGenerator(model, tokenizer)
-    writing = GenerationStream(writer, writer.encode_prompt(prompt, max_new_tokens=LENGTH), sampling=WRITING, seed=0)
-    for _ in writing:
+def generate_sample(model: Gpt, tokenizer: Tokenizer, prompt: str) -> dict[str, str]:
+    generator = TextGenerator(model, tokenizer)
+    prompt_ids = generator.encode_prompt(prompt, max_new_tokens=MAX_NEW_TOKENS)
+    stream = GenerationStream(generator, prompt_ids, sampling=SAMPLING, seed=0)
+    for _ in stream:
         pass
-    return {"prompt": prompt, "text": writing.texts[0].text}
+    return {"prompt": prompt, "text": stream.texts[0].text}
 
 
-def card_of(figures: dict[str, Any]) -> str:
-    runs = figures["runs"]
-    before = [sum(each["tokens"] for each in runs[:place]) for place in range(len(runs))]
+def model_card(results: dict[str, Any]) -> str:
+    runs = results["runs"]
+    offsets = [sum(run["tokens"] for run in runs[:index]) for index in range(len(runs))]
     curve = (
-        f"    {(past + seen) / 1e6:14,.0f}   {loss:.3f}"
-        for each, past in zip(runs, before, strict=True)
-        for seen, loss in each["curve"]
+        f"    {(offset + tokens) / 1e6:14,.0f}   {loss:.3f}"
+        for run, offset in zip(runs, offsets, strict=True)
+        for tokens, loss in run["curve"]
     )
     rows = (
-        f"| {number} | {each['tokens']:,} | {each['seconds']:,} | {each['end']['words']['loss']:.3f} |"
-        for number, each in enumerate(runs, start=1)
+        f"| {number} | {run['tokens']:,} | {run['seconds']:,} | {run['end']['words']['loss']:.3f} |"
+        for number, run in enumerate(runs, start=1)
     )
-    samples = (f"> **{each['prompt']}**{_quoted(each['text'])}" for each in figures["samples"])
+    samples = (f"> **{sample['prompt']}**{_quoted(sample['text'])}" for sample in results["samples"])
     return CARD.read_text(encoding="utf-8").format(
-        bits=figures["held_out"]["bits_per_byte"],
-        perplexity=figures["held_out"]["perplexity"],
-        date=figures["date"],
-        tokens=sum(each["tokens"] for each in runs) / 1e9,
-        tasks="\n".join(_row(figures[task]) for task in TASKS),
+        bits=results["held_out"]["bits_per_byte"],
+        perplexity=results["held_out"]["perplexity"],
+        date=results["date"],
+        tokens=sum(run["tokens"] for run in runs) / 1e9,
+        tasks="\n".join(_task_row(results[task]) for task in TASKS),
         runs="\n".join(rows),
         curve="\n".join(curve),
         samples="\n\n".join(samples),
     )
 
 
-def _row(found: dict[str, Any]) -> str:
-    low, high = found["interval"]
-    normalised, chance = found["accuracy_normalised"], found["chance"]
+def _task_row(result: dict[str, Any]) -> str:
+    low, high = result["interval"]
+    normalized, chance = result["accuracy_normalised"], result["chance"]
     cells = [
-        f"{found['task']}, {found['n']:,} examples",
-        f"{found['accuracy']:.1f} ({low:.1f} to {high:.1f})",
-        "" if normalised is None else f"{normalised:.1f}",
+        f"{result['task']}, {result['n']:,} examples",
+        f"{result['accuracy']:.1f} ({low:.1f} to {high:.1f})",
+        "" if normalized is None else f"{normalized:.1f}",
         "" if chance is None else f"{chance:.1f}",
-        "" if found["perplexity"] is None else f"{found['perplexity']:,.0f}",
+        "" if result["perplexity"] is None else f"{result['perplexity']:,.0f}",
     ]
     return f"| {' | '.join(cells)} |"
 

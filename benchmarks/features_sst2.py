@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.finetune_sst2 import SST2, rows
+from benchmarks.finetune_sst2 import SST2, read_sst2
 from regard import Embedder
 
 ROWS = 2000
@@ -28,13 +28,13 @@ POOLINGS = ("mean", "cls")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--layer", type=int, default=-1)
-    parser.add_argument("--data", type=Path, default=SST2, metavar="DIR")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--json", action="store_true", dest="as_json")
+    parser.add_argument("model", metavar="MODEL", help="model folder or name")
+    parser.add_argument("--layer", type=int, default=-1, help="layer of the vectors; -1 for the last")
+    parser.add_argument("--data", type=Path, default=SST2, metavar="DIR", help="folder with train.tsv")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON document")
     options = parser.parse_args(arguments)
-    accuracy = accuracies(options.model, options.data, layer=options.layer, device=options.device)
+    accuracy = feature_accuracies(options.model, options.data, layer=options.layer, device=options.device)
     if options.as_json:
         rounded = {pooling: round(value, 4) for pooling, value in accuracy.items()}
         print(
@@ -48,31 +48,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{pooling:<12} {value:.4f}")
 
 
-def accuracies(model: str | os.PathLike[str], data: Path, *, layer: int = -1, device: str) -> dict[str, float]:
+def feature_accuracies(model: str | os.PathLike[str], data: Path, *, layer: int = -1, device: str) -> dict[str, float]:
     """The accuracy for each pooling, with unscaled and scaled vectors."""
-    examples = rows(data / "train.tsv").examples[:ROWS]
-    texts, labels = [one.text for one in examples], np.array([str(one.label) for one in examples])
-    found = {}
+    examples = read_sst2(data / "train.tsv").examples[:ROWS]
+    texts, labels = [example.text for example in examples], np.array([str(example.label) for example in examples])
+    accuracy = {}
     for pooling in POOLINGS:
         vectors = Embedder(os.fspath(model), layers=layer, pooling=pooling, device=device).fit_transform(texts)
-        found[pooling] = split_accuracy(vectors, labels)
-        found[f"{pooling} scaled"] = split_accuracy(vectors, labels, scaled=True)
-    return found
+        accuracy[pooling] = split_accuracy(vectors, labels)
+        accuracy[f"{pooling} scaled"] = split_accuracy(vectors, labels, scaled=True)
+    return accuracy
 
 
 def split_accuracy(vectors: Any, labels: Any, *, scaled: bool = False) -> float:
-    """The mean accuracy of logistic regression over the given number of splits."""
+    """The mean accuracy of logistic regression over random splits."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import train_test_split
 
-    found = []
+    accuracies = []
     for split in range(SPLITS):
-        learn, judge, learn_labels, judge_labels = train_test_split(vectors, labels, test_size=0.25, random_state=split)
+        train, test, train_labels, test_labels = train_test_split(vectors, labels, test_size=0.25, random_state=split)
         if scaled:
-            size = np.linalg.norm(learn - learn.mean(0), axis=1).mean()
-            learn, judge = learn / size, judge / size
-        found.append(LogisticRegression(max_iter=1000).fit(learn, learn_labels).score(judge, judge_labels))
-    return float(np.mean(found))
+            scale = np.linalg.norm(train - train.mean(0), axis=1).mean()
+            train, test = train / scale, test / scale
+        accuracies.append(LogisticRegression(max_iter=1000).fit(train, train_labels).score(test, test_labels))
+    return float(np.mean(accuracies))
 
 
 if __name__ == "__main__":

@@ -2,14 +2,14 @@
 
     python -m benchmarks.generate [--batch 1 8] [--beam 5] [--sentences 8] [--device cpu] [--precision fp32]
                                   [--prompt 32] [--tokens 128] [--rounds 4] [--modes off graphs] [--tiny]
-                                  [--keep NAME]
+                                  [--save NAME]
 
 Both have the same random weights and must generate the same tokens in float32, otherwise nothing is timed; in bfloat16
-rounding differs, and the share of equal tokens is reported. Prefill is a call for one token; decoding is the time of a
-call for many tokens minus prefill. Neither returns log-probabilities. Matrices are packed in the first call only, as
-in real use. Contestants alternate, and the best round counts. Memory bandwidth is measured in the same rounds, as the
-product of a matrix much larger than any cache with a vector: the lower bound of a step is reading all weights once. On
-a GPU, `--modes` are those of the CUDA graph decoder in `regard.nn.fast.cuda_graphs`.
+rounding differs, and the fraction of equal tokens is reported. Prefill is a call for one token; decoding is the time
+of a call for many tokens minus prefill. Neither returns log-probabilities. Matrices are packed in the first call only,
+as in real use. The implementations alternate, and the best round counts. Memory bandwidth is measured in the same
+rounds, as the product of a matrix much larger than any cache with a vector: the lower bound of a step is reading all
+weights once. On a GPU, `--modes` are those of the CUDA graph decoder in `regard.nn.fast.cuda_graphs`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.generators import BEGIN, END, PADDING, gpt2, marian
-from benchmarks.race import keep, machine, race
+from benchmarks.timing import best_times, describe_machine, save_results
 from regard.device import choose_device
 from regard.inference.generation.beam_search import Beam, beam_search
 from regard.inference.generation.decoder import reuse_packed_weights
@@ -35,194 +35,219 @@ from regard.nn.masks import Padded
 OURS, PEER, MEMORY = "regard", "transformers", "memory"
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
-Said = list[list[int]]
-Work = Callable[[], object]
+TokenRows = list[list[int]]
+Call = Callable[[], object]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", nargs="*", type=int, default=[1, 8], help="batch sizes for GPT-2; none skips it")
     parser.add_argument("--beam", type=int, default=0, help="number of beams for MarianMT; 0 skips it")
-    parser.add_argument("--sentences", type=int, default=8)
+    parser.add_argument("--sentences", type=int, default=8, help="batch size for MarianMT")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", choices=TYPES, default="fp32")
-    parser.add_argument("--prompt", type=int, default=32)
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--modes", nargs="+", default=["graphs"], choices=["off", "graphs"])
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--keep", metavar="NAME", help="write benchmarks/results/NAME.json after each part")
+    parser.add_argument("--prompt", type=int, default=32, help="tokens per prompt")
+    parser.add_argument("--tokens", type=int, default=128, help="tokens to generate")
+    parser.add_argument("--rounds", type=int, default=4, help="timed rounds per implementation")
+    parser.add_argument("--modes", nargs="+", default=["graphs"], choices=["off", "graphs"], help="CUDA graphs")
+    parser.add_argument("--tiny", action="store_true", help="two small layers")
+    parser.add_argument("--save", metavar="NAME", help="write benchmarks/results/NAME.json after each part")
     options = parser.parse_args(arguments)
     warnings.filterwarnings("ignore")
     device = choose_device(options.device)
-    print(machine(), flush=True)
+    print(describe_machine(), flush=True)
     parts: dict[str, Callable[[], dict[str, Any]]] = {}
     for rows in options.batch:
         for mode in options.modes if device.type == "cuda" else ["off"]:
             name = f"gpt2 x {rows}" + (f", {mode}" if device.type == "cuda" else "")
-            parts[name] = lambda name=name, rows=rows, mode=mode: completed(name, options, device, rows, mode)
+            parts[name] = lambda name=name, rows=rows, mode=mode: benchmark_gpt2(name, options, device, rows, mode)
     if options.beam:
-        parts["marian"] = lambda: translated("marian", options, device)
-    found: dict[str, Any] = {}
+        parts["marian"] = lambda: benchmark_marian("marian", options, device)
+    results: dict[str, Any] = {}
     for name, part in parts.items():
         try:
             with reuse_packed_weights():
-                found[name] = part()
-        except Exception as error:  # the other parts are worth their time all the same
-            found[name] = {"error": f"{type(error).__name__}: {error}"[:500]}
-            print(f"{name} failed: {found[name]['error']}", flush=True)
-        if options.keep:
-            keep(options.keep, {**_settings(options), "parts": found})
+                results[name] = part()
+        except Exception as error:  # the other parts are still measured
+            results[name] = {"error": f"{type(error).__name__}: {error}"[:500]}
+            print(f"{name} failed: {results[name]['error']}", flush=True)
+        if options.save:
+            save_results(options.save, {**_settings(options), "parts": results})
+    failed = [name for name, result in results.items() if "error" in result]
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
 
 
-def completed(name: str, options: argparse.Namespace, device: torch.device, rows: int, mode: Any) -> dict[str, Any]:
+def benchmark_gpt2(
+    name: str, options: argparse.Namespace, device: torch.device, rows: int, mode: Any
+) -> dict[str, Any]:
     """Greedy continuations by GPT-2."""
-    theirs, ours = _placed(gpt2(tiny=options.tiny), options, device)
+    theirs, ours = _to_device(gpt2(tiny=options.tiny), options, device)
     vocabulary = theirs.config.vocab_size
     generator = torch.Generator().manual_seed(1)
     prompts = torch.randint(vocabulary, (rows, options.prompt), generator=generator).to(device)
 
-    def say(count: int) -> Said:
+    def regard_generate(count: int) -> TokenRows:
         with cuda_graph_mode(mode):
             steps = list(sample(ours, prompts, sampling=None, end=None, max_new_tokens=count))
         return [[token for token in row if token is not None] for row in zip(*steps, strict=True)]
 
-    def generate(count: int) -> Said:
+    def transformers_generate(count: int) -> TokenRows:
         settings = {"max_new_tokens": count, "min_new_tokens": count, "do_sample": False, "pad_token_id": 0}
-        said = theirs.generate(prompts, attention_mask=torch.ones_like(prompts), eos_token_id=None, **settings)
-        told: Said = said[:, options.prompt :].tolist()
-        return told
+        output = theirs.generate(prompts, attention_mask=torch.ones_like(prompts), eos_token_id=None, **settings)
+        tokens: TokenRows = output[:, options.prompt :].tolist()
+        return tokens
 
-    result = _compared(name, {OURS: say, PEER: generate}, options, device, rows, _bytes(ours))
+    result = _compare(
+        name, {OURS: regard_generate, PEER: transformers_generate}, options, device, rows, _bytes_per_step(ours)
+    )
     return {"rows": rows, "mode": mode, **result}
 
 
-def translated(name: str, options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
+def benchmark_marian(name: str, options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
     """Beam search by MarianMT, all hypotheses of the beam."""
-    theirs, ours = _placed(marian(tiny=options.tiny), options, device)
+    theirs, ours = _to_device(marian(tiny=options.tiny), options, device)
     generator = torch.Generator().manual_seed(2)
     shape = options.sentences, options.prompt
     sources = torch.randint(END + 1, theirs.config.vocab_size, shape, generator=generator)
     lengths = torch.randint(options.prompt // 2, options.prompt + 1, (options.sentences,), generator=generator)
     lengths[0] = options.prompt
-    there = torch.arange(options.prompt) < lengths[:, None]
-    sources, there = sources.where(there, PADDING).to(device), there.to(device)
-    width = options.beam
+    mask = torch.arange(options.prompt) < lengths[:, None]
+    sources, mask = sources.where(mask, PADDING).to(device), mask.to(device)
+    num_beams = options.beam
 
-    def say(count: int) -> Said:
-        beam = Beam(num_beams=width, num_return_sequences=width)
-        found = beam_search(ours, sources, Padded(there), beam=beam, end=END, max_new_tokens=count)
-        return [list(one.ids) for row in found for one in row]
+    def regard_generate(count: int) -> TokenRows:
+        beam = Beam(num_beams=num_beams, num_return_sequences=num_beams)
+        hypotheses = beam_search(ours, sources, Padded(mask), beam=beam, end=END, max_new_tokens=count)
+        return [list(hypothesis.ids) for row in hypotheses for hypothesis in row]
 
-    def generate(count: int) -> Said:
-        settings = {"num_beams": width, "num_return_sequences": width, "max_new_tokens": count, "do_sample": False}
-        said = theirs.generate(
-            sources, attention_mask=there.long(), early_stopping=False, length_penalty=1.0, **settings
+    def transformers_generate(count: int) -> TokenRows:
+        settings = {
+            "num_beams": num_beams,
+            "num_return_sequences": num_beams,
+            "max_new_tokens": count,
+            "do_sample": False,
+        }
+        output = theirs.generate(
+            sources, attention_mask=mask.long(), early_stopping=False, length_penalty=1.0, **settings
         )
-        return [[token for token in row if token not in (PADDING, BEGIN, END)] for row in said.tolist()]
+        return [[token for token in row if token not in (PADDING, BEGIN, END)] for row in output.tolist()]
 
-    with_begin = {OURS: lambda count: [[t for t in row if t not in (PADDING, BEGIN)] for row in say(count)]}
-    result = _compared(name, {**with_begin, PEER: generate}, options, device, options.sentences, _bytes(ours))
-    return {"sentences": options.sentences, "beam": width, **result}
+    without_special = {
+        OURS: lambda count: [[t for t in row if t not in (PADDING, BEGIN)] for row in regard_generate(count)]
+    }
+    result = _compare(
+        name,
+        {**without_special, PEER: transformers_generate},
+        options,
+        device,
+        options.sentences,
+        _bytes_per_step(ours),
+    )
+    return {"sentences": options.sentences, "beam": num_beams, **result}
 
 
-def _compared(
+def _compare(
     name: str,
-    contestants: dict[str, Callable[[int], Said]],
+    implementations: dict[str, Callable[[int], TokenRows]],
     options: argparse.Namespace,
     device: torch.device,
     rows: int,
     size: int,
 ) -> dict[str, Any]:
-    """Tokens per second of each contestant, printed as soon as measured."""
-    count, said, result = options.tokens, {}, {}
-    for who, work in contestants.items():
+    """Tokens per second of each implementation, printed as soon as measured."""
+    count, generated, result = options.tokens, {}, {}
+    for library, generate in implementations.items():
         begin = time.perf_counter()
         try:
-            said[who] = work(count)
+            generated[library] = generate(count)
         except Exception as error:
-            print(f"{name} {who} is left out: {type(error).__name__}: {str(error)[:300]}", flush=True)
+            print(f"{name} {library} skipped: {type(error).__name__}: {str(error)[:300]}", flush=True)
             continue
-        print(f"{name} {who}: first call {time.perf_counter() - begin:.1f} s", flush=True)
-    result["agreement"] = _agreement(name, said, exact=options.precision == "fp32")
-    works: dict[str, Work] = {MEMORY: _reading(device, tiny=options.tiny)}
-    for who in said:
-        works[who] = lambda who=who: (contestants[who](count), _wait(device))
-        works[f"{who}, one token"] = lambda who=who: (contestants[who](1), _wait(device))
-    seconds = race(works, rounds=options.rounds)
-    bandwidth = READ[options.tiny] / seconds[MEMORY]
+        print(f"{name} {library}: first call {time.perf_counter() - begin:.1f} s", flush=True)
+    result["agreement"] = _agreement(name, generated, exact=options.precision == "fp32")
+    timed: dict[str, Call] = {MEMORY: _memory_read(device, tiny=options.tiny)}
+    for library in generated:
+        timed[library] = lambda library=library: (implementations[library](count), _synchronize(device))
+        timed[f"{library}, one token"] = lambda library=library: (implementations[library](1), _synchronize(device))
+    seconds = best_times(timed, rounds=options.rounds)
+    bandwidth = BYTES_READ[options.tiny] / seconds[MEMORY]
     result["bandwidth_gb_s"] = round(bandwidth / 1e9, 1)
-    for who in said:
-        prefill = seconds[f"{who}, one token"]
-        step = (seconds[who] - prefill) / (count - 1)
-        share = size / bandwidth / step
-        result[who] = {
+    for library in generated:
+        prefill = seconds[f"{library}, one token"]
+        step = (seconds[library] - prefill) / (count - 1)
+        utilization = size / bandwidth / step
+        result[library] = {
             "tokens_per_second": round(rows / step, 1),
             "step_milliseconds": round(1000 * step, 3),
             "prefill_tokens_per_second": round(rows * options.prompt / prefill, 1),
             "prefill_milliseconds": round(1000 * prefill, 2),
-            "share_of_bandwidth": round(share, 3),
-            "seconds": round(seconds[who], 4),
+            "share_of_bandwidth": round(utilization, 3),
+            "seconds": round(seconds[library], 4),
         }
-        told = f"{rows / step:,.0f} tokens/s, {1000 * step:.2f} ms a step ({share:.0%} of {bandwidth / 1e9:,.1f} GB/s)"
-        print(f"{name} {who}: {told}, prefill {1000 * prefill:.1f} ms", flush=True)
-    if len(said) == 2:
-        for what, key in (("decoding", "step_milliseconds"), ("prefill", "prefill_milliseconds"), ("all", "seconds")):
-            result[f"{what}_ratio"] = round(result[PEER][key] / result[OURS][key], 3)
-        told = ", ".join(f"{what} {result[f'{what}_ratio']}x" for what in ("decoding", "prefill", "all"))
-        print(f"{name}: {told}", flush=True)
+        decoding = f"{rows / step:,.0f} tokens/s, {1000 * step:.2f} ms per step"
+        bandwidth_used = f"{utilization:.0%} of {bandwidth / 1e9:,.1f} GB/s"
+        print(f"{name} {library}: {decoding} ({bandwidth_used}), prefill {1000 * prefill:.1f} ms", flush=True)
+    if len(generated) == 2:
+        for phase, key in (("decoding", "step_milliseconds"), ("prefill", "prefill_milliseconds"), ("all", "seconds")):
+            result[f"{phase}_ratio"] = round(result[PEER][key] / result[OURS][key], 3)
+        ratios = ", ".join(f"{phase} {result[f'{phase}_ratio']}x" for phase in ("decoding", "prefill", "all"))
+        print(f"{name}: {ratios}", flush=True)
     return result
 
 
-def _agreement(name: str, said: dict[str, Said], *, exact: bool) -> float | None:
-    """The share of transformers' tokens before the first difference."""
-    if len(said) < 2:
+def _agreement(name: str, generated: dict[str, TokenRows], *, exact: bool) -> float | None:
+    """The fraction of tokens that are equal to transformers' up to the first difference."""
+    if len(generated) < 2:
         return None
     same = total = 0
-    for ours, theirs in zip(said[OURS], said[PEER], strict=True):
-        equal = [one == other for one, other in zip(ours, theirs, strict=False)]
+    for ours, theirs in zip(generated[OURS], generated[PEER], strict=True):
+        equal = [left == right for left, right in zip(ours, theirs, strict=False)]
         same += equal.index(False) if False in equal else len(equal)
         total += max(len(ours), len(theirs))
-    variety = len({token for row in said[PEER] for token in row}) / total
-    print(f"{name}: {same / total:.1%} of the tokens are the same; {variety:.0%} are different ones", flush=True)
+    variety = len({token for row in generated[PEER] for token in row}) / total
+    print(
+        f"{name}: {same / total:.1%} of the tokens are equal; {variety:.0%} of the generated tokens are distinct",
+        flush=True,
+    )
     if exact and same < total:
-        raise AssertionError(f"the tokens differ: {said[OURS][0][:20]}... and {said[PEER][0][:20]}...")
+        raise AssertionError(f"the tokens differ: {generated[OURS][0][:20]}... and {generated[PEER][0][:20]}...")
     return same / total
 
 
-READ = {True: 40_000_000, False: 2_000_000_000}  # bytes
+BYTES_READ = {True: 40_000_000, False: 2_000_000_000}  # by _memory_read; key: --tiny
 
 
-def _reading(device: torch.device, *, tiny: bool) -> Work:
-    matrix = torch.ones(READ[tiny] // 4000, 1000, device=device)
+def _memory_read(device: torch.device, *, tiny: bool) -> Call:
+    matrix = torch.ones(BYTES_READ[tiny] // 4000, 1000, device=device)
     vector = torch.ones(1000, device=device)
-    return lambda: (torch.mv(matrix, vector), _wait(device))
+    return lambda: (torch.mv(matrix, vector), _synchronize(device))
 
 
-def _placed(pair: tuple[Any, nn.Module], options: argparse.Namespace, device: torch.device) -> tuple[Any, Any]:
+def _to_device(pair: tuple[Any, nn.Module], options: argparse.Namespace, device: torch.device) -> tuple[Any, Any]:
     theirs, ours = pair
     return theirs.to(device, TYPES[options.precision]), ours.to(device, TYPES[options.precision])
 
 
-def _bytes(model: Any) -> int:
+def _bytes_per_step(model: Any) -> int:
     """Bytes read per step: the decoder layers and the output layer, which is the embedding."""
     tensors: list[Tensor] = [*model.decoder.parameters(), model.embedding.tokens.weight]
-    unread = 0
+    computed_once = 0
     for block in model.decoder.layers:
-        if block.looks_across:  # keys and values of the source are made once
+        if block.has_cross_attention:  # keys and values of the source are computed once
             parts = [*block.cross.project.key.parameters(), *block.cross.project.value.parameters()]
-            unread += sum(part.numel() * part.element_size() for part in parts)
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors) - unread
+            computed_once += sum(parameter.numel() * parameter.element_size() for parameter in parts)
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors) - computed_once
 
 
-def _wait(device: torch.device) -> None:
+def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    wanted = ("device", "precision", "prompt", "tokens", "rounds", "tiny")
-    return {name: getattr(options, name) for name in wanted}
+    names = ("device", "precision", "prompt", "tokens", "rounds", "tiny")
+    return {name: getattr(options, name) for name in names}
 
 
 if __name__ == "__main__":

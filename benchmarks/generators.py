@@ -1,4 +1,4 @@
-"""The models of the generation benchmark: transformers' with random weights, and ours with the same weights.
+"""Models of the generation benchmark: a transformers model with random weights, and Regard's with the same weights.
 
 The weights are larger than freshly initialized ones, so that the generated tokens depend on the earlier ones.
 """
@@ -44,7 +44,7 @@ def gpt2(*, tiny: bool) -> tuple[Any, nn.Module]:
 
 
 def marian(*, tiny: bool) -> tuple[Any, nn.Module]:
-    """MarianMT of the base sizes, the Transformer of 2017 with sines before cosines."""
+    """MarianMT, the base Transformer of 2017 with all sines before the cosines: transformers' and ours."""
     depth, width, heads, ffn, vocabulary = (2, 32, 4, 64, 1000) if tiny else (6, 512, 8, 2048, 58101)
     shape = {f"{part}_{name}": value for part in ("encoder", "decoder") for name, value in
              (("layers", depth), ("attention_heads", heads), ("ffn_dim", ffn))}  # fmt: skip
@@ -71,45 +71,46 @@ def marian(*, tiny: bool) -> tuple[Any, nn.Module]:
         "intermediate_size": ffn,
     }
     ours = Transformer(TransformerConfig(**settings, layer_norm_eps=1e-5, arrangement="halves", dropout=0.0))
-    ours.load_state_dict(_renamed(theirs.state_dict()))
+    ours.load_state_dict(_regard_state(theirs.state_dict()))
     return theirs, ours.eval()
 
 
 def _library() -> Any:
     import transformers
 
-    library: Any = transformers  # much of it has no types
+    library: Any = transformers  # mostly untyped
     library.logging.set_verbosity_error()
     return library
 
 
 def _enlarge(model: nn.Module) -> None:
-    """Random weights of one seed: layers that add much to tokens that weigh more than their places.
+    """Set random weights of one seed, with large residual updates and token embeddings larger than the positions.
 
-    Else a model with one matrix for input and output says one token again and again. MarianMT has two reasons more: a
-    look at the source adds the same vector at each step, so it adds little here; and what relu lets through has a mean,
-    of which a layer makes the same vector for all tokens, unless the rows that read it sum to zero.
+    Otherwise a model with tied embeddings repeats one token. MarianMT needs two more changes: cross-attention adds
+    nearly the same vector at each step, so the outputs of attention are scaled down; and the output of ReLU has a
+    nonzero mean, which the second feed-forward layer would map to the same vector for all tokens, so its rows sum to
+    zero.
     """
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 2 and "position" not in name:
-                size = (0.2 if "out_proj" in name else 2.0) * min(parameter.shape) ** -0.5
-                numbers = size * torch.randn(parameter.shape, generator=generator)
-                parameter.copy_(numbers - numbers.mean(1, keepdim=True) if "fc2" in name else numbers)
+                scale = (0.2 if "out_proj" in name else 2.0) * min(parameter.shape) ** -0.5
+                values = scale * torch.randn(parameter.shape, generator=generator)
+                parameter.copy_(values - values.mean(1, keepdim=True) if "fc2" in name else values)
 
 
-def _renamed(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    found = {"embedding.tokens.weight": state["model.shared.weight"]}
+def _regard_state(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    renamed = {"embedding.tokens.weight": state["model.shared.weight"]}
     for name, tensor in state.items():
         ours = name.removeprefix("model.")
         if ".layers." not in name or ".self_attn.k" in name or ".self_attn.v" in name:
             continue
         if ".self_attn.q_proj." in name:
             parts = [state[name.replace(".q_proj.", f".{part}_proj.")] for part in "qkv"]
-            found[ours.replace("self_attn.q_proj", "attention.project")] = torch.cat(parts)
+            renamed[ours.replace("self_attn.q_proj", "attention.project")] = torch.cat(parts)
             continue
         for theirs, new in NAMES.items():
             ours = ours.replace(f".{theirs}.", f".{new}.")
-        found[ours] = tensor
-    return found
+        renamed[ours] = tensor
+    return renamed

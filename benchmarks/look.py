@@ -1,9 +1,9 @@
 """An attention page of 512 tokens: its size, time to first paint, and time to switch heads, compared with BertViz.
 
-    python -m benchmarks.look [--text FILE] [--tokens 512] [--bertviz FOLDER] [--scripts FOLDER] [--rounds 5] [--keep]
+    python -m benchmarks.look [--text FILE] [--tokens 512] [--bertviz FOLDER] [--scripts FOLDER] [--rounds 5] [--save]
 
-Measured with the built-in model and with a randomly initialized model of 12 x 12 heads. Two FOLDERs hold what is not in
-our environment; without them only Regard, or only BertViz's page size, is measured:
+Measured with the built-in model and with a randomly initialized model of 12 x 12 heads. The two FOLDERs hold packages
+that are not in the environment; without them only Regard, or only BertViz's page size, is measured:
 
     pip install --target BERTVIZ bertviz ipython
     npm install --prefix SCRIPTS d3@5.7.0 jquery@2.2.4 requirejs@2.3.6
@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.race import keep, machine
+from benchmarks.timing import describe_machine, save_results
 from regard.inference.load_model import load_model
 from regard.interpret.attention.maps import AttentionRecord
 from regard.interpret.attention.recording import record_attention
@@ -40,10 +40,10 @@ from regard.text import Tokenizer
 LIMITS = {"built-in 8 x 6": 10.0, "12 x 12": 16.0}  # MB
 HOSTS = re.compile(r"https?://([\w-]+(?:\.[\w-]+)+)")
 README = Path(__file__).resolve().parents[1] / "README.md"
-PATIENCE = 120  # seconds until a page that has drawn nothing is given up
+TIMEOUT = 120  # seconds to wait for a page to draw
 SCRIPTS = {"require": "requirejs/require.js", "d3": "d3/dist/d3.min.js", "jquery": "jquery/dist/jquery.min.js"}
-DRAWN = """async (what) => {
-  while (!document.querySelector(what)) await new Promise((done) => setTimeout(done, 5));
+DRAWN = """async (selector) => {
+  while (!document.querySelector(selector)) await new Promise((done) => setTimeout(done, 5));
   await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
   return performance.now();
 }"""
@@ -67,91 +67,94 @@ FIRST_PAINT = """() => performance.getEntriesByName("first-contentful-paint")[0]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, default=README, help="input text; the README by default")
-    parser.add_argument("--tokens", type=int, default=512)
-    parser.add_argument("--bertviz", type=Path, default=None)
-    parser.add_argument("--scripts", type=Path, default=None)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--keep", action="store_true", help="write benchmarks/results/look.json")
+    parser.add_argument("--tokens", type=int, default=512, help="maximum number of tokens")
+    parser.add_argument("--bertviz", type=Path, default=None, metavar="FOLDER", help="where BertViz is installed")
+    parser.add_argument("--scripts", type=Path, default=None, metavar="FOLDER", help="where the npm packages are")
+    parser.add_argument("--rounds", type=int, default=5, help="times to open each page")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/look.json")
     options = parser.parse_args()
     text = options.text.read_text(encoding="utf-8")
     built_in, tokenizer = load_model("regard-bert")
     assert isinstance(tokenizer, Tokenizer)
     torch.manual_seed(0)
     large = Bert(BertConfig(vocab_size=tokenizer.size), heads=()).eval()
-    figures: dict[str, Any] = {"tokens": options.tokens}
+    results: dict[str, Any] = {"tokens": options.tokens}
     with tempfile.TemporaryDirectory() as folder:
         for name, model in (("built-in 8 x 6", built_in), ("12 x 12", large)):
-            found = record_attention(model, tokenizer, text, max_tokens=options.tokens)
+            record = record_attention(model, tokenizer, text, max_tokens=options.tokens)
             ours = Path(folder) / "ours.html"
-            figures[name] = {
+            results[name] = {
                 "limit MB": LIMITS[name],
-                "Regard": _made(ours, _regard, found) | _seen(ours, _ours_opened, rounds=options.rounds),
+                "Regard": _write_page(ours, _regard_page, record)
+                | _measure_in_browser(ours, _open_regard, rounds=options.rounds),
             }
             if options.bertviz is not None:
                 sys.path.append(str(options.bertviz))
                 theirs = Path(folder) / "theirs.html"
-                figures[name]["BertViz"] = _made(theirs, _bertviz, found)
+                results[name]["BertViz"] = _write_page(theirs, _bertviz_page, record)
                 if options.scripts is not None:
-                    figures[name]["BertViz"] |= _seen(theirs, partial(_theirs_opened, options.scripts), rounds=1)
-    print(f"{options.tokens} tokens, {machine()}")
-    for name, rows in figures.items():
+                    results[name]["BertViz"] |= _measure_in_browser(
+                        theirs, partial(_open_bertviz, options.scripts), rounds=1
+                    )
+    print(f"{options.tokens} tokens, {describe_machine()}")
+    for name, rows in results.items():
         if isinstance(rows, dict):
-            for who, row in rows.items():
+            for tool, row in rows.items():
                 if isinstance(row, dict):
-                    print(f"{name:<16}{who:<20}" + "  ".join(f"{key} {value}" for key, value in row.items()))
-    if options.keep:
-        print(keep("look", figures))
+                    print(f"{name:<16}{tool:<20}" + "  ".join(f"{key} {value}" for key, value in row.items()))
+    if options.save:
+        print(save_results("look", results))
 
 
-def _made(path: Path, make: Callable[[AttentionRecord], str], found: AttentionRecord) -> dict[str, object]:
+def _write_page(path: Path, render: Callable[[AttentionRecord], str], record: AttentionRecord) -> dict[str, object]:
     begin = time.perf_counter()
-    content = make(found)
+    content = render(record)
     seconds = time.perf_counter() - begin
     path.write_text(content, encoding="utf-8")
-    others = {*HOSTS.findall(" ".join(found.texts)), "www.w3.org"}
+    expected = {*HOSTS.findall(" ".join(record.texts)), "www.w3.org"}
     return {
         "MB": round(path.stat().st_size / 1e6, 2),
         "seconds to make": round(seconds, 2),
-        "hosts it names": sorted({*HOSTS.findall(content)} - others),
+        "hosts it names": sorted({*HOSTS.findall(content)} - expected),
     }
 
 
-def _regard(found: AttentionRecord) -> str:
-    return found.to_html()
+def _regard_page(record: AttentionRecord) -> str:
+    return record.to_html()
 
 
-def _bertviz(found: AttentionRecord) -> str:
+def _bertviz_page(record: AttentionRecord) -> str:
     from bertviz import head_view
 
-    one = found.maps[0]
-    maps = [torch.from_numpy(layer)[None] for layer in one.weights]
-    content: str = head_view(maps, list(one.rows.tokens), html_action="return").data
+    attention = record.maps[0]
+    maps = [torch.from_numpy(layer)[None] for layer in attention.weights]
+    content: str = head_view(maps, list(attention.rows.tokens), html_action="return").data
     return f"<!doctype html><html><body>{content}</body></html>"
 
 
-def _seen(path: Path, opened: Callable[[Any, Path], list[float]], *, rounds: int) -> dict[str, object]:
+def _measure_in_browser(path: Path, open_page: Callable[[Any, Path], list[float]], *, rounds: int) -> dict[str, object]:
     """Measurements of a page in a browser; {} without one."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    executable = shutil.which("chromium") or shutil.which("chromium-browser")
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError:
-        program = None
-    if program is None:
+        executable = None
+    if executable is None:
         return {}
     paints, drawn, switches, errors = [], [], list[float](), set[str]()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         for _ in range(rounds):
             tab = browser.new_page(viewport={"width": 1280, "height": 900})
-            tab.set_default_timeout(1000 * PATIENCE)
+            tab.set_default_timeout(1000 * TIMEOUT)
             tab.on("pageerror", lambda error: errors.add(str(error).splitlines()[0]))
             try:
-                seen, *others = opened(tab, path)
+                first_drawn, *head_switches = open_page(tab, path)
             except Error as error:
                 browser.close()
-                return {"drawn": f"not in {PATIENCE} s: {str(error).splitlines()[0]}", "errors": sorted(errors)}
-            drawn.append(seen)
-            switches += others
+                return {"drawn": f"not in {TIMEOUT} s: {str(error).splitlines()[0]}", "errors": sorted(errors)}
+            drawn.append(first_drawn)
+            switches += head_switches
             paints.append(tab.evaluate(FIRST_PAINT))
             tab.close()
         browser.close()
@@ -164,22 +167,22 @@ def _seen(path: Path, opened: Callable[[Any, Path], list[float]], *, rounds: int
     }
 
 
-def _ours_opened(tab: Any, path: Path) -> list[float]:
+def _open_regard(tab: Any, path: Path) -> list[float]:
     """Time until the lines are drawn, and for each of five switches to another head."""
     tab.goto(path.as_uri())
     return [tab.evaluate(DRAWN, "canvas"), *(tab.evaluate(OTHER_HEAD, [step, step % 6]) for step in range(1, 6))]
 
 
-def _theirs_opened(scripts: Path, tab: Any, path: Path) -> list[float]:
-    """The same for BertViz, switching heads within one layer."""
+def _open_bertviz(scripts: Path, tab: Any, path: Path) -> list[float]:
+    """Like `_open_regard` for BertViz, which switches heads within one layer."""
     for name, file in SCRIPTS.items():
-        tab.route(re.compile(rf"https://[^/]+/.*/{name}(\.min)?(\.js)?$"), _given(scripts / "node_modules" / file))
+        tab.route(re.compile(rf"https://[^/]+/.*/{name}(\.min)?(\.js)?$"), _fulfill(scripts / "node_modules" / file))
     tab.goto(path.as_uri(), wait_until="commit")
     tab.wait_for_selector("#vis line", state="attached")
     return [tab.evaluate(DRAWN, "#vis line"), *(tab.evaluate(THEIR_OTHER_HEAD, head) for head in range(1, 6))]
 
 
-def _given(path: Path) -> Callable[[Any], None]:
+def _fulfill(path: Path) -> Callable[[Any], None]:
     return lambda route: route.fulfill(path=path)
 
 

@@ -1,12 +1,12 @@
 """Pretraining speed on a CPU: a small BERT in our loop and in a plain transformers loop, as ratios of one run.
 
-    python -m benchmarks.pretrain_cpu [--corpus FILE|DIR] [--steps 5] [--rounds 5] [--keep]
+    python -m benchmarks.pretrain_cpu [--corpus FILE|DIR] [--steps 5] [--rounds 5] [--save]
 
 Two layers of hidden size 128, in float32, with and without dropout. Both start from the same weights and use the same
 rows, masks and optimizer: ours as in `regard pretrain`; BertForPreTraining with rows padded to the longest, an
 attention mask, and -100 for positions without a target. Its batches are prepared beforehand, ours in the loop. The
 losses show that both do the same work. The corpus is a text, from which a vocabulary is trained, or the folder of a
-built corpus; default: the held-out text beside the project.
+built corpus; default: the held-out text next to the project.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from benchmarks.pretrain_speed import CONFIGS, OURS, PEER, Work, begun, ours
-from benchmarks.race import keep, machine, race
+from benchmarks.pretrain_speed import CONFIGS, OURS, PEER, TrainStep, create_trainer, regard_step
+from benchmarks.timing import best_times, describe_machine, save_results
 from regard.checkpoints import loading
 from regard.data.masking import IGNORE_INDEX
 from regard.events import drain
@@ -39,30 +39,32 @@ DROPOUTS = (0.0, 0.1)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", default=str(TEXT), metavar="FILE|DIR")
+    parser.add_argument(
+        "--corpus", default=str(TEXT), metavar="FILE|DIR", help="text file, or folder of a built corpus"
+    )
     parser.add_argument("--steps", type=int, default=5, help="steps per round")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--keep", action="store_true", help="write benchmarks/results/pretrain_cpu.json")
+    parser.add_argument("--rounds", type=int, default=5, help="timed rounds per implementation")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/pretrain_cpu.json")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
-        drain(prepare(settings(), [options.corpus], Path(scratch)))
-        text = open_dataset(settings(), [options.corpus], Path(scratch), held_out=False)
-        print(f"best of {options.rounds} rounds of {options.steps} steps in turns, {machine()}")
-        found: dict[str, Any] = {}
+        drain(prepare(small_bert_config(), [options.corpus], Path(scratch)))
+        dataset = open_dataset(small_bert_config(), [options.corpus], Path(scratch), held_out=False)
+        print(f"best of {options.rounds} rounds of {options.steps} steps each, alternating, {describe_machine()}")
+        results: dict[str, Any] = {}
         for dropout in DROPOUTS:
-            rows = compared(settings(dropout), text, steps=options.steps, rounds=options.rounds)
+            rows = compare(small_bert_config(dropout), dataset, steps=options.steps, rounds=options.rounds)
             ratio = rows[OURS]["steps_per_second"] / rows[PEER]["steps_per_second"]
             for name, row in rows.items():
                 print(f"dropout {dropout}  {name:<13}{row['steps_per_second']:7.2f} steps/s   loss {row['loss']:.4f}")
             print(f"dropout {dropout}  ratio {ratio:.2f}")
-            found[f"dropout {dropout}"] = {**rows, "ratio": round(ratio, 3)}
-    if options.keep:
-        figures = {"threads": torch.get_num_threads(), "vocabulary": text.tokenizer.size}
-        print(keep("pretrain_cpu", figures | {"batch": settings().data.tokens_per_batch} | found))
+            results[f"dropout {dropout}"] = {**rows, "ratio": round(ratio, 3)}
+    if options.save:
+        summary = {"threads": torch.get_num_threads(), "vocabulary": dataset.tokenizer.size}
+        print(save_results("pretrain_cpu", summary | {"batch": small_bert_config().data.tokens_per_batch} | results))
 
 
-def settings(dropout: float = 0.0) -> PretrainingConfig:
-    """The tiny BERT with NSP, AdamW and a constant learning rate."""
+def small_bert_config(dropout: float = 0.0) -> PretrainingConfig:
+    """The configuration of a small BERT with NSP, AdamW and a constant learning rate."""
     overrides = [f"model.dropout={dropout}", f"model.attention_dropout={dropout}", "objective.sentence_pairs=next"]
     overrides += ["optimizer.name=adamw", "optimizer.learning_rate=5e-4"]
     overrides += [
@@ -74,44 +76,44 @@ def settings(dropout: float = 0.0) -> PretrainingConfig:
     return PretrainingConfig.read(CONFIGS / "bert-tiny.toml", family="bert", overrides=overrides)
 
 
-def compared(
-    config: PretrainingConfig, text: PretrainingDataset, *, steps: int, rounds: int
+def compare(
+    config: PretrainingConfig, dataset: PretrainingDataset, *, steps: int, rounds: int
 ) -> dict[str, dict[str, float]]:
-    """Steps per second of each contestant in its best round, and the loss of its last step."""
+    """Steps per second of each implementation in its best round, and the loss of its last step."""
     cpu = torch.device("cpu")
-    contestants = {
-        OURS: ours(begun(config, text, cpu)),
-        PEER: theirs(begun(config, text, cpu), count=steps * (rounds + 1)),
+    implementations = {
+        OURS: regard_step(create_trainer(config, dataset, cpu)),
+        PEER: transformers_step(create_trainer(config, dataset, cpu), count=steps * (rounds + 1)),
     }
     losses: dict[str, float] = {}
 
-    def several(name: str, step: Work) -> Callable[[], None]:
-        def work() -> None:
+    def repeat(name: str, step: TrainStep) -> Callable[[], None]:
+        def run_steps() -> None:
             for _ in range(steps):
                 loss = step()
             losses[name] = round(loss.item(), 4)
 
-        return work
+        return run_steps
 
-    best = race({name: several(name, step) for name, step in contestants.items()}, rounds=rounds)
-    return {name: {"steps_per_second": round(steps / best[name], 3), "loss": losses[name]} for name in contestants}
+    best = best_times({name: repeat(name, step) for name, step in implementations.items()}, rounds=rounds)
+    return {name: {"steps_per_second": round(steps / best[name], 3), "loss": losses[name]} for name in implementations}
 
 
-def theirs(run: Pretrainer, *, count: int) -> Work:
-    """At most `count` steps of a plain loop, with the initial weights and batches of `run`."""
-    model = _peer(run).train()
-    padding = run.dataset.tokenizer.pad_token_id or 0
-    batches = iter([padded(inputs, padding) for (inputs,) in islice(run._batches(0), count)])
-    chosen = run.config.optimizer
-    decaying = parameter_groups(model, weight_decay=chosen.weight_decay)
+def transformers_step(trainer: Pretrainer, *, count: int) -> TrainStep:
+    """At most `count` steps of a plain loop, with the initial weights and batches of `trainer`."""
+    model = _transformers_model(trainer).train()
+    padding = trainer.dataset.tokenizer.pad_token_id or 0
+    batches = iter([to_transformers_batch(inputs, padding) for (inputs,) in islice(trainer._batches(0), count)])
+    settings = trainer.config.optimizer
+    groups = parameter_groups(model, weight_decay=settings.weight_decay)
     optimizer = torch.optim.AdamW(
-        decaying, lr=chosen.learning_rate, betas=chosen.adam_betas, eps=chosen.adam_epsilon, fused=True
+        groups, lr=settings.learning_rate, betas=settings.adam_betas, eps=settings.adam_epsilon, fused=True
     )
 
     def step() -> Tensor:
         loss: Tensor = model(**next(batches)).loss
         torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(model.parameters(), chosen.max_grad_norm)
+        nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
         optimizer.step()
         optimizer.zero_grad()
         return loss.detach()
@@ -119,34 +121,36 @@ def theirs(run: Pretrainer, *, count: int) -> Work:
     return step
 
 
-def _peer(run: Pretrainer) -> Any:
+def _transformers_model(trainer: Pretrainer) -> Any:
     import transformers
 
-    library: Any = transformers  # much of it has no types
+    library: Any = transformers  # mostly untyped
     library.logging.set_verbosity_error()
     library.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:
-        loading.save(run.model, folder)
+        loading.save(trainer.model, folder)
         return library.BertForPreTraining.from_pretrained(folder)
 
 
-def padded(inputs: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
+def to_transformers_batch(inputs: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
     """A packed micro-batch in transformers' format, one row per sequence, without filler tokens."""
-    following = inputs["labels"][inputs["labels"] != IGNORE_INDEX]
-    sizes = inputs["starts"][: len(following) + 1].diff().tolist()
+    next_sentence = inputs["labels"][inputs["labels"] != IGNORE_INDEX]
+    sizes = inputs["starts"][: len(next_sentence) + 1].diff().tolist()
     ids = inputs["ids"].long()
     labels = torch.full_like(ids, IGNORE_INDEX)
     labels[inputs["masked_positions"]] = inputs["targets"]
 
-    def rows(values: Tensor, filling: int) -> Tensor:
-        return pad_sequence(list(torch.split(values[: sum(sizes)], sizes)), batch_first=True, padding_value=filling)
+    def pad(values: Tensor, padding_value: int) -> Tensor:
+        return pad_sequence(
+            list(torch.split(values[: sum(sizes)], sizes)), batch_first=True, padding_value=padding_value
+        )
 
     return {
-        "input_ids": rows(ids, padding),
-        "attention_mask": rows(torch.ones_like(ids), 0),
-        "token_type_ids": rows(inputs["segments"].long(), 0),
-        "labels": rows(labels, IGNORE_INDEX),
-        "next_sentence_label": following,
+        "input_ids": pad(ids, padding),
+        "attention_mask": pad(torch.ones_like(ids), 0),
+        "token_type_ids": pad(inputs["segments"].long(), 0),
+        "labels": pad(labels, IGNORE_INDEX),
+        "next_sentence_label": next_sentence,
     }
 
 

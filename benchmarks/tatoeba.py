@@ -1,12 +1,12 @@
 """The built-in translators: trained on Tatoeba pairs, evaluated, and written as a folder with a model card.
 
     python -m benchmarks.tatoeba de-en|fr-en [--config configs/tatoeba.toml] [--data DIR] [--work DIR] [--resume]
-                                             [--output DIR] [--set KEY=VALUE ...] [--device auto] [--keep]
+                                             [--output DIR] [--set KEY=VALUE ...] [--device auto] [--save]
 
 2,000 pairs are held out for one final evaluation, and 2,000 for evaluation after each epoch; no sentence of either, on
 either side, is in the training data. What is evaluated is what is written: the weights in half precision. The folder
-is src/regard/builtin/regard-de-en, at most 16 MB; its card is made from benchmarks/tatoeba.md and the figures, which
---keep also writes to benchmarks/results. The result is one line of JSON.
+is src/regard/builtin/regard-de-en, at most 16 MB; its card is made from benchmarks/tatoeba.md and the results, which
+--save also writes to benchmarks/results. The result is one line of JSON.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.race import keep, machine
-from benchmarks.translate import show
+from benchmarks.timing import describe_machine, save_results
+from benchmarks.translate import print_scores
 from regard.data.translation_pairs import TranslationPair, read_translation_pairs, split_held_out
 from regard.device import choose_device
 from regard.events import drain
@@ -35,9 +35,9 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 BUILT_IN = ROOT / "src" / "regard" / "builtin"
 CARD = Path(__file__).with_suffix(".md")
-LARGEST = 16_000_000  # bytes
-HELD_OUT, BEAM = 2000, 5
-# Archive, language, and the sentence of the lectures.
+MAX_BYTES = 16_000_000
+HELD_OUT, NUM_BEAMS = 2000, 5
+# Archive, source language, and the example sentence of the lectures.
 PAIRS = {
     "de-en": ("tatoeba-en-de/deu-eng.zip", "German", "Ich muss auf den Markt gehen."),
     "fr-en": ("tatoeba-en-fr/fra-eng.zip", "French", "Je suis étudiant."),
@@ -50,22 +50,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "tatoeba.toml", metavar="FILE")
     parser.add_argument("--data", type=Path, default=DATA, metavar="DIR")
     parser.add_argument("--work", type=Path, metavar="DIR", help="folder of the run; --resume continues it")
-    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --work")
     parser.add_argument("--output", type=Path, metavar="DIR", help="default: the folder in the package")
-    parser.add_argument("--held-out", type=int, default=HELD_OUT, metavar="N")
-    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--keep", action="store_true", help="write benchmarks/results/regard-PAIR.json")
+    parser.add_argument("--held-out", type=int, default=HELD_OUT, metavar="N", help="pairs for dev and for test, each")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="override settings")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/regard-PAIR.json")
     options = parser.parse_args(arguments)
     output = options.output or BUILT_IN / f"regard-{options.pair}"
     with tempfile.TemporaryDirectory() as folder:
-        figures = run(options, options.work or Path(folder) / "run", output)
-    if options.keep:
-        print(keep(f"regard-{options.pair}", figures), file=sys.stderr)
-    print(json.dumps(figures))
+        results = train_and_evaluate(options, options.work or Path(folder) / "run", output)
+    if options.save:
+        print(save_results(f"regard-{options.pair}", results), file=sys.stderr)
+    print(json.dumps(results))
 
 
-def run(options: argparse.Namespace, work: Path, output: Path) -> dict[str, Any]:
+def train_and_evaluate(options: argparse.Namespace, work: Path, output: Path) -> dict[str, Any]:
     """Train, convert to half precision, evaluate once, and write."""
     archive, language, sentence = PAIRS[options.pair]
     config = TranslationConfig.read(options.config, overrides=options.set)
@@ -74,10 +74,10 @@ def run(options: argparse.Namespace, work: Path, output: Path) -> dict[str, Any]
     )
     assert test is not None
     events = train_translator(train, dev, output=work, config=config, resume=options.resume, device=options.device)
-    report = drain(events, show)
+    report = drain(events, print_scores)
     translator = load_translator(work, device=choose_device(options.device))
-    translator.model.half().float()  # as it will be read
-    figures = {
+    translator.model.half().float()  # round the weights to half precision, as they are stored
+    results = {
         "pair": options.pair,
         "set": options.set,
         "parameters": report.parameters,
@@ -85,36 +85,38 @@ def run(options: argparse.Namespace, work: Path, output: Path) -> dict[str, Any]
         "epochs": len(report.outcome.history),
         "kept": report.outcome.epochs,
         "dev": report.outcome.scores,
-        "test": scored(translator, test.examples),
-        "lecture": lecture(translator, sentence, {"train": train.examples, "dev": dev.examples, "test": test.examples}),
+        "test": evaluate_bleu(translator, test.examples),
+        "lecture": lecture_example(
+            translator, sentence, {"train": train.examples, "dev": dev.examples, "test": test.examples}
+        ),
         "minutes": round(report.outcome.seconds / 60, 1),
-        "machine": machine(),
+        "machine": describe_machine(),
     }
-    card = card_of(figures, report, language=language, name=f"regard-{options.pair}")
+    card = model_card(results, report, language=language, name=f"regard-{options.pair}")
     translator.model.half()
     save_translator(translator, output, files={"README.md": card.encode()})
     size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
-    if size > LARGEST:
-        raise SystemExit(f"{output} has {size:,} bytes, more than {LARGEST:,}: take a smaller model or vocabulary")
-    return {**figures, "bytes": size}
+    if size > MAX_BYTES:
+        raise SystemExit(f"{output} has {size:,} bytes, more than {MAX_BYTES:,}: use a smaller model or vocabulary")
+    return {**results, "bytes": size}
 
 
-def scored(translator: Translator, pairs: Sequence[TranslationPair]) -> dict[str, Any]:
-    found = translator.translate([pair.source for pair in pairs], beam=Beam(num_beams=BEAM))
-    scores = bleu([several[0].text for several in found], [pair.target for pair in pairs])
-    return {"beam": BEAM, **asdict(scores)}
+def evaluate_bleu(translator: Translator, pairs: Sequence[TranslationPair]) -> dict[str, Any]:
+    translations = translator.translate([pair.source for pair in pairs], beam=Beam(num_beams=NUM_BEAMS))
+    scores = bleu([candidates[0].text for candidates in translations], [pair.target for pair in pairs])
+    return {"beam": NUM_BEAMS, **asdict(scores)}
 
 
-def lecture(translator: Translator, sentence: str, parts: dict[str, list[TranslationPair]]) -> dict[str, Any]:
+def lecture_example(translator: Translator, sentence: str, parts: dict[str, list[TranslationPair]]) -> dict[str, Any]:
     """The translation of the lectures' sentence, and its occurrences in the data."""
-    found = translator.translate([sentence], beam=Beam(num_beams=BEAM))[0][0]
-    stands = {name: [pair.target for pair in pairs if pair.source == sentence] for name, pairs in parts.items()}
-    return {"sentence": sentence, "translation": found.text, "stands": stands}
+    translation = translator.translate([sentence], beam=Beam(num_beams=NUM_BEAMS))[0][0]
+    occurrences = {name: [pair.target for pair in pairs if pair.source == sentence] for name, pairs in parts.items()}
+    return {"sentence": sentence, "translation": translation.text, "stands": occurrences}
 
 
-def card_of(figures: dict[str, Any], report: TranslationReport, *, language: str, name: str) -> str:
-    model, told = report.settings["model"], figures["lecture"]
-    learned = told["stands"]["train"]
+def model_card(results: dict[str, Any], report: TranslationReport, *, language: str, name: str) -> str:
+    model, example = report.settings["model"], results["lecture"]
+    references = example["stands"]["train"]
     return CARD.read_text(encoding="utf-8").format(
         name=name,
         language=language,
@@ -123,18 +125,18 @@ def card_of(figures: dict[str, Any], report: TranslationReport, *, language: str
         num_attention_heads=model["num_attention_heads"],
         intermediate_size=model["intermediate_size"],
         vocab_size=report.settings["vocabulary"]["vocab_size"],
-        millions=figures["parameters"] / 1e6,
-        dev=figures["dev"],
-        test=figures["test"],
-        pairs=figures["pairs"],
-        sentence=told["sentence"],
-        translation=told["translation"],
-        known=f"is in what it learned from, as {_quoted(learned)}" if learned else "is not in what it learned from",
-        epochs=figures["epochs"],
-        kept=len(figures["kept"]),
-        minutes=figures["minutes"],
-        machine=figures["machine"],
-        pair=figures["pair"],
+        millions=results["parameters"] / 1e6,
+        dev=results["dev"],
+        test=results["test"],
+        pairs=results["pairs"],
+        sentence=example["sentence"],
+        translation=example["translation"],
+        known=f"is in the training data, as {_quoted(references)}" if references else "is not in the training data",
+        epochs=results["epochs"],
+        averaged=len(results["kept"]),
+        minutes=results["minutes"],
+        machine=results["machine"],
+        pair=results["pair"],
     )
 
 

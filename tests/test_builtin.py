@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import regard
-from benchmarks.blanks import BLANKS, answers, read_blanks
+from benchmarks.blanks import BLANKS, predict_blanks, read_blanks
 from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.sampling import Sampling
 from regard.inference.generation.text_generator import GenerationStream, TextGenerator
@@ -35,7 +35,7 @@ def test_the_model_is_small_and_has_a_complete_card(name: str) -> None:
     folder = builtin_folder(name)
     assert sum(file.stat().st_size for file in folder.iterdir()) <= 45e6
     card = (folder / "README.md").read_text(encoding="utf-8")
-    for heading in ("Scores", "Text", "Training", "Limits"):
+    for heading in ("Evaluation", "Training data", "Training", "Limitations"):
         assert f"## {heading}" in card
     assert "{" not in card, "a figure was not filled in"
 
@@ -51,9 +51,9 @@ def test_the_default_model_matches_its_card(loaded: tuple[Bert, Tokenizer]) -> N
     )
     assert tokenizer.size >= 16_000 and tokenizer.encode("The END").ids == tokenizer.encode("the end").ids
     figures = json.loads((RESULTS / "regard-bert.json").read_text(encoding="utf-8"))
-    found = answers(model, tokenizer, read_blanks(BLANKS))
-    assert [answer.rank for answer in found] == [blank["rank"] for blank in figures["blanks"]]
-    right = sum(answer.rank is not None for answer in found)
+    predictions = predict_blanks(model, tokenizer, read_blanks(BLANKS))
+    assert [prediction.rank for prediction in predictions] == [blank["rank"] for blank in figures["blanks"]]
+    right = sum(prediction.rank is not None for prediction in predictions)
     assert right >= 15
     card = (builtin_folder(DEFAULT_MODEL) / "README.md").read_text(encoding="utf-8")
     assert f"{right} of 30" in card
@@ -110,9 +110,8 @@ def test_the_translators_match_their_cards(name: str) -> None:
     figures = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     assert sum(file.stat().st_size for file in builtin_folder(name).iterdir()) <= 16e6
     lecture = figures["lecture"]
-    found = translate.load_translator(builtin_folder(name)).translate([lecture["sentence"]], beam=Beam(num_beams=5))[0][
-        0
-    ]
+    translator = translate.load_translator(builtin_folder(name))
+    found = translator.translate([lecture["sentence"]], beam=Beam(num_beams=5))[0][0]
     card = (builtin_folder(name) / "README.md").read_text(encoding="utf-8")
-    assert found.text == lecture["translation"] and f'It says: "{found.text}"' in card
+    assert found.text == lecture["translation"] and f'Its translation: "{found.text}"' in card
     assert f"| {figures['test']['bleu']:.1f} |" in card and "tatoeba.org" in card and "CC BY" in card

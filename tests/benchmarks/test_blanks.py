@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import regard
-from benchmarks.blanks import BLANKS, Blank, answers, main, read_blanks
+from benchmarks.blanks import BLANKS, Blank, main, predict_blanks, read_blanks
 from regard.errors import InputError
 from regard.models import Bert, BertConfig
 from regard.text import Tokenizer
@@ -47,24 +47,24 @@ def test_every_accepted_word_is_one_token_of_bert(shared_data: Callable[[str], P
 
 def test_top_tokens_are_the_most_likely_of_each_sentence(tiny: tuple[Bert, Tokenizer]) -> None:
     sentences = ["the film was _ .", "_ people", "there is a day and a _ of water in the film"]
-    found = answers(*tiny, [Blank(sentence, ["good"]) for sentence in sentences])
-    assert [answer.top for answer in found] == [ranked(*tiny, sentence)[:10] for sentence in sentences]
+    found = predict_blanks(*tiny, [Blank(sentence, ["good"]) for sentence in sentences])
+    assert [prediction.top for prediction in found] == [ranked(*tiny, sentence)[:10] for sentence in sentences]
 
 
 def test_the_rank_is_that_of_the_first_accepted_word(tiny: tuple[Bert, Tokenizer]) -> None:
     sentence = "the film was _ ."
     order = ranked(*tiny, sentence)
     wanted = [[order[0]], [order[6], order[3]], [order[9]], [order[10]], [order[50], "nowhere"]]
-    found = answers(*tiny, [Blank(sentence, words) for words in wanted])
-    assert [answer.rank for answer in found] == [1, 4, 10, None, None]
+    found = predict_blanks(*tiny, [Blank(sentence, words) for words in wanted])
+    assert [prediction.rank for prediction in found] == [1, 4, 10, None, None]
 
 
 def test_a_model_without_the_head_is_rejected(tiny: tuple[Bert, Tokenizer]) -> None:
     config = BertConfig(
         vocab_size=tiny[1].size, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
     )
-    with pytest.raises(InputError, match="lacks a masked-word head"):
-        answers(Bert(config, heads=["pooler"]), tiny[1], [Blank("a _ day", ["good"])])
+    with pytest.raises(InputError, match="lacks a masked-LM head"):
+        predict_blanks(Bert(config, heads=["pooler"]), tiny[1], [Blank("a _ day", ["good"])])
 
 
 @pytest.mark.parametrize("line", ["no blank\tgood", "_ and _\tgood", "a _ day", "a _ day\tgood,,bad"])

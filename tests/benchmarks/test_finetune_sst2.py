@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import regard
-from benchmarks import race
-from benchmarks.finetune_sst2 import accuracies, main
+from benchmarks import timing
+from benchmarks.finetune_sst2 import dev_accuracies, main
 from regard.data.examples import TextExample
 from regard.data.readers import ExampleSet
 from regard.models import Bert, BertConfig
@@ -39,7 +39,7 @@ def accuracy(
         "training.optimizer=adamw",
         "training.adversarial_epsilon=0",
     ]  # such a small model learns little otherwise
-    [found] = accuracies(
+    [found] = dev_accuracies(
         model, *(ExampleSet(rows, "", "") for rows in (train, dev)), seeds=1, settings=settings, device="cpu"
     )
     return found
@@ -74,7 +74,7 @@ def test_prints_one_line_of_json_and_saves_it(
     for name, count, seed in (("train", 40, 0), ("dev", 20, 1)):
         lines = "".join(f"{row.text}\t{row.label}\n" for row in rows_of(count, seed=seed))
         (tmp_path / f"{name}.tsv").write_text(lines, encoding="utf-8")
-    monkeypatch.setattr(race, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(timing, "RESULTS", tmp_path / "results")
     options = [
         "--seeds",
         "2",
@@ -85,7 +85,7 @@ def test_prints_one_line_of_json_and_saves_it(
         "--device",
         "cpu",
     ]
-    main([str(tiny_bert_folder), "--data", str(tmp_path), *options, "--keep", "tried"])
+    main([str(tiny_bert_folder), "--data", str(tmp_path), *options, "--save", "tried"])
     printed = capsys.readouterr()
     figures = json.loads(printed.out)
     saved = json.loads((tmp_path / "results" / "tried.json").read_text())

@@ -12,8 +12,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks import pretrain_speed, race
-from benchmarks.pretrain_speed import KINDS, begun, compared, main, material, ours, settings, theirs, timed
+from benchmarks import pretrain_speed, timing
+from benchmarks.pretrain_speed import (
+    SETUPS,
+    compare,
+    create_trainer,
+    main,
+    open_corpus,
+    regard_step,
+    seconds_per_step,
+    setup_config,
+    transformers_step,
+)
 from regard.nn.attention import Attention
 from regard.nn.training import Dropout
 from regard.training.pretraining.config import PretrainingConfig
@@ -26,12 +36,12 @@ VOCABULARY = 300
 
 @pytest.fixture(params=["bert128", "gpt2"])
 def config(request: pytest.FixtureRequest) -> PretrainingConfig:
-    return settings(KINDS[request.param], tiny=True)
+    return setup_config(SETUPS[request.param], tiny=True)
 
 
 @pytest.fixture
 def run(config: PretrainingConfig, corpus_folder: Path) -> Pretrainer:
-    return begun(config, material(config, str(corpus_folder)), CPU)
+    return create_trainer(config, open_corpus(config, str(corpus_folder)), CPU)
 
 
 class Fake(nn.Module):
@@ -51,8 +61,8 @@ class Fake(nn.Module):
     ("name", "rows", "length", "words"),
     [("bert128", 512, 128, 30522), ("bert512", 128, 512, 30522), ("gpt2", 32, 1024, 50257)],
 )
-def test_kinds_match_their_names(name: str, rows: int, length: int, words: int) -> None:
-    found = settings(KINDS[name], tiny=False)
+def test_setups_match_their_names(name: str, rows: int, length: int, words: int) -> None:
+    found = setup_config(SETUPS[name], tiny=False)
     model = found.model
     assert (model.hidden_size, model.num_hidden_layers, model.num_attention_heads, model.intermediate_size) == (
         768,
@@ -74,7 +84,7 @@ def test_regard_reads_full_rows_of_the_corpus_and_trains(run: Pretrainer) -> Non
     batches: list[Tensor] = []
     run.objective.register_forward_pre_hook(lambda _, args, inputs: batches.append(inputs["ids"]), with_kwargs=True)
     before = {name: parameter.clone() for name, parameter in run.model.named_parameters()}
-    step = ours(run)
+    step = regard_step(run)
     losses = [step().item() for _ in range(3)]
     assert [ids.shape for ids in batches] == [(4, 32)] * 3 and not torch.equal(batches[0], batches[1])
     assert all((ids < run.dataset.tokenizer.size).all() for ids in batches)
@@ -84,7 +94,7 @@ def test_regard_reads_full_rows_of_the_corpus_and_trains(run: Pretrainer) -> Non
 
 
 def test_the_peer_has_the_same_shape_and_dropout(run: Pretrainer, config: PretrainingConfig) -> None:
-    peer = pretrain_speed._peer(config, run.dataset.tokenizer.size)
+    peer = pretrain_speed._transformers_model(config, run.dataset.tokenizer.size)
     assert sum(p.numel() for p in peer.parameters()) == sum(p.numel() for p in run.model.parameters())
     assert {module.p for module in peer.modules() if isinstance(module, nn.Dropout)} == {0.1}
     assert {module.p for module in run.model.modules() if isinstance(module, Dropout)} - {0.0} == {0.1}
@@ -94,9 +104,9 @@ def test_the_peer_has_the_same_shape_and_dropout(run: Pretrainer, config: Pretra
 
 def test_the_peer_trains_on_the_same_number_of_rows(config: PretrainingConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake()
-    monkeypatch.setattr(pretrain_speed, "_peer", lambda *_: fake)
+    monkeypatch.setattr(pretrain_speed, "_transformers_model", lambda *_: fake)
     config = config.model_copy(update={"data": config.data.model_copy(update={"tokens_per_batch": 100 * 32})})
-    step = theirs(config, VOCABULARY, CPU)
+    step = transformers_step(config, VOCABULARY, CPU)
     losses = [step().item() for _ in range(3)]
     assert losses[0] == 3.0 and losses == sorted(set(losses), reverse=True)
     assert fake.weight.grad is None
@@ -112,10 +122,10 @@ def test_the_peer_trains_on_the_same_number_of_rows(config: PretrainingConfig, m
 
 
 def test_the_peer_trains(config: PretrainingConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    peer = pretrain_speed._peer(config, VOCABULARY)
-    monkeypatch.setattr(pretrain_speed, "_peer", lambda *_: peer)
+    peer = pretrain_speed._transformers_model(config, VOCABULARY)
+    monkeypatch.setattr(pretrain_speed, "_transformers_model", lambda *_: peer)
     before = {name: parameter.clone() for name, parameter in peer.named_parameters()}
-    step = theirs(config, VOCABULARY, CPU)
+    step = transformers_step(config, VOCABULARY, CPU)
     assert peer.training and step().item() != step().item()
     assert all(not torch.equal(parameter, before[name]) for name, parameter in peer.named_parameters())
 
@@ -130,7 +140,7 @@ def test_the_time_of_a_step_is_that_of_the_best_round(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     steps = {"fast": lambda: step("fast", 0.1), "slow": lambda: step("slow", 0.4)}
-    found = timed(steps, CPU, seconds=10.0)
+    found = seconds_per_step(steps, CPU, seconds=10.0)
     assert found == pytest.approx({"fast": 0.1, "slow": 0.4})
     assert done["fast"] == pytest.approx(100, abs=6) and done["slow"] == pytest.approx(25, abs=6)
 
@@ -138,10 +148,10 @@ def test_the_time_of_a_step_is_that_of_the_best_round(monkeypatch: pytest.Monkey
 def test_figures_are_derived_from_the_time(
     config: PretrainingConfig, corpus_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pretrain_speed, "timed", lambda *_, **__: {"regard": 0.5, "transformers": 0.75})
+    monkeypatch.setattr(pretrain_speed, "seconds_per_step", lambda *_, **__: {"regard": 0.5, "transformers": 0.75})
     monkeypatch.setattr(pretrain_speed, "peak_flops", lambda *_: 1e9)
-    text = material(config, str(corpus_folder))
-    found = compared("tried", config, text, device=CPU, seconds=1, peers=True)
+    text = open_corpus(config, str(corpus_folder))
+    found = compare("tried", config, text, device=CPU, seconds=1, peers=True)
     assert found["regard"]["tokens_per_second"] == 256 and found["transformers"]["tokens_per_second"] == 171
     assert found["regard"]["milliseconds"] == 500
     expected = 256 * objective_class(config).flops_per_token(config, text.tokenizer.size) / 1e9
@@ -155,22 +165,22 @@ def test_a_peer_that_is_not_installed_is_skipped(
     def missing(*_: Any) -> Any:
         raise ImportError("no module named so")
 
-    text = material(config, str(corpus_folder))
-    monkeypatch.setattr(pretrain_speed, "theirs", missing)
-    found = compared("tried", config, text, device=CPU, seconds=0, peers=True)
+    text = open_corpus(config, str(corpus_folder))
+    monkeypatch.setattr(pretrain_speed, "transformers_step", missing)
+    found = compare("tried", config, text, device=CPU, seconds=0, peers=True)
     assert "transformers" not in found and "ratio" not in found and found["regard"]["tokens_per_second"] > 0
-    assert "transformers is left out: no module named so" in capsys.readouterr().out
-    monkeypatch.setattr(pretrain_speed, "ours", missing)
+    assert "transformers skipped: no module named so" in capsys.readouterr().out
+    monkeypatch.setattr(pretrain_speed, "regard_step", missing)
     with pytest.raises(ImportError):
-        compared("tried", config, text, device=CPU, seconds=0, peers=True)
+        compare("tried", config, text, device=CPU, seconds=0, peers=True)
 
 
 def test_every_result_is_saved_as_soon_as_it_is_measured(
     corpus_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(race, "RESULTS", tmp_path)
-    arguments = ["--corpus", str(corpus_folder), "--tiny", "--device", "cpu", "--seconds", "0", "--keep", "tried"]
-    main([*arguments, "--kinds", "gpt2", "bert512"])
+    monkeypatch.setattr(timing, "RESULTS", tmp_path)
+    arguments = ["--corpus", str(corpus_folder), "--tiny", "--device", "cpu", "--seconds", "0", "--save", "tried"]
+    main([*arguments, "--setups", "gpt2", "bert512"])
     saved = json.loads((tmp_path / "tried.json").read_text())["kinds"]
     assert list(saved) == ["gpt2", "bert512"]
     printed = capsys.readouterr().out.splitlines()
@@ -179,12 +189,12 @@ def test_every_result_is_saved_as_soon_as_it_is_measured(
         assert row["ratio"] == pytest.approx(ratio, abs=1e-3)
         assert f"{name} ratio: {row['ratio']}" in printed
 
-    def broken(kind: str, *_: Any, **options: Any) -> dict[str, Any]:
-        if kind == "gpt2":
+    def broken(setup: str, *_: Any, **options: Any) -> dict[str, Any]:
+        if setup == "gpt2":
             raise RuntimeError("out of memory")
         return {"peers": options["peers"]}
 
-    monkeypatch.setattr(pretrain_speed, "compared", broken)
+    monkeypatch.setattr(pretrain_speed, "compare", broken)
     with pytest.raises(RuntimeError):
-        main([*arguments, "--no-peers", "--kinds", "bert128", "gpt2"])
+        main([*arguments, "--no-peers", "--setups", "bert128", "gpt2"])
     assert json.loads((tmp_path / "tried.json").read_text())["kinds"] == {"bert128": {"peers": False}}

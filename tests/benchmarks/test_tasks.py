@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import race, tasks
+from benchmarks import tasks, timing
 
 WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -27,15 +27,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_settings_are_chosen_on_a_tenth_of_the_training_data(folder: Path) -> None:
-    train, tenth = tasks.data(tasks.FIGURES["sst2"], folder, tenth=True)
+    train, tenth = tasks.read_data(tasks.BENCHMARKS["sst2"], folder, tuning=True)
     assert (len(train.examples), len(tenth.examples)) == (90, 10)
     assert not {one.text for one in train.examples} & {one.text for one in tenth.examples}
 
 
 def test_a_single_file_is_evaluated_on_a_tenth_unused_for_selection(folder: Path) -> None:
-    figure = tasks.FIGURES["sms"]
-    chosen = [{one.text for one in part.examples} for part in tasks.data(figure, folder, tenth=True)]
-    train, test = ({one.text for one in part.examples} for part in tasks.data(figure, folder, tenth=False))
+    benchmark = tasks.BENCHMARKS["sms"]
+    chosen = [{one.text for one in part.examples} for part in tasks.read_data(benchmark, folder, tuning=True)]
+    train, test = ({one.text for one in part.examples} for part in tasks.read_data(benchmark, folder, tuning=False))
     assert chosen[0] | chosen[1] == train and len(test) == 10
     assert not train & test
 
@@ -48,11 +48,11 @@ def test_the_table_has_every_saved_figure(tmp_path: Path, monkeypatch: pytest.Mo
         document = {"model": "regard-bert", "mean": {score: 81.26}, "deviation": {score: 0.54}}
         (tmp_path / "tasks" / f"{name}-regard-bert.json").write_text(json.dumps(document))
     (tmp_path / "tasks" / "student-other.json").write_text(json.dumps({"model": "other", "kept": 96.54}))
-    lines = tasks.table().splitlines()
-    assert "| data | score | regard-bert | other | wanted |" in lines
+    lines = tasks.results_table().splitlines()
+    assert "| data | metric | regard-bert | other | target |" in lines
     assert "| SST-2 dev | accuracy | 81.3 ± 0.5 |  | 87 |" in lines
     assert "| CoNLL-2003 dev | f1 | 81.3 ± 0.5 |  | 88 |" in lines
-    assert "| SST-2 dev, 3 layers distilled | % of the teacher's |  | 96.5 | 97 |" in lines
+    assert "| SST-2 dev, 3 layers distilled | % of the teacher's accuracy |  | 96.5 | 97 |" in lines
     assert "| MNIST test, 12 minutes on 2 cores | accuracy | 98.8 | 98.5 |" in lines
     assert any(line.startswith("SQuAD v1.1 dev: trained on three other files") for line in lines)
 
@@ -60,10 +60,12 @@ def test_the_table_has_every_saved_figure(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_student_is_compared_with_its_teacher(
     folder: Path, tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(race, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(timing, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(tasks, "LAYERS", 1)
     (folder / "sst2" / "dev.tsv").write_text("one film\t1\ntwo film\t0\nsix film\t1\nten film\t0\n")
-    tasks.main(["student", "--model", str(tiny_bert_folder), "--called", "tiny", "--data", str(folder), "--seeds", "1"])
+    tasks.main(
+        ["student", "--model", str(tiny_bert_folder), "--model-name", "tiny", "--data", str(folder), "--seeds", "1"]
+    )
     found = json.loads((tmp_path / "results" / "tasks" / "student-tiny.json").read_text())
     assert found["layers"] == 1 and len(found["teacher"]) == len(found["student"]) == 1
     assert found["kept"] == pytest.approx(100 * found["student"][0] / found["teacher"][0])

@@ -36,11 +36,12 @@ def test_the_folder_and_its_model_card(data: Path, tmp_path: Path, capsys: pytes
     folder = tmp_path / "regard-de-en"
     assert figures["bytes"] == sum(file.stat().st_size for file in folder.iterdir()) < 1e6
     card = (folder / "README.md").read_text(encoding="utf-8")
-    for text in ("# regard-de-en", "## Scores", "## Text", "## Training", "## Limits", "CC BY 2.0 FR", "tatoeba.org"):
+    headings = ("# regard-de-en", "## Evaluation", "## Training data", "## Training\n", "## Limitations")
+    for text in (*headings, "CC BY 2.0 FR", "tatoeba.org"):
         assert text in card
     assert "{" not in card and f"| {figures['test']['bleu']:.1f} |" in card and figures["test"]["signature"] in card
     in_training_data = bool(figures["lecture"]["stands"]["train"])
-    assert ('gehen." is in what it learned from, as I have to go.' in card) == in_training_data
+    assert ('gehen." is in the training data, as "I have to go."' in card) == in_training_data
     translator = load_translator(folder)
     assert {parameter.dtype for parameter in translator.model.parameters()} == {torch.float32}
     assert '"float16"' in (folder / "config.json").read_text()
@@ -51,9 +52,9 @@ def test_the_folder_and_its_model_card(data: Path, tmp_path: Path, capsys: pytes
 
 
 def test_a_model_that_is_too_large_is_rejected(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tatoeba, "LARGEST", 1000)
+    monkeypatch.setattr(tatoeba, "MAX_BYTES", 1000)
     arguments = ["de-en", "--data", str(data), "--output", str(tmp_path / "x"), "--device", "cpu", "--held-out", "10"]
-    with pytest.raises(SystemExit, match=r"bytes, more than 1,000: take a smaller"):
+    with pytest.raises(SystemExit, match=r"bytes, more than 1,000: use a smaller"):
         tatoeba.main([*arguments, "--set", *SMALL])
 
 

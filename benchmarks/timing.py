@@ -1,4 +1,4 @@
-"""Timing on a noisy machine: contestants alternate, and the best round of each counts."""
+"""Timing on a noisy machine: implementations alternate, and the best round of each counts."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from pathlib import Path
 RESULTS = Path(__file__).parent / "results"
 
 
-def race(contestants: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, float]:
-    """The best time of each contestant over `rounds` rounds, after one warm-up round."""
-    best = dict.fromkeys(contestants, float("inf"))
+def best_times(implementations: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, float]:
+    """Return the best time of each implementation in seconds over `rounds` rounds, after one warm-up round."""
+    best = dict.fromkeys(implementations, float("inf"))
     for number in range(rounds + 1):
-        for name, work in contestants.items():
+        for name, implementation in implementations.items():
             begin = time.perf_counter()
-            work()
+            implementation()
             if number:
                 best[name] = min(best[name], time.perf_counter() - begin)
     return best
 
 
-def machine() -> str:
-    """The CPU and the torch version."""
+def describe_machine() -> str:
+    """The CPU, the GPU if there is one, and the torch version."""
     import torch
 
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
@@ -36,10 +36,10 @@ def machine() -> str:
     return f"{os.cpu_count()} cores {model}{gpu}, torch {torch.__version__}"
 
 
-def keep(name: str, figures: Mapping[str, object]) -> Path:
-    """Write figures to benchmarks/results/NAME.json with date, commit and machine."""
+def save_results(name: str, results: Mapping[str, object]) -> Path:
+    """Write results to benchmarks/results/NAME.json with date, commit and machine."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    document = {"date": str(date.today()), "commit": commit.stdout.strip(), "machine": machine(), **figures}
+    document = {"date": str(date.today()), "commit": commit.stdout.strip(), "machine": describe_machine(), **results}
     path = RESULTS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=2) + "\n")
