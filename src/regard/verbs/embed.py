@@ -41,7 +41,7 @@ class EmbedRequest(Request):
     restart: bool = option(False, help="Embed all texts again, whatever an earlier run has finished.")
 
 
-@verb(EmbedRequest, result="regard.inference.embedding.bulk:EmbedResult", http=False)
+@verb(EmbedRequest, result="regard.inference.embedding.bulk:EmbedResult", max_characters=300_000)
 def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, EmbedResult]:
     """Turn texts into vectors: float32, one row per text, in the order of the input.
 
