@@ -30,7 +30,9 @@ class TrainTranslatorRequest(RunRequest):
     columns: list[str] | None = option(
         None, help="Table columns of source and target, by index from 0 or by name.", metavar="1,0"
     )
-    model: Literal["transformer", "lstm"] | None = option(None, "-m", help="Model family. Default: transformer.")
+    model: str | None = option(
+        None, "-m", help="A family with a translation recipe: transformer (default) or lstm.", metavar="NAME"
+    )
     score: Literal["dot", "general", "additive", "none"] | None = option(
         None, help="lstm: attention score. Default: general."
     )
@@ -78,6 +80,7 @@ def train_translator(request: TrainTranslatorRequest, models: Models) -> Generat
 
 
 def _load_config(request: TrainTranslatorRequest) -> TranslationConfig:
+    from regard.models.family import translation_families
     from regard.training.translation.config import TranslationConfig
 
     given = {"family": request.model, "score": request.score, "recipe": request.recipe}
@@ -87,7 +90,7 @@ def _load_config(request: TrainTranslatorRequest) -> TranslationConfig:
         request.config or saved, overrides=[*overrides, *request.settings], saved=saved is not None
     )
     for name in ("score", "recipe"):  # options that have no effect on other models
-        if given[name] is not None and config.model.family != "lstm":
+        if given[name] is not None and not translation_families()[config.model.family].can("recurrent"):
             raise InputError(
                 f"--{name} {given[name]} is for an LSTM, and the model to train is a {config.model.family}; add "
                 f"--model lstm, or leave --{name} out"

@@ -15,9 +15,7 @@ from regard.training.settings import RENAMED_SETTINGS, RunSection
 
 
 class TranslatorSection(SettingsSection):
-    family: Literal["transformer", "lstm"] = Field(
-        default="transformer", description="transformer, or lstm with attention."
-    )
+    family: str = Field(default="transformer", description="A family with a translation recipe: transformer or lstm.")
     hidden_size: int = Field(default=256, ge=1, le=1 << 14, description="Size of the hidden states.")
     num_hidden_layers: int = Field(
         default=3, ge=1, le=100, description="Layers of the encoder, and as many of the decoder."
