@@ -447,7 +447,7 @@ def train_translator(
     dev: list[str] | None = None,
     hold_out: int = 0,
     columns: list[str] | None = None,
-    model: Literal['transformer', 'lstm'] | None = None,
+    model: str | None = None,
     score: Literal['dot', 'general', 'additive', 'none'] | None = None,
     recipe: Literal['luong', 'deck'] | None = None,
     on_event: Callable[[Event], object] | None = None,
