@@ -144,6 +144,7 @@ def client(own_studio: Studio) -> TestClient:
 
 def serious_findings(page: Page, axe: str) -> list[tuple[str, str]]:
     """The accessibility violations rated serious or critical: the rule and the first element."""
+    page.locator("[aria-busy=true]").wait_for(state="detached")  # what is being replaced is pale
     page.evaluate(axe)
     report = page.evaluate("axe.run()")
     found = [one for one in report["violations"] if one["impact"] in ("serious", "critical")]

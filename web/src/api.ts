@@ -57,10 +57,8 @@ export async function runVerb<P extends Payload>(verb: string, request: object, 
   const response = await post(`v1/${verb}/events`, request, signal);
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
   let line = "";
-  let view: P | null = null; // the stream is read to its end: the browser reports an unread one as failed
   for (;;) {
     const { done, value } = await reader.read().catch((error: Error) => Promise.reject(signal.aborted ? error : new Error(DISCONNECTED)));
-    if (done && view) return view;
     if (done) throw new Error(DISCONNECTED);
     const lines = value.split("\n");
     lines[0] = line + lines[0];
@@ -68,8 +66,8 @@ export async function runVerb<P extends Payload>(verb: string, request: object, 
     for (const one of lines) {
       const event = JSON.parse(one) as VerbEvent | { type: "result"; view: P } | { type: "error"; error: string };
       if ("error" in event) throw new Error(event.error);
-      if (event.type === "result") view = event.view;
-      else onEvent(event);
+      if (event.type === "result") return event.view;
+      onEvent(event);
     }
   }
 }
