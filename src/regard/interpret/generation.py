@@ -270,19 +270,24 @@ class Generation:
             for piece in self._stream():
                 yield TextPiece(text=piece)
 
-    def _stream(self) -> Iterator[str]:
-        """Several texts are generated at once and displayed one after the other."""
+    def _sample(self, trace: Trace | None, count: int) -> GenerationStream:
+        """Start to sample `count` texts."""
         config = self.config
         stream = GenerationStream(
             self.generator,
             self.prompt,
             sampling=_sampling(config),
-            num_return_sequences=config.num_return_sequences,
+            num_return_sequences=count,
             seed=config.seed,
             stop_strings=config.stop,
-            trace=self._recorder,
+            trace=trace,
         )
         self.texts = stream.texts
+        return stream
+
+    def _stream(self) -> Iterator[str]:
+        """Several texts are generated at once and displayed one after the other."""
+        stream = self._sample(self._recorder, self.config.num_return_sequences)
         count, current, pending = len(stream.texts), 0, [""] * len(stream.texts)
         if count > 1:
             yield "=== 1\n"
@@ -298,17 +303,8 @@ class Generation:
 
     def _sampled(self) -> Iterator[GeneratedTokens]:
         assert self.tokens is not None
-        recorder, config = CandidateRecorder(self._spell), self.config
-        stream = GenerationStream(
-            self.generator,
-            self.prompt,
-            sampling=_sampling(config),
-            seed=config.seed,
-            stop_strings=config.stop,
-            trace=recorder,
-        )
-        self.texts = stream.texts
-        for _, piece in stream:
+        recorder = CandidateRecorder(self._spell)
+        for _, piece in self._sample(recorder, 1):
             self.tokens += (tokens := recorder.take(piece))
             yield GeneratedTokens(text=piece, tokens=tokens)
         if recorder.pending:  # an end token, which adds no text
