@@ -6,6 +6,7 @@ recall of 0.99 is measured when the index is built, on rows of the index itself.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def require_faiss() -> Any:
 
 def num_cells(rows: int) -> int:
     """The number of cells for so many rows, as faiss advises: a few times the square root."""
-    return max(1, round(4 * rows**0.5))
+    return max(1, round(4 * math.sqrt(rows)))
 
 
 def write_approximate(folder: Path, vectors: Vectors, *, seed: int = 0) -> float:
@@ -64,7 +65,8 @@ def _choose_probes(index: Any, vectors: Vectors, generator: np.random.Generator)
     index.nprobe, recall = 1, 0.0
     while True:
         _, found = index.search(queries, 11)
-        recall = float(np.mean([len(want & set(got)) / len(want) for want, got in zip(expected, found.tolist())]))
+        shares = [len(want & set(got)) / len(want) for want, got in zip(expected, found.tolist(), strict=True)]
+        recall = float(np.mean(shares))
         if recall >= TARGET_RECALL or index.nprobe >= index.nlist:
             return recall
         index.nprobe = min(2 * index.nprobe, index.nlist)

@@ -3,8 +3,8 @@
 score(q, d) = sum over words w of q of  idf(w) * tf * (k1 + 1) / (tf + k1 * (1 - b + b * |d| / mean |d|))
 idf(w) = ln(1 + (N - df + 0.5) / (df + 0.5))
 
-Postings are arrays on disk, memory-mapped: the rows that contain a word, and how often. Words are identified by a hash of
-64 bits, so that a word is found by bisection and no vocabulary is loaded.
+Postings are arrays on disk, memory-mapped: the rows that contain a word, and how often. Words are identified by a hash
+of 64 bits, so that a word is found by bisection and no vocabulary is loaded.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from regard.inference.search.exact import Positions, Ranking
 
 K1 = 1.2
 B = 0.75
-WORDS, STARTS, ROWS, COUNTS, LENGTHS = (
-    f"bm25_{name}.npy" for name in ("words", "starts", "rows", "counts", "lengths")
-)
+WORDS, STARTS, ROWS, COUNTS, LENGTHS = (f"bm25_{name}.npy" for name in ("words", "starts", "rows", "counts", "lengths"))
 FILES = (WORDS, STARTS, ROWS, COUNTS, LENGTHS)
 CHUNK = 1 << 21  # postings in memory while they are written
 # Letters and digits; Chinese and Japanese characters, which no spaces separate, count as words of their own.

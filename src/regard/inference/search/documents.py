@@ -35,16 +35,15 @@ class Document:
 def write_documents(folder: Path, documents: Iterable[Document]) -> Iterator[int]:
     """Write documents.jsonl and offsets.npy; yields the number of documents after each."""
     offsets = array("q", [0])
-    with replace_file(folder / DOCUMENTS) as temporary:
-        with temporary.open("wb") as file:
-            for number, one in enumerate(documents, 1):
-                columns = {name: plain_value(value) for name, value in one.columns.items()}
-                line = [plain_value(one.id), one.row, one.text, columns]
-                # A text may hold lone surrogates, which a file of a table cannot but a Python string can.
-                data = json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
-                file.write(data + b"\n")
-                offsets.append(offsets[-1] + len(data) + 1)
-                yield number
+    with replace_file(folder / DOCUMENTS) as temporary, temporary.open("wb") as file:
+        for number, one in enumerate(documents, 1):
+            columns = {name: plain_value(value) for name, value in one.columns.items()}
+            line = [plain_value(one.id), one.row, one.text, columns]
+            # A text may hold lone surrogates, which a file of a table cannot but a Python string can.
+            data = json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+            file.write(data + b"\n")
+            offsets.append(offsets[-1] + len(data) + 1)
+            yield number
     with replace_file(folder / OFFSETS) as temporary, temporary.open("wb") as file:
         np.lib.format.write_array(file, np.frombuffer(offsets, dtype=np.int64), allow_pickle=False)
 

@@ -7,7 +7,7 @@ float64: they do not depend on the block, the batch or the number of threads, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +33,12 @@ class Ranking(NamedTuple):
         """Sort rows by score and keep the best."""
         order = np.lexsort((positions, -scores))[:top]
         return cls(positions[order], scores[order])
+
+    @classmethod
+    def merge(cls, rankings: Sequence[Ranking], top: int) -> Ranking:
+        """The best of several rankings of different rows."""
+        positions, scores = zip(*rankings, strict=True)
+        return cls.best(np.concatenate(positions), np.concatenate(scores), top)
 
     @classmethod
     def empty(cls) -> Ranking:

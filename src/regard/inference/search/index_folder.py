@@ -5,8 +5,8 @@
     deleted-000003.npy      positions of deleted rows
     adding/                 texts that are being added; a killed run continues here
 
-A change writes new files first and then replaces the manifest, so whoever opens the folder finds the old index or the new
-one. Files that no manifest names are removed by the next change.
+A change writes new files first and then replaces the manifest, so whoever opens the folder finds the old index or the
+new one. Files that no manifest names are removed by the next change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from regard.events import Event, Progress
 from regard.files.checksums import find_damage, sha256_of
 from regard.files.disk import atomic_write, replace_file
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
-from regard.files.output_folder import LOCK, refuse_foreign_content
+from regard.files.output_folder import refuse_foreign_content
+from regard.inference.embedding.embedder import LongTexts
 from regard.inference.search.documents import Document, write_documents
 from regard.inference.search.exact import Positions, blocks
 from regard.inference.search.segment import VECTORS, Files, Segment, finish_segment, read_files
@@ -50,7 +51,7 @@ class ModelRecord:
     layers: str
     pooling: str
     max_length: int | None
-    long: str
+    long: LongTexts
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class IndexManifest:
             raise InputError(f"{folder}: {what}; expected a folder that `regard index` wrote")
         value: Any = read_checked_json(path)
         if value.get("kind") != KIND:
-            raise InputError(f"{folder}: {MANIFEST} is not one of an index; expected a folder that `regard index` wrote")
+            raise InputError(f"{path} is not that of an index; expected a folder that `regard index` wrote")
         if value.get("format") != FORMAT:
             raise InputError(
                 f"{folder}: the index has format {value.get('format')}, and this version of Regard reads {FORMAT}; "
@@ -101,7 +102,6 @@ class IndexManifest:
                 SegmentRecord(_checked(one["name"], _SEGMENT), int(one["rows"]), read_files(one["files"]))
                 for one in value["segments"]
             )
-            deleted = value["deleted"]
             return cls(
                 model=ModelRecord(**value["model"]),
                 width=int(value["width"]),
@@ -110,7 +110,7 @@ class IndexManifest:
                 id_column=value["id_column"],
                 approximate=bool(value["approximate"]),
                 next_row=int(value["next_row"]),
-                deleted=None if deleted is None else (_checked(deleted[0], _DELETED), *map(int, deleted[1:3]), deleted[3]),  # type: ignore[arg-type]
+                deleted=_read_deletion(value["deleted"]),
                 version=int(value["version"]),
             )
         except (InputError, KeyError, TypeError, ValueError, IndexError) as error:
@@ -127,6 +127,13 @@ def _checked(name: object, pattern: re.Pattern[str]) -> str:
     return name
 
 
+def _read_deletion(value: Any) -> tuple[str, int, int, str] | None:
+    if value is None:
+        return None
+    name, rows, size, digest = value
+    return _checked(name, _DELETED), int(rows), int(size), str(digest)
+
+
 def is_index(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
@@ -135,7 +142,8 @@ def refuse_other_content(folder: Path) -> None:
     """InputError for a folder that holds anything but an index, or one that was begun."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file, expected a folder; choose another name")
-    refuse_foreign_content(folder, except_for=(MANIFEST, SEGMENTS, ADDING, LOCK))
+    if not is_index(folder):
+        refuse_foreign_content(folder, except_for=(SEGMENTS, ADDING))
 
 
 def open_segments(folder: Path, manifest: IndexManifest) -> list[Segment]:

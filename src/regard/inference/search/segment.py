@@ -17,6 +17,7 @@ from regard.inference.search.documents import DOCUMENTS, OFFSETS, Documents, Doc
 from regard.inference.search.exact import Positions, Ranking, Vectors, search_exact
 
 VECTORS = "vectors.npy"
+REQUIRED = {VECTORS, DOCUMENTS, OFFSETS, *FILES}
 EVERY = 2000  # texts between two events of progress
 
 Files = dict[str, tuple[int, str]]  # size and SHA-256 by name
@@ -64,7 +65,7 @@ class Segment:
 
 
 def finish_segment(folder: Path, *, approximate: bool) -> Generator[Event, None, Files]:
-    """Write what is derived from the vectors and documents in a folder; returns the sizes and checksums of all files."""
+    """Write what is derived from the vectors and documents in a folder; returns size and checksum of every file."""
     documents = Documents(folder)
     for count in write_postings(folder, DocumentTexts(documents)):
         if count % EVERY == 0:
@@ -86,10 +87,9 @@ def finish_segment(folder: Path, *, approximate: bool) -> Generator[Event, None,
 def read_files(value: object) -> Files:
     """The sizes and checksums of a manifest."""
     try:
-        assert isinstance(value, dict)
-        files = {str(name): (int(size), str(digest)) for name, (size, digest) in value.items()}
-        if not {VECTORS, DOCUMENTS, OFFSETS, *FILES} <= set(files) <= {VECTORS, DOCUMENTS, OFFSETS, *FILES, APPROXIMATE}:
-            raise ValueError
-    except (AssertionError, TypeError, ValueError):
-        raise InputError("the list of files of a segment is not valid") from None
+        files = {str(name): (int(size), str(digest)) for name, (size, digest) in dict(value).items()}  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        files = {}
+    if not REQUIRED <= set(files) <= REQUIRED | {APPROXIMATE}:
+        raise InputError("the list of files of a segment is not valid")
     return files
