@@ -36,9 +36,9 @@ from regard.interpret.heads import HeadCensus
 from regard.interpret.masked_lm.comparison import CompareResult
 from regard.interpret.probes.feature_walk import FeatureWalk
 from regard.interpret.probes.layers import LayersResult
+from regard.tasks.evaluation.evaluate import EvaluationResult
 from regard.training.cost import CostEstimate
 from regard.training.doctor import DoctorResult
-from regard.training.finetuning.evaluate import EvaluationResult
 from regard.training.finetuning.report import FineTuningReport
 from regard.training.pretraining.trainer import PretrainingResult
 from regard.training.translation.trainer import TranslationReport

@@ -21,7 +21,7 @@ import pytest
 
 from regard import Embedder
 from regard.cli.app import run
-from regard.inference.embedding.shards import ShardFolder, locked_shard_folder
+from regard.inference.bulk.shards import ShardFolder, locked_shard_folder
 
 TEXTS = ["the film was funny", "so dull", "they love it"]
 Captured = pytest.CaptureFixture[str]
@@ -187,7 +187,7 @@ def test_invalid_input_is_a_one_line_error_and_leaves_no_files(
 TELLING = """
 import sys
 from regard.cli.app import run
-from regard.inference.embedding.shards import ShardFolder
+from regard.inference.bulk.shards import ShardFolder
 
 write = ShardFolder.write
 

@@ -14,8 +14,8 @@ from regard.data.readers import ExampleSet
 from regard.errors import InputError
 from regard.events import drain
 from regard.server.training import TrainingJob, TrainingJobs, run_in_thread, safe_file_name
+from regard.tasks.evaluation.evaluate import evaluate_model
 from regard.tasks.fine_tuned_model import load_fine_tuned
-from regard.training.finetuning.evaluate import evaluate_model
 from regard.training.finetuning.model_factory import ModelFactory
 from regard.verbs.train import TrainRequest
 

@@ -53,6 +53,7 @@ def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, Embed
     .npz (lines, vectors) keep the line numbers, from 1. With --pooling none, Parquet has the columns line, tokens,
     starts, ends, words, vectors, and .npz the arrays vectors, starts (where each row begins), offsets, words, lines.
     """
+    from regard.inference.bulk.job import how_to_continue
     from regard.inference.embedding.bulk import embed_events
 
     options = request.model_dump(exclude={"source", "output", "model"})
@@ -64,19 +65,8 @@ def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, Embed
     except (Exception, GeneratorExit):
         raise
     except BaseException:  # Ctrl-C, or a signal that ends the process
-        yield Note(message=_how_to_continue(request))
+        yield Note(message=how_to_continue(request.output, request.source))
         raise
     for note in result.notes(request.blank):
         yield Note(message=note)
     return result
-
-
-def _how_to_continue(request: EmbedRequest) -> str:
-    from regard.data.files import display_name
-    from regard.inference.embedding.bulk import partial_folder
-
-    if request.output is not None and (folder := partial_folder(request.output)).is_dir():
-        return f"the finished part is kept in {folder}: the same command continues"
-    if isinstance(request.source, Path) and not request.source.is_file():
-        return f"{display_name(request.source)} cannot be continued: nothing is kept; use a file to be able to"
-    return "nothing was finished yet: the same command starts anew"

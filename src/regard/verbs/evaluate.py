@@ -11,7 +11,7 @@ from regard.verbs.base import ModelName, Models, argument, option, verb
 from regard.verbs.labeled_texts import TableRequest, table_options
 
 if TYPE_CHECKING:
-    from regard.training.finetuning.evaluate import EvaluationResult
+    from regard.tasks.evaluation.evaluate import EvaluationResult
 
 
 class EvaluateRequest(TableRequest):
@@ -24,14 +24,14 @@ class EvaluateRequest(TableRequest):
 
 @verb(
     EvaluateRequest,
-    result="regard.training.finetuning.evaluate:EvaluationResult",
+    result="regard.tasks.evaluation.evaluate:EvaluationResult",
     formats=(".csv", ".json"),
     http=False,
 )
 def evaluate(request: EvaluateRequest, models: Models) -> Generator[Event, None, EvaluationResult]:
     """Compute the metrics of a fine-tuned model on labeled examples, in percent."""
+    from regard.tasks.evaluation.evaluate import evaluate_model
     from regard.tasks.fine_tuned_model import fine_tuned_of, require_fine_tuned
-    from regard.training.finetuning.evaluate import evaluate_model
 
     with models.use(request.model, require_fine_tuned) as loaded:
         model = fine_tuned_of(loaded).with_threshold(request.threshold)

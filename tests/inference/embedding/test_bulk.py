@@ -13,10 +13,10 @@ import pytest
 
 from regard import Embedder
 from regard.errors import InputError
+from regard.inference.bulk.job import BulkProgress
+from regard.inference.bulk.shards import ShardFolder
 from regard.inference.embedding import bulk
-from regard.inference.embedding.bulk import EmbedProgress
 from regard.inference.embedding.embedder import EmbeddingEngine
-from regard.inference.embedding.shards import ShardFolder
 from tests.inference.measure import embed_file
 
 TEXTS = [f"the {word} film was {'so ' * (number % 7)}long" for number, word in enumerate(["good", "dull", "hot"] * 10)]
@@ -44,7 +44,7 @@ def leftovers(folder: Path) -> set[str]:
 def test_rows_are_the_texts_in_order(
     shard_size: int, file: Path, expected: np.ndarray[Any, Any], tiny_bert_folder: Path, tmp_path: Path
 ) -> None:
-    reports: list[EmbedProgress] = []
+    reports: list[BulkProgress] = []
     result = embed_file(
         file, tmp_path / "out.npy", model=tiny_bert_folder, shard_size=shard_size, on_progress=reports.append
     )
@@ -237,7 +237,7 @@ def test_resuming_after_a_crash(
     with pytest.raises(InputError, match="max_length was 8 and is 128"):
         embed_file(file, output, **{**options, "max_length": None})
     file.write_text("\n".join([*TEXTS, "more"]), encoding="utf-8")
-    with pytest.raises(InputError, match="the texts changed"):
+    with pytest.raises(InputError, match="the input changed"):
         embed_file(file, output, **options)
     file.write_text("\n".join(TEXTS), encoding="utf-8")
 
@@ -248,7 +248,7 @@ def test_resuming_after_a_crash(
         "embed_steps",
         lambda self, texts, **more: embedded.extend(texts) or pooled(self, texts, **more),
     )
-    reports: list[EmbedProgress] = []
+    reports: list[BulkProgress] = []
     result = embed_file(file, output, on_progress=reports.append, **options)
     assert embedded == TEXTS[20:]
     assert (result.resumed, reports[0].done, reports[-1].done, reports[0].resumed) == (20, 0, 10, 20)
@@ -384,7 +384,7 @@ def test_restart_discards_earlier_work(
 def test_an_input_that_changes_during_the_run_leaves_no_output(
     file: Path, tiny_bert_folder: Path, tmp_path: Path
 ) -> None:
-    def change(progress: EmbedProgress) -> None:
+    def change(progress: BulkProgress) -> None:
         if progress.done == 0:
             file.write_text("other\n" * 30, encoding="utf-8")
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from regard.errors import InputError
-from regard.inference.embedding.bulk import BlankLines, InputChanged, InputTexts, scan_texts
+from regard.inference.bulk.job import InputChanged
+from regard.inference.embedding.bulk import BlankLines, InputTexts, scan_texts
 
 
 def scan(path: str | Path, **options: Any) -> InputTexts:
@@ -30,7 +31,7 @@ def test_blank_lines_are_counted_and_embedded_or_skipped(
     blank: BlankLines, rows: int, lines: list[int], file: Path
 ) -> None:
     texts = scan(file, blank=blank)
-    assert (texts.rows, texts.blank, texts.rereadable) == (rows, 2, True)
+    assert (texts.count, texts.blank, texts.rereadable) == (rows, 2, True)
     assert [line for line, _ in texts] == lines
     assert [text for _, text in texts if text.strip()] == ["one", "two", "three"]
 

@@ -14,9 +14,9 @@ import torch
 from regard.cli.app import run
 from regard.errors import InputError
 from regard.events import Event, drain
+from regard.tasks.evaluation.evaluate import evaluate_model
 from regard.tasks.fine_tuned_model import load_fine_tuned
 from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.evaluate import evaluate_model
 from regard.training.finetuning.run import fine_tune
 
 SMALL = (

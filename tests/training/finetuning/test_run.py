@@ -15,8 +15,8 @@ import torch
 
 from regard.errors import InputError
 from regard.events import drain
+from regard.tasks.evaluation.evaluate import EvaluationResult, evaluate_model
 from regard.tasks.fine_tuned_model import load_fine_tuned, predict
-from regard.training.finetuning.evaluate import EvaluationResult, evaluate_model
 from regard.training.finetuning.report import FineTuningReport
 
 Tune = Callable[..., FineTuningReport]

@@ -12,9 +12,7 @@ import numpy as np
 
 from regard.errors import InputError, RegardError, suggest
 from regard.files.disk import replace_file
-from regard.inference.embedding.shards import Block, Column, unpack_tokens
-
-Reader = Callable[..., Iterator[Block]]  # of the columns that are wanted
+from regard.inference.bulk.shards import Column, Reader, unpack_json
 
 
 def check(path: Path) -> None:
@@ -117,7 +115,7 @@ def _parquet(path: Path, blocks: Reader, rows: int, width: int, tokens: bool) ->
             if tokens:
                 ends = pa.array(np.concatenate([[0], np.cumsum(block["lengths"])]).astype(np.int32))
                 offsets = np.ascontiguousarray(block["offsets"].T, dtype=np.int32)
-                parts = [pa.array(unpack_tokens(block["tokens"]), pa.string()), *map(pa.array, offsets)]
+                parts = [pa.array(unpack_json(block["tokens"]), pa.string()), *map(pa.array, offsets)]
                 parts += [pa.array(block["words"].astype(np.int32)), *columns]
                 columns = [pa.ListArray.from_arrays(ends, part) for part in parts]
             lines = pa.array(block["lines"], pa.int64())

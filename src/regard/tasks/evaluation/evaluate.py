@@ -10,8 +10,7 @@ from regard.events import Event, Note
 from regard.render.result import Result, Table
 from regard.tasks.fine_tuned_model import FineTunedModel, describe_compute, score
 from regard.tasks.image_classification import ImageTransform
-from regard.tasks.registry import check_labels, read_examples
-from regard.training.finetuning.run import DataSource
+from regard.tasks.registry import DataSource, check_labels, read_examples
 from regard.wording import count_of
 
 
