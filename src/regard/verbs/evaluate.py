@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from regard.events import Event
 from regard.verbs.base import ModelName, Models, argument, option, verb
-from regard.verbs.labeled_texts import TableRequest, table_options
+from regard.verbs.tables import TableRequest, table_options
 
 if TYPE_CHECKING:
     from regard.tasks.evaluation.evaluate import EvaluationResult
