@@ -36,7 +36,7 @@ from regard.interpret.heads import HeadCensus
 from regard.interpret.masked_lm.comparison import CompareResult
 from regard.interpret.probes.feature_walk import FeatureWalk
 from regard.interpret.probes.layers import LayersResult
-from regard.tasks.evaluation.evaluate import EvaluationResult
+from regard.tasks.evaluation.result import EvaluationResult
 from regard.training.cost import CostEstimate
 from regard.training.doctor import DoctorResult
 from regard.training.finetuning.report import FineTuningReport
@@ -196,11 +196,15 @@ def evaluate(
     header: bool | None = None,
     delimiter: str | None = None,
     quoted: bool | None = None,
+    report: str | PathLike[str] | None = None,
+    errors: str | PathLike[str] | None = None,
+    top: int = 10,
     threshold: float | None = None,
+    seed: int = 0,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> EvaluationResult:
-    """Compute the metrics of a fine-tuned model on labeled examples, in percent."""
+    """Evaluate a fine-tuned model on labeled examples: metrics with 95% intervals, and the worst errors."""
 
 def doctor(
     model: _Model,

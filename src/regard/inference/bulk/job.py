@@ -30,7 +30,6 @@ from regard.inference.bulk.shards import (
 )
 
 SHARD_SIZE = 4096  # rows
-CHARACTERS = 1 << 22  # of text in memory at once
 R = TypeVar("R")
 
 
@@ -83,11 +82,13 @@ def scan_rows(
     *,
     name: str,
     again: Callable[[], Iterator[R]] | None,
+    rereadable: bool,
     spool: IO[str],
     encode: Callable[[R], object] = lambda row: row,
     decode: Callable[[Any], R] = lambda row: tuple(row),  # type: ignore[assignment,return-value]
 ) -> InputRows[R]:
     """Read `rows` once. `again` reads them anew; without it they are copied to `spool`, which holds a row per line.
+    `rereadable`: another process could read them, too.
 
     `encode` makes JSON of a row, of which the hash is computed, and `decode` the row of that.
     """
@@ -103,7 +104,7 @@ def scan_rows(
         spool.seek(0)
         return (decode(json.loads(line)) for line in spool)
 
-    return InputRows(name, count, digest.hexdigest(), again is not None, again or unspool, encode)
+    return InputRows(name, count, digest.hexdigest(), rereadable, again or unspool, encode)
 
 
 def _line(row: object) -> bytes:
@@ -214,18 +215,3 @@ def _compute_shards(
         shards.clear()
         raise
     return resumed
-
-
-def group_rows(rows: Iterable[R], size: Callable[[R], int], budget: int = CHARACTERS) -> Iterator[list[R]]:
-    """Lists of rows whose sizes add up to at most `budget`, or of one row."""
-    group: list[R] = []
-    room = budget
-    for row in rows:
-        needed = size(row)
-        if group and needed > room:
-            yield group
-            group, room = [], budget
-        group.append(row)
-        room -= needed
-    if group:
-        yield group

@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from pydantic import Field, computed_field
 
 from regard.checkpoints.loaded_model import LoadedModel
+from regard.data.batch import CHARACTERS, group_by_size
 from regard.data.readers import TableOptions
 from regard.data.rows import RowReader, open_rows
 from regard.errors import InputError
 from regard.events import Event, Note
-from regard.inference.bulk.job import CHARACTERS, SHARD_SIZE, BulkProgress, InputRows, group_rows, run_job, scan_rows
+from regard.inference.bulk.job import SHARD_SIZE, BulkProgress, InputRows, run_job, scan_rows
 from regard.inference.bulk.shards import Block, manifest, pack_json
 from regard.inference.embedding import outputs
 from regard.inference.embedding.embedder import EmbeddingEngine, LongTexts, TextError, load_engine
@@ -206,7 +207,7 @@ def _embed_in_memory(
 
 def _check_texts(engine: EmbeddingEngine, rows: Iterator[NumberedText], name: str) -> None:
     """Refuse the first text that the engine would refuse, by its line."""
-    for group in group_rows(rows, _length):
+    for group in group_by_size(rows, _length):
         with _line_named(name, group):
             engine.check_texts([text for _, text in group if not is_blank(text)])
 
@@ -214,7 +215,7 @@ def _check_texts(engine: EmbeddingEngine, rows: Iterator[NumberedText], name: st
 def _blocks(engine: EmbeddingEngine, rows: Iterator[NumberedText], name: str) -> Iterator[Block | int]:
     """Embed rows: yields the number of finished rows so far, and blocks as they are complete."""
     done, tokens = 0, engine.pooling == "none"
-    for group in group_rows(rows, _length, FLOATS // engine.width if tokens else CHARACTERS):
+    for group in group_by_size(rows, _length, budget=FLOATS // engine.width if tokens else CHARACTERS):
         before = engine.truncated
         with _line_named(name, group):
             if tokens:
@@ -291,7 +292,7 @@ def scan_texts(source: Source, *, table: TableOptions, spool: IO[str]) -> InputT
             yield line, text
 
     reread = (lambda: texts(open_rows(source, table))) if again else None
-    rows = scan_rows(noted(texts(reader)), name=reader.name, again=reread, spool=spool)
+    rows = scan_rows(noted(texts(reader)), name=reader.name, again=reread, rereadable=again, spool=spool)
     if rows.count == len(empty):
         raise InputError(f"{reader.name} has no row with a text; expected at least one")
     return InputTexts(
