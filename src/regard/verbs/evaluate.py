@@ -11,7 +11,7 @@ from pydantic import field_validator
 
 from regard.events import Event, Note
 from regard.verbs.base import ModelName, Models, argument, option, seed_option, verb
-from regard.verbs.labeled_texts import TableRequest, table_options
+from regard.verbs.tables import TableRequest, table_options
 from regard.wording import count_of
 
 if TYPE_CHECKING:
