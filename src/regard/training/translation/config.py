@@ -58,8 +58,8 @@ class SubwordSection(SettingsSection):
     def _holds_all_bytes(cls, value: int) -> int:
         if 0 < value < MIN_VOCAB_SIZE:
             raise ValueError(
-                f"expected at least {MIN_VOCAB_SIZE}, all bytes and the special tokens, or 0 for the default, and it is "
-                f"{value}"
+                f"expected at least {MIN_VOCAB_SIZE}, all bytes and the special tokens, or 0 for the default, and it "
+                f"is {value}"
             )
         return value
 
