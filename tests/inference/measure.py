@@ -10,7 +10,8 @@ from regard.checkpoints.loaded_model import LoadedModel
 from regard.device import choose_device
 from regard.events import Event, drain
 from regard.inference.benchmark import BenchmarkItem, BenchmarkResult, benchmark_events
-from regard.inference.embedding.bulk import DamageNote, EmbedProgress, EmbedResult, Source, embed_events
+from regard.inference.bulk.job import BulkProgress, DamageNote
+from regard.inference.embedding.bulk import EmbedResult, Source, embed_events
 from regard.inference.likelihood import Perplexity, perplexity_events
 from regard.inference.load_model import load_model
 from regard.known import DEFAULT_MODEL
@@ -42,7 +43,7 @@ def embed_file(
     *,
     model: str | os.PathLike[str] = DEFAULT_MODEL,
     device: str = "auto",
-    on_progress: Callable[[EmbedProgress], None] = lambda progress: None,
+    on_progress: Callable[[BulkProgress], None] = lambda progress: None,
     on_damaged: Callable[[str], None] = lambda problem: None,
     **options: Any,
 ) -> EmbedResult:
@@ -50,7 +51,7 @@ def embed_file(
         return load_model(model, device=choose_device(device))
 
     def on_event(event: Event) -> None:
-        if isinstance(event, EmbedProgress):
+        if isinstance(event, BulkProgress):
             on_progress(event)
         elif isinstance(event, DamageNote):
             on_damaged(event.message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.nn.masks import Layout, Packed, Padded
 
 Item = TypeVar("Item")
+CHARACTERS = 1 << 22  # of text in memory at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +56,26 @@ def group_by_token_budget(lengths: Sequence[int], budget: int) -> list[list[int]
         groups[-1].append(index)
         remaining -= lengths[index]
     return groups
+
+
+def group_by_size(
+    items: Iterable[Item], size: Callable[[Item], int], *, budget: int = CHARACTERS, most: int | None = None
+) -> Iterator[list[Item]]:
+    """Yield lists of items in order whose sizes add up to at most `budget`, or of one item; at most `most` of them."""
+    group: list[Item] = []
+    room = budget
+    for item in items:
+        needed = size(item)
+        if group and needed > room:
+            yield group
+            group, room = [], budget
+        group.append(item)
+        room -= needed
+        if len(group) == most:  # whoever sends the items may wait for an answer
+            yield group
+            group, room = [], budget
+    if group:
+        yield group
 
 
 def in_groups(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

@@ -28,6 +28,7 @@ _ALL: tuple[type[Task[Any]], ...] = (
     QuestionAnswering,
     ImageTask,
 )
+DataSource = str | os.PathLike[str] | ExampleSet[Any]  # a file, or examples that were already read
 TASKS = {task.name: task for task in _ALL if not task.reads_images}
 _IMAGE_TASKS = {task.name: task for task in _ALL if task.reads_images}
 

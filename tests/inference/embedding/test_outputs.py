@@ -12,31 +12,33 @@ import pyarrow.parquet as pq
 import pytest
 
 from regard.errors import InputError, RegardError
+from regard.inference.bulk.shards import Block, pack_json, read_blocks, unpack_json, write_blocks
 from regard.inference.embedding import outputs
-from regard.inference.embedding.shards import Block, pack_tokens, read_blocks, unpack_tokens, write_blocks
 
 VECTORS = np.arange(15, dtype=np.float32).reshape(5, 3)
 POOLED = [
-    {"lines": np.array([1, 2]), "vectors": VECTORS[:2]},
-    {"lines": np.array([4]), "vectors": VECTORS[2:3]},
+    {"lines": np.array([1, 2]), "missing": np.array([False, False]), "vectors": VECTORS[:2]},
+    {"lines": np.array([4]), "missing": np.array([False]), "vectors": VECTORS[2:3]},
 ]
 # The second text is blank, so it has no tokens.
 TOKENS = [
     {
         "lines": np.array([1, 2]),
+        "missing": np.array([False, True]),
         "lengths": np.array([2, 0]),
         "vectors": VECTORS[:2],
         "offsets": np.array([[0, 2], [2, 3]]),
         "words": np.array([0, 0]),
-        "tokens": pack_tokens(["h\u00e9", "##\ud800"]),
+        "tokens": pack_json(["h\u00e9", "##\ud800"]),
     },
     {
         "lines": np.array([4]),
+        "missing": np.array([False]),
         "lengths": np.array([3]),
         "vectors": VECTORS[2:],
         "offsets": np.array([[0, 0], [0, 1], [0, 0]]),
         "words": np.array([-1, 0, -1]),
-        "tokens": pack_tokens(["[CLS]", "a\0", "[SEP]"]),
+        "tokens": pack_json(["[CLS]", "a\0", "[SEP]"]),
     },
 ]
 
@@ -89,7 +91,7 @@ def test_parquet_of_texts(tmp_path: Path) -> None:
 
 def test_parquet_of_tokens(tmp_path: Path) -> None:
     path = tmp_path / "out.parquet"
-    blocks = [{**TOKENS[0], "tokens": pack_tokens(["h\u00e9", "##x"])}, TOKENS[1]]
+    blocks = [{**TOKENS[0], "tokens": pack_json(["h\u00e9", "##x"])}, TOKENS[1]]
     write(path, blocks)
     found = pq.read_table(path)
     assert found.schema.field("vectors").type == pa.list_(pa.list_(pa.float32(), 3))
@@ -124,7 +126,7 @@ def test_shards_are_read_block_by_block_and_column_by_column(tmp_path: Path) -> 
     list(write_blocks(path, TOKENS))
     found = list(read_blocks(path, "words", "tokens"))
     assert [set(block) for block in found] == [{"words", "tokens"}] * 2
-    assert [unpack_tokens(block["tokens"]) for block in found] == [["h\u00e9", "##\ud800"], ["[CLS]", "a\0", "[SEP]"]]
+    assert [unpack_json(block["tokens"]) for block in found] == [["h\u00e9", "##\ud800"], ["[CLS]", "a\0", "[SEP]"]]
     np.testing.assert_array_equal(found[1]["words"], TOKENS[1]["words"])
 
 

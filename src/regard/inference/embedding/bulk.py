@@ -1,67 +1,45 @@
-"""Bulk embedding: a file of texts to a file of vectors, shard by shard; can be killed at any time and continued.
+"""Bulk embedding: a file of texts to a file of vectors, as a job of `regard.inference.bulk`.
 
-The input is read twice: first to check, count and hash the texts, then to embed them. An input that can be read only
-once is copied to a temporary file. Prints nothing: `embed_events` yields what happens.
+Every block has `lines` (n) and `long` (1: the number of texts that did not fit), and either `vectors` (n, W) or, for
+tokens, `lengths` (n), `vectors` (N, W), `offsets` (N, 2), `words` (N) and `tokens` (strings as bytes of JSON).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Literal, get_args
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, computed_field
 
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.data.files import display_name
-from regard.data.readers.tables import read_text_column
-from regard.errors import InputError, check_choice
-from regard.events import Event, Note, Progress
+from regard.data.batch import CHARACTERS, group_by_size
+from regard.data.readers import TableOptions
+from regard.data.rows import RowReader, open_rows
+from regard.errors import InputError
+from regard.events import Event, Note
+from regard.inference.bulk.job import SHARD_SIZE, BulkProgress, InputRows, run_job, scan_rows
+from regard.inference.bulk.shards import Block, manifest, pack_json
 from regard.inference.embedding import outputs
 from regard.inference.embedding.embedder import EmbeddingEngine, LongTexts, TextError, load_engine
-from regard.inference.embedding.shards import (
-    Block,
-    ShardFolder,
-    locked_shard_folder,
-    manifest,
-    pack_tokens,
-    read_finished,
-    record_path,
-    write_finished,
-)
 from regard.render.result import Result
 from regard.wording import count_of
 
-BlankLines = Literal["error", "zero", "skip"]
 NumberedText = tuple[int, str]  # line number from 1, and the text
-SHARD_SIZE = 4096
-# In memory at once: characters of text, or floats of token vectors if every character were a token.
-CHARACTERS = 1 << 22
+# In memory at once: floats of token vectors, if every character were a token.
 FLOATS = 1 << 26
 Source = str | os.PathLike[str] | Sequence[str]
 
 
-class EmbedProgress(Progress):
-    """`done` of `total` texts are embedded in this run; an earlier run had embedded `resumed` others."""
-
-    type: Literal["embed_progress"] = "embed_progress"  # type: ignore[assignment]
-    stage: str = "embedding"
-    resumed: int
-
-
 class EmbedResult(Result):
-    """`cut` texts were truncated, `windowed` ones were embedded in windows, `blank` ones are zeros or skipped.
+    """`cut` texts were truncated, `windowed` ones were embedded in windows, `missing` ones are zeros or skipped.
 
     `max_length` is the limit in tokens. `seconds` cover embedding and writing, not loading the model and checking the
     input. `already_done`: an earlier run had written the output, and nothing was embedded. Without an output file,
@@ -76,12 +54,14 @@ class EmbedResult(Result):
     pooling: str
     cut: int
     windowed: int
-    blank: int
+    missing: int
     resumed: int
     seconds: float
     max_length: int | None = Field(None, exclude=True)
     already_done: bool = Field(False, exclude=True)
     vectors: Any = Field(None, exclude=True)
+    _empty: frozenset[int] = frozenset()  # rows of `vectors` without a text
+    _missing_note: str | None = None
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -89,16 +69,18 @@ class EmbedResult(Result):
         return (self.rows - self.resumed) / max(self.seconds, 1e-9)
 
     def to_dict(self) -> dict[str, Any]:
-        vectors = {} if self.vectors is None else {"vectors": self.vectors.tolist()}
-        return {**super().to_dict(), **vectors}
+        if self.vectors is None:
+            return super().to_dict()
+        vectors = [None if row in self._empty else vector for row, vector in enumerate(self.vectors.tolist())]
+        return {**super().to_dict(), "vectors": vectors}
 
     def to_text(self) -> str:
         if self.vectors is not None:
             return "\n".join("\t".join(f"{value:.6g}" for value in row) for row in self.vectors)
         return f"{self.output}: {count_of(self.rows, 'text')}, {self.width} wide, pooling {self.pooling}"
 
-    def notes(self, blank: BlankLines) -> list[str]:
-        """What happened to texts that are too long or blank."""
+    def notes(self) -> list[str]:
+        """What happened to texts that are too long or missing."""
         notes = []
         if self.already_done:
             notes.append(
@@ -109,13 +91,9 @@ class EmbedResult(Result):
             notes.append(f"{self.cut:,} {long} cut; --long windows embeds all of them")
         if self.windowed:
             notes.append(f"{self.windowed:,} {long} embedded in windows")
-        if self.blank:
-            notes.append(f"{self.blank:,} blank lines {'were skipped' if blank == 'skip' else 'are rows of zeros'}")
+        if self._missing_note is not None:
+            notes.append(self._missing_note)
         return notes
-
-
-class DamageNote(Note):
-    """Damage that is repaired by embedding again."""
 
 
 def embed_events(
@@ -127,13 +105,14 @@ def embed_events(
     pooling: str | None = None,
     normalize: bool = False,
     max_length: int | None = None,
-    column: str | int | None = None,
+    table: TableOptions | None = None,
     long: LongTexts = "cut",
-    blank: BlankLines = "error",
     shard_size: int = SHARD_SIZE,
     restart: bool = False,
 ) -> Generator[Event, None, EmbedResult]:
-    """Embed the texts of a list, of a file (one per line) or of one of its columns into a .npy, .npz or .parquet file.
+    """Embed the texts of a list, a DataFrame or a file into a .npy, .npz or .parquet file; `table`: how to read them.
+
+    A row without a text keeps its place with a vector of zeros (null in Parquet), unless `table` skips or refuses it.
 
     `load` is called after the input was checked. Finished shards of `shard_size` texts are kept
     in `output` + ".partial" until the end: after a crash the same call continues, and a call with other settings is
@@ -148,7 +127,10 @@ def embed_events(
     if target is not None:
         outputs.check(target)
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=None if target is None else target.parent) as spool:
-        texts = scan_texts(source, column=column, blank=blank, spool=spool)
+        table = table or TableOptions()
+        texts = scan_texts(source, table=table, spool=spool)
+        if texts.description:
+            yield Note(message=f"{texts.name}: {texts.description}")
         model = load()
         engine = load_engine(
             model, layers=layers, pooling=pooling, normalize=normalize, max_length=max_length, long=long
@@ -163,37 +145,36 @@ def embed_events(
         vectors, resumed, already_done = None, 0, False
         if target is None:
             vectors, not_fitting = yield from _embed_in_memory(engine, texts)
+            seconds = time.perf_counter() - started
         else:
             settings = {
                 "layers": str(layers),
                 "pooling": engine.pooling,
                 "normalize": normalize,
                 "max_length": engine.max_length,
-                "column": None if column is None else str(column),
+                "table": {name: value for name, value in vars(table).items() if value is not None},
                 "long": long,
-                "blank": blank,
                 "shard_size": shard_size,
             }
-            record = manifest(texts=texts.digest, model=model, continuable=texts.rereadable, settings=settings)
-            with locked_shard_folder(partial_folder(target), record, restart=restart) as shards:
-                started = time.perf_counter()
-                damage: list[str] = []
-                finished = None if restart or not texts.rereadable else read_finished(target, record, damage.append)
-                yield from (DamageNote(message=problem) for problem in damage)
-                if finished is not None:
-                    not_fitting, resumed, already_done = finished, texts.rows, True
-                else:
-                    resumed = yield from _embed_shards(engine, texts, shards, shard_size)
-                    not_fitting = sum(int(block["long"].sum()) for block in shards.blocks("long"))
-                    record_path(target).unlink(missing_ok=True)  # it describes the previous output
-                    tokens = engine.pooling == "none"
-                    outputs.write(target, shards.blocks, rows=texts.rows, width=engine.width, tokens=tokens)
-                    if texts.rereadable:
-                        write_finished(target, record, long=not_fitting)
-                shards.clear()
-    return EmbedResult(
+            record = manifest(digest=texts.digest, model=model, continuable=texts.rereadable, settings=settings)
+            outcome = yield from run_job(
+                texts,
+                target,
+                record,
+                lambda rows: _blocks(engine, rows, texts.name),
+                lambda blocks: outputs.write(
+                    target, blocks, rows=texts.count, width=engine.width, tokens=engine.pooling == "none"
+                ),
+                stage="embedding",
+                totals=("long",),
+                shard_size=shard_size,
+                restart=restart,
+            )
+            not_fitting, seconds = outcome.totals["long"], outcome.seconds
+            resumed, already_done = outcome.resumed, outcome.already_done
+    result = EmbedResult(
         output=target,
-        rows=texts.rows,
+        rows=texts.count,
         width=engine.width,
         model=model.name,
         layers=str(layers),
@@ -201,18 +182,14 @@ def embed_events(
         max_length=engine.max_length,
         cut=not_fitting if long == "cut" else 0,
         windowed=not_fitting if long == "windows" else 0,
-        blank=texts.blank,
+        missing=texts.missing,
         resumed=resumed,
-        seconds=time.perf_counter() - started,
+        seconds=seconds,
         already_done=already_done,
         vectors=vectors,
     )
-
-
-def partial_folder(output: str | os.PathLike[str]) -> Path:
-    """Where the finished shards of an output are kept until it is written."""
-    output = Path(output)
-    return output.with_name(output.name + ".partial")
+    result._missing_note, result._empty = texts.missing_note, texts.empty
+    return result
 
 
 def _embed_in_memory(
@@ -221,49 +198,16 @@ def _embed_in_memory(
     vectors, long = [], 0
     for item in _blocks(engine, iter(texts), texts.name):
         if isinstance(item, int):
-            yield EmbedProgress(done=item, total=texts.rows, resumed=0)
+            yield BulkProgress(stage="embedding", done=item, total=texts.count, resumed=0)
         else:
             vectors.append(item["vectors"])
             long += int(item["long"].sum())
     return np.concatenate(vectors), long
 
 
-def _embed_shards(
-    engine: EmbeddingEngine, texts: InputTexts, shards: ShardFolder, size: int
-) -> Generator[Event, None, int]:
-    """Embed the shards that are missing or damaged; returns the number of rows that were finished before."""
-    sizes = {number: min(size, texts.rows - number * size) for number in range(-(-texts.rows // size))}
-    damage: list[str] = []
-    shards.remove_damaged(sizes, damage.append)
-    yield from (DamageNote(message=problem) for problem in damage)
-    present = set(shards.finished())
-    resumed = sum(rows for number, rows in sizes.items() if number in present)
-    if resumed:
-        yield Note(message=f"continuing behind {resumed:,} of {texts.rows:,} texts")
-    if not texts.rereadable:
-        yield Note(message=f"{texts.name} is read once: if this run is interrupted, it cannot be continued")
-    done, total = 0, texts.rows - resumed
-    yield EmbedProgress(done=0, total=total, resumed=resumed)
-    rows = iter(texts)
-    try:
-        for number in sizes:
-            shard = islice(rows, size)
-            if number in present:
-                deque(shard, maxlen=0)
-                continue
-            for count in shards.write(number, _blocks(engine, shard, texts.name)):
-                yield EmbedProgress(done=done + count, total=total, resumed=resumed)
-            done += sizes[number]
-        next(rows, None)  # after the last text, a changed input is noticed
-    except InputChanged:
-        shards.clear()
-        raise
-    return resumed
-
-
 def _check_texts(engine: EmbeddingEngine, rows: Iterator[NumberedText], name: str) -> None:
     """Refuse the first text that the engine would refuse, by its line."""
-    for group in _groups(rows, CHARACTERS):
+    for group in group_by_size(rows, _length):
         with _line_named(name, group):
             engine.check_texts([text for _, text in group if not is_blank(text)])
 
@@ -271,7 +215,7 @@ def _check_texts(engine: EmbeddingEngine, rows: Iterator[NumberedText], name: st
 def _blocks(engine: EmbeddingEngine, rows: Iterator[NumberedText], name: str) -> Iterator[Block | int]:
     """Embed rows: yields the number of finished rows so far, and blocks as they are complete."""
     done, tokens = 0, engine.pooling == "none"
-    for group in _groups(rows, FLOATS // engine.width if tokens else CHARACTERS):
+    for group in group_by_size(rows, _length, budget=FLOATS // engine.width if tokens else CHARACTERS):
         before = engine.truncated
         with _line_named(name, group):
             if tokens:
@@ -287,7 +231,8 @@ def _blocks(engine: EmbeddingEngine, rows: Iterator[NumberedText], name: str) ->
                     vectors[indices] = end.value
                 block = {"vectors": vectors}
         lines = np.array([line for line, _ in group])
-        yield {**block, "lines": lines, "long": np.array([engine.truncated - before])}
+        missing = np.array([is_blank(text) for _, text in group])
+        yield {**block, "lines": lines, "missing": missing, "long": np.array([engine.truncated - before])}
         done += len(group)
         yield done
 
@@ -302,22 +247,8 @@ def _token_block(engine: EmbeddingEngine, group: list[NumberedText]) -> Block:
         "vectors": np.concatenate([np.zeros((0, engine.width), dtype=np.float32), *(one.vectors for one in texts)]),
         "offsets": np.concatenate([empty.reshape(0, 2), *(one.offsets for one in texts)]).astype(np.int32),
         "words": np.concatenate([empty, *(one.words for one in texts)]).astype(np.int32),
-        "tokens": pack_tokens([token for one in texts for token in one.tokens]),
+        "tokens": pack_json([token for one in texts for token in one.tokens]),
     }
-
-
-def _groups(rows: Iterator[NumberedText], budget: int) -> Iterator[list[NumberedText]]:
-    """Lists of rows with at most `budget` characters, or of one row."""
-    group: list[NumberedText] = []
-    room = budget
-    for line, text in rows:
-        if group and len(text) > room:
-            yield group
-            group, room = [], budget
-        group.append((line, text))
-        room -= len(text)
-    if group:
-        yield group
 
 
 @contextmanager
@@ -330,93 +261,52 @@ def _line_named(name: str, group: list[NumberedText]) -> Iterator[None]:
         raise InputError(f"{name} line {line} {error.reason}") from None
 
 
-class InputChanged(InputError):
-    """The input has changed since it was scanned."""
-
-
 @dataclass(frozen=True)
-class InputTexts:
-    """A checked input: `rows` texts, and `blank` blank ones, which are rows unless they are skipped.
+class InputTexts(InputRows[NumberedText]):
+    """The texts of an input, and how a table was read.
 
-    `rereadable`: another process can read it again; standard input or a pipe cannot.
+    `missing` rows have no text, which `missing_note` describes; `empty` are those that are kept.
     """
 
-    name: str
-    rows: int
-    blank: int
-    digest: str
-    rereadable: bool
-    lines: int
-    skip: bool
-    read: Callable[[], Iterator[NumberedText]]
-
-    def __iter__(self) -> Iterator[NumberedText]:
-        """The rows again. Lines appended meanwhile are ignored; any other change is an error, raised at the end."""
-        digest, trouble = hashlib.sha256(), ""
-        try:
-            for line, text in islice(self.read(), self.lines):
-                _feed(digest, line, text)
-                if not (self.skip and is_blank(text)):
-                    yield line, text
-        except InputError as error:
-            trouble = f" ({error})"
-        if trouble or digest.hexdigest() != self.digest:
-            raise InputChanged(
-                f"{self.name} was changed while it was read{trouble}; nothing is kept: run the command again"
-            )
+    description: str = ""
+    missing: int = 0
+    missing_note: str | None = None
+    empty: frozenset[int] = frozenset()
 
 
-def scan_texts(
-    source: str | os.PathLike[str] | Sequence[str],
-    *,
-    column: str | int | None = None,
-    blank: BlankLines = "error",
-    spool: IO[str],
-) -> InputTexts:
-    """Read a list of texts or a file. Standard input or a pipe is copied to `spool` for the second time."""
-    check_choice("way with blank lines", blank, get_args(BlankLines))
-    if isinstance(source, str | os.PathLike):
-        name, again = display_name(source), Path(source).is_file()
-        read: Callable[[], Iterator[NumberedText]] = lambda: read_text_column(source, column=column)  # noqa: E731
-    else:
-        name, again, texts = "the list of texts", True, source
-        read = lambda: enumerate(texts, start=1)  # noqa: E731
-    digest = hashlib.sha256()
-    lines = blanks = 0
-    for line, text in read():
-        lines += 1
-        _feed(digest, line, text)
-        if is_blank(text):
-            blanks += 1
-            if blank == "error":
-                raise InputError(
-                    f"{name} line {line} is blank; mend it, or choose --blank zero (a vector of zeros) or --blank skip"
-                )
-        if not again:
-            spool.write(json.dumps((line, text)) + "\n")
-    rows = lines - (blanks if blank == "skip" else 0)
-    if not rows:
-        raise InputError(f"{name} {'holds blank lines only' if lines else 'is empty'}; expected one text per line")
+def scan_texts(source: Source, *, table: TableOptions, spool: IO[str]) -> InputTexts:
+    """Read the texts of a source. Standard input or a pipe is copied to `spool` for the second time."""
+    missing = table.missing or "keep"
+    again = not isinstance(source, str | os.PathLike) or Path(source).is_file()
+    reader = open_rows(source, table)
 
-    def unspool() -> Iterator[NumberedText]:
-        spool.seek(0)
-        return (tuple(json.loads(row)) for row in spool)
+    def texts(rows: RowReader) -> Iterator[NumberedText]:
+        return ((row.line, row.texts[0] or "") for row in rows.read(missing))
 
+    empty: list[int] = []
+
+    def noted(rows: Iterator[NumberedText]) -> Iterator[NumberedText]:
+        for number, (line, text) in enumerate(rows):
+            if not text:
+                empty.append(number)
+            yield line, text
+
+    reread = (lambda: texts(open_rows(source, table))) if again else None
+    rows = scan_rows(noted(texts(reader)), name=reader.name, again=reread, rereadable=again, spool=spool)
+    if rows.count == len(empty):
+        raise InputError(f"{reader.name} has no row with a text; expected at least one")
     return InputTexts(
-        name=name,
-        rows=rows,
-        blank=blanks,
-        digest=digest.hexdigest(),
-        rereadable=again,
-        lines=lines,
-        skip=blank == "skip",
-        read=read if again else unspool,
+        **vars(rows),
+        description=reader.description if reader.is_table else "",
+        missing=reader.num_missing,
+        missing_note=reader.missing_note(missing),
+        empty=frozenset(empty),
     )
+
+
+def _length(row: NumberedText) -> int:
+    return len(row[1])
 
 
 def is_blank(text: str) -> bool:
     return not text.strip()
-
-
-def _feed(digest: hashlib._Hash, line: int, text: str) -> None:
-    digest.update(f"{line}:{len(text)}:{text}".encode())

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
-from regard.errors import InputError, RegardError, suggest
+from regard.errors import InputError
 from regard.files.disk import replace_file
-from regard.inference.embedding.shards import Block, Column, unpack_tokens
-
-Reader = Callable[..., Iterator[Block]]  # of the columns that are wanted
+from regard.inference.bulk.outputs import check_output, expect_rows, import_pyarrow
+from regard.inference.bulk.shards import Column, Reader, unpack_json
 
 
 def check(path: Path) -> None:
     """Refuse an output that could not be written, before anything else is done."""
-    if path.suffix not in WRITERS:
-        hint = suggest(path.suffix, WRITERS)
-        raise InputError(
-            f"{path}: the name of the output says its format, and {path.suffix or 'no suffix'!r} is none; {hint}"
-        )
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: cannot be written: there is no folder {path.parent}; create it first")
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path}: cannot be written: it is not a regular file; give the name of a new file")
-    if not os.access(path.parent, os.W_OK):
-        raise InputError(f"{path}: cannot be written: you may not write in {path.parent}; choose another folder")
-    if path.suffix == ".parquet":
-        _pyarrow()
+    check_output(path, WRITERS)
 
 
 def check_pooling(path: Path, pooling: str) -> None:
@@ -89,19 +75,12 @@ def _stream(file: IO[bytes], columns: Iterable[Column], kind: str, shape: tuple[
     for column in columns:
         count += len(column)
         file.write(np.ascontiguousarray(column, dtype=kind).tobytes())
-    _expect(shape[0], count)
-
-
-def _expect(rows: int, count: int) -> None:
-    if count != rows:
-        raise RegardError(
-            f"the finished shards hold {count} rows where {rows} were expected; start anew with --restart"
-        )
+    expect_rows(shape[0], count)
 
 
 def _parquet(path: Path, blocks: Reader, rows: int, width: int, tokens: bool) -> None:
     """A row group a block. Columns: line, vector; of tokens: line, tokens, starts, ends, words, vectors."""
-    pa, parquet = _pyarrow()
+    pa, parquet = import_pyarrow()
     vector = pa.list_(pa.float32(), width)
     fields = [("line", pa.int64()), ("vector", vector)]
     if tokens:
@@ -111,30 +90,20 @@ def _parquet(path: Path, blocks: Reader, rows: int, width: int, tokens: bool) ->
     # Vectors hardly ever repeat, so a dictionary of them would only cost time.
     count = 0
     with parquet.ParquetWriter(path, schema, use_dictionary=False) as file:
-        for block in blocks("lines", "vectors", *names):
+        for block in blocks("lines", "missing", "vectors", *names):
             flat = pa.array(np.ascontiguousarray(block["vectors"], dtype=np.float32).reshape(-1))
-            columns = [pa.FixedSizeListArray.from_arrays(flat, width)]
+            mask = None if tokens else pa.array(block["missing"])
+            columns = [pa.FixedSizeListArray.from_arrays(flat, width, mask=mask)]
             if tokens:
                 ends = pa.array(np.concatenate([[0], np.cumsum(block["lengths"])]).astype(np.int32))
                 offsets = np.ascontiguousarray(block["offsets"].T, dtype=np.int32)
-                parts = [pa.array(unpack_tokens(block["tokens"]), pa.string()), *map(pa.array, offsets)]
+                parts = [pa.array(unpack_json(block["tokens"]), pa.string()), *map(pa.array, offsets)]
                 parts += [pa.array(block["words"].astype(np.int32)), *columns]
                 columns = [pa.ListArray.from_arrays(ends, part) for part in parts]
             lines = pa.array(block["lines"], pa.int64())
             file.write_batch(pa.RecordBatch.from_arrays([lines, *columns], schema=schema))
             count += len(lines)
-    _expect(rows, count)
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise InputError(
-            "Parquet needs pyarrow, which is not installed: pip install 'regard[data]', or choose a .npy or .npz output"
-        ) from error
-    return pyarrow, pyarrow.parquet
+    expect_rows(rows, count)
 
 
 WRITERS: dict[str, Callable[[Path, Reader, int, int, bool], None]] = {".npy": _npy, ".npz": _npz, ".parquet": _parquet}

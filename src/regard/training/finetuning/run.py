@@ -33,7 +33,7 @@ from regard.known import DEFAULT_MODEL
 from regard.models.family import can
 from regard.tasks.fine_tuned_model import FineTunedModel, calibrate, load_fine_tuned, save_fine_tuned, score
 from regard.tasks.image_classification import ImageTask, ImageTransform
-from regard.tasks.registry import check_labels, get_task, read_examples
+from regard.tasks.registry import DataSource, check_labels, get_task, read_examples
 from regard.training.doctor import examine_data, problems
 from regard.training.events import Events, Finished, ThresholdChosen, TrainingEvent
 from regard.training.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
@@ -43,7 +43,6 @@ from regard.training.finetuning.trainer import FineTuner
 from regard.training.run_folder import REPORT, RUN, RunFolder, log_events
 
 DEFAULT_SPLIT = "90/10"
-DataSource = str | os.PathLike[str] | ExampleSet[Any]  # a file, or examples that were already read
 
 
 def read_splits(

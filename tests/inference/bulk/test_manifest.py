@@ -11,13 +11,13 @@ import torch
 
 import regard
 from regard.checkpoints.loaded_model import LoadedModel
-from regard.inference.embedding.shards import Manifest, differences, fingerprint, manifest
+from regard.inference.bulk.shards import Manifest, differences, fingerprint, manifest
 
 
 def record(folder: Path, **changes: object) -> Manifest:
     settings: dict[str, object] = {"layers": "-1", "pooling": "mean", "max_length": None} | changes
     model = LoadedModel("tiny", *regard.load(folder), folder=folder)
-    return manifest(texts="abc", model=model, continuable=True, settings=settings)
+    return manifest(digest="abc", model=model, continuable=True, settings=settings)
 
 
 def test_the_same_job_has_no_differences(tiny_bert_folder: Path) -> None:
@@ -28,7 +28,7 @@ def test_a_model_that_was_passed_in_is_identified_by_its_weights(tiny_bert_folde
     loaded = LoadedModel("tiny", *regard.load(tiny_bert_folder), folder=tiny_bert_folder, changeable=True)
 
     def record_of_weights() -> Manifest:
-        return manifest(texts="abc", model=loaded, continuable=True, settings={})
+        return manifest(digest="abc", model=loaded, continuable=True, settings={})
 
     before = record_of_weights()
     assert record_of_weights() == before
@@ -40,7 +40,7 @@ def test_a_model_that_was_passed_in_is_identified_by_its_weights(tiny_bert_folde
 def test_differences_are_described_with_both_values(tiny_bert_folder: Path) -> None:
     old, new = record(tiny_bert_folder), record(tiny_bert_folder, layers="-2", max_length=64)
     assert differences(old, new) == ["layers was '-1' and is '-2'", "max_length was None and is 64"]
-    assert differences({**old, "input": "x", "model": "y"}, old) == ["the texts changed", "the model's files changed"]
+    assert differences({**old, "input": "x", "model": "y"}, old) == ["the input changed", "the model's files changed"]
     assert differences({**old, "format": 0}, old) == ["Regard's version changed"]
     assert differences({**old, "settings": 3}, old) == ["the record is damaged"]
 

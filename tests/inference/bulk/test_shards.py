@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from regard.errors import InputError, RegardError
-from regard.inference.embedding.shards import Block, ShardFolder, locked_shard_folder
+from regard.inference.bulk.shards import Block, ShardFolder, locked_shard_folder
 
 
 def record(*, continuable: bool = True, **settings: object) -> dict[str, Any]:

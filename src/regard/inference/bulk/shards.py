@@ -1,12 +1,11 @@
-"""Unfinished bulk embedding on disk: the folder OUT.partial with its record, its lock and its finished shards.
+"""Unfinished bulk jobs on disk: the folder OUT.partial with its record, its lock and its finished shards.
 
 A shard is an .npz file of blocks; a block is a few thousand rows as named arrays. Shards are written and read one
 member at a time and never held in memory as a whole. A shard is complete or absent, so work can continue after a kill.
 
-Every block has `lines` (n) and `long` (1: the number of texts that did not fit), and either `vectors` (n, W) or, for
-tokens, `lengths` (n), `vectors` (N, W), `offsets` (N, 2), `words` (N) and `tokens` (strings as bytes of JSON).
+Every block has `lines` (n), the line or number of each row; the job decides about its other arrays.
 
-A record names the texts, the files of the model and the settings that unfinished or finished work belongs to. A
+A record names the input, the files of the model and the settings that unfinished or finished work belongs to. A
 finished run leaves it in OUT.regard.json together with the checksum of its output.
 """
 
@@ -17,7 +16,7 @@ import json
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,10 +33,11 @@ from regard.files.json_files import json_bytes, read_checked_json, read_json, wi
 from regard.files.output_folder import LOCK, describe_changes, foreign_entries, lock_folder
 
 Manifest = Mapping[str, object]
-FORMAT = 2  # format 1 identified large files by samples
-PARTS = {"format": "Regard's version", "input": "the texts", "model": "the model's files"}
+FORMAT = 3  # format 1 identified large files by samples, format 2 hashed texts in another way
+PARTS = {"format": "Regard's version", "input": "the input", "model": "the model's files"}
 Column = NDArray[Any]
 Block = dict[str, Column]
+Reader = Callable[..., Iterator[Block]]  # of the columns that are wanted
 Event = TypeVar("Event")
 RECORD = "manifest.json"
 SHARD = re.compile(r"(\d{6,})\.npz")
@@ -47,16 +47,16 @@ AGAIN = "delete this file and run the same command again"
 DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile)
 
 
-def manifest(*, texts: str, model: LoadedModel, continuable: bool, settings: Mapping[str, object]) -> Manifest:
+def manifest(*, digest: str, model: LoadedModel, continuable: bool, settings: Mapping[str, object]) -> Manifest:
     """The record of a job. A model is identified by its files, or by its weights if these may differ from the files."""
     if model.folder is None or model.changeable:
-        identity = _weights_digest(model)
+        identity = weights_digest(model)
     else:
         identity = fingerprint(model.folder, verified=True)
     return {
         "format": FORMAT,
         "continuable": continuable,
-        "input": texts,
+        "input": digest,
         "model": identity,
         "settings": dict(settings),
     }
@@ -89,12 +89,14 @@ def fingerprint(folder: Path, *, verified: bool = False) -> str:
     return digest.hexdigest()
 
 
-def _weights_digest(loaded: LoadedModel) -> str:
+def weights_digest(loaded: LoadedModel) -> str:
+    """A hash of the weights and of the tokenizer: models with the same vectors have the same."""
     digest = hashlib.sha256()
-    for name, tensor in loaded.model.state_dict().items():
+    module = loaded.model if loaded.fine_tuned is None else loaded.fine_tuned.model  # the latter has its head, too
+    for name, tensor in module.state_dict().items():
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    for name, content in sorted(loaded.tokenizer.files().items()):
+    for name, content in sorted(loaded.tokenizer.files().items() if loaded.tokenizer is not None else ()):
         digest.update(name.encode() + content)
     return digest.hexdigest()
 
@@ -104,14 +106,16 @@ def record_path(output: Path) -> Path:
     return output.with_name(output.name + ".regard.json")
 
 
-def write_finished(output: Path, job: Manifest, *, long: int) -> None:
-    """Record that `output` holds the vectors of a job in which `long` texts did not fit."""
-    record = {"job": dict(job), "long": long, "bytes": output.stat().st_size, "sha256": sha256_of(output)}
+def write_finished(output: Path, job: Manifest, totals: Mapping[str, int]) -> None:
+    """Record that `output` holds all rows of a job, and the job's totals."""
+    record = {"job": dict(job), "totals": dict(totals), "bytes": output.stat().st_size, "sha256": sha256_of(output)}
     atomic_write(record_path(output), json_bytes(with_checksum(record)))
 
 
-def read_finished(output: Path, job: Manifest, on_damaged: Callable[[str], None]) -> int | None:
-    """The number of texts of this job that did not fit, if `output` holds its vectors unchanged; None otherwise.
+def read_finished(
+    output: Path, job: Manifest, totals: Sequence[str], on_damaged: Callable[[str], None]
+) -> dict[str, int] | None:
+    """The totals of this job, if `output` holds its rows unchanged; None otherwise.
 
     A damaged record or output is reported to `on_damaged`.
     """
@@ -121,15 +125,15 @@ def read_finished(output: Path, job: Manifest, on_damaged: Callable[[str], None]
     try:
         record = read_checked_json(path)
     except InputError as error:
-        on_damaged(f"{error}; the texts are embedded again")
+        on_damaged(f"{error}; everything is computed again")
         return None
-    recorded, long = record.get("job"), record.get("long")
-    if not isinstance(recorded, dict) or not isinstance(long, int) or differences(recorded, job):
+    recorded, found = record.get("job"), record.get("totals")
+    if not isinstance(recorded, dict) or not isinstance(found, dict) or differences(recorded, job):
         return None
     if output.stat().st_size != record.get("bytes") or sha256_of(output) != record.get("sha256"):
-        on_damaged(f"{output} is not what the finished run wrote: damaged or changed; the texts are embedded again")
+        on_damaged(f"{output} is not what the finished run wrote: damaged or changed; everything is computed again")
         return None
-    return long
+    return {name: int(found.get(name, 0)) for name in totals}
 
 
 def write_blocks(path: Path, items: Iterable[Block | Event]) -> Iterator[Event]:
@@ -172,14 +176,13 @@ def read_blocks(path: Path, *columns: str) -> Iterator[Block]:
         raise RegardError(f"{path} is damaged ({error}); {AGAIN}") from error
 
 
-def pack_tokens(tokens: list[str]) -> Column:
-    """Strings as an array; numpy's string arrays need the size of the longest string for each."""
-    return np.frombuffer(json.dumps(tokens).encode("ascii"), dtype=np.uint8)
+def pack_json(value: object) -> Column:
+    """A JSON value as an array of bytes; numpy's string arrays need the size of the longest string for each."""
+    return np.frombuffer(json.dumps(value).encode("ascii"), dtype=np.uint8)
 
 
-def unpack_tokens(column: Column) -> list[str]:
-    tokens: list[str] = json.loads(column.tobytes())
-    return tokens
+def unpack_json(column: Column) -> Any:
+    return json.loads(column.tobytes())
 
 
 class ShardFolder:
