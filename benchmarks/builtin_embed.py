@@ -135,7 +135,7 @@ def export_model(source: Path, output: Path) -> None:
 def train_model(options: argparse.Namespace) -> None:
     from regard.events import Progress
     from regard.training.embedding.config import EmbeddingConfig
-    from regard.training.embedding.data import read_texts
+    from regard.training.embedding.data import TextRows
     from regard.training.embedding.run import train_embedder
     from regard.training.settings import parse_budget
 
@@ -146,7 +146,7 @@ def train_model(options: argparse.Namespace) -> None:
         timer.start()
     budget = [f"training.budget={options.budget}"] if options.budget else []
     events = train_embedder(
-        read_texts(options.texts),
+        TextRows((options.texts.read_text(encoding="utf-8").split("\n")[:-1],), path=str(options.texts)),
         model=options.model,
         teacher=options.teacher,
         output=options.output,

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 from regard.errors import InputError
 from regard.events import Event
 from regard.verbs.base import ModelName, Models, model_option, option, verb
-from regard.verbs.labeled_texts import TableRequest, table_options
+from regard.verbs.tables import TableRequest, table_options
 from regard.verbs.train import RunRequest, Settings, settings_option
 
 if TYPE_CHECKING:
     from regard.training.embedding.config import EmbeddingConfig
-    from regard.training.embedding.data import TextRows
     from regard.training.embedding.run import EmbeddingReport
 
 
@@ -57,25 +56,13 @@ def train_embedder(request: TrainEmbedderRequest, models: Models) -> Generator[E
     config = _load_config(request)
     table = table_options(request)
 
-    def read(path: Path) -> TextRows:
-        return read_text_rows(
-            path,
-            columns=table.columns,
-            header=table.header,
-            delimiter=table.delimiter,
-            quoting=table.quoting,
-        )
-
-    if request.teacher is None:
-        train = read(request.train)
-    elif request.columns is not None and len(request.columns) > 1:
+    if request.teacher is not None and request.columns is not None and len(request.columns) > 1:
         raise InputError("--teacher needs one column of texts; name it with --columns, or leave that out")
-    else:
-        train = read_texts(request.train, column=request.columns[0] if request.columns else None)
+    train = read_text_rows(request.train, table) if request.teacher is None else read_texts(request.train, table)
     return (
         yield from train_embedder(
             train,
-            None if request.dev is None else read(request.dev),
+            None if request.dev is None else read_text_rows(request.dev, table),
             model=request.model,
             teacher=request.teacher,
             output=request.output,

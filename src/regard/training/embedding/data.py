@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.readers.tables import SCORES, Table, column_index, fold, open_table, read_text_column
-from regard.data.readers.texts import columns_of, decide, has_header, numbered
+from regard.data.readers.tables import SCORES, Table, TableOptions, column_index, fold, open_table
+from regard.data.readers.texts import SKIP_HINT, columns_of, decide, has_header, is_missing, numbered
+from regard.data.rows import RowSource, open_rows
 from regard.errors import InputError
 from regard.events import Progress
 from regard.text import Tokenizer
@@ -67,65 +68,65 @@ class TextRows:
         return result.hexdigest()[:16]
 
 
-def read_texts(path: str | os.PathLike[str], *, column: str | None = None) -> TextRows:
-    """Read one text per line, or one column of a table; blank texts are left out."""
-    rows = [text for _, text in read_text_column(path, column=column)]
-    texts = [text for text in rows if text.strip()]
+def read_texts(source: RowSource, table: TableOptions | None = None) -> TextRows:
+    """Read one text per row: a file, or texts. Rows without a text are refused, or left out with `missing` "skip"."""
+    options = table or TableOptions()
+    reader = open_rows(source, options)
+    texts = [row.texts[0] or "" for row in reader.read(options.missing or "error")]
     if not texts:
-        raise InputError(f"{os.fspath(path)} has no texts: expected at least one per line")
-    where = "one text per line" if column is None else f"text = {column}"
-    dropped = {"the text is blank": len(rows) - len(texts)} if len(texts) < len(rows) else {}
-    return TextRows((texts,), None, os.fspath(path), where, dropped)
+        raise InputError(f"{reader.name} has no texts: expected at least one per line")
+    return TextRows((texts,), None, reader.name, reader.description, _dropped(reader.num_missing))
 
 
-def read_text_rows(
-    path: str | os.PathLike[str],
-    *,
-    columns: Sequence[str] | None = None,
-    header: bool | None = None,
-    delimiter: str | None = None,
-    quoting: bool | None = None,
-) -> TextRows:
-    """Read pairs, triplets or scored pairs from a table; rows with a blank text are left out.
+def _dropped(count: int) -> dict[str, int]:
+    return {"a text is missing": count} if count else {}
 
-    `columns` are names or numbers from 0: the texts, then the score. Otherwise they follow from the names in the
-    header, or from what the columns hold.
+
+def read_text_rows(path: str | os.PathLike[str], table: TableOptions | None = None) -> TextRows:
+    """Read pairs, triplets or scored pairs from a file.
+
+    The columns of `table` are names or numbers from 0: the texts, then the score. Otherwise they follow from the names
+    in the header, or from what the columns hold. Rows without a text are refused, or left out with `missing` "skip".
     """
-    table = open_table(path, delimiter=delimiter, quoting=quoting)
-    names, first = _header(table, columns, header)
-    if first >= len(table.rows):
-        raise InputError(f"{table.name} has a header and no rows: {EXPECTED}")
-    texts, score = _roles(table, names, first, columns)
+    options = table or TableOptions()
+    columns = options.columns
+    content = open_table(path, delimiter=options.delimiter, quoting=options.quoting, encoding=options.encoding)
+    names, first = _header(content, columns, options.header)
+    if first >= len(content.rows):
+        raise InputError(f"{content.name} has a header and no rows: {EXPECTED}")
+    texts, score = _roles(content, names, first, columns)
     rows, scores, blank = [], [], 0
-    for row in range(first, len(table.rows)):
-        cells = table.rows[row]
+    for row in range(first, len(content.rows)):
+        cells = content.rows[row]
         if len(cells) <= max(*texts, score or 0):
             raise InputError(
-                f"{table.location(row)}: expected column {max(*texts, score or 0)}, but this row has {len(cells)} "
+                f"{content.location(row)}: expected column {max(*texts, score or 0)}, but this row has {len(cells)} "
                 "columns; fix the row or choose other --columns"
             )
         found = ["" if cells[index] is None else str(cells[index]) for index in texts]
-        if not all(map(str.strip, found)):
+        if any(is_missing(cells[index]) for index in texts):
+            if options.missing != "skip":
+                raise InputError(f"{content.location(row)} has no text in one of its columns; {SKIP_HINT}")
             blank += 1
             continue
         rows.append(found)
         if score is not None:
-            scores.append(_number(table, row, score))
+            scores.append(_number(content, row, score))
     if not rows:
-        raise InputError(f"{table.name} has no row without a blank text: {EXPECTED}")
+        raise InputError(f"{content.name} has no row with all texts: {EXPECTED}")
 
     def name(index: int) -> str:
         return names[index] if names and index < len(names) else f"column {index}"
 
     roles = ("anchor", "positive", "negative") if score is None else ("first", "second")
-    parts = [table.description, *(f"{role} = {name(index)}" for role, index in zip(roles, texts, strict=False))]
+    parts = [content.description, *(f"{role} = {name(index)}" for role, index in zip(roles, texts, strict=False))]
     parts += [] if score is None else [f"score = {name(score)}"]
     return TextRows(
         tuple(list(column) for column in zip(*rows, strict=True)),
         scores if score is not None else None,
-        table.name,
+        content.name,
         ", ".join(parts),
-        {"a text is blank": blank} if blank else {},
+        _dropped(blank),
     )
 
 
