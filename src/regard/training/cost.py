@@ -128,7 +128,7 @@ def estimate_cost(
 
 
 def shape_of_settings(path: str, *, length: int | None = None) -> ModelShape:
-    """The model that a TOML file of `regard pretrain` describes, with the vocabulary size of the file or the default."""
+    """The model that a TOML file of `regard pretrain` describes; without a vocabulary size, that of the default."""
     from regard.training.pretraining.build import model_config, trained_heads
     from regard.training.pretraining.config import DEFAULT_VOCAB_SIZE, PretrainingConfig
 
