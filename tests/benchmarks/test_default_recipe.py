@@ -82,4 +82,9 @@ def test_a_recipe_is_compared_with_the_tuned_settings_on_the_same_seeds() -> Non
     assert rows["tuned"]["mean"] == 88.0 and rows["tuned"]["deviation"] == pytest.approx(1.41)
     assert rows["adamw-2e-4"]["against_tuned"] == -0.5 and rows["adamw-2e-4"]["scores"] == [88.5]
     # For SQuAD this recipe is the tuned one, so it shares its run.
-    assert summary["recipes"]["adamw-2e-4"] == {"tasks": 2, "mean_against_tuned": -0.25, "worst_against_tuned": -0.5}
+    assert summary["recipes"]["adamw-2e-4"] == {
+        "tasks": 2,
+        "mean_against_tuned": -0.25,
+        "worst_against_tuned": -0.5,
+        "mean_shortfall": 0.25,
+    }
