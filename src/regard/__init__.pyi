@@ -39,6 +39,7 @@ from regard.interpret.probes.layers import LayersResult
 from regard.tasks.evaluation.result import EvaluationResult
 from regard.training.cost import CostEstimate
 from regard.training.doctor import DoctorResult
+from regard.training.embedding.run import EmbeddingReport
 from regard.training.finetuning.report import FineTuningReport
 from regard.training.pretraining.trainer import PretrainingResult
 from regard.training.translation.trainer import TranslationReport
@@ -475,6 +476,30 @@ def train_translator(
     on_event: Callable[[Event], object] | None = None,
 ) -> TranslationReport:
     """Train a translator: a Transformer, or an LSTM with attention, evaluated by BLEU (sacrebleu) after each epoch."""
+
+def train_embedder(
+    *,
+    output: str | PathLike[str],
+    train: str | PathLike[str],
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['error', 'skip'] = 'error',
+    config: str | PathLike[str] | None = None,
+    settings: list[str] | dict[str, Any] = [],
+    resume: bool = False,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    dev: str | PathLike[str] | None = None,
+    model: _Model = 'regard-bert',
+    teacher: str | None = None,
+    budget: str | None = None,
+    temperature: float | None = None,
+    matryoshka: list[int] | None = None,
+    on_event: Callable[[Event], object] | None = None,
+) -> EmbeddingReport:
+    """Train a sentence-embedding model, and write a folder that sentence-transformers loads too."""
 
 def predict(
     model: _Model,
