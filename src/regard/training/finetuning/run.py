@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,7 @@ def read_splits(
             whole.dropped if name == "train" else {},
             [whole.lines[index] for index in indices] if whole.lines else [],
             whole.unit,
+            whole.text_columns,
         )
         for name, indices in zip(("train", "dev", "test"), split_examples(whole.examples, sizes), strict=False)
     }
@@ -248,6 +249,7 @@ def _run(
             for name, read in data.items()
         }
         best = load_fine_tuned(output / SEEDS / BEST, device=device)
+        best = replace(best, text_columns=data["train"].text_columns)
         if "test" in data:
             about["test"]["scores"] = score(best, data["test"].examples, device=device)
         report = FineTuningReport(
