@@ -16,18 +16,20 @@ if TYPE_CHECKING:
     from regard.nn.recording import record as record
     from regard.training.estimators import Tagger as Tagger
     from regard.training.estimators import TextClassifier as TextClassifier
+    from regard.training.finetuning.fit import fit as fit
 
 _HOMES = {
     "Embedder": "regard.inference.embedding.embedder",
     "Tagger": "regard.training.estimators",
     "TextClassifier": "regard.training.estimators",
     "ablate_heads": "regard.nn.recording",
+    "fit": "regard.training.finetuning.fit",
     "load": "regard.checkpoints.loading",
     "record": "regard.nn.recording",
     "save": "regard.checkpoints.loading",
 }
 
-__all__ = ["Embedder", "Tagger", "TextClassifier", "ablate_heads", "load", "record", "save"]
+__all__ = ["Embedder", "Tagger", "TextClassifier", "ablate_heads", "fit", "load", "record", "save"]
 
 
 def __getattr__(name: str) -> Any:

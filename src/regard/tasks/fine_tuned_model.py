@@ -52,6 +52,7 @@ class FineTunedModel:
     length: int
     precision: Precision = "auto"
     text_columns: tuple[str, ...] = ()
+    report: Any = None  # of the training, if this process trained it with `regard.fit`
 
     def with_threshold(self, threshold: float | None) -> FineTunedModel:
         """The model with another margin by which an answer must exceed "no answer"; None keeps the trained one."""

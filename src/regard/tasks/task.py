@@ -295,4 +295,4 @@ def kl_divergence(logits: Tensor, teacher_logits: Tensor, temperature: float) ->
 
 def pad_rows(rows: Sequence[Tensor]) -> Tensor:
     """Logits of different lengths as one tensor; the padding has no probability."""
-    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=torch.finfo(rows[0].dtype).min)
+    return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=torch.finfo(rows[0].dtype).min)
