@@ -9,9 +9,9 @@ TYPE_CHECKING = False  # importing `typing` would take longer than all the rest
 if TYPE_CHECKING:
     from typing import Any
 
-    from regard.checkpoints.loading import load as load
     from regard.checkpoints.loading import save as save
     from regard.inference.embedding.embedder import Embedder as Embedder
+    from regard.inference.load_model import load as load
     from regard.nn.recording import ablate_heads as ablate_heads
     from regard.nn.recording import record as record
     from regard.training.estimators import Tagger as Tagger
@@ -22,7 +22,7 @@ _HOMES = {
     "Tagger": "regard.training.estimators",
     "TextClassifier": "regard.training.estimators",
     "ablate_heads": "regard.nn.recording",
-    "load": "regard.checkpoints.loading",
+    "load": "regard.inference.load_model",
     "record": "regard.nn.recording",
     "save": "regard.checkpoints.loading",
 }
