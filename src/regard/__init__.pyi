@@ -13,7 +13,7 @@ from regard.inference.embedding.embedder import Embedder as Embedder
 from regard.training.estimators import Tagger as Tagger
 from regard.training.estimators import TextClassifier as TextClassifier
 from regard.nn.recording import ablate_heads as ablate_heads
-from regard.checkpoints.loading import load as load
+from regard.inference.load_model import load as load
 from regard.nn.recording import record as record
 from regard.checkpoints.loading import save as save
 from regard.inference.benchmark import BenchmarkResult
@@ -26,7 +26,6 @@ from regard.inference.translation.translator import TranslationResult
 from regard.interpret.ablation import AblationResult
 from regard.interpret.attention.maps import AttentionRecord
 from regard.interpret.attribution.attributions import AttributionResult
-from regard.interpret.attribution.predictions import PredictResult
 from regard.interpret.embeddings import SensesResult
 from regard.interpret.embeddings import SentenceMap
 from regard.interpret.faithfulness import FaithfulnessResult
@@ -37,6 +36,7 @@ from regard.interpret.masked_lm.comparison import CompareResult
 from regard.interpret.probes.feature_walk import FeatureWalk
 from regard.interpret.probes.layers import LayersResult
 from regard.tasks.evaluation.evaluate import EvaluationResult
+from regard.tasks.prediction.result import PredictResult
 from regard.training.cost import CostEstimate
 from regard.training.doctor import DoctorResult
 from regard.training.finetuning.report import FineTuningReport
@@ -456,16 +456,21 @@ def train_translator(
 
 def predict(
     model: _Model,
-    source: list[str | tuple[str, str]] | str,
+    source: list[str | None | list[str | None] | tuple[str | None, ...] | dict[str, Any]] | str | Any,
+    second: str | str | PathLike[str] | None = None,
     *,
     columns: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
     quoted: bool | None = None,
+    output: str | PathLike[str] | None = None,
+    keep: list[str] = [],
     threshold: float | None = None,
     page: str | PathLike[str] | None = None,
     evidence: bool = False,
+    shard_size: int = 4096,
+    restart: bool = False,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> PredictResult:
-    """Predict labels, entities or answers with a fine-tuned model; prints one JSON object per line."""
+    """Predict labels, numbers, entities or answers with a fine-tuned model: one row of output for each row of input."""

@@ -181,7 +181,7 @@ class PairClassification(TextClassification):
     reader = staticmethod(partial(read_text_examples, task="pair"))
     training_defaults: ClassVar[Mapping[str, object]] = {"num_epochs": 5}
     data_format: ClassVar[str] = "TSV or CSV with two texts and their label"
-    input_hint: ClassVar[str] = "This model compares two texts: give both."
+    input_hint: ClassVar[str] = 'This model compares two texts: give both, "first" "second", or a file of pairs.'
     max_length: ClassVar[int] = 256
     reads_plain_text: ClassVar[bool] = False
     num_texts: ClassVar[int | None] = 2

@@ -14,6 +14,7 @@ from typing import Any
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
 from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, display_name, read_all_lines
 from regard.data.readers import TableOptions, holds_images
+from regard.data.readers.tables import SAMPLE, Missing
 from regard.data.rows import Row, RowReader, open_rows
 from regard.errors import InputError, suggest
 from regard.tasks.task import Task
@@ -53,6 +54,7 @@ class PredictionInput:
     rereadable: bool
     unit: str = "line"
     has_lines: bool = False
+    typed: bool = False  # one example in an argument
 
     def location(self, row: InputRow) -> str:
         return f"{self.name} {self.unit} {row.line}" if row.line is not None else f"{self.name} row {row.number}"
@@ -78,16 +80,20 @@ def open_input(
     if isinstance(source, tuple) and len(source) == 2 and all(isinstance(text, str) for text in source):
         source, second = source
     if second is not None:
-        return _of_examples([_typed_pair(task, source, second)], "the input", "two texts", keep)
+        return _of_examples([_typed_pair(task, source, second)], "the input", "two texts", keep, typed=True)
     if isinstance(source, os.PathLike) or (isinstance(source, str) and is_file_name(source)):
         return _open_file(task, os.fspath(source), table, keep, names, live=live)
     if isinstance(source, str):
-        return _of_examples([_typed(task, source)], "the input", "one text", keep)
+        return _of_examples([_typed(task, source)], "the input", "one text", keep, typed=True)
     if task.reads_images:
         raise InputError("this model reads images; give the name of an image file or of a folder")
     if task.num_texts == 0:
         return _of_examples([_listed(task, item, index) for index, item in enumerate(source)], "the list", "list", keep)
-    return _of_rows(task, lambda: open_rows(source, table, num_texts=_num_texts(task, names), names=names), keep)
+
+    def open_again() -> RowReader:
+        return open_rows(source, table, num_texts=_num_texts(task, names), names=names)
+
+    return _of_rows(task, open_again, keep, table.missing)
 
 
 def is_file_name(source: str) -> bool:
@@ -112,18 +118,18 @@ def _open_file(
         raise InputError(f"{path}: this model reads images; give the name of an image file or of a folder")
     if task.reads_images or task.num_texts == 0 or task.has_own_format(path):
         read = task.read(path, table, labeled=False)
-        lines = read.lines or [None] * len(read.examples)
+        lines = read.lines or None
         rereadable = path != STANDARD_INPUT and os.path.exists(path)
         return _of_examples(
             read.examples, display_name(path), read.description, keep, lines, read.unit, rereadable=rereadable
         )
-    sample = {"sample": 1} if live and path == STANDARD_INPUT else {}
+    sample = 1 if live and path == STANDARD_INPUT else SAMPLE
     rereadable = os.path.isfile(path)
 
     def open_again() -> RowReader:
-        return open_rows(path, table, num_texts=_num_texts(task, names), names=names, **sample)
+        return open_rows(path, table, num_texts=_num_texts(task, names), names=names, sample=sample)
 
-    return _of_rows(task, open_again, keep, lines=True, rereadable=rereadable)
+    return _of_rows(task, open_again, keep, table.missing, lines=True, rereadable=rereadable)
 
 
 def _num_texts(task: Task[Any], names: Sequence[str]) -> int | None:
@@ -135,15 +141,17 @@ def _of_rows(
     task: Task[Any],
     open_again: Callable[[], RowReader],
     keep: Sequence[str],
+    missing: Missing | None,
     *,
     lines: bool = False,
     rereadable: bool = True,
 ) -> PredictionInput:
+    missing = missing or "keep"
     reader = open_again()
     kept = _chosen(keep, reader.columns, reader.name)
 
     def convert(rows: RowReader) -> Iterator[InputRow]:
-        for row in rows:
+        for row in rows.read(missing):
             values = {name: row.values.get(name) for name in kept}
             yield InputRow(row.number, row.line if lines else None, _example(task, row), values)
 
@@ -177,6 +185,7 @@ def _of_examples(
     unit: str = "line",
     *,
     rereadable: bool = True,
+    typed: bool = False,
 ) -> PredictionInput:
     columns = list(example_values(examples[0])) if examples else []
     kept = _chosen(keep, columns, name)
@@ -188,7 +197,7 @@ def _of_examples(
             line = None if lines is None else lines[number]
             yield InputRow(number, line, None if blank else example, {column: values[column] for column in kept})
 
-    return PredictionInput(name, description, kept, rows(), rows, rereadable, unit, lines is not None)
+    return PredictionInput(name, description, kept, rows(), rows, rereadable, unit, lines is not None, typed)
 
 
 def example_values(example: Example) -> dict[str, object]:
@@ -218,7 +227,8 @@ def _chosen(keep: Sequence[str], columns: Sequence[str], name: str) -> tuple[str
 
 def _typed(task: Task[Any], text: str) -> Example:
     if task.input_hint:
-        raise InputError(task.input_hint)
+        tab = " A tab does not separate them here." if "\t" in text else ""
+        raise InputError(f"{task.input_hint}{tab}")
     if not text.strip():
         raise InputError("the text is blank; expected at least one word")
     example: Example = task.example(text)
@@ -243,5 +253,5 @@ def _listed(task: Task[Any], item: object, index: int) -> Example:
     texts = [item] if isinstance(item, str) or not isinstance(item, Sequence) else list(item)
     if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
         raise InputError(f"item {index + 1}: {task.input_hint}")
-    example: Example = task.example(*texts)
+    example: Example = task.example(*map(str, texts))
     return example

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from regard.data.batch import group_by_size
-from regard.data.examples import ImageExample
+from regard.data.examples import Example, ImageExample
 from regard.events import Event, Note, Progress, ResultItem, drain
 from regard.tasks.fine_tuned_model import FineTunedModel, predict_steps
 from regard.tasks.prediction.inputs import InputRow, PredictionInput, example_values
@@ -48,13 +48,15 @@ def prediction_events(
     model.
     """
     total = None
-    if inputs.reopen is not None and inputs.rereadable:  # also finds mistakes in the input before the work
+    if inputs.typed:
+        total = 1
+    elif inputs.reopen is not None and inputs.rereadable:  # also finds mistakes in the input before the work
         total = sum(1 for _ in inputs.reopen())
         yield Note(message=reading_note(inputs, total))
     else:
         yield Note(message=reading_note(inputs))
     result_rows = blank = all_truncated = 0
-    first = []
+    first: list[tuple[Example, Prediction]] = []
     for group in group_by_size(inputs.rows, row_size, most=group_size):
         predictions, truncated = yield from _with_progress(model, group, result_rows, total)
         for row, prediction in zip(group, predictions, strict=True):
