@@ -38,6 +38,7 @@ from regard.data.readers.texts import RowWidths, decide_texts, has_header_row, i
 from regard.errors import InputError, check_choice
 from regard.wording import count_of
 
+PLAIN = ("one text per line", "list of texts", "list of pairs")  # descriptions of sources without columns
 RowSource = Any  # a path or "-", a sequence of texts or pairs, a Series or an array of them, or a DataFrame
 _SAMPLE_CHARACTERS = 1 << 24
 
@@ -79,6 +80,7 @@ class RowReader:
         self.description, self.unit = description, unit
         self.num_missing = 0  # rows without a text so far
         self._first_missing = ""
+        self.is_table = description not in PLAIN  # whether there are columns to choose from
         self._rows = rows
 
     def __iter__(self) -> Iterator[Row]:
@@ -109,11 +111,12 @@ class RowReader:
         """Say how many of the rows that were read have no text, and what became of them."""
         if not self.num_missing:
             return None
-        what = "no answer" if missing == "keep" else "were skipped"
-        return (
-            f"{count_of(self.num_missing, 'row')} without a text {'get ' if missing == 'keep' else ''}{what}; the "
-            f"first is {self._first_missing}"
+        one = self.num_missing == 1
+        what = (
+            ("gets" if one else "get") + " no answer" if missing == "keep" else ("was" if one else "were") + " skipped"
         )
+        first = f": {self._first_missing}" if one else f"; the first is {self._first_missing}"
+        return f"{count_of(self.num_missing, 'row')} without a text {what}{first}"
 
 
 def open_rows(

@@ -15,7 +15,7 @@ from pydantic.json_schema import SkipJsonSchema
 from regard.data.files import STANDARD_INPUT
 from regard.events import Event, Note
 from regard.verbs.base import ModelName, Models, TextsMarker, argument, option, reads_files, split_lines, verb
-from regard.verbs.labeled_texts import TableRequest, table_options
+from regard.verbs.tables import RowsRequest, table_options
 
 if TYPE_CHECKING:
     from regard.tasks.fine_tuned_model import FineTunedModel
@@ -65,7 +65,7 @@ Source = Annotated[list[Item] | str | SkipJsonSchema[Any], BeforeValidator(_read
 Second = Annotated[str | Path | None, BeforeValidator(_read_second)]
 
 
-class PredictRequest(TableRequest):
+class PredictRequest(RowsRequest):
     model: ModelName = argument(help="A model folder that `regard train` wrote.", metavar="DIR")
     source: Source = argument(
         help="A file, - for standard input, or a text. In Python also texts, pairs, dicts or a DataFrame.",

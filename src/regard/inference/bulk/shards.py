@@ -50,7 +50,7 @@ DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeE
 def manifest(*, digest: str, model: LoadedModel, continuable: bool, settings: Mapping[str, object]) -> Manifest:
     """The record of a job. A model is identified by its files, or by its weights if these may differ from the files."""
     if model.folder is None or model.changeable:
-        identity = _weights_digest(model)
+        identity = weights_digest(model)
     else:
         identity = fingerprint(model.folder, verified=True)
     return {
@@ -89,7 +89,8 @@ def fingerprint(folder: Path, *, verified: bool = False) -> str:
     return digest.hexdigest()
 
 
-def _weights_digest(loaded: LoadedModel) -> str:
+def weights_digest(loaded: LoadedModel) -> str:
+    """A hash of the weights and of the tokenizer: models with the same vectors have the same."""
     digest = hashlib.sha256()
     module = loaded.model if loaded.fine_tuned is None else loaded.fine_tuned.model  # the latter has its head, too
     for name, tensor in module.state_dict().items():

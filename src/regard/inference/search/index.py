@@ -1,0 +1,450 @@
+"""`Index`: texts with their vectors in a folder, which can be searched, extended and thinned out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from regard.checkpoints.loaded_model import LoadedModel
+from regard.errors import InputError, RegardError, check_choice
+from regard.events import Event, Note, Progress, drain
+from regard.files.disk import replace_folder
+from regard.files.output_folder import lock_folder
+from regard.inference.bulk.shards import weights_digest
+from regard.inference.embedding.bulk import embed_events
+from regard.inference.embedding.embedder import EmbeddingEngine, LongTexts, load_engine
+from regard.inference.search.bm25 import find_words, fuse_ranks, search_bm25, words_of
+from regard.inference.search.documents import Document, Documents, DocumentTexts, write_documents
+from regard.inference.search.exact import Positions, Ranking, Vectors
+from regard.inference.search.index_folder import (
+    ADDING,
+    IndexManifest,
+    ModelRecord,
+    commit_added,
+    compact,
+    is_index,
+    needs_compaction,
+    open_segments,
+    read_deleted,
+    refuse_other_content,
+    remove_unused,
+    verify,
+    write_deleted,
+)
+from regard.inference.search.rerank import check_reranker, rerank_scores
+from regard.inference.search.results import Hit, QueryResult, SearchResult, check_queries
+from regard.inference.search.segment import EVERY, VECTORS, Segment, finish_segment
+from regard.tasks.fine_tuned_model import FineTunedModel
+
+Method = Literal["dense", "bm25", "hybrid"]
+FUSED = 100  # candidates of each method that hybrid search combines, at least
+BATCH = 256  # queries
+
+
+class Index:
+    """The index of a folder, opened in constant time: vectors are memory-mapped, and texts are read when found.
+
+    An index without a folder of its own lives in a temporary one until it is saved. Another process may change the
+    folder meanwhile; this object keeps the state that it has opened.
+    """
+
+    def __init__(self, folder: Path, *, temporary: TemporaryDirectory[str] | None = None) -> None:
+        self.folder, self._temporary = folder, temporary
+        self._engine: EmbeddingEngine | None = None
+        self._open()
+
+    def _open(self) -> None:
+        """Read the manifest and the segments; once more if another process replaced them in between."""
+        self.__dict__.pop("deleted", None)
+        self.manifest = IndexManifest.read(self.folder)
+        try:
+            self.segments: list[Segment] = open_segments(self.folder, self.manifest)
+        except RegardError:
+            if IndexManifest.read(self.folder) == self.manifest:
+                raise
+            self.manifest = IndexManifest.read(self.folder)
+            self.segments = open_segments(self.folder, self.manifest)
+        self.bases = np.concatenate([[0], np.cumsum([one.rows for one in self.segments])]).astype(np.int64)
+
+    @cached_property
+    def deleted(self) -> Positions:
+        """The positions of deleted rows."""
+        return read_deleted(self.folder, self.manifest)
+
+    def __len__(self) -> int:
+        return self.manifest.rows - self.manifest.num_deleted
+
+    def __repr__(self) -> str:
+        return f"Index({str(self.folder)!r}, {len(self):,} texts, model {self.manifest.model.name!r})"
+
+    @property
+    def name(self) -> str:
+        """The folder; texts that were given have none of their own."""
+        return "the texts" if self._temporary is not None else str(self.folder)
+
+    @property
+    def model_name(self) -> str:
+        return self.manifest.model.name
+
+    def document(self, position: int) -> Document:
+        """The document at a position, counted over all segments."""
+        number = int(np.searchsorted(self.bases, position, side="right")) - 1
+        return self.segments[number].documents[position - int(self.bases[number])]
+
+    def positions(self) -> Positions:
+        """The positions of all rows that are not deleted."""
+        return np.setdiff1d(np.arange(self.manifest.rows), self.deleted, assume_unique=True)
+
+    def documents(self) -> Iterator[tuple[int, Document]]:
+        """All documents that are not deleted, with their positions."""
+        deleted, position = set(self.deleted.tolist()), 0
+        for segment in self.segments:
+            for document in segment.documents:
+                if position not in deleted:
+                    yield position, document
+                position += 1
+
+    def vectors(self, positions: Positions) -> Vectors:
+        """The vectors at positions that are in order."""
+        parts = []
+        for segment, base in zip(self.segments, self.bases, strict=False):
+            first, last = np.searchsorted(positions, (base, base + segment.rows))
+            parts.append(segment.vectors[positions[first:last] - base])
+        return np.concatenate(parts) if parts else np.empty((0, self.manifest.width), dtype=np.float32)
+
+    def use_model(self, loaded: LoadedModel) -> None:
+        """Embed queries with a loaded model; InputError unless it is the one that made the vectors."""
+        self._engine = engine_of(self.manifest.model, loaded, self.name)
+
+    def load_model(self, model: str | os.PathLike[str] | None = None, *, device: str = "auto") -> None:
+        """Load the model that embeds queries: that of the index, or a copy of it in another place."""
+        from regard.device import choose_device
+        from regard.inference.load_model import load_model
+
+        self.use_model(load_model(model or self.model_name, device=choose_device(device)))
+
+    def search(
+        self,
+        queries: str | Sequence[str],
+        top: int = 10,
+        *,
+        method: Method = "dense",
+        approximate: bool = False,
+        rerank: FineTunedModel | str | os.PathLike[str] | None = None,
+        rerank_top: int = 50,
+    ) -> SearchResult:
+        """The `top` texts for each query.
+
+        `method`: "dense" compares vectors, "bm25" counts the words in common, "hybrid" combines the ranks of both.
+        `approximate` uses the approximate index where there is one. `rerank` is a model for pairs of texts, or its
+        folder: it scores the best `rerank_top` again.
+        """
+        if isinstance(rerank, str | os.PathLike):
+            from regard.tasks.fine_tuned_model import load_fine_tuned
+
+            rerank = load_fine_tuned(rerank)
+        checked = check_queries(queries)
+        options: Any = {"method": method, "approximate": approximate, "rerank": rerank, "rerank_top": rerank_top}
+        found = list(self.search_steps(checked, top, **options))
+        return self.search_result(found, method=method, approximate=approximate, rerank=None if rerank is None else "")
+
+    def search_result(
+        self, found: list[QueryResult], *, method: Method, approximate: bool, rerank: str | None
+    ) -> SearchResult:
+        return SearchResult(
+            source=self.name,
+            rows=len(self),
+            model="" if method == "bm25" else self.model_name,
+            method=method,
+            approximate=approximate,
+            rerank=rerank,
+            results=found,
+        )
+
+    def search_steps(
+        self,
+        queries: Iterable[str],
+        top: int = 10,
+        *,
+        method: Method = "dense",
+        approximate: bool = False,
+        rerank: FineTunedModel | None = None,
+        rerank_top: int = 50,
+    ) -> Iterator[QueryResult]:
+        """`search` for any number of queries, in batches that share a pass over the vectors."""
+        check_choice("method", method, get_args(Method))
+        if top < 1:
+            raise InputError(f"top is {top}; expected a number of texts, at least 1")
+        if rerank is not None:
+            check_reranker(rerank)
+        if approximate:
+            self._check_approximate()
+        if method != "bm25" and self._engine is None:
+            self.load_model()
+        wanted = max(top, rerank_top) if rerank is not None else top
+        batch: list[str] = []
+        source = iter(queries)
+        while batch := [query for _, query in zip(range(BATCH), source, strict=False)]:
+            for query, ranking in zip(batch, self._rank(batch, wanted, method, approximate), strict=True):
+                yield self._result(query, ranking, top, rerank)
+
+    def _check_approximate(self) -> None:
+        from regard.inference.search.approximate import MIN_ROWS
+
+        if not any(one.is_approximate for one in self.segments):
+            raise InputError(
+                f"{self.name} has no approximate index; build one of at least {MIN_ROWS:,} texts with "
+                "`regard index --approximate`, or search exactly"
+            )
+
+    def _rank(self, queries: list[str], top: int, method: Method, approximate: bool) -> list[Ranking]:
+        if not len(self):
+            return [Ranking.empty() for _ in queries]
+        if method == "dense":
+            return self._rank_dense(queries, top, approximate)
+        words = [segment.postings for segment in self.segments]
+        depth = max(FUSED, top) if method == "hybrid" else top
+        found = [search_bm25(query, words, depth, deleted=self.deleted) for query in queries]
+        if method == "bm25":
+            return found
+        dense = self._rank_dense(queries, depth, approximate)
+        return [fuse_ranks(pair, top) for pair in zip(dense, found, strict=True)]
+
+    def _rank_dense(self, queries: list[str], top: int, approximate: bool) -> list[Ranking]:
+        assert self._engine is not None
+        vectors = self._engine.embed(queries)
+        parts: list[list[Ranking]] = []
+        for segment, base in zip(self.segments, self.bases, strict=False):
+            first, last = np.searchsorted(self.deleted, (base, base + segment.rows))
+            deleted = self.deleted[first:last] - base if last > first else None
+            rankings = segment.search(vectors, top, deleted=deleted, approximate=approximate)
+            parts.append([Ranking(one.positions + base, one.scores) for one in rankings])
+        if len(parts) == 1:
+            return parts[0]
+        return [Ranking.merge(of_query, top) for of_query in zip(*parts, strict=True)]
+
+    def _result(self, query: str, ranking: Ranking, top: int, rerank: FineTunedModel | None) -> QueryResult:
+        found = [self.document(int(position)) for position in ranking.positions]
+        scores = ranking.scores.tolist()
+        if rerank is not None:
+            scores = rerank_scores(rerank, query, [one.text for one in found])
+            order = sorted(range(len(found)), key=lambda place: -scores[place])
+            found, scores = [found[place] for place in order], [scores[place] for place in order]
+        words = set(words_of(query))
+        hits = [
+            Hit(
+                rank=rank,
+                id=one.id,
+                row=one.row,
+                score=score,
+                text=one.text,
+                columns=one.columns,
+                matches=find_words(one.text, words),
+            )
+            for rank, (one, score) in enumerate(zip(found[:top], scores, strict=False), 1)
+        ]
+        return QueryResult(query=query, hits=hits)
+
+    def delete(self, ids: Iterable[str | int]) -> int:
+        """Delete texts by their ids and return their number. An id that is not in the index is an InputError."""
+        return drain(self.delete_steps(ids))
+
+    def delete_steps(self, ids: Iterable[str | int]) -> Generator[Event, None, int]:
+        """`delete` with events of compaction, which follows when a quarter of the rows is deleted."""
+        wanted = {str(one) for one in ([ids] if isinstance(ids, str | int) else ids)}
+        with lock_folder(self.folder):
+            self._open()
+            found = {str(one.id): position for position, one in self.documents() if str(one.id) in wanted}
+            if missing := sorted(wanted - set(found)):
+                more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+                raise InputError(f"{self.name} has no text with the id {missing[0]!r}{more}; nothing was deleted")
+            if found:
+                deleted = np.union1d(self.deleted, np.array(list(found.values()), dtype=np.int64))
+                manifest = write_deleted(self.folder, self.manifest, deleted)
+                if needs_compaction(manifest):
+                    manifest = yield from compact(self.folder, manifest)
+                remove_unused(self.folder, manifest)
+        self._open()
+        return len(found)
+
+    def compact(self) -> None:
+        """Remove deleted rows from the disk and join all segments."""
+        with lock_folder(self.folder):
+            self._open()
+            manifest = drain(compact(self.folder, self.manifest))
+            remove_unused(self.folder, manifest)
+        self._open()
+
+    def verify(self) -> None:
+        """Compare all files with their checksums; RegardError names one that is damaged."""
+        verify(self.folder, self.manifest)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write a copy of the index to a new folder; from now on that folder is the index."""
+        target = Path(folder)
+        if is_index(target) or (target.is_dir() and os.listdir(target)):
+            raise InputError(f"{target} is not empty; choose a new folder")
+        with replace_folder(target) as staging:
+            self.manifest.write(staging)
+            for one in self.manifest.segments:
+                shutil.copytree(self.folder / "segments" / one.name, staging / "segments" / one.name)
+            if self.manifest.deleted is not None:
+                shutil.copy2(self.folder / self.manifest.deleted[0], staging)
+        self.folder, self._temporary = target, None
+        self._open()
+
+
+@dataclass(frozen=True)
+class EmbeddingSettings:
+    """How texts of a new index are embedded."""
+
+    layers: str = "-1"
+    pooling: str | None = None
+    max_length: int | None = None
+    long: LongTexts = "cut"
+
+
+def engine_of(record: ModelRecord, loaded: LoadedModel, name: str) -> EmbeddingEngine:
+    """The engine of a model as an index uses it; InputError if it is another model than the one of the index."""
+    if weights_digest(loaded) != record.weights:
+        raise InputError(
+            f"{name} was built with the model {record.name}, and {loaded.name or 'the given model'} has other weights "
+            "or another tokenizer, so its vectors cannot be compared; use the same model, or build the index again"
+        )
+    return load_engine(
+        loaded,
+        layers=record.layers,
+        pooling=record.pooling,
+        normalize=True,
+        max_length=record.max_length,
+        long=record.long,
+    )
+
+
+def add_documents(
+    folder: Path,
+    read: Callable[[], Iterable[Document]],
+    load: Callable[[str | None], LoadedModel],
+    *,
+    append: bool = False,
+    settings: EmbeddingSettings | None = None,
+    keep: Sequence[str] = (),
+    id_column: str | None = None,
+    approximate: bool = False,
+    restart: bool = False,
+) -> Generator[Event, None, int]:
+    """Write a new index, or add texts to one (`append`); returns the number of added texts.
+
+    `read` returns the documents with their rows from 0; without an `id_column` the id is the row. `load` gets the name
+    of the model of the index, or None for a new one. A run that was killed continues where it was, and leaves the old
+    index as it was until it is finished.
+    """
+    refuse_other_content(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    existing = IndexManifest.read(folder) if is_index(folder) else None
+    if existing is not None and not append:
+        raise InputError(
+            f"{folder} holds an index of {existing.rows - existing.num_deleted:,} texts; --append adds to it, or "
+            "choose another folder"
+        )
+    if existing is None and append:
+        raise InputError(f"{folder} holds no index to add to; leave --append out to write a new one")
+    with lock_folder(folder):
+        existing = IndexManifest.read(folder) if existing is not None else None
+        adding = folder / ADDING
+        if restart and adding.exists():
+            shutil.rmtree(adding)
+        adding.mkdir(exist_ok=True)
+        count = yield from _write_new_documents(folder, existing, read, id_column)
+        documents = Documents(adding)
+        loaded: list[LoadedModel] = []
+
+        def load_checked() -> LoadedModel:
+            loaded.append(load(None if existing is None else existing.model.name))
+            if existing is not None:
+                engine_of(existing.model, loaded[0], str(folder))
+            return loaded[0]
+
+        chosen = settings or EmbeddingSettings()
+        if existing is not None:
+            record = existing.model
+            chosen = EmbeddingSettings(record.layers, record.pooling, record.max_length, record.long)
+        options: Any = {"layers": chosen.layers, "pooling": chosen.pooling, "max_length": chosen.max_length}
+        result = yield from embed_events(
+            DocumentTexts(documents), adding / VECTORS, load_checked, normalize=True, long=chosen.long, **options
+        )
+        approximate = approximate or (existing is not None and existing.approximate)
+        files = yield from finish_segment(adding, approximate=approximate)
+        for path in adding.glob(f"{VECTORS}.*"):  # the record of the finished job
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if existing is None:
+            model = ModelRecord(
+                _stored_name(loaded[0]),
+                weights_digest(loaded[0]),
+                result.layers,
+                result.pooling,
+                result.max_length,
+                chosen.long,
+            )
+            existing = IndexManifest(model, result.width, (), tuple(keep), id_column, version=0)
+        following = documents[count - 1].row + 1
+        manifest = commit_added(folder, replace(existing, next_row=following, approximate=approximate), count, files)
+        if needs_compaction(manifest):
+            manifest = yield from compact(folder, manifest)
+        remove_unused(folder, manifest)
+    if result.cut:
+        yield Note(message=f"{result.cut:,} of {count:,} texts had more than {result.max_length} tokens and were cut")
+    return count
+
+
+def _stored_name(model: LoadedModel) -> str:
+    """The name by which the model is found again; a folder's path does not depend on the current folder."""
+    return os.path.abspath(model.name) if os.path.isdir(model.name) else model.name
+
+
+def _write_new_documents(
+    folder: Path, existing: IndexManifest | None, read: Callable[[], Iterable[Document]], id_column: str | None
+) -> Generator[Event, None, int]:
+    first = 0 if existing is None else existing.next_row
+    seen: dict[str, int] = {}
+    if existing is not None and id_column is not None:
+        seen = {str(one.id): one.row for _, one in Index(folder).documents()}
+
+    def numbered() -> Iterator[Document]:
+        for one in read():
+            row = one.row + first
+            if id_column is None:
+                yield replace(one, id=row, row=row)
+                continue
+            if (other := seen.get(str(one.id))) is not None:
+                raise InputError(
+                    f"row {one.row} has the id {one.id!r}, which row {other} has already; ids must differ: choose "
+                    "another column, or delete that text first"
+                )
+            seen[str(one.id)] = row
+            yield replace(one, row=row)
+
+    count = 0
+    for count in write_documents(folder / ADDING, numbered()):
+        if count % EVERY == 0:
+            yield Progress(stage="reading", done=count)
+    if not count:
+        with suppress(OSError):
+            shutil.rmtree(folder / ADDING)
+        raise InputError("there are no texts to index; expected at least one")
+    yield Progress(stage="reading", done=count, total=count)
+    return count
+
+
+def open_index(folder: str | os.PathLike[str]) -> Index:
+    """Open an index that `regard index` or `regard.index` wrote, in constant time."""
+    return Index(Path(os.path.expanduser(folder)))

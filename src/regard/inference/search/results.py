@@ -1,0 +1,113 @@
+"""What a search returns: for each query its hits, the best first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from regard.render.result import Result, Table
+from regard.wording import count_of
+
+MAX_LINE = 160  # characters of a text in the terminal
+
+
+class Hit(BaseModel):
+    """A text that was found. `matches` are the offsets [start, end) of words that it shares with the query.
+
+    `score` is the cosine similarity (dense), the BM25 score, the sum of reciprocal ranks (hybrid), or what the reranker
+    predicts.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    rank: int
+    id: str | int
+    row: int
+    score: float
+    text: str
+    columns: dict[str, Any]
+    matches: list[tuple[int, int]]
+
+
+class QueryResult(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    query: str
+    hits: list[Hit]
+
+    def to_text(self) -> str:
+        lines = [f"{hit.score:8.4f}  {hit.id!s:>6}  {one_line(hit.text)}{_columns(hit.columns)}" for hit in self.hits]
+        return "\n".join([f"{self.query}", *(lines or ["  nothing found"])])
+
+
+class SearchResult(Result):
+    """Hits of every query. `rows` texts were searched; without a model (`method` bm25) `model` is empty."""
+
+    page_view: ClassVar[str | None] = "search"
+
+    source: str
+    rows: int
+    model: str
+    method: str
+    approximate: bool
+    rerank: str | None
+    results: list[QueryResult]
+
+    def to_text(self) -> str:
+        return "\n\n".join(one.to_text() for one in self.results)
+
+    def to_table(self) -> Table:
+        names = column_names(hit.columns for one in self.results for hit in one.hits)
+        rows = [
+            [one.query, hit.rank, hit.score, hit.id, hit.row, hit.text, *(hit.columns.get(name) for name in names)]
+            for one in self.results
+            for hit in one.hits
+        ]
+        return ["query", "rank", "score", "id", "row", "text", *names], rows
+
+
+class IndexResult(Result):
+    """An index that was written: `rows` texts in all, of which `added` are new and `skipped` rows had no text."""
+
+    output: str
+    rows: int
+    added: int
+    skipped: int
+    width: int
+    model: str
+    columns: list[str]
+
+    def to_text(self) -> str:
+        kept = f", columns {', '.join(self.columns)}" if self.columns else ""
+        added = f" ({self.added:,} new)" if self.added != self.rows else ""
+        return f"{self.output}: {count_of(self.rows, 'text')}{added}, vectors of {self.width} by {self.model}{kept}"
+
+
+def column_names(columns: Any) -> list[str]:
+    """The names of kept columns in the order of their appearance."""
+    return list(dict.fromkeys(name for one in columns for name in one))
+
+
+def one_line(text: str, length: int = MAX_LINE) -> str:
+    """A text on one line of the terminal."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def _columns(columns: dict[str, Any]) -> str:
+    return "".join(f"  {name}={one_line(str(value), 40)}" for name, value in columns.items())
+
+
+def check_queries(queries: str | Sequence[str]) -> list[str]:
+    """Queries as a list."""
+    from regard.errors import InputError
+
+    found = [queries] if isinstance(queries, str) else list(queries)
+    if not found:
+        raise InputError("there is no query; expected at least one")
+    for number, query in enumerate(found, 1):
+        if not isinstance(query, str) or not query.strip():
+            raise InputError(f"query {number} is {query!r}; expected a text")
+    return found
