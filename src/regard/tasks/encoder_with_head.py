@@ -156,8 +156,8 @@ def compute_logits(
     device: torch.device,
     *,
     precision: str = "auto",
-) -> Iterator[tuple[list[int], Sequence[Tensor]]]:
-    """Yield, for each batch, the indices of its inputs and the logits of each, (positions, outputs) on the CPU.
+) -> Iterator[tuple[int, Tensor]]:
+    """Yield the index of each input with its logits, (positions, outputs) on the CPU.
 
     Inputs of similar length share a batch, so the order changes.
     """
@@ -166,4 +166,4 @@ def compute_logits(
         batch_inputs = [inputs[index] for index in group]
         with evaluation_mode(model), torch.autocast(device.type, half, enabled=half is not None):
             logits = model(model.collate(batch_inputs).to(device)).float().cpu()
-        yield group, logits.split(model.output_counts(batch_inputs))
+        yield from zip(group, logits.split(model.output_counts(batch_inputs)), strict=True)

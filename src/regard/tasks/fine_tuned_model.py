@@ -38,6 +38,7 @@ TASK_FILE = "task.json"
 MIX = "mix."
 MAX_LENGTH = 1 << 16  # maximum tokens per sequence of a model without position embeddings
 CHUNK_SIZE = 512  # examples
+STEP = 64  # inputs between reports of progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +128,7 @@ def predict(model: FineTunedModel, examples: Sequence[Example], *, device: torch
 def predict_steps(
     model: FineTunedModel, examples: Sequence[Example], *, device: torch.device
 ) -> Generator[int, None, tuple[list[Prediction], int]]:
-    """`predict` in steps, one per batch: yields the number of finished examples.
+    """`predict` in steps: yields the number of finished examples from time to time.
 
     Returns the predictions and the number of examples that did not fit and were truncated.
     """
@@ -135,12 +136,11 @@ def predict_steps(
         return [], 0
     inputs = model.task.preprocess([without_label(example) for example in examples], model.input_builder)
     logits: list[Tensor] = [torch.empty(0)] * len(inputs)
-    finished = 0
-    for group, parts in compute_logits(model.model, inputs, device, precision=model.precision):
-        for index, part in zip(group, parts, strict=True):
-            logits[index] = part
-        finished += len(group)
-        yield len(examples) * finished // len(inputs)
+    outputs = compute_logits(model.model, inputs, device, precision=model.precision)
+    for finished, (index, part) in enumerate(outputs, start=1):
+        logits[index] = part
+        if finished % STEP == 0:
+            yield len(examples) * finished // len(inputs)
     truncated = {item.example for item in inputs if any(sequence.num_truncated for sequence in item.sequences)}
     return model.task.postprocess(examples, inputs, logits), len(truncated)
 

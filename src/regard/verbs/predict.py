@@ -153,6 +153,7 @@ def predict(request: PredictRequest, models: Models) -> Generator[Event, None, P
                     settings={"threshold": request.threshold},
                     shard_size=request.shard_size,
                     restart=request.restart,
+                    page=page is not None,
                 )
             except (Exception, GeneratorExit):
                 raise

@@ -46,11 +46,13 @@ def predict_file(
     settings: dict[str, object],
     shard_size: int = SHARD_SIZE,
     restart: bool = False,
+    page: bool = False,
 ) -> Generator[Event, None, PredictResult]:
     """Write the predictions for all rows to a .csv, .jsonl or .parquet file.
 
     Finished shards of `shard_size` rows are kept in `output` + ".partial" until the end, as `run_job` explains.
-    `settings` are the options that predictions depend on beside the model and the rows.
+    `settings` are the options that predictions depend on beside the model and the rows. With `page` the result has the
+    examples that its page shows.
     """
     check(output)
     table = PredictionTable(model.task, inputs.kept, lines=inputs.has_lines)
@@ -92,15 +94,13 @@ def predict_file(
             predictions=[],
         )
         result._already_done, result._fine_tuned, result._table = outcome.already_done, model, table
-        first = list(islice((row for row in rows.read() if row.example is not None), PAGE_EXAMPLES))
-        result._load_first = lambda: _first(model, first)
+        if page:
+            shown = list(islice((row for row in rows.read() if row.example is not None), PAGE_EXAMPLES))
+            predictions, _ = drain(predict_rows(model, shown))
+            result._first = [
+                (row.example, one) for row, one in zip(shown, predictions, strict=True) if row.example and one
+            ]
     return result
-
-
-def _first(model: FineTunedModel, rows: list[InputRow]) -> list[tuple[Any, Any]]:
-    """The examples that a page shows, with their predictions."""
-    predictions, _ = drain(predict_rows(model, rows))
-    return [(row.example, prediction) for row, prediction in zip(rows, predictions, strict=True)]
 
 
 def _scan(

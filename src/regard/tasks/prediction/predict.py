@@ -76,7 +76,7 @@ def prediction_events(
         truncated=all_truncated,
         predictions=[],
     )
-    result._fine_tuned, result._load_first = model, lambda: first
+    result._fine_tuned, result._first = model, first
     result._table = PredictionTable(model.task, inputs.kept, lines=inputs.has_lines)
     return result
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -44,8 +42,7 @@ class PredictResult(Result):
     predictions: list[Prediction]
     _already_done: bool = PrivateAttr(False)  # an earlier run had written the output
     _fine_tuned: Any = PrivateAttr(None)
-    # The examples that the page shows, with their predictions, as soon as they are needed.
-    _load_first: Callable[[], list[tuple[Example, Prediction]]] = PrivateAttr(lambda: [])
+    _first: list[tuple[Example, Prediction]] = PrivateAttr(default_factory=list)  # what the page shows
     _evidence: list[tuple[list[Any], str]] = PrivateAttr(default_factory=list)  # for these, or why there is none
     _table: PredictionTable | None = PrivateAttr(None)
     _frame: Any = PrivateAttr(None)  # the input, if it was a DataFrame
@@ -92,10 +89,10 @@ class PredictResult(Result):
             notes.append(f"{count_of(self.truncated, 'text')} had more than {length} tokens and were cut")
         return notes
 
-    @cached_property
+    @property
     def first(self) -> list[tuple[Example, Prediction]]:
         """The first examples that have an answer, with their predictions: those that the page shows."""
-        return self._load_first()
+        return self._first
 
     def view_data(self) -> dict[str, object]:
         task = self._fine_tuned.task
