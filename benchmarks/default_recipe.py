@@ -3,6 +3,7 @@
     python -m benchmarks.default_recipe pack --output DIR                 compressed copies of the data
     python -m benchmarks.default_recipe tune --output DIR                 every recipe x task x held-out tenth
     python -m benchmarks.default_recipe final --recipe NAME --output DIR  one recipe and the tuned settings, on dev
+    python -m benchmarks.default_recipe small --recipe NAME --output DIR  more epochs for a few hundred examples
     python -m benchmarks.default_recipe table FILE [--save]               means, and the regret of each recipe
 
 `tune` never reads evaluation data. It holds out a tenth of the training data (of SQuAD's, a tenth of the documents),
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import json
 import lzma
 import multiprocessing
@@ -81,6 +83,7 @@ TUNED = {  # the best settings of each task, chosen one task at a time
     "squad": _recipe("adamw", 2e-4, 0.0),
     "conll": _recipe("muon", 3e-4, 0.0),
 }
+SMALL_NAMES, SMALL_SIZES, SMALL_STEPS = ("mrpc", "sst2", "stsb", "conll"), (100, 500), (0, 50, 100, 200, 400)
 EPOCHS = {"pair": 5, "regress": 5, "tag": 5, "answer": 2}  # of the tasks that have their own number
 
 
@@ -93,20 +96,32 @@ def settings_for(name: str, recipe: str) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Job:
-    part: str  # tune or final
+    part: str  # tune, final or small
     name: str
     settings: tuple[tuple[str, object], ...]
     seed: int
+    size: int = 0  # training examples; 0: all
 
 
 def jobs(part: str, names: Sequence[str], recipes: Sequence[str], seeds: int) -> list[Job]:
     """The runs in the order in which they start; recipes with the same settings for a task share one run."""
+    if part == "small":
+        return list(dict.fromkeys(_small_jobs(names, recipes, seeds)))
     if part == "tune":
         order = [(recipe, name, seed) for seed in range(seeds) for name in names for recipe in recipes]
     else:
         order = [(recipe, name, seed) for recipe in recipes for name in reversed(names) for seed in range(seeds)]
     unique = {Job(part, name, tuple(settings_for(name, recipe).items()), seed): None for recipe, name, seed in order}
     return list(unique)
+
+
+def _small_jobs(names: Sequence[str], recipes: Sequence[str], seeds: int) -> Iterator[Job]:
+    """Runs on a few examples, with as many epochs as make a minimum number of steps."""
+    for seed, name, size, recipe in itertools.product(range(seeds), names, SMALL_SIZES, recipes):
+        settings = settings_for(name, recipe)
+        for steps in SMALL_STEPS:
+            epochs = max(int(str(settings["num_epochs"])), -(-steps // -(-size // 32)))
+            yield Job("small", name, tuple({**settings, "num_epochs": epochs}.items()), seed, size)
 
 
 @cache
@@ -147,6 +162,7 @@ def run(job: Job, folder: Path, limit: int, device: str) -> dict[str, Any]:
     """Train, and score the last epoch."""
     benchmark, place = BENCHMARKS[job.name], choose_device(device)
     train, dev = examples(job.part, job.name, job.seed, folder, limit)
+    train = train[: job.size or None]
     overrides = [f"training.{key}={value}" for key, value in job.settings] + ["training.select=last"]
     config = FineTuningConfig.load(overrides=overrides)
     factory = ModelFactory(get_task(benchmark.task).from_examples(train), *_load(), length=0)
@@ -306,6 +322,21 @@ def print_summary(summary: dict[str, Any]) -> None:
         print(f"{recipe:<38}mean {mean:+.2f}, worst {worst:+.2f}, {row['tasks']} tasks")
 
 
+def print_small(records: Sequence[dict[str, Any]]) -> None:
+    """Scores of runs on a few examples by the number of epochs."""
+    scores: dict[tuple[str, int, int, int, str], list[float]] = defaultdict(list)
+    for record in records:
+        if record["part"] == "small" and "score" in record:
+            settings = {key: value for key, value in record["settings"].items() if key != "num_epochs"}
+            epochs = record["settings"]["num_epochs"]
+            key = record["name"], record["size"], epochs, record["steps"], " ".join(map(str, settings.values()))
+            scores[key].append(record["score"])
+    for (name, size, epochs, steps, settings), found in sorted(scores.items()):
+        each = ", ".join(f"{score:.1f}" for score in found)
+        mean = statistics.fmean(found)
+        print(f"{name:<6}{size:>5} examples {epochs:>4} epochs {steps:>4} steps {mean:6.1f}  [{each}]  {settings}")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -314,7 +345,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = commands.add_parser("table")
     table.add_argument("files", nargs="+", type=Path, metavar="FILE")
     table.add_argument("--save", action="store_true", help="write benchmarks/results/default_recipe.json")
-    for part in ("tune", "final"):
+    for part in ("tune", "final", "small"):
         command = commands.add_parser(part)
         command.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; default: all")
         command.add_argument("--recipe", nargs="+", choices=[*RECIPES, "tuned"], help="default: all")
@@ -334,13 +365,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for part, content in summary.items():
             print(f"== {part}")
             print_summary(content)
+        print_small(records)
         if options.save:
             machine = sorted({record["machine"] for record in records})
             print(
                 save_results("default_recipe", {"model": MODEL, "recipes": RECIPES, **summary, "measured_on": machine})
             )
     else:
-        names = [name for name in NAMES if name in (options.names or NAMES)]
+        chosen = options.names or (SMALL_NAMES if options.command == "small" else NAMES)
+        names = [name for name in NAMES if name in chosen]
         recipes = options.recipe or (["tuned", *RECIPES] if options.command == "tune" else ["tuned"])
         if options.command == "final" and "tuned" not in recipes:
             recipes = [*recipes, "tuned"]

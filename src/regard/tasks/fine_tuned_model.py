@@ -45,8 +45,9 @@ STEP = 64  # inputs between reports of progress
 class FineTunedModel:
     """A model fine-tuned for a task; `length` is the maximum sequence length. Image models have no tokenizer.
 
-    Predictions use the `precision` of training: auto, bf16 or fp32. `folder` is where the model was read from.
-    Unpacks to the encoder and the tokenizer, as `regard.load` returns them for a pretrained model.
+    Predictions use the `precision` of training: auto, bf16 or fp32. `text_columns` names the texts of an example in the
+    training data, such as premise and hypothesis; empty if that is not known. `folder` is where the model was read
+    from. Unpacks to the encoder and the tokenizer, as `regard.load` returns them for a pretrained model.
     """
 
     task: Task[Any]
@@ -54,6 +55,7 @@ class FineTunedModel:
     tokenizer: Tokenizer | None
     length: int
     precision: Precision = "auto"
+    text_columns: tuple[str, ...] = ()
     folder: Path | None = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -91,7 +93,7 @@ class FineTunedModel:
         from regard.tasks.prediction.predict import predict_input
 
         table = TableOptions(columns=None if columns is None else tuple(columns))
-        result = predict_input(self, open_input(self.task, data, second, table=table, keep=keep))
+        result = predict_input(self, open_input(self.task, data, second, table=table, keep=keep, names=self.text_columns))
         result._frame = data if hasattr(data, "columns") else None
         return result.to_python()
 
@@ -185,7 +187,10 @@ def save_fine_tuned(
 ) -> None:
     """Write a folder, all or nothing, with additional `files`. `overwrite` as for `write_folder`."""
     task, model = fine_tuned.task, fine_tuned.model
-    document = {"task": task.name, "length": fine_tuned.length, "precision": fine_tuned.precision} | task.to_dict()
+    document: dict[str, object] = {"task": task.name, "length": fine_tuned.length, "precision": fine_tuned.precision}
+    if fine_tuned.text_columns:
+        document["texts"] = list(fine_tuned.text_columns)
+    document |= task.to_dict()
     contents = {**(files or {}), TASK_FILE: json_bytes(document)}
     if isinstance(model, ImageClassifier):
         contents["preprocessor_config.json"] = json_bytes(_processor(model.encoder.config))
@@ -231,10 +236,10 @@ def fine_tuned_of(loaded: LoadedModel) -> FineTunedModel:
 def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> FineTunedModel:
     """Load what `save_fine_tuned` wrote."""
     folder = require_fine_tuned(name_or_path)
-    task, length, precision = _read(folder / TASK_FILE)
+    task, length, precision, text_columns = _read(folder / TASK_FILE)
     encoder, rest = read_parts(folder)
     if can(encoder, "image") and task.reads_images:
-        return FineTunedModel(task, ImageClassifier(encoder).to(device).eval(), None, 0, precision, folder)
+        return FineTunedModel(task, ImageClassifier(encoder).to(device).eval(), None, 0, precision, folder=folder)
     if not can(encoder, "fine-tuning") or can(encoder, "image"):
         raise InputError(f"{folder}: expected a text model that takes a task head, found {describe_model(encoder)}")
     longest = getattr(encoder.config, "max_position_embeddings", MAX_LENGTH)
@@ -260,7 +265,7 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
     if model.mix is not None:
         model.mix.load_state_dict({name: state[MIX + name] for name in model.mix.state_dict()})
     tokenizer = Tokenizer.open(folder, rows=encoder.config.vocab_size)
-    return FineTunedModel(task, model.to(device).eval(), tokenizer, length, precision, folder)
+    return FineTunedModel(task, model.to(device).eval(), tokenizer, length, precision, text_columns, folder)
 
 
 def _state(model: EncoderWithHead) -> dict[str, Tensor]:
@@ -269,13 +274,16 @@ def _state(model: EncoderWithHead) -> dict[str, Tensor]:
     return {**model.head.state_dict(), **{MIX + name: tensor for name, tensor in mix.items()}}
 
 
-def _read(path: Path) -> tuple[Task[Any], int, Precision]:
+def _read(path: Path) -> tuple[Task[Any], int, Precision, tuple[str, ...]]:
     document = read_json(path)
     try:
         kind = get_task(str(document["task"]), images=bool(document.get("pictures")))
         precision: Any = document.get("precision", "auto")  # older folders do not have it
         check_choice("precision", str(precision), get_args(Precision))
-        return kind.from_dict(document), int(str(document["length"])), precision
+        texts = document.get("texts", [])
+        if not isinstance(texts, list) or not all(isinstance(name, str) for name in texts):
+            raise ValueError("texts should be a list of names")
+        return kind.from_dict(document), int(str(document["length"])), precision, tuple(texts)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except KeyError as error:

@@ -179,5 +179,11 @@ def _open(request: PredictRequest, fine_tuned: FineTunedModel) -> PredictionInpu
     source = request.source.frame if isinstance(request.source, DataFrameSource) else request.source
     live = request.source == STANDARD_INPUT and request.output is None
     return open_input(
-        fine_tuned.task, source, request.second, table=table_options(request), keep=request.keep, live=live
+        fine_tuned.task,
+        source,
+        request.second,
+        table=table_options(request),
+        keep=request.keep,
+        names=fine_tuned.text_columns,
+        live=live,
     )
