@@ -93,7 +93,9 @@ class FineTunedModel:
         from regard.tasks.prediction.predict import predict_input
 
         table = TableOptions(columns=None if columns is None else tuple(columns))
-        result = predict_input(self, open_input(self.task, data, second, table=table, keep=keep, names=self.text_columns))
+        result = predict_input(
+            self, open_input(self.task, data, second, table=table, keep=keep, names=self.text_columns)
+        )
         result._frame = data if hasattr(data, "columns") else None
         return result.to_python()
 

@@ -95,10 +95,10 @@ def predict_file(
         )
         result._already_done, result._fine_tuned, result._table = outcome.already_done, model, table
         if page:
-            shown = list(islice((row for row in rows.read() if row.example is not None), PAGE_EXAMPLES))
-            predictions, _ = drain(predict_rows(model, shown))
+            examples = list(islice((row for row in rows.read() if row.example is not None), PAGE_EXAMPLES))
+            predictions, _ = drain(predict_rows(model, examples))
             result._first = [
-                (row.example, one) for row, one in zip(shown, predictions, strict=True) if row.example and one
+                (row.example, one) for row, one in zip(examples, predictions, strict=True) if row.example and one
             ]
     return result
 

@@ -236,8 +236,12 @@ def _typed(task: Task[Any], text: str) -> Example:
 
 
 def _typed_pair(task: Task[Any], text: object, second: str | os.PathLike[str]) -> Example:
-    if not isinstance(text, str) or text == STANDARD_INPUT or os.path.isfile(text):
+    if isinstance(text, list) and len(text) == 1 and isinstance(text[0], str):
+        text = text[0]
+    elif isinstance(text, str) and (text == STANDARD_INPUT or os.path.isfile(text)):
         raise InputError(f"two inputs were given, and {text} is a file; give a file of pairs alone, or two texts")
+    if not isinstance(text, str):
+        raise InputError("a second text goes with one text; give a list of pairs instead")
     if isinstance(second, os.PathLike):
         second = "\n".join(read_all_lines(second))
     if not text.strip() or not second.strip():

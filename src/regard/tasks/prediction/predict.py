@@ -62,8 +62,8 @@ def prediction_events(
         for row, prediction in zip(group, predictions, strict=True):
             if row.example is not None and prediction is not None and len(first) < PAGE_EXAMPLES:
                 first.append((row.example, prediction))
-            shown = printed_row(row, prediction, model.task)
-            yield ResultItem(text=json_line(shown) + "\n", item=shown)
+            printed = printed_row(row, prediction, model.task)
+            yield ResultItem(text=json_line(printed) + "\n", item=printed)
         blank += predictions.count(None)
         all_truncated += truncated
         result_rows += len(group)

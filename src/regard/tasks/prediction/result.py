@@ -96,7 +96,7 @@ class PredictResult(Result):
 
     def view_data(self) -> dict[str, object]:
         task = self._fine_tuned.task
-        shown, rows = len(self.first), self.rows - self.blank
+        count, rows = len(self.first), self.rows - self.blank
         return {
             "model": {
                 "name": self.model,
@@ -106,10 +106,12 @@ class PredictResult(Result):
                 "several": task.problem_type == "multi_label_classification",
             },
             "predictions": [
-                _shown(example, prediction, *(self._evidence[index] if index < len(self._evidence) else ([], "")))
+                _page_example(
+                    example, prediction, *(self._evidence[index] if index < len(self._evidence) else ([], ""))
+                )
                 for index, (example, prediction) in enumerate(self.first)
             ],
-            "notes": [f"The first {shown:,} of {rows:,} examples are shown."] if shown < rows else [],
+            "notes": [f"The first {count:,} of {rows:,} examples are shown."] if count < rows else [],
         }
 
 
@@ -125,7 +127,7 @@ def json_line(prediction: Prediction) -> str:
     return escape_json(json.dumps(prediction, ensure_ascii=False, default=str))
 
 
-def _shown(example: Example, prediction: Prediction, evidence: list[Any], why: str) -> dict[str, object]:
+def _page_example(example: Example, prediction: Prediction, evidence: list[Any], why: str) -> dict[str, object]:
     image = data_uri(example.pixels) if isinstance(example, ImageExample) else None
     texts = [text for name, text in example_values(example).items() if name not in ("id", "endings")]
     texts += getattr(example, "endings", ())
