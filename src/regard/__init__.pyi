@@ -36,7 +36,7 @@ from regard.interpret.heads import HeadCensus
 from regard.interpret.masked_lm.comparison import CompareResult
 from regard.interpret.probes.feature_walk import FeatureWalk
 from regard.interpret.probes.layers import LayersResult
-from regard.tasks.evaluation.evaluate import EvaluationResult
+from regard.tasks.evaluation.result import EvaluationResult
 from regard.training.cost import CostEstimate
 from regard.training.doctor import DoctorResult
 from regard.training.finetuning.report import FineTuningReport
@@ -51,15 +51,19 @@ __version__: str
 def embed(
     source: list[str] | str | PathLike[str],
     *,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['keep', 'skip', 'error'] = 'keep',
     output: str | PathLike[str] | None = None,
     model: _Model = 'regard-bert',
     layers: str = '-1',
     pooling: Literal['cls', 'mean', 'max', 'none'] | None = None,
     normalize: bool = False,
     max_length: int | None = None,
-    column: str | None = None,
     long: Literal['cut', 'error', 'windows'] = 'cut',
-    blank: Literal['error', 'zero', 'skip'] = 'error',
     shard_size: int = 4096,
     restart: bool = False,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
@@ -196,11 +200,17 @@ def evaluate(
     header: bool | None = None,
     delimiter: str | None = None,
     quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['error', 'skip'] = 'error',
+    report: str | PathLike[str] | None = None,
+    errors: str | PathLike[str] | None = None,
+    top: int = 10,
     threshold: float | None = None,
+    seed: int = 0,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> EvaluationResult:
-    """Compute the metrics of a fine-tuned model on labeled examples, in percent."""
+    """Evaluate a fine-tuned model on labeled examples: metrics with 95% intervals, and the worst errors."""
 
 def doctor(
     model: _Model,
@@ -210,6 +220,8 @@ def doctor(
     header: bool | None = None,
     delimiter: str | None = None,
     quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['error', 'skip'] = 'error',
     train: str | PathLike[str] | None = None,
     task: str | None = None,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
@@ -253,6 +265,8 @@ def features(
     header: bool | None = None,
     delimiter: str | None = None,
     quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['error', 'skip'] = 'error',
     rows: int = 2000,
     limit: int | None = None,
     model: _Model = 'regard-bert',
@@ -273,6 +287,8 @@ def compare_layers(
     header: bool | None = None,
     delimiter: str | None = None,
     quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['error', 'skip'] = 'error',
     model: _Model = 'regard-bert',
     task: Literal['tag', 'classify'] = 'tag',
     head: Literal['linear', 'bilstm'] = 'linear',
@@ -356,6 +372,8 @@ def sentence_map(
     header: bool | None = None,
     delimiter: str | None = None,
     quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['error', 'skip'] = 'error',
     model: _Model = 'regard-bert',
     layer: str = '-1',
     neighbors: int = 5,
@@ -399,6 +417,8 @@ def train(
     header: bool | None = None,
     delimiter: str | None = None,
     quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['error', 'skip'] = 'error',
     config: str | PathLike[str] | None = None,
     settings: list[str] | dict[str, Any] = [],
     resume: bool = False,
@@ -425,6 +445,8 @@ def distill(
     header: bool | None = None,
     delimiter: str | None = None,
     quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['error', 'skip'] = 'error',
     config: str | PathLike[str] | None = None,
     settings: list[str] | dict[str, Any] = [],
     resume: bool = False,
@@ -462,6 +484,8 @@ def predict(
     header: bool | None = None,
     delimiter: str | None = None,
     quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['error', 'skip'] = 'error',
     threshold: float | None = None,
     page: str | PathLike[str] | None = None,
     evidence: bool = False,

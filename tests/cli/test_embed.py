@@ -61,11 +61,11 @@ def lines(*texts: str) -> bytes:
         ("in.txt.gz", gzip.compress(lines(*TEXTS)), []),
         ("in.txt.xz", lzma.compress(lines(*TEXTS)), []),
         ("in.txt.bz2", bz2.compress(lines(*TEXTS)), []),
-        ("in.tsv", lines(*(f"{n}\t{text}" for n, text in enumerate(TEXTS))), ["--column", "1"]),
-        ("in.tsv", lines("id\tsentence", *(f"{n}\t{text}" for n, text in enumerate(TEXTS))), ["--column", "sentence"]),
-        ("in.csv", lines("sentence,id", *(f'"{text}",1' for text in TEXTS)), ["--column", "sentence"]),
-        ("in.jsonl", lines(*(json.dumps({"text": text, "id": 1}) for text in TEXTS)), ["--column", "text"]),
-        ("in.jsonl.gz", gzip.compress(lines(*(json.dumps({"t": text}) for text in TEXTS))), ["--column", "t"]),
+        ("in.tsv", lines(*(f"{n}\t{text}" for n, text in enumerate(TEXTS))), ["--columns", "1"]),
+        ("in.tsv", lines("id\tsentence", *(f"{n}\t{text}" for n, text in enumerate(TEXTS))), ["--columns", "sentence"]),
+        ("in.csv", lines("sentence,id", *(f'"{text}",1' for text in TEXTS)), ["--columns", "sentence"]),
+        ("in.jsonl", lines(*(json.dumps({"text": text, "id": 1}) for text in TEXTS)), ["--columns", "text"]),
+        ("in.jsonl.gz", gzip.compress(lines(*(json.dumps({"t": text}) for text in TEXTS))), ["--columns", "t"]),
     ],
     ids=["txt", "gz", "xz", "bz2", "tsv", "tsv-header", "csv", "jsonl", "jsonl-gz"],
 )
@@ -89,7 +89,7 @@ def test_standard_input(
 
 def test_the_json_document(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "in.txt").write_bytes(lines(*TEXTS, "", "film " * 200))
-    assert call("in.txt", "--json", "--blank", "zero", "--layers", "-2", "--pooling", "cls") == 0
+    assert call("in.txt", "--json", "--layers", "-2", "--pooling", "cls") == 0
     captured = capsys.readouterr()
     document = json.loads(captured.out)
     assert document.pop("seconds") > 0
@@ -103,33 +103,33 @@ def test_the_json_document(call: Callable[..., int], tiny_bert_folder: Path, tmp
         "pooling": "cls",
         "cut": 1,
         "windowed": 0,
-        "blank": 1,
+        "missing": 1,
         "resumed": 0,
     }
     assert "1 of 5 texts had more than 128 tokens and were cut" in captured.err
-    assert "1 blank lines are rows of zeros" in captured.err
+    assert "1 row without a text gets no answer: in.txt line 4" in captured.err
 
 
 def test_repeating_a_finished_run_computes_nothing(call: Callable[..., int], tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "in.txt").write_bytes(lines(*TEXTS, "", "film " * 200))
     documents = []
     for _ in range(2):
-        assert call("in.txt", "--json", "--blank", "zero") == 0
+        assert call("in.txt", "--json") == 0
         captured = capsys.readouterr()
         documents.append(json.loads(captured.out))
     first, second = ({**one, "seconds": 0, "texts_per_second": 0} for one in documents)
     assert second == {**first, "resumed": 5} and first["resumed"] == 0
     assert "out.npy" in captured.err and "--restart" in captured.err
-    assert call("in.txt", "--json", "--blank", "zero", "--restart") == 0
+    assert call("in.txt", "--json", "--restart") == 0
     assert json.loads(capsys.readouterr().out)["resumed"] == 0
 
 
 def test_the_plain_report(call: Callable[..., int], tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "in.txt").write_bytes(lines(*TEXTS, " ", "film " * 200))
-    assert call("in.txt", "--blank", "skip", "--long", "windows", "--normalize", output="out.parquet") == 0
+    assert call("in.txt", "--missing", "skip", "--long", "windows", "--normalize", output="out.parquet") == 0
     captured = capsys.readouterr()
     assert captured.out == "out.parquet: 4 texts, 32 wide, pooling mean\n"
-    assert "1 blank lines were skipped" in captured.err
+    assert "1 row without a text was skipped" in captured.err
     assert "1 of 4 texts had more than 128 tokens and were embedded in windows" in captured.err
     assert "embedding: 4 texts in" in captured.err
     table = pq.read_table(tmp_path / "out.parquet")
@@ -147,14 +147,18 @@ def test_a_line_of_a_megabyte_is_truncated(call: Callable[..., int], tmp_path: P
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
-        (b"", [], "in.txt is empty; expected one text per line"),
-        (lines("a", "", "b"), [], "in.txt line 2 is blank; mend it, or choose --blank zero"),
+        (b"", [], "in.txt is empty: expected at least one row"),
+        (
+            lines("a", "", "b"),
+            ["--missing", "error"],
+            "in.txt line 2 has no text (text); fix it",
+        ),
         (b"good\nb\xe9d\n", [], "in.txt line 2: byte 2 of the line, 0xe9, is not UTF-8"),
         (lines("a", "film " * 200), ["--long", "error"], "in.txt line 2 "),
         (lines("a"), ["--layers", "last"], "unknown layer expression 'last'"),
         (lines("a"), ["--layers", "7"], "layers 0 to 2"),
         (lines("a"), ["--pooling", "avg"], "'avg' is not one of"),
-        (lines("a"), ["--column", "x"], "leave out --column"),
+        (lines("a"), ["--columns", "x"], "no column 'x'"),
         (lines("a"), ["--model", "no/such/folder"], "no such folder"),
         (lines("a"), ["--model", "regard-brt"], "no built-in model 'regard-brt': did you mean 'regard-bert'"),
         (lines("a"), ["--output", "absent/out.npy"], "there is no folder absent; create it first"),
@@ -291,7 +295,7 @@ def test_a_real_model_equals_sentence_transformers(
     expected = SentenceTransformer(str(minilm_folder), device="cpu").encode(sentences, normalize_embeddings=True)
     vectors = Embedder(minilm_folder, normalize=True, device="cpu").transform(sentences)
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
-    options = ["--model", minilm_folder, "--normalize", "--column", "0", "--output", tmp_path / "out.npy"]
+    options = ["--model", minilm_folder, "--normalize", "--columns", "0", "--output", tmp_path / "out.npy"]
     command = [sys.executable, "-m", "regard", "embed", tmp_path / "in.tsv", *options, "--device", "cpu"]
     subprocess.run(command, check=True, capture_output=True)
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)

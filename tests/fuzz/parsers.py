@@ -205,7 +205,7 @@ def manifest(folder: Path) -> Parser:
 def csv(folder: Path) -> Parser:
     from regard.data.readers import read_choice_examples
     from regard.data.readers import read_text_examples as read_examples
-    from regard.data.readers.tables import read_text_column
+    from regard.data.rows import open_rows
 
     valid = [
         b'text,label\n"a, ""quoted"" text\nover lines",pos\nplain,neg\n',
@@ -223,7 +223,7 @@ def csv(folder: Path) -> Parser:
     def parse(case: tuple[str, bytes, Any]) -> object:
         path = write(case[:2])
         if case[2] == "column":
-            return list(read_text_column(path, column="text"))
+            return list(open_rows(path))
         return read_choice_examples(path) if case[2] == "choose" else read_examples(path, task=case[2])
 
     return cases, parse

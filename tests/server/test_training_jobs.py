@@ -45,7 +45,8 @@ def test_a_job_saves_a_model(order: Ordered, tmp_path: Path) -> None:
     assert (found.state, found.error) == ("done", "")
     assert ended == [str(tmp_path / "out")]
     assert (found.step, found.steps, found.epoch, found.seconds_left) == (8, 8, 2, 0)  # 108 examples, 32 per step
-    assert found.scores == drain(evaluate_model(load_fine_tuned(tmp_path / "out"), _dev(order()))).metrics
+    evaluated = drain(evaluate_model(load_fine_tuned(tmp_path / "out"), _dev(order()))).metrics
+    assert evaluated.items() >= found.scores.items()
     assert found.messages[0].startswith("train: 108 examples")
     assert found.command == (
         f"regard train classify --output {tmp_path}/out --set training.num_epochs=2 --train {tmp_path}/train.tsv "

@@ -274,7 +274,14 @@ def _parameter(name: str, info: FieldInfo) -> inspect.Parameter:
         if hint == bool | None or (hint is bool and default is True):
             long = f"{long}/{negative_flag(name, info)}"
         metavar = None if hint in (bool, bool | None) or get_origin(hint) is Literal else cli.get("metavar")
-        marker = typer.Option(long, *flags, metavar=metavar, help=info.description, hidden=cli.get("hidden", False))
+        marker = typer.Option(
+            long,
+            *flags,
+            metavar=metavar,
+            help=info.description,
+            hidden=cli.get("hidden", False),
+            rich_help_panel=cli.get("group"),
+        )
     value = inspect.Parameter.empty if default is ... else default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=Annotated[hint, marker])
 

@@ -8,11 +8,13 @@ decompress to terabytes.
 from __future__ import annotations
 
 import bz2
+import codecs
 import difflib
 import gzip
+import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -56,16 +58,16 @@ def taken_for_file(source: str) -> bool:
 
 
 @contextmanager
-def open_text(path: str | os.PathLike[str]) -> Iterator[Iterator[str]]:
+def open_text(path: str | os.PathLike[str], encoding: str | None = None) -> Iterator[Iterator[str]]:
     """Iterate over lines without their line ends; `-` is standard input.
 
     Compressed files are decompressed: .gz, .xz, .bz2, .zst, and a .zip with one text in it.
 
-    Raises InputError with file and line for bytes that are not UTF-8, for a truncated compressed file, and for a line
-    that is longer than the limit (see `line_limit`).
+    Raises InputError with file and line for bytes that are not of the encoding (UTF-8 by default), for a truncated
+    compressed file, and for a line that is longer than the limit (see `line_limit`).
     """
     with open_bytes(path) as file:
-        yield _decode(file, display_name(path))
+        yield decode_lines(file, display_name(path), encoding)
 
 
 @contextmanager
@@ -75,26 +77,31 @@ def open_bytes(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     Raises InputError if it cannot be opened. FIFOs, devices and sockets are refused, except for open descriptors of
     this process (/dev/stdin, /dev/fd/N). Reading a damaged compressed file raises one of `DAMAGE`.
     """
-    with _open(path) as (file, _):
+    with open_bounded(path) as (file, _):
         yield file
 
 
-def read_all_lines(path: str | os.PathLike[str]) -> list[str]:
+def read_all_lines(path: str | os.PathLike[str], encoding: str | None = None) -> list[str]:
     """Return all lines of `open_text`. Also raises InputError if a compressed file decompresses to far too much."""
-    size, lines = 0, []
-    with _open(path) as (file, max_size):
-        for line in _decode(file, display_name(path)):
-            size += len(line) + LINE_OVERHEAD
-            if size > max_size:
-                raise InputError(_too_large(path, max_size))
-            lines.append(line)
-    return lines
+    with open_bounded(path) as (file, max_size):
+        return hold_lines(decode_lines(file, display_name(path), encoding), path, max_size)
+
+
+def hold_lines(lines: Iterable[str], path: str | os.PathLike[str], max_size: int) -> list[str]:
+    """Return a list of the lines. Raises InputError if they need more than `max_size` bytes."""
+    size, held = 0, []
+    for line in lines:
+        size += len(line) + LINE_OVERHEAD
+        if size > max_size:
+            raise InputError(_too_large(path, max_size))
+        held.append(line)
+    return held
 
 
 def read_all_bytes(path: str | os.PathLike[str]) -> bytes:
     """Return the decompressed bytes of a file. Raises InputError if it is damaged or decompresses to far too much."""
     try:
-        with _open(path) as (file, max_size):
+        with open_bounded(path) as (file, max_size):
             data = file.read() if max_size == sys.maxsize else read_up_to(file, max_size + 1)
     except DAMAGE as error:
         raise InputError(
@@ -106,7 +113,7 @@ def read_all_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 @contextmanager
-def _open(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], int]]:
+def open_bounded(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], int]]:
     """Open the decompressed bytes, together with the limit on their size if they are read completely.
 
     Plain files have no limit: the user can see their size.
@@ -150,11 +157,20 @@ def _decompress(file: BinaryIO, path: str | os.PathLike[str]) -> IO[bytes]:
     return cast("IO[bytes]", _DECOMPRESSORS[detected](file)) if detected else file
 
 
-def _decode(file: IO[bytes], name: str) -> Iterator[str]:
-    number, limit = 0, current_max_line()
+def decode_lines(file: IO[bytes], name: str, encoding: str | None = None) -> Iterator[str]:
+    """Yield the lines of a file without their line ends; a byte order mark is not part of the first one."""
+    codec = _codec(encoding)
+    # Line breaks of UTF-16 and UTF-32 are not single bytes: these encodings are converted before lines are split.
+    wide = codec.startswith(("utf-16", "utf-32"))
+    source: IO[bytes] = _Transcoder(file, codec) if wide else file
+    codec, number, limit = "utf-8" if wide else codec, 0, current_max_line()
     while True:
         try:
-            line = file.readline(limit + 3)  # the line, its line end, and one more byte if it is too long
+            line = source.readline(limit + 3)  # the line, its line end, and one more byte if it is too long
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{name} after line {number}: not {encoding} ({error.reason}); name another --encoding"
+            ) from None
         except DAMAGE as error:
             raise InputError(
                 f"{name} is truncated or damaged after line {number} ({_reason(error)}): copy or download it again"
@@ -167,17 +183,64 @@ def _decode(file: IO[bytes], name: str) -> Iterator[str]:
                 f"{name} line {number} has more than {format_size(limit)}, the limit for a line; expected a text "
                 "with line breaks. If the line is really that long, raise the limit: --max-line 1GiB"
             )
-        if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            raise InputError(f"{name} line 1: this is UTF-16, expected UTF-8; convert it: {_convert('UTF-16', name)}")
+        if number == 1 and codec == "utf-8" and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise InputError(
+                f"{name} line 1: this is UTF-16, expected UTF-8; name it with --encoding utf-16, or convert the file: "
+                f"{_convert('UTF-16', name)}"
+            )
         try:
             # utf-8-sig removes a byte order mark.
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            text = line.decode("utf-8-sig" if number == 1 and codec == "utf-8" else codec)
         except UnicodeDecodeError as error:
+            remedy = f"convert the file: {_convert('LATIN1', name)} (or its real encoding)"
+            if codec == "utf-8":
+                remedy = f"name its encoding, such as --encoding latin-1, or {remedy}"
             raise InputError(
                 f"{name} line {number}: byte {error.start + 1} of the line, 0x{error.object[error.start]:02x}, is not "
-                f"UTF-8; convert the file: {_convert('LATIN1', name)} (or its real encoding)"
+                f"{codec.upper()}; {remedy}"
             ) from None
         yield text.removesuffix("\n").removesuffix("\r")
+
+
+def _codec(encoding: str | None) -> str:
+    """Return the normalized name of an encoding of texts. Raises InputError if there is none."""
+    if encoding is None:
+        return "utf-8"
+    try:
+        codecs.lookup(encoding)
+        "".encode(encoding)  # refuses codecs that are not for texts, such as base64
+        name = codecs.lookup(encoding).name
+    except (LookupError, ValueError):
+        raise InputError(
+            f"there is no encoding {encoding!r}; expected a name such as utf-8, latin-1, cp1252 or utf-16"
+        ) from None
+    return "utf-8" if name == "utf-8-sig" else name
+
+
+class _Transcoder(io.BufferedReader):
+    """The bytes of a file in another encoding, as UTF-8."""
+
+    def __init__(self, file: IO[bytes], codec: str) -> None:
+        super().__init__(_Utf8Bytes(file, codec))
+
+
+class _Utf8Bytes(io.RawIOBase):
+    def __init__(self, file: IO[bytes], codec: str) -> None:
+        self._file, self._decoder, self._rest = file, codecs.getincrementaldecoder(codec)(), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer).cast("B")
+        while not self._rest:
+            data = self._file.read(io.DEFAULT_BUFFER_SIZE)
+            self._rest = self._decoder.decode(data, final=not data).encode("utf-8", "surrogatepass")
+            if not data and not self._rest:
+                return 0
+        part, self._rest = self._rest[: len(view)], self._rest[len(view) :]
+        view[: len(part)] = part
+        return len(part)
 
 
 def _convert(encoding: str, name: str) -> str:

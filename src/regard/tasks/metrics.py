@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,12 @@ POSITIVE = ("1", "true", "yes", "spam", "positive")  # usual names of the positi
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 ROUNDS, LEVEL = 1000, 0.95  # of bootstrap intervals
+SAMPLED_AT_ONCE = 1 << 21  # indices in memory
 
 Counts = NDArray[np.int64]
 Values = NDArray[np.float64]
+Array = NDArray[Any]  # of counts, also of several samples
+LABEL_SCORES = ("accuracy", "f1", "macro_f1", "mcc")
 
 
 def check_pairs(truth: Sized, predicted: Sized) -> None:
@@ -46,18 +49,56 @@ def label_scores(truth: Sequence[str], predicted: Sequence[str], *, positive: st
     """
     check_pairs(truth, predicted)
     labels = sorted({*truth, *predicted})
-    table = _confusion(truth, predicted, labels)
-    each = _f1(np.diag(table), table.sum(0), table.sum(1))
-    macro = float(each.mean())
     if positive is None and len(labels) <= 2:
         positive = choose_positive_label(truth, labels)
-    f1 = macro if positive is None else float(each[labels.index(positive)]) if positive in labels else 0.0
+    ids = {label: index for index, label in enumerate(labels)}
+    table = confusion_matrix([ids[label] for label in truth], [ids[label] for label in predicted], len(labels))
+    scores = confusion_scores(np.diag(table), table.sum(0), table.sum(1))
+    scores["f1"] = scores["macro_f1"]
+    if positive is not None:
+        scores["f1"] = scores["each_f1"][ids[positive]] if positive in ids else 0.0
+    return {name: float(scores[name]) for name in LABEL_SCORES}
+
+
+def confusion_matrix(truth: Sequence[int] | Counts, predicted: Sequence[int] | Counts, size: int) -> Counts:
+    """Counts of pairs of label ids: true labels are rows, predicted ones columns."""
+    table = np.zeros((size, size), dtype=np.int64)
+    np.add.at(table, (np.asarray(truth, dtype=np.int64), np.asarray(predicted, dtype=np.int64)), 1)
+    return table
+
+
+def confusion_scores(correct: Array, predicted: Array, true: Array) -> dict[str, Any]:
+    """Scores in percent from counts of labels, (..., labels): correct, predicted and true examples of each label.
+
+    `precision`, `recall` and `each_f1` have a value per label; `accuracy`, `macro_f1` (over the labels that occur),
+    `weighted_f1` (by true examples) and `mcc` are those of all labels.
+    """
+    precision, recall, f1 = precision_recall_f1(correct, predicted, true)
+    total = true.sum(-1)
+    occurring = (predicted + true > 0).sum(-1)
+    # Matthews' correlation coefficient for any number of classes (Gorodkin 2004, the R_K statistic).
+    accuracy = correct.sum(-1) / total
+    p, t = predicted / total[..., None], true / total[..., None]
+    spread = (1 - (p * p).sum(-1)) * (1 - (t * t).sum(-1))
+    mcc = (accuracy - (p * t).sum(-1)) / np.sqrt(np.where(spread > 0, spread, 1.0))
     return {
-        "accuracy": 100 * float(np.trace(table) / len(truth)),
-        "f1": 100 * f1,
-        "macro_f1": 100 * macro,
-        "mcc": 100 * _matthews(table),
+        "accuracy": 100 * accuracy,
+        "macro_f1": f1.sum(-1) / np.maximum(occurring, 1),
+        "weighted_f1": (f1 * true).sum(-1) / total,
+        "mcc": 100 * np.where(spread > 0, mcc, 0.0),
+        "precision": precision,
+        "recall": recall,
+        "each_f1": f1,
     }
+
+
+def precision_recall_f1(correct: Array, predicted: Array, true: Array) -> tuple[Values, Values, Values]:
+    """TP / predicted, TP / true and 2 TP / (predicted + true) in percent, of counts of any shape; 0 / 0 is 0."""
+    return (
+        100 * correct / np.maximum(predicted, 1),
+        100 * correct / np.maximum(true, 1),
+        200 * correct / np.maximum(predicted + true, 1),
+    )
 
 
 def choose_positive_label(truth: Sequence[str], labels: Collection[str] = ()) -> str:
@@ -78,42 +119,21 @@ def multilabel_scores(
     check_pairs(truth, predicted)
     if not labels:
         raise InputError("expected the names of the labels, got none")
-    true, guessed = _memberships(truth, labels), _memberships(predicted, labels)
-    counts = (true & guessed).sum(0), guessed.sum(0), true.sum(0)
-    micro = float(_f1(*(count.sum(keepdims=True) for count in counts))[0])
-    return {
-        "accuracy": 100 * float((true == guessed).all(1).mean()),
-        "micro_f1": 100 * micro,
-        "macro_f1": 100 * float(_f1(*counts).mean()),
-        "f1": 100 * micro,
-    }
+    true, guessed = memberships(truth, labels), memberships(predicted, labels)
+    accuracy = float((true == guessed).all(1).mean())
+    scores = membership_scores(accuracy, (true & guessed).sum(0), guessed.sum(0), true.sum(0))
+    return {name: float(value) for name, value in scores.items()}
 
 
-def _confusion(truth: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> Counts:
-    """The confusion matrix: true labels are rows, predicted ones columns."""
-    ids = {label: index for index, label in enumerate(labels)}
-    table = np.zeros((len(labels), len(labels)), dtype=np.int64)
-    np.add.at(table, ([ids[label] for label in truth], [ids[label] for label in predicted]), 1)
-    return table
+def membership_scores(accuracy: Any, correct: Array, predicted: Array, true: Array) -> dict[str, Any]:
+    """The scores of `multilabel_scores` from the accuracy (0 to 1) and counts of labels, (..., labels)."""
+    micro = precision_recall_f1(correct.sum(-1), predicted.sum(-1), true.sum(-1))[2]
+    macro = precision_recall_f1(correct, predicted, true)[2].mean(-1)
+    return {"accuracy": 100 * accuracy, "micro_f1": micro, "macro_f1": macro, "f1": micro}
 
 
-def _f1(both: Counts, predicted: Counts, true: Counts) -> Values:
-    """2 TP / (2 TP + FP + FN) of each label."""
-    scores: Values = 2 * both / np.maximum(predicted + true, 1)
-    return scores
-
-
-def _matthews(table: Counts) -> float:
-    """Matthews' correlation coefficient for any number of classes (Gorodkin 2004, the R_K statistic)."""
-    # Python integers, because the product of the two sums below exceeds 64 bits at about 50,000 examples.
-    true, predicted = table.sum(1).tolist(), table.sum(0).tolist()
-    total = sum(true)
-    covariance = int(np.trace(table)) * total - sum(t * p for t, p in zip(true, predicted, strict=True))
-    spread = (total**2 - sum(p * p for p in predicted)) * (total**2 - sum(t * t for t in true))
-    return covariance / float(spread) ** 0.5 if spread else 0.0
-
-
-def _memberships(sets: Sequence[Collection[str]], labels: Sequence[str]) -> NDArray[np.bool_]:
+def memberships(sets: Sequence[Collection[str]], labels: Sequence[str]) -> NDArray[np.bool_]:
+    """Whether each example has each label, (examples, labels)."""
     ids = {label: index for index, label in enumerate(labels)}
     table = np.zeros((len(sets), len(labels)), dtype=np.bool_)
     for row, names in enumerate(sets):
@@ -129,11 +149,18 @@ def _memberships(sets: Sequence[Collection[str]], labels: Sequence[str]) -> NDAr
 def value_scores(truth: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
     """`pearson` and `spearman` (equal values share the mean of their ranks)."""
     check_pairs(truth, predicted)
-    x, y = _finite(truth, "true"), _finite(predicted, "predicted")
+    x, y = finite(truth, "true"), finite(predicted, "predicted")
     return {
         "pearson": 100 * _correlation(x, y),
         "spearman": 100 * _correlation(_ranks(x), _ranks(y)),
     }
+
+
+def difference_scores(truth: Sequence[float] | Values, predicted: Sequence[float] | Values) -> dict[str, float]:
+    """`mae` (mean absolute error) and `rmse` (root of the mean squared error), in the unit of the values."""
+    check_pairs(truth, predicted)
+    difference = finite(predicted, "predicted") - finite(truth, "true")
+    return {"mae": float(np.abs(difference).mean()), "rmse": float(np.sqrt((difference**2).mean()))}
 
 
 def _correlation(x: Values, y: Values) -> float:
@@ -158,7 +185,8 @@ def _ranks(values: Values) -> Values:
     return mean[index]
 
 
-def _finite(values: Sequence[float], kind: str) -> Values:
+def finite(values: Sequence[float] | Values, kind: str) -> Values:
+    """The values as an array; InputError names the first that is not a finite number."""
     array = np.asarray(values, dtype=np.float64)
     bad = np.flatnonzero(~np.isfinite(array))
     if len(bad):
@@ -213,12 +241,8 @@ def entity_counts(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
 
 def scores_of_counts(counts: Counts) -> dict[str, float]:
     """`precision`, `recall` and `f1` from the sum (3,) of `entity_counts`."""
-    correct, predicted, true = (float(number) for number in counts)
-    return {
-        "precision": 100 * correct / max(predicted, 1),
-        "recall": 100 * correct / max(true, 1),
-        "f1": 200 * correct / max(predicted + true, 1),
-    }
+    precision, recall, f1 = precision_recall_f1(*counts)
+    return {"precision": float(precision), "recall": float(recall), "f1": float(f1)}
 
 
 def _split_tag(tag: str, index: int) -> tuple[str, str]:
@@ -247,14 +271,18 @@ def answer_scores(answers: Mapping[str, Sequence[str]], predicted: Mapping[str, 
                 f"expected the answers of question {question!r} as a list, got {texts!r}; put it in a list"
             )
         answer = predicted.get(question)
-        exact[question] = 0.0 if answer is None else float(normalize_answer(answer) in _true_answers(texts))
-        shared[question] = 0.0 if answer is None else _best_overlap(texts, answer)
+        exact[question], shared[question] = (0.0, 0.0) if answer is None else match_answer(texts, answer)
     scores = {"exact_match": _percent(list(exact.values())), "f1": _percent(list(shared.values()))}
     if without := [exact[question] for question, texts in answers.items() if not texts]:
         scores["no_answer_accuracy"] = _percent(without)
         if others := [shared[question] for question, texts in answers.items() if texts]:
             scores["has_answer_f1"] = _percent(others)
     return scores
+
+
+def match_answer(answers: Sequence[str], answer: str) -> tuple[float, float]:
+    """Exact match and F1 of one prediction, from 0 to 1, with its best matching true answer."""
+    return float(normalize_answer(answer) in _true_answers(answers)), _best_overlap(answers, answer)
 
 
 def best_threshold(
@@ -318,15 +346,43 @@ def interval(score: Callable[[Counts], float], count: int, *, seed: int = 0) -> 
     A sample is `count` indices below `count`, drawn with replacement; `score` returns the score of these examples. The
     interval covers the choice of examples, not the random seed of training.
     """
-    if count < 1:
-        raise InputError(f"an interval needs at least one example, got {count}")
-    generator = np.random.default_rng(seed)
-    scores = [score(generator.integers(count, size=count)) for _ in range(ROUNDS)]
-    low, high = np.quantile(scores, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
+    return interval_of([score(chosen) for block in resamples(count, seed=seed) for chosen in block])
 
 
 def mean_interval(values: Sequence[float] | Values, *, seed: int = 0) -> tuple[float, float]:
     """The interval of a mean, such as accuracy."""
     array = np.asarray(values, dtype=np.float64)
-    return interval(lambda chosen: float(array[chosen].mean()), len(array), seed=seed)
+    means = [array[block].mean(1) for block in resamples(len(array), seed=seed)]
+    return interval_of(np.concatenate(means))
+
+
+def resamples(count: int, *, seed: int = 0) -> Iterator[Counts]:
+    """The samples of a bootstrap in blocks: indices of examples, (samples, count)."""
+    if count < 1:
+        raise InputError(f"an interval needs at least one example, got {count}")
+    generator = np.random.default_rng(seed)
+    size = max(1, SAMPLED_AT_ONCE // count)
+    for start in range(0, ROUNDS, size):
+        yield generator.integers(count, size=(min(size, ROUNDS - start), count))
+
+
+def resampled_counts(groups: Counts, *, seed: int = 0) -> Values:
+    """How often each group occurs in each sample, (1,000, groups); `groups` has the number of each example's group."""
+    size, counts = int(groups.max(initial=0)) + 1, []
+    for block in resamples(len(groups), seed=seed):
+        cells = groups[block] + size * np.arange(len(block))[:, None]
+        counts.append(np.bincount(cells.reshape(-1), minlength=size * len(block)).reshape(-1, size))
+    return np.concatenate(counts).astype(np.float64)
+
+
+def resampled_sums(rows: Array, *, seed: int = 0) -> Values:
+    """Sums over the examples of each sample, (1,000, columns), of rows of numbers, (examples, columns)."""
+    different, groups = np.unique(rows, axis=0, return_inverse=True)
+    sums: Values = resampled_counts(groups.reshape(-1), seed=seed) @ different
+    return sums
+
+
+def interval_of(scores: Sequence[float] | Values) -> tuple[float, float]:
+    """The percentile interval of the scores of samples."""
+    low, high = np.quantile(scores, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)

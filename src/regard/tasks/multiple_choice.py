@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -12,6 +13,8 @@ from torch import Tensor
 from regard.data.examples import ChoiceExample
 from regard.data.readers import read_choice_examples
 from regard.errors import InputError
+from regard.tasks.evaluation.labels import evaluate_classes
+from regard.tasks.evaluation.parts import Evaluation
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import label_scores
 from regard.tasks.task import Prediction, Task, TaskInput, kl_divergence
@@ -112,3 +115,15 @@ class MultipleChoice(Task[ChoiceExample]):
     def compute_metrics(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         truth = [str(example.label) for example in examples]
         return {"accuracy": label_scores(truth, [str(prediction["choice"]) for prediction in predictions])["accuracy"]}
+
+    def evaluate(
+        self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction], *, seed: int = 0
+    ) -> Evaluation:
+        """The classes are the positions of the endings, from 0."""
+        probabilities = np.zeros((len(examples), max(len(example.endings) for example in examples)))
+        for row, prediction in zip(probabilities, predictions, strict=True):
+            row[: len(prediction["probabilities"])] = prediction["probabilities"]
+        truth = np.array([example.label for example in examples], dtype=np.int64)
+        labels = [str(number) for number in range(probabilities.shape[1])]
+        metrics = self.compute_metrics(examples, predictions)
+        return evaluate_classes(truth, probabilities, labels, metrics=metrics, seed=seed)

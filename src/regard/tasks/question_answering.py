@@ -15,6 +15,8 @@ from torch import Tensor
 from regard.data.examples import Answer, QuestionExample, is_labeled
 from regard.data.readers import read_question_examples
 from regard.errors import InputError
+from regard.tasks.evaluation.answers import evaluate_answers, no_answer_curve
+from regard.tasks.evaluation.parts import Evaluation
 from regard.tasks.inputs import InputBuilder, max_context_windows, split_windows
 from regard.tasks.metrics import answer_scores, best_threshold
 from regard.tasks.task import ExplainedOutput, Prediction, Task, TaskInput, kl_divergence
@@ -187,6 +189,25 @@ class QuestionAnswering(Task[QuestionExample]):
         self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]
     ) -> dict[str, float]:
         return answer_scores(_truth(examples), {str(index): item["answer"] for index, item in enumerate(predictions)})
+
+    def evaluate(
+        self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction], *, seed: int = 0
+    ) -> Evaluation:
+        answers = list(_truth(examples).values())
+        curve = None
+        if self.threshold is not None and not all(example.answerable for example in examples):
+            best = [next((span["answer"] for span in each["nbest"] if span["answer"]), "") for each in predictions]
+            margins = [prediction["margin"] for prediction in predictions]
+            curve = no_answer_curve(answers, best, margins, self.threshold)
+        return evaluate_answers(
+            [example.question for example in examples],
+            answers,
+            [prediction["answer"] for prediction in predictions],
+            [prediction["probability"] for prediction in predictions],
+            metrics=self.compute_metrics(examples, predictions),
+            no_answer=curve,
+            seed=seed,
+        )
 
     def explained_outputs(
         self, example: QuestionExample, prediction: Prediction, inputs: TaskInput, tokens: Sequence[str]

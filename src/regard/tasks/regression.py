@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,6 +15,8 @@ from torch import Tensor
 from regard.data.examples import TextExample
 from regard.data.readers import read_text_examples
 from regard.errors import InputError
+from regard.tasks.evaluation.parts import Evaluation
+from regard.tasks.evaluation.values import evaluate_values
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import value_scores
 from regard.tasks.task import ExplainedOutput, Prediction, ProblemType, Task, TaskInput
@@ -128,6 +131,13 @@ class Regression(Task[TextExample]):
     def compute_metrics(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         truth = [_number(example.label) for example in examples]
         return value_scores(truth, [prediction["value"] for prediction in predictions])
+
+    def evaluate(
+        self, examples: Sequence[TextExample], predictions: Sequence[Prediction], *, seed: int = 0
+    ) -> Evaluation:
+        truth = np.array([_number(example.label) for example in examples])
+        predicted = np.array([prediction["value"] for prediction in predictions])
+        return evaluate_values(truth, predicted, metrics=self.compute_metrics(examples, predictions), seed=seed)
 
 
 def _number(label: object) -> float:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard.data.readers import ExampleSet, TableOptions
 from regard.errors import InputError
+from regard.tasks.evaluation.parts import Evaluation
 from regard.tasks.inputs import InputSequence
 
 Example = TypeVar("Example")
@@ -167,6 +168,10 @@ class Task(ABC, Generic[Example]):
     @abstractmethod
     def compute_metrics(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:
         """Metrics in percent."""
+
+    @abstractmethod
+    def evaluate(self, examples: Sequence[Example], predictions: Sequence[Prediction], *, seed: int = 0) -> Evaluation:
+        """`compute_metrics` with intervals, and everything else that `regard evaluate` reports."""
 
     @property
     def has_calibration(self) -> bool:

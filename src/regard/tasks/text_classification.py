@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,6 +15,8 @@ from torch import Tensor
 from regard.data.examples import ImageExample, TextExample
 from regard.data.readers import read_text_examples
 from regard.errors import InputError
+from regard.tasks.evaluation.labels import evaluate_classes, evaluate_label_sets
+from regard.tasks.evaluation.parts import Evaluation
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import choose_positive_label, label_scores, multilabel_scores
 from regard.tasks.task import ExplainedOutput, LabelTask, Prediction, ProblemType, TaskInput, read_labels
@@ -152,6 +155,19 @@ class TextClassification(LabelTask[TextExample]):
         scores = label_scores([str(label) for label in truth], predicted, positive=self.positive_label)
         # With more than two classes, "f1" is macro F1 even if only two of them occur in the file.
         return scores | ({"f1": scores["macro_f1"]} if len(self._labels) > 2 else {})
+
+    def evaluate(
+        self, examples: Sequence[TextExample], predictions: Sequence[Prediction], *, seed: int = 0
+    ) -> Evaluation:
+        metrics = self.compute_metrics(examples, predictions)
+        probabilities = np.array([list(prediction["probabilities"].values()) for prediction in predictions])
+        targets = np.array([self._target(example.label) for example in examples])
+        if self.multi_label:
+            return evaluate_label_sets(targets > 0, probabilities, self._labels, metrics=metrics, seed=seed)
+        positive = self.positive_label
+        if positive is None and len(self._labels) == 2:
+            positive = choose_positive_label([str(example.label) for example in examples], self._labels)
+        return evaluate_classes(targets, probabilities, self._labels, metrics=metrics, positive=positive, seed=seed)
 
 
 class PairClassification(TextClassification):

@@ -19,6 +19,8 @@ from torch import Tensor
 from regard.data.examples import TaggedExample
 from regard.data.readers import ExampleSet, TableOptions, read_tagged_examples, split_words
 from regard.errors import InputError
+from regard.tasks.evaluation.entities import evaluate_entities
+from regard.tasks.evaluation.parts import Evaluation
 from regard.tasks.inputs import InputBuilder, max_context_windows, split_windows
 from regard.tasks.metrics import entities, entity_scores
 from regard.tasks.task import ExplainedOutput, LabelTask, Prediction, TaskInput, read_labels
@@ -141,6 +143,18 @@ class TokenClassification(LabelTask[TaggedExample]):
     def compute_metrics(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         truth = [list(example.tags or ()) for example in examples]
         return entity_scores(truth, [prediction["tags"] for prediction in predictions])
+
+    def evaluate(
+        self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction], *, seed: int = 0
+    ) -> Evaluation:
+        return evaluate_entities(
+            [list(example.tags or ()) for example in examples],
+            [prediction["tags"] for prediction in predictions],
+            [[example.text[slice(*word)] for word in example.words] for example in examples],
+            [[entity["probability"] for entity in prediction["entities"]] for prediction in predictions],
+            metrics=self.compute_metrics(examples, predictions),
+            seed=seed,
+        )
 
 
 def _first_tokens(example: TaggedExample, encoding: Encoding) -> dict[int, int]:

@@ -120,14 +120,16 @@ def option(
     hidden: bool = False,
     repeat: bool = False,
     variadic: bool = False,
+    group: str | None = None,
     **limits: Any,
 ) -> Any:
     """An option; its flag is the field's name, and `flags` may add or replace it ("-k", or "--text").
 
     A list is written with commas; with `repeat` as several options, with `variadic` also as the words after one option.
+    `group` is the heading under which the help page lists the option.
     """
     cli: Any = {"flags": list(flags), "metavar": metavar, "hidden": hidden}
-    cli |= {"repeat": repeat or variadic, "variadic": variadic}
+    cli |= {"repeat": repeat or variadic, "variadic": variadic, "group": group}
     return Field(default, description=help, json_schema_extra={"cli": cli}, **limits)
 
 

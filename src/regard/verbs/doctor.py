@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from regard.events import Event, Note
 from regard.verbs.base import ModelName, Models, argument, option, verb
-from regard.verbs.labeled_texts import TableRequest, table_options
+from regard.verbs.tables import TableRequest, table_options
 from regard.wording import count_of
 
 if TYPE_CHECKING:

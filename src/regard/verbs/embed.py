@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from regard.events import Event, Note
-from regard.verbs.base import ModelName, Models, Request, Texts, argument, model_option, option, verb
+from regard.verbs.base import ModelName, Models, Texts, argument, model_option, option, verb
+from regard.verbs.tables import RowsRequest, table_options
 
 if TYPE_CHECKING:
     from regard.inference.embedding.bulk import EmbedResult
 
 
-class EmbedRequest(Request):
+class EmbedRequest(RowsRequest):
     source: Texts = argument(
-        help="Texts, one per line; - is standard input; .gz, .xz, .bz2 and .zst are unpacked.", metavar="INPUT"
+        help="Texts, one per line, or a table: CSV, TSV, JSONL, Parquet; compressed or not; - is standard input.",
+        metavar="INPUT",
     )
     output: Path | None = option(
         None, "-o", help="File for the vectors: .npy, .npz or .parquet. Default: print them.", metavar="FILE"
@@ -30,13 +32,7 @@ class EmbedRequest(Request):
     max_length: int | None = option(
         None, help="Maximum number of tokens per text. Default: what the model's files state.", metavar="N", ge=1
     )
-    column: str | None = option(
-        None, "-c", help="Column of a TSV, CSV or JSONL file: a number from 0, a name or a key."
-    )
     long: Literal["cut", "error", "windows"] = option("cut", help="What to do with texts that are too long.")
-    blank: Literal["error", "zero", "skip"] = option(
-        "error", help="What to do with blank lines: zero gives a row of zeros, skip no row."
-    )
     shard_size: int = option(4096, help="Texts per shard: what a crash loses at most.", metavar="N", ge=1)
     restart: bool = option(False, help="Embed all texts again, whatever an earlier run has finished.")
 
@@ -49,24 +45,31 @@ def embed(request: EmbedRequest, models: Models) -> Generator[Event, None, Embed
     finished run leaves a record in FILE.regard.json: the same command again finds FILE intact and embeds nothing.
     Standard input cannot be continued.
 
-    .npy holds the vectors only, so with --blank skip its rows no longer match the lines; .parquet (line, vector) and
-    .npz (lines, vectors) keep the line numbers, from 1. With --pooling none, Parquet has the columns line, tokens,
+    A row without a text is a vector of zeros, and null in Parquet and JSON. .npy holds the vectors only, so with
+    --missing skip its rows no longer match those of the input; .parquet (line, vector) and .npz (lines, vectors) keep
+    the line numbers, from 1. With --pooling none, Parquet has the columns line, tokens,
     starts, ends, words, vectors, and .npz the arrays vectors, starts (where each row begins), offsets, words, lines.
     """
     from regard.inference.bulk.job import how_to_continue
     from regard.inference.embedding.bulk import embed_events
 
-    options = request.model_dump(exclude={"source", "output", "model"})
+    options = request.model_dump(
+        include={"layers", "pooling", "normalize", "max_length", "long", "shard_size", "restart"}
+    )
     try:
         with ExitStack() as stack:
             result = yield from embed_events(
-                request.source, request.output, lambda: stack.enter_context(models.use(request.model)), **options
+                request.source,
+                request.output,
+                lambda: stack.enter_context(models.use(request.model)),
+                table=table_options(request),
+                **options,
             )
     except (Exception, GeneratorExit):
         raise
     except BaseException:  # Ctrl-C, or a signal that ends the process
         yield Note(message=how_to_continue(request.output, request.source))
         raise
-    for note in result.notes(request.blank):
+    for note in result.notes():
         yield Note(message=note)
     return result

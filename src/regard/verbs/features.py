@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from regard.events import Event, Note
 from regard.verbs.base import ModelName, Models, layer_option, model_option, option, seed_option, verb
-from regard.verbs.labeled_texts import LabeledTexts, TableRequest, read_labeled_texts
+from regard.verbs.tables import LabeledTexts, TableRequest, read_labeled_texts
 
 if TYPE_CHECKING:
     from regard.interpret.probes.feature_walk import FeatureWalk

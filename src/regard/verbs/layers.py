@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from regard.events import Event, Note
 from regard.verbs.base import ModelName, Models, model_option, option, seed_option, verb
-from regard.verbs.labeled_texts import TableRequest, read_table
+from regard.verbs.tables import TableRequest, read_table
 
 if TYPE_CHECKING:
     from regard.interpret.probes.layers import LayersResult

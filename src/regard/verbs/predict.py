@@ -13,7 +13,7 @@ from regard.data.files import STANDARD_INPUT
 from regard.errors import InputError
 from regard.events import Event, Note
 from regard.verbs.base import ModelName, Models, TextPairsOrFile, argument, option, verb
-from regard.verbs.labeled_texts import TableRequest, table_options
+from regard.verbs.tables import TableRequest, table_options
 
 if TYPE_CHECKING:
     from regard.data.examples import Example

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator
 from regard.errors import InputError
 from regard.events import Event, Note
 from regard.verbs.base import Device, Models, Request, argument, model_option, option, verb
-from regard.verbs.labeled_texts import TableRequest, table_options
+from regard.verbs.tables import TableRequest, table_options
 
 if TYPE_CHECKING:
     from regard.data.readers import ExampleSet

@@ -155,7 +155,11 @@ def test_labels_are_not_invented_from_row_numbers(write: Write) -> None:
 
 
 def test_plain_text_lines_may_contain_commas(write: Write) -> None:
-    read = read_text_examples(write("in.txt", 'one, "two"\n\nthree\n\n'), task="classify")
+    path = write("in.txt", 'one, "two"\n\nthree\n\n')
+    with pytest.raises(InputError, match=r"in\.txt line 2 is blank; .*--missing skip"):
+        read_text_examples(path, task="classify")
+    read = read_text_examples(path, task="classify", missing="skip")
+    assert read.dropped == {"is blank": 1}
     assert read.examples == [TextExample('one, "two"'), TextExample("three")]
     assert (read.lines, read.description) == ([1, 3], "one text per line")
 
@@ -274,17 +278,17 @@ def test_json_lines(write: Write) -> None:
     [
         ("{'text': 1}", "line 2: not JSON"),
         ("[1]", "line 2: expected a JSON object, got a list"),
-        ('{"text": 3}', "line 2: text should be a text, got a number"),
-        ('{"label": "a"}', "line 2: text should be a text, got nothing"),
-        ('{"text": "\\ud800"}', "lone surrogate"),
+        ('{"text": 3, "label": "a"}', "line 2: text should be a text, got a number"),
+        ('{"label": "a"}', r"line 2 has no text \(text\); .*--missing skip"),
+        ('{"text": "\\ud800", "label": "a"}', "lone surrogate"),
         ('{"text": "a", "label": {"b": 1}}', "line 2: label should be a label, got an object"),
-        ('{"text": "a", "label": " "}', "line 2: label should be a label, got nothing"),
+        ('{"text": "a", "label": " "}', r"line 2 has no label \(label\); .*--missing skip"),
     ],
 )
 def test_invalid_json_is_reported(write: Write, line: str, message: str) -> None:
     path = write("a.jsonl", '{"text": "one", "label": "x"}\n' + line + "\n")
     with pytest.raises(InputError, match=message):
-        read_text_examples(path, task="classify")
+        read_text_examples(path, task="classify", labeled=True)
 
 
 def test_parquet(tmp_path: Path) -> None:
@@ -304,8 +308,35 @@ def test_parquet(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["high", "nan", "inf", ""])
 def test_a_score_must_be_a_number(write: Write, value: str) -> None:
     path = write("a.tsv", f"sentence1\tsentence2\tscore\na\tb\t1.5\na\tb\t{value}\n")
-    with pytest.raises(InputError, match=r"a\.tsv line 3: score should be a (number|label)"):
-        read_text_examples(path, task="regress")
+    with pytest.raises(InputError, match=r"a\.tsv line 3(: score should be a number| has no label \(score\))"):
+        read_text_examples(path, task="regress", labeled=True)
+
+
+MISSING = "text,label\ngood,pos\n,neg\nbad,\n  ,\nfine,nan\n,,\nwell,NaN\nok,<NA>\nlast,neg\n"
+
+
+def test_rows_without_a_text_or_label(write: Write) -> None:
+    path = write("a.csv", MISSING.replace(",,", ""))
+    with pytest.raises(InputError, match=r"a\.csv line 5 is blank; .*--missing skip"):
+        read_text_examples(path, task="classify", labeled=True)
+    path = write("a.csv", MISSING)
+    with pytest.raises(InputError, match=r"a\.csv line 5 is blank"):
+        read_text_examples(path, task="classify", labeled=True)
+    read = read_text_examples(path, task="classify", labeled=True, missing="skip")
+    assert read.examples == [TextExample("good", None, "pos"), TextExample("last", None, "neg")]
+    assert read.lines == [2, 10]
+    assert read.dropped == {"is blank": 2, "has no text (text)": 1, "has no label (label)": 4}
+    assert read.text_columns == ("text",)
+    unlabeled = read_text_examples(path, task="classify", missing="skip")
+    assert [example.label for example in unlabeled.examples] == ["pos", None, None, None, None, "neg"]
+    with pytest.raises(InputError, match=r"has no examples: 1 has no label"):
+        read_text_examples(
+            write("b.csv", "text,label\ngood,\n"),
+            task="classify",
+            columns=["text", "label"],
+            labeled=True,
+            missing="skip",
+        )
 
 
 def test_regression_accepts_one_or_two_texts(write: Write) -> None:
@@ -334,7 +365,7 @@ def test_headers_with_unknown_names(write: Write) -> None:
 
 
 def test_classify_does_not_choose_between_two_texts(write: Write) -> None:
-    with pytest.raises(InputError, match=r"two texts, premise and hypothesis.*use the task pair"):
+    with pytest.raises(InputError, match=r"two texts, premise and hypothesis.*task for pairs"):
         read_text_examples(write("a.tsv", "premise\thypothesis\tlabel\na b\tc d\t1\n"), task="classify")
     rows = "".join(f"one text of words {n}\tother text of words {n}\t{n % 2}\n" for n in range(20))
     with pytest.raises(

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from regard import Embedder
+from regard.data.readers import TableOptions
 from regard.errors import InputError
 from regard.inference.bulk.job import BulkProgress
 from regard.inference.bulk.shards import ShardFolder
@@ -50,7 +51,7 @@ def test_rows_are_the_texts_in_order(
     )
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-6)
     assert (result.rows, result.width, result.pooling, result.max_length) == (30, 32, "mean", 128)
-    assert (result.cut, result.windowed, result.blank, result.resumed) == (0, 0, 0, 0)
+    assert (result.cut, result.windowed, result.missing, result.resumed) == (0, 0, 0, 0)
     assert result.texts_per_second == pytest.approx(30 / result.seconds)
     assert leftovers(tmp_path) == {"out.npy", "out.npy.regard.json"}
     done = [progress.done for progress in reports]
@@ -88,7 +89,7 @@ def test_token_vectors_with_blanks(
     monkeypatch.setattr(bulk, "FLOATS", 32 * characters)
     texts = ["the Film", "", "zebra!", "dull"]
     (tmp_path / "in.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
-    options: dict[str, Any] = {"model": tiny_bert_folder, "pooling": "none", "blank": "zero"}
+    options: dict[str, Any] = {"model": tiny_bert_folder, "pooling": "none"}
     embed_file(tmp_path / "in.txt", tmp_path / "out.parquet", **options)
     embed_file(tmp_path / "in.txt", tmp_path / "out.npz", **options)
     expected = Embedder(tiny_bert_folder, pooling="none").transform(["the Film", "zebra!", "dull"])
@@ -115,16 +116,19 @@ def test_blanks_as_zeros_and_skipped(shard_size: int, suffix: str, tiny_bert_fol
     (tmp_path / "in.txt").write_text("dull\n\n \nlove\n", encoding="utf-8")
     expected = Embedder(tiny_bert_folder).transform(["dull", "love"])
 
-    def embedded(blank: Any) -> tuple[Any, Any]:
+    def embedded(missing: Any) -> tuple[Any, Any]:
         output = tmp_path / f"out{suffix}"
-        result = embed_file(tmp_path / "in.txt", output, model=tiny_bert_folder, blank=blank, shard_size=shard_size)
-        assert result.blank == 2
+        options = TableOptions(missing=missing)
+        result = embed_file(tmp_path / "in.txt", output, model=tiny_bert_folder, table=options, shard_size=shard_size)
+        assert result.missing == 2
         if suffix == ".npy":
             return np.load(result.output), None
         table = pq.read_table(result.output)
-        return np.array(table["vector"].to_pylist(), dtype=np.float32), table["line"].to_pylist()
+        vectors = [[0.0] * 32 if vector is None else vector for vector in table["vector"].to_pylist()]
+        assert table["vector"].null_count == (2 if missing == "keep" else 0)
+        return np.array(vectors, dtype=np.float32), table["line"].to_pylist()
 
-    vectors, lines = embedded("zero")
+    vectors, lines = embedded("keep")
     np.testing.assert_allclose(vectors[[0, 3]], expected, atol=1e-6)
     assert not vectors[1:3].any()
     assert lines in (None, [1, 2, 3, 4])
@@ -163,9 +167,7 @@ def test_a_long_text_is_an_error_with_its_line_number_before_any_work(
     monkeypatch.setattr(EmbeddingEngine, "embed_steps", lambda *_, **__: pytest.fail("work was done before the check"))
     (tmp_path / "in.txt").write_text("dull\n\nlove\nthe film was so long\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"in\.txt line 4 .*has 2 tokens more than the 5 that fit"):
-        embed_file(
-            tmp_path / "in.txt", tmp_path / "o.npy", model=tiny_bert_folder, max_length=5, long="error", blank="zero"
-        )
+        embed_file(tmp_path / "in.txt", tmp_path / "o.npy", model=tiny_bert_folder, max_length=5, long="error")
     assert leftovers(tmp_path) == {"in.txt"}
 
 
@@ -179,8 +181,8 @@ def test_a_long_text_is_an_error_with_its_line_number_before_any_work(
         ("out.npy", {"max_length": 200}, "only 128 positions"),
         ("out.npy", {"device": "tpu"}, "unknown device 'tpu'"),
         ("out.npy", {"shard_size": 0}, "at least 1"),
-        ("out.npy", {"blank": "drop"}, "unknown way with blank"),
-        ("out.npy", {"column": "x"}, "leave out --column"),
+        ("out.npy", {"table": TableOptions(missing="drop")}, "unknown way with missing"),  # type: ignore[arg-type]
+        ("out.npy", {"table": TableOptions(columns=("x",))}, "no column 'x'"),
         ("out.txt", {}, "choices: .npy, .npz, .parquet"),
         ("absent/out.npy", {}, "create it first"),
     ],
@@ -287,7 +289,7 @@ def test_a_finished_run_is_not_repeated(
     assert embedded == [] and again.already_done and not first.already_done
     assert (output.stat().st_ino, output.stat().st_mtime_ns) == (state.st_ino, state.st_mtime_ns)
     assert again.resumed == again.rows == 30 and again.texts_per_second == 0
-    names = ("output", "rows", "width", "pooling", "max_length", "cut", "windowed", "blank")
+    names = ("output", "rows", "width", "pooling", "max_length", "cut", "windowed", "missing")
     assert [getattr(again, name) for name in names] == [getattr(first, name) for name in names]
     assert leftovers(tmp_path) == {output.name, f"{output.name}.regard.json"}
     assert not embed_file(file, output, restart=True, **options).already_done

@@ -17,13 +17,14 @@ from regard.inference.embedding import outputs
 
 VECTORS = np.arange(15, dtype=np.float32).reshape(5, 3)
 POOLED = [
-    {"lines": np.array([1, 2]), "vectors": VECTORS[:2]},
-    {"lines": np.array([4]), "vectors": VECTORS[2:3]},
+    {"lines": np.array([1, 2]), "missing": np.array([False, False]), "vectors": VECTORS[:2]},
+    {"lines": np.array([4]), "missing": np.array([False]), "vectors": VECTORS[2:3]},
 ]
 # The second text is blank, so it has no tokens.
 TOKENS = [
     {
         "lines": np.array([1, 2]),
+        "missing": np.array([False, True]),
         "lengths": np.array([2, 0]),
         "vectors": VECTORS[:2],
         "offsets": np.array([[0, 2], [2, 3]]),
@@ -32,6 +33,7 @@ TOKENS = [
     },
     {
         "lines": np.array([4]),
+        "missing": np.array([False]),
         "lengths": np.array([3]),
         "vectors": VECTORS[2:],
         "offsets": np.array([[0, 0], [0, 1], [0, 0]]),

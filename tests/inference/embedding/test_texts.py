@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from regard.data.readers import TableOptions
 from regard.errors import InputError
 from regard.inference.bulk.job import InputChanged
-from regard.inference.embedding.bulk import BlankLines, InputTexts, scan_texts
+from regard.inference.embedding.bulk import InputTexts, scan_texts
 
 
 def scan(path: str | Path, **options: Any) -> InputTexts:
-    return scan_texts(path, spool=io.StringIO(), **options)
+    return scan_texts(path, table=TableOptions(**options), spool=io.StringIO())
 
 
 @pytest.fixture
@@ -26,34 +27,35 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("blank", "rows", "lines"), [("zero", 5, [1, 2, 3, 4, 5]), ("skip", 3, [1, 4, 5])])
-def test_blank_lines_are_counted_and_embedded_or_skipped(
-    blank: BlankLines, rows: int, lines: list[int], file: Path
+@pytest.mark.parametrize(("missing", "rows", "lines"), [(None, 5, [1, 2, 3, 4, 5]), ("skip", 3, [1, 4, 5])])
+def test_blank_lines_are_counted_and_kept_or_skipped(
+    missing: str | None, rows: int, lines: list[int], file: Path
 ) -> None:
-    texts = scan(file, blank=blank)
-    assert (texts.count, texts.blank, texts.rereadable) == (rows, 2, True)
+    texts = scan(file, missing=missing)
+    assert (texts.count, texts.missing, texts.rereadable) == (rows, 2, True)
+    assert texts.empty == ({1, 2} if missing is None else set())
     assert [line for line, _ in texts] == lines
     assert [text for _, text in texts if text.strip()] == ["one", "two", "three"]
 
 
 def test_a_blank_line_is_an_error_with_its_line_number(file: Path) -> None:
-    with pytest.raises(InputError, match=r"texts\.txt line 2 is blank; .*--blank zero .*--blank skip"):
-        scan(file)
+    with pytest.raises(InputError, match=r"texts\.txt line 2 has no text .*--missing keep .*--missing skip"):
+        scan(file, missing="error")
 
 
 @pytest.mark.parametrize(
-    ("content", "blank", "message"), [("", "error", "is empty"), ("\n \n", "skip", "blank lines only")]
+    ("content", "message"), [("", "is empty"), ("\n \n", "is empty"), ("id\ttext\n1\t\n", "no row with a text")]
 )
-def test_an_input_without_texts(content: str, blank: BlankLines, message: str, tmp_path: Path) -> None:
+def test_an_input_without_texts(content: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "none.txt"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=rf"none\.txt .*{message}"):
-        scan(path, blank=blank)
+        scan(path)
 
 
-def test_an_unknown_blank_option(file: Path) -> None:
+def test_an_unknown_way_with_missing_texts(file: Path) -> None:
     with pytest.raises(InputError, match="did you mean 'skip'"):
-        scan(file, blank="skp")
+        scan(file, missing="skp")
 
 
 def test_the_hash_depends_on_the_texts_only(tmp_path: Path) -> None:
@@ -90,7 +92,7 @@ def test_input_that_can_be_read_once_is_spooled() -> None:
     reader, writer = os.pipe()
     os.write(writer, "one\n\tt\u2028wo\n\n".encode())
     os.close(writer)
-    texts = scan(Path(f"/dev/fd/{reader}"), blank="zero")  # the path a shell gives to `<(command)`
+    texts = scan(Path(f"/dev/fd/{reader}"))  # the path a shell gives to `<(command)`
     os.close(reader)
     assert not texts.rereadable
     assert list(texts) == list(texts) == [(1, "one"), (2, "\tt\u2028wo"), (3, "")]
@@ -98,7 +100,7 @@ def test_input_that_can_be_read_once_is_spooled() -> None:
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"t": "one"}\n{"t": "two"}\n')))
-    texts = scan("-", column="t")
+    texts = scan("-", columns=("t",))
     assert (texts.name, texts.rereadable) == ("standard input", False)
     assert list(texts) == [(1, "one"), (2, "two")]
 
@@ -106,4 +108,4 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("name", "column"), [("absent.txt", None), (".", None), ("texts.txt", "x")])
 def test_missing_files_and_columns_are_refused(name: str, column: str | None, file: Path) -> None:
     with pytest.raises(InputError):
-        scan(file.parent / name, column=column)
+        scan(file.parent / name, columns=column and (column,))

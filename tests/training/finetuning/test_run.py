@@ -15,7 +15,8 @@ import torch
 
 from regard.errors import InputError
 from regard.events import drain
-from regard.tasks.evaluation.evaluate import EvaluationResult, evaluate_model
+from regard.tasks.evaluation.evaluate import evaluate_model
+from regard.tasks.evaluation.result import EvaluationResult
 from regard.tasks.fine_tuned_model import load_fine_tuned, predict
 from regard.training.finetuning.report import FineTuningReport
 
@@ -50,7 +51,8 @@ def test_a_model_is_fine_tuned_and_saved(tune: Tune, files: Path, tmp_path: Path
     report = tune(tmp_path / "run", "training.num_epochs=25")
     assert report.mean["accuracy"] >= 95
     found = evaluate(tmp_path / "run", str(files / "dev.tsv"))
-    assert (found.task, found.n, found.metrics) == ("classify", 40, report.best.scores)
+    assert (found.task, found.n) == ("classify", 40)
+    assert found.metrics.items() >= report.best.scores.items()
     document = json.loads((tmp_path / "run" / "report.json").read_text())
     assert document["mean"] == report.mean and document["data"]["train"]["examples"] == 96
     assert not (tmp_path / "run" / "seeds").exists()
@@ -65,7 +67,7 @@ def test_the_best_epoch_and_the_best_seed_are_saved(tune: Tune, files: Path, tmp
         mine = [event.scores["accuracy"] for event in evaluations if event.seed == outcome.seed]
         assert outcome.scores["accuracy"] == max(mine) and outcome.epoch == mine.index(max(mine)) + 1
     assert report.best.scores["accuracy"] == max(outcome.scores["accuracy"] for outcome in report.seeds)
-    assert evaluate(tmp_path / "run", str(files / "dev.tsv")).metrics == report.best.scores
+    assert evaluate(tmp_path / "run", str(files / "dev.tsv")).metrics.items() >= report.best.scores.items()
     assert f"| {report.best.seed} | {report.best.epoch} | {report.best.scores['accuracy']:.2f} |" in report.markdown()
 
 
@@ -284,7 +286,7 @@ def test_a_kill_during_the_final_cleanup(tune: Tune, tmp_path: Path, monkeypatch
 
 def test_files_may_be_paths(tune: Tune, files: Path, tmp_path: Path) -> None:
     report = tune(tmp_path / "run", train=files / "train.tsv", dev=files / "dev.tsv")
-    assert evaluate(tmp_path / "run", files / "dev.tsv").metrics == report.best.scores
+    assert evaluate(tmp_path / "run", files / "dev.tsv").metrics.items() >= report.best.scores.items()
 
 
 def test_f1_is_of_the_class_that_was_rarer_in_training(tune: Tune, tmp_path: Path) -> None:

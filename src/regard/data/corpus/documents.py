@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, content_suffix, open_text
-from regard.data.readers.tables import read_text_column
+from regard.data.readers.records import parse_object, string_at
 from regard.errors import InputError
 
 JSON_LINES = (".jsonl", ".ndjson")
@@ -83,8 +83,16 @@ def read_file_documents(path: Path, *, key: str = "text") -> Iterator[Document]:
         yield from _text_documents(path)
 
 
+def _json_texts(path: Path, key: str) -> Iterator[tuple[int, str]]:
+    with open_text(path) as lines:
+        for number, line in enumerate(lines, start=1):
+            where = f"{path} line {number}"
+            if line.strip():
+                yield number, string_at(parse_object(line, where), key, where)
+
+
 def _json_documents(path: Path, key: str) -> Iterator[Document]:
-    for line, text in read_text_column(path, column=key):
+    for line, text in _json_texts(path, key):
         stripped = (part.strip() for part in text.split("\n"))
         if paragraphs := tuple(filter(None, stripped)):
             yield Document(path, line, paragraphs)

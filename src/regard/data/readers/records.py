@@ -9,20 +9,21 @@ import io
 import json
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, NamedTuple, TypeVar
+from typing import IO, Generic, NamedTuple, TypeVar
 
 from regard.data.files import (
     MAX_EXPANSION,
     MAX_HELD_BYTES,
     content_suffix,
+    decode_lines,
     display_name,
-    read_all_bytes,
-    read_all_lines,
+    hold_lines,
+    open_bounded,
 )
 from regard.errors import InputError, suggest
-from regard.files.file_input import format_size
+from regard.files.file_input import format_size, read_up_to
 
 E = TypeVar("E")
 Path = str | os.PathLike[str]
@@ -43,6 +44,7 @@ class ExampleSet(Generic[E]):
     dropped: dict[str, int] = field(default_factory=dict)  # reason -> count
     lines: list[int] = field(default_factory=list)  # first line of each example, from 1
     unit: str = "line"  # what `lines` counts
+    text_columns: tuple[str, ...] = ()  # names of the columns of the texts, if the file names them
 
     def __post_init__(self) -> None:
         if not self.examples:
@@ -60,16 +62,26 @@ class ExampleSet(Generic[E]):
         return replace(self, examples=examples, lines=lines, description=f"{self.description}; {count:,} sampled")
 
 
-def read_lines(path: Path) -> list[str]:
+def read_lines(path: Path, encoding: str | None = None) -> list[str]:
     """Return all lines of a text file. Raises InputError if it is empty or binary."""
+    with open_bounded(path) as (file, max_size):
+        return _text_lines(file, path, encoding, max_size)
+
+
+def _text_lines(file: IO[bytes], path: Path, encoding: str | None, max_size: int) -> list[str]:
     name = display_name(path)
-    lines = read_all_lines(path)
-    for number, line in enumerate(lines, start=1):
-        if "\0" in line:
-            raise InputError(f"{name} line {number}: contains a zero byte; expected a text file, not a binary file")
+    lines = hold_lines(refuse_binary(decode_lines(file, name, encoding), name), path, max_size)
     if not any(line.strip() for line in lines):
         raise InputError(f"{name} is empty: expected at least one example")
     return lines
+
+
+def refuse_binary(lines: Iterable[str], name: str) -> Iterator[str]:
+    """Yield the lines. Raises InputError for a zero byte."""
+    for number, line in enumerate(lines, start=1):
+        if "\0" in line:
+            raise InputError(f"{name} line {number}: contains a zero byte; expected a text file, not a binary file")
+        yield line
 
 
 def kind_of(value: object) -> str:
@@ -93,23 +105,39 @@ class Records(NamedTuple):
     unit: str = "line"
 
 
-def open_records(path: Path, *, is_table: bool = False) -> tuple[Records | None, list[str]]:
+def open_records(
+    path: Path, *, is_table: bool = False, encoding: str | None = None
+) -> tuple[Records | None, list[str]]:
     """Return the records of a Parquet or JSON file (None for other files), and the lines of a text file.
 
     JSON is detected by the suffix and the first line, unless the user says that the file `is_table`.
     """
     name = display_name(path)
-    suffix = content_suffix(path)
-    if suffix in (".parquet", ".pq"):
-        return Records(name, _parquet_rows(path), "Parquet", "row"), []
-    lines = read_lines(path)
+    with open_bounded(path) as (file, max_size):
+        if is_parquet(path, file):
+            budget = MAX_HELD_BYTES + MAX_EXPANSION * (os.path.getsize(path) if os.path.isfile(path) else 0)
+            return Records(name, iter(list(parquet_rows(file, path, budget))), "Parquet", "row"), []
+        lines = _text_lines(file, path, encoding, max_size)
     first = next(line for line in lines if line.strip()).strip()
-    is_json = suffix in (".jsonl", ".ndjson") or (suffix == ".json" and first[0] in "[{")
-    if is_table or not (is_json or json_object(first) is not None):
+    if is_table or not is_json(path, first):
         return None, lines
     if first.startswith("["):
-        return Records(name, _json_list(lines, name), "JSON list", "record"), lines
-    return Records(name, _json_lines(lines, name), "JSON lines"), lines
+        return Records(name, json_list(lines, name), "JSON list", "record"), lines
+    return Records(name, json_lines(lines, name), "JSON lines"), lines
+
+
+def is_parquet(path: Path, file: IO[bytes]) -> bool:
+    """Return whether an open file is Parquet, by the suffix of its name or its first bytes."""
+    start: bytes = file.peek(4)[:4] if hasattr(file, "peek") else b""
+    return content_suffix(path) in (".parquet", ".pq") or start == b"PAR1"
+
+
+def is_json(path: Path, first: str) -> bool:
+    """Return whether a file holds JSON records, by the suffix of its name and its first line that is not blank."""
+    suffix, first = content_suffix(path), first.strip()
+    if suffix in (".jsonl", ".ndjson") or (suffix == ".json" and first[0] in "[{"):
+        return True
+    return json_object(first) is not None
 
 
 def json_object(line: str) -> Record | None:
@@ -123,13 +151,13 @@ def json_object(line: str) -> Record | None:
     return value if isinstance(value, dict) else None
 
 
-def _json_lines(lines: Sequence[str], name: str) -> Iterator[tuple[int, Record]]:
+def json_lines(lines: Iterable[str], name: str) -> Iterator[tuple[int, Record]]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             yield number, parse_object(line, f"{name} line {number}")
 
 
-def _json_list(lines: Sequence[str], name: str) -> Iterator[tuple[int, Record]]:
+def json_list(lines: Sequence[str], name: str) -> Iterator[tuple[int, Record]]:
     document = json_whole(lines, name)
     for number, item in enumerate(document if isinstance(document, list) else [], start=1):
         yield number, _object(item, f"{name} record {number}")
@@ -150,30 +178,43 @@ def json_whole(lines: Sequence[str], name: str) -> object:
     return _parse("\n".join(lines), name, "one JSON document")
 
 
-def _parquet_rows(path: Path) -> Iterator[tuple[int, Record]]:
-    """Yield the rows of a Parquet file, numbered from 1."""
+def parquet_rows(file: IO[bytes], path: Path, budget: int | None = None) -> Iterator[tuple[int, Record]]:
+    """Yield the rows of a Parquet file, numbered from 1.
+
+    A plain file is read a group of rows at a time; a compressed one is held in memory. `budget`: the bytes that all
+    rows may take.
+    """
     name = display_name(path)
     try:
         import pyarrow
         import pyarrow.parquet as reader
     except ImportError:
         raise InputError(f"{name} is Parquet, which needs pyarrow: pip install 'regard[data]'") from None
+    plain = isinstance(file, io.BufferedReader) and isinstance(file.raw, io.FileIO) and file.seekable()
+    number = 0
     try:
-        file = reader.ParquetFile(io.BytesIO(read_all_bytes(path)))
-        rows: list[Record] = []
-        budget = MAX_HELD_BYTES + MAX_EXPANSION * (os.path.getsize(path) if os.path.isfile(path) else 0)
-        for batch in file.iter_batches(batch_size=_ROWS):
-            budget -= batch.nbytes + _CELL * batch.num_rows * batch.num_columns
-            if budget < 0:
+        parquet = reader.ParquetFile(file if plain else io.BytesIO(_read_bounded(file, path)))
+        for batch in parquet.iter_batches(batch_size=_ROWS):
+            size = batch.nbytes + _CELL * batch.num_rows * batch.num_columns
+            budget = None if budget is None else budget - size
+            if size > MAX_HELD_BYTES or (budget is not None and budget < 0):
                 raise InputError(
                     f"{name} unpacks to far more than its size suggests; if that is intended, convert it to JSON lines "
                     "and name that file"
                 )
-            rows += batch.to_pylist()
+            for number, record in enumerate(batch.to_pylist(), start=number + 1):  # noqa: B020
+                yield number, record
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{name} is not a Parquet file or is damaged ({reason}): copy or download it again") from None
-    yield from enumerate(rows, start=1)
+
+
+def _read_bounded(file: IO[bytes], path: Path) -> bytes:
+    limit = MAX_HELD_BYTES + MAX_EXPANSION * (os.path.getsize(path) if os.path.isfile(path) else 0)
+    data = read_up_to(file, limit + 1)
+    if len(data) > limit:
+        raise InputError(f"{display_name(path)} unpacks to more than {format_size(limit)}; unpack it yourself")
+    return data
 
 
 def string_at(record: Record, key: str, where: str) -> str:

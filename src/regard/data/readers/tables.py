@@ -1,20 +1,20 @@
-"""Reads rows and columns; infers the delimiter and whether fields are quoted.
+"""Splits lines into rows and columns; infers the delimiter and whether fields are quoted.
 
-`open_table` loads a table. `read_text_column` reads one column row by row, in constant memory; an empty line is an
-empty text in every format.
+`open_table` loads a table; `regard.data.rows` reads one row by row.
 """
 
 from __future__ import annotations
 
 import csv
-import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Literal
 
-from regard.data.files import content_suffix, display_name, open_text
-from regard.data.readers.records import Path, Record, Records, open_records, parse_object, string_at
+from regard.data.files import content_suffix, display_name
+from regard.data.readers.records import Path, Record, Records, open_records
 from regard.errors import InputError, suggest
 from regard.files.file_input import current_max_line, format_size
 from regard.wording import is_count
@@ -40,23 +40,34 @@ SCORES = (
 )  # fmt: skip
 _KNOWN = {*TEXTS, *LABELS, *SCORES, *(name for pair in PAIRS for name in pair)}
 SAMPLE = 1000  # rows used for inference
+SAMPLE_LINES = 10 * SAMPLE  # lines used to infer quoting
 _DESCRIPTIONS = {"\t": "tab-separated", ",": "comma-separated", ";": "semicolon-separated"}
 _DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
-_FORMATS = {".tsv": "TSV", ".tab": "TSV", ".csv": "CSV", ".jsonl": "JSON", ".ndjson": "JSON"}
+_COLUMN_NAME = re.compile(r"[\w#.-]+")  # in a first line that may as well be a text
 # A quoted field between tabs or line breaks; quotes inside are doubled.
 _FIELD = re.compile(r'(?:(?<=\t)|^)"([^"]*+(?:""[^"]*+)*+)"(?=\t|$)', re.MULTILINE)
 # The csv module limits fields to 131,072 characters by default; the setting is global.
 _MAX_FIELD = 2**31 - 1
 
 
+Missing = Literal["error", "skip", "keep"]
+
+
 @dataclass(frozen=True)
 class TableOptions:
-    """How to read a table. Options that are not given are inferred from the file."""
+    """How to read a table. Options that are not given are inferred from the file.
+
+    `missing` is what to do with rows that have no text or no label: "error" refuses the first one, "skip" leaves them
+    out and counts them, "keep" gives them an empty answer. None is the default: "error" for what learns from rows or
+    evaluates on them, "keep" for what answers row by row.
+    """
 
     columns: tuple[str, ...] | None = None
     header: bool | None = None
     delimiter: str | None = None
     quoting: bool | None = None
+    encoding: str | None = None
+    missing: Missing | None = None
 
     @classmethod
     def parse(
@@ -66,15 +77,20 @@ class TableOptions:
         header: bool | None = None,
         delimiter: str | None = None,
         quoting: bool | None = None,
+        encoding: str | None = None,
+        missing: Missing | None = None,
     ) -> TableOptions:
         """Parse command-line options: columns are separated by commas, and \\t is a tab."""
         names = tuple(name.strip() for name in columns.split(",")) if columns else None
-        return cls(names, header, "\t" if delimiter == "\\t" else delimiter, quoting)
+        return cls(names, header, "\t" if delimiter == "\\t" else delimiter, quoting, encoding, missing)
 
 
 @dataclass(frozen=True)
 class Table:
-    """The nonblank rows of a file with their line numbers. `header` is None if the first row may be a header."""
+    """The nonblank rows of a file with their line numbers. `header` is None if the first row may be a header.
+
+    `blank` are the lines of blank rows, except those at the end of the file.
+    """
 
     name: str
     description: str
@@ -83,54 +99,99 @@ class Table:
     header: list[str] | None
     delimiter: str | None = None
     unit: str = "line"
+    blank: list[int] = field(default_factory=list)
 
     def location(self, row: int) -> str:
         """Return file and line of a row, for errors."""
         return f"{self.name} {self.unit} {self.lines[row]}"
 
 
-def open_table(path: Path, *, delimiter: str | None = None, quoting: bool | None = None) -> Table:
+def open_table(
+    path: Path, *, delimiter: str | None = None, quoting: bool | None = None, encoding: str | None = None
+) -> Table:
     """Read a table. Options that are not given are inferred from the suffix and the first rows."""
-    records, lines = open_records(path, is_table=delimiter is not None)
+    records, lines = open_records(path, is_table=delimiter is not None, encoding=encoding)
     return table_of(lines, path, delimiter=delimiter, quoting=quoting) if records is None else _from_records(records)
 
 
 def table_of(lines: Sequence[str], path: Path, *, delimiter: str | None = None, quoting: bool | None = None) -> Table:
     """Parse lines that were read from `path` (which may be standard input, and is not read again)."""
-    name = display_name(path)
-    sign = _delimiter(path, lines) if delimiter is None else _DELIMITERS.get(delimiter, delimiter)
+    file_format = infer_format(lines[:SAMPLE_LINES], path, delimiter=delimiter, quoting=quoting)
+    return _from_rows(file_format.rows(lines, display_name(path)), display_name(path), file_format)
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """How lines are split into cells; without a delimiter, a line is one cell."""
+
+    delimiter: str | None
+    quoted: bool = False
+
+    @property
+    def description(self) -> str:
+        if self.delimiter is None:
+            return "one text per line"
+        return f"{_DESCRIPTIONS.get(self.delimiter, f'separated by {self.delimiter!r}')}{', quoted' * self.quoted}"
+
+    def rows(self, lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]]]:
+        """Yield the line number of each row, from 1, and its cells. A blank line is a row with one blank cell."""
+        if self.delimiter is None:
+            return ((number, [line]) for number, line in enumerate(lines, start=1))
+        if self.quoted:
+            remedy = (
+                "not a valid quoted row ({error}); double the quotes inside a quoted field, or turn off quoting "
+                "(--unquoted)"
+            )
+            return csv_rows(lines, name, delimiter=self.delimiter, remedy=remedy)
+        sign = self.delimiter
+        return ((number, line.split(sign)) for number, line in enumerate(lines, start=1))
+
+
+def infer_format(
+    sample: Sequence[str], path: Path, *, delimiter: str | None = None, quoting: bool | None = None
+) -> TableFormat:
+    """Infer the delimiter and the quoting from the first lines of a file and the suffix of its name."""
+    sign = _delimiter(path, sample) if delimiter is None else _DELIMITERS.get(delimiter, delimiter)
     if sign is None:
-        numbered: Iterator[tuple[int, list[str]]] = ((number, [line]) for number, line in enumerate(lines, start=1))
-        return _from_rows(numbered, name, description="one text per line", delimiter=None)
+        return TableFormat(None)
     if len(sign) != 1:
         raise InputError(f"the delimiter should be one character, tab, comma or semicolon, got {sign!r}")
-    quoted = (sign != "\t" or _is_quoted(lines)) if quoting is None else quoting
-    description = f"{_DESCRIPTIONS.get(sign, f'separated by {sign!r}')}{', quoted' if quoted else ''}"
-    remedy = (
-        "not a valid quoted row ({error}); double the quotes inside a quoted field, or turn off quoting (--unquoted)"
-    )
-    rows = csv_rows(lines, name, delimiter=sign, remedy=remedy) if quoted else _split_lines(lines, sign)
-    return _from_rows(rows, name, description=description, delimiter=sign)
+    return TableFormat(sign, (sign != "\t" or _is_quoted(sample)) if quoting is None else quoting)
 
 
 def _delimiter(path: Path, lines: Sequence[str]) -> str | None:
-    """Infer the delimiter from the rows and the suffix; the rows take precedence, since STS-B's .csv has tabs."""
+    """Infer the delimiter from the rows and the suffix; the rows take precedence, since STS-B's .csv has tabs.
+
+    A file without a telling suffix is a table if most lines have tabs, or if its first line is a header: names without
+    spaces, a known one among them. "First, we go" starts a text.
+    """
     sample = list(islice((line for line in lines if line.strip()), SAMPLE))
     suffix = content_suffix(path)
     if suffix in (".tsv", ".tab") or 2 * sum("\t" in line for line in sample) > len(sample):
         return "\t"
+    likely = [sign for sign in ",;" if _is_regular(sample, sign)]
+    named = [sign for sign in likely if _starts_with_names(sample, sign)]
     if suffix == ".csv":
-        return next((sign for sign in ",;" if _has_equal_widths(sample, sign)), ",")
-    return "," if sum(map(is_known, sample[0].split(","))) > 0 and "," in sample[0] else None
+        return next(iter(named or likely), ",")
+    return next(iter(named), None)
 
 
-def _has_equal_widths(sample: Iterable[str], sign: str) -> bool:
+def _is_regular(sample: Sequence[str], sign: str) -> bool:
+    """Return whether nearly all rows have the same number of cells, and more than one."""
     widen_fields()
     try:
-        widths = {len(row) for row in csv.reader((line + "\n" for line in sample), delimiter=sign) if row}
+        widths = [len(row) for row in csv.reader((line + "\n" for line in sample), delimiter=sign) if row]
     except csv.Error:
         return False
-    return len(widths) == 1 and widths.pop() > 1
+    if len(sample) == SAMPLE and len(widths) > 1:
+        widths.pop()  # the sample may end inside of a quoted cell
+    width, count = Counter(widths).most_common(1)[0] if widths else (0, 0)
+    return width > 1 and count >= 0.9 * len(widths)
+
+
+def _starts_with_names(sample: Sequence[str], sign: str) -> bool:
+    names = [name.strip('"') for name in sample[0].split(sign)]
+    return all(map(_COLUMN_NAME.fullmatch, names)) and any(map(is_known, names))
 
 
 def _is_quoted(lines: Sequence[str]) -> bool:
@@ -144,7 +205,7 @@ def _is_quoted(lines: Sequence[str]) -> bool:
         return False
     length = quoted[-1] if len(quoted) == SAMPLE else len(lines)
     sample = "\n".join(lines[:length])
-    if length < len(lines):  # the sample may end inside a field
+    if length < len(lines) or length == SAMPLE_LINES:  # the sample may end inside a field
         sample = re.sub(r'(?:(?<=\t)|^)"[^"]*+(?:""[^"]*+)*+\Z', "", sample, flags=re.MULTILINE)
     fields = _FIELD.findall(sample)
     if not fields or '"' in _FIELD.sub("", sample):
@@ -152,12 +213,20 @@ def _is_quoted(lines: Sequence[str]) -> bool:
     return any('""' in field or "\t" in field or "\n" in field for field in fields) or 2 * len(quoted) >= length
 
 
-def _from_rows(rows: Iterable[tuple[int, list[str]]], name: str, *, description: str, delimiter: str | None) -> Table:
-    nonblank = [(number, row) for number, row in rows if any(map(str.strip, row))]
-    if not nonblank:
+def _from_rows(rows: Iterable[tuple[int, list[str]]], name: str, file_format: TableFormat) -> Table:
+    cells: list[list[object]] = []
+    lines: list[int] = []
+    blank: list[int] = []
+    for number, row in rows:
+        if any(map(str.strip, row)):
+            cells.append(list(row))
+            lines.append(number)
+        else:
+            blank.append(number)
+    if not cells:
         raise InputError(f"{name} is empty: expected at least one row")
-    cells: list[list[object]] = [list(row) for _, row in nonblank]
-    return Table(name, description, cells, [number for number, _ in nonblank], header=None, delimiter=delimiter)
+    inside = [number for number in blank if lines[0] < number < lines[-1]]
+    return Table(name, file_format.description, cells, lines, None, file_format.delimiter, blank=inside)
 
 
 def _from_records(records: Records) -> Table:
@@ -252,90 +321,6 @@ def csv_rows(lines: Iterable[str], name: str, *, delimiter: str = ",", remedy: s
         raise InputError(f"{name} line {start}: {remedy.format(error=error)}") from None
 
 
-def _split_lines(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    return ((number, line.split(delimiter)) for number, line in enumerate(lines, start=1))
-
-
 def widen_fields() -> None:
     """Let the csv module read fields of any length; the length of lines is limited separately."""
     csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD))
-
-
-def read_text_column(path: str | os.PathLike[str], *, column: str | int | None = None) -> Iterator[tuple[int, str]]:
-    """Yield (line number from 1, text). `column` is a number from 0, a name in the first row, or a JSON key.
-
-    If `column` is a name, the first row is a header; if it is a number, it is not. TSV fields are not quoted; CSV
-    fields may be, and a quoted text may span lines (it has the number of its first line). Without `column` every line
-    is a text, and a file with several columns, judging by its suffix and first line, is refused.
-    """
-    with open_text(path) as lines:
-        first = next(lines, None)
-        if first is None:
-            return
-        name, lines = display_name(path), chain([first], lines)
-        kind = _FORMATS.get(content_suffix(path))
-        if column is None:
-            _refuse_columns(first, kind, name)
-            yield from enumerate(lines, start=1)
-        elif (kind or _guess(first, name)) == "JSON":
-            yield from _keys(lines, str(column), name)
-        else:
-            rows: Iterator[tuple[int, list[str]]]
-            if (kind or _guess(first, name)) == "TSV":
-                rows = _split_lines(lines, "\t")
-            else:
-                remedy = "not a CSV row ({error}); quote the field and double its quotes"
-                rows = ((number, row or [""]) for number, row in csv_rows(lines, name, remedy=remedy))
-            yield from _fields(rows, str(column), name)
-
-
-def _refuse_columns(first: str, kind: str | None, name: str) -> None:
-    if kind == "JSON":
-        raise InputError(f"{name} contains JSON: name the key of the text with --column KEY")
-    if kind is not None:
-        row = first.split("\t" if kind == "TSV" else ",")
-        if len(row) > 1:
-            raise InputError(
-                f"{name} line 1 has {len(row)} columns: name the column of the text with --column, by number from 0 to "
-                f"{len(row) - 1} or by its name in the first row; if every line is one text, use the suffix .txt"
-            )
-
-
-def _guess(first: str, name: str) -> str:
-    if first.lstrip().startswith("{"):
-        return "JSON"
-    if "\t" in first:
-        return "TSV"
-    if "," in first:
-        return "CSV"
-    raise InputError(f"{name} line 1: no tab, comma or JSON object, so there are no columns; leave out --column")
-
-
-def _fields(rows: Iterator[tuple[int, list[str]]], column: str, name: str) -> Iterator[tuple[int, str]]:
-    if is_count(column):
-        index = int(column)
-    else:
-        _, header = next(rows)
-        if column not in header:
-            short = [field if len(field) <= 30 else field[:29] + "…" for field in header]
-            raise InputError(
-                f"{name} line 1: no column {column!r} in the first row; {suggest(column, short)}; "
-                f"or give its number, 0 to {len(header) - 1}"
-            )
-        index = header.index(column)
-    for number, row in rows:
-        if index < len(row):
-            yield number, row[index]
-        elif row == [""]:
-            yield number, ""
-        else:
-            raise InputError(
-                f"{name} line {number}: expected column {column}, but this row has columns 0 to {len(row) - 1}; "
-                "fix the row or choose another --column"
-            )
-
-
-def _keys(lines: Iterator[str], key: str, name: str) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(lines, start=1):
-        where = f"{name} line {number}"
-        yield number, string_at(parse_object(line, where), key, where) if line.strip() else ""

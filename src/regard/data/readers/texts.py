@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from numbers import Real
 from typing import Literal
 
 from regard.data.examples import TextExample
@@ -23,6 +24,7 @@ from regard.data.readers.tables import (
     SAMPLE,
     SCORES,
     TEXTS,
+    Missing,
     Table,
     column_index,
     fold,
@@ -34,6 +36,10 @@ from regard.errors import InputError, check_choice
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _NAME = re.compile(r"(?=.{1,40}$)[^\W\d]\w*(?:[ -]\w+){0,2}")
 _MIN_ROWS = 20  # with fewer rows, repeated values mean little
+_MISSING_LABELS = ("nan", "NaN", "<NA>")
+BLANK = "is blank"
+DISPUTED = "gold_label is -: the annotators did not agree"
+SKIP_HINT = "fix it, or leave out such rows with --missing skip"
 _NO_AGREEMENT = "-"  # MNLI's and SNLI's gold_label where the annotators did not agree
 _FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True, "False": False, "True": True}
 TextTask = Literal["classify", "pair", "regress"]
@@ -47,6 +53,8 @@ def read_text_examples(
     header: bool | None = None,
     delimiter: str | None = None,
     quoting: bool | None = None,
+    encoding: str | None = None,
+    missing: Missing | None = None,
     labeled: bool | None = None,
 ) -> ExampleSet[TextExample]:
     """Read the examples of a file; `columns` are names or numbers from 0: text, second text for a pair, label.
@@ -54,20 +62,48 @@ def read_text_examples(
     `labeled`: True raises an error if there are no labels, False ignores labels, None reads them if there are any.
     Labels are strings, numbers for regress, and tuples if a JSON line has a list or `columns` names several columns of
     0 and 1.
+
+    `missing`: a row without a text, or without a label where labels are required, is an error by default; "skip" leaves
+    such rows out and counts them. Blank lines at the end of the file are no rows.
     """
     check_choice("task", task, ("classify", "pair", "regress"))
-    table = open_table(path, delimiter=delimiter, quoting=quoting)
+    check_choice("way with missing texts and labels", missing or "error", ("error", "skip"))
+    table = open_table(path, delimiter=delimiter, quoting=quoting, encoding=encoding)
     roles = decide(table, task=task, columns=columns, header=header, labeled=labeled)
     reader = _Rows(table, roles, numbers=task == "regress", needed=bool(labeled))
-    examples, lines, disputed = [], [], 0
+    examples, lines = [], []
+    dropped: Counter[str] = Counter({BLANK: len(table.blank)} if table.blank else {})
+    if table.blank and missing != "skip":
+        raise InputError(f"{table.name} {table.unit} {table.blank[0]} {BLANK}; {SKIP_HINT}")
     for row in range(roles.first, len(table.rows)):
         if reader.is_disputed(row):
-            disputed += 1
-            continue
-        examples.append(reader.example(row))
-        lines.append(table.lines[row])
-    dropped = {"gold_label is -: the annotators did not agree": disputed} if disputed else {}
-    return ExampleSet(examples, table.name, roles.description, dropped, lines, table.unit)
+            dropped[DISPUTED] += 1
+        elif (reason := reader.missing(row)) is None:
+            examples.append(reader.example(row))
+            lines.append(table.lines[row])
+        elif missing == "skip":
+            dropped[reason] += 1
+        else:
+            raise InputError(f"{table.location(row)} {reason}; {SKIP_HINT}")
+    if not examples:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
+        raise InputError(f"{table.name} has no examples: {reasons}; expected at least one row with a text and a label")
+    text_columns = roles.text_names if roles.header else ()
+    return ExampleSet(examples, table.name, roles.description, dict(dropped), lines, table.unit, text_columns)
+
+
+def is_missing(cell: object) -> bool:
+    """Return whether a cell holds nothing: None, NaN, a missing value of pandas, or blanks only."""
+    if isinstance(cell, str):
+        return not cell.strip()
+    if isinstance(cell, Real):
+        return bool(cell != cell)  # NaN
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType")
+
+
+def is_missing_label(cell: object) -> bool:
+    """Return whether a label is missing; "nan" is what pandas makes of one as a string."""
+    return is_missing(cell) or (isinstance(cell, str) and cell.strip() in _MISSING_LABELS)
 
 
 class _Rows:
@@ -75,44 +111,30 @@ class _Rows:
 
     def __init__(self, table: Table, roles: Roles, *, numbers: bool, needed: bool) -> None:
         self.table, self.roles, self.numbers, self.needed = table, roles, numbers, needed
-        self.last = max(*roles.texts, *roles.labels, 0)
-        self.width = len(roles.header) if roles.header is not None else len(table.rows[0])
-        # Tab-separated files without a header may have rows of different widths, as in STS-B.
-        self.exact = table.delimiter is not None and (table.delimiter != "\t" or roles.header is not None)
+        self.widths = RowWidths.of(table, roles)
         self.gold = next((index for index in roles.labels if fold(self._name(index)) == "gold_label"), None)
+
+    def missing(self, row: int) -> str | None:
+        """Return what a row lacks, if anything: a text, or a label if one is needed."""
+        cells = self.table.rows[row]
+        self.widths.check(cells, self.table.location(row))
+        for index in self.roles.texts:
+            if is_missing(cells[index]):
+                return f"has no text ({self._name(index)})"
+        if self.needed and len(self.roles.labels) == 1 and is_missing_label(cells[self.roles.labels[0]]):
+            return f"has no label ({self._name(self.roles.labels[0])})"
+        return None
 
     def is_disputed(self, row: int) -> bool:
         cells = self.table.rows[row]
         return self.gold is not None and self.gold < len(cells) and cells[self.gold] == _NO_AGREEMENT
 
     def example(self, row: int) -> TextExample:
-        self._check_width(row)
         texts = [self._text(row, index) for index in self.roles.texts]
         return TextExample(texts[0], texts[1] if len(texts) > 1 else None, self._label(row))
 
-    def _check_width(self, row: int) -> None:
-        cells, where = self.table.rows[row], self.table.location(row)
-        if len(cells) <= self.last:
-            raise InputError(
-                f"{where}: expected column {self.last}, but this row has {len(cells)} of {self.width} columns "
-                f"({self.roles.description}); fix the row or choose other --columns"
-            )
-        if self.exact and any(cell for cell in cells[self.width :]):
-            quotes = "" if self.table.delimiter == "\t" else ", or quote the field that contains the delimiter"
-            raise InputError(
-                f"{where}: expected {self.width} columns, but this row has {len(cells)}; fix the row{quotes}"
-            )
-
     def _text(self, row: int, index: int) -> str:
-        cell, where = self.table.rows[row][index], self.table.location(row)
-        key = self._name(index)
-        if not isinstance(cell, str):
-            actual = "nothing" if cell is None else kind_of(cell)
-            raise InputError(
-                f"{where}: {key} should be a text, got {actual}; {numbered(self.table, self.roles.header, row)}"
-            )
-        refuse_halves(cell, key, where)
-        return cell
+        return text_cell(self.table, self.roles, self.table.rows[row], index, self.table.location(row))
 
     def _label(self, row: int) -> str | tuple[str, ...] | float | None:
         labels, cells = self.roles.labels, self.table.rows[row]
@@ -121,15 +143,14 @@ class _Rows:
         if len(labels) > 1:
             return tuple(self._name(index) for index in labels if self._flag(row, index))
         cell = cells[labels[0]]
-        if cell is None and not self.needed:
-            return None
         if isinstance(cell, list) and not self.numbers:
             return tuple(str(item) for item in cell)
-        text = "" if cell is None else str(cell).strip()
-        if not text or isinstance(cell, list | dict):
-            actual = kind_of(cell) if isinstance(cell, list | dict) else "nothing"
+        if is_missing_label(cell):
+            return None
+        text = str(cell).strip()
+        if isinstance(cell, list | dict):
             where, name = self.table.location(row), self._name(labels[0])
-            raise InputError(f"{where}: {name} should be a label, got {actual}; give every row a label")
+            raise InputError(f"{where}: {name} should be a label, got {kind_of(cell)}; give every row a label")
         return self._number(row, text) if self.numbers else text
 
     def _number(self, row: int, text: str) -> float:
@@ -151,8 +172,7 @@ class _Rows:
         return _FLAGS[text]
 
     def _name(self, index: int) -> str:
-        header = self.roles.header
-        return header[index] if header is not None and index < len(header) else f"column {index}"
+        return self.roles.name(index)
 
 
 @dataclass(frozen=True)
@@ -164,6 +184,88 @@ class Roles:
     header: list[str] | None
     first: int
     description: str
+
+    def name(self, index: int) -> str:
+        """Return the name of a column, "column 2" if it has none."""
+        return self.header[index] if self.header is not None and index < len(self.header) else f"column {index}"
+
+    @property
+    def text_names(self) -> tuple[str, ...]:
+        return tuple(map(self.name, self.texts))
+
+
+@dataclass(frozen=True)
+class RowWidths:
+    """The number of cells that rows should have: more than `last`, and exactly `width` if the file is strict."""
+
+    last: int
+    width: int
+    exact: bool
+    delimiter: str | None
+    description: str
+
+    @classmethod
+    def of(cls, table: Table, roles: Roles) -> RowWidths:
+        width = len(roles.header) if roles.header is not None else len(table.rows[0])
+        # Tab-separated files without a header may have rows of different widths, as in STS-B.
+        exact = table.delimiter is not None and (table.delimiter != "\t" or roles.header is not None)
+        return cls(max(*roles.texts, *roles.labels, 0), width, exact, table.delimiter, roles.description)
+
+    def check(self, cells: Sequence[object], where: str) -> None:
+        """Raise InputError for a row with too few or too many cells."""
+        if len(cells) <= self.last:
+            raise InputError(
+                f"{where}: expected column {self.last}, but this row has {len(cells)} of {self.width} columns "
+                f"({self.description}); fix the row or choose other --columns"
+            )
+        if self.exact and any(cell for cell in cells[self.width :]):
+            quotes = "" if self.delimiter == "\t" else ", or quote the field that contains the delimiter"
+            raise InputError(
+                f"{where}: expected {self.width} columns, but this row has {len(cells)}; fix the row{quotes}"
+            )
+
+
+def text_cell(table: Table, roles: Roles, cells: Sequence[object], index: int, where: str) -> str:
+    """Return the text in a cell. Raises InputError if it is something else."""
+    cell, key = cells[index], roles.name(index)
+    if not isinstance(cell, str):
+        raise InputError(f"{where}: {key} should be a text, got {kind_of(cell)}; {_numbered(cells, roles.header)}")
+    refuse_halves(cell, key, where)
+    return cell
+
+
+def decide_texts(
+    table: Table, *, num_texts: int | None, names: Sequence[str], columns: Sequence[str] | None, header: bool | None
+) -> Roles:
+    """Infer which columns hold the texts: those that are named, else those called `names`, else as `decide` does.
+
+    `num_texts`: one text per row, two, or either for None. Raises InputError that explains how to name them.
+    """
+    header_names, first = _header(table, columns, header)
+    folded = [fold(name) for name in header_names or []]
+    wanted = [fold(name) for name in names]
+    width = len(header_names) if header_names is not None else len(table.rows[0])
+    if columns is not None:
+        texts = tuple(column_index(table, header_names, column) for column in columns)
+        if len(set(texts)) < len(texts) or len(texts) != (num_texts or min(len(texts), 2)):
+            count = {1: "one column, that of the text", 2: "two columns, one for each text"}
+            raise InputError(
+                f"--columns should name {count.get(num_texts or 0, 'one or two columns')}; got {', '.join(columns)}"
+            )
+    elif wanted and len(wanted) == (num_texts or len(wanted)) and all(name in folded for name in wanted):
+        texts = tuple(map(folded.index, wanted))
+    elif width == 1 and num_texts != 2:
+        texts = (0,)
+    elif width == 1:
+        both = f"two, {names[0]} and {names[1]}" if len(names) == 2 else "two"
+        raise InputError(
+            f"{table.name} has one text per row ({table.description}), expected {both}; give a table with a column "
+            "for each"
+        )
+    else:
+        pair = num_texts == 2 or (num_texts is None and _pair_by_name(folded) is not None)
+        texts, _ = _inferred(table, header_names, first, task="pair" if pair else "classify", labeled=False)
+    return Roles(texts, (), header_names, first, _describe(table, header_names, texts, ()))
 
 
 def decide(
@@ -187,7 +289,10 @@ def decide(
 
 def numbered(table: Table, names: list[str] | None, first: int) -> str:
     """Describe the numbered columns of a row, for an error."""
-    row = table.rows[min(first, len(table.rows) - 1)]
+    return _numbered(table.rows[min(first, len(table.rows) - 1)], names)
+
+
+def _numbered(row: Sequence[object], names: Sequence[str] | None) -> str:
     texts = [(text if len(text) <= 30 else text[:29] + "…") for text in ("" if c is None else str(c) for c in row)]
     labels = [f" {names[index]}" if names and index < len(names) else "" for index in range(len(texts))]
     return "its columns are " + ", ".join(
@@ -202,6 +307,11 @@ def _header(table: Table, columns: Sequence[str] | None, header: bool | None) ->
         has_names = columns is not None and any(not column.isdecimal() for column in columns)
         header = has_names or (table.delimiter is not None and has_header(table.rows[: SAMPLE + 1]))
     return ([str(cell).strip() for cell in table.rows[0]], 1) if header else (None, 0)
+
+
+def has_header_row(table: Table, columns: Sequence[str] | None, header: bool | None) -> bool:
+    """Return whether the first row of a table names its columns."""
+    return _header(table, columns, header)[1] == 1
 
 
 def _named(
@@ -273,16 +383,20 @@ def _label(
 
 
 def _texts_by_name(table: Table, folded: list[str], task: TextTask) -> tuple[int, ...] | None:
-    pair = next((names for names in PAIRS if names[0] in folded and names[1] in folded), None)
+    pair = _pair_by_name(folded)
     single = next((name for name in TEXTS if name in folded), None)
     if pair and task == "classify":
         raise InputError(
-            f"{table.name} has two texts, {pair[0]} and {pair[1]}, but classify takes one: use the task pair, "
-            f"or name one with --columns, such as --columns {pair[0]},label"
+            f"{table.name} has two texts, {pair[0]} and {pair[1]}, and one is expected: name it with --columns, such "
+            f"as --columns {pair[0]} (then the label, if one is needed), or use a model or task for pairs"
         )
     if pair:
         return folded.index(pair[0]), folded.index(pair[1])
     return (folded.index(single),) if single and task != "pair" else None
+
+
+def _pair_by_name(folded: Sequence[str]) -> tuple[str, str] | None:
+    return next((names for names in PAIRS if names[0] in folded and names[1] in folded), None)
 
 
 def _describe(table: Table, names: list[str] | None, texts: tuple[int, ...], labels: tuple[int, ...]) -> str:

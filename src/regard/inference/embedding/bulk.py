@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, get_args
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,10 @@ from pydantic import Field, computed_field
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.batch import CHARACTERS, group_by_size
-from regard.data.files import display_name
-from regard.data.readers.tables import read_text_column
-from regard.errors import InputError, check_choice
-from regard.events import Event
+from regard.data.readers import TableOptions
+from regard.data.rows import RowReader, open_rows
+from regard.errors import InputError
+from regard.events import Event, Note
 from regard.inference.bulk.job import SHARD_SIZE, BulkProgress, InputRows, run_job, scan_rows
 from regard.inference.bulk.shards import Block, manifest, pack_json
 from regard.inference.embedding import outputs
@@ -32,7 +32,6 @@ from regard.inference.embedding.embedder import EmbeddingEngine, LongTexts, Text
 from regard.render.result import Result
 from regard.wording import count_of
 
-BlankLines = Literal["error", "zero", "skip"]
 NumberedText = tuple[int, str]  # line number from 1, and the text
 # In memory at once: floats of token vectors, if every character were a token.
 FLOATS = 1 << 26
@@ -40,7 +39,7 @@ Source = str | os.PathLike[str] | Sequence[str]
 
 
 class EmbedResult(Result):
-    """`cut` texts were truncated, `windowed` ones were embedded in windows, `blank` ones are zeros or skipped.
+    """`cut` texts were truncated, `windowed` ones were embedded in windows, `missing` ones are zeros or skipped.
 
     `max_length` is the limit in tokens. `seconds` cover embedding and writing, not loading the model and checking the
     input. `already_done`: an earlier run had written the output, and nothing was embedded. Without an output file,
@@ -55,12 +54,14 @@ class EmbedResult(Result):
     pooling: str
     cut: int
     windowed: int
-    blank: int
+    missing: int
     resumed: int
     seconds: float
     max_length: int | None = Field(None, exclude=True)
     already_done: bool = Field(False, exclude=True)
     vectors: Any = Field(None, exclude=True)
+    _empty: frozenset[int] = frozenset()  # rows of `vectors` without a text
+    _missing_note: str | None = None
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -68,16 +69,18 @@ class EmbedResult(Result):
         return (self.rows - self.resumed) / max(self.seconds, 1e-9)
 
     def to_dict(self) -> dict[str, Any]:
-        vectors = {} if self.vectors is None else {"vectors": self.vectors.tolist()}
-        return {**super().to_dict(), **vectors}
+        if self.vectors is None:
+            return super().to_dict()
+        vectors = [None if row in self._empty else vector for row, vector in enumerate(self.vectors.tolist())]
+        return {**super().to_dict(), "vectors": vectors}
 
     def to_text(self) -> str:
         if self.vectors is not None:
             return "\n".join("\t".join(f"{value:.6g}" for value in row) for row in self.vectors)
         return f"{self.output}: {count_of(self.rows, 'text')}, {self.width} wide, pooling {self.pooling}"
 
-    def notes(self, blank: BlankLines) -> list[str]:
-        """What happened to texts that are too long or blank."""
+    def notes(self) -> list[str]:
+        """What happened to texts that are too long or missing."""
         notes = []
         if self.already_done:
             notes.append(
@@ -88,8 +91,8 @@ class EmbedResult(Result):
             notes.append(f"{self.cut:,} {long} cut; --long windows embeds all of them")
         if self.windowed:
             notes.append(f"{self.windowed:,} {long} embedded in windows")
-        if self.blank:
-            notes.append(f"{self.blank:,} blank lines {'were skipped' if blank == 'skip' else 'are rows of zeros'}")
+        if self._missing_note is not None:
+            notes.append(self._missing_note)
         return notes
 
 
@@ -102,13 +105,14 @@ def embed_events(
     pooling: str | None = None,
     normalize: bool = False,
     max_length: int | None = None,
-    column: str | int | None = None,
+    table: TableOptions | None = None,
     long: LongTexts = "cut",
-    blank: BlankLines = "error",
     shard_size: int = SHARD_SIZE,
     restart: bool = False,
 ) -> Generator[Event, None, EmbedResult]:
-    """Embed the texts of a list, of a file (one per line) or of one of its columns into a .npy, .npz or .parquet file.
+    """Embed the texts of a list, a DataFrame or a file into a .npy, .npz or .parquet file; `table`: how to read them.
+
+    A row without a text keeps its place with a vector of zeros (null in Parquet), unless `table` skips or refuses it.
 
     `load` is called after the input was checked. Finished shards of `shard_size` texts are kept
     in `output` + ".partial" until the end: after a crash the same call continues, and a call with other settings is
@@ -123,7 +127,10 @@ def embed_events(
     if target is not None:
         outputs.check(target)
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=None if target is None else target.parent) as spool:
-        texts = scan_texts(source, column=column, blank=blank, spool=spool)
+        table = table or TableOptions()
+        texts = scan_texts(source, table=table, spool=spool)
+        if texts.description:
+            yield Note(message=f"{texts.name}: {texts.description}")
         model = load()
         engine = load_engine(
             model, layers=layers, pooling=pooling, normalize=normalize, max_length=max_length, long=long
@@ -145,9 +152,8 @@ def embed_events(
                 "pooling": engine.pooling,
                 "normalize": normalize,
                 "max_length": engine.max_length,
-                "column": None if column is None else str(column),
+                "table": {name: value for name, value in vars(table).items() if value is not None},
                 "long": long,
-                "blank": blank,
                 "shard_size": shard_size,
             }
             record = manifest(digest=texts.digest, model=model, continuable=texts.rereadable, settings=settings)
@@ -166,7 +172,7 @@ def embed_events(
             )
             not_fitting, seconds = outcome.totals["long"], outcome.seconds
             resumed, already_done = outcome.resumed, outcome.already_done
-    return EmbedResult(
+    result = EmbedResult(
         output=target,
         rows=texts.count,
         width=engine.width,
@@ -176,12 +182,14 @@ def embed_events(
         max_length=engine.max_length,
         cut=not_fitting if long == "cut" else 0,
         windowed=not_fitting if long == "windows" else 0,
-        blank=texts.blank,
+        missing=texts.missing,
         resumed=resumed,
         seconds=seconds,
         already_done=already_done,
         vectors=vectors,
     )
+    result._missing_note, result._empty = texts.missing_note, texts.empty
+    return result
 
 
 def _embed_in_memory(
@@ -223,7 +231,8 @@ def _blocks(engine: EmbeddingEngine, rows: Iterator[NumberedText], name: str) ->
                     vectors[indices] = end.value
                 block = {"vectors": vectors}
         lines = np.array([line for line, _ in group])
-        yield {**block, "lines": lines, "long": np.array([engine.truncated - before])}
+        missing = np.array([is_blank(text) for _, text in group])
+        yield {**block, "lines": lines, "missing": missing, "long": np.array([engine.truncated - before])}
         done += len(group)
         yield done
 
@@ -254,48 +263,45 @@ def _line_named(name: str, group: list[NumberedText]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class InputTexts(InputRows[NumberedText]):
-    """The texts of an input; `blank` ones were found, which are rows unless they are skipped."""
+    """The texts of an input, and how a table was read.
 
-    blank: int = 0
+    `missing` rows have no text, which `missing_note` describes; `empty` are those that are kept.
+    """
+
+    description: str = ""
+    missing: int = 0
+    missing_note: str | None = None
+    empty: frozenset[int] = frozenset()
 
 
-def scan_texts(
-    source: str | os.PathLike[str] | Sequence[str],
-    *,
-    column: str | int | None = None,
-    blank: BlankLines = "error",
-    spool: IO[str],
-) -> InputTexts:
-    """Read a list of texts or a file. Standard input or a pipe is copied to `spool` for the second time."""
-    check_choice("way with blank lines", blank, get_args(BlankLines))
-    if isinstance(source, str | os.PathLike):
-        name, again = display_name(source), Path(source).is_file()
-        read: Callable[[], Iterator[NumberedText]] = lambda: read_text_column(source, column=column)  # noqa: E731
-    else:
-        name, again, texts = "the list of texts", True, source
-        read = lambda: enumerate(texts, start=1)  # noqa: E731
-    blanks = 0
+def scan_texts(source: Source, *, table: TableOptions, spool: IO[str]) -> InputTexts:
+    """Read the texts of a source. Standard input or a pipe is copied to `spool` for the second time."""
+    missing = table.missing or "keep"
+    again = not isinstance(source, str | os.PathLike) or Path(source).is_file()
+    reader = open_rows(source, table)
 
-    def checked() -> Iterator[NumberedText]:
-        nonlocal blanks
-        for line, text in read():
-            if is_blank(text):
-                blanks += 1
-                if blank == "error":
-                    raise InputError(
-                        f"{name} line {line} is blank; mend it, or choose --blank zero (a vector of zeros) or "
-                        "--blank skip"
-                    )
-            if blank != "skip" or not is_blank(text):
-                yield line, text
+    def texts(rows: RowReader) -> Iterator[NumberedText]:
+        return ((row.line, row.texts[0] or "") for row in rows.read(missing))
 
-    def reread() -> Iterator[NumberedText]:
-        return ((line, text) for line, text in read() if blank != "skip" or not is_blank(text))
+    empty: list[int] = []
 
-    rows = scan_rows(checked(), name=name, again=reread if again else None, rereadable=again, spool=spool)
-    if not rows.count:
-        raise InputError(f"{name} {'holds blank lines only' if blanks else 'is empty'}; expected one text per line")
-    return InputTexts(**vars(rows), blank=blanks)
+    def noted(rows: Iterator[NumberedText]) -> Iterator[NumberedText]:
+        for number, (line, text) in enumerate(rows):
+            if not text:
+                empty.append(number)
+            yield line, text
+
+    reread = (lambda: texts(open_rows(source, table))) if again else None
+    rows = scan_rows(noted(texts(reader)), name=reader.name, again=reread, rereadable=again, spool=spool)
+    if rows.count == len(empty):
+        raise InputError(f"{reader.name} has no row with a text; expected at least one")
+    return InputTexts(
+        **vars(rows),
+        description=reader.description if reader.is_table else "",
+        missing=reader.num_missing,
+        missing_note=reader.missing_note(missing),
+        empty=frozenset(empty),
+    )
 
 
 def _length(row: NumberedText) -> int:

@@ -90,9 +90,10 @@ def _parquet(path: Path, blocks: Reader, rows: int, width: int, tokens: bool) ->
     # Vectors hardly ever repeat, so a dictionary of them would only cost time.
     count = 0
     with parquet.ParquetWriter(path, schema, use_dictionary=False) as file:
-        for block in blocks("lines", "vectors", *names):
+        for block in blocks("lines", "missing", "vectors", *names):
             flat = pa.array(np.ascontiguousarray(block["vectors"], dtype=np.float32).reshape(-1))
-            columns = [pa.FixedSizeListArray.from_arrays(flat, width)]
+            mask = None if tokens else pa.array(block["missing"])
+            columns = [pa.FixedSizeListArray.from_arrays(flat, width, mask=mask)]
             if tokens:
                 ends = pa.array(np.concatenate([[0], np.cumsum(block["lengths"])]).astype(np.int32))
                 offsets = np.ascontiguousarray(block["offsets"].T, dtype=np.int32)

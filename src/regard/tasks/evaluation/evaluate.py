@@ -1,38 +1,39 @@
-"""The metrics of a fine-tuned model on labeled examples."""
+"""Evaluation of a fine-tuned model on labeled examples."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from dataclasses import fields
+from typing import Any
 
-from regard.data.examples import ImageExample
+from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
 from regard.data.readers import ExampleSet, TableOptions
-from regard.events import Event, Note
-from regard.render.result import Result, Table
-from regard.tasks.fine_tuned_model import FineTunedModel, describe_compute, score
+from regard.events import Event, Note, Progress
+from regard.tasks.evaluation.parts import ErrorCase, Evaluation
+from regard.tasks.evaluation.result import EvaluationResult, ExampleError
+from regard.tasks.fine_tuned_model import FineTunedModel, describe_compute, predict_stream
 from regard.tasks.image_classification import ImageTransform
 from regard.tasks.registry import DataSource, check_labels, read_examples
-from regard.wording import count_of
+from regard.tasks.task import Prediction
+from regard.tasks.text_classification import shown_texts
 
-
-class EvaluationResult(Result):
-    """Metrics in percent on `n` examples."""
-
-    task: str
-    n: int
-    metrics: dict[str, float]
-
-    def to_text(self) -> str:
-        lines = [f"{name:<20}{value:6.2f}" for name, value in self.metrics.items()]
-        return "\n".join([f"{self.task}, {count_of(self.n, 'example')}", *lines])
-
-    def to_table(self) -> Table:
-        return ("metric", "percent"), list(self.metrics.items())
+TOP = 10  # errors in a result
 
 
 def evaluate_model(
-    model: FineTunedModel, data: DataSource, *, table: TableOptions | None = None
+    model: FineTunedModel,
+    data: DataSource,
+    *,
+    name: str = "",
+    table: TableOptions | None = None,
+    top: int = TOP,
+    seed: int = 0,
 ) -> Generator[Event, None, EvaluationResult]:
-    """Evaluate a model on a file or on examples that a reader returned."""
+    """Evaluate a model on a file or on examples that a reader returned.
+
+    The result has the `top` worst errors, and `save_errors` writes all of them. `seed` is that of the bootstrap, and
+    `name` that of the model in the result.
+    """
     device = next(model.model.parameters()).device
     read = data if isinstance(data, ExampleSet) else read_examples(model.task.name, data, table=table, labeled=True)
     yield Note(message=describe_compute(model, device))
@@ -44,5 +45,57 @@ def evaluate_model(
         size = f"{transform.height} x {transform.width}"
         yield Note(message=f"{resized:,} of them have another size than {size} and are resized")
     check_labels(model.task, read)
-    metrics = score(model, read.examples, device=device)
-    return EvaluationResult(task=model.task.name, n=len(read.examples), metrics=metrics)
+    predictions: list[Prediction] = []
+    for prediction in predict_stream(model, read.examples, device=device):
+        predictions.append(prediction)
+        yield Progress(stage="predicting", done=len(predictions), total=len(read.examples), unit="examples")
+    return evaluation_result(model, read, predictions, name=name, top=top, seed=seed)
+
+
+def evaluation_result(
+    model: FineTunedModel,
+    read: ExampleSet[Any],
+    predictions: Sequence[Prediction],
+    *,
+    name: str = "",
+    top: int = TOP,
+    seed: int = 0,
+) -> EvaluationResult:
+    """The evaluation of predictions for labeled examples."""
+    evaluation = model.task.evaluate(read.examples, predictions, seed=seed)
+    errors = [_example_error(read, case) for case in evaluation.errors]
+    parts = {part.name: getattr(evaluation, part.name) for part in fields(Evaluation)}
+    points = parts.pop("points")
+    parts |= {"errors": errors[:top], "num_errors": len(errors)}
+    result = EvaluationResult(task=model.task.name, model=name, data=read.path, n=len(read.examples), **parts)
+    result._all_errors, result._points = errors, points
+    return result
+
+
+def _example_error(read: ExampleSet[Any], case: ErrorCase) -> ExampleError:
+    return ExampleError(
+        row=case.index,
+        line=read.lines[case.index] if read.lines else None,
+        texts=_texts(read.examples[case.index]),
+        label=case.label,
+        predicted=case.predicted,
+        confidence=case.confidence,
+        probability=case.probability,
+        kind=case.kind,
+        score=case.score,
+    )
+
+
+def _texts(example: Example) -> dict[str, str]:
+    """The texts of an example by their names in tables."""
+    match example:
+        case TextExample():
+            return shown_texts(example)
+        case TaggedExample(text):
+            return {"text": text}
+        case QuestionExample(_, question, context):
+            return {"question": question, "context": context}
+        case ChoiceExample(text, endings):
+            return {"text": text, **{f"ending{number}": ending for number, ending in enumerate(endings)}}
+        case ImageExample(name=name):
+            return {"image": name}

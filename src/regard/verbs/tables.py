@@ -1,4 +1,9 @@
-"""Labeled texts as a field of requests: a file, texts, or pairs of a text and its label."""
+"""Tables as fields of requests: the options of every verb that reads rows, and labeled texts.
+
+A verb that learns from rows or evaluates on them is a `TableRequest`; one that answers row by row is a `RowsRequest`.
+The two differ in what happens to rows without a text or label (`--missing`); `table_options` gives the options to a
+reader: `regard.data.rows.open_rows`, or `regard.tasks.registry.read_examples`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import os
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ValidationInfo
 
@@ -18,6 +23,8 @@ from regard.wording import count_of
 if TYPE_CHECKING:
     from regard.data.examples import TextExample
     from regard.data.readers import TableOptions
+
+TABLE = "Input table"  # the group of these options in help pages
 
 
 def _parse(value: object, info: ValidationInfo) -> object:
@@ -35,17 +42,41 @@ def _parse(value: object, info: ValidationInfo) -> object:
 LabeledTexts: TypeAlias = Annotated[list[tuple[str, str | None]] | Path, BeforeValidator(_parse), TextsMarker()]
 
 
-class TableRequest(Request):
-    """Options of tables. What is not given is inferred from the file, and reported."""
+class _TableFormatRequest(Request):
+    """How a table is read. What is not given is inferred from the file, and reported."""
 
     columns: list[str] | None = option(
-        None, help="Columns by name or index from 0: texts first, then the label.", metavar="A,B"
+        None, help="Columns by name or index from 0: texts first, then the label.", metavar="A,B", group=TABLE
     )
-    header: bool | None = option(None, "--header/--no-header", help="Whether the first row names the columns.")
-    delimiter: str | None = option(None, help="Separator between columns; \\t is a tab.", metavar="C")
+    header: bool | None = option(
+        None, "--header/--no-header", help="Whether the first row names the columns.", group=TABLE
+    )
+    delimiter: str | None = option(None, help="Separator between columns; \\t is a tab.", metavar="C", group=TABLE)
     quoted: bool | None = option(
-        None, "--quoted/--unquoted", help="Whether quotes around values are part of the format."
+        None, "--quoted/--unquoted", help="Whether quotes around values are part of the format.", group=TABLE
     )
+    encoding: str | None = option(
+        None, help="Encoding of the file, such as latin-1. Default: utf-8.", metavar="NAME", group=TABLE
+    )
+
+
+class TableRequest(_TableFormatRequest):
+    """Options of verbs that learn from the rows of a table, or evaluate on them."""
+
+    missing: Literal["error", "skip"] = option(
+        "error", help="Rows without a text or label: refuse the file, or skip and count them.", group=TABLE
+    )
+
+
+class RowsRequest(_TableFormatRequest):
+    """Options of verbs that answer row by row."""
+
+    missing: Literal["keep", "skip", "error"] = option(
+        "keep", help="Rows without a text: keep them with an empty answer, skip them, or refuse the file.", group=TABLE
+    )
+
+
+TABLE_FIELDS = frozenset(RowsRequest.model_fields)
 
 
 def read_labeled_texts(
@@ -74,12 +105,18 @@ def read_table(
     return examples
 
 
-def table_options(request: TableRequest) -> TableOptions:
+def table_options(request: TableRequest | RowsRequest) -> TableOptions:
     """The options of a request for the readers."""
     from regard.data.readers import TableOptions
 
-    columns = ",".join(request.columns) if request.columns else None
-    return TableOptions.parse(columns, header=request.header, delimiter=request.delimiter, quoting=request.quoted)
+    return TableOptions.parse(
+        ",".join(request.columns) if request.columns else None,
+        header=request.header,
+        delimiter=request.delimiter,
+        quoting=request.quoted,
+        encoding=request.encoding,
+        missing=request.missing,
+    )
 
 
 def parse_lines(lines: str) -> list[TextExample]:

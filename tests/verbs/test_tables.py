@@ -9,7 +9,7 @@ import pytest
 from regard.data.examples import TextExample
 from regard.errors import InputError
 from regard.verbs.base import _print_lines
-from regard.verbs.labeled_texts import parse_lines
+from regard.verbs.tables import parse_lines
 
 
 def test_typed_lines() -> None:
