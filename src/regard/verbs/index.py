@@ -26,7 +26,7 @@ class IndexRequest(RowsRequest):
     model: ModelName | None = option(
         None,
         "-m",
-        help=f"A model folder, a hub name or a built-in name. Default: {DEFAULT_EMBEDDING_MODEL}, or that of the index.",
+        help=f"A model folder, hub name or built-in name. Default: {DEFAULT_EMBEDDING_MODEL}, or that of the index.",
         metavar="MODEL",
     )
     keep: list[str] = option([], help="Columns that results carry, or all.", metavar="A,B")
@@ -74,9 +74,7 @@ def index(request: IndexRequest, models: Models) -> Generator[Event, None, Index
                 keep=request.keep,
                 id_column=request.id,
                 append=request.append,
-                settings=EmbeddingSettings(
-                    pooling=request.pooling, max_length=request.max_length, long=request.long
-                ),
+                settings=EmbeddingSettings(pooling=request.pooling, max_length=request.max_length, long=request.long),
                 approximate=request.approximate,
                 restart=request.restart,
             )

@@ -16,7 +16,6 @@ from regard.verbs.tables import RowsRequest, table_options
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
     from regard.inference.search.documents import Document
-    from regard.inference.search.index import Index
     from regard.inference.search.results import SearchResult
 
 
@@ -30,7 +29,7 @@ class IndexedTextsRequest(RowsRequest):
     model: ModelName | None = option(
         None,
         "-m",
-        help=f"A model folder, a hub name or a built-in name. Default: that of the index, or {DEFAULT_EMBEDDING_MODEL}.",
+        help=f"A model folder, hub name or built-in name. Default: that of the index, or {DEFAULT_EMBEDDING_MODEL}.",
         metavar="MODEL",
     )
     keep: list[str] = option([], help="Columns of a table that results carry, or all.", metavar="A,B")
@@ -67,7 +66,6 @@ def search(request: SearchRequest, models: Models) -> Generator[Event, None, Sea
 
     Example: regard search reviews.index "battery does not last" --method hybrid
     """
-    from regard.inference.search.index import Index
     from regard.inference.search.results import check_queries
     from regard.tasks.fine_tuned_model import fine_tuned_of, require_fine_tuned
 
@@ -78,7 +76,6 @@ def search(request: SearchRequest, models: Models) -> Generator[Event, None, Sea
         rerank = None
         if request.rerank is not None:
             rerank = fine_tuned_of(stack.enter_context(models.use(request.rerank, require_fine_tuned)))
-        assert isinstance(index, Index)
         count = 0
         for one in index.search_steps(
             _queries(check_queries(request.query) if request.query else [], request.queries),
@@ -122,7 +119,12 @@ def open_source(
         if embeds:
             index.use_model(load(index.model_name))
         return index, []
-    found = yield from temporary_index(
-        request.source, load, table=table_options(request), keep=request.keep, id_column=request.id
-    )
-    return found
+    loaded = load(None)
+    key = hash(repr((request.source, request.keep, request.id))) if isinstance(request.source, list) else None
+    if key is not None and loaded.cache is not None and key in loaded.cache:  # the page asks again about the same texts
+        found: tuple[Index, list[Document]] = loaded.cache[key]
+    else:
+        found = yield from temporary_index(
+            request.source, lambda _: loaded, table=table_options(request), keep=request.keep, id_column=request.id
+        )
+    return found if key is None else loaded.cached(key, lambda: found)

@@ -10,6 +10,7 @@ from typing import Any
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.readers import TableOptions
+from regard.data.readers.texts import is_missing
 from regard.data.rows import Row, open_rows
 from regard.errors import InputError, suggest
 from regard.events import Event, Note, drain
@@ -56,7 +57,9 @@ class DocumentSource:
         name: Any = row.number
         if self.id_column is not None:
             name = row.values.get(self.id_column)
-            if name is None or (isinstance(name, str) and not name.strip()) or name != name:
+            if is_missing(name) and row.is_missing:
+                name = row.number
+            elif is_missing(name):
                 raise InputError(f"{self.rows.location(row)} has no id ({self.id_column}); fix it, or leave out --id")
         columns = {column: row.values.get(column) for column in self.columns}
         return Document(name, row.number, row.texts[0] or "", columns)
@@ -162,6 +165,31 @@ def index(
     found = Index(Path(output))
     found.use_model(loaded[0])
     return found
+
+
+def add_to_index(
+    index: Index,
+    source: Any,
+    *,
+    columns: Sequence[str] | str | None,
+    keep: Sequence[str] | str,
+    id: str | None,
+    missing: str,
+    on_event: Callable[[Event], object] | None,
+) -> int:
+    """`Index.add`."""
+    events = index_events(
+        source,
+        index.folder,
+        lambda name: index.loaded_model(),
+        table=_table(columns, missing),
+        keep=_names(keep),
+        id_column=id,
+        append=True,
+    )
+    added, _ = drain(events, on_event)
+    index.reopen()
+    return added
 
 
 def _load(model: str | os.PathLike[str] | LoadedModel | tuple[Any, Any], device: str) -> LoadedModel:

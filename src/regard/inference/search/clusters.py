@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,10 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.events import Event, Note, Progress, drain
 from regard.inference.search.bm25 import words_of
+from regard.inference.search.documents import Document
 from regard.inference.search.exact import blocks
 from regard.inference.search.index import Index
-from regard.inference.search.results import column_names, one_line
+from regard.inference.search.results import add_columns, column_names, one_line
 from regard.render.result import Result, Table
 from regard.wording import count_of
 
@@ -32,14 +33,15 @@ CHOICES = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50)
 
 
 class ClusterMember(BaseModel):
-    """A text with its cluster, counted from 0; `score` is its cosine similarity to the center."""
+    """A text with its cluster, counted from 0; `score` is its cosine similarity to the center. A row without a text has
+    neither."""
 
     model_config = ConfigDict(frozen=True)
 
     id: str | int
     row: int
-    cluster: int
-    score: float
+    cluster: int | None
+    score: float | None
     text: str
     columns: dict[str, Any]
 
@@ -82,13 +84,16 @@ class ClusterResult(Result):
             [one.id, one.row, one.cluster, one.score, one.text, *(one.columns.get(name) for name in names)]
             for one in self.members
         ]
-        return ["id", "row", "cluster", "score", "text", *names], rows
+        return add_columns(["id", "row", "cluster", "score", "text"], names), rows
 
 
 def find_clusters(
-    index: Index, *, num_clusters: int | None = None, seed: int = 0
+    index: Index, *, num_clusters: int | None = None, seed: int = 0, without_text: Sequence[Document] = ()
 ) -> Generator[Event, None, ClusterResult]:
-    """Divide the texts of an index into clusters; without a number, the one with the best silhouette is chosen."""
+    """Divide the texts of an index into clusters; without a number, the one with the best silhouette is chosen.
+
+    Rows `without_text` are listed among the members, without a cluster.
+    """
     positions = index.positions()
     count = len(positions)
     if count < 2 or (num_clusters or 2) > count:
@@ -116,6 +121,10 @@ def find_clusters(
         central = rows[np.argsort(-scores[rows], kind="stable")]
         texts = list(dict.fromkeys(members[row].text for row in central[: 10 * CENTRAL_TEXTS]))[:CENTRAL_TEXTS]
         clusters.append(Cluster(cluster=number, size=len(rows), words=words[number], texts=texts))
+    empty = [
+        ClusterMember(id=one.id, row=one.row, cluster=None, score=None, text="", columns=one.columns)
+        for one in without_text
+    ]
     return ClusterResult(
         source=index.name,
         model=index.model_name,
@@ -124,7 +133,7 @@ def find_clusters(
         inertia=fitted.inertia,
         silhouette=silhouette(vectors, centers, labels),
         clusters=clusters,
-        members=members,
+        members=sorted([*members, *empty], key=lambda one: one.row),
     )
 
 

@@ -19,7 +19,7 @@ from regard.events import Event, Progress
 from regard.inference.search.documents import Document
 from regard.inference.search.exact import Positions, Vectors
 from regard.inference.search.index import Index
-from regard.inference.search.results import column_names, one_line
+from regard.inference.search.results import add_columns, column_names, one_line
 from regard.render.result import Result, Table
 from regard.wording import count_of
 
@@ -88,7 +88,7 @@ class DuplicatesResult(Result):
             for number, group in enumerate(self.groups, 1)
             for one in group.members
         ]
-        return ["group", "representative", "score", "id", "row", "text", *names], rows
+        return add_columns(["group", "representative", "score", "id", "row", "text"], names), rows
 
 
 def find_duplicates(index: Index, *, threshold: float = 0.9) -> Generator[Event, None, DuplicatesResult]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -45,6 +45,10 @@ from regard.inference.search.results import Hit, QueryResult, SearchResult, chec
 from regard.inference.search.segment import EVERY, VECTORS, Segment, finish_segment
 from regard.tasks.fine_tuned_model import FineTunedModel
 
+if TYPE_CHECKING:
+    from regard.inference.search.clusters import ClusterResult
+    from regard.inference.search.duplicates import DuplicatesResult
+
 Method = Literal["dense", "bm25", "hybrid"]
 FUSED = 100  # candidates of each method that hybrid search combines, at least
 BATCH = 256  # queries
@@ -60,6 +64,7 @@ class Index:
     def __init__(self, folder: Path, *, temporary: TemporaryDirectory[str] | None = None) -> None:
         self.folder, self._temporary = folder, temporary
         self._engine: EmbeddingEngine | None = None
+        self._loaded: LoadedModel | None = None
         self._open()
 
     def _open(self) -> None:
@@ -124,6 +129,7 @@ class Index:
     def use_model(self, loaded: LoadedModel) -> None:
         """Embed queries with a loaded model; InputError unless it is the one that made the vectors."""
         self._engine = engine_of(self.manifest.model, loaded, self.name)
+        self._loaded = loaded
 
     def load_model(self, model: str | os.PathLike[str] | None = None, *, device: str = "auto") -> None:
         """Load the model that embeds queries: that of the index, or a copy of it in another place."""
@@ -253,6 +259,45 @@ class Index:
             for rank, (one, score) in enumerate(zip(found[:top], scores, strict=False), 1)
         ]
         return QueryResult(query=query, hits=hits)
+
+    def add(
+        self,
+        source: Any,
+        *,
+        columns: Sequence[str] | str | None = None,
+        keep: Sequence[str] | str = (),
+        id: str | None = None,
+        missing: str = "keep",
+        on_event: Callable[[Event], object] | None = None,
+    ) -> int:
+        """Add texts and return their number; the arguments are those of `regard.index`. Until all of them are embedded,
+        the index on the disk stays as it is."""
+        from regard.inference.search.build import add_to_index
+
+        return add_to_index(self, source, columns=columns, keep=keep, id=id, missing=missing, on_event=on_event)
+
+    def loaded_model(self) -> LoadedModel:
+        """The model of the index, loaded if it is not yet."""
+        if self._loaded is None:
+            self.load_model()
+        assert self._loaded is not None
+        return self._loaded
+
+    def reopen(self) -> None:
+        """See what another process, or another object, has changed in the folder."""
+        self._open()
+
+    def duplicates(self, threshold: float = 0.9) -> DuplicatesResult:
+        """Groups of near-duplicates: texts with a cosine similarity of `threshold` or more."""
+        from regard.inference.search.duplicates import find_duplicates
+
+        return drain(find_duplicates(self, threshold=threshold))
+
+    def cluster(self, num_clusters: int | None = None, *, seed: int = 0) -> ClusterResult:
+        """Clusters of texts by k-means; without a number, the one with the best silhouette is chosen."""
+        from regard.inference.search.clusters import find_clusters
+
+        return drain(find_clusters(self, num_clusters=num_clusters, seed=seed))
 
     def delete(self, ids: Iterable[str | int]) -> int:
         """Delete texts by their ids and return their number. An id that is not in the index is an InputError."""
