@@ -3,6 +3,7 @@
     python -m benchmarks.default_recipe pack --output DIR                 compressed copies of the data
     python -m benchmarks.default_recipe tune --output DIR                 every recipe x task x held-out tenth
     python -m benchmarks.default_recipe final --recipe NAME --output DIR  one recipe and the tuned settings, on dev
+    python -m benchmarks.default_recipe small --recipe NAME --output DIR  more epochs for a few hundred examples
     python -m benchmarks.default_recipe table FILE [--save]               means, and the regret of each recipe
 
 `tune` never reads evaluation data. It holds out a tenth of the training data (of SQuAD's, a tenth of the documents),
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import json
 import lzma
 import multiprocessing
@@ -69,6 +71,11 @@ RECIPES = {  # default settings; those of a task, such as its number of epochs, 
     "adamw-3e-4-adversarial-0.2": _recipe("adamw", 3e-4, 0.2),
     "muon-3e-4": _recipe("muon", 3e-4, 0.0),
     "muon-3e-4-adversarial-0.2": _recipe("muon", 3e-4, 0.2),
+    "adamw-1e-4-warmup-0.5-adversarial-0.5": _recipe("adamw", 1e-4, 0.5, adversarial_warmup=0.5),
+    "adamw-1.5e-4-warmup-0.5-adversarial-0.3": _recipe("adamw", 1.5e-4, 0.3, adversarial_warmup=0.5),
+    "adamw-1.5e-4-warmup-0.5-adversarial-0.5": _recipe("adamw", 1.5e-4, 0.5, adversarial_warmup=0.5),
+    "adamw-2e-4-warmup-0.5-adversarial-0.5": _recipe("adamw", 2e-4, 0.5, adversarial_warmup=0.5),
+    "adamw-2e-4-warmup-1-adversarial-0.5": _recipe("adamw", 2e-4, 0.5, adversarial_warmup=1.0),
 }
 TUNED = {  # the best settings of each task, chosen one task at a time
     "rte": _recipe("adamw", 1e-4, 0.5),
@@ -81,6 +88,7 @@ TUNED = {  # the best settings of each task, chosen one task at a time
     "squad": _recipe("adamw", 2e-4, 0.0),
     "conll": _recipe("muon", 3e-4, 0.0),
 }
+SMALL_NAMES, SMALL_SIZES, SMALL_STEPS = ("mrpc", "sst2", "stsb", "conll"), (100, 500), (0, 50, 100, 200, 400)
 EPOCHS = {"pair": 5, "regress": 5, "tag": 5, "answer": 2}  # of the tasks that have their own number
 
 
@@ -93,20 +101,32 @@ def settings_for(name: str, recipe: str) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Job:
-    part: str  # tune or final
+    part: str  # tune, final or small
     name: str
     settings: tuple[tuple[str, object], ...]
     seed: int
+    size: int = 0  # training examples; 0: all
 
 
 def jobs(part: str, names: Sequence[str], recipes: Sequence[str], seeds: int) -> list[Job]:
     """The runs in the order in which they start; recipes with the same settings for a task share one run."""
+    if part == "small":
+        return list(dict.fromkeys(_small_jobs(names, recipes, seeds)))
     if part == "tune":
         order = [(recipe, name, seed) for seed in range(seeds) for name in names for recipe in recipes]
     else:
         order = [(recipe, name, seed) for recipe in recipes for name in reversed(names) for seed in range(seeds)]
     unique = {Job(part, name, tuple(settings_for(name, recipe).items()), seed): None for recipe, name, seed in order}
     return list(unique)
+
+
+def _small_jobs(names: Sequence[str], recipes: Sequence[str], seeds: int) -> Iterator[Job]:
+    """Runs on a few examples, with as many epochs as make a minimum number of steps."""
+    for seed, name, size, recipe in itertools.product(range(seeds), names, SMALL_SIZES, recipes):
+        settings = settings_for(name, recipe)
+        for steps in SMALL_STEPS:
+            epochs = max(int(str(settings["num_epochs"])), -(-steps // -(-size // 32)))
+            yield Job("small", name, tuple({**settings, "num_epochs": epochs}.items()), seed, size)
 
 
 @cache
@@ -147,6 +167,7 @@ def run(job: Job, folder: Path, limit: int, device: str) -> dict[str, Any]:
     """Train, and score the last epoch."""
     benchmark, place = BENCHMARKS[job.name], choose_device(device)
     train, dev = examples(job.part, job.name, job.seed, folder, limit)
+    train = train[: job.size or None]
     overrides = [f"training.{key}={value}" for key, value in job.settings] + ["training.select=last"]
     config = FineTuningConfig.load(overrides=overrides)
     factory = ModelFactory(get_task(benchmark.task).from_examples(train), *_load(), length=0)
@@ -252,12 +273,22 @@ def unpack(folder: Path, output: Path) -> Path:
     return output
 
 
+def read_records(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """The finished runs of files of results."""
+    records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [record for record in records if "score" in record]
+
+
+def _identity(record: dict[str, Any]) -> tuple[object, ...]:
+    return record["part"], record["name"], json.dumps(record["settings"]), record["seed"], record.get("size", 0)
+
+
 def summarize(records: Sequence[dict[str, Any]], part: str) -> dict[str, Any]:
     """Scores by task and recipe, and each recipe's regret: how far below the tuned settings it is on the same seeds."""
     scores: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
     for record in records:
-        if record["part"] == part and "score" in record:
+        if record["part"] == part:
             key = record["name"], json.dumps(record["settings"])
             scores[key][record["seed"]] = record["score"]
             seconds[key].append(record["seconds"])
@@ -288,6 +319,7 @@ def summarize(records: Sequence[dict[str, Any]], part: str) -> dict[str, Any]:
                 "tasks": len(found),
                 "mean_against_tuned": round(statistics.fmean(found), 2),
                 "worst_against_tuned": min(found),
+                "mean_shortfall": round(statistics.fmean(max(-difference, 0.0) for difference in found), 2),
             }
     return {"tasks": tasks, "recipes": overall}
 
@@ -299,11 +331,27 @@ def print_summary(summary: dict[str, Any]) -> None:
             deviation = "" if row["deviation"] is None else f" ± {row['deviation']:.2f}"
             against = "" if row["against_tuned"] is None else f"{row['against_tuned']:+.2f}"
             print(
-                f"  {recipe:<36}{row['mean']:7.2f}{deviation:<8}{against:>8}  {row['scores']}  {row['seconds']:.0f} s"
+                f"  {recipe:<40}{row['mean']:7.2f}{deviation:<8}{against:>8}  {row['scores']}  {row['seconds']:.0f} s"
             )
     for recipe, row in summary["recipes"].items():
         mean, worst = row["mean_against_tuned"], row["worst_against_tuned"]
-        print(f"{recipe:<38}mean {mean:+.2f}, worst {worst:+.2f}, {row['tasks']} tasks")
+        shortfall = f"shortfall {row['mean_shortfall']:.2f}"
+        print(f"{recipe:<42}mean {mean:+.2f}, worst {worst:+.2f}, {shortfall}, {row['tasks']} tasks")
+
+
+def print_small(records: Sequence[dict[str, Any]]) -> None:
+    """Scores of runs on a few examples by the number of epochs."""
+    scores: dict[tuple[str, int, int, int, str], list[float]] = defaultdict(list)
+    for record in records:
+        if record["part"] == "small":
+            settings = {key: value for key, value in record["settings"].items() if key != "num_epochs"}
+            epochs = record["settings"]["num_epochs"]
+            key = record["name"], record["size"], epochs, record["steps"], " ".join(map(str, settings.values()))
+            scores[key].append(record["score"])
+    for (name, size, epochs, steps, settings), found in sorted(scores.items()):
+        each = ", ".join(f"{score:.1f}" for score in found)
+        mean = statistics.fmean(found)
+        print(f"{name:<6}{size:>5} examples {epochs:>4} epochs {steps:>4} steps {mean:6.1f}  [{each}]  {settings}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -313,13 +361,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     packing.add_argument("--output", type=Path, required=True, metavar="DIR")
     table = commands.add_parser("table")
     table.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    table.add_argument("--best", nargs="+", metavar="RECIPE", help="print the one of these with the least shortfall")
     table.add_argument("--save", action="store_true", help="write benchmarks/results/default_recipe.json")
-    for part in ("tune", "final"):
+    for part in ("tune", "final", "small"):
         command = commands.add_parser(part)
         command.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; default: all")
         command.add_argument("--recipe", nargs="+", choices=[*RECIPES, "tuned"], help="default: all")
         command.add_argument("--output", type=Path, required=True, metavar="DIR")
         command.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="data, or a folder of `pack`")
+        command.add_argument("--done", type=Path, metavar="FILE", help="results of runs that are not repeated")
         command.add_argument("--seeds", type=int, default=3)
         command.add_argument("--workers", type=int, default=12, help="runs at a time")
         command.add_argument("--budget", type=float, default=480, metavar="SECONDS")
@@ -329,22 +379,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.command == "pack":
         pack(options.output)
     elif options.command == "table":
-        records = [json.loads(line) for file in options.files for line in file.read_text().splitlines()]
+        records = read_records(options.files)
         summary = {part: summarize(records, part) for part in ("tune", "final")}
+        if options.best:
+            overall = summary["tune"]["recipes"]
+            print(min(options.best, key=lambda recipe: overall[recipe]["mean_shortfall"]))
+            return
         for part, content in summary.items():
             print(f"== {part}")
             print_summary(content)
+        print_small(records)
         if options.save:
             machine = sorted({record["machine"] for record in records})
             print(
                 save_results("default_recipe", {"model": MODEL, "recipes": RECIPES, **summary, "measured_on": machine})
             )
     else:
-        names = [name for name in NAMES if name in (options.names or NAMES)]
+        chosen = options.names or (SMALL_NAMES if options.command == "small" else NAMES)
+        names = [name for name in NAMES if name in chosen]
         recipes = options.recipe or (["tuned", *RECIPES] if options.command == "tune" else ["tuned"])
         if options.command == "final" and "tuned" not in recipes:
             recipes = [*recipes, "tuned"]
-        run_all(jobs(options.command, names, recipes, options.seeds), options)
+        done = {_identity(record) for record in read_records([options.done])} if options.done else set()
+        planned = jobs(options.command, names, recipes, options.seeds)
+        run_all(
+            [job for job in planned if _identity(asdict(job) | {"settings": dict(job.settings)}) not in done], options
+        )
 
 
 if __name__ == "__main__":

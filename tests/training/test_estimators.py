@@ -11,7 +11,10 @@ from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
 from regard.errors import InputError
+from regard.training import estimators
 from regard.training.estimators import Tagger, TextClassifier
+from regard.training.finetuning.config import FineTuningConfig
+from regard.training.finetuning.trainer import FineTuner
 
 GOOD = ["the film is good", "we love it", "so funny now", "a good day", "they love the film", "it was funny"]
 BAD = ["the film is bad", "it was dull", "no one was there", "a bad day", "so dull now", "the sound was bad"]
@@ -46,6 +49,30 @@ def test_pairs(tiny_bert_folder: Path, one_thread: None) -> None:
     pairs = [(a, b) for a in GOOD[:3] for b in (GOOD[0], BAD[0])]
     classifier = TextClassifier(str(tiny_bert_folder), **{**QUICK, "num_epochs": 1}).fit(pairs, ["same", "other"] * 3)
     assert set(classifier.predict(pairs)) <= {"same", "other"}
+
+
+def test_the_settings_are_those_of_regard_train(
+    tiny_bert_folder: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = []
+
+    class Recorded(FineTuner):
+        def __init__(self, model: Any, task: Any, items: Any, config: FineTuningConfig, **options: Any) -> None:
+            used.append((task, config.training))
+            super().__init__(model, task, items, config, **options)
+
+    monkeypatch.setattr(estimators, "FineTuner", Recorded)
+    options: dict[str, Any] = {"model": str(tiny_bert_folder), "device": "cpu"}
+    TextClassifier(**options).fit(GOOD[:2] + BAD[:2], [1, 1, 0, 0])
+    TextClassifier(**options).fit([(GOOD[0], GOOD[1]), (GOOD[0], BAD[0])], ["same", "other"])
+    Tagger(**options).fit([["a", "film"], ["a", "day"]], [["O", "B-THING"], ["O", "O"]])
+    assert [task.name for task, _ in used] == ["classify", "pair", "tag"]
+    for task, settings in used:
+        config = FineTuningConfig.load(defaults={"training": task.training_defaults})
+        assert settings.model_dump(exclude={"select"}) == config.training.model_dump(exclude={"select"})
+    TextClassifier(num_epochs=2, learning_rate=1e-3, batch_size=3, **options).fit(GOOD[:2] + BAD[:2], [1, 1, 0, 0])
+    settings = used[-1][1]
+    assert (settings.num_epochs, settings.learning_rate, settings.batch_size) == (2, 1e-3, 3)
 
 
 def test_cross_validation_and_parameters(classifier: TextClassifier) -> None:

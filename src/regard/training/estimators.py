@@ -22,7 +22,7 @@ from regard.parameters import EstimatorParameters
 from regard.tasks.fine_tuned_model import predict
 from regard.tasks.metrics import entity_scores
 from regard.tasks.task import Task
-from regard.tasks.text_classification import TextClassification
+from regard.tasks.text_classification import PairClassification, TextClassification
 from regard.tasks.token_classification import TokenClassification
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.model_factory import ModelFactory
@@ -31,15 +31,15 @@ from regard.training.stopping import Stop
 
 
 class _FineTunedEstimator(EstimatorParameters):
-    """The common parameters and the training of both estimators."""
+    """The common parameters and the training of both estimators. Settings that are None are those of `regard train`."""
 
     def __init__(
         self,
         model: str = DEFAULT_MODEL,
         *,
-        num_epochs: int = 3,
-        batch_size: int = 32,
-        learning_rate: float = 0.0,
+        num_epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
         frozen: bool = False,
         max_length: int | None = None,
         seed: int = 0,
@@ -55,14 +55,10 @@ class _FineTunedEstimator(EstimatorParameters):
         self.device = device
 
     def _fit(self, task: Task[Any], examples: Sequence[Example]) -> None:
-        values = {
-            "num_epochs": self.num_epochs,
-            "batch_size": self.batch_size,
-            "learning_rate": self.learning_rate,
-            "frozen": str(self.frozen).lower(),
-            "select": "last",
-        }
-        config = FineTuningConfig.load(overrides=[f"training.{name}={value}" for name, value in values.items()])
+        values = {"num_epochs": self.num_epochs, "batch_size": self.batch_size, "learning_rate": self.learning_rate}
+        given = [f"training.{name}={value}" for name, value in values.items() if value is not None]
+        overrides = [*given, f"training.frozen={str(self.frozen).lower()}", "training.select=last"]
+        config = FineTuningConfig.load(overrides=overrides, defaults={"training": task.training_defaults})
         factory = ModelFactory(task, *loading.load(self.model), length=self.max_length or 0)
         model = factory.new_model(self.seed)
         items = task.preprocess(examples, factory.rows)
@@ -97,12 +93,8 @@ class TextClassifier(_FineTunedEstimator):
         targets = np.asarray(labels)
         self.classes_ = np.unique(targets)
         examples = [replace(text, label=str(label)) for text, label in zip(texts, targets, strict=True)]
-        self._fit(
-            TextClassification(self._names(), multi_label=False)
-            if len(self.classes_) > 1
-            else TextClassification.from_examples(examples),
-            examples,
-        )
+        kind = PairClassification if any(text.text_pair is not None for text in texts) else TextClassification
+        self._fit(kind(self._names()) if len(self.classes_) > 1 else kind.from_examples(examples), examples)
         return self
 
     def predict(self, X: Iterable[str | tuple[str, str]]) -> Any:

@@ -43,6 +43,7 @@ VERBS = (
     "train",
     "distill",
     "train_translator",
+    "train_embedder",
     "predict",
 )
 
