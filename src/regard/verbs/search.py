@@ -15,7 +15,8 @@ from regard.verbs.tables import RowsRequest, table_options
 
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
-    from regard.inference.search.documents import Document
+    from regard.inference.search.documents import IndexedText
+    from regard.inference.search.index import Index
     from regard.inference.search.results import SearchResult
 
 
@@ -105,7 +106,7 @@ def _queries(given: list[str], source: list[str] | Path | None) -> Iterator[str]
 
 def open_source(
     request: IndexedTextsRequest, models: Models, stack: ExitStack, *, embeds: bool = False
-) -> Generator[Event, None, tuple[Index, list[Document]]]:
+) -> Generator[Event, None, tuple[Index, list[IndexedText]]]:
     """The index of a request, and the rows of a table without a text. With `embeds` its model is loaded; texts that are
     not indexed yet are embedded in any case."""
     from regard.inference.search.build import temporary_index
@@ -122,7 +123,7 @@ def open_source(
     loaded = load(None)
     key = hash(repr((request.source, request.keep, request.id))) if isinstance(request.source, list) else None
     if key is not None and loaded.cache is not None and key in loaded.cache:  # the page asks again about the same texts
-        found: tuple[Index, list[Document]] = loaded.cache[key]
+        found: tuple[Index, list[IndexedText]] = loaded.cache[key]
     else:
         found = yield from temporary_index(
             request.source, lambda _: loaded, table=table_options(request), keep=request.keep, id_column=request.id

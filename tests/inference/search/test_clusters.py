@@ -15,7 +15,7 @@ from regard.events import drain
 from regard.inference.load_model import load_model
 from regard.inference.search import duplicates
 from regard.inference.search.clusters import characteristic_words, find_clusters, kmeans, silhouette
-from regard.inference.search.documents import Document
+from regard.inference.search.documents import IndexedText
 from regard.inference.search.duplicates import connect, find_duplicates
 from regard.inference.search.index import Index, add_documents, open_index
 
@@ -83,13 +83,13 @@ def index(tmp_path_factory: pytest.TempPathFactory, tiny_bert_folder: Path) -> I
         "a bad day",
     ]
     texts += ["people call him good", "some other word"]
-    documents = [Document(0, row, text, {"kept": row * 2}) for row, text in enumerate(texts)]
+    documents = [IndexedText(0, row, text, {"kept": row * 2}) for row, text in enumerate(texts)]
     folder = tmp_path_factory.mktemp("index") / "index"
     drain(add_documents(folder, lambda: documents[:3], lambda name: model))
     drain(
         add_documents(
             folder,
-            lambda: [Document(0, n, one.text) for n, one in enumerate(documents[3:])],
+            lambda: [IndexedText(0, n, one.text) for n, one in enumerate(documents[3:])],
             lambda name: model,
             append=True,
         )

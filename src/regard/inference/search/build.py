@@ -14,7 +14,7 @@ from regard.data.readers.texts import is_missing
 from regard.data.rows import Row, open_rows
 from regard.errors import InputError, suggest
 from regard.events import Event, Note, drain
-from regard.inference.search.documents import Document
+from regard.inference.search.documents import IndexedText
 from regard.inference.search.index import EmbeddingSettings, Index, add_documents
 from regard.inference.search.index_folder import IndexManifest, is_index
 from regard.known import DEFAULT_EMBEDDING_MODEL
@@ -35,7 +35,7 @@ class DocumentSource:
         if ALL in keep:
             special = {*self.rows.text_columns, self.id_column}
             self.columns = [name for name in self.rows.columns if name not in special]
-        self.without_text: list[Document] = []
+        self.without_text: list[IndexedText] = []
 
     def _column(self, name: str, option: str) -> str:
         columns = self.rows.columns
@@ -45,7 +45,7 @@ class DocumentSource:
             return columns[int(name)]
         raise InputError(f"{option}: {self.rows.name} has no column {name!r}; {suggest(name, columns)}")
 
-    def __iter__(self) -> Iterator[Document]:
+    def __iter__(self) -> Iterator[IndexedText]:
         for row in self.rows.read(self.missing):
             document = self._document(row)
             if row.is_missing:
@@ -53,7 +53,7 @@ class DocumentSource:
             else:
                 yield document
 
-    def _document(self, row: Row) -> Document:
+    def _document(self, row: Row) -> IndexedText:
         name: Any = row.number
         if self.id_column is not None:
             name = row.values.get(self.id_column)
@@ -62,7 +62,7 @@ class DocumentSource:
             elif is_missing(name):
                 raise InputError(f"{self.rows.location(row)} has no id ({self.id_column}); fix it, or leave out --id")
         columns = {column: row.values.get(column) for column in self.columns}
-        return Document(name, row.number, row.texts[0] or "", columns)
+        return IndexedText(name, row.number, row.texts[0] or "", columns)
 
 
 def index_events(
@@ -77,7 +77,7 @@ def index_events(
     settings: EmbeddingSettings | None = None,
     approximate: bool = False,
     restart: bool = False,
-) -> Generator[Event, None, tuple[int, list[Document]]]:
+) -> Generator[Event, None, tuple[int, list[IndexedText]]]:
     """Index the rows of a source; returns the number of added texts and the rows without a text, if they are kept.
 
     Texts that are added to an index have the columns and the id of the texts before, unless other ones are given.
@@ -110,7 +110,7 @@ def temporary_index(
     table: TableOptions | None = None,
     keep: Sequence[str] = (),
     id_column: str | None = None,
-) -> Generator[Event, None, tuple[Index, list[Document]]]:
+) -> Generator[Event, None, tuple[Index, list[IndexedText]]]:
     """An index that is removed with the last reference to it, and the rows without a text."""
     temporary = TemporaryDirectory(prefix="regard-index-", ignore_cleanup_errors=True)
     folder = Path(temporary.name) / "index"

@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.events import Event, Note, Progress, drain
 from regard.inference.search.bm25 import words_of
-from regard.inference.search.documents import Document
+from regard.inference.search.documents import IndexedText
 from regard.inference.search.exact import blocks
 from regard.inference.search.index import Index
 from regard.inference.search.results import add_columns, column_names, one_line
@@ -88,7 +88,7 @@ class ClusterResult(Result):
 
 
 def find_clusters(
-    index: Index, *, num_clusters: int | None = None, seed: int = 0, without_text: Sequence[Document] = ()
+    index: Index, *, num_clusters: int | None = None, seed: int = 0, without_text: Sequence[IndexedText] = ()
 ) -> Generator[Event, None, ClusterResult]:
     """Divide the texts of an index into clusters; without a number, the one with the best silhouette is chosen.
 

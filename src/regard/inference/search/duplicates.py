@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from regard.errors import InputError
 from regard.events import Event, Progress
-from regard.inference.search.documents import Document
+from regard.inference.search.documents import IndexedText
 from regard.inference.search.exact import Positions, Vectors
 from regard.inference.search.index import Index
 from regard.inference.search.results import add_columns, column_names, one_line
@@ -111,7 +111,7 @@ def find_duplicates(index: Index, *, threshold: float = 0.9) -> Generator[Event,
     )
 
 
-def _group(vectors: Vectors, documents: list[Document]) -> DuplicateGroup:
+def _group(vectors: Vectors, documents: list[IndexedText]) -> DuplicateGroup:
     scores = np.clip((vectors.astype(np.float64) * vectors[0].astype(np.float64)).sum(axis=1), -1, 1)
     members = [
         Duplicate(id=one.id, row=one.row, score=score, text=one.text, columns=one.columns)

@@ -23,7 +23,7 @@ from regard.inference.bulk.shards import weights_digest
 from regard.inference.embedding.bulk import embed_events
 from regard.inference.embedding.embedder import EmbeddingEngine, LongTexts, load_engine
 from regard.inference.search.bm25 import find_words, fuse_ranks, search_bm25, words_of
-from regard.inference.search.documents import Document, Documents, DocumentTexts, write_documents
+from regard.inference.search.documents import Documents, DocumentTexts, IndexedText, write_documents
 from regard.inference.search.exact import Positions, Ranking, Vectors
 from regard.inference.search.index_folder import (
     ADDING,
@@ -100,7 +100,7 @@ class Index:
     def model_name(self) -> str:
         return self.manifest.model.name
 
-    def document(self, position: int) -> Document:
+    def document(self, position: int) -> IndexedText:
         """The document at a position, counted over all segments."""
         number = int(np.searchsorted(self.bases, position, side="right")) - 1
         return self.segments[number].documents[position - int(self.bases[number])]
@@ -109,7 +109,7 @@ class Index:
         """The positions of all rows that are not deleted."""
         return np.setdiff1d(np.arange(self.manifest.rows), self.deleted, assume_unique=True)
 
-    def documents(self) -> Iterator[tuple[int, Document]]:
+    def documents(self) -> Iterator[tuple[int, IndexedText]]:
         """All documents that are not deleted, with their positions."""
         deleted, position = set(self.deleted.tolist()), 0
         for segment in self.segments:
@@ -377,7 +377,7 @@ def engine_of(record: ModelRecord, loaded: LoadedModel, name: str) -> EmbeddingE
 
 def add_documents(
     folder: Path,
-    read: Callable[[], Iterable[Document]],
+    read: Callable[[], Iterable[IndexedText]],
     load: Callable[[str | None], LoadedModel],
     *,
     append: bool = False,
@@ -457,14 +457,14 @@ def _stored_name(model: LoadedModel) -> str:
 
 
 def _write_new_documents(
-    folder: Path, existing: IndexManifest | None, read: Callable[[], Iterable[Document]], id_column: str | None
+    folder: Path, existing: IndexManifest | None, read: Callable[[], Iterable[IndexedText]], id_column: str | None
 ) -> Generator[Event, None, int]:
     first = 0 if existing is None else existing.next_row
     seen: dict[str, int] = {}
     if existing is not None and id_column is not None:
         seen = {str(one.id): one.row for _, one in Index(folder).documents()}
 
-    def numbered() -> Iterator[Document]:
+    def numbered() -> Iterator[IndexedText]:
         for one in read():
             row = one.row + first
             if id_column is None:
