@@ -3,6 +3,7 @@ import type { View } from "../view";
 import { ablation } from "./ablation";
 import { attention } from "./attention";
 import { compare } from "./compare";
+import { evaluation } from "./evaluation";
 import { faithfulness } from "./faithfulness";
 import { features } from "./features";
 import { figure } from "./figure";
@@ -15,4 +16,4 @@ import { story } from "./story";
 import { tasks } from "./tasks";
 import { translation } from "./translation";
 
-export const views = [attention, compare, heads, generation, senses, map, features, tasks, translation, figure, ablation, faithfulness, search, story] as unknown as readonly View[];
+export const views = [attention, compare, heads, generation, senses, map, features, tasks, evaluation, translation, figure, ablation, faithfulness, search, story] as unknown as readonly View[];

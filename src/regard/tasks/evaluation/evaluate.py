@@ -67,8 +67,8 @@ def evaluation_result(
     parts = {part.name: getattr(evaluation, part.name) for part in fields(Evaluation)}
     points = parts.pop("points")
     parts |= {"errors": errors[:top], "num_errors": len(errors)}
-    result = EvaluationResult(task=model.task.name, model=name, data=read.path, n=len(read.examples), **parts)
-    result._all_errors, result._points = errors, points
+    result = EvaluationResult(task=model.task.name, model=name, n=len(read.examples), **parts)
+    result._data, result._all_errors, result._points = read.path, errors, points
     return result
 
 

@@ -48,7 +48,8 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
 
 
 def _metrics(result: EvaluationResult) -> Iterator[str]:
-    yield f"{result.task}, {count_of(result.n, 'example')} of {escape_controls(result.data)}; 95% intervals in brackets"
+    source = f" of {escape_controls(result._data)}" if result._data else ""
+    yield f"{result.task}, {count_of(result.n, 'example')}{source}; 95% intervals in brackets"
     for name, value in result.metrics.items():
         interval = result.intervals.get(name)
         shown = with_interval(value, interval)
