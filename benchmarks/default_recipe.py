@@ -71,6 +71,11 @@ RECIPES = {  # default settings; those of a task, such as its number of epochs, 
     "adamw-3e-4-adversarial-0.2": _recipe("adamw", 3e-4, 0.2),
     "muon-3e-4": _recipe("muon", 3e-4, 0.0),
     "muon-3e-4-adversarial-0.2": _recipe("muon", 3e-4, 0.2),
+    "adamw-1e-4-warmup-0.5-adversarial-0.5": _recipe("adamw", 1e-4, 0.5, adversarial_warmup=0.5),
+    "adamw-1.5e-4-warmup-0.5-adversarial-0.3": _recipe("adamw", 1.5e-4, 0.3, adversarial_warmup=0.5),
+    "adamw-1.5e-4-warmup-0.5-adversarial-0.5": _recipe("adamw", 1.5e-4, 0.5, adversarial_warmup=0.5),
+    "adamw-2e-4-warmup-0.5-adversarial-0.5": _recipe("adamw", 2e-4, 0.5, adversarial_warmup=0.5),
+    "adamw-2e-4-warmup-1-adversarial-0.5": _recipe("adamw", 2e-4, 0.5, adversarial_warmup=1.0),
 }
 TUNED = {  # the best settings of each task, chosen one task at a time
     "rte": _recipe("adamw", 1e-4, 0.5),
@@ -304,6 +309,7 @@ def summarize(records: Sequence[dict[str, Any]], part: str) -> dict[str, Any]:
                 "tasks": len(found),
                 "mean_against_tuned": round(statistics.fmean(found), 2),
                 "worst_against_tuned": min(found),
+                "mean_shortfall": round(statistics.fmean(max(-difference, 0.0) for difference in found), 2),
             }
     return {"tasks": tasks, "recipes": overall}
 
@@ -315,11 +321,12 @@ def print_summary(summary: dict[str, Any]) -> None:
             deviation = "" if row["deviation"] is None else f" ± {row['deviation']:.2f}"
             against = "" if row["against_tuned"] is None else f"{row['against_tuned']:+.2f}"
             print(
-                f"  {recipe:<36}{row['mean']:7.2f}{deviation:<8}{against:>8}  {row['scores']}  {row['seconds']:.0f} s"
+                f"  {recipe:<40}{row['mean']:7.2f}{deviation:<8}{against:>8}  {row['scores']}  {row['seconds']:.0f} s"
             )
     for recipe, row in summary["recipes"].items():
         mean, worst = row["mean_against_tuned"], row["worst_against_tuned"]
-        print(f"{recipe:<38}mean {mean:+.2f}, worst {worst:+.2f}, {row['tasks']} tasks")
+        shortfall = f"shortfall {row['mean_shortfall']:.2f}"
+        print(f"{recipe:<42}mean {mean:+.2f}, worst {worst:+.2f}, {shortfall}, {row['tasks']} tasks")
 
 
 def print_small(records: Sequence[dict[str, Any]]) -> None:
@@ -344,6 +351,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     packing.add_argument("--output", type=Path, required=True, metavar="DIR")
     table = commands.add_parser("table")
     table.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    table.add_argument("--best", nargs="+", metavar="RECIPE", help="print the one of these with the least shortfall")
     table.add_argument("--save", action="store_true", help="write benchmarks/results/default_recipe.json")
     for part in ("tune", "final", "small"):
         command = commands.add_parser(part)
@@ -362,6 +370,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif options.command == "table":
         records = [json.loads(line) for file in options.files for line in file.read_text().splitlines()]
         summary = {part: summarize(records, part) for part in ("tune", "final")}
+        if options.best:
+            overall = summary["tune"]["recipes"]
+            print(min(options.best, key=lambda recipe: overall[recipe]["mean_shortfall"]))
+            return
         for part, content in summary.items():
             print(f"== {part}")
             print_summary(content)

@@ -22,6 +22,7 @@ from typing import Any
 
 from benchmarks.timing import describe_machine, save_results
 from benchmarks.translate import print_scores
+from regard.data.readers import TableOptions
 from regard.data.translation_pairs import TranslationPair, read_translation_pairs, split_held_out
 from regard.device import choose_device
 from regard.events import drain
@@ -70,7 +71,10 @@ def train_and_evaluate(options: argparse.Namespace, work: Path, output: Path) ->
     archive, language, sentence = PAIRS[options.pair]
     config = TranslationConfig.read(options.config, overrides=options.set)
     train, dev, test = split_held_out(
-        read_translation_pairs(options.data / archive, columns="1,0"), None, out=options.held_out, seed=config.run.seed
+        read_translation_pairs(options.data / archive, table=TableOptions(columns=("1", "0"))),
+        None,
+        out=options.held_out,
+        seed=config.run.seed,
     )
     assert test is not None
     events = train_translator(train, dev, output=work, config=config, resume=options.resume, device=options.device)

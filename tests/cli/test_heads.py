@@ -82,6 +82,6 @@ def test_messages(call: Callable[..., int], tmp_path: Path, capsys: Captured) ->
     assert "page.txt" in capsys.readouterr().err
     (tmp_path / "empty.txt").write_text("\n\n")
     assert call("--text", str(tmp_path / "empty.txt")) == 2
-    assert "there is no text" in capsys.readouterr().err
+    assert "is empty: expected at least one row" in capsys.readouterr().err
     assert call("--text", str(tmp_path / "missing.txt")) == 2
     assert "there is no file" in capsys.readouterr().err

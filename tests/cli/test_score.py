@@ -40,11 +40,11 @@ def test_a_row_for_each_line(call: Callable[..., int], gpt_folder: Path, capsys:
     expected = list(score_lines(*regard.load(gpt_folder), LINES))
     assert out.splitlines() == [
         f"{expected[0].log_probability:.4f}\t{expected[0].tokens}\t{expected[0].mean:.4f}\tthe film was good",
-        "0.0000\t0\t-\t",
+        "-\t0\t-\t",
         f"{expected[2].log_probability:.4f}\t{expected[2].tokens}\t{expected[2].mean:.4f}\ta\tdull dây",
     ]
-    assert error.startswith("scoring: 3 lines in")
-    assert error.count("\n") == 1
+    assert error.startswith("1 row without a text gets no answer: in.txt line 2\nscoring: 3 lines in")
+    assert error.count("\n") == 2
 
 
 def test_one_document(
@@ -57,7 +57,7 @@ def test_one_document(
     assert (document["model"], document["kind"]) == (str(gpt_folder), "log-probability")
     assert [line["line"] for line in document["lines"]] == [1, 2, 3]
     for line, one in zip(document["lines"], expected, strict=True):
-        assert line["log_probability"] == pytest.approx(one.log_probability)
+        assert line["log_probability"] == (pytest.approx(one.log_probability) if one.tokens else None)
         assert (line["tokens"], line["mean"]) == (one.tokens, pytest.approx(one.mean) if one.mean else None)
     assert document["tokens"] == sum(one.tokens for one in expected)
     assert document["log_probability"] == pytest.approx(sum(one.log_probability for one in expected))
@@ -79,7 +79,7 @@ def test_notes(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path,
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "in.txt is empty; expected a text on each line"),
+        (b"", "in.txt is empty: expected at least one row"),
         (b"good\n\xff\n", "in.txt line 2"),
         (None, "there is no file in.txt"),
     ],

@@ -129,7 +129,7 @@ def test_invalid_pairs(call: Call, files: Path, tmp_path: Path, capsys: Captured
     assert call("train", "translate", "--train", files / "train.en", files / "train.de", "x", *dev) == 2
     assert "3 files of pairs; expected SOURCE TARGET, or one table" in capsys.readouterr().err
     assert call("train", "translate", "--train", files / "train.en", short, *dev, "--columns", "1,0") == 2
-    assert "--columns is for a table" in capsys.readouterr().err
+    assert "--columns and --delimiter are for a table" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

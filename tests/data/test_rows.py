@@ -242,7 +242,7 @@ def test_the_first_rows_decide_as_for_training(write: Write) -> None:
         rows = open_rows(path)
         assert examples.description.startswith(rows.description)
         assert [row.texts[0] for row in rows if not row.is_missing] == [one.text for one in examples.examples]
-        assert examples.text_columns in ((), rows.text_columns)
+        assert examples.text_columns in (("text",), rows.text_columns)
 
 
 def texts_of(rows: RowReader, missing: Any) -> list[str | None]:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.readers import ExampleSet
+from regard.data.readers import ExampleSet, TableOptions
 from regard.data.translation_pairs import (
     TranslationPair,
     hold_out,
@@ -31,10 +31,16 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
+def columns(names: str | None) -> TableOptions:
+    return TableOptions.parse(names, missing="skip")
+
+
 def test_two_files_line_by_line(tmp_path: Path) -> None:
     source = write(tmp_path / "a.en", "One.\n Two. \n\n\nFive.\n")
     target = write(tmp_path / "a.de", "Eins.\nZwei.\nDrei.\n\nFünf.\n")
-    found = read_translation_pairs(source, target)
+    with pytest.raises(InputError, match=r"a\.de line 3: one side is empty; .*--missing skip"):
+        read_translation_pairs(source, target)
+    found = read_translation_pairs(source, target, table=TableOptions(missing="skip"))
     assert found.examples == [("One.", "Eins."), ("Two.", "Zwei."), ("Five.", "Fünf.")]
     assert found.lines == [1, 2, 5]
     assert found.dropped == {"one side is empty": 1, "both sides are empty": 1}
@@ -59,23 +65,25 @@ def test_compressed_files(tmp_path: Path) -> None:
         archive.writestr("_about.txt", "who made it")
     expected = [("eins", "one"), ("zwei", "two")]
     assert read_translation_pairs(tmp_path / "a.gz", tmp_path / "b.xz").examples == expected
-    assert read_translation_pairs(tmp_path / "c.zip", columns="1,0").examples == expected
+    assert read_translation_pairs(tmp_path / "c.zip", table=columns("1,0")).examples == expected
 
 
 def test_table_columns_by_number_and_by_name(tmp_path: Path) -> None:
-    table = write(tmp_path / "p.tsv", "en\tde\tby\none\teins\tCC\n\nthree\tdrei\tCC\n")
-    assert read_translation_pairs(table, columns="de,en").examples == [("eins", "one"), ("drei", "three")]
-    assert read_translation_pairs(table, columns="de,en").lines == [2, 4]
-    assert read_translation_pairs(table).examples[0] == ("en", "de")
-    assert read_translation_pairs(table, columns="2,0").examples[1] == ("CC", "one")
-    with pytest.raises(InputError, match="no column 'dee' in the first row; did you mean 'de'"):
-        read_translation_pairs(table, columns="dee,en")
-    with pytest.raises(InputError, match=r"line 1: expected columns 3 and 0, .* but this row has 3"):
-        read_translation_pairs(table, columns="3,0")
+    table = write(tmp_path / "p.tsv", "en\tde\tby\none\teins\tCC\n\nthree\tdrei\tCC\n\n")
+    with pytest.raises(InputError, match=r"p\.tsv line 3: both sides are empty"):
+        read_translation_pairs(table, table=TableOptions(columns=("de", "en")))
+    assert read_translation_pairs(table, table=columns("de,en")).examples == [("eins", "one"), ("drei", "three")]
+    assert read_translation_pairs(table, table=columns("de,en")).lines == [2, 4]
+    assert read_translation_pairs(table, table=columns(None)).examples[0] == ("en", "de")
+    assert read_translation_pairs(table, table=columns("2,0")).examples[1] == ("CC", "one")
+    with pytest.raises(InputError, match="no column 'dee'; did you mean 'de'"):
+        read_translation_pairs(table, table=columns("dee,en"))
+    with pytest.raises(InputError, match=r"no column '3'; .*a number from 0 to 2"):
+        read_translation_pairs(table, table=columns("3,0"))
     with pytest.raises(InputError, match="expected two, source and target"):
-        read_translation_pairs(table, columns="1")
-    with pytest.raises(InputError, match="--columns is for one table"):
-        read_translation_pairs(table, table, columns="1,0")
+        read_translation_pairs(table, table=columns("1"))
+    with pytest.raises(InputError, match="--columns and --delimiter are for one table"):
+        read_translation_pairs(table, table, table=columns("1,0"))
 
 
 def test_empty_files_are_rejected(tmp_path: Path) -> None:
@@ -124,7 +132,7 @@ def test_parts_share_no_sentence() -> None:
 
 
 def test_tatoeba_pairs_with_shared_sentences_stay_together(shared_data: Callable[[str], Path]) -> None:
-    read = read_translation_pairs(shared_data("tatoeba-en-de/deu-eng.zip"), columns="1,0")
+    read = read_translation_pairs(shared_data("tatoeba-en-de/deu-eng.zip"), table=columns("1,0"))
     assert read.examples[0] == ("Hallo!", "Hi.") and len(read.examples) > 100_000
     learned, out = hold_out(read.examples, 2000, seed=1)
     assert len(out) == 2000 and len(learned) + 2000 == len(read.examples)

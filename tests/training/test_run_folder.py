@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,16 @@ from regard.training.finetuning.config import FineTuningConfig
 from regard.training.run_folder import RunFolder, log_events
 from tests.crashes import Crash, die_after
 
+PARTS: Any = {
+    "work": "work",
+    "work_files": ["checkpoint", "0.json", "best/"],
+    "prepared_files": ["subwords/", "subwords/vocab.txt"],
+}
+
 
 def folder(path: Path, *overrides: str, **run: object) -> RunFolder:
     config = FineTuningConfig.load(overrides=overrides)
-    return RunFolder(path, config, {"data": (1, 2), **run}, work="work", work_files=["checkpoint", "0.json", "best/"])
+    return RunFolder(path, config, {"data": (1, 2), **run}, **PARTS)
 
 
 def test_a_finished_run_removes_its_work_folder(tmp_path: Path) -> None:
@@ -45,6 +52,7 @@ def test_an_interrupted_run_resumes_with_the_same_settings_only(tmp_path: Path) 
     run = folder(tmp_path)
     run.open(resume=False)
     with pytest.raises(KeyboardInterrupt), run.running():
+        (run.work / "checkpoint").write_text("half way")
         raise KeyboardInterrupt
     assert run.work.is_dir()
     with pytest.raises(InputError, match="holds an unfinished run: continue it with --resume"):
@@ -54,6 +62,47 @@ def test_an_interrupted_run_resumes_with_the_same_settings_only(tmp_path: Path) 
     with pytest.raises(InputError, match="other settings or data: data"):
         folder(tmp_path, data=(1, 3)).open(resume=True)
     folder(tmp_path).open(resume=True)
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_run_that_fails_before_its_first_step_leaves_nothing(tmp_path: Path, existing: bool) -> None:
+    path = tmp_path if existing else tmp_path / "new"
+    for failure in (InputError("the text is too short"), KeyboardInterrupt(), GeneratorExit()):
+        run = folder(path)
+        run.open(resume=False)
+        with pytest.raises(type(failure)), run.running():
+            (run.work / "subwords").mkdir()
+            (run.work / "subwords" / "vocab.txt").write_text("the")
+            raise failure
+        assert path.exists() is existing and not list(tmp_path.iterdir())
+    folder(path, "training.num_epochs=9", data=3).open(resume=True)
+
+
+def test_a_failed_run_removes_only_its_own_files(tmp_path: Path) -> None:
+    run = folder(tmp_path / "run")
+    run.open(resume=False)
+    with pytest.raises(InputError), run.running():
+        (run.path / "notes.txt").write_text("mine")
+        (run.work / "notes.txt").write_text("mine")
+        raise InputError("too short")
+    left = [str(path.relative_to(run.path)) for path in sorted(run.path.rglob("*")) if path.is_file()]
+    assert left == ["notes.txt", "work/notes.txt"]
+
+
+def test_what_a_killed_process_prepared_does_not_block_the_next_run(tmp_path: Path) -> None:
+    """Nothing was trained, so other settings are fine, and preparations for the former ones are not used."""
+    run = folder(tmp_path)
+    run.open(resume=False)
+    run.claim()
+    for name in ("config.toml", "run.json", "events.jsonl", "work/subwords/vocab.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    for resume in (False, True):
+        again = folder(tmp_path, "training.num_epochs=9", data=3)
+        again.open(resume=resume)
+    with again.running():
+        assert not (run.work / "subwords").exists() and not (tmp_path / "events.jsonl").exists()
+        (again.work / "checkpoint").write_text("half way")
 
 
 def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
@@ -127,6 +176,7 @@ def test_a_conflicting_foreign_file_is_found_before_any_work(tmp_path: Path, nam
     run = folder(tmp_path)
     run.open(resume=False)
     with pytest.raises(KeyboardInterrupt), run.running():
+        (run.work / "checkpoint").write_text("half way")
         raise KeyboardInterrupt
     (tmp_path / name).write_text("mine")
     with pytest.raises(InputError, match=f"{name}: this file is in the way"):

@@ -170,6 +170,11 @@ EXAMPLES: dict[str, Example] = {
         {"train": ["PAIRS"], "output": "TRANSLATED", "score": "dot"},
         "add --model lstm",
     ),
+    "train_embedder": Example(
+        {"train": "PAIRS", "dev": "PAIRS", "model": "MODEL", "output": "EMBEDDER", **TRAINING},
+        {"train": "PASSAGES", "model": "MODEL", "output": "EMBEDDER"},
+        "cannot tell which columns to use",
+    ),
     "predict": Example(
         {"model": "CLASSIFIER", "source": ["the film was good", "a day"]},
         {"model": "CLASSIFIER", "source": ["the film"], "threshold": 0.5},

@@ -63,7 +63,10 @@ def placeholders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactor
     labeled.write_text("text\tlabel\n" + rows, encoding="utf-8")
     pairs = passages.with_name("pairs.tsv")
     pairs.write_text("".join(f"the dog sees a cat {n}\tder Hund sieht eine Katze {n}\n" for n in range(9)), "utf-8")
-    runs = {name: passages.with_name(name.lower()) for name in ("PRETRAINED", "TRAINED", "DISTILLED", "TRANSLATED")}
+    runs = {
+        name: passages.with_name(name.lower())
+        for name in ("PRETRAINED", "TRAINED", "DISTILLED", "TRANSLATED", "EMBEDDER")
+    }
     folders = {"MODEL": tiny_bert_folder, "CLASSIFIER": classifier, "GPT": gpt, "TRANSLATOR": translator}
     folders |= {"TEACHER": classifier.with_name("teacher"), **runs}
     files = {"PASSAGES": passages, "TAGGED": tagged, "LABELED": labeled, "PAIRS": pairs}

@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from regard.data.files import display_name, read_all_lines
-from regard.data.readers import ExampleSet
-from regard.errors import InputError, suggest
-from regard.wording import is_count
+from regard.data.readers import ExampleSet, TableOptions
+from regard.data.readers.texts import SKIP_HINT
+from regard.data.rows import open_rows
+from regard.errors import InputError
 
 Path = str | os.PathLike[str]
 
@@ -25,38 +27,60 @@ class TranslationPair(NamedTuple):
     target: str
 
 
-def read_translation_pairs(*files: Path, columns: str | None = None) -> ExampleSet[TranslationPair]:
-    """Read pairs from a file of sources and a file of targets, line by line, or from one tab-separated table.
+def read_translation_pairs(*files: Path, table: TableOptions | None = None) -> ExampleSet[TranslationPair]:
+    """Read pairs from a file of sources and a file of targets, line by line, or from the columns of one table.
 
-    `columns` names the source and target columns of a table, by number from 0 or by name in the first row ("1,0");
-    default: the first two. Pairs with an empty side are dropped and counted.
+    `table` says how to read it: its columns are those of source and target, by default the first two. A pair with an
+    empty side is an error, or left out and counted if `table.missing` is "skip"; blank lines at the end are no pairs.
     """
+    table = table or TableOptions()
     if len(files) not in (1, 2):
         raise InputError(f"{len(files)} files of pairs; expected SOURCE TARGET, or one table")
-    if len(files) == 2:
-        if columns is not None:
-            raise InputError("--columns is for one table, not for two files; leave it out")
-        rows, description = _read_two_files(*files), "line by line"
-        first = 1
-    else:
-        rows, first, description = _read_table(files[0], columns or "0,1")
     name = " + ".join(display_name(file) for file in files)
+    if len(files) == 2:
+        if not table.infers_format:
+            raise InputError("--columns and --delimiter are for one table, not for two files; leave them out")
+        rows, description, unit = _read_two_files(*files, encoding=table.encoding), "line by line", "line"
+    else:
+        if table.columns is not None and len(table.columns) != 2:
+            raise InputError(f"--columns is {','.join(table.columns)!r}; expected two, source and target, like 1,0")
+        reader = open_rows(files[0], replace(table, columns=table.columns or ("0", "1")), num_texts=2)
+        rows = ((row.line, row.texts[0] or "", row.texts[1] or "") for row in reader)
+        description, unit = (
+            reader.description.replace("text =", "source =").replace("second =", "target ="),
+            reader.unit,
+        )
     dropped: Counter[str] = Counter()
     examples, lines = [], []
-    for line, row in enumerate(rows, start=first):
-        pair = TranslationPair(row.source.strip(), row.target.strip())
+    empty: list[tuple[int, str]] = []  # since the last pair
+    for line, source, target in rows:
+        pair = TranslationPair(source.strip(), target.strip())
         if pair.source and pair.target:
+            dropped.update(_left_out(empty, table.missing, name, unit))
+            empty = []
             examples.append(pair)
             lines.append(line)
         else:
-            dropped["both sides are empty" if pair == ("", "") else "one side is empty"] += 1
+            empty.append((line, BOTH_EMPTY if pair == ("", "") else ONE_EMPTY))
     if not examples:
         raise InputError(f"{name} has no pair with text on both sides: expected at least one")
-    return ExampleSet(examples, name, description, dict(dropped), lines)
+    trailing = next((index for index, (_, reason) in reversed(list(enumerate(empty))) if reason == ONE_EMPTY), -1)
+    dropped.update(_left_out(empty[: trailing + 1], table.missing, name, unit))
+    return ExampleSet(examples, name, description, dict(dropped), lines, unit)
 
 
-def _read_two_files(source: Path, target: Path) -> list[TranslationPair]:
-    sources, targets = read_all_lines(source), read_all_lines(target)
+ONE_EMPTY, BOTH_EMPTY = "one side is empty", "both sides are empty"
+
+
+def _left_out(empty: Sequence[tuple[int, str]], missing: str | None, name: str, unit: str) -> list[str]:
+    if empty and missing != "skip":
+        line, reason = empty[0]
+        raise InputError(f"{name} {unit} {line}: {reason}; {SKIP_HINT}")
+    return [reason for _, reason in empty]
+
+
+def _read_two_files(source: Path, target: Path, *, encoding: str | None) -> Iterator[tuple[int, str, str]]:
+    sources, targets = read_all_lines(source, encoding), read_all_lines(target, encoding)
     if len(sources) != len(targets):
         shorter = min(len(sources), len(targets))
         longer = display_name(source if len(sources) > len(targets) else target)
@@ -65,39 +89,7 @@ def _read_two_files(source: Path, target: Path) -> list[TranslationPair]:
             f"{shorter + 1:,} of {longer} has no counterpart; expected one translation per line, so find the line from "
             "which they are out of step"
         )
-    return [TranslationPair(*row) for row in zip(sources, targets, strict=True)]
-
-
-def _read_table(path: Path, columns: str) -> tuple[list[TranslationPair], int, str]:
-    """Return the pairs, the line number of the first, and a description of the table."""
-    names = [name.strip() for name in columns.split(",")]
-    if len(names) != 2:
-        raise InputError(f"--columns is {columns!r}; expected two, source and target, like 1,0")
-    rows = [line.split("\t") for line in read_all_lines(path)]
-    numbered = all(map(is_count, names))
-    first = 1 if numbered else 2
-    if numbered:
-        source, target = (int(name) for name in names)
-    else:
-        header = rows.pop(0) if rows else []
-        source, target = (_column_index(name, header, path) for name in names)
-    pairs = []
-    for line, row in enumerate(rows, start=first):
-        if row == [""]:
-            row = [""] * (max(source, target) + 1)
-        if len(row) <= max(source, target):
-            raise InputError(
-                f"{display_name(path)} line {line}: expected columns {source} and {target}, separated by tabs, but "
-                f"this row has {len(row)} columns; fix the row or choose others with --columns"
-            )
-        pairs.append(TranslationPair(row[source], row[target]))
-    return pairs, first, f"tab-separated, source = column {source}, target = column {target}"
-
-
-def _column_index(name: str, header: Sequence[str], path: Path) -> int:
-    if name not in header:
-        raise InputError(f"{display_name(path)} line 1: no column {name!r} in the first row; {suggest(name, header)}")
-    return list(header).index(name)
+    return ((line, *pair) for line, pair in enumerate(zip(sources, targets, strict=True), start=1))
 
 
 def hold_out(

@@ -125,6 +125,14 @@ def remove_files(folder: Path, entries: Iterable[str]) -> bool:
     return complete
 
 
+def any_files(folder: Path, entries: Iterable[str]) -> bool:
+    """Return whether something exists that one of the entries lists."""
+    try:
+        return any(os.path.lexists(path) for entry in entries for path in _matches(folder, PurePosixPath(entry).parts))
+    except FileNotFoundError:
+        return False
+
+
 def remove_output(folder: Path) -> None:
     """Delete the files in the manifest of a folder, the model saved in it, and the folder if it is empty.
 

@@ -11,7 +11,7 @@ import os
 import random
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Literal
@@ -20,7 +20,9 @@ from pydantic import Field, PrivateAttr
 from torch import nn
 
 from regard.data.batch import in_groups
-from regard.data.files import display_name, open_text, read_all_lines
+from regard.data.files import display_name, read_all_lines
+from regard.data.readers.tables import Missing
+from regard.data.rows import Row, RowReader
 from regard.errors import InputError
 from regard.events import Event, Progress, ResultItem
 from regard.inference.causal_lm import CausalScorer, ScoredIds, split_special_tokens
@@ -84,9 +86,9 @@ class Perplexity(Result):
         return "\n".join(f"{name:<18} {value}" for name, value in rows.items())
 
 
-def read_text_file(path: str | os.PathLike[str]) -> str:
+def read_text_file(path: str | os.PathLike[str], encoding: str | None = None) -> str:
     """The text of a file or of standard input, compressed or not: its lines joined by line feeds."""
-    text = "\n".join(read_all_lines(path))
+    text = "\n".join(read_all_lines(path, encoding))
     if not text.strip():
         raise InputError(f"{display_name(path)} is empty; expected a text to score")
     return text
@@ -207,21 +209,22 @@ def _result(
 @dataclass(frozen=True)
 class LineScore:
     """`log_probability` is the sum over the `tokens` scored, in nats; `mean` is the mean per token, None without any.
+    A row without a text has no log-probability either.
 
     `unscored` is 1 if the first token had nothing to be predicted from: the model has no begin token. `long` lines have
     more tokens than the model reads at once and were scored in windows.
     """
 
     line: int
-    log_probability: float
+    log_probability: float | None
     tokens: int
     mean: float | None
     unscored: int
     long: bool
 
     def to_text(self, text: str) -> str:
-        mean = "-" if self.mean is None else f"{self.mean:.4f}"
-        return f"{self.log_probability:.4f}\t{self.tokens}\t{mean}\t{text}\n"
+        total, mean = ("-" if value is None else f"{value:.4f}" for value in (self.log_probability, self.mean))
+        return f"{total}\t{self.tokens}\t{mean}\t{' '.join(text.splitlines())}\n"
 
 
 class LineScores(Result):
@@ -234,10 +237,11 @@ class LineScores(Result):
     lines: list[LineScore]
     _long: int = PrivateAttr(0)
     _unscored: int = PrivateAttr(0)
+    _missing_note: str | None = PrivateAttr(None)
 
     def notes(self) -> list[str]:
         """What a reader of the numbers should know."""
-        notes = []
+        notes = [] if self._missing_note is None else [self._missing_note]
         if self.kind != "log-probability":
             notes.append(
                 f"{self.kind}: each token was masked in turn and predicted from both sides; "
@@ -261,44 +265,38 @@ class LineScores(Result):
         return names, [[getattr(line, name) for name in names] for line in self.lines]
 
 
-def read_lines_to_score(path: str | os.PathLike[str]) -> Iterator[str]:
-    """The lines of a file or of standard input, one at a time; InputError at the end of a file without text."""
-    empty = True
-    with open_text(path) as lines:
-        for line in lines:
-            empty = empty and not line.strip()
-            yield line
-    if empty:
-        raise InputError(f"{display_name(path)} is empty; expected a text on each line")
-
-
 def scoring_events(
-    model: nn.Module, tokenizer: Tokenizer | None, lines: Iterable[str], *, name: str = ""
+    model: nn.Module, tokenizer: Tokenizer | None, rows: RowReader, *, missing: Missing = "keep", name: str = ""
 ) -> Generator[Event, None, LineScores]:
-    """Score lines and yield each score as a `ResultItem`: log-probability, tokens, mean and line, separated by tabs.
+    """Score rows and yield each score as a `ResultItem`: log-probability, tokens, mean and text, separated by tabs.
 
     The result has the sums; whoever needs the scores collects the items.
     """
-    pending: deque[str] = deque()
+    pending: deque[Row] = deque()
 
     def remember() -> Iterator[str]:
-        for line in lines:
-            pending.append(line)
-            yield line
+        for row in rows.read(missing):
+            pending.append(row)
+            yield row.texts[0] or ""
 
-    log_probability, tokens, long, unscored = 0.0, 0, 0, 0
+    log_probability, tokens, long, unscored, done, found = 0.0, 0, 0, 0, 0, False
     for score in score_lines(model, tokenizer, remember()):
-        log_probability += score.log_probability
+        row = pending.popleft()
+        score = replace(score, line=row.line, log_probability=None if row.is_missing else score.log_probability)
+        log_probability += score.log_probability or 0.0
         tokens += score.tokens
         long += score.long
         unscored += score.unscored
-        yield ResultItem(text=score.to_text(pending.popleft()), item=score)
-        yield Progress(stage="scoring", done=score.line, unit="lines")
+        done, found = done + 1, found or not row.is_missing
+        yield ResultItem(text=score.to_text(row.texts[0] or ""), item=score)
+        yield Progress(stage="scoring", done=done, unit="lines")
+    if not found:
+        raise InputError(f"{rows.name} has no row with a text; expected at least one")
     kind: Literal["log-probability", "pseudo-log-likelihood"] = "log-probability"
     if can(model, "text-encoder"):
         kind = "pseudo-log-likelihood"
     result = LineScores(model=name, kind=kind, log_probability=log_probability, tokens=tokens, lines=[])
-    result._long, result._unscored = long, unscored
+    result._long, result._unscored, result._missing_note = long, unscored, rows.missing_note(missing)
     return result
 
 

@@ -42,7 +42,8 @@ CHUNK_SIZE = 512  # examples
 class FineTunedModel:
     """A model fine-tuned for a task; `length` is the maximum sequence length. Image models have no tokenizer.
 
-    Predictions use the `precision` of training: auto, bf16 or fp32.
+    Predictions use the `precision` of training: auto, bf16 or fp32. `text_columns` names the texts of an example in the
+    training data, such as premise and hypothesis; empty if that is not known.
     """
 
     task: Task[Any]
@@ -50,6 +51,7 @@ class FineTunedModel:
     tokenizer: Tokenizer | None
     length: int
     precision: Precision = "auto"
+    text_columns: tuple[str, ...] = ()
 
     def with_threshold(self, threshold: float | None) -> FineTunedModel:
         """The model with another margin by which an answer must exceed "no answer"; None keeps the trained one."""
@@ -115,7 +117,10 @@ def save_fine_tuned(
 ) -> None:
     """Write a folder, all or nothing, with additional `files`. `overwrite` as for `write_folder`."""
     task, model = fine_tuned.task, fine_tuned.model
-    document = {"task": task.name, "length": fine_tuned.length, "precision": fine_tuned.precision} | task.to_dict()
+    document: dict[str, object] = {"task": task.name, "length": fine_tuned.length, "precision": fine_tuned.precision}
+    if fine_tuned.text_columns:
+        document["texts"] = list(fine_tuned.text_columns)
+    document |= task.to_dict()
     contents = {**(files or {}), TASK_FILE: json_bytes(document)}
     if isinstance(model, ImageClassifier):
         contents["preprocessor_config.json"] = json_bytes(_processor(model.encoder.config))
@@ -161,7 +166,7 @@ def fine_tuned_of(loaded: LoadedModel) -> FineTunedModel:
 def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> FineTunedModel:
     """Load what `save_fine_tuned` wrote."""
     folder = require_fine_tuned(name_or_path)
-    task, length, precision = _read(folder / TASK_FILE)
+    task, length, precision, text_columns = _read(folder / TASK_FILE)
     encoder, rest = read_parts(folder)
     if can(encoder, "image") and task.reads_images:
         return FineTunedModel(task, ImageClassifier(encoder).to(device).eval(), None, 0, precision)
@@ -190,7 +195,7 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
     if model.mix is not None:
         model.mix.load_state_dict({name: state[MIX + name] for name in model.mix.state_dict()})
     tokenizer = Tokenizer.open(folder, rows=encoder.config.vocab_size)
-    return FineTunedModel(task, model.to(device).eval(), tokenizer, length, precision)
+    return FineTunedModel(task, model.to(device).eval(), tokenizer, length, precision, text_columns)
 
 
 def _state(model: EncoderWithHead) -> dict[str, Tensor]:
@@ -199,13 +204,16 @@ def _state(model: EncoderWithHead) -> dict[str, Tensor]:
     return {**model.head.state_dict(), **{MIX + name: tensor for name, tensor in mix.items()}}
 
 
-def _read(path: Path) -> tuple[Task[Any], int, Precision]:
+def _read(path: Path) -> tuple[Task[Any], int, Precision, tuple[str, ...]]:
     document = read_json(path)
     try:
         kind = get_task(str(document["task"]), images=bool(document.get("pictures")))
         precision: Any = document.get("precision", "auto")  # older folders do not have it
         check_choice("precision", str(precision), get_args(Precision))
-        return kind.from_dict(document), int(str(document["length"])), precision
+        texts = document.get("texts", [])
+        if not isinstance(texts, list) or not all(isinstance(name, str) for name in texts):
+            raise ValueError("texts should be a list of names")
+        return kind.from_dict(document), int(str(document["length"])), precision, tuple(texts)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except KeyError as error:

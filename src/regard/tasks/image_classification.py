@@ -75,7 +75,7 @@ class ImageTask(TextClassification):
     def read(  # type: ignore[override]
         cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
     ) -> ExampleSet[ImageExample]:
-        if table != TableOptions():
+        if not table.infers_format:
             raise InputError(f"{path} holds images, which have no columns; leave out --columns and other table options")
         return read_image_examples(path, labeled=labeled)
 

@@ -70,7 +70,7 @@ def new_examples(task: str, source: str, *, table: TableOptions | None = None) -
         if not kind.reads_plain_text or not any(map(str.isspace, source)):
             raise InputError(f"{source}: no such file; expected a file of input, or - for standard input")
         yield kind.example(source)
-    elif source == STANDARD_INPUT and kind.reads_plain_text and table in (None, TableOptions()):
+    elif source == STANDARD_INPUT and kind.reads_plain_text and (table is None or table.infers_format):
         yield from map(kind.example, _piped_texts())
     else:
         yield from read_examples(task, source, table=table, labeled=False).examples

@@ -52,12 +52,14 @@ class TokenClassification(LabelTask[TaggedExample]):
     def read(
         cls, path: str | os.PathLike[str], table: TableOptions, *, labeled: bool | None = None
     ) -> ExampleSet[TaggedExample]:
-        if replace(table, columns=None) != TableOptions():
+        if not replace(table, columns=None).infers_format:
             raise InputError(
                 "tag reads columns separated by blanks or tabs, without header and quotes; leave out --header, "
                 "--delimiter and --quoted"
             )
-        return read_tagged_examples(path, labeled=labeled, columns=table.columns)
+        return read_tagged_examples(
+            path, labeled=labeled, columns=table.columns, encoding=table.encoding, missing=table.missing
+        )
 
     @classmethod
     def example(cls, text: str, second: str | None = None) -> TaggedExample:

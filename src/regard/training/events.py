@@ -44,12 +44,13 @@ class TrainingEvent(Event):
 
 class TrainingStarted(TrainingEvent):
     type: Literal["started"] = "started"
-    steps: int
+    steps: int | None  # at most; None: as many as there is time for
     examples: int
     parameters: int
 
     def text(self) -> str:
-        return f"{self.parameters:,} parameters, at most {self.steps:,} steps"
+        steps = "" if self.steps is None else f", at most {self.steps:,} steps"
+        return f"{self.parameters:,} parameters{steps}"
 
 
 class PretrainingPlan(TrainingEvent):

@@ -5,14 +5,16 @@ config.toml run.json   the settings, and the data and model of the run
 events.jsonl           the events, one line each
 (a work folder)        what an unfinished run needs; removed when it is finished
 report.json            the result
+
+A run that fails before its first finished step removes its files, so that the next one finds nothing in its way.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -24,7 +26,9 @@ from regard.files.disk import atomic_write, finish_save
 from regard.files.json_files import json_bytes, read_checked_json, read_json, with_checksum
 from regard.files.output_folder import (
     LOCK,
+    MANIFEST,
     OutputManifest,
+    any_files,
     describe_changes,
     foreign_entries,
     lock_folder,
@@ -36,6 +40,7 @@ from regard.settings import SettingsFile, check_saved_settings
 from regard.training.events import EventLog, Events, Finished
 
 CONFIG, RUN, EVENTS, REPORT = "config.toml", "run.json", "events.jsonl", "report.json"
+BEGINNING = (LOCK, CONFIG, RUN, EVENTS)  # the files that a run writes before its first step
 MODEL = "config.json"
 # The files of a finished run beside its weights. A folder that holds one of them is refused.
 OUTPUTS = (
@@ -62,11 +67,33 @@ def saved_config(output: str | os.PathLike[str], *, resume: bool) -> Path | None
     return path
 
 
-def create_folder(path: Path) -> None:
+def create_folder(path: Path) -> bool:
+    """Create a folder unless it exists; returns whether it was created."""
     try:
+        created = not path.exists()
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}; choose another --output") from None
+    return created
+
+
+@contextmanager
+def discarded_unless(
+    is_begun: Callable[[], bool], path: Path, manifest: OutputManifest, *, created: bool
+) -> Iterator[None]:
+    """If the body fails before there is anything to resume, delete the files of the manifest, which the run wrote.
+
+    The folder is deleted too if the run `created` it and nothing else is in it.
+    """
+    try:
+        yield
+    except BaseException:
+        if not is_begun() and remove_files(path, [*manifest.work, *manifest.files]):
+            with suppress(OSError):
+                (path / MANIFEST).unlink(missing_ok=True)
+                if created:
+                    path.rmdir()
+        raise
 
 
 @contextmanager
@@ -109,8 +136,11 @@ def log_events(events: Events[R], path: Path) -> Events[R]:
 class RunFolder:
     """`run` is what, beside the settings, must be the same when a run is resumed; `work` names the work folder.
 
-    `work_files` are the manifest's entries for that folder, relative to it; a finished run removes them.
+    `work_files` are the manifest's entries for that folder, relative to it; a finished run removes them. They exist
+    when there is something to resume; `prepared_files` exist before that.
     """
+
+    created = False  # whether `open` created the folder
 
     def __init__(
         self,
@@ -120,12 +150,14 @@ class RunFolder:
         *,
         work: str,
         work_files: Sequence[str] = (),
+        prepared_files: Sequence[str] = (),
         kind: str = "training run",
     ) -> None:
         self.path, self.config, self.work = path, config, path / work
         self.run = json.loads(json.dumps(run))
+        self.prepared = tuple(f"{work}/{name}" for name in prepared_files)
         entries = tuple(f"{work}/{name}" for name in work_files)
-        self.manifest = OutputManifest(kind, (LOCK, CONFIG, RUN, EVENTS), entries)
+        self.manifest = OutputManifest(kind, BEGINNING, (*self.prepared, *entries))
 
     def finished(self) -> dict[str, Any] | None:
         """The report of the same run, if it is finished."""
@@ -162,7 +194,7 @@ class RunFolder:
         refuse_foreign_files(self.path, dict.fromkeys(OUTPUTS))
         if self.work.is_symlink() or (self.work.exists() and not self.work.is_dir()):
             raise InputError(f"{self.work} is in the way: expected a folder or nothing; move it")
-        create_folder(self.path)
+        self.created = create_folder(self.path)
 
     def claim(self, *entries: str) -> None:
         """Write the manifest, with additional entries."""
@@ -178,20 +210,34 @@ class RunFolder:
         """Lock the folder while the run trains; then mark it as finished and remove the work folder."""
         with lock_folder(self.path):
             self.claim()  # before the first file it lists
-            self.work.mkdir(exist_ok=True)
-            atomic_write(self.path / CONFIG, self.config.saved())
-            atomic_write(self.path / RUN, json_bytes(with_checksum(self.run)))
-            yield
+            if not self.is_begun():  # what a killed process prepared may have been for other settings
+                remove_files(self.path, [*self.prepared, EVENTS])
+            with self.discarded_unless_begun():
+                self.work.mkdir(exist_ok=True)
+                atomic_write(self.path / CONFIG, self.config.saved())
+                atomic_write(self.path / RUN, json_bytes(with_checksum(self.run)))
+                yield
             with model_saved(self.path):
                 replace(self.manifest, finished=True).write(self.path)
                 self._remove_work()
+
+    def discarded_unless_begun(self) -> AbstractContextManager[None]:
+        """If the body fails before the first finished step, the files of the run are removed."""
+        return discarded_unless(self.is_begun, self.path, self.manifest, created=self.created)
+
+    def is_begun(self) -> bool:
+        """Whether the folder holds anything to resume: a checkpoint, a result, or a run beside it."""
+        manifest = OutputManifest.read(self.path, kind=self.manifest.kind) or self.manifest
+        return any_files(self.path, {*manifest.files, *manifest.work} - {*BEGINNING, *self.prepared})
 
     def _state(self, *, beside: Collection[str] = ()) -> State:
         """The state of the run in the folder; InputError if the folder holds something else."""
         finish_save(self.path)
         manifest = OutputManifest.read(self.path, kind=self.manifest.kind)
         if manifest is not None:
-            return "finished" if manifest.finished else "unfinished" if (self.path / RUN).is_file() else "new"
+            if manifest.finished:
+                return "finished"
+            return "unfinished" if (self.path / RUN).is_file() and self.is_begun() else "new"
         if not foreign_entries(self.path):
             return "new"
         if self._is_earlier():

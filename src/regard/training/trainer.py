@@ -291,7 +291,7 @@ class EpochTrainer(Trainer[R]):
             self._progress_reported = now
             yield EvaluationProgress(epoch=len(self.history) + 1, done=done, total=total)
 
-    def _progress(self) -> StepProgress:
+    def _progress(self) -> StepProgress | TimeProgress:
         return StepProgress(self.steps)
 
     def _batches(self, first: int) -> Iterator[list[dict[str, Any]]]:

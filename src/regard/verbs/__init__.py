@@ -39,6 +39,7 @@ VERBS = (
     "train",
     "distill",
     "train_translator",
+    "train_embedder",
     "predict",
 )
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import nullcontext
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.events import Event, Note
-from regard.verbs.base import ModelName, Models, Request, Texts, model_option, option, seed_option, verb
+from regard.verbs.base import ModelName, Models, Texts, model_option, option, seed_option, verb
+from regard.verbs.tables import TableRequest, open_texts
 
 if TYPE_CHECKING:
     from regard.interpret.heads import HeadCensus
 
 
-class HeadsRequest(Request):
-    text: Texts = option(..., "-t", help="Texts, one per line, or pairs with a tab; - is stdin.", metavar="FILE")
+class HeadsRequest(TableRequest):
+    text: Texts = option(
+        ..., "-t", help="Texts, one per line, or a table of texts or pairs; - is standard input.", metavar="FILE"
+    )
     model: ModelName = model_option()
     limit: int = option(100, help="Number of texts or pairs to read.", metavar="N", ge=1)
     seed: int = seed_option()
@@ -29,11 +31,13 @@ def heads(request: HeadsRequest, models: Models) -> Generator[Event, None, HeadC
     tokens. A head is named after a pattern that is significant at 5% after Holm's correction for all heads and
     patterns, and exceeds chance by at least 10 points; of several, after the one furthest above chance.
     """
-    from regard.data.files import open_text
     from regard.interpret.heads import head_census, read_text_pairs
 
-    with open_text(request.text) if isinstance(request.text, Path) else nullcontext(request.text) as lines:
-        pairs, left_out = read_text_pairs(lines, limit=request.limit)
+    lines: Iterable[str] = request.text if isinstance(request.text, list) else ()
+    if isinstance(request.text, Path):
+        rows = yield from open_texts(request.text, request, num_texts=None)
+        lines = ("\t".join(" ".join((text or "").split()) for text in row.texts) for row in rows.read(request.missing))
+    pairs, left_out = read_text_pairs(lines, limit=request.limit)
     with models.use(request.model) as loaded:
         result = yield from head_census(
             loaded.model, loaded.tokenizer, pairs, left_out=left_out, name=request.model, seed=request.seed

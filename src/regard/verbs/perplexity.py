@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 
 from regard.errors import InputError
 from regard.events import Event, Note
-from regard.verbs.base import ModelName, Models, Request, Texts, argument, model_option, option, seed_option, verb
+from regard.verbs.base import ModelName, Models, Texts, argument, model_option, option, seed_option, verb
+from regard.verbs.tables import RowsRequest, open_texts, table_options
 
 if TYPE_CHECKING:
     from regard.inference.likelihood import Perplexity
 
+TABLE_SUFFIXES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")
 
-class PerplexityRequest(Request):
+
+class PerplexityRequest(RowsRequest):
     source: Texts = argument(
-        help="A text file; - is standard input; .gz, .xz, .bz2 and .zst are unpacked.", metavar="FILE"
+        help="A text, or a table of texts: CSV, TSV, JSONL, Parquet; compressed or not; - is standard input.",
+        metavar="FILE",
     )
     model: ModelName = model_option()
     stride: int | None = option(
@@ -36,11 +40,11 @@ def perplexity(request: PerplexityRequest, models: Models) -> Generator[Event, N
     A GPT predicts each token once, from the tokens before it in overlapping windows; the first token of the text counts
     if the model has a begin token. For a BERT the measure is pseudo-perplexity: each token is masked in turn, in the
     middle of its own window, which takes long. The two are not comparable; models with different vocabularies are
-    comparable in bits per byte only.
+    comparable in bits per byte only. The texts of a table are read as one, with a line break between them.
     """
-    from regard.inference.likelihood import perplexity_events, read_text_file
+    from regard.inference.likelihood import perplexity_events
 
-    text = read_text_file(request.source) if isinstance(request.source, Path) else "\n".join(request.source)
+    text = yield from _read(request)
     if not text.strip():
         raise InputError("the text is empty; expected a text to score")
     with models.use(request.model) as loaded:
@@ -57,3 +61,19 @@ def perplexity(request: PerplexityRequest, models: Models) -> Generator[Event, N
     for note in result.notes():
         yield Note(message=note)
     return result
+
+
+def _read(request: PerplexityRequest) -> Generator[Event, None, str]:
+    from regard.data.files import content_suffix
+    from regard.inference.likelihood import read_text_file
+
+    # Other files are running text, whatever their lines look like.
+    if isinstance(request.source, Path):
+        is_table = content_suffix(request.source) in TABLE_SUFFIXES
+        if not is_table and table_options(request).infers_format:
+            return read_text_file(request.source, request.encoding)
+    rows = yield from open_texts(request.source, request)
+    text = "\n".join(row.texts[0] or "" for row in rows.read(request.missing))
+    if (note := rows.missing_note(request.missing)) is not None:
+        yield Note(message=note)
+    return text

@@ -23,6 +23,7 @@ from regard.wording import count_of
 if TYPE_CHECKING:
     from regard.data.examples import TextExample
     from regard.data.readers import TableOptions
+    from regard.data.rows import RowReader
 
 TABLE = "Input table"  # the group of these options in help pages
 
@@ -77,6 +78,23 @@ class RowsRequest(_TableFormatRequest):
 
 
 TABLE_FIELDS = frozenset(RowsRequest.model_fields)
+
+
+def open_texts(
+    source: str | Path | list[str],
+    request: TableRequest | RowsRequest,
+    *,
+    num_texts: int | None = 1,
+    interactive: bool = False,
+) -> Generator[Note, None, RowReader]:
+    """The rows of a request; reports how a table was read. `interactive`: a sender may wait for each answer."""
+    from regard.data.readers.tables import SAMPLE
+    from regard.data.rows import open_rows
+
+    rows = open_rows(source, table_options(request), num_texts=num_texts, sample=1 if interactive else SAMPLE)
+    if rows.is_table:
+        yield Note(message=f"{rows.name}: {rows.description}")
+    return rows
 
 
 def read_labeled_texts(

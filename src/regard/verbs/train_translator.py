@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from regard.errors import InputError
 from regard.events import Event
 from regard.verbs.base import Models, option, verb
+from regard.verbs.tables import TableRequest, table_options
 from regard.verbs.train import RunRequest, Settings, settings_option
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from regard.training.translation.trainer import TranslationReport
 
 
-class TrainTranslatorRequest(RunRequest):
+class TrainTranslatorRequest(RunRequest, TableRequest):
     train: list[str] = option(
         help="Sentences and translations, line by line; or one table.", metavar="SRC TGT", variadic=True
     )
@@ -27,9 +28,6 @@ class TrainTranslatorRequest(RunRequest):
     )
     settings: Settings = settings_option("training.num_epochs=20")
     hold_out: int = option(0, help="Hold out N pairs, and score them once at the end.", metavar="N", ge=0)
-    columns: list[str] | None = option(
-        None, help="Table columns of source and target, by index from 0 or by name.", metavar="1,0"
-    )
     model: str | None = option(
         None, "-m", help="A family with a translation recipe: transformer (default) or lstm.", metavar="NAME"
     )
@@ -54,15 +52,17 @@ def train_translator(request: TrainTranslatorRequest, models: Models) -> Generat
     of the last epochs if it is better on dev. Sentences of held-out pairs, for --hold-out or in place of --dev, do not
     remain in the training data.
     """
+    from regard.data.readers import TableOptions
     from regard.data.translation_pairs import read_translation_pairs, split_held_out
     from regard.training.translation.run import train_translator
 
     config = _load_config(request)
     files = [request.train, *([request.dev] if request.dev else [])]
-    columns = ",".join(request.columns) if request.columns else None
-    if columns is not None and all(len(some) > 1 for some in files):
-        raise InputError("--columns is for a table, but only pairs of files are given; leave it out")
-    learned, *judged = (read_translation_pairs(*some, columns=columns if len(some) == 1 else None) for some in files)
+    table = table_options(request)
+    if not table.infers_format and all(len(some) > 1 for some in files):
+        raise InputError("--columns and --delimiter are for a table, but only pairs of files are given; leave them out")
+    plain = TableOptions(encoding=table.encoding, missing=table.missing)  # of two files
+    learned, *judged = (read_translation_pairs(*some, table=table if len(some) == 1 else plain) for some in files)
     train, dev, test = split_held_out(
         learned, judged[0] if judged else None, out=request.hold_out, seed=config.run.seed
     )

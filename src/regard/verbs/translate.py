@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 from regard.data.files import STANDARD_INPUT
 from regard.errors import InputError
 from regard.events import Event, Note, Progress, ResultItem, TextPiece
-from regard.verbs.base import ModelName, Models, Request, TextOrFile, argument, option, verb
+from regard.verbs.base import ModelName, Models, TextOrFile, argument, option, verb
+from regard.verbs.tables import RowsRequest, open_texts
 
 if TYPE_CHECKING:
+    from regard.data.rows import RowReader
     from regard.inference.generation.beam_search import Beam
     from regard.inference.generation.trace import Trace
     from regard.inference.translation.translator import TranslatedText, TranslationResult, Translator
@@ -26,12 +28,13 @@ AT_ONCE = 512  # texts
 TRACED = 50  # maximum number of texts with a trace, which keeps every step
 
 
-class TranslateRequest(Request):
+class TranslateRequest(RowsRequest):
     model: ModelName = argument(
         help="A folder written by `regard train translate`, or the name of a built-in translator.", metavar="DIR"
     )
     source: TextOrFile = argument(
-        help="A file with one text per line, - for standard input, or a text of several words.", metavar="INPUT"
+        help="A file with one text per line or a table, - for standard input, or a text of several words.",
+        metavar="INPUT",
     )
     num_beams: int = option(5, help="Number of beams; 1 is greedy search.", metavar="N", ge=1)
     num_return_sequences: int = option(1, help="Translations per text.", metavar="N", ge=1)
@@ -54,7 +57,7 @@ class TranslateRequest(Request):
     items="texts",
 )
 def translate(request: TranslateRequest, models: Models) -> Generator[Event, None, TranslationResult]:
-    """Translate texts, one per line. Empty lines stay empty, so line numbers are kept.
+    """Translate texts, one per line. Rows without a text stay empty, so line numbers are kept.
 
     With --num-return-sequences each line holds the number of the text from 0, the score and the translation, separated
     by tabs. Words of an alignment are separated by spaces.
@@ -82,8 +85,9 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
         translator = translator_of(stack.enter_context(models.use(request.model, require_translator)))
         if request.alignments is not None:
             check_has_attention(translator.model)
-        texts = _read_texts(request.source, request.model)
-        references = None if request.reference is None else read_all_lines(request.reference)
+        rows = yield from _open_rows(request)
+        texts: Iterator[str] = (row.texts[0] or "" for row in rows.read(request.missing))
+        references = None if request.reference is None else read_all_lines(request.reference, request.encoding)
         if references is not None and request.source != STANDARD_INPUT:
             read = list(texts)
             _check_count(references, str(request.reference), len(read))
@@ -113,6 +117,8 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
                 yield ResultItem(text=translated.lines(count, several=several > 1), item=translated)
                 count += 1
                 yield Progress(stage="translating", done=count)
+        if (note := rows.missing_note(request.missing)) is not None:
+            yield Note(message=note)
         bleu = None
         if references is not None:
             from regard.inference.translation.translator import bleu as corpus_bleu
@@ -172,24 +178,23 @@ def _write_trace(path: Path, trace: Trace, request: TranslateRequest, beam: Beam
     path.write_text(content, encoding="utf-8", errors="backslashreplace")
 
 
-def _read_texts(source: str | Sequence[str], model: str) -> Iterator[str]:
-    from regard.data.files import open_text, taken_for_file
+def _open_rows(request: TranslateRequest) -> Generator[Note, None, RowReader]:
+    from regard.data.files import taken_for_file
 
+    source = request.source
     if not isinstance(source, str):
-        yield from source
-        return
+        return (yield from open_texts(source, request))
     if not (source.strip() or os.path.exists(source)):
         raise InputError("the text is empty; expected a file with one text per line, - for standard input, or a text")
     if not taken_for_file(source):
-        yield source
-        return
+        return (yield from open_texts([source], request))
     try:
-        with open_text(source) as lines:
-            yield from lines
+        # A sender may wait for each answer.
+        return (yield from open_texts(source, request, interactive=source == STANDARD_INPUT))
     except InputError as error:
         if source == STANDARD_INPUT or os.path.exists(source):
             raise
-        command = f"echo {shlex.quote(source)} | {shlex.join(['regard', 'translate', model, STANDARD_INPUT])}"
+        command = f"echo {shlex.quote(source)} | {shlex.join(['regard', 'translate', request.model, STANDARD_INPUT])}"
         raise InputError(f"{error}; a single word is taken for a file: to translate it, {command}") from None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import InputError
-from regard.inference.embedding.embedder import SentenceSettings, read_sentence_settings
+from regard.inference.embedding.sentence_transformers import SentenceSettings, read_sentence_settings
 
 
 def folder_with(folder: Path, *, pooling: object = None, length: object = None) -> Path:
@@ -25,7 +25,7 @@ def test_a_folder_without_settings(tmp_path: Path) -> None:
 
 
 def test_the_real_files(minilm_folder: Path) -> None:
-    assert read_sentence_settings(minilm_folder) == SentenceSettings("mean", 256)
+    assert read_sentence_settings(minilm_folder) == SentenceSettings("mean", 256, normalize=True)
 
 
 @pytest.mark.parametrize(

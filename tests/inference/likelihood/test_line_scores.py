@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import regard
+from regard.data.rows import open_rows
 from regard.errors import InputError
-from regard.inference.likelihood import read_lines_to_score, score_lines
+from regard.events import ResultItem
+from regard.inference.likelihood import score_lines, scoring_events
 from regard.models import T5, T5Config
 from tests.inference.conftest import Loaded
 from tests.inference.likelihood.conftest import Reference
@@ -118,10 +119,16 @@ def test_training_mode_is_restored(gpt: Loaded) -> None:
         model.eval()
 
 
-def test_the_lines_of_a_file(tmp_path: Path) -> None:
-    (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(b"one\ttwo\r\n\nthree"))
-    assert list(read_lines_to_score(tmp_path / "a.tsv.gz")) == ["one\ttwo", "", "three"]
-    for content in (b"", b" \n\n"):
-        (tmp_path / "b.txt").write_bytes(content)
-        with pytest.raises(InputError, match=r"b\.txt is empty; expected a text on each line"):
-            list(read_lines_to_score(tmp_path / "b.txt"))
+def test_rows_without_a_text_have_no_score(gpt: Loaded) -> None:
+    rows = ["the film", "", None, "dull"]
+    scores = [event.item for event in scoring_events(*gpt, open_rows(rows)) if isinstance(event, ResultItem)]
+    assert [(score.line, score.log_probability is None, score.tokens > 0) for score in scores] == [
+        (1, False, True),
+        (2, True, False),
+        (3, True, False),
+        (4, False, True),
+    ]
+    skipped = list(scoring_events(*gpt, open_rows(rows), missing="skip"))
+    assert [event.item.line for event in skipped if isinstance(event, ResultItem)] == [1, 4]
+    with pytest.raises(InputError, match="no row with a text"):
+        list(scoring_events(*gpt, open_rows(["", None])))

@@ -183,6 +183,17 @@ def test_frozen_embeddings_cannot_be_perturbed() -> None:
         FineTuningConfig.load(overrides=["training.adversarial_epsilon=0.5", "training.unfreeze=0.5"])
 
 
+def test_the_perturbation_grows_over_its_warmup(tokenizer: Tokenizer) -> None:
+    run = fine_tuner("bert", tokenizer, "training.adversarial_epsilon=0.5", "training.adversarial_warmup=0.5")
+    assert run.perturbation is not None
+    sizes = []
+    for step in range(run.steps):
+        run._inputs([0], step)
+        sizes.append(run.perturbation.epsilon)
+    assert run.steps == 16
+    assert sizes == pytest.approx([0.5 * step / 8 for step in range(8)] + [0.5] * 8)
+
+
 class StopAfterEightSteps(Stop):
     """Requests a stop in the middle of the run."""
 

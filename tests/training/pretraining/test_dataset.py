@@ -40,6 +40,15 @@ def test_from_text_to_dataset(source: Path, tmp_path: Path) -> None:
     assert 0 < dataset.held_out.tokens < 0.03 * corpus.tokens
 
 
+@pytest.mark.parametrize("family", ["bert", "gpt", "t5"])
+def test_the_default_vocabulary_shrinks_to_the_text(source: Path, tmp_path: Path, family: str) -> None:
+    dataset, notes = build_dataset([source], tmp_path / "default", family=family, vocabulary_vocab_size=0)
+    size = dataset.tokenizer.size
+    assert size < 1000 and notes[1] == f"the text supports {size:,} entries only, so the vocabulary has as many"
+    with pytest.raises(InputError, match=f"--set vocabulary.vocab_size={size}$"):
+        build_dataset([source], tmp_path / "given", family=family, vocabulary_vocab_size=16384)
+
+
 def test_evaluation_text(source: Path, unseen: Path, tmp_path: Path) -> None:
     dataset, _ = build_dataset([source], tmp_path, held_out=[unseen])
     assert dataset.text.tokens == Corpus.open(tmp_path / "corpus").tokens

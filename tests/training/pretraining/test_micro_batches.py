@@ -17,7 +17,8 @@ from torch import Tensor
 
 from regard.data.masking import IGNORE_INDEX
 from regard.errors import InputError
-from regard.training.pretraining.micro_batches import MicroBatch, MicroBatches, PositionShift, prefetch
+from regard.training.prefetch import prefetch
+from regard.training.pretraining.micro_batches import MicroBatch, MicroBatches, PositionShift
 from regard.training.pretraining.row_sampler import RowSampler, SentencePairs, TextChunks
 from tests.training.pretraining.texts import CLS, DOCUMENTS, FIRST, PAD, SEP, TOKENIZER, token_stream
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
+import regard
 from regard.data.readers import ExampleSet
 from regard.data.translation_pairs import TranslationPair, read_translation_pairs
 from regard.errors import InputError, RegardError
@@ -192,7 +196,7 @@ def test_folders_that_cannot_be_resumed(
     tune: Tune, tmp_path: Path, data: dict[str, ExampleSet[TranslationPair]]
 ) -> None:
     with pytest.raises(Crash):
-        tune(tmp_path / "run", on_event=crash_after(2))
+        tune(tmp_path / "run", on_event=crash_after(1, kind="checkpoint"))
     with pytest.raises(InputError, match="unfinished run: continue it with --resume"):
         tune(tmp_path / "run")
     with pytest.raises(InputError, match=r"other settings or data: training\.num_epochs was 3 and is 4"):
@@ -239,3 +243,26 @@ def test_subwords_of_each_language(tune: Tune, tmp_path: Path) -> None:
     translator = load_translator(tmp_path / "run")
     assert not translator.subwords.joint
     assert translator.translate(["the dog"])[0][0].finished in (True, False)
+
+
+@pytest.mark.parametrize("count", [10, 300])
+def test_few_pairs_get_a_vocabulary_of_their_size(
+    shared_data: Callable[[str], Path], tmp_path: Path, one_thread: None, count: int
+) -> None:
+    """Pairs of Tatoeba: by default the vocabulary shrinks, and a given size that is too large can be corrected."""
+    with ZipFile(shared_data("tatoeba-en-de/deu-eng.zip")) as archive, archive.open("deu.txt") as lines:
+        rows = [line.decode().split("\t") for line in islice(lines, 20_000, 20_000 + count)]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{row[0]}\t{row[1]}\n" for row in rows), encoding="utf-8")
+    small = {"model.hidden_size": 16, "model.intermediate_size": 16, "model.num_hidden_layers": 1}
+    options: dict[str, Any] = {"train": [str(tmp_path / "pairs.tsv")], "output": tmp_path / "run"}
+    notes: list[str] = []
+    settings = {**small, "training.num_epochs": 1}
+    with pytest.raises(InputError, match=r"supports ([\d,]+) .* --set vocabulary.vocab_size=") as error:
+        regard.train_translator(**options, settings={**settings, "vocabulary.vocab_size": 8000})
+    assert not (tmp_path / "run").exists()
+    size = int(re.search(r"vocab_size=(\d+)$", str(error.value))[1])  # type: ignore[index]
+    regard.train_translator(**options, settings=settings, on_event=lambda event: notes.append(event.line() or ""))
+    assert [note for note in notes if note.startswith(f"subwords: {size:,}, shared by both languages; the text supp")]
+    assert load_translator(tmp_path / "run").subwords.target.size == size
+    again = {**options, "output": tmp_path / "again"}
+    regard.train_translator(**again, settings={**settings, "vocabulary.vocab_size": size})

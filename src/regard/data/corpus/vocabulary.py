@@ -52,18 +52,19 @@ def train_tokenizer(
     *,
     kind: TokenizerType = "wordpiece",
     size: int,
+    exact: bool = True,
     lowercase: bool | None = None,
     minimum: int = 2,
     alphabet: int = ALPHABET,
     max_length: int | None = None,
 ) -> Tokenizer:
-    """Train a tokenizer with exactly `size` entries, including special tokens, that occur at least `minimum` times.
+    """Train a tokenizer with `size` entries, including special tokens, that occur at least `minimum` times.
 
     WordPiece: [PAD] [UNK] [CLS] [SEP] [MASK] have the ids 0 to 4, text is lowercased and accents are removed unless
     `lowercase` is False, and the `alphabet` most frequent characters are in the vocabulary. BPE: <|endoftext|> has the
     id 0, every text can be encoded, and text is not normalized unless `lowercase` is True. An iterator, which can be
-    read only once, is copied to a temporary file. Raises SizeError if the text has too few pieces or too many distinct
-    characters for `size`.
+    read only once, is copied to a temporary file. Raises SizeError if the text has too few pieces, unless `exact` is
+    False, or too many distinct characters for `size`.
     """
     if kind not in get_args(TokenizerType):
         raise InputError(f"unknown tokenizer type {kind!r}; {suggest(str(kind), get_args(TokenizerType))}")
@@ -81,7 +82,7 @@ def train_tokenizer(
             )
         inputs = ("input_ids", "token_type_ids", "attention_mask")
         tokenizer = Tokenizer(pipeline, special_tokens=SPECIAL, max_length=max_length, model_input_names=inputs)
-    if len(tokenizer.vocabulary) < size:
+    if exact and len(tokenizer.vocabulary) < size:
         raise SizeError(
             f"a vocabulary of {size:,} entries was requested, but this text supports {len(tokenizer.vocabulary):,} "
             f"(pieces that occur at least {minimum} times); request at most that many, or give more text",

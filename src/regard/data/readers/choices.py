@@ -5,12 +5,24 @@ Examples have two or more endings; in the six-line format four.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from regard.data.examples import ChoiceExample
 from regard.data.files import content_suffix, display_name
-from regard.data.readers.records import ExampleSet, Path, Record, Records, kind_of, open_records, string_at, strings_at
-from regard.data.readers.tables import Table, column_at, rows_of, table_of
+from regard.data.readers.records import (
+    ExampleSet,
+    MissingValue,
+    Path,
+    Record,
+    Records,
+    keep_missing,
+    kind_of,
+    open_records,
+    string_at,
+    strings_at,
+)
+from regard.data.readers.tables import Missing, Table, column_at, rows_of, table_of
 from regard.errors import InputError
 from regard.wording import is_count
 
@@ -25,6 +37,8 @@ def read_choice_examples(
     header: bool | None = None,
     delimiter: str | None = None,
     quoting: bool | None = None,
+    encoding: str | None = None,
+    missing: Missing | None = None,
     labeled: bool | None = None,
     remedy: str = REMEDY,
 ) -> ExampleSet[ChoiceExample]:
@@ -32,20 +46,21 @@ def read_choice_examples(
 
     Other files have six lines per example: the text, the number of the correct ending from 0, and four endings.
     HellaSwag's text is `ctx` alone; the six-line files put the activity before it. `columns` names other columns: the
-    text, the endings (one list, or each on its own), then the label, which is omitted if `labeled` is False. `remedy`
-    ends the error for a file without endings.
+    text, the endings (one list, or each on its own), then the label, which is omitted if `labeled` is False. `missing`
+    "skip" leaves out records without a text or label and counts them. `remedy` ends the error for a file without
+    endings.
     """
     name = display_name(path)
-    records, lines = open_records(path, is_table=delimiter is not None)
+    records, lines = open_records(path, is_table=delimiter is not None, encoding=encoding)
     if records is not None:
-        return _from_records(records, labeled, columns, remedy)
+        return _from_records(records, labeled, columns, remedy, missing)
     is_table = (header, delimiter, quoting) != (None, None, None)
     if content_suffix(path) in (".csv", ".tsv") or "ending0" in lines[0] or is_table:
         delimiter = delimiter or ("\t" if content_suffix(path) == ".tsv" else ",")
         table = table_of(lines, path, delimiter=delimiter, quoting=quoting)
         rows = _swag_rows(table, remedy) if columns is None else rows_of(table, columns, header=header)
         description = "SWAG table" if columns is None else table.description
-        return _from_records(Records(name, rows, description), labeled, columns, remedy)
+        return _from_records(Records(name, rows, description), labeled, columns, remedy, missing)
     if columns is not None:
         raise InputError(
             f"{name}: the format with six lines per example has no columns; leave out --columns, or give --delimiter "
@@ -84,22 +99,26 @@ def _swag_rows(table: Table, remedy: str) -> Iterator[tuple[int, Record]]:
 
 
 def _from_records(
-    records: Records, labeled: bool | None, columns: Sequence[str] | None, remedy: str
+    records: Records, labeled: bool | None, columns: Sequence[str] | None, remedy: str, missing: Missing | None
 ) -> ExampleSet[ChoiceExample]:
     examples, lines, swag = [], [], False
+    dropped: Counter[str] = Counter()
     for number, record in records.numbered:
         where = f"{records.name} {records.unit} {number}"
         swag = "ending0" in record and columns is None
-        record = record if columns is None else _rename_columns(record, columns, where, labeled=labeled)
-        endings = _endings(record, where, remedy)
-        label = None if labeled is False else _label(record.get("label"), len(endings), where)
-        if labeled and label is None:
-            raise InputError(f"{where}: no label; expected a number from 0 to {len(endings) - 1}")
-        examples.append(ChoiceExample(_text(record, where), endings, label))
-        lines.append(number)
+        try:
+            record = record if columns is None else _rename_columns(record, columns, where, labeled=labeled)
+            endings = _endings(record, where, remedy)
+            label = None if labeled is False else _label(record.get("label"), len(endings), where)
+            if labeled and label is None:
+                raise MissingValue(f"{where}: no label; expected a number from 0 to {len(endings) - 1}")
+            examples.append(ChoiceExample(_text(record, where), endings, label))
+            lines.append(number)
+        except MissingValue as error:
+            keep_missing(missing, error, dropped)
     text = "text = sent1 + sent2" if swag else f"text = {columns[0] if columns else 'ctx'}"
     description = f"{records.description}, {text}, {_ending_counts(examples)}"
-    return ExampleSet(examples, records.name, description, {}, lines, records.unit)
+    return ExampleSet(examples, records.name, description, dict(dropped), lines, records.unit)
 
 
 def _text(record: Record, where: str) -> str:

@@ -13,8 +13,18 @@ from typing import Literal
 
 from regard.data.examples import TaggedExample
 from regard.data.files import display_name
-from regard.data.readers.records import ExampleSet, Path, Record, Records, open_records, string_at, strings_at
-from regard.data.readers.tables import column_at
+from regard.data.readers.records import (
+    ExampleSet,
+    MissingValue,
+    Path,
+    Record,
+    Records,
+    keep_missing,
+    open_records,
+    string_at,
+    strings_at,
+)
+from regard.data.readers.tables import Missing, column_at
 from regard.errors import InputError, check_choice
 from regard.wording import is_count
 
@@ -120,7 +130,12 @@ Sentence = tuple[int, list[str], list[str] | None]  # number of its first line, 
 
 
 def read_tagged_examples(
-    path: Path, *, columns: Sequence[str] | None = None, labeled: bool | None = None
+    path: Path,
+    *,
+    columns: Sequence[str] | None = None,
+    encoding: str | None = None,
+    missing: Missing | None = None,
+    labeled: bool | None = None,
 ) -> ExampleSet[TaggedExample]:
     """Read tagged sentences; tags are converted to IOB2.
 
@@ -128,13 +143,14 @@ def read_tagged_examples(
     A line of JSON has `words` (or `tokens`) and `tags` (or `ner_tags`), or a `text`. Unless `labeled` is True, a file
     without columns is plain text, one text per line. The text of a sentence is its words joined by spaces. `columns`
     are those of the word and of the tag, numbers from 0 or JSON keys; if `labeled` is False, the tag is optional.
+    `missing` "skip" leaves out records of JSON and Parquet without words or tags and counts them.
     """
     name = display_name(path)
     if columns is not None and len(columns) not in ((1, 2) if labeled is False else (2,)):
         raise InputError(f"--columns for tag should be word, tag, such as 0,3; got {', '.join(columns)}")
-    records, lines = open_records(path)
+    records, lines = open_records(path, encoding=encoding)
     if records is not None:
-        return _from_records(records, labeled, columns)
+        return _from_records(records, labeled, columns, missing)
     if labeled or columns is not None or _has_columns(lines):
         width = _width(lines)
         word, tag = _column_indices(columns, width, name)
@@ -220,9 +236,12 @@ def _join(words: Sequence[str], tags: tuple[str, ...] | None) -> TaggedExample:
     return TaggedExample(" ".join(words), tuple(spans), tags)
 
 
-def _from_records(records: Records, labeled: bool | None, columns: Sequence[str] | None) -> ExampleSet[TaggedExample]:
+def _from_records(
+    records: Records, labeled: bool | None, columns: Sequence[str] | None, missing: Missing | None
+) -> ExampleSet[TaggedExample]:
     sentences: list[Sentence] = []
     untagged: dict[int, TaggedExample] = {}  # by index
+    dropped: Counter[str] = Counter()
     for number, record in records.numbered:
         where = f"{records.name} {records.unit} {number}"
         if columns is not None:
@@ -237,20 +256,25 @@ def _from_records(records: Records, labeled: bool | None, columns: Sequence[str]
             continue
         if key is None:
             raise InputError(f"{where}: expected words or tokens, got the keys {', '.join(record) or 'none'}; add them")
-        words = strings_at(record, key, where)
-        if not words or not all(word.strip() for word in words):
-            raise InputError(f"{where}: {key!r} should hold words, got {'an empty one' if words else 'none'}")
-        sentences.append((number, words, None if labeled is False else _tags(record, words, where, bool(labeled))))
+        try:
+            words = strings_at(record, key, where)
+            if not words or not all(word.strip() for word in words):
+                raise InputError(f"{where}: {key!r} should hold words, got {'an empty one' if words else 'none'}")
+            tags = None if labeled is False else _tags(record, words, where, bool(labeled))
+        except MissingValue as error:
+            keep_missing(missing, error, dropped)
+            continue
+        sentences.append((number, words, tags))
     tagged = _example_set(sentences, records.name, records.description)
     examples = [untagged.get(index, example) for index, example in enumerate(tagged.examples)]
-    return replace(tagged, examples=examples, unit=records.unit)
+    return replace(tagged, examples=examples, dropped=dict(dropped), unit=records.unit)
 
 
 def _tags(record: Record, words: list[str], where: str, needed: bool) -> list[str] | None:
     key = next((key for key in _TAGS if key in record), None)
     if key is None:
         if needed:
-            raise InputError(f"{where}: expected tags, got the keys {', '.join(record)}; give each word its tag")
+            raise MissingValue(f"{where}: expected tags, got the keys {', '.join(record)}; give each word its tag")
         return None
     tags = strings_at(record, key, where)
     if len(tags) != len(words):

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Generic, NamedTuple, TypeVar
@@ -22,7 +23,7 @@ from regard.data.files import (
     hold_lines,
     open_bounded,
 )
-from regard.errors import InputError, suggest
+from regard.errors import InputError, check_choice, suggest
 from regard.files.file_input import format_size, read_up_to
 
 E = TypeVar("E")
@@ -44,7 +45,7 @@ class ExampleSet(Generic[E]):
     dropped: dict[str, int] = field(default_factory=dict)  # reason -> count
     lines: list[int] = field(default_factory=list)  # first line of each example, from 1
     unit: str = "line"  # what `lines` counts
-    text_columns: tuple[str, ...] = ()  # names of the columns of the texts, if the file names them
+    text_columns: tuple[str, ...] = ()  # names of the texts of an example
 
     def __post_init__(self) -> None:
         if not self.examples:
@@ -94,6 +95,18 @@ def kind_of(value: object) -> str:
         str: "a string",
     }
     return names.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)
+
+
+class MissingValue(InputError):
+    """A record lacks a text or a label; readers may skip it."""
+
+
+def keep_missing(missing: str | None, error: MissingValue, dropped: Counter[str]) -> None:
+    """Count a record that lacks a value if such records are skipped, else raise the error."""
+    check_choice("way with missing texts and labels", missing or "error", ("error", "skip", "keep"))
+    if missing != "skip":
+        raise InputError(f"{error}; or leave out such rows with --missing skip") from None
+    dropped["has no text or label"] += 1
 
 
 class Records(NamedTuple):
@@ -220,6 +233,8 @@ def _read_bounded(file: IO[bytes], path: Path) -> bytes:
 def string_at(record: Record, key: str, where: str) -> str:
     """Return the string at a key. Raises InputError if there is none."""
     value = _value_at(record, key, where)
+    if value is None:
+        raise MissingValue(f"{where}: {key!r} should be a string, got null")
     if not isinstance(value, str):
         raise InputError(f"{where}: {key!r} should be a string, got {kind_of(value)}")
     refuse_halves(value, key, where)
@@ -229,6 +244,8 @@ def string_at(record: Record, key: str, where: str) -> str:
 def strings_at(record: Record, key: str, where: str) -> list[str]:
     """Return the list of strings at a key. Raises InputError if there is none."""
     value = _value_at(record, key, where)
+    if value is None:
+        raise MissingValue(f"{where}: {key!r} should be a list of strings, got null")
     if not isinstance(value, list):
         raise InputError(f"{where}: {key!r} should be a list of strings, got {kind_of(value)}")
     for item in value:

@@ -5,6 +5,7 @@ Answers that the context does not have at their offset are dropped.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -12,16 +13,18 @@ from regard.data.examples import Answer, QuestionExample
 from regard.data.files import content_suffix, display_name
 from regard.data.readers.records import (
     ExampleSet,
+    MissingValue,
     Path,
     Record,
     Records,
     json_object,
     json_whole,
+    keep_missing,
     kind_of,
     open_records,
     string_at,
 )
-from regard.data.readers.tables import Table, column_at, fold, rows_of, table_of
+from regard.data.readers.tables import Missing, Table, column_at, fold, rows_of, table_of
 from regard.errors import InputError
 
 MISPLACED = "answer does not match the context at its offset"
@@ -36,6 +39,8 @@ def read_question_examples(
     header: bool | None = None,
     delimiter: str | None = None,
     quoting: bool | None = None,
+    encoding: str | None = None,
+    missing: Missing | None = None,
     labeled: bool | None = None,
 ) -> ExampleSet[QuestionExample]:
     """Read SQuAD JSON, or JSON lines, Parquet or TSV with `question`, `context` and optionally `id`.
@@ -44,13 +49,14 @@ def read_question_examples(
     this way are dropped and counted separately. SQuAD v2's `is_impossible` makes `answerable` False, and so does an
     empty list of `answers` in JSON lines and Parquet. `labeled`: False ignores answers, True requires them. A question
     without an id gets its line number, or in SQuAD JSON its number in the file. `columns` names other keys or columns:
-    question, context and optionally answers.
+    question, context and optionally answers. `missing` "skip" leaves out records without a question or context and
+    counts them.
     """
     name = display_name(path)
     if columns is not None and not 2 <= len(columns) <= len(COLUMNS):
         raise InputError(f"--columns for answer should be question, context[, answers]; got {', '.join(columns)}")
-    reader = _Questions(name, labeled, columns)
-    records, lines = open_records(path, is_table=delimiter is not None)
+    reader = _Questions(name, labeled, columns, missing)
+    records, lines = open_records(path, is_table=delimiter is not None, encoding=encoding)
     document = _document(path, lines, name) if lines and delimiter is None else None
     if document is not None:
         if columns is not None:
@@ -100,19 +106,22 @@ class _Questions:
     name: str
     labeled: bool | None
     columns: Sequence[str] | None = None
+    missing: Missing | None = None
     questions: list[QuestionExample] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     misplaced: int = 0
     unanswered: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
 
     def example_set(self, description: str, unit: str) -> ExampleSet[QuestionExample]:
         counts = {MISPLACED: self.misplaced, UNANSWERED: self.unanswered}
-        dropped = {reason: count for reason, count in counts.items() if count}
+        dropped = {reason: count for reason, count in counts.items() if count} | self.skipped
         if self.unanswered and not self.questions:
             raise InputError(
                 f"{self.name}: no answer matches the context at its answer_start (in characters from 0); fix them"
             )
-        return ExampleSet(self.questions, self.name, description, dropped, self.numbers, unit)
+        columns = tuple(self.columns[:2]) if self.columns is not None else COLUMNS[:2]
+        return ExampleSet(self.questions, self.name, description, dropped, self.numbers, unit, columns)
 
     def from_squad(self, document: Record) -> ExampleSet[QuestionExample]:
         impossible = False
@@ -144,7 +153,10 @@ class _Questions:
                 pairs = zip(texts, starts, strict=False)  # type: ignore[arg-type]
                 record = {**record, "answers": [{"text": text, "answer_start": start} for text, start in pairs]}
             answerable = record.get("answers") != [] and not record.get("is_impossible", False)
-            self.add(record, string_at(record, key, where), number, where, answerable=answerable)
+            try:
+                self.add(record, string_at(record, key, where), number, where, answerable=answerable)
+            except MissingValue as error:
+                keep_missing(self.missing, error, self.skipped)
         return self.example_set(f"{records.description} of questions and contexts", records.unit)
 
     def add(self, record: Record, context: str, number: int, where: str, *, answerable: bool) -> None:
@@ -159,7 +171,7 @@ class _Questions:
                 raise InputError(f"{where}: answers should be a list, got {kind_of(given)}")
             all_answers = [_answer(answer, where) for answer in given or []]
             if self.labeled and not all_answers:
-                raise InputError(f"{where}: no answers; expected a list of objects with text and answer_start")
+                raise MissingValue(f"{where}: no answers; expected a list of objects with text and answer_start")
             answers = tuple(a for a in all_answers if a.start >= 0 and a.text and context.startswith(a.text, a.start))
             self.misplaced += len(all_answers) - len(answers)
             if all_answers and not answers:

@@ -69,6 +69,11 @@ class TableOptions:
     encoding: str | None = None
     missing: Missing | None = None
 
+    @property
+    def infers_format(self) -> bool:
+        """Whether nothing is said about the format of the file and its columns."""
+        return self == TableOptions(encoding=self.encoding, missing=self.missing)
+
     @classmethod
     def parse(
         cls,

@@ -67,7 +67,7 @@ def read_text_examples(
     such rows out and counts them. Blank lines at the end of the file are no rows.
     """
     check_choice("task", task, ("classify", "pair", "regress"))
-    check_choice("way with missing texts and labels", missing or "error", ("error", "skip"))
+    check_choice("way with missing texts and labels", missing or "error", ("error", "skip", "keep"))
     table = open_table(path, delimiter=delimiter, quoting=quoting, encoding=encoding)
     roles = decide(table, task=task, columns=columns, header=header, labeled=labeled)
     reader = _Rows(table, roles, numbers=task == "regress", needed=bool(labeled))
@@ -88,7 +88,7 @@ def read_text_examples(
     if not examples:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
         raise InputError(f"{table.name} has no examples: {reasons}; expected at least one row with a text and a label")
-    text_columns = roles.text_names if roles.header else ()
+    text_columns = roles.text_names if roles.header else ("text", "second")[: len(roles.texts)]
     return ExampleSet(examples, table.name, roles.description, dict(dropped), lines, table.unit, text_columns)
 
 
@@ -254,8 +254,8 @@ def decide_texts(
             )
     elif wanted and len(wanted) == (num_texts or len(wanted)) and all(name in folded for name in wanted):
         texts = tuple(map(folded.index, wanted))
-    elif width == 1 and num_texts != 2:
-        texts = (0,)
+    elif width == (num_texts or 1):
+        texts = tuple(range(width))
     elif width == 1:
         both = f"two, {names[0]} and {names[1]}" if len(names) == 2 else "two"
         raise InputError(
@@ -263,8 +263,8 @@ def decide_texts(
             "for each"
         )
     else:
-        pair = num_texts == 2 or (num_texts is None and _pair_by_name(folded) is not None)
-        texts, _ = _inferred(table, header_names, first, task="pair" if pair else "classify", labeled=False)
+        task: TextTask = "classify" if num_texts == 1 else "pair" if num_texts == 2 else "regress"  # which has either
+        texts, _ = _inferred(table, header_names, first, task=task, labeled=False)
     return Roles(texts, (), header_names, first, _describe(table, header_names, texts, ()))
 
 

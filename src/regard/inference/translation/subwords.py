@@ -12,13 +12,14 @@ from pathlib import Path
 
 import tokenizers
 
-from regard.data.corpus.vocabulary import train_tokenizer
+from regard.data.corpus.vocabulary import SizeError, train_tokenizer
 from regard.data.translation_pairs import TranslationPair
 from regard.errors import InputError
 from regard.text import Tokenizer
 
 BEGIN, PAD = "<|begin|>", "<|pad|>"
 SIDES = ("source", "target")
+MIN_VOCAB_SIZE = 260
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,14 +82,16 @@ class Subwords:
         return subwords
 
 
-def train_subwords(pairs: Sequence[TranslationPair], *, size: int, joint: bool) -> Subwords:
-    """Train byte-level BPE with `size` entries, for both sides together or for each."""
+def train_subwords(pairs: Sequence[TranslationPair], *, size: int, joint: bool, exact: bool = True) -> Subwords:
+    """Train byte-level BPE with `size` entries, for both sides together or for each.
+
+    If the text has fewer pieces, InputError, or fewer entries unless the size is to be `exact`.
+    """
     if joint:
-        both = _train_bpe([text for pair in pairs for text in pair], size)
+        both = _train_bpe([text for pair in pairs for text in pair], size, exact)
         return Subwords(both, both)
-    return Subwords(
-        _train_bpe([pair.source for pair in pairs], size), _train_bpe([pair.target for pair in pairs], size)
-    )
+    sides = ([pair.source for pair in pairs], [pair.target for pair in pairs])
+    return Subwords(*(_train_bpe(texts, size, exact) for texts in sides))
 
 
 def word_indices(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
@@ -96,13 +99,18 @@ def word_indices(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     return [max(len(tokenizer.decode(ids[: end + 1]).split()) - 1, 0) for end in range(len(ids))]
 
 
-def _train_bpe(texts: Sequence[str], size: int) -> Tokenizer:
-    if size < 260:
-        raise InputError(f"vocabulary.vocab_size is {size}; expected at least 260: all bytes and the special tokens")
+def _train_bpe(texts: Sequence[str], size: int, exact: bool) -> Tokenizer:
+    if size < MIN_VOCAB_SIZE:
+        raise InputError(
+            f"vocabulary.vocab_size is {size}; expected at least {MIN_VOCAB_SIZE}: all bytes and the special tokens"
+        )
     try:
-        plain = train_tokenizer((f" {text}" for text in texts), kind="bpe", size=size - 2)
-    except InputError as error:
-        raise InputError(f"{error}. The size is vocabulary.vocab_size minus 2 special tokens") from None
+        plain = train_tokenizer((f" {text}" for text in texts), kind="bpe", size=size - 2, exact=exact)
+    except SizeError as error:
+        raise InputError(
+            f"vocabulary.vocab_size is {size:,}, but this text supports {error.size + 2:,} (pieces that occur at least "
+            f"twice, and special tokens); set at most that many: --set vocabulary.vocab_size={error.size + 2}"
+        ) from None
     # The special tokens come last, so that the trained ids do not change.
     pipeline = tokenizers.Tokenizer.from_str(plain.files()["tokenizer.json"].decode())
     pipeline.add_special_tokens([BEGIN, PAD])

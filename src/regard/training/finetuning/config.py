@@ -32,6 +32,9 @@ class FineTuningSection(SettingsSection):
         le=100,
         description="Size of the adversarial perturbation of word embeddings; 0 disables adversarial training.",
     )
+    adversarial_warmup: float = Field(
+        default=0.0, ge=0, le=1, description="Share of the run over which the perturbation grows to its size."
+    )
     max_length: int = Field(
         default=0, ge=0, le=1 << 16, description="Maximum tokens per example; 0: the task's default."
     )

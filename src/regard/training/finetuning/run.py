@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from regard.training.finetuning.config import DISTILLATION_DEFAULTS, FineTuningC
 from regard.training.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory, TaskModel
 from regard.training.finetuning.report import FineTuningReport, SeedResult, summarize
 from regard.training.finetuning.trainer import FineTuner
-from regard.training.run_folder import REPORT, RUN, RunFolder, log_events
+from regard.training.run_folder import REPORT, RunFolder, log_events
 
 DEFAULT_SPLIT = "90/10"
 
@@ -67,6 +67,7 @@ def read_splits(
             whole.dropped if name == "train" else {},
             [whole.lines[index] for index in indices] if whole.lines else [],
             whole.unit,
+            whole.text_columns,
         )
         for name, indices in zip(("train", "dev", "test"), split_examples(whole.examples, sizes), strict=False)
     }
@@ -143,7 +144,7 @@ def fine_tune(
 
     if not both:
         return (yield from _run(factory, name, data, config, output, resume=resume, device=device))
-    held = [name for name in (RUN, "config.json", FROZEN) if (output / name).exists()]
+    held = [name for name in ("config.json", FROZEN) if (output / name).exists()]
     if held and not resume:
         raise InputError(
             f"{output} holds a run or a model ({held[0]}): continue it with --resume, or choose another --output"
@@ -154,7 +155,8 @@ def fine_tune(
         folder.claim(f"{FROZEN}/")
     training = config.training.model_copy(update={"frozen": True})
     settings = config.model_copy(update={"training": training})
-    frozen = yield from _run(factory, name, data, settings, output / FROZEN, resume=resume, device=device)
+    with folder.discarded_unless_begun():
+        frozen = yield from _run(factory, name, data, settings, output / FROZEN, resume=resume, device=device)
     beside = {FROZEN: {"mean": frozen.mean, "deviation": frozen.deviation}}
     # The folder belongs to this run by now, so `resume` allows both a new and an unfinished run.
     return (yield from _run(factory, name, data, config, output, resume=True, device=device, beside=beside))
@@ -247,6 +249,7 @@ def _run(
             for name, read in data.items()
         }
         best = load_fine_tuned(output / SEEDS / BEST, device=device)
+        best = replace(best, text_columns=data["train"].text_columns)
         if "test" in data:
             about["test"]["scores"] = score(best, data["test"].examples, device=device)
         report = FineTuningReport(

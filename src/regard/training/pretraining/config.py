@@ -16,6 +16,7 @@ from regard.training.settings import RENAMED_SETTINGS, IntervalSetting, RunSecti
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
+DEFAULT_VOCAB_SIZE = 16384
 LAX = Strict(False)  # TOML has lists where Python has tuples
 
 # Objectives without settings.
@@ -65,7 +66,12 @@ class ModelSection(SettingsSection):
 class VocabularySection(SettingsSection):
     path: str = Field(default="", description="A tokenizer's file or folder; empty: train one on the corpus.")
     kind: Literal["wordpiece", "bpe"] = Field(default="wordpiece", description="New tokenizer: wordpiece or bpe.")
-    vocab_size: int = Field(default=16384, ge=1, le=1 << 24, description="New tokenizer: number of entries.")
+    vocab_size: int = Field(
+        default=0,
+        ge=0,
+        le=1 << 24,
+        description=f"New tokenizer: number of entries; 0: {DEFAULT_VOCAB_SIZE:,}, or fewer if the text has fewer.",
+    )
     lowercase: bool = Field(default=True, description="New tokenizer: convert text to lowercase.")
     min_frequency: int = Field(default=2, ge=1, le=1 << 30, description="New tokenizer: minimum frequency of an entry.")
 

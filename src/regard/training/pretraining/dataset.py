@@ -23,7 +23,7 @@ from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.models.family import describe_family
 from regard.text import Tokenizer
 from regard.training.events import Events
-from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.config import DEFAULT_VOCAB_SIZE, PretrainingConfig
 from regard.training.pretraining.objectives import PretrainingDataset, objective_class
 from regard.training.pretraining.row_sampler import TokenStream
 
@@ -108,18 +108,22 @@ def _tokenizer(config: PretrainingConfig, sources: Sequence[str], folder: Path) 
     first = next(texts, None)
     if first is None:
         raise InputError(f"the corpus is empty: there is no text in {', '.join(sources)}")
-    yield Note(message=f"training a {settings.kind} vocabulary of {settings.vocab_size:,} entries")
+    size = settings.vocab_size or DEFAULT_VOCAB_SIZE
+    yield Note(message=f"training a {settings.kind} vocabulary of {size:,} entries")
     try:
         tokenizer = objective_class(config).train_tokenizer(
             chain([first], texts),
             kind=settings.kind,
-            size=settings.vocab_size,
+            size=size,
+            exact=bool(settings.vocab_size),
             lowercase=settings.lowercase,
             minimum=settings.min_frequency,
             max_length=config.model.max_position_embeddings,
         )
     except SizeError as error:
         raise InputError(f"{error}: --set vocabulary.vocab_size={error.size}") from None
+    if tokenizer.size < size:
+        yield Note(message=f"the text supports {tokenizer.size:,} entries only, so the vocabulary has as many")
     with replace_folder(folder) as staging:
         tokenizer.save(staging)
         (staging / ORIGIN).write_bytes(json_bytes(with_checksum(origin)))

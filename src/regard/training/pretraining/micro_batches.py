@@ -6,9 +6,7 @@ have one shape.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +19,6 @@ from regard.errors import InputError
 from regard.text import Tokenizer
 from regard.training.pretraining.row_sampler import RowSampler
 
-PREFETCHED = 4  # micro-batches
 SAMPLE = 1024  # rows whose mean length gives the expected rows per micro-batch
 SPARE = 1.25  # times as many rows are considered, because some are shorter
 
@@ -162,20 +159,3 @@ class MicroBatches:
         if labels is not None:
             labels = torch.cat([labels, labels.new_full((len(ends) - len(starts),), IGNORE_INDEX)])
         return replace(batch, labels=labels, starts=torch.from_numpy(ends), positions=torch.from_numpy(positions))
-
-
-def prefetch(batches: Iterator[MicroBatch], *, pin: bool) -> Generator[MicroBatch]:
-    """The same micro-batches, prepared in another thread."""
-
-    def make() -> MicroBatch | None:
-        batch = next(batches, None)
-        return batch.pinned() if pin and batch is not None else batch
-
-    thread = ThreadPoolExecutor(1)
-    try:
-        waiting = deque(thread.submit(make) for _ in range(PREFETCHED))
-        while (batch := waiting.popleft().result()) is not None:
-            waiting.append(thread.submit(make))
-            yield batch
-    finally:
-        thread.shutdown(cancel_futures=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,7 +26,14 @@ from regard.errors import InputError
 from regard.events import Note, drain
 from regard.files.checksums import Verify, written_files
 from regard.files.disk import atomic_write, finish_save
-from regard.files.output_folder import LOCK, OutputManifest, foreign_entries, lock_folder, refuse_foreign_content
+from regard.files.output_folder import (
+    LOCK,
+    OutputManifest,
+    any_files,
+    foreign_entries,
+    lock_folder,
+    refuse_foreign_content,
+)
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.checkpoint import Checkpoints
 from regard.training.events import Events
@@ -40,7 +48,15 @@ from regard.training.pretraining.dataset import (
 )
 from regard.training.pretraining.objectives import PretrainingDataset, objective_class
 from regard.training.pretraining.trainer import CHECKPOINTS, Pretrainer, PretrainingResult
-from regard.training.run_folder import CONFIG, EVENTS, MODEL, create_folder, log_events, saved_config
+from regard.training.run_folder import (
+    CONFIG,
+    EVENTS,
+    MODEL,
+    create_folder,
+    discarded_unless,
+    log_events,
+    saved_config,
+)
 from regard.training.world import join_world
 
 FILES = OutputManifest(
@@ -82,10 +98,11 @@ def pretrain(
     with join_world() as world, ExitStack() as stack:
         with world.main_only() as is_main:
             if is_main:
-                _open(output, config, resume=resume)
                 if start:
                     loading.find_folder(start)  # a wrong name is an error before the text is prepared
+                created = _open(output, config, resume=resume)
                 stack.enter_context(lock_folder(output))
+                stack.enter_context(discarded_unless(partial(_is_begun, output), output, FILES, created=created))
                 FILES.write(output)  # before the first file it lists
                 yield from prepare(config, sources, output, held_out=held_out, verify=verify)
                 atomic_write(output / CONFIG, config.saved())
@@ -104,8 +121,11 @@ def pretrain(
         return (yield from log_events(events, output)) if world.is_main else drain(events)
 
 
-def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> None:
-    """Refuse a folder that belongs to something else or cannot be written, before any work."""
+def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> bool:
+    """Refuse a folder that belongs to something else or cannot be written, before any work.
+
+    Returns whether the folder was created.
+    """
     finish_save(output)
     if OutputManifest.read(output, kind=FILES.kind) is None and not _is_earlier(output):
         if (output / MODEL).exists():
@@ -113,7 +133,8 @@ def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> None:
         refuse_foreign_content(output)
     if not resume and (output / CONFIG).is_file() and Checkpoints(output / CHECKPOINTS).any():
         raise InputError(f"{output} holds an unfinished run: continue it with --resume, or choose another --output")
-    if saved := saved_config(output, resume=resume):
+    started = Checkpoints(output / CHECKPOINTS).any() or (output / MODEL).exists()
+    if started and (saved := saved_config(output, resume=resume)):
         before = PretrainingConfig.read(saved, family=config.model.family, saved=True)
         if differences := before.differences(config):
             raise InputError(
@@ -123,7 +144,12 @@ def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> None:
     if not resume and (output / MODEL).exists():
         raise InputError(f"{output} holds a model, which this run would write over; choose another --output")
     refuse_foreign_files(output, dict.fromkeys((MODEL, *TOKENIZER_FILES)))
-    create_folder(output)
+    return create_folder(output)
+
+
+def _is_begun(output: Path) -> bool:
+    """Whether the folder holds anything that the next run can use: prepared text, a checkpoint or a model."""
+    return any_files(output, {*FILES.files, MODEL} - {LOCK, CONFIG, EVENTS})
 
 
 def _is_earlier(output: Path) -> bool:

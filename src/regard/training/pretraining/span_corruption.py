@@ -129,6 +129,7 @@ def train_with_sentinels(
     *,
     kind: TokenizerType = "bpe",
     size: int,
+    exact: bool = True,
     lowercase: bool,
     minimum: int,
     max_length: int | None,
@@ -137,7 +138,13 @@ def train_with_sentinels(
     more = SENTINELS + 1
     try:
         plain = train_tokenizer(
-            texts, kind=kind, size=max(size - more, 1), lowercase=lowercase, minimum=minimum, max_length=max_length
+            texts,
+            kind=kind,
+            size=max(size - more, 1),
+            exact=exact,
+            lowercase=lowercase,
+            minimum=minimum,
+            max_length=max_length,
         )
     except SizeError as error:
         raise SizeError(

@@ -20,9 +20,9 @@ from regard.training.checkpoint import Checkpoints, TrainingCheckpoint
 from regard.training.events import Evaluated, Events, Finished, PretrainingPlan, describe_scores
 from regard.training.loop import StepProgress, TimeProgress, derive_seed, enable_gradient_checkpointing, train
 from regard.training.optimizer import build_optimizers
+from regard.training.prefetch import prefetch
 from regard.training.pretraining.build import new_model, pretrained_model
 from regard.training.pretraining.config import PretrainingConfig
-from regard.training.pretraining.micro_batches import prefetch
 from regard.training.pretraining.objectives import PretrainingDataset, objective_class
 from regard.training.pretraining.plan import expected_loss, peak_flops, seconds_per_step
 from regard.training.settings import learning_rate_factor, parse_budget, parse_interval

@@ -6,12 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from regard.errors import check_choice
+from regard.inference.translation.subwords import MIN_VOCAB_SIZE
 from regard.models.family import translation_families
 from regard.settings import SettingsFile, SettingsSection, SettingsTables
 from regard.training.settings import RENAMED_SETTINGS, RunSection
+
+DEFAULT_VOCAB_SIZE = 8000
 
 
 class TranslatorSection(SettingsSection):
@@ -42,9 +45,23 @@ class TranslatorSection(SettingsSection):
 
 class SubwordSection(SettingsSection):
     vocab_size: int = Field(
-        default=8000, ge=260, le=1 << 20, description="Number of subwords; per language if they are not joint."
+        default=0,
+        ge=0,
+        le=1 << 20,
+        description=f"Number of subwords, per language if they are not joint; 0: {DEFAULT_VOCAB_SIZE:,}, or fewer if "
+        "the text has fewer.",
     )
     joint: bool = Field(default=True, description="Both languages share one vocabulary.")
+
+    @field_validator("vocab_size")
+    @classmethod
+    def _holds_all_bytes(cls, value: int) -> int:
+        if 0 < value < MIN_VOCAB_SIZE:
+            raise ValueError(
+                f"expected at least {MIN_VOCAB_SIZE}, all bytes and the special tokens, or 0 for the default, and it "
+                f"is {value}"
+            )
+        return value
 
 
 class TranslationTrainingSection(SettingsSection):

@@ -30,7 +30,7 @@ from regard.inference.translation.translator import Translator, bleu, default_al
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.events import Events, Finished, TrainingStarted
 from regard.training.run_folder import REPORT, RunFolder, log_events
-from regard.training.translation.config import TranslationConfig
+from regard.training.translation.config import DEFAULT_VOCAB_SIZE, TranslationConfig
 from regard.training.translation.trainer import (
     EncodedPair,
     TranslationOutcome,
@@ -66,7 +66,8 @@ def train_translator(
         for reason, count in read.dropped.items():
             yield Note(message=f"{name}: {count:,} left out: {reason}")
     run = {"task": "translate", "data": {name: pairs_digest(read.examples) for name, read in data.items()}}
-    folder = RunFolder(output, config, run, work=WORK, work_files=_work_files(config), kind="translation run")
+    prepared, work = _prepared_files(), _work_files(config)
+    folder = RunFolder(output, config, run, work=WORK, work_files=work, prepared_files=prepared, kind="translation run")
     if resume and (done := folder.finished()):
         return TranslationReport(output=os.fspath(output), **done)
     folder.open(resume=resume)
@@ -99,11 +100,15 @@ def train_translator(
         return (yield from log_events(train_and_save(), output))
 
 
-def _work_files(config: TranslationConfig) -> list[str]:
-    """The manifest's entries for the work folder."""
+def _prepared_files() -> list[str]:
+    """The manifest's entries for the tokenizers in the work folder."""
     sides = [SUBWORDS, *(f"{SUBWORDS}/{side}" for side in SIDES)]
-    tokenizers = [f"{side}/{name}" for side in sides for name in TOKENIZER_FILES]
-    return [f"{SUBWORDS}/", *tokenizers, "checkpoints/step-*/", *weight_files(recent=config.training.average_epochs)]
+    return [f"{SUBWORDS}/", *(f"{side}/{name}" for side in sides for name in TOKENIZER_FILES)]
+
+
+def _work_files(config: TranslationConfig) -> list[str]:
+    """The manifest's entries for the checkpoints in the work folder."""
+    return ["checkpoints/step-*/", *weight_files(recent=config.training.average_epochs)]
 
 
 def _train(
@@ -151,15 +156,19 @@ def _test_scores(translator: Translator, pairs: list[TranslationPair]) -> dict[s
 def _subwords(pairs: list[TranslationPair], config: TranslationConfig, folder: Path) -> Events[Subwords]:
     """The subwords of a resumed run, or new ones."""
     if not folder.is_dir():
-        settings = config.vocabulary
-        new = train_subwords(pairs, size=settings.vocab_size, joint=settings.joint)
+        given, joint = config.vocabulary.vocab_size, config.vocabulary.joint
+        size = given or DEFAULT_VOCAB_SIZE
+        new = train_subwords(pairs, size=size, joint=joint, exact=bool(given))
         with replace_folder(folder) as staging:
             files = new.files()
             for name, content in {**files, **checksums(files)}.items():
                 (staging / name).parent.mkdir(exist_ok=True)
                 (staging / name).write_bytes(content)
         kind = "shared by both languages" if new.joint else "per language"
-        yield Note(message=f"subwords: {new.target.size:,}, {kind}")
+        fewer = min(new.source.size, new.target.size) < size
+        sizes = f"{new.target.size:,}" if new.joint else f"{new.source.size:,} and {new.target.size:,}"
+        why = f"; the text supports no more, so there are fewer than {size:,}" if fewer else ""
+        yield Note(message=f"subwords: {sizes}, {kind}{why}")
     try:
         verify(folder)
     except InputError as error:

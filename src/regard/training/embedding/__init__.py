@@ -1,0 +1,1 @@
+"""Training of sentence-embedding models: pairs, triplets, scored pairs, or the vectors of a teacher."""
