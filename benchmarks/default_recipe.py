@@ -273,12 +273,22 @@ def unpack(folder: Path, output: Path) -> Path:
     return output
 
 
+def read_records(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """The finished runs of files of results."""
+    records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [record for record in records if "score" in record]
+
+
+def _identity(record: dict[str, Any]) -> tuple[object, ...]:
+    return record["part"], record["name"], json.dumps(record["settings"]), record["seed"], record.get("size", 0)
+
+
 def summarize(records: Sequence[dict[str, Any]], part: str) -> dict[str, Any]:
     """Scores by task and recipe, and each recipe's regret: how far below the tuned settings it is on the same seeds."""
     scores: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
     for record in records:
-        if record["part"] == part and "score" in record:
+        if record["part"] == part:
             key = record["name"], json.dumps(record["settings"])
             scores[key][record["seed"]] = record["score"]
             seconds[key].append(record["seconds"])
@@ -333,7 +343,7 @@ def print_small(records: Sequence[dict[str, Any]]) -> None:
     """Scores of runs on a few examples by the number of epochs."""
     scores: dict[tuple[str, int, int, int, str], list[float]] = defaultdict(list)
     for record in records:
-        if record["part"] == "small" and "score" in record:
+        if record["part"] == "small":
             settings = {key: value for key, value in record["settings"].items() if key != "num_epochs"}
             epochs = record["settings"]["num_epochs"]
             key = record["name"], record["size"], epochs, record["steps"], " ".join(map(str, settings.values()))
@@ -359,6 +369,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command.add_argument("--recipe", nargs="+", choices=[*RECIPES, "tuned"], help="default: all")
         command.add_argument("--output", type=Path, required=True, metavar="DIR")
         command.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="data, or a folder of `pack`")
+        command.add_argument("--done", type=Path, metavar="FILE", help="results of runs that are not repeated")
         command.add_argument("--seeds", type=int, default=3)
         command.add_argument("--workers", type=int, default=12, help="runs at a time")
         command.add_argument("--budget", type=float, default=480, metavar="SECONDS")
@@ -368,7 +379,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.command == "pack":
         pack(options.output)
     elif options.command == "table":
-        records = [json.loads(line) for file in options.files for line in file.read_text().splitlines()]
+        records = read_records(options.files)
         summary = {part: summarize(records, part) for part in ("tune", "final")}
         if options.best:
             overall = summary["tune"]["recipes"]
@@ -389,7 +400,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         recipes = options.recipe or (["tuned", *RECIPES] if options.command == "tune" else ["tuned"])
         if options.command == "final" and "tuned" not in recipes:
             recipes = [*recipes, "tuned"]
-        run_all(jobs(options.command, names, recipes, options.seeds), options)
+        done = {_identity(record) for record in read_records([options.done])} if options.done else set()
+        planned = jobs(options.command, names, recipes, options.seeds)
+        run_all(
+            [job for job in planned if _identity(asdict(job) | {"settings": dict(job.settings)}) not in done], options
+        )
 
 
 if __name__ == "__main__":
