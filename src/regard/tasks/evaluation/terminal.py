@@ -167,7 +167,10 @@ def _errors(result: EvaluationResult) -> Iterator[str]:
     if not result.errors:
         return
     more = "; --errors FILE.csv writes all of them" if len(result.errors) < result.num_errors else ""
-    yield f"the worst of {count_of(result.num_errors, 'error')}{more}"
+    if result.residuals is not None:
+        yield f"the largest differences{more}"
+    else:
+        yield f"the worst of {count_of(result.num_errors, 'error')}{more}"
     for error in result.errors:
         where = f"row {error.row:,}" if error.line is None else f"line {error.line:,}"
         yield f"  {where}: {_verdict(error)}"

@@ -11,7 +11,7 @@ import type { Drawing } from "../../view";
 import type { EvaluationPayload } from "./payload";
 
 const MAX_WIDTH = 520;
-const [LEFT, TOP, RIGHT, BELOW] = [44, 12, 12, 44];
+const [LEFT, TOP, RIGHT, BELOW] = [56, 12, 12, 44];
 
 /** A plot with axes: functions from data to pixels. */
 interface Plot {
@@ -296,16 +296,24 @@ export function Regression({ payload: { points, residuals } }: { payload: Evalua
     for (const [truth, predicted] of points) painter.rect(x(truth) - 2, y(predicted) - 2, 4, 4, accent, 0.45);
   };
   return (
-    <section aria-labelledby="evaluation-regression">
-      <h2 id="evaluation-regression">Predicted and true values</h2>
-      <p class="muted">One point for each of {count(points.length)} examples; right ones are on the diagonal.</p>
-      <Chart label={`Predicted against true values of ${count(points.length)} examples`} inputs={[points]} height={HEIGHT} draw={draw} />
-      <DataTable
-        label="Residuals"
-        caption="Predicted minus true value"
-        headers={["", "Mean", ...Object.keys(residuals.quantiles).map((level) => `${100 * Number(level)}%`)]}
-        rows={[["Residual", ...[residuals.mean, ...Object.values(residuals.quantiles)].map((value) => decimal(value, 2, true))]]}
-      />
-    </section>
+    <>
+      <section aria-labelledby="evaluation-regression">
+        <h2 id="evaluation-regression">Predicted and true values</h2>
+        <p class="muted">One point for each of {count(points.length)} examples; right ones are on the diagonal.</p>
+        <Chart label={`Predicted against true values of ${count(points.length)} examples`} inputs={[points]} height={HEIGHT} draw={draw} />
+      </section>
+      <section aria-labelledby="evaluation-residuals">
+        <h2 id="evaluation-residuals">Residuals</h2>
+        <p class="muted">Predicted minus true value: the mean, and quantiles. Half of the predictions are between those of 25% and 75%.</p>
+        <DataTable
+          label="Residuals"
+          headers={["", "Residual"]}
+          rows={[["Mean", residuals.mean] as const, ...Object.entries(residuals.quantiles).map(([level, value]) => [`${Math.round(100 * Number(level))}%`, value] as const)].map(([name, value]) => [
+            name,
+            decimal(value, 2, true),
+          ])}
+        />
+      </section>
+    </>
   );
 }

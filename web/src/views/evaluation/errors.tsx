@@ -61,9 +61,12 @@ function ErrorItem({ error }: { error: ExampleError }) {
   return (
     <li>
       <p class="evaluation-verdict">
-        <span class="evaluation-wrong" dir="auto">
-          {shown(error.predicted) || "nothing"}
-          {error.confidence !== null && <small> {percent(error.confidence)}</small>}
+        <span>
+          predicted{" "}
+          <strong class="evaluation-wrong" dir="auto">
+            {shown(error.predicted) || "nothing"}
+            {error.confidence !== null && <small> {percent(error.confidence)}</small>}
+          </strong>
         </span>
         <span>
           true{" "}
