@@ -39,6 +39,7 @@ from regard.interpret.probes.layers import LayersResult
 from regard.tasks.evaluation.result import EvaluationResult
 from regard.training.cost import CostEstimate
 from regard.training.doctor import DoctorResult
+from regard.training.embedding.run import EmbeddingReport
 from regard.training.finetuning.report import FineTuningReport
 from regard.training.pretraining.trainer import PretrainingResult
 from regard.training.translation.trainer import TranslationReport
@@ -110,6 +111,12 @@ def next_sentence(
 def perplexity(
     source: list[str] | str | PathLike[str],
     *,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['keep', 'skip', 'error'] = 'keep',
     model: _Model = 'regard-bert',
     stride: int | None = None,
     max_length: int | None = None,
@@ -146,11 +153,17 @@ def generate(
 def score(
     source: list[str] | str | PathLike[str],
     *,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['keep', 'skip', 'error'] = 'keep',
     model: _Model = 'regard-gpt',
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> LineScores:
-    """Print the log-probability of each line in nats, its number of tokens and the mean per token."""
+    """Print the log-probability of each text in nats, its number of tokens and the mean per token."""
 
 def benchmark(
     task: Literal['lambada', 'hellaswag', 'piqa', 'winogrande'],
@@ -180,6 +193,12 @@ def translate(
     model: _Model,
     source: list[str] | str,
     *,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['keep', 'skip', 'error'] = 'keep',
     num_beams: int = 5,
     num_return_sequences: int = 1,
     length_penalty: float = 1.0,
@@ -190,7 +209,7 @@ def translate(
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> TranslationResult:
-    """Translate texts, one per line. Empty lines stay empty, so line numbers are kept."""
+    """Translate texts, one per line. Rows without a text stay empty, so line numbers are kept."""
 
 def evaluate(
     model: _Model,
@@ -342,6 +361,12 @@ def senses(
 def heads(
     *,
     text: list[str] | str | PathLike[str],
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['error', 'skip'] = 'error',
     model: _Model = 'regard-bert',
     limit: int = 100,
     seed: int = 0,
@@ -462,19 +487,48 @@ def train_translator(
     *,
     output: str | PathLike[str],
     train: list[str],
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['error', 'skip'] = 'error',
     config: str | PathLike[str] | None = None,
     settings: list[str] | dict[str, Any] = [],
     resume: bool = False,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
     dev: list[str] | None = None,
     hold_out: int = 0,
-    columns: list[str] | None = None,
     model: str | None = None,
     score: Literal['dot', 'general', 'additive', 'none'] | None = None,
     recipe: Literal['luong', 'deck'] | None = None,
     on_event: Callable[[Event], object] | None = None,
 ) -> TranslationReport:
     """Train a translator: a Transformer, or an LSTM with attention, evaluated by BLEU (sacrebleu) after each epoch."""
+
+def train_embedder(
+    *,
+    output: str | PathLike[str],
+    train: str | PathLike[str],
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['error', 'skip'] = 'error',
+    config: str | PathLike[str] | None = None,
+    settings: list[str] | dict[str, Any] = [],
+    resume: bool = False,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    dev: str | PathLike[str] | None = None,
+    model: _Model = 'regard-bert',
+    teacher: str | None = None,
+    budget: str | None = None,
+    temperature: float | None = None,
+    matryoshka: list[int] | None = None,
+    on_event: Callable[[Event], object] | None = None,
+) -> EmbeddingReport:
+    """Train a sentence-embedding model, and write a folder that sentence-transformers loads too."""
 
 def predict(
     model: _Model,
