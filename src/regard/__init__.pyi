@@ -214,7 +214,7 @@ def translate(
 def evaluate(
     model: _Model,
     *,
-    data: str | PathLike[str],
+    data: list[str] | str | PathLike[str],
     columns: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,

@@ -95,9 +95,13 @@ EXAMPLES: dict[str, Example] = {
         "num_return_sequences is 3",
     ),
     "evaluate": Example(
-        {"model": "CLASSIFIER", "data": "LABELED"},
-        {"model": "MODEL", "data": "LABELED"},
-        "expected a folder that `regard train` wrote",
+        {
+            "model": "CLASSIFIER",
+            "data": ["it is a good day\tpositive", "a bad film\tnegative", "good\tnegative"],
+            "top": 2,
+        },
+        {"model": "CLASSIFIER", "data": ["it is a good day\tpositive"], "threshold": 0.5},
+        "a threshold for no answer",
     ),
     "doctor": Example(
         {"model": "MODEL", "data": "LABELED"},
