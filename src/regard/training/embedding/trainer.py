@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.device import autocast_dtype
+from regard.device import autocast_dtype, synchronize
 from regard.errors import InputError
 from regard.events import Progress
 from regard.nn.masks import Packed
@@ -30,7 +30,7 @@ from regard.training.embedding.losses import (
 )
 from regard.training.events import Evaluated, Events
 from regard.training.finetuning.trainer import default_learning_rate
-from regard.training.loop import StepProgress, TimeProgress, derive_seed
+from regard.training.loop import StepProgress, TimeProgress, derive_seed, train
 from regard.training.optimizer import build_optimizers
 from regard.training.prefetch import prefetch
 from regard.training.settings import learning_rate_factor, parse_budget
@@ -40,6 +40,7 @@ from regard.training.trainer import EpochTrainer
 ENDLESS = 1 << 40  # steps of a run with a time budget
 TOKENS = {"cpu": 4096, "cuda": 1 << 18}  # per batch of a teacher
 PADDING = 512  # compiled batches are padded to a multiple of this number of tokens
+COMPILING_STEPS = 3  # a CUDA graph is recorded in the second step and used in the third
 SAMPLED_EPOCHS = 32  # whose largest batch is the size of compiled batches
 
 
@@ -238,6 +239,8 @@ class EmbeddingTrainer(EpochTrainer[EmbeddingOutcome]):
         self.tokens = self._logged_tokens = 0
 
     def run(self, stop: Stop) -> Events[EmbeddingOutcome | None]:
+        if self.capacity:
+            self._compile()
         yield from self._resume()
         self._logged_tokens = self.tokens
         if not (yield from self._train(stop)):
@@ -297,6 +300,24 @@ class EmbeddingTrainer(EpochTrainer[EmbeddingOutcome]):
                 yield [batch.to(self.device).inputs]
         finally:
             source.close()
+
+    def _compile(self) -> None:
+        """Compile in steps at learning rate 0 that are discarded, so that a time budget is spent on training."""
+        steps = train(
+            self.objective,
+            self._batches(0),
+            self.optimizers,
+            progress=lambda step: 0.0,
+            learning_rate=lambda done: 0.0,
+            autocast=self.autocast,
+        )
+        for _ in itertools.islice(steps, COMPILING_STEPS):
+            pass
+        steps.close()
+        synchronize(self.device)
+        for optimizer in self.optimizers:
+            optimizer.state.clear()
+        self.tokens = 0
 
     def _largest_batch(self) -> int:
         """The tokens of the largest batch, rounded up: all compiled batches have this size."""
