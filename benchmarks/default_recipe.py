@@ -71,6 +71,11 @@ RECIPES = {  # default settings; those of a task, such as its number of epochs, 
     "adamw-3e-4-adversarial-0.2": _recipe("adamw", 3e-4, 0.2),
     "muon-3e-4": _recipe("muon", 3e-4, 0.0),
     "muon-3e-4-adversarial-0.2": _recipe("muon", 3e-4, 0.2),
+    "adamw-1e-4-warmup-0.5-adversarial-0.5": _recipe("adamw", 1e-4, 0.5, adversarial_warmup=0.5),
+    "adamw-1.5e-4-warmup-0.5-adversarial-0.3": _recipe("adamw", 1.5e-4, 0.3, adversarial_warmup=0.5),
+    "adamw-1.5e-4-warmup-0.5-adversarial-0.5": _recipe("adamw", 1.5e-4, 0.5, adversarial_warmup=0.5),
+    "adamw-2e-4-warmup-0.5-adversarial-0.5": _recipe("adamw", 2e-4, 0.5, adversarial_warmup=0.5),
+    "adamw-2e-4-warmup-1-adversarial-0.5": _recipe("adamw", 2e-4, 0.5, adversarial_warmup=1.0),
 }
 TUNED = {  # the best settings of each task, chosen one task at a time
     "rte": _recipe("adamw", 1e-4, 0.5),
@@ -268,12 +273,22 @@ def unpack(folder: Path, output: Path) -> Path:
     return output
 
 
+def read_records(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """The finished runs of files of results."""
+    records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [record for record in records if "score" in record]
+
+
+def _identity(record: dict[str, Any]) -> tuple[object, ...]:
+    return record["part"], record["name"], json.dumps(record["settings"]), record["seed"], record.get("size", 0)
+
+
 def summarize(records: Sequence[dict[str, Any]], part: str) -> dict[str, Any]:
     """Scores by task and recipe, and each recipe's regret: how far below the tuned settings it is on the same seeds."""
     scores: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
     for record in records:
-        if record["part"] == part and "score" in record:
+        if record["part"] == part:
             key = record["name"], json.dumps(record["settings"])
             scores[key][record["seed"]] = record["score"]
             seconds[key].append(record["seconds"])
@@ -304,6 +319,7 @@ def summarize(records: Sequence[dict[str, Any]], part: str) -> dict[str, Any]:
                 "tasks": len(found),
                 "mean_against_tuned": round(statistics.fmean(found), 2),
                 "worst_against_tuned": min(found),
+                "mean_shortfall": round(statistics.fmean(max(-difference, 0.0) for difference in found), 2),
             }
     return {"tasks": tasks, "recipes": overall}
 
@@ -315,18 +331,19 @@ def print_summary(summary: dict[str, Any]) -> None:
             deviation = "" if row["deviation"] is None else f" ± {row['deviation']:.2f}"
             against = "" if row["against_tuned"] is None else f"{row['against_tuned']:+.2f}"
             print(
-                f"  {recipe:<36}{row['mean']:7.2f}{deviation:<8}{against:>8}  {row['scores']}  {row['seconds']:.0f} s"
+                f"  {recipe:<40}{row['mean']:7.2f}{deviation:<8}{against:>8}  {row['scores']}  {row['seconds']:.0f} s"
             )
     for recipe, row in summary["recipes"].items():
         mean, worst = row["mean_against_tuned"], row["worst_against_tuned"]
-        print(f"{recipe:<38}mean {mean:+.2f}, worst {worst:+.2f}, {row['tasks']} tasks")
+        shortfall = f"shortfall {row['mean_shortfall']:.2f}"
+        print(f"{recipe:<42}mean {mean:+.2f}, worst {worst:+.2f}, {shortfall}, {row['tasks']} tasks")
 
 
 def print_small(records: Sequence[dict[str, Any]]) -> None:
     """Scores of runs on a few examples by the number of epochs."""
     scores: dict[tuple[str, int, int, int, str], list[float]] = defaultdict(list)
     for record in records:
-        if record["part"] == "small" and "score" in record:
+        if record["part"] == "small":
             settings = {key: value for key, value in record["settings"].items() if key != "num_epochs"}
             epochs = record["settings"]["num_epochs"]
             key = record["name"], record["size"], epochs, record["steps"], " ".join(map(str, settings.values()))
@@ -344,6 +361,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     packing.add_argument("--output", type=Path, required=True, metavar="DIR")
     table = commands.add_parser("table")
     table.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    table.add_argument("--best", nargs="+", metavar="RECIPE", help="print the one of these with the least shortfall")
     table.add_argument("--save", action="store_true", help="write benchmarks/results/default_recipe.json")
     for part in ("tune", "final", "small"):
         command = commands.add_parser(part)
@@ -351,6 +369,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command.add_argument("--recipe", nargs="+", choices=[*RECIPES, "tuned"], help="default: all")
         command.add_argument("--output", type=Path, required=True, metavar="DIR")
         command.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="data, or a folder of `pack`")
+        command.add_argument("--done", type=Path, metavar="FILE", help="results of runs that are not repeated")
         command.add_argument("--seeds", type=int, default=3)
         command.add_argument("--workers", type=int, default=12, help="runs at a time")
         command.add_argument("--budget", type=float, default=480, metavar="SECONDS")
@@ -360,8 +379,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.command == "pack":
         pack(options.output)
     elif options.command == "table":
-        records = [json.loads(line) for file in options.files for line in file.read_text().splitlines()]
+        records = read_records(options.files)
         summary = {part: summarize(records, part) for part in ("tune", "final")}
+        if options.best:
+            overall = summary["tune"]["recipes"]
+            print(min(options.best, key=lambda recipe: overall[recipe]["mean_shortfall"]))
+            return
         for part, content in summary.items():
             print(f"== {part}")
             print_summary(content)
@@ -377,7 +400,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         recipes = options.recipe or (["tuned", *RECIPES] if options.command == "tune" else ["tuned"])
         if options.command == "final" and "tuned" not in recipes:
             recipes = [*recipes, "tuned"]
-        run_all(jobs(options.command, names, recipes, options.seeds), options)
+        done = {_identity(record) for record in read_records([options.done])} if options.done else set()
+        planned = jobs(options.command, names, recipes, options.seeds)
+        run_all(
+            [job for job in planned if _identity(asdict(job) | {"settings": dict(job.settings)}) not in done], options
+        )
 
 
 if __name__ == "__main__":

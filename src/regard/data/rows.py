@@ -23,6 +23,7 @@ from itertools import chain, islice
 from typing import Any
 
 from regard.data.files import decode_lines, display_name, open_bytes
+from regard.data.labels import is_missing
 from regard.data.readers.records import (
     is_json,
     is_parquet,
@@ -34,7 +35,7 @@ from regard.data.readers.records import (
     refuse_halves,
 )
 from regard.data.readers.tables import SAMPLE, SAMPLE_LINES, Missing, Table, TableOptions, infer_format
-from regard.data.readers.texts import RowWidths, decide_texts, has_header_row, is_missing, text_cell
+from regard.data.readers.texts import RowWidths, decide_texts, has_header_row, text_cell
 from regard.errors import InputError, check_choice
 from regard.wording import count_of
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -106,10 +107,8 @@ class PredictResult(Result):
                 "several": task.problem_type == "multi_label_classification",
             },
             "predictions": [
-                _page_example(
-                    example, prediction, *(self._evidence[index] if index < len(self._evidence) else ([], ""))
-                )
-                for index, (example, prediction) in enumerate(self.first)
+                _page_example(example, prediction, *(evidence or ([], "")))
+                for (example, prediction), evidence in zip_longest(self.first, self._evidence)
             ],
             "notes": [f"The first {count:,} of {rows:,} examples are shown."] if count < rows else [],
         }

@@ -215,6 +215,10 @@ class FineTuner(EpochTrainer[SeedResult]):
         chosen = sorted((self.items[index] for index in indices), key=self.model.num_tokens)
         if unfreeze := self.config.training.unfreeze:
             unfreeze_layers(self.levels, step / self.steps, unfreeze)
+        if self.perturbation is not None:
+            warmup, progress = self.config.training.adversarial_warmup, step / self.steps
+            growth = progress / warmup if progress < warmup else 1.0
+            self.perturbation.epsilon = self.config.training.adversarial_epsilon * growth
         return {"inputs": self.model.collate(chosen).to(self.device), "items": chosen}
 
     def _scores(self, epoch: int) -> Events[dict[str, float]]:
