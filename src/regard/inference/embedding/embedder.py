@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -21,6 +23,7 @@ from torch import Tensor, nn
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import find_folder, load
 from regard.data.batch import collate, group_by_token_budget
+from regard.data.text_inputs import check_columns, read_texts, remember_columns
 from regard.device import choose_device
 from regard.errors import InputError, check_choice
 from regard.events import drain
@@ -100,6 +103,9 @@ class Embedder(EstimatorParameters):
     sentence-transformers folder states.
     `normalize`: scale each vector to length 1; by default what such a folder states.
     `max_length`: in tokens; by default what the folder states or the model's positions. Longer texts are cut.
+
+    X is a list, tuple or generator of texts, a Series, an array (n) or (n, 1), or a DataFrame with one column. A
+    missing text (None, NaN) is an error that names its row. `set_output(transform="pandas")` returns DataFrames.
     """
 
     def __init__(
@@ -120,18 +126,50 @@ class Embedder(EstimatorParameters):
         self.device = device
 
     def fit(self, X: Any = None, y: Any = None) -> Embedder:
-        """Nothing is learned from X; the model is loaded, so that a mistake shows here."""
+        """Nothing is learned from X but the name of its column; the model is loaded, so that a mistake shows here."""
         self._engine()
+        if hasattr(X, "columns"):
+            remember_columns(self, read_texts(X))
         return self
 
-    def transform(self, X: Iterable[str]) -> Any:
+    def transform(self, X: Any) -> Any:
         """float32 (n, width); with pooling "none" a list of `TokenVectors`."""
-        texts = _texts(X)
+        inputs = read_texts(X)
+        check_columns(self, inputs)
+        texts = [str(text) for text in inputs.present()]
         ready = self._engine()
-        return ready.embed_tokens(texts) if ready.pooling == "none" else ready.embed(texts)
+        if ready.pooling == "none":
+            return ready.embed_tokens(texts)
+        return self._as_output(ready.embed(texts), inputs.index)
 
-    def fit_transform(self, X: Iterable[str], y: Any = None) -> Any:
-        return self.fit().transform(X)
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
+        return self.fit(X).transform(X)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """The names of the dimensions: embedder0, embedder1, and so on."""
+        engine = self._engine()
+        if engine.pooling == "none":
+            raise InputError('pooling "none" gives a vector per token, which are no columns; choose another pooling')
+        return np.array([f"embedder{index}" for index in range(engine.width)], dtype=object)
+
+    def set_output(self, *, transform: Literal["default", "pandas", "polars"] | None = None) -> Embedder:
+        """Choose what `transform` returns: an array ("default"), or a DataFrame of pandas or polars."""
+        if transform is not None:
+            check_choice("output", transform, ("default", "pandas", "polars"))
+            self._sklearn_output_config = {"transform": transform}  # the name that scikit-learn's clone copies
+        return self
+
+    def _as_output(self, vectors: NDArray[np.float32], index: Any) -> Any:
+        chosen = getattr(self, "_sklearn_output_config", {}).get("transform")
+        if chosen is None and "sklearn" in sys.modules:
+            chosen = sys.modules["sklearn"].get_config()["transform_output"]
+        if chosen not in ("pandas", "polars"):
+            return vectors
+        names = list(self.get_feature_names_out())
+        library: Any = import_module(chosen)
+        if chosen == "pandas":
+            return library.DataFrame(vectors, columns=names, index=index)
+        return library.DataFrame(vectors, schema=names)
 
     def _engine(self) -> EmbeddingEngine:
         """The loaded model, kept until a parameter changes; never copied or pickled with the estimator."""
@@ -143,7 +181,8 @@ class Embedder(EstimatorParameters):
         return held[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.get_params()
+        learned = ("_sklearn_output_config", "feature_names_in_", "n_features_in_")
+        return self.get_params() | {name: getattr(self, name) for name in learned if hasattr(self, name)}
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
@@ -158,16 +197,6 @@ class Embedder(EstimatorParameters):
             input_tags=InputTags(two_d_array=False, one_d_array=True, string=True),
             requires_fit=False,
         )
-
-
-def _texts(X: Iterable[str]) -> list[str]:
-    if isinstance(X, str) or not isinstance(X, Iterable):
-        raise InputError(f"expected a list of texts, got one {type(X).__name__}; put it in a list")
-    texts = list(X)
-    for place, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(f"expected texts, got {type(text).__name__} at place {place}")
-    return texts
 
 
 def load_engine(

@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.data.labels import is_missing
 from regard.data.readers.tables import PAIRS, SAMPLE, SCORES, Table, TableOptions, column_index, fold, open_table
-from regard.data.readers.texts import SKIP_HINT, columns_of, decide, has_header, is_missing, numbered
+from regard.data.readers.texts import SKIP_HINT, columns_of, decide, has_header, numbered
 from regard.data.rows import RowSource, open_rows
 from regard.errors import InputError
 from regard.events import Progress
