@@ -67,7 +67,7 @@ def embed(
     model: _Model = 'regard-bert',
     layers: str = '-1',
     pooling: Literal['cls', 'mean', 'max', 'none'] | None = None,
-    normalize: bool = False,
+    normalize: bool | None = None,
     max_length: int | None = None,
     long: Literal['cut', 'error', 'windows'] = 'cut',
     shard_size: int = 4096,
