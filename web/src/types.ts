@@ -203,6 +203,11 @@ export interface HeatMap {
   readonly kind: "map"; readonly weights: readonly (readonly number[])[]; readonly rows: readonly string[]; readonly columns: readonly string[];
   readonly title: string; readonly row_title: string; readonly column_title: string;
 }
+/** A text that was found. */
+export interface Hit {
+  readonly rank: number; readonly id: string | number; readonly row: number; readonly score: number; readonly text: string;
+  readonly columns: Readonly<Record<string, unknown>>; readonly matches: readonly (readonly [number, number])[];
+}
 /** By which requests refer to an uploaded image. */
 export interface ImageKey { readonly image: string; }
 /** Named lines of percentages, one value for every point in `at`, which increases. */
@@ -273,6 +278,7 @@ export interface ProbedModel {
 }
 /** How much of a stage is done */
 export interface Progress { readonly type: "progress"; readonly stage: string; readonly done: number; readonly total: number | null; readonly unit: string; }
+export interface QueryResult { readonly query: string; readonly hits: readonly Hit[]; }
 /** In percent: `accuracy` on the test quarter, `guess` the accuracy of the most frequent label there, `mean` and `deviation` of the accuracy over the folds. */
 export interface RegressionScore {
   readonly train: number; readonly test: number; readonly accuracy: number; readonly guess: number; readonly mean: number; readonly deviation: number;
@@ -287,6 +293,11 @@ export interface Residuals { readonly mean: number; readonly quantiles: Readonly
 export interface SchemeScores {
   readonly scheme: string; readonly correct: number; readonly incorrect: number; readonly partial: number; readonly missed: number; readonly spurious: number;
   readonly precision: number; readonly recall: number; readonly f1: number;
+}
+/** Hits of every query. */
+export interface SearchResult {
+  readonly source: string; readonly rows: number; readonly model: string; readonly method: string; readonly approximate: boolean;
+  readonly rerank: string | null; readonly results: readonly QueryResult[];
 }
 /** A heading with its blocks. */
 export interface Section {
@@ -384,6 +395,7 @@ export interface TranslatorView {
 }
 export interface ViewedModel { readonly name: string; readonly family: string; readonly depth: number; readonly heads: number; }
 export interface Verbs {
+  readonly search: SearchResult;
   readonly compare: CompareView;
   readonly generate: GenerationView;
   readonly translate: TranslationSteps;
