@@ -9,9 +9,11 @@ TYPE_CHECKING = False  # importing `typing` would take longer than all the rest
 if TYPE_CHECKING:
     from typing import Any
 
-    from regard.checkpoints.loading import load as load
     from regard.checkpoints.loading import save as save
     from regard.inference.embedding.embedder import Embedder as Embedder
+    from regard.inference.load_model import load as load
+    from regard.inference.search.build import index as index
+    from regard.inference.search.index import open_index as open_index
     from regard.nn.recording import ablate_heads as ablate_heads
     from regard.nn.recording import record as record
     from regard.training.estimators import Tagger as Tagger
@@ -24,12 +26,25 @@ _HOMES = {
     "TextClassifier": "regard.training.estimators",
     "ablate_heads": "regard.nn.recording",
     "fit": "regard.training.finetuning.fit",
-    "load": "regard.checkpoints.loading",
+    "index": "regard.inference.search.build",
+    "load": "regard.inference.load_model",
+    "open_index": "regard.inference.search.index",
     "record": "regard.nn.recording",
     "save": "regard.checkpoints.loading",
 }
 
-__all__ = ["Embedder", "Tagger", "TextClassifier", "ablate_heads", "fit", "load", "record", "save"]
+__all__ = [
+    "Embedder",
+    "Tagger",
+    "TextClassifier",
+    "ablate_heads",
+    "fit",
+    "index",
+    "load",
+    "open_index",
+    "record",
+    "save",
+]
 
 
 def __getattr__(name: str) -> Any:

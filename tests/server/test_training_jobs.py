@@ -13,9 +13,12 @@ import torch
 from regard.data.readers import ExampleSet
 from regard.errors import InputError
 from regard.events import drain
+from regard.server import training
 from regard.server.training import TrainingJob, TrainingJobs, run_in_thread, safe_file_name
 from regard.tasks.evaluation.evaluate import evaluate_model
 from regard.tasks.fine_tuned_model import load_fine_tuned
+from regard.tasks.registry import get_task
+from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.model_factory import ModelFactory
 from regard.verbs.train import TrainRequest
 
@@ -196,3 +199,9 @@ def test_invalid_requests_are_rejected(order: Ordered, tmp_path: Path) -> None:
 )
 def test_file_name(given: str, name: str) -> None:
     assert safe_file_name(given, default="other") == name
+
+
+def test_a_job_has_the_default_epochs_of_its_task() -> None:
+    for task in ("classify", "pair", "answer"):
+        config = FineTuningConfig.load(defaults={"training": get_task(task).training_defaults})
+        assert training._default_epochs(task) == config.training.num_epochs

@@ -45,7 +45,6 @@ STOP_SECONDS = 20.0  # that a job may take to stop
 GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
 TERMINATED = 143  # exit code after SIGTERM
 EXAMPLES = Path(__file__).with_name("messages.tsv")  # labeled messages that come with Regard
-DEFAULT_EPOCHS = 3
 EXAMPLES_EPOCHS = 10  # there are few examples
 Stripped = Annotated[str, StringConstraints(strip_whitespace=True)]
 
@@ -331,7 +330,7 @@ def start_training(studio: Studio, arguments: Mapping[str, object]) -> TrainingO
     else:
         name = safe_file_name(form.path or form.name, default="examples.tsv")
         data = workspace.readable(form.path) if form.path else workspace.folder / name
-        settings = [f"training.num_epochs={form.epochs or DEFAULT_EPOCHS}"]
+        settings = [f"training.num_epochs={form.epochs or _default_epochs(form.task)}"]
     if form.path and not os.path.exists(data):
         raise InputError(f"{form.path}: no such file on this machine; expected a file of labeled examples")
     output = workspace.output(form.output) if form.output else None  # None: a free one is chosen below
@@ -357,6 +356,13 @@ def start_training(studio: Studio, arguments: Mapping[str, object]) -> TrainingO
         studio.training_jobs.start(request, studio.models.add, upload=upload)
         undo.pop_all()
     return training_options(studio)
+
+
+def _default_epochs(task: str) -> int:
+    from regard.tasks.registry import get_task
+    from regard.training.finetuning.config import FineTuningConfig
+
+    return FineTuningConfig.load(defaults={"training": get_task(task).training_defaults}).training.num_epochs
 
 
 def cancel_training(studio: Studio) -> TrainingOptions:

@@ -115,7 +115,8 @@ def train(
     """Train until `progress` reaches 1. A batch is a sequence of micro-batches whose gradients are accumulated.
 
     `learning_rate` maps progress to the rate, and `first` is the number of the first step. With a `perturbation` each
-    micro-batch is trained on twice, unperturbed and perturbed; the reported losses are the unperturbed ones. A yielded
+    micro-batch is trained on twice, unperturbed and perturbed, while its weight is trained; the reported losses are the
+    unperturbed ones. A yielded
     step is complete, so a caller that stops iterating stops between two steps.
     """
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -139,7 +140,7 @@ def train(
         for index, inputs in enumerate(batch, start=1):
             with _gradient_sync(module, last=index == len(batch)):
                 losses = backward(inputs, len(batch))
-                if perturbation is not None:
+                if perturbation is not None and perturbation.weight.requires_grad:
                     with perturbation.applied():
                         backward(inputs, len(batch))
             for name, loss in losses.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from regard.tasks.text_classification import TextClassification
 from regard.text import Tokenizer
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.trainer import FineTuner, LayerStart, layer_starts, parameter_levels, unfreeze_layers
+from regard.training.loop import AdversarialPerturbation
 from regard.training.stopping import Stop
 
 CPU = torch.device("cpu")
@@ -176,11 +178,19 @@ def test_levels_are_unfrozen_over_time() -> None:
         assert [parameter.requires_grad for parameter in parameters] == [True] * expected + [False] * (3 - expected)
 
 
-def test_frozen_embeddings_cannot_be_perturbed() -> None:
-    with pytest.raises(
-        InputError, match=r"training\.adversarial_epsilon perturbs word embeddings, which training\.unfreeze"
-    ):
-        FineTuningConfig.load(overrides=["training.adversarial_epsilon=0.5", "training.unfreeze=0.5"])
+def test_embeddings_are_perturbed_from_the_step_at_which_they_are_unfrozen(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied: list[int] = []
+
+    def record(perturbation: AdversarialPerturbation) -> contextlib.nullcontext[None]:
+        applied.append(run.step)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(AdversarialPerturbation, "applied", record)
+    run = fine_tuner("bert", tokenizer, "training.adversarial_epsilon=0.5", "training.unfreeze=0.5")
+    drain(run.run(Stop()))
+    assert applied == list(range(8, 16))
 
 
 def test_the_perturbation_grows_over_its_warmup(tokenizer: Tokenizer) -> None:

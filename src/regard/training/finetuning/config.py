@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from regard.settings import SettingsFile, SettingsSection
 from regard.training.settings import RENAMED_SETTINGS, RunSection
@@ -84,12 +84,3 @@ class FineTuningConfig(SettingsFile):
     vision: VisionSection = VisionSection()
     training: FineTuningSection = FineTuningSection()
     run: FineTuningRunSection = FineTuningRunSection()
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        if self.training.adversarial_epsilon and self.training.unfreeze:
-            raise ValueError(
-                "training.adversarial_epsilon perturbs word embeddings, which training.unfreeze freezes at first; "
-                "set one of them"
-            )
-        return self

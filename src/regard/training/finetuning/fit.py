@@ -135,9 +135,10 @@ def fit(
             device=device,
         )
         report = drain(events)
+        found = load_fine_tuned(folder, device=choose_device(device))
         if output is None:
-            report = report.model_copy(update={"output": ""})
-        return replace(load_fine_tuned(folder, device=choose_device(device)), report=report)
+            return replace(found, report=report.model_copy(update={"output": ""}), folder=None)
+        return replace(found, report=report)
 
 
 def _check_settings(settings: Mapping[str, Any], named: Mapping[str, object]) -> None:
