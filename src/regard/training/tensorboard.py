@@ -13,7 +13,7 @@ from typing import Any
 
 from regard.errors import InputError
 from regard.events import Event
-from regard.training.events import Evaluated, Resumed, StepFinished, TrainingEvent
+from regard.training.events import Evaluated, Finished, Resumed, StepFinished, TrainingEvent
 
 INSTALL = "pip install 'regard[tensorboard]'"
 
@@ -61,6 +61,8 @@ class TensorBoardLog:
         elif isinstance(event, Evaluated):
             step = event.step if event.step is not None else self._steps.get(seed, 0)
             self._write(seed, dict(_scalars("dev", event.scores)), step)
+        elif isinstance(event, Finished) and event.steps is not None:  # pretraining, which is evaluated at the end
+            self._write(seed, dict(_scalars("dev", event.scores)), event.steps)
 
     def close(self) -> None:
         for writer in self._writers.values():
