@@ -46,9 +46,11 @@ def evaluate_model(
         yield Note(message=f"{resized:,} of them have another size than {size} and are resized")
     check_labels(model.task, read)
     predictions: list[Prediction] = []
+    progress = Progress(stage="predicting", done=0, total=len(read.examples), unit="examples")
+    yield progress
     for prediction in predict_stream(model, read.examples, device=device):
         predictions.append(prediction)
-        yield Progress(stage="predicting", done=len(predictions), total=len(read.examples), unit="examples")
+        yield progress.model_copy(update={"done": len(predictions)})
     return evaluation_result(model, read, predictions, name=name, top=top, seed=seed)
 
 
