@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from regard.checkpoints.loading import load as load
     from regard.checkpoints.loading import save as save
     from regard.inference.embedding.embedder import Embedder as Embedder
+    from regard.inference.search.build import index as index
+    from regard.inference.search.index import open_index as open_index
     from regard.nn.recording import ablate_heads as ablate_heads
     from regard.nn.recording import record as record
     from regard.training.estimators import Tagger as Tagger
@@ -22,12 +24,14 @@ _HOMES = {
     "Tagger": "regard.training.estimators",
     "TextClassifier": "regard.training.estimators",
     "ablate_heads": "regard.nn.recording",
+    "index": "regard.inference.search.build",
     "load": "regard.checkpoints.loading",
+    "open_index": "regard.inference.search.index",
     "record": "regard.nn.recording",
     "save": "regard.checkpoints.loading",
 }
 
-__all__ = ["Embedder", "Tagger", "TextClassifier", "ablate_heads", "load", "record", "save"]
+__all__ = ["Embedder", "Tagger", "TextClassifier", "ablate_heads", "index", "load", "open_index", "record", "save"]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,9 @@ from regard.inference.embedding.embedder import Embedder as Embedder
 from regard.training.estimators import Tagger as Tagger
 from regard.training.estimators import TextClassifier as TextClassifier
 from regard.nn.recording import ablate_heads as ablate_heads
+from regard.inference.search.build import index as index
 from regard.checkpoints.loading import load as load
+from regard.inference.search.index import open_index as open_index
 from regard.nn.recording import record as record
 from regard.checkpoints.loading import save as save
 from regard.inference.benchmark import BenchmarkResult
@@ -22,6 +24,9 @@ from regard.inference.likelihood import LineScores
 from regard.inference.likelihood import Perplexity
 from regard.inference.masked_lm import FillResult
 from regard.inference.masked_lm import NextSentence
+from regard.inference.search.clusters import ClusterResult
+from regard.inference.search.duplicates import DuplicatesResult
+from regard.inference.search.results import SearchResult
 from regard.inference.translation.translator import TranslationResult
 from regard.interpret.ablation import AblationResult
 from regard.interpret.attention.maps import AttentionRecord
@@ -71,6 +76,67 @@ def embed(
     on_event: Callable[[Event], object] | None = None,
 ) -> EmbedResult:
     """Turn texts into vectors: float32, one row per text, in the order of the input."""
+
+def search(
+    source: list[str] | str | PathLike[str],
+    query: list[str] = [],
+    *,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['keep', 'skip', 'error'] = 'keep',
+    model: _Model | None = None,
+    keep: list[str] = [],
+    id: str | None = None,
+    queries: list[str] | str | PathLike[str] | None = None,
+    top: int = 10,
+    method: Literal['dense', 'bm25', 'hybrid'] = 'dense',
+    approximate: bool = False,
+    rerank: _Model | None = None,
+    rerank_top: int = 50,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> SearchResult:
+    """Find the texts of an index that are nearest to a query: by their vectors, their words, or both."""
+
+def duplicates(
+    source: list[str] | str | PathLike[str],
+    *,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['keep', 'skip', 'error'] = 'keep',
+    model: _Model | None = None,
+    keep: list[str] = [],
+    id: str | None = None,
+    threshold: float = 0.9,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> DuplicatesResult:
+    """Find near-duplicates: texts whose vectors are closer than a threshold, in groups."""
+
+def cluster(
+    source: list[str] | str | PathLike[str],
+    *,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['keep', 'skip', 'error'] = 'keep',
+    model: _Model | None = None,
+    keep: list[str] = [],
+    id: str | None = None,
+    num_clusters: int | None = None,
+    seed: int = 0,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> ClusterResult:
+    """Divide texts into clusters by k-means on their vectors, with the central texts and the words of each."""
 
 def fill(
     text: str,
@@ -214,7 +280,7 @@ def translate(
 def evaluate(
     model: _Model,
     *,
-    data: str | PathLike[str],
+    data: list[str] | str | PathLike[str],
     columns: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,

@@ -38,6 +38,26 @@ EXAMPLES: dict[str, Example] = {
         {"source": ["a day"], "model": "MODEL", "pooling": "none"},
         "name an output file",
     ),
+    "index": Example(
+        {"source": "LABELED", "output": "INDEXED", "model": "MODEL", "keep": ["label"]},
+        {"source": "LABELED", "output": "INDEXED", "model": "MODEL", "keep": ["lable"]},
+        "did you mean 'label'",
+    ),
+    "search": Example(
+        {"source": ["the film was good", "a bad day", "the water"], "query": ["good day"], "model": "MODEL", "top": 2},
+        {"source": ["the film was good", "a bad day"], "query": ["film"], "model": "MODEL", "rerank": "CLASSIFIER"},
+        "cannot rerank",
+    ),
+    "duplicates": Example(
+        {"source": ["the film was good", "a bad day", "the film was good"], "model": "MODEL", "threshold": 0.99},
+        {"source": ["the film was good", "a bad day"], "model": "MODEL", "threshold": 1.5},
+        "threshold is 1.5",
+    ),
+    "cluster": Example(
+        {"source": ["the film was good", "a bad day", "a bad film", "the water"], "model": "MODEL", "num_clusters": 2},
+        {"source": ["the film was good", "a bad day"], "model": "MODEL", "num_clusters": 5},
+        "cannot form 5 clusters",
+    ),
     "compare": Example(
         {"text": "he was a _", "text_b": "she was a _", "model": "MODEL", "top": 5},
         {"text": "[a|b] [c|d] [e|f] _", "model": "MODEL"},
@@ -75,9 +95,13 @@ EXAMPLES: dict[str, Example] = {
         "num_return_sequences is 3",
     ),
     "evaluate": Example(
-        {"model": "CLASSIFIER", "data": "LABELED"},
-        {"model": "MODEL", "data": "LABELED"},
-        "expected a folder that `regard train` wrote",
+        {
+            "model": "CLASSIFIER",
+            "data": ["it is a good day\tpositive", "a bad film\tnegative", "good\tnegative"],
+            "top": 2,
+        },
+        {"model": "CLASSIFIER", "data": ["it is a good day\tpositive"], "threshold": 0.5},
+        "a threshold for no answer",
     ),
     "doctor": Example(
         {"model": "MODEL", "data": "LABELED"},

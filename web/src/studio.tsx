@@ -86,13 +86,14 @@ function ViewRequest({ view, models }: { view: View; models: readonly ModelState
   const loading = model?.state === "loading";
   const image = view.fields.find((field) => field.image);
   const needsImage = !loading && image !== undefined && takesImages(model) && !args[image.name];
+  const incomplete = view.fields.find((field) => field.required && !args[field.name]?.trim());
   const unsuited = !!model && !!view.needs && !can(model, view.needs.capability);
   const [result, setResult] = useState<Result>({ state: "waiting" });
   const [progress, setProgress] = useState("");
   const [submission, setSubmission] = useState(0);
   useEffect(() => {
     setProgress("");
-    if (loading || needsImage || unsuited) return setResult({ state: "waiting" });
+    if (loading || needsImage || incomplete || unsuited) return setResult({ state: "waiting" });
     const controller = new AbortController();
     const { signal } = controller;
     setResult((before) => (before.state === "done" ? before : { state: "waiting" }));
@@ -103,15 +104,15 @@ function ViewRequest({ view, models }: { view: View; models: readonly ModelState
       .then(show, (error: Error) => signal.aborted || setResult({ state: "failed", error: error.message }))
       .then(() => (model?.state === "failed" ? refreshModels() : undefined)); // the server tried to load it again
     return () => controller.abort();
-  }, [view, args, loading, needsImage, unsuited, submission]);
+  }, [view, args, loading, needsImage, incomplete, unsuited, submission]);
   const submit = (next: Arguments) => {
     // Layer, head and the like stay; a locked token belonged to the old text.
     const { lock: _, ...kept } = currentRoute.get().parameters;
     navigate({ view: view.name, parameters: { ...kept, ...next } }, { push: true });
     setSubmission(submission + 1);
   };
-  const busy = !unsuited && (result.state === "waiting" || (result.state === "done" && result.args !== args));
-  const status = needsImage ? `${name} takes images: choose one.` : !busy ? "" : loading ? `Waiting for ${name} …` : progress || "Computing …";
+  const busy = !unsuited && !incomplete && (result.state === "waiting" || (result.state === "done" && result.args !== args));
+  const status = needsImage ? `${name} takes images: choose one.` : incomplete && !unsuited ? incomplete.required : !busy ? "" : loading ? `Waiting for ${name} …` : progress || "Computing …";
   const { Below } = view;
   return (
     <>

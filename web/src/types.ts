@@ -38,6 +38,11 @@ export interface BoxView {
 }
 /** The prompt that continues from a branch of a generated text. */
 export interface BranchPrompt { readonly prompt: string; }
+/** How well probabilities agree with frequencies */
+export interface Calibration {
+  readonly of: string; readonly bins: readonly ReliabilityBin[]; readonly ece: number; readonly brier: number; readonly log_loss: number;
+  readonly confidence: number; readonly accuracy: number;
+}
 /** A token for one blank, as the vocabulary spells it. */
 export interface Candidate { readonly token: string; readonly id: number; readonly probability: number; }
 /** One candidate for the next token. */
@@ -54,6 +59,10 @@ export interface ChartsView {
   readonly numbers: readonly number[]; readonly palette: number; readonly tokens: readonly string[]; readonly sentences: readonly SentenceView[];
   readonly pairs: readonly PairView[]; readonly rows: readonly string[]; readonly columns: readonly string[]; readonly squares: readonly SquareView[];
 }
+/** The scores of one class, or of one type of entities */
+export interface ClassScores {
+  readonly label: string; readonly precision: number; readonly recall: number; readonly f1: number; readonly support: number; readonly predicted: number;
+}
 /** The page's view. */
 export type CompareView = ChartsView | SweepView | CompletionsView;
 export interface CompletionsView {
@@ -66,6 +75,10 @@ export interface ComponentAblation {
   readonly measure: string; readonly outcomes: readonly AblationOutcome[]; readonly sentences: readonly (readonly [string, string | null])[];
   readonly remarks: readonly string[];
 }
+/** A label that was taken for another, and how often. */
+export interface Confusion { readonly label: string; readonly predicted: string; readonly count: number; }
+/** Counts: true labels are rows, predicted ones columns. */
+export interface ConfusionMatrix { readonly rows: readonly string[]; readonly columns: readonly string[]; readonly counts: readonly (readonly number[])[]; }
 /** The attention of one hypothesis, for each layer L, head H and step T, over the S states of the encoder. */
 export interface CrossAttention { readonly query: string; readonly scores: string; readonly weights: string; readonly context: string; }
 /** One hypothesis of the beam, step by step */
@@ -78,10 +91,26 @@ export interface DecodingStep { readonly token: string; readonly probability: nu
 /** What every step of a decoding attends to: the encoder's `states` (S, W) and the `values` (L, H, S, E) of them. */
 export interface EncoderStates { readonly states: string; readonly values: string | null; readonly scale: number; }
 export interface EntityView { readonly text: string; readonly label: string; readonly start: number; readonly end: number; readonly probability: number; }
+/** What the page's view "evaluation" shows: also the name of the data, more errors with shortened texts, and the points of a regression. */
+export interface EvaluationView {
+  readonly task: string; readonly model: string; readonly n: number; readonly metrics: Readonly<Record<string, number>>;
+  readonly intervals: Readonly<Record<string, readonly [number, number]>>; readonly finding: string; readonly remarks: readonly string[];
+  readonly positive: string | null; readonly classes: readonly ClassScores[]; readonly confusion_matrix: ConfusionMatrix | null;
+  readonly confusions: readonly Confusion[]; readonly calibration: Calibration | null; readonly thresholds: readonly ThresholdCurve[];
+  readonly no_answer: NoAnswerCurve | null; readonly schemes: readonly SchemeScores[]; readonly groups: readonly GroupScores[];
+  readonly residuals: Residuals | null; readonly num_errors: number; readonly errors: readonly ExampleError[]; readonly data: string;
+  readonly points: readonly (readonly [number, number])[]; readonly notes: readonly string[];
+}
 /** The evidence for one output: `about` names it, `token` is the position it is read from. */
 export interface Evidence {
   readonly about: string; readonly token: number; readonly tokens: readonly string[]; readonly special: readonly boolean[];
   readonly attention: readonly (readonly number[])[]; readonly rollout: readonly number[]; readonly integrated: Attribution; readonly gradient: Attribution;
+}
+/** A wrong prediction. */
+export interface ExampleError {
+  readonly row: number; readonly line: number | null; readonly texts: Readonly<Record<string, string>>; readonly label: string | number | readonly string[];
+  readonly predicted: string | number | readonly string[]; readonly confidence: number | null; readonly probability: number | null; readonly kind: string;
+  readonly score: number | null;
 }
 /** One test: passed if `value` is at least `threshold`. */
 export interface FaithfulnessCheck {
@@ -143,6 +172,11 @@ export interface GenerationRun {
 export interface GenerationStarted { readonly type: "started"; readonly run: GenerationRun; }
 /** The page shows one text, or two side by side. */
 export interface GenerationView { readonly runs: readonly GenerationRun[]; }
+/** Scores of a part of the questions: those of a kind, or with answers of a length. */
+export interface GroupScores {
+  readonly by: string; readonly group: string; readonly n: number; readonly exact_match: number; readonly f1: number;
+  readonly f1_interval: readonly [number, number];
+}
 /** Heads by layer, then by number, both from 0. */
 export interface HeadCensus {
   readonly model: string; readonly family: string; readonly layers: number; readonly heads_each: number; readonly read: number; readonly left_out: number;
@@ -169,6 +203,11 @@ export interface HeatMap {
   readonly kind: "map"; readonly weights: readonly (readonly number[])[]; readonly rows: readonly string[]; readonly columns: readonly string[];
   readonly title: string; readonly row_title: string; readonly column_title: string;
 }
+/** A text that was found. */
+export interface Hit {
+  readonly rank: number; readonly id: string | number; readonly row: number; readonly score: number; readonly text: string;
+  readonly columns: Readonly<Record<string, unknown>>; readonly matches: readonly (readonly [number, number])[];
+}
 /** By which requests refer to an uploaded image. */
 export interface ImageKey { readonly image: string; }
 /** Named lines of percentages, one value for every point in `at`, which increases. */
@@ -194,6 +233,11 @@ export interface ModelState {
 }
 /** `index` counts the sentences of the map from 0. */
 export interface Neighbor { readonly index: number; readonly cosine: number; }
+/** Scores where questions whose margin is at most a threshold get no answer */
+export interface NoAnswerCurve {
+  readonly threshold: number; readonly best_threshold: number; readonly best_f1: number; readonly thresholds: readonly number[];
+  readonly exact_match: readonly number[]; readonly f1: readonly number[]; readonly unanswered: readonly number[];
+}
 /** A message for the user that is not part of the result. */
 export interface Note { readonly type: "note"; readonly message: string; }
 /** The probability (or the value) of one output before and after. */
@@ -234,9 +278,26 @@ export interface ProbedModel {
 }
 /** How much of a stage is done */
 export interface Progress { readonly type: "progress"; readonly stage: string; readonly done: number; readonly total: number | null; readonly unit: string; }
+export interface QueryResult { readonly query: string; readonly hits: readonly Hit[]; }
 /** In percent: `accuracy` on the test quarter, `guess` the accuracy of the most frequent label there, `mean` and `deviation` of the accuracy over the folds. */
 export interface RegressionScore {
   readonly train: number; readonly test: number; readonly accuracy: number; readonly guess: number; readonly mean: number; readonly deviation: number;
+}
+/** Predictions with a confidence in (low, high]: their mean confidence, and how many were right. */
+export interface ReliabilityBin {
+  readonly low: number; readonly high: number; readonly count: number; readonly confidence: number | null; readonly accuracy: number | null;
+}
+/** Differences, predicted minus true: their mean and quantiles, such as "0.05". */
+export interface Residuals { readonly mean: number; readonly quantiles: Readonly<Record<string, number>>; }
+/** Scores of entities by one of nervaluate's schemes. */
+export interface SchemeScores {
+  readonly scheme: string; readonly correct: number; readonly incorrect: number; readonly partial: number; readonly missed: number; readonly spurious: number;
+  readonly precision: number; readonly recall: number; readonly f1: number;
+}
+/** Hits of every query. */
+export interface SearchResult {
+  readonly source: string; readonly rows: number; readonly model: string; readonly method: string; readonly approximate: boolean;
+  readonly rerank: string | null; readonly results: readonly QueryResult[];
 }
 /** A heading with its blocks. */
 export interface Section {
@@ -279,6 +340,12 @@ export interface TensorView {
 }
 /** Text as it is generated. */
 export interface TextPiece { readonly type: "text"; readonly text: string; }
+/** Precision, recall and F1 of a label that is predicted where its probability is at least a threshold. */
+export interface ThresholdCurve {
+  readonly label: string; readonly n: number; readonly positives: number; readonly thresholds: readonly number[]; readonly true_positives: readonly number[];
+  readonly false_positives: readonly number[]; readonly precision: readonly number[]; readonly recall: readonly number[]; readonly f1: readonly number[];
+  readonly best_threshold: number; readonly best_f1: number; readonly roc_auc: number | null; readonly average_precision: number | null;
+}
 /** One predicted position: the right token (None at a blank), its probability, and the likeliest tokens. */
 export interface TokenPrediction { readonly token: string | null; readonly probability: number | null; readonly best: readonly (readonly [string, number])[]; }
 export interface TokenProbability { readonly token: string; readonly probability: number; }
@@ -328,9 +395,11 @@ export interface TranslatorView {
 }
 export interface ViewedModel { readonly name: string; readonly family: string; readonly depth: number; readonly heads: number; }
 export interface Verbs {
+  readonly search: SearchResult;
   readonly compare: CompareView;
   readonly generate: GenerationView;
   readonly translate: TranslationSteps;
+  readonly evaluate: EvaluationView;
   readonly faithfulness: FaithfulnessResult;
   readonly features: FeatureWalk;
   readonly look: AttentionView;

@@ -13,6 +13,10 @@ __all__ = ["FUNCTIONS", "VERBS", "find"]
 # In the order of the help page. A verb's file has the verb's name.
 VERBS = (
     "embed",
+    "index",
+    "search",
+    "duplicates",
+    "cluster",
     "fill",
     "compare",
     "next",
@@ -45,7 +49,8 @@ VERBS = (
 
 # `regard.NAME` for each verb; a name that Python or a package of Regard has already gets another.
 RENAMED = {"layers": "compare_layers", "map": "sentence_map", "models": "list_models", "next": "next_sentence"}
-FUNCTIONS = {RENAMED.get(name, name): name for name in VERBS}
+# `regard.index` is a function of its own: it returns an index that can be searched.
+FUNCTIONS = {RENAMED.get(name, name): name for name in VERBS if name != "index"}
 
 
 def find(name: str) -> Verb:

@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from pydantic import field_validator
+from pydantic import BeforeValidator, ValidationInfo, field_validator
 
+from regard.errors import InputError
 from regard.events import Event, Note
-from regard.verbs.base import ModelName, Models, argument, option, seed_option, verb
+from regard.verbs.base import ModelName, Models, TextsMarker, argument, option, reads_files, seed_option, verb
 from regard.verbs.tables import TableRequest, table_options
 from regard.wording import count_of
 
 if TYPE_CHECKING:
+    from regard.data.readers import ExampleSet
     from regard.tasks.evaluation.result import EvaluationResult
+    from regard.tasks.fine_tuned_model import FineTunedModel
+
+
+LINES = "the given lines"  # the name of data that is not in a file
+
+
+def _read_data(value: object, info: ValidationInfo) -> object:
+    if isinstance(value, str | os.PathLike):
+        return Path(value) if reads_files(info) else os.fspath(value).splitlines()
+    return value
+
+
+# A file of labeled examples ("-" is standard input), or its lines. Over HTTP a string holds the lines themselves: a
+# client cannot make the server read a file.
+LabeledData: TypeAlias = Annotated[list[str] | Path, BeforeValidator(_read_data), TextsMarker()]
 
 
 class EvaluateRequest(TableRequest):
     model: ModelName = argument(help="A folder that `regard train` wrote.", metavar="DIR")
-    data: Path = option(help="Labeled examples.", metavar="FILE")
+    data: LabeledData = option(help="Labeled examples, as `regard train` reads them.", metavar="FILE")
     report: Path | None = option(
         None, help="Also write a page with the scores, the curves and the errors.", metavar="FILE.html"
     )
@@ -52,7 +72,7 @@ class EvaluateRequest(TableRequest):
     EvaluateRequest,
     result="regard.tasks.evaluation.result:EvaluationResult",
     formats=(".html", ".csv", ".json"),
-    http=False,
+    max_characters=300_000,
 )
 def evaluate(request: EvaluateRequest, models: Models) -> Generator[Event, None, EvaluationResult]:
     """Evaluate a fine-tuned model on labeled examples: metrics with 95% intervals, and the worst errors.
@@ -78,9 +98,8 @@ def evaluate(request: EvaluateRequest, models: Models) -> Generator[Event, None,
         model = fine_tuned_of(loaded).with_threshold(request.threshold)
         result = yield from evaluate_model(
             model,
-            request.data,
+            _examples(request, model),
             name=request.model,
-            table=table_options(request),
             top=request.top,
             seed=request.seed,
         )
@@ -94,3 +113,20 @@ def evaluate(request: EvaluateRequest, models: Models) -> Generator[Event, None,
     if request.errors is not None:
         yield Note(message=f"{request.errors}: {count_of(result.num_errors, 'error')}")
     return result
+
+
+def _examples(request: EvaluateRequest, model: FineTunedModel) -> ExampleSet[Any]:
+    """The examples of a file, or of its lines, which are read as that file would be."""
+    from regard.tasks.registry import read_examples
+
+    table = table_options(request)
+    if isinstance(request.data, Path):
+        return read_examples(model.task.name, request.data, table=table, labeled=True)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "lines.txt"  # the extension tells nothing: the reader looks at the content
+        path.write_bytes("\n".join(request.data).encode("utf-8", "replace"))
+        try:
+            read = read_examples(model.task.name, path, table=table, labeled=True)
+        except InputError as error:
+            raise InputError(str(error).replace(str(path), LINES)) from None
+    return replace(read, path=LINES)

@@ -42,6 +42,6 @@ def test_the_document_is_in_the_page(beam: TraceDocument, sampled: TraceDocument
         shown = payload_of(text)
         assert (
             shown["trace"] == json.loads(json.dumps(document))
-            and shown["view"] == "search"
+            and shown["view"] == "decoding"
             and shown["cli"] == "regard generate x"
         )

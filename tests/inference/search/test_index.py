@@ -20,7 +20,7 @@ from regard.errors import InputError, RegardError
 from regard.events import drain
 from regard.inference.load_model import load_model
 from regard.inference.search import index_folder
-from regard.inference.search.documents import Document, Documents, write_documents
+from regard.inference.search.documents import Documents, IndexedText, write_documents
 from regard.inference.search.index import Index, add_documents, open_index
 from tests.crashes import Crash, die_after
 
@@ -41,8 +41,8 @@ def model(tiny_bert_folder: Path) -> LoadedModel:
     return load_model(tiny_bert_folder)
 
 
-def numbered(texts: Iterable[str]) -> list[Document]:
-    return [Document(0, row, text, {"length": len(text)}) for row, text in enumerate(texts)]
+def numbered(texts: Iterable[str]) -> list[IndexedText]:
+    return [IndexedText(0, row, text, {"length": len(text)}) for row, text in enumerate(texts)]
 
 
 def build(folder: Path, model: LoadedModel, texts: Iterable[str] = TEXTS, **options: object) -> Index:
@@ -137,8 +137,8 @@ def test_many_segments_are_joined(tmp_path: Path, model: LoadedModel, monkeypatc
 
 
 def test_ids_are_unique(tmp_path: Path, model: LoadedModel) -> None:
-    def with_ids(*ids: str) -> list[Document]:
-        return [Document(name, row, TEXTS[row]) for row, name in enumerate(ids)]
+    def with_ids(*ids: str) -> list[IndexedText]:
+        return [IndexedText(name, row, TEXTS[row]) for row, name in enumerate(ids)]
 
     folder = tmp_path / "index"
     with pytest.raises(InputError, match="row 2 has the id 'a', which row 0 has"):
@@ -222,8 +222,8 @@ def test_opening_reads_neither_vectors_nor_texts(
 
 def test_documents_are_what_was_written(tmp_path: Path) -> None:
     written = [
-        Document("ü\n", 0, 'a "quoted"\nline, 😀', {"n": np.int64(3), "x": float("nan"), "y": np.float32(0.5)}),
-        Document(7, 5, "lone \ud800 surrogate", {"flag": True, "none": None, "path": Path("a")}),
+        IndexedText("ü\n", 0, 'a "quoted"\nline, 😀', {"n": np.int64(3), "x": float("nan"), "y": np.float32(0.5)}),
+        IndexedText(7, 5, "lone \ud800 surrogate", {"flag": True, "none": None, "path": Path("a")}),
     ]
     assert list(write_documents(tmp_path, written)) == [1, 2]
     documents = Documents(tmp_path)
@@ -279,11 +279,11 @@ import sys
 from pathlib import Path
 from regard.events import drain
 from regard.inference.load_model import load_model
-from regard.inference.search.documents import Document
+from regard.inference.search.documents import IndexedText
 from regard.inference.search.index import add_documents
 from tests.crashes import kill_after
 
-documents = [Document(0, row, f"the film number {row}") for row in range(6)]
+documents = [IndexedText(0, row, f"the film number {row}") for row in range(6)]
 load = lambda name: load_model(sys.argv[2])
 kill_after(int(sys.argv[3]))
 drain(add_documents(Path(sys.argv[1]), lambda: documents, load, append=True))

@@ -3,6 +3,8 @@ import type { View } from "../view";
 import { ablation } from "./ablation";
 import { attention } from "./attention";
 import { compare } from "./compare";
+import { decoding } from "./decoding";
+import { evaluation } from "./evaluation";
 import { faithfulness } from "./faithfulness";
 import { features } from "./features";
 import { figure } from "./figure";
@@ -15,4 +17,4 @@ import { story } from "./story";
 import { tasks } from "./tasks";
 import { translation } from "./translation";
 
-export const views = [attention, compare, heads, generation, senses, map, features, tasks, translation, figure, ablation, faithfulness, search, story] as unknown as readonly View[];
+export const views = [attention, compare, heads, generation, search, senses, map, features, tasks, evaluation, translation, figure, ablation, faithfulness, decoding, story] as unknown as readonly View[];

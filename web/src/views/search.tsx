@@ -1,69 +1,126 @@
-// A search step by step: the tree of candidates, and a table for every step.
-import { Select } from "../components";
-import { currentRoute, integerParameter, type Route, setParameters } from "../route";
-import type { TraceDocument } from "../types";
-import type { Payload, View } from "../view";
-import { About, allCandidates, drawTree, layoutTree, outcome, Results, Steps, TreeView } from "./search/tree_view";
+// Search: the texts that are nearest to a query, with their scores and the words that they share with it.
+import type { ComponentChildren } from "preact";
+import { ButtonGroup, Notes } from "../components";
+import { count, decimal, plural, slice } from "../format";
+import { MARGIN, type Part, stack, textPart, wrap } from "../painter";
+import { currentRoute, setParameters } from "../route";
+import type { Hit, QueryResult } from "../types";
+import type { View, ViewOf } from "../view";
+import { OpenFile } from "./embeddings/open_file";
+import { MESSAGES } from "./search/examples";
+import "./search/search.css";
 
-interface SearchPayload extends Payload {
-  readonly trace: TraceDocument;
-}
+type SearchPayload = ViewOf<"search">;
 
-const LEGENDS: Record<TraceDocument["method"], string> = {
-  beam:
-    "One column per step, the most probable hypotheses on top. A filled box was kept, one with a double frame ended a text, a pale one was not " +
-    "selected. A dagger marks a hypothesis of which nothing was kept in the next step. The thick line is the best text. " +
-    "Percentages are the model's probability of the token; point at a box for more.",
-  sample:
-    "One column per token, the most probable candidates on top. The filled box was sampled, pale ones could have been, and a filter cut those " +
-    "struck through. Percentages are the model's own probability of the token; point at a box for its probability after the filters.",
+const METHODS = { dense: "Vectors", bm25: "Words (BM25)", hybrid: "Both" };
+const SCORES: Readonly<Record<string, string>> = {
+  dense: "The score is the cosine similarity of the vectors.",
+  bm25: "The score is BM25: rare words of the query that occur often in a short text count most.",
+  hybrid: "The score is the sum of 1 / (60 + rank) over both rankings.",
 };
-
-function rowAt({ trace }: SearchPayload, { parameters }: Route) {
-  return trace.rows[integerParameter(parameters, "row", trace.rows.length)]!;
-}
+const WIDTH = 900; // of the drawing
 
 function Show({ payload }: { payload: SearchPayload }) {
-  const { trace } = payload;
-  const row = rowAt(payload, currentRoute.use());
-  const texts = Object.fromEntries(trace.rows.map((one, number) => [number, one.row + 1]));
+  const { method, model, rows, results, rerank } = payload;
   return (
-    <div class="search">
-      <p>{LEGENDS[trace.method]}</p>
-      <About about={trace.about} />
-      {trace.rows.length > 1 && (
-        <div class="choices">
-          <Select label="Text" options={texts} value={trace.rows.indexOf(row)} onSelect={(value) => setParameters({ row: value })} />
-        </div>
-      )}
-      <Results row={row} />
-      <TreeView row={row} />
-      <Steps row={row} method={trace.method} />
-    </div>
+    <section aria-label="Search results" class="hits">
+      <OpenFile view="search" field="source" />
+      <Notes notes={payload.notes} />
+      <div class="choices">
+        <ButtonGroup title="Compare" options={METHODS} value={method} onSelect={compareBy} />
+      </div>
+      <p class="muted">
+        {plural(rows, "text")}
+        {model && `, vectors by ${model}`}. {rerank === null ? SCORES[method] : "The score is what the reranker predicts."}
+      </p>
+      {results.map((one, number) => (
+        <Ranking key={number} result={one} />
+      ))}
+    </section>
   );
+}
+
+/** Repeat the search with another method; the first search of a page has the initial values, which are not in its address. */
+function compareBy(method: string): void {
+  const { parameters } = currentRoute.get();
+  const initial = search.fields.some((field) => field.name in parameters) ? [] : search.fields.map((field) => [field.name, field.start]);
+  setParameters({ ...Object.fromEntries(initial), method });
+}
+
+function Ranking({ result: { query, hits } }: { result: QueryResult }) {
+  const [low, high] = extent(hits);
+  return (
+    <>
+      <h2 dir="auto">{query}</h2>
+      {hits.length === 0 && <p class="muted">No text has a word of this query.</p>}
+      <ol>
+        {hits.map((hit) => (
+          <li key={hit.rank} value={hit.rank}>
+            <meter min={low} max={high} value={hit.score} aria-label={`score of rank ${hit.rank}`} />
+            <span class="score">{decimal(hit.score)}</span>
+            <p dir="auto">{emphasized(hit)}</p>
+            <p class="muted">
+              {hit.id === hit.row ? `row ${count(hit.row)}` : `${hit.id}, row ${count(hit.row)}`}
+              {Object.entries(hit.columns).map(([name, value]) => ` · ${name}: ${String(value)}`)}
+            </p>
+          </li>
+        ))}
+      </ol>
+    </>
+  );
+}
+
+/** The text with the words that it shares with the query marked. */
+function emphasized({ text, matches }: Hit): ComponentChildren[] {
+  let end = 0;
+  const parts: ComponentChildren[] = [];
+  for (const [start, stop] of matches) {
+    parts.push(slice(text, end, start), <mark key={start}>{slice(text, start, stop)}</mark>);
+    end = stop;
+  }
+  return [...parts, slice(text, end)];
+}
+
+/** The range of the bars: from 0, or from below the lowest score where all are high, as cosines of one model are. */
+function extent(hits: readonly Hit[]): readonly [number, number] {
+  const scores = hits.map((hit) => hit.score);
+  const [lowest, highest] = [Math.min(...scores), Math.max(...scores)];
+  const low = lowest > highest / 2 ? lowest - (highest - lowest) / 4 : Math.min(0, lowest);
+  return [low, Math.max(highest, low + 1e-9)];
+}
+
+function drawing({ results }: SearchPayload) {
+  const parts: Part[] = results.flatMap(({ query, hits }) => [
+    ...wrap(query, 110).map((line) => textPart(line, { bold: true })),
+    ...hits.flatMap((hit) => wrap(`${hit.rank}. ${decimal(hit.score)}  ${hit.text}`, 120).map((line) => textPart(line))),
+    textPart(""),
+  ]);
+  return stack(parts, WIDTH + 2 * MARGIN);
+}
+
+function table({ results }: SearchPayload) {
+  const hits = results.flatMap((one) => one.hits.map((hit) => ({ query: one.query, ...hit })));
+  const names = [...new Set(hits.flatMap((hit) => Object.keys(hit.columns)))];
+  return {
+    headers: ["query", "rank", "score", "id", "row", "text", ...names],
+    rows: hits.map((hit) => [hit.query, hit.rank, hit.score, hit.id, hit.row, hit.text, ...names.map((name) => String(hit.columns[name] ?? ""))]),
+  };
 }
 
 export const search: View<SearchPayload> = {
   name: "search",
-  title: "A search, step by step",
-  about: "",
-  fields: [],
+  title: "Search",
+  about: "The texts that are nearest to a query: by the vectors of a model, by the words in common, or by both.",
+  verb: "search",
+  excludes: ["translation", "image"],
+  fields: [
+    { name: "query", label: "Query; several on lines of their own", lines: 2, start: "when will my parcel arrive" },
+    { name: "source", label: "Texts, one per line", lines: 5, start: MESSAGES },
+    { name: "top", label: "Texts per query", start: "10" },
+    { name: "method", label: "Method (dense, bm25 or hybrid)", hidden: true, start: "dense" },
+  ],
+  submitLabel: "Search",
   Show,
-  drawing(payload, route) {
-    const tree = layoutTree(rowAt(payload, route));
-    return { width: tree.width, height: tree.height, draw: (painter) => drawTree(painter, tree) };
-  },
-  table: (payload, route) => ({
-    headers: ["step", "node", "token", "text", "log_probability", "total", "sampling_probability", "outcome"],
-    rows: allCandidates(rowAt(payload, route)).map(({ step, node, candidate: one }) => [
-      step,
-      node,
-      one.token,
-      one.text,
-      one.log_probability ?? "-inf",
-      one.total ?? "-inf",
-      one.chance ?? "",
-      outcome(one),
-    ]),
-  }),
+  drawing,
+  table,
 };

@@ -282,4 +282,4 @@ def _number(value: float) -> float | None:
 def search_page(document: TraceDocument, *, cli: str, python: str) -> str:
     """The page of a trace: for each row its texts, the tree and the steps; `cli` and `python` reproduce it."""
     title = TITLES[document["method"]]
-    return page({"view": "search", "title": title, "trace": document, "cli": cli, "python": python}, title=title)
+    return page({"view": "decoding", "title": title, "trace": document, "cli": cli, "python": python}, title=title)

@@ -65,8 +65,8 @@ def _choose_probes(index: Any, vectors: Vectors, generator: np.random.Generator)
     index.nprobe, recall = 1, 0.0
     while True:
         _, found = index.search(queries, 11)
-        shares = [len(want & set(got)) / len(want) for want, got in zip(expected, found.tolist(), strict=True)]
-        recall = float(np.mean(shares))
+        recalls = [len(want & set(got)) / len(want) for want, got in zip(expected, found.tolist(), strict=True)]
+        recall = float(np.mean(recalls))
         if recall >= TARGET_RECALL or index.nprobe >= index.nlist:
             return recall
         index.nprobe = min(2 * index.nprobe, index.nlist)

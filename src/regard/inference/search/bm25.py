@@ -94,8 +94,8 @@ def _write_sorted(folder: Path, spool: int, frequencies: Counter[int]) -> None:
                 chunk = chunk[np.argsort(chunk["word"], kind="stable")]
                 numbers = np.searchsorted(words, chunk["word"])
                 first = np.searchsorted(numbers, numbers)  # where the word begins in the chunk
-                places = following[numbers] + np.arange(len(chunk)) - first
-                rows[places], counts[places] = chunk["row"], chunk["count"]
+                targets = following[numbers] + np.arange(len(chunk)) - first
+                rows[targets], counts[targets] = chunk["row"], chunk["count"]
                 following += np.bincount(numbers, minlength=len(words))
         rows.flush()
         counts.flush()

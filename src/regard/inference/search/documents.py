@@ -23,7 +23,7 @@ OFFSETS = "offsets.npy"
 
 
 @dataclass(frozen=True)
-class Document:
+class IndexedText:
     """A text with its id, the number of its row, and the columns that were kept."""
 
     id: str | int
@@ -32,7 +32,7 @@ class Document:
     columns: dict[str, Any] = field(default_factory=dict)
 
 
-def write_documents(folder: Path, documents: Iterable[Document]) -> Iterator[int]:
+def write_documents(folder: Path, documents: Iterable[IndexedText]) -> Iterator[int]:
     """Write documents.jsonl and offsets.npy; yields the number of documents after each."""
     offsets = array("q", [0])
     with replace_file(folder / DOCUMENTS) as temporary, temporary.open("wb") as file:
@@ -70,18 +70,18 @@ class Documents:
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
-    def __getitem__(self, position: int) -> Document:
+    def __getitem__(self, position: int) -> IndexedText:
         start, end = (int(value) for value in self._offsets[position : position + 2])
         self._file.seek(start)
         return self._parse(self._file.read(end - start))
 
-    def __iter__(self) -> Iterator[Document]:
+    def __iter__(self) -> Iterator[IndexedText]:
         with self.path.open("rb") as file:
             yield from map(self._parse, file)
 
-    def _parse(self, line: bytes) -> Document:
+    def _parse(self, line: bytes) -> IndexedText:
         try:
-            return Document(*json.loads(line.decode("utf-8", "surrogatepass")))
+            return IndexedText(*json.loads(line.decode("utf-8", "surrogatepass")))
         except (ValueError, TypeError) as error:
             raise RegardError(f"{self.path} is damaged ({error}); build the index again") from None
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from regard.inference.bulk.shards import weights_digest
 from regard.inference.embedding.bulk import embed_events
 from regard.inference.embedding.embedder import EmbeddingEngine, LongTexts, load_engine
 from regard.inference.search.bm25 import find_words, fuse_ranks, search_bm25, words_of
-from regard.inference.search.documents import Document, Documents, DocumentTexts, write_documents
+from regard.inference.search.documents import Documents, DocumentTexts, IndexedText, write_documents
 from regard.inference.search.exact import Positions, Ranking, Vectors
 from regard.inference.search.index_folder import (
     ADDING,
@@ -45,6 +45,10 @@ from regard.inference.search.results import Hit, QueryResult, SearchResult, chec
 from regard.inference.search.segment import EVERY, VECTORS, Segment, finish_segment
 from regard.tasks.fine_tuned_model import FineTunedModel
 
+if TYPE_CHECKING:
+    from regard.inference.search.clusters import ClusterResult
+    from regard.inference.search.duplicates import DuplicatesResult
+
 Method = Literal["dense", "bm25", "hybrid"]
 FUSED = 100  # candidates of each method that hybrid search combines, at least
 BATCH = 256  # queries
@@ -60,6 +64,7 @@ class Index:
     def __init__(self, folder: Path, *, temporary: TemporaryDirectory[str] | None = None) -> None:
         self.folder, self._temporary = folder, temporary
         self._engine: EmbeddingEngine | None = None
+        self._loaded: LoadedModel | None = None
         self._open()
 
     def _open(self) -> None:
@@ -95,7 +100,7 @@ class Index:
     def model_name(self) -> str:
         return self.manifest.model.name
 
-    def document(self, position: int) -> Document:
+    def document(self, position: int) -> IndexedText:
         """The document at a position, counted over all segments."""
         number = int(np.searchsorted(self.bases, position, side="right")) - 1
         return self.segments[number].documents[position - int(self.bases[number])]
@@ -104,7 +109,7 @@ class Index:
         """The positions of all rows that are not deleted."""
         return np.setdiff1d(np.arange(self.manifest.rows), self.deleted, assume_unique=True)
 
-    def documents(self) -> Iterator[tuple[int, Document]]:
+    def documents(self) -> Iterator[tuple[int, IndexedText]]:
         """All documents that are not deleted, with their positions."""
         deleted, position = set(self.deleted.tolist()), 0
         for segment in self.segments:
@@ -124,6 +129,7 @@ class Index:
     def use_model(self, loaded: LoadedModel) -> None:
         """Embed queries with a loaded model; InputError unless it is the one that made the vectors."""
         self._engine = engine_of(self.manifest.model, loaded, self.name)
+        self._loaded = loaded
 
     def load_model(self, model: str | os.PathLike[str] | None = None, *, device: str = "auto") -> None:
         """Load the model that embeds queries: that of the index, or a copy of it in another place."""
@@ -254,6 +260,45 @@ class Index:
         ]
         return QueryResult(query=query, hits=hits)
 
+    def add(
+        self,
+        source: Any,
+        *,
+        columns: Sequence[str] | str | None = None,
+        keep: Sequence[str] | str = (),
+        id: str | None = None,
+        missing: str = "keep",
+        on_event: Callable[[Event], object] | None = None,
+    ) -> int:
+        """Add texts and return their number; the arguments are those of `regard.index`. Until all of them are embedded,
+        the index on the disk stays as it is."""
+        from regard.inference.search.build import add_to_index
+
+        return add_to_index(self, source, columns=columns, keep=keep, id=id, missing=missing, on_event=on_event)
+
+    def loaded_model(self) -> LoadedModel:
+        """The model of the index, loaded if it is not yet."""
+        if self._loaded is None:
+            self.load_model()
+        assert self._loaded is not None
+        return self._loaded
+
+    def reopen(self) -> None:
+        """See what another process, or another object, has changed in the folder."""
+        self._open()
+
+    def duplicates(self, threshold: float = 0.9) -> DuplicatesResult:
+        """Groups of near-duplicates: texts with a cosine similarity of `threshold` or more."""
+        from regard.inference.search.duplicates import find_duplicates
+
+        return drain(find_duplicates(self, threshold=threshold))
+
+    def cluster(self, num_clusters: int | None = None, *, seed: int = 0) -> ClusterResult:
+        """Clusters of texts by k-means; without a number, the one with the best silhouette is chosen."""
+        from regard.inference.search.clusters import find_clusters
+
+        return drain(find_clusters(self, num_clusters=num_clusters, seed=seed))
+
     def delete(self, ids: Iterable[str | int]) -> int:
         """Delete texts by their ids and return their number. An id that is not in the index is an InputError."""
         return drain(self.delete_steps(ids))
@@ -332,7 +377,7 @@ def engine_of(record: ModelRecord, loaded: LoadedModel, name: str) -> EmbeddingE
 
 def add_documents(
     folder: Path,
-    read: Callable[[], Iterable[Document]],
+    read: Callable[[], Iterable[IndexedText]],
     load: Callable[[str | None], LoadedModel],
     *,
     append: bool = False,
@@ -412,14 +457,14 @@ def _stored_name(model: LoadedModel) -> str:
 
 
 def _write_new_documents(
-    folder: Path, existing: IndexManifest | None, read: Callable[[], Iterable[Document]], id_column: str | None
+    folder: Path, existing: IndexManifest | None, read: Callable[[], Iterable[IndexedText]], id_column: str | None
 ) -> Generator[Event, None, int]:
     first = 0 if existing is None else existing.next_row
     seen: dict[str, int] = {}
     if existing is not None and id_column is not None:
         seen = {str(one.id): one.row for _, one in Index(folder).documents()}
 
-    def numbered() -> Iterator[Document]:
+    def numbered() -> Iterator[IndexedText]:
         for one in read():
             row = one.row + first
             if id_column is None:

@@ -27,7 +27,7 @@ from regard.files.disk import atomic_write, replace_file
 from regard.files.json_files import json_bytes, read_checked_json, with_checksum
 from regard.files.output_folder import refuse_foreign_content
 from regard.inference.embedding.embedder import LongTexts
-from regard.inference.search.documents import Document, write_documents
+from regard.inference.search.documents import IndexedText, write_documents
 from regard.inference.search.exact import Positions, blocks
 from regard.inference.search.segment import VECTORS, Files, Segment, finish_segment, read_files
 
@@ -218,7 +218,7 @@ def compact(folder: Path, manifest: IndexManifest) -> Generator[Event, None, Ind
         return changed
     adding.mkdir()
 
-    def documents() -> Iterator[Document]:
+    def documents() -> Iterator[IndexedText]:
         base = 0
         for segment in segments:
             yield from (one for place, one in enumerate(segment.documents) if remaining[base + place])

@@ -65,16 +65,15 @@ class SearchResult(Result):
             for one in self.results
             for hit in one.hits
         ]
-        return ["query", "rank", "score", "id", "row", "text", *names], rows
+        return add_columns(["query", "rank", "score", "id", "row", "text"], names), rows
 
 
 class IndexResult(Result):
-    """An index that was written: `rows` texts in all, of which `added` are new and `skipped` rows had no text."""
+    """An index that was written: `rows` texts in all, of which `added` are new."""
 
     output: str
     rows: int
     added: int
-    skipped: int
     width: int
     model: str
     columns: list[str]
@@ -88,6 +87,11 @@ class IndexResult(Result):
 def column_names(columns: Any) -> list[str]:
     """The names of kept columns in the order of their appearance."""
     return list(dict.fromkeys(name for one in columns for name in one))
+
+
+def add_columns(headers: list[str], names: list[str]) -> list[str]:
+    """Headers with the names of kept columns; one that is taken gets "input_" in front."""
+    return [*headers, *(f"input_{name}" if name in headers else name for name in names)]
 
 
 def one_line(text: str, length: int = MAX_LINE) -> str:

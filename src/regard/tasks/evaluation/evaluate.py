@@ -46,11 +46,10 @@ def evaluate_model(
         yield Note(message=f"{resized:,} of them have another size than {size} and are resized")
     check_labels(model.task, read)
     predictions: list[Prediction] = []
-    progress = Progress(stage="predicting", done=0, total=len(read.examples), unit="examples")
-    yield progress
+    yield Progress(stage="predicting", done=0, total=len(read.examples), unit="examples")
     for prediction in predict_stream(model, read.examples, device=device):
         predictions.append(prediction)
-        yield progress.model_copy(update={"done": len(predictions)})
+        yield Progress(stage="predicting", done=len(predictions), total=len(read.examples), unit="examples")
     return evaluation_result(model, read, predictions, name=name, top=top, seed=seed)
 
 
@@ -69,8 +68,8 @@ def evaluation_result(
     parts = {part.name: getattr(evaluation, part.name) for part in fields(Evaluation)}
     points = parts.pop("points")
     parts |= {"errors": errors[:top], "num_errors": len(errors)}
-    result = EvaluationResult(task=model.task.name, model=name, data=read.path, n=len(read.examples), **parts)
-    result._all_errors, result._points = errors, points
+    result = EvaluationResult(task=model.task.name, model=name, n=len(read.examples), **parts)
+    result._data, result._all_errors, result._points = read.path, errors, points
     return result
 
 

@@ -134,13 +134,13 @@ def _confusions(table: Counts, labels: Sequence[str]) -> list[Confusion]:
 def _majority_remark(table: Counts, labels: Sequence[str]) -> str:
     support = table.sum(1)
     most = int(support.argmax())
-    return f"Always answering {labels[most]} would be right in {100 * support[most] / support.sum():.1f}%."
+    return f"Always answering {labels[most]!r} would be right in {100 * support[most] / support.sum():.1f}%."
 
 
 def _confusion_remark(confusions: Sequence[Confusion], errors: int) -> str:
     first = confusions[0]
     return (
-        f"The most frequent error: {first.label} taken for {first.predicted}, {first.count:,} of "
+        f"The most frequent error: {first.label!r} taken for {first.predicted!r}, {first.count:,} of "
         f"{count_of(errors, 'error')}."
     )
 

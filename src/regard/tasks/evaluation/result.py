@@ -61,7 +61,6 @@ class EvaluationFields(BaseModel):
 
     task: str
     model: str
-    data: str
     n: int
     metrics: dict[str, float]
     intervals: dict[str, Interval]
@@ -82,8 +81,10 @@ class EvaluationFields(BaseModel):
 
 
 class EvaluationView(EvaluationFields):
-    """What the page's view "evaluation" shows: more errors, with shortened texts, and points of a regression."""
+    """What the page's view "evaluation" shows: also the name of the data, more errors with shortened texts, and the
+    points of a regression."""
 
+    data: str
     points: list[tuple[float, float]]
     notes: list[str]
 
@@ -95,6 +96,7 @@ class EvaluationResult(EvaluationFields, Result):
     page_view: ClassVar[str | None] = "evaluation"
     view_type: ClassVar[str | None] = "regard.tasks.evaluation.result:EvaluationView"
 
+    _data: str = PrivateAttr("")  # the name of the file
     _all_errors: Sequence[ExampleError] = PrivateAttr(default=())
     _points: Sequence[tuple[float, float]] = PrivateAttr(default=())
 
@@ -148,7 +150,7 @@ class EvaluationResult(EvaluationFields, Result):
         for error in errors:
             error["texts"] = {name: _shortened(text) for name, text in error["texts"].items()}
         document: dict[str, object] = round_floats({**self.to_dict(), "errors": errors, "points": list(self._points)})
-        return document
+        return {**document, "data": self._data}
 
 
 def _record(error: ExampleError) -> dict[str, Any]:

@@ -48,7 +48,8 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
 
 
 def _metrics(result: EvaluationResult) -> Iterator[str]:
-    yield f"{result.task}, {count_of(result.n, 'example')} of {escape_controls(result.data)}; 95% intervals in brackets"
+    source = f" of {escape_controls(result._data)}" if result._data else ""
+    yield f"{result.task}, {count_of(result.n, 'example')}{source}; 95% intervals in brackets"
     for name, value in result.metrics.items():
         interval = result.intervals.get(name)
         shown = with_interval(value, interval)
@@ -166,7 +167,10 @@ def _errors(result: EvaluationResult) -> Iterator[str]:
     if not result.errors:
         return
     more = "; --errors FILE.csv writes all of them" if len(result.errors) < result.num_errors else ""
-    yield f"the worst of {count_of(result.num_errors, 'error')}{more}"
+    if result.residuals is not None:
+        yield f"the largest differences{more}"
+    else:
+        yield f"the worst of {count_of(result.num_errors, 'error')}{more}"
     for error in result.errors:
         where = f"row {error.row:,}" if error.line is None else f"line {error.line:,}"
         yield f"  {where}: {_verdict(error)}"

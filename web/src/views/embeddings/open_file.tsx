@@ -8,13 +8,15 @@ import { currentRoute, navigate } from "../../route";
 const MAX_CHARACTERS = 300_000; // as on the server
 const MAX_BYTES = 200_000_000;
 
-export function OpenFile({ view, field }: { view: string; field: string }) {
+/** With `whole`, all lines are used, also blank ones, which may separate sentences. */
+export function OpenFile({ view, field, whole = false }: { view: string; field: string; whole?: boolean }) {
   const [status, setStatus] = useState("");
   if (!inStudio()) return null; // only the studio can make another request
   const read = async (file: File | undefined) => {
     if (!file) return;
     if (file.size > MAX_BYTES) return setStatus(`${file.name} is larger than 200 MB; use the command line for it.`);
-    const all = (await file.text()).split(/\r?\n/).filter((line) => line.trim());
+    if (whole && file.size > MAX_CHARACTERS) return setStatus(`${file.name} is larger than ${count(MAX_CHARACTERS)} bytes; use the command line for it.`);
+    const all = (await file.text()).split(/\r?\n/).filter((line) => whole || line.trim());
     const lines = sampleLines(all);
     setStatus(
       lines.length < all.length

@@ -5,7 +5,7 @@ import { currentRoute, onArrowKeys, type Route, setParameters } from "../../rout
 import { colors } from "../../theme";
 import type { CandidateToken, GeneratedToken } from "../../types";
 import type { Drawing, Table } from "../../view";
-import { allCandidates, drawTree, layoutTree, outcome, Results, Steps, tokensTo, TreeView } from "../search/tree_view";
+import { allCandidates, drawTree, layoutTree, outcome, Results, Steps, tokensTo, TreeView } from "../decoding/tree_view";
 import { describeSettings, type Generation, percent, type Run, selectedToken } from "./payload";
 
 interface Props {
@@ -55,7 +55,7 @@ export function Column({ run, branch }: Props) {
         <Candidates run={run} at={at} {...(continueWith && { onSelect: (one) => continueWith([...run.tokens.slice(0, at).map((token) => token.id), one.token]) })} />
       </div>
       {row && (
-        <div class="search">
+        <div class="decoding">
           <h3>The search, step by step</h3>
           <p class="muted">
             One column per step, the most probable hypotheses on top. Filled boxes were kept, a double frame ended a text, a dagger marks a hypothesis of which nothing was kept; the thick line is the best

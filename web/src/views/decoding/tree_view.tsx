@@ -5,7 +5,7 @@ import { count, quoted, truncate, visible } from "../../format";
 import { outline, type Painter } from "../../painter";
 import { colors } from "../../theme";
 import type { TraceCandidate, TraceChoice, TraceDocument, TraceRow, TraceStep } from "../../types";
-import "./search.css";
+import "./decoding.css";
 
 const KEYS = new Set(["Enter", " ", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End"]);
 

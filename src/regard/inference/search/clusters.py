@@ -1,0 +1,265 @@
+"""Clusters of texts: k-means on their vectors, described by central texts and characteristic words."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.events import Event, Note, Progress, drain
+from regard.inference.search.bm25 import words_of
+from regard.inference.search.documents import IndexedText
+from regard.inference.search.exact import blocks
+from regard.inference.search.index import Index
+from regard.inference.search.results import add_columns, column_names, one_line
+from regard.render.result import Result, Table
+from regard.wording import count_of
+
+MAX_ITERATIONS = 100
+TOLERANCE = 1e-4  # of the mean variance, by which centers may still move: as in scikit-learn
+RESTARTS = 3
+CENTRAL_TEXTS = 3
+NUM_WORDS = 8
+SAMPLE = 5000  # rows that choose the number of clusters
+CHOICES = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50)
+
+
+class ClusterMember(BaseModel):
+    """A text with its cluster, counted from 0; `score` is its cosine similarity to the center. A row without a text has
+    neither."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str | int
+    row: int
+    cluster: int | None
+    score: float | None
+    text: str
+    columns: dict[str, Any]
+
+
+class Cluster(BaseModel):
+    """`texts` are nearest to the center; `words` are frequent here and rare in the other clusters (c-TF-IDF)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cluster: int
+    size: int
+    words: list[str]
+    texts: list[str]
+
+
+class ClusterResult(Result):
+    """Clusters, the largest first, and the cluster of every text, in the order of the rows. `inertia` is the sum of
+    squared distances to the centers; `silhouette` is the mean simplified silhouette."""
+
+    source: str
+    model: str
+    rows: int
+    num_clusters: int
+    inertia: float
+    silhouette: float
+    clusters: list[Cluster]
+    members: list[ClusterMember]
+
+    def to_text(self) -> str:
+        clusters = count_of(self.num_clusters, "cluster")
+        lines = [f"{count_of(self.rows, 'text')} in {clusters}, silhouette {self.silhouette:.3f}"]
+        for one in self.clusters:
+            lines += ["", f"cluster {one.cluster}, {count_of(one.size, 'text')}: {', '.join(one.words)}"]
+            lines += [f"  {one_line(text)}" for text in one.texts]
+        return "\n".join(lines)
+
+    def to_table(self) -> Table:
+        names = column_names(one.columns for one in self.members)
+        rows = [
+            [one.id, one.row, one.cluster, one.score, one.text, *(one.columns.get(name) for name in names)]
+            for one in self.members
+        ]
+        return add_columns(["id", "row", "cluster", "score", "text"], names), rows
+
+
+def find_clusters(
+    index: Index, *, num_clusters: int | None = None, seed: int = 0, without_text: Sequence[IndexedText] = ()
+) -> Generator[Event, None, ClusterResult]:
+    """Divide the texts of an index into clusters; without a number, the one with the best silhouette is chosen.
+
+    Rows `without_text` are listed among the members, without a cluster.
+    """
+    positions = index.positions()
+    count = len(positions)
+    if count < 2 or (num_clusters or 2) > count:
+        raise InputError(f"{count_of(count, 'text')} cannot form {num_clusters or 2} clusters; expected more texts")
+    vectors = torch.from_numpy(index.vectors(positions))
+    if num_clusters is None:
+        num_clusters = yield from _choose_number(vectors, seed)
+        yield Note(message=f"chose {num_clusters} clusters by their silhouette; --num-clusters sets another number")
+    fitted = yield from kmeans(vectors, num_clusters, seed=seed)
+    order = np.argsort(-np.bincount(fitted.labels, minlength=num_clusters), kind="stable")
+    numbers = np.empty_like(order)
+    numbers[order] = np.arange(num_clusters)
+    labels, centers = numbers[fitted.labels], fitted.centers[torch.from_numpy(order)]
+    scores = (vectors * torch.nn.functional.normalize(centers, dim=1)[torch.from_numpy(labels)]).sum(1).numpy()
+    members, counts = [], [Counter[str]() for _ in order]
+    for (_, one), label, score in zip(index.documents(), labels.tolist(), scores.tolist(), strict=True):
+        members.append(
+            ClusterMember(id=one.id, row=one.row, cluster=label, score=score, text=one.text, columns=one.columns)
+        )
+        counts[label].update(words_of(one.text))
+    words = characteristic_words(counts)
+    clusters = []
+    for number in range(num_clusters):
+        rows = np.flatnonzero(labels == number)
+        central = rows[np.argsort(-scores[rows], kind="stable")]
+        texts = list(dict.fromkeys(members[row].text for row in central[: 10 * CENTRAL_TEXTS]))[:CENTRAL_TEXTS]
+        clusters.append(Cluster(cluster=number, size=len(rows), words=words[number], texts=texts))
+    empty = [
+        ClusterMember(id=one.id, row=one.row, cluster=None, score=None, text="", columns=one.columns)
+        for one in without_text
+    ]
+    return ClusterResult(
+        source=index.name,
+        model=index.model_name,
+        rows=count,
+        num_clusters=num_clusters,
+        inertia=fitted.inertia,
+        silhouette=silhouette(vectors, centers, labels),
+        clusters=clusters,
+        members=sorted([*members, *empty], key=lambda one: one.row),
+    )
+
+
+class KMeans(BaseModel):
+    """A fitted k-means."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    centers: Tensor  # (K, W)
+    labels: NDArray[np.int64]
+    inertia: float
+
+
+def kmeans(vectors: Tensor, num_clusters: int, *, seed: int = 0) -> Generator[Event, None, KMeans]:
+    """Lloyd's algorithm from several starts of k-means++; the one with the lowest inertia."""
+    generator = torch.Generator().manual_seed(seed)
+    best: KMeans | None = None
+    for start in range(RESTARTS):
+        centers = _plus_plus(vectors, num_clusters, generator)
+        tolerance = TOLERANCE * float(vectors.var(0, correction=0).mean())
+        for step in range(MAX_ITERATIONS):
+            labels, distances = _assign(vectors, centers)
+            moved = _means(vectors, labels, distances, num_clusters)
+            shift = float((moved - centers).square().sum())
+            centers = moved
+            yield Progress(
+                stage="clustering",
+                done=start * MAX_ITERATIONS + step + 1,
+                total=RESTARTS * MAX_ITERATIONS,
+                unit="iterations",
+            )
+            if shift <= tolerance:
+                break
+        labels, distances = _assign(vectors, centers)
+        fitted = KMeans(centers=centers, labels=labels.numpy(), inertia=float(distances.double().sum()))
+        if best is None or fitted.inertia < best.inertia:
+            best = fitted
+    yield Progress(
+        stage="clustering", done=RESTARTS * MAX_ITERATIONS, total=RESTARTS * MAX_ITERATIONS, unit="iterations"
+    )
+    assert best is not None
+    return best
+
+
+def _plus_plus(vectors: Tensor, num_clusters: int, generator: torch.Generator) -> Tensor:
+    """k-means++ (Arthur and Vassilvitskii, 2007): centers far from each other. Of a few candidates, each step takes the
+    one that reduces the distances most, as scikit-learn does."""
+    trials = 2 + int(math.log(num_clusters))
+    first = int(torch.randint(len(vectors), (), generator=generator))
+    centers = [vectors[first]]
+    nearest = _distances(vectors, centers[0][None])[:, 0]
+    while len(centers) < num_clusters:
+        # torch.multinomial takes at most 2^24 categories, so rows are drawn by bisection.
+        cumulative = nearest.double().cumsum(0)
+        drawn = torch.rand(trials, generator=generator, dtype=torch.float64) * cumulative[-1]
+        candidates = torch.searchsorted(cumulative, drawn).clamp(max=len(vectors) - 1)
+        reduced = torch.minimum(_distances(vectors, vectors[candidates]), nearest[:, None])
+        chosen = int(reduced.double().sum(0).argmin())
+        nearest = reduced[:, chosen].contiguous()
+        centers.append(vectors[candidates[chosen]])
+    return torch.stack(centers)
+
+
+def _distances(vectors: Tensor, centers: Tensor) -> Tensor:
+    """Squared distances (N, K)."""
+    parts = [vectors[block] @ centers.T for block in blocks(len(vectors))]
+    squares = vectors.square().sum(1)[:, None] + centers.square().sum(1)
+    return (squares - 2 * torch.cat(parts)).clamp(min=0)
+
+
+def _assign(vectors: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest center of each row, and the squared distance to it."""
+    found = [_distances(vectors[block], centers).min(1) for block in blocks(len(vectors))]
+    return torch.cat([one.indices for one in found]), torch.cat([one.values for one in found])
+
+
+def _means(vectors: Tensor, labels: Tensor, distances: Tensor, num_clusters: int) -> Tensor:
+    """The mean of each cluster; one without rows starts again at the row that is farthest from its center."""
+    sums = torch.zeros(num_clusters, vectors.shape[1]).index_add_(0, labels, vectors)
+    counts = torch.bincount(labels, minlength=num_clusters)
+    centers = sums / counts.clamp(min=1)[:, None]
+    empty = (counts == 0).nonzero()[:, 0]
+    centers[empty] = vectors[distances.topk(len(empty)).indices]
+    return centers
+
+
+def _choose_number(vectors: Tensor, seed: int) -> Generator[Event, None, int]:
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(len(vectors), generator=generator)[:SAMPLE].sort().values
+    sample = vectors[chosen]
+    numbers = [number for number in CHOICES if number <= max(2, len(sample) // 3)]
+    best, best_score = 2, -2.0
+    for done, number in enumerate(numbers, 1):
+        fitted = drain(kmeans(sample, number, seed=seed))
+        score = silhouette(sample, fitted.centers, fitted.labels)
+        if score > best_score:
+            best, best_score = number, score
+        yield Progress(stage="choosing the number of clusters", done=done, total=len(numbers), unit="numbers")
+    return best
+
+
+def silhouette(vectors: Tensor, centers: Tensor, labels: NDArray[np.int64]) -> float:
+    """The simplified silhouette (Hruschka et al., 2004): (b - a) / max(a, b) with the distances a to the row's own
+    center and b to the nearest other one, averaged over the rows."""
+    total = 0.0
+    own = torch.from_numpy(labels)
+    for block in blocks(len(vectors)):
+        distances = _distances(vectors[block], centers).sqrt()
+        a = distances.gather(1, own[block, None])[:, 0]
+        b = distances.scatter(1, own[block, None], torch.inf).min(1).values
+        total += float(((b - a) / torch.maximum(a, b).clamp(min=1e-12)).double().sum())
+    return total / len(vectors)
+
+
+def characteristic_words(counts: list[Counter[str]], num_words: int = NUM_WORDS) -> list[list[str]]:
+    """Words by class-based TF-IDF (Grootendorst, 2022): tf(word, class) * ln(1 + mean words per class / tf(word))."""
+    frequency: Counter[str] = Counter()
+    for one in counts:
+        frequency.update(one)
+    mean = frequency.total() / max(len(counts), 1)
+    found = []
+    for one in counts:
+        weights = {
+            word: count / one.total() * math.log(1 + mean / frequency[word])
+            for word, count in one.items()
+            if not word.isdigit()
+        }
+        found.append(sorted(weights, key=lambda word: (-weights[word], word))[:num_words])
+    return found

@@ -1,0 +1,95 @@
+"""`regard index`: texts with their vectors in a folder, for `regard search`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from regard.events import Event, Note
+from regard.known import DEFAULT_EMBEDDING_MODEL
+from regard.verbs.base import ModelName, Models, Texts, argument, option, verb
+from regard.verbs.tables import RowsRequest, table_options
+
+if TYPE_CHECKING:
+    from regard.checkpoints.loaded_model import LoadedModel
+    from regard.inference.search.results import IndexResult
+
+
+class IndexRequest(RowsRequest):
+    source: Texts = argument(
+        help="Texts, one per line, or a table: CSV, TSV, JSONL, Parquet; compressed or not; - is standard input.",
+        metavar="FILE",
+    )
+    output: Path = option(..., "-o", help="Folder of the index.", metavar="DIR")
+    model: ModelName | None = option(
+        None,
+        "-m",
+        help=f"A model folder, hub name or built-in name. Default: {DEFAULT_EMBEDDING_MODEL}, or that of the index.",
+        metavar="MODEL",
+    )
+    keep: list[str] = option([], help="Columns that results carry, or all.", metavar="A,B")
+    id: str | None = option(None, help="Column of ids, which must differ. Default: the row's number.", metavar="COLUMN")
+    append: bool = option(False, help="Add the texts to the index in DIR.")
+    approximate: bool = option(False, help="Also write an approximate index; needs the extra search.")
+    pooling: Literal["cls", "mean", "max"] | None = option(
+        None, "-p", help="How token vectors become one. Default: what the model's folder states, or mean."
+    )
+    max_length: int | None = option(
+        None, help="Maximum number of tokens per text. Default: what the model's files state.", metavar="N", ge=1
+    )
+    long: Literal["cut", "error", "windows"] = option("cut", help="What to do with texts that are too long.")
+    restart: bool = option(False, help="Discard what an interrupted run has finished.")
+
+
+@verb(IndexRequest, result="regard.inference.search.results:IndexResult", http=False)
+def index(request: IndexRequest, models: Models) -> Generator[Event, None, IndexResult]:
+    """Embed texts and write an index of them: a folder that `regard search`, `duplicates` and `cluster` read.
+
+    Rows without a text are not indexed and counted; the numbers of the others stay those of the file. After a crash or
+    Ctrl-C the same command continues. An index is searched with the model that made its vectors; another one is
+    refused. --append adds texts; until it is finished, the index is as it was.
+
+    Example: regard index reviews.csv --columns text --keep id,date --output reviews.index
+    """
+    from regard.inference.search.approximate import require_faiss
+    from regard.inference.search.build import index_events
+    from regard.inference.search.index import EmbeddingSettings, open_index
+    from regard.inference.search.results import IndexResult
+
+    if request.approximate:
+        require_faiss()
+    with ExitStack() as stack:
+
+        def load(name: str | None) -> LoadedModel:
+            return stack.enter_context(models.use(request.model or name or DEFAULT_EMBEDDING_MODEL))
+
+        try:
+            added, _ = yield from index_events(
+                request.source,
+                request.output,
+                load,
+                table=table_options(request),
+                keep=request.keep,
+                id_column=request.id,
+                append=request.append,
+                settings=EmbeddingSettings(pooling=request.pooling, max_length=request.max_length, long=request.long),
+                approximate=request.approximate,
+                restart=request.restart,
+            )
+        except (Exception, GeneratorExit):
+            raise
+        except BaseException:  # Ctrl-C, or a signal that ends the process
+            yield Note(message=f"{request.output}: the same command continues; an index that was there is unchanged")
+            raise
+    found = open_index(request.output)
+    first = next(iter(found.segments[-1].documents))
+    return IndexResult(
+        output=str(request.output),
+        rows=len(found),
+        added=added,
+        width=found.manifest.width,
+        model=found.model_name,
+        columns=list(first.columns),
+    )

@@ -1,0 +1,131 @@
+"""`regard search`: the texts of an index that are nearest to a query."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from regard.errors import InputError
+from regard.events import Event, ResultItem
+from regard.known import DEFAULT_EMBEDDING_MODEL
+from regard.verbs.base import ModelName, Models, Texts, argument, option, verb
+from regard.verbs.tables import RowsRequest, table_options
+
+if TYPE_CHECKING:
+    from regard.checkpoints.loaded_model import LoadedModel
+    from regard.inference.search.documents import IndexedText
+    from regard.inference.search.index import Index
+    from regard.inference.search.results import SearchResult
+
+
+class IndexedTextsRequest(RowsRequest):
+    """Options of verbs that read an index, or texts that are indexed first."""
+
+    source: Texts = argument(
+        help="The folder of an index, or texts: one per line, CSV, TSV, JSONL, Parquet; - is standard input.",
+        metavar="INPUT",
+    )
+    model: ModelName | None = option(
+        None,
+        "-m",
+        help=f"A model folder, hub name or built-in name. Default: that of the index, or {DEFAULT_EMBEDDING_MODEL}.",
+        metavar="MODEL",
+    )
+    keep: list[str] = option([], help="Columns of a table that results carry, or all.", metavar="A,B")
+    id: str | None = option(None, help="Column of ids of a table. Default: the row's number.", metavar="COLUMN")
+
+
+class SearchRequest(IndexedTextsRequest):
+    query: list[str] = argument([], help="What to find; several queries are several arguments.", metavar="QUERY")
+    queries: Texts | None = option(None, help="File with one query per line; - is standard input.", metavar="FILE")
+    top: int = option(10, "-k", help="Number of texts per query.", metavar="K", ge=1, le=10_000)
+    method: Literal["dense", "bm25", "hybrid"] = option(
+        "dense", help="dense compares vectors, bm25 the words in common; hybrid combines the ranks of both."
+    )
+    approximate: bool = option(False, help="Use the approximate index, if DIR has one.")
+    rerank: ModelName | None = option(
+        None, help="Folder that `regard train pair` wrote: its model scores the best texts again.", metavar="DIR"
+    )
+    rerank_top: int = option(50, help="Number of texts to score again.", metavar="N", ge=1, le=10_000)
+
+
+@verb(
+    SearchRequest,
+    result="regard.inference.search.results:SearchResult",
+    formats=(".html", ".csv", ".json"),
+    max_characters=1_000_000,
+    http_limits={"top": 1000, "rerank_top": 200},
+    items="results",
+)
+def search(request: SearchRequest, models: Models) -> Generator[Event, None, SearchResult]:
+    """Find the texts of an index that are nearest to a query: by their vectors, their words, or both.
+
+    Search is exact unless --approximate is given. The score is the cosine similarity (dense), the BM25 score, the sum
+    of reciprocal ranks (hybrid), or what the model of --rerank predicts.
+
+    Example: regard search reviews.index "battery does not last" --method hybrid
+    """
+    from regard.inference.search.results import check_queries
+    from regard.tasks.fine_tuned_model import fine_tuned_of, require_fine_tuned
+
+    if not request.query and request.queries is None:
+        raise InputError("there is no query; expected a text, or a file of queries with --queries")
+    with ExitStack() as stack:
+        index, _ = yield from open_source(request, models, stack, embeds=request.method != "bm25")
+        rerank = None
+        if request.rerank is not None:
+            rerank = fine_tuned_of(stack.enter_context(models.use(request.rerank, require_fine_tuned)))
+        count = 0
+        for one in index.search_steps(
+            _queries(check_queries(request.query) if request.query else [], request.queries),
+            request.top,
+            method=request.method,
+            approximate=request.approximate,
+            rerank=rerank,
+            rerank_top=request.rerank_top,
+        ):
+            yield ResultItem(text=("\n" if count else "") + one.to_text() + "\n", item=one)
+            count += 1
+    if not count:
+        raise InputError(f"{request.queries} holds no query; expected one per line")
+    return index.search_result([], method=request.method, approximate=request.approximate, rerank=request.rerank)
+
+
+def _queries(given: list[str], source: list[str] | Path | None) -> Iterator[str]:
+    from regard.data.files import open_text
+
+    yield from given
+    if isinstance(source, Path):
+        with open_text(source) as lines:
+            yield from (line for line in lines if line.strip())
+    elif source is not None:
+        yield from (line for line in source if line.strip())
+
+
+def open_source(
+    request: IndexedTextsRequest, models: Models, stack: ExitStack, *, embeds: bool = False
+) -> Generator[Event, None, tuple[Index, list[IndexedText]]]:
+    """The index of a request, and the rows of a table without a text. With `embeds` its model is loaded; texts that are
+    not indexed yet are embedded in any case."""
+    from regard.inference.search.build import temporary_index
+    from regard.inference.search.index import open_index
+
+    def load(name: str | None) -> LoadedModel:
+        return stack.enter_context(models.use(request.model or name or DEFAULT_EMBEDDING_MODEL))
+
+    if isinstance(request.source, Path) and request.source.is_dir():
+        index = open_index(request.source)
+        if embeds:
+            index.use_model(load(index.model_name))
+        return index, []
+    loaded = load(None)
+    key = hash(repr((request.source, request.keep, request.id))) if isinstance(request.source, list) else None
+    if key is not None and loaded.cache is not None and key in loaded.cache:  # the page asks again about the same texts
+        found: tuple[Index, list[IndexedText]] = loaded.cache[key]
+    else:
+        found = yield from temporary_index(
+            request.source, lambda _: loaded, table=table_options(request), keep=request.keep, id_column=request.id
+        )
+    return found if key is None else loaded.cached(key, lambda: found)
