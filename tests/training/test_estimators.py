@@ -91,7 +91,7 @@ def test_wrong_inputs_are_refused(classifier: TextClassifier) -> None:
         classifier.fit(GOOD + BAD, [1] * 11)
     with pytest.raises(InputError, match="put it in a list"):
         classifier.fit("the film", [1])
-    with pytest.raises(InputError, match="int at index 1"):
+    with pytest.raises(InputError, match="int in row 1"):
         classifier.fit(["the film", 3], [1, 0])  # type: ignore[list-item]
     with pytest.raises(InputError, match="at least two classes"):
         classifier.fit(GOOD, [1] * 6)

@@ -52,7 +52,7 @@ def test_pooling_none_gives_tokens(tiny_bert_folder: Path) -> None:
     assert found[0].tokens == ["[CLS]", "dull", "film", "[SEP]"]
 
 
-@pytest.mark.parametrize(("texts", "message"), [("one text", "put it in a list"), (["a", 3], "got int at place 1")])
+@pytest.mark.parametrize(("texts", "message"), [("one text", "put it in a list"), (["a", 3], "got int in row 1")])
 def test_invalid_texts(texts: Any, message: str, embedder: Embedder) -> None:
     with pytest.raises(InputError, match=message):
         embedder.transform(texts)
@@ -71,7 +71,7 @@ def test_parameters(embedder: Embedder, tiny_bert_folder: Path) -> None:
         "model": tiny_bert_folder,
         "layers": -1,
         "pooling": None,
-        "normalize": False,
+        "normalize": None,
         "max_length": None,
         "device": "cpu",
     }

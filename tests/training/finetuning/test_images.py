@@ -131,5 +131,5 @@ def test_a_run_on_images_begins_with_the_data_checks(digits: Path, tmp_path: Pat
         device="cpu",
         on_event=lambda event: lines.append(event.line() or ""),
     )
-    leak = [line for line in lines if line.startswith("error: train/dev leakage: 80 of 80 images (100.0%)")]
+    leak = [line for line in lines if line.startswith("warning: train/dev leakage: 80 of 80 images (100.0%)")]
     assert len(leak) == 1 and "--split" in leak[0]

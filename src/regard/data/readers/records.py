@@ -46,6 +46,7 @@ class ExampleSet(Generic[E]):
     lines: list[int] = field(default_factory=list)  # first line of each example, from 1
     unit: str = "line"  # what `lines` counts
     text_columns: tuple[str, ...] = ()  # names of the texts of an example
+    notes: tuple[str, ...] = ()  # what was read in another way than written
 
     def __post_init__(self) -> None:
         if not self.examples:

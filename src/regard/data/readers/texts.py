@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from numbers import Real
 from typing import Literal
 
 from regard.data.examples import TextExample
+from regard.data.labels import is_missing, is_missing_label
 from regard.data.readers.records import ExampleSet, Path, kind_of, refuse_halves
 from regard.data.readers.tables import (
     LABELS,
@@ -32,11 +32,11 @@ from regard.data.readers.tables import (
     open_table,
 )
 from regard.errors import InputError, check_choice
+from regard.wording import count_of
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _NAME = re.compile(r"(?=.{1,40}$)[^\W\d]\w*(?:[ -]\w+){0,2}")
 _MIN_ROWS = 20  # with fewer rows, repeated values mean little
-_MISSING_LABELS = ("nan", "NaN", "<NA>")
 BLANK = "is blank"
 DISPUTED = "gold_label is -: the annotators did not agree"
 SKIP_HINT = "fix it, or leave out such rows with --missing skip"
@@ -89,21 +89,9 @@ def read_text_examples(
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
         raise InputError(f"{table.name} has no examples: {reasons}; expected at least one row with a text and a label")
     text_columns = roles.text_names if roles.header else ("text", "second")[: len(roles.texts)]
-    return ExampleSet(examples, table.name, roles.description, dict(dropped), lines, table.unit, text_columns)
-
-
-def is_missing(cell: object) -> bool:
-    """Return whether a cell holds nothing: None, NaN, a missing value of pandas, or blanks only."""
-    if isinstance(cell, str):
-        return not cell.strip()
-    if isinstance(cell, Real):
-        return bool(cell != cell)  # NaN
-    return cell is None or type(cell).__name__ in ("NAType", "NaTType")
-
-
-def is_missing_label(cell: object) -> bool:
-    """Return whether a label is missing; "nan" is what pandas makes of one as a string."""
-    return is_missing(cell) or (isinstance(cell, str) and cell.strip() in _MISSING_LABELS)
+    return ExampleSet(
+        examples, table.name, roles.description, dict(dropped), lines, table.unit, text_columns, reader.notes()
+    )
 
 
 class _Rows:
@@ -112,7 +100,14 @@ class _Rows:
     def __init__(self, table: Table, roles: Roles, *, numbers: bool, needed: bool) -> None:
         self.table, self.roles, self.numbers, self.needed = table, roles, numbers, needed
         self.widths = RowWidths.of(table, roles)
+        self.padded: Counter[str] = Counter()  # labels with spaces around them
         self.gold = next((index for index in roles.labels if fold(self._name(index)) == "gold_label"), None)
+
+    def notes(self) -> tuple[str, ...]:
+        if not self.padded:
+            return ()
+        label = next(iter(self.padded))
+        return (f"{count_of(self.padded.total(), 'label')} without the spaces around them, such as {label!r}",)
 
     def missing(self, row: int) -> str | None:
         """Return what a row lacks, if anything: a text, or a label if one is needed."""
@@ -148,6 +143,8 @@ class _Rows:
         if is_missing_label(cell):
             return None
         text = str(cell).strip()
+        if text != str(cell) and not self.numbers:
+            self.padded[str(cell)] += 1
         if isinstance(cell, list | dict):
             where, name = self.table.location(row), self._name(labels[0])
             raise InputError(f"{where}: {name} should be a label, got {kind_of(cell)}; give every row a label")

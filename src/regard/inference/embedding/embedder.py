@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -21,12 +23,13 @@ from torch import Tensor, nn
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import find_folder, load
 from regard.data.batch import collate, group_by_token_budget
+from regard.data.text_inputs import check_columns, read_texts, remember_columns
 from regard.device import choose_device
 from regard.errors import InputError, check_choice
 from regard.events import drain
 from regard.inference.causal_lm import split_special_tokens
 from regard.inference.embedding.sentence_transformers import SentenceSettings, read_sentence_settings
-from regard.known import DEFAULT_MODEL
+from regard.known import DEFAULT_EMBEDDING_MODEL
 from regard.nn.masks import Packed, first_tokens, length_groups
 from regard.parameters import EstimatorParameters
 from regard.text import Tokenizer
@@ -98,16 +101,20 @@ class Embedder(EstimatorParameters):
     number, or `sum`, `mean` or `concat` of a slice, such as "concat(-4:)".
     `pooling`: "cls", "mean", "max", or "none" for a list of `TokenVectors`. The default is the mean, or what a
     sentence-transformers folder states.
+    `normalize`: scale each vector to length 1; by default what such a folder states.
     `max_length`: in tokens; by default what the folder states or the model's positions. Longer texts are cut.
+
+    X is a list, tuple or generator of texts, a Series, an array (n) or (n, 1), or a DataFrame with one column. A
+    missing text (None, NaN) is an error that names its row. `set_output(transform="pandas")` returns DataFrames.
     """
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None] = DEFAULT_MODEL,
+        model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None] = DEFAULT_EMBEDDING_MODEL,
         *,
         layers: int | str = -1,
         pooling: str | None = None,
-        normalize: bool = False,
+        normalize: bool | None = None,
         max_length: int | None = None,
         device: str = "auto",
     ) -> None:
@@ -119,18 +126,50 @@ class Embedder(EstimatorParameters):
         self.device = device
 
     def fit(self, X: Any = None, y: Any = None) -> Embedder:
-        """Nothing is learned from X; the model is loaded, so that a mistake shows here."""
+        """Nothing is learned from X but the name of its column; the model is loaded, so that a mistake shows here."""
         self._engine()
+        if hasattr(X, "columns"):
+            remember_columns(self, read_texts(X))
         return self
 
-    def transform(self, X: Iterable[str]) -> Any:
+    def transform(self, X: Any) -> Any:
         """float32 (n, width); with pooling "none" a list of `TokenVectors`."""
-        texts = _texts(X)
+        inputs = read_texts(X)
+        check_columns(self, inputs)
+        texts = [str(text) for text in inputs.present()]
         ready = self._engine()
-        return ready.embed_tokens(texts) if ready.pooling == "none" else ready.embed(texts)
+        if ready.pooling == "none":
+            return ready.embed_tokens(texts)
+        return self._as_output(ready.embed(texts), inputs.index)
 
-    def fit_transform(self, X: Iterable[str], y: Any = None) -> Any:
-        return self.fit().transform(X)
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
+        return self.fit(X).transform(X)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """The names of the dimensions: embedder0, embedder1, and so on."""
+        engine = self._engine()
+        if engine.pooling == "none":
+            raise InputError('pooling "none" gives a vector per token, which are no columns; choose another pooling')
+        return np.array([f"embedder{index}" for index in range(engine.width)], dtype=object)
+
+    def set_output(self, *, transform: Literal["default", "pandas", "polars"] | None = None) -> Embedder:
+        """Choose what `transform` returns: an array ("default"), or a DataFrame of pandas or polars."""
+        if transform is not None:
+            check_choice("output", transform, ("default", "pandas", "polars"))
+            self._sklearn_output_config = {"transform": transform}  # the name that scikit-learn's clone copies
+        return self
+
+    def _as_output(self, vectors: NDArray[np.float32], index: Any) -> Any:
+        chosen = getattr(self, "_sklearn_output_config", {}).get("transform")
+        if chosen is None and "sklearn" in sys.modules:
+            chosen = sys.modules["sklearn"].get_config()["transform_output"]
+        if chosen not in ("pandas", "polars"):
+            return vectors
+        names = list(self.get_feature_names_out())
+        library: Any = import_module(chosen)
+        if chosen == "pandas":
+            return library.DataFrame(vectors, columns=names, index=index)
+        return library.DataFrame(vectors, schema=names)
 
     def _engine(self) -> EmbeddingEngine:
         """The loaded model, kept until a parameter changes; never copied or pickled with the estimator."""
@@ -142,7 +181,8 @@ class Embedder(EstimatorParameters):
         return held[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.get_params()
+        learned = ("_sklearn_output_config", "feature_names_in_", "n_features_in_")
+        return self.get_params() | {name: getattr(self, name) for name in learned if hasattr(self, name)}
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
@@ -159,27 +199,19 @@ class Embedder(EstimatorParameters):
         )
 
 
-def _texts(X: Iterable[str]) -> list[str]:
-    if isinstance(X, str) or not isinstance(X, Iterable):
-        raise InputError(f"expected a list of texts, got one {type(X).__name__}; put it in a list")
-    texts = list(X)
-    for place, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(f"expected texts, got {type(text).__name__} at place {place}")
-    return texts
-
-
 def load_engine(
-    model: str | os.PathLike[str] | LoadedModel | tuple[nn.Module, Tokenizer | None] = DEFAULT_MODEL,
+    model: str | os.PathLike[str] | LoadedModel | tuple[nn.Module, Tokenizer | None] = DEFAULT_EMBEDDING_MODEL,
     *,
     pooling: str | None = None,
+    normalize: bool | None = None,
     max_length: int | None = None,
     device: str = "auto",
     **options: Any,
 ) -> EmbeddingEngine:
     """Load a model for embedding; a `LoadedModel` stays on its device.
 
-    Pooling None: what a sentence-transformers folder states, or mean.
+    Pooling None: what a sentence-transformers folder states, or mean. Normalize None: what the folder states, if the
+    pooling is its own.
     """
     if isinstance(model, LoadedModel):
         folder, loaded, place = model.folder, model, next(model.model.parameters()).device
@@ -191,9 +223,17 @@ def load_engine(
     settings = SentenceSettings() if folder is None else read_sentence_settings(folder, pooling=pooling is None)
     if folder is not None and loaded.tokenizer is None and hasattr(loaded.model, "states"):
         Tokenizer.open(folder)  # says what the folder lacks
+    if normalize is None:
+        normalize = bool(settings.normalize) and pooling is None
     pooling = pooling or settings.pooling or "mean"
     return EmbeddingEngine(
-        *loaded, pooling=pooling, max_length=max_length, stated=settings.max_length, device=place, **options
+        *loaded,
+        pooling=pooling,
+        normalize=normalize,
+        max_length=max_length,
+        stated=settings.max_length,
+        device=place,
+        **options,
     )
 
 

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from regard.checkpoints.loaded_model import LoadedModel
+from regard.data.labels import is_missing
 from regard.data.readers import TableOptions
-from regard.data.readers.texts import is_missing
 from regard.data.rows import Row, open_rows
 from regard.errors import InputError, suggest
 from regard.events import Event, Note, drain

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
@@ -22,6 +23,7 @@ import torch
 from regard.checkpoints import loading
 from regard.checkpoints.files import verify
 from regard.data.examples import ImageExample, split_examples
+from regard.data.labels import similar_labels
 from regard.data.readers import ExampleSet, TableOptions
 from regard.device import choose_device
 from regard.errors import InputError
@@ -35,6 +37,7 @@ from regard.tasks.fine_tuned_model import FineTunedModel, calibrate, load_fine_t
 from regard.tasks.image_classification import ImageTask, ImageTransform
 from regard.tasks.registry import DataSource, check_labels, get_task, read_examples
 from regard.training.doctor import examine_data, problems
+from regard.training.doctor.data import classes
 from regard.training.events import Events, Finished, ThresholdChosen, TrainingEvent
 from regard.training.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
 from regard.training.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory, TaskModel
@@ -193,6 +196,11 @@ def _read(
         yield Note(message=f"{name}: {len(read.examples):,} examples of {read.path} ({read.description})")
         for reason, count in read.dropped.items():
             yield Note(message=f"{name}: {count:,} left out: {reason}")
+        for note in read.notes:
+            yield Note(message=f"{name}: {note}")
+    labels = Counter(name for example in data["train"].examples for name in classes(example))
+    for message in similar_labels(labels):
+        yield Note(message=f"warning: {message}. To fix it: write them in one way, if they mean the same")
     return data
 
 
@@ -219,7 +227,8 @@ def _image_factory(images: Sequence[Any], model: str, config: FineTuningConfig) 
 
 def _data_problems(factory: ModelFactory, data: Mapping[str, ExampleSet[Any]]) -> Iterator[Note]:
     for finding in problems(examine_data(factory.task, data["train"], data["dev"], factory.rows)):
-        yield Note(message=f"{finding.status}: {finding.check}: {finding.evidence}. To fix it: {finding.remedy}")
+        # The run goes on, so nothing here is an error.
+        yield Note(message=f"warning: {finding.check}: {finding.evidence}. To fix it: {finding.remedy}")
 
 
 def _run(

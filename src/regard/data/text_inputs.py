@@ -1,0 +1,140 @@
+"""The X and y of estimators: what scikit-learn and pandas pass around, as texts, pairs of texts, and labels.
+
+A DataFrame is never read by its column names: one column is used, two are pairs where pairs are expected, and anything
+else is an error that names the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from regard.data.labels import is_missing
+from regard.errors import InputError
+
+
+@dataclass(frozen=True)
+class TextInputs:
+    """Texts, or pairs of texts; None where a text is missing.
+
+    `num_columns` and `column_names` are those of a two-dimensional X, None of others. `index` is the index of a Series
+    or a DataFrame of pandas.
+    """
+
+    texts: list[str | tuple[str, str] | None]
+    num_columns: int | None = None
+    column_names: tuple[str, ...] | None = None
+    index: Any = None
+
+    def present(self) -> list[str | tuple[str, str]]:
+        """The texts. Raises InputError that names the first row without one."""
+        for row, text in enumerate(self.texts):
+            if text is None:
+                raise InputError(
+                    f"the text of row {row} is missing (None, NaN or an empty cell); fill it or drop the row, such as "
+                    "with frame.dropna()"
+                )
+        return [text for text in self.texts if text is not None]
+
+
+def read_texts(X: Any, *, pairs: bool = False, estimator: str = "Embedder") -> TextInputs:
+    """Read the X of an estimator: a list, tuple or generator, a Series, an array or a DataFrame.
+
+    `pairs`: whether an item may be two texts. Raises InputError for anything else, naming the row or the remedy.
+    """
+    if isinstance(X, str | bytes):
+        raise InputError(f"expected a list of texts, got one {type(X).__name__}; put it in a list: [{X[:30]!r}]")
+    if isinstance(X, Mapping | Set) or not isinstance(X, Iterable):
+        hint = "; give the texts of one key" if isinstance(X, Mapping) else ""
+        raise InputError(f"expected a list of texts, got one {type(X).__name__}{hint or '; put the texts in a list'}")
+    columns, names = columns_of(X)
+    index = getattr(X, "index", None)
+    if columns is None:
+        items = X.tolist() if hasattr(X, "tolist") else list(X)
+        return TextInputs([_item(item, row, pairs) for row, item in enumerate(items)], index=_index(index))
+    if len(columns) == 1 or (pairs and len(columns) == 2):
+        rows = list(zip(*columns, strict=True))
+        texts = [_item(row[0] if len(row) == 1 else row, number, pairs) for number, row in enumerate(rows)]
+        return TextInputs(texts, len(columns), names, _index(index))
+    example = names[0] if names else "column"
+    listed = f" ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''})" if names else ""
+    choice = f'frame["{example}"]' if names else "X[:, 0]"
+    expected = "one column of texts or two of pairs" if pairs else "one column of texts"
+    raise InputError(
+        f"expected {expected}, got {len(columns)} columns{listed}; choose the texts with {choice}, or embed columns "
+        f'one by one: ColumnTransformer([("{example}", {estimator}(), "{example}")])'
+    )
+
+
+def remember_columns(estimator: Any, inputs: TextInputs) -> None:
+    """Store the number and the names of the columns of X under the names that scikit-learn uses."""
+    if inputs.num_columns is not None:
+        estimator.n_features_in_ = inputs.num_columns
+    if inputs.column_names is not None:
+        estimator.feature_names_in_ = np.array(inputs.column_names, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+
+
+def check_columns(estimator: Any, inputs: TextInputs) -> None:
+    """Raise InputError for a DataFrame with other column names than the one that the estimator was fitted on."""
+    known = getattr(estimator, "feature_names_in_", None)
+    if known is not None and inputs.column_names is not None and tuple(known) != inputs.column_names:
+        raise InputError(
+            f"the column names should match those passed to fit, {', '.join(known)}; got "
+            f"{', '.join(inputs.column_names)}"
+        )
+
+
+def read_column(y: Any, what: str = "a list of labels") -> list[Any]:
+    """Read the y of an estimator: a list, a Series, an array, or one column of a DataFrame."""
+    if isinstance(y, str | bytes | Mapping) or not isinstance(y, Iterable):
+        raise InputError(f"expected {what}, got one {type(y).__name__}")
+    columns, names = columns_of(y)
+    if columns is None:
+        return list(y.tolist() if hasattr(y, "tolist") else y)
+    if len(columns) != 1:
+        chosen = names[-1] if names else "label"
+        raise InputError(f'expected {what} in one column, got {len(columns)}; choose it, such as frame["{chosen}"]')
+    return list(columns[0])
+
+
+def columns_of(X: Any) -> tuple[list[Sequence[Any]] | None, tuple[str, ...] | None]:
+    """The columns of a DataFrame or a two-dimensional array, and their names; None for one-dimensional data."""
+    if hasattr(X, "columns"):
+        names = [str(name) for name in X.columns]
+        if hasattr(X, "iloc"):
+            return [X.iloc[:, index].tolist() for index in range(len(names))], tuple(names)
+        return [list(X[name]) for name in X.columns], tuple(names)
+    shape = getattr(X, "shape", None)
+    if shape is None or len(shape) == 1:
+        return None, None
+    if len(shape) != 2:
+        raise InputError(f"expected one text per row, got an array of shape {tuple(shape)}")
+    return [X[:, index].tolist() for index in range(shape[1])], None
+
+
+def _item(item: Any, row: int, pairs: bool) -> str | tuple[str, str] | None:
+    # An empty string is a text; in a table an empty cell is not, but here the caller has decided.
+    if isinstance(item, str):
+        return str(item)
+    if is_missing(item):
+        return None
+    if isinstance(item, list | tuple) and len(item) == 2:
+        if pairs and all(isinstance(part, str) for part in item):
+            return str(item[0]), str(item[1])
+        if pairs and any(is_missing(part) for part in item):
+            return None
+    expected = "texts or pairs of them" if pairs else "texts"
+    raise InputError(f"expected {expected}, got {_kind(item)} in row {row}: {str(item)[:40]!r}")
+
+
+def _kind(item: object) -> str:
+    return f"{len(item)} items" if isinstance(item, list | tuple) else type(item).__name__
+
+
+def _index(index: Any) -> Any:
+    return None if callable(index) else index  # list.index is a method
