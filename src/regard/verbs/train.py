@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
 from regard.errors import InputError
 from regard.events import Event
@@ -55,7 +55,7 @@ def patience_option() -> Any:
 
 
 # Of the loss: those of scikit-learn's formula, or a weight for each label; 1 for labels without one.
-ClassWeights = Literal["balanced"] | dict[str, Annotated[float, Field(ge=0)]]
+ClassWeights = Literal["balanced"] | dict[str, float]
 
 
 class RunRequest(Request):
