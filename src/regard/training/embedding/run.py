@@ -101,7 +101,15 @@ def train_embedder(
         "data": {name: rows.digest() for name, rows in data.items()},
         **{name: _digest(folder) for name, folder in folders.items()},
     }
-    folder = RunFolder(output, config, run, work=WORK, work_files=_work_files(train), kind="embedding run")
+    folder = RunFolder(
+        output,
+        config,
+        run,
+        work=WORK,
+        work_files=[f"{CHECKPOINTS}/step-*/"],
+        prepared_files=[*(name for index in range(len(train.columns)) for name in _array_names(index)), TARGETS],
+        kind="embedding run",
+    )
     if resume and (done := folder.finished()):
         return EmbeddingReport(output=os.fspath(output), **done)
     folder.open(resume=resume)
@@ -268,12 +276,6 @@ def _digest(folder: Path) -> str:
     """The checksum of a model's weights, or its name if it has no checksums."""
     sums = verify(folder)
     return next((sums[name] for name in sorted(sums) if name.endswith(".safetensors")), folder.name)
-
-
-def _work_files(train: TextRows) -> list[str]:
-    """The manifest's entries for the work folder."""
-    arrays = [name for index in range(len(train.columns)) for name in _array_names(index)]
-    return [f"{CHECKPOINTS}/step-*/", *arrays, TARGETS]
 
 
 def _array_names(index: int) -> tuple[str, str]:
