@@ -525,7 +525,7 @@ def train(
     batch_size: int | None = None,
     learning_rate: float | None = None,
     early_stopping_patience: int | None = None,
-    class_weights: Literal['balanced'] | dict[str, Annotated[float, FieldInfo(annotation=None, required=True, metadata=[Ge(ge=0)])]] | None = None,
+    class_weights: Literal['balanced'] | dict[str, float] | None = None,
     model: str = 'regard-bert',
     frozen: bool = False,
     both: bool = False,
@@ -559,7 +559,7 @@ def distill(
     batch_size: int | None = None,
     learning_rate: float | None = None,
     early_stopping_patience: int | None = None,
-    class_weights: Literal['balanced'] | dict[str, Annotated[float, FieldInfo(annotation=None, required=True, metadata=[Ge(ge=0)])]] | None = None,
+    class_weights: Literal['balanced'] | dict[str, float] | None = None,
     on_event: Callable[[Event], object] | None = None,
 ) -> FineTuningReport:
     """Distill a fine-tuned model into a student with fewer layers: DistilBERT's recipe, for any task."""
