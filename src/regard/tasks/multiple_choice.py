@@ -32,7 +32,11 @@ class MultipleChoice(Task[ChoiceExample]):
     Reads JSONL and Parquet with ctx, endings and label, SWAG's CSV, and text with six lines per example. --columns
     names other keys or columns: the text, the endings (a list, or one column each), the label."""
     reader = staticmethod(read_choice_examples)
-    training_defaults: ClassVar[Mapping[str, object]] = {"batch_size": 16}
+    training_defaults: ClassVar[Mapping[str, object]] = {
+        "batch_size": 16,
+        "base_learning_rate": 1e-4,
+        "adversarial_epsilon": 0.0,
+    }
     data_format: ClassVar[str] = "JSONL with ctx, endings and label"
     input_hint: ClassVar[str] = "This model chooses an ending: give the endings as second text, one per line."
     main_metric: ClassVar[str] = "accuracy"
