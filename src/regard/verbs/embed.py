@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from regard.events import Event, Note
+from regard.known import DEFAULT_EMBEDDING_MODEL
 from regard.verbs.base import ModelName, Models, Texts, argument, model_option, option, verb
 from regard.verbs.tables import RowsRequest, table_options
 
@@ -23,12 +24,16 @@ class EmbedRequest(RowsRequest):
     output: Path | None = option(
         None, "-o", help="File for the vectors: .npy, .npz or .parquet. Default: print them.", metavar="FILE"
     )
-    model: ModelName = model_option()
+    model: ModelName = model_option(DEFAULT_EMBEDDING_MODEL)
     layers: str = option("-1", "-l", help="-1, or sum, mean or concat of a slice: concat(-4:). 0 is the embeddings.")
     pooling: Literal["cls", "mean", "max", "none"] | None = option(
         None, "-p", help="none gives a vector per token. Default: what the model's folder states, or mean."
     )
-    normalize: bool = option(False, help="Scale every vector to length 1.")
+    normalize: bool | None = option(
+        None,
+        "--normalize/--no-normalize",
+        help="Scale every vector to length 1. Default: what the model's folder states, or not.",
+    )
     max_length: int | None = option(
         None, help="Maximum number of tokens per text. Default: what the model's files state.", metavar="N", ge=1
     )
