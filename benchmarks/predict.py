@@ -1,6 +1,6 @@
 """Throughput of `regard predict` and `regard embed` on a CPU: the same model, the same texts, files in and files out.
 
-    python -m benchmarks.predict [--texts FILE] [--count 2000] [--rounds 5] [--model regard-bert] [--save]
+    python -m benchmarks.predict [--texts FILE] [--count 400] [--rounds 5] [--model regard-bert] [--save]
 
 The model is a built-in encoder with an untrained head for two classes. Both commands read a CSV file of sentences and
 write Parquet, in alternating rounds of one run; the best round of each counts. FILE has one text per line, or is a TSV
@@ -30,7 +30,7 @@ SST2 = Path(__file__).resolve().parents[2] / "shared" / "data" / "sst2" / "train
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=Path, default=SST2, metavar="FILE", help="text file or TSV")
-    parser.add_argument("--count", type=int, default=2000, help="number of texts")
+    parser.add_argument("--count", type=int, default=400, help="number of texts")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds per command")
     parser.add_argument("--model", default="regard-bert", help="the encoder")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/predict.json")
@@ -43,8 +43,12 @@ def main() -> None:
             csv.writer(file).writerows([["text"], *([line.split("\t")[0]] for line in lines)])
         models = LocalModels("cpu")
         commands = {
-            "embed": run_verb("embed", models, source=source, model=str(folder), output=Path(scratch, "vectors.parquet")),
-            "predict": run_verb("predict", models, model=str(folder), source=source, output=Path(scratch, "out.parquet")),
+            "embed": run_verb(
+                "embed", models, source=source, model=str(folder), output=Path(scratch, "vectors.parquet")
+            ),
+            "predict": run_verb(
+                "predict", models, model=str(folder), source=source, output=Path(scratch, "out.parquet")
+            ),
         }
         best = best_times(commands, rounds=options.rounds)
     ratio = best["embed"] / best["predict"]
