@@ -281,7 +281,7 @@ def translate(
 def evaluate(
     model: _Model,
     *,
-    data: list[str] | str | PathLike[str],
+    data: list[str] | str | PathLike[str] | Any,
     columns: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
