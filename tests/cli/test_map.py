@@ -87,7 +87,7 @@ def test_page(call: Call, capsys: Captured, page_built: None) -> None:
         (["plain.txt", "--output", "map.pdf"], "expected a file name that ends in .html, .svg, .png, .csv, .json"),
         (["absent.txt"], "absent.txt"),
         (["one.txt"], "two sentences or more, got 1"),
-        (["plain.txt", "--layer", "9"], "layers 0 to 2"),
+        (["plain.txt", "--layers", "9"], "layers 0 to 2"),
     ],
 )
 def test_invalid_input(arguments: list[str], message: str, call: Call, capsys: Captured) -> None:

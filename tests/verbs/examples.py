@@ -119,7 +119,7 @@ EXAMPLES: dict[str, Example] = {
         "the tests need 5 or more",
     ),
     "features": Example(
-        {"data": [("the good film", "1"), ("the bad film", "0")] * 6, "model": "MODEL", "rows": 12},
+        {"data": [("the good film", "1"), ("the bad film", "0")] * 6, "model": "MODEL", "limit": 12},
         {"data": [("the good film", "1")] * 9, "model": "MODEL"},
         "the same label",
     ),

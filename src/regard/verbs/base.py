@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound=BaseModel)
 Device = Literal["auto", "cpu", "cuda"]
+# Headings of help pages; options without one are listed under "Options", before the others.
+TABLE_GROUP = "Input table"
+RUN_GROUP = "Run"
+GENERAL_GROUP = "General"
 MAX_PASTED_LINES = 12  # of texts in a command that reproduces a result
 
 
@@ -141,9 +145,9 @@ def seed_option(default: int = 0) -> Any:
     return option(default, help="The same seed gives the same result.", metavar="N", ge=0, le=2**63 - 1)
 
 
-def layer_option(default: str = "-1") -> Any:
-    help = "-1 is the last layer, 0 the output of the embeddings; or an expression such as concat(-4:)."
-    return option(default, help=help, metavar="EXPRESSION")
+def layers_option(default: str = "-1") -> Any:
+    help = "-1 is the last layer, 0 the output of the embeddings; or sum, mean or concat of a slice: concat(-4:)."
+    return option(default, "-l", help=help, metavar="LAYERS")
 
 
 @dataclass(frozen=True)
