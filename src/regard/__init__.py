@@ -9,9 +9,9 @@ TYPE_CHECKING = False  # importing `typing` would take longer than all the rest
 if TYPE_CHECKING:
     from typing import Any
 
-    from regard.checkpoints.loading import load as load
     from regard.checkpoints.loading import save as save
     from regard.inference.embedding.embedder import Embedder as Embedder
+    from regard.inference.load_model import load as load
     from regard.inference.search.build import index as index
     from regard.inference.search.index import open_index as open_index
     from regard.nn.recording import ablate_heads as ablate_heads
@@ -25,7 +25,7 @@ _HOMES = {
     "TextClassifier": "regard.training.estimators",
     "ablate_heads": "regard.nn.recording",
     "index": "regard.inference.search.build",
-    "load": "regard.checkpoints.loading",
+    "load": "regard.inference.load_model",
     "open_index": "regard.inference.search.index",
     "record": "regard.nn.recording",
     "save": "regard.checkpoints.loading",

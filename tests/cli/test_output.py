@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 
@@ -63,6 +64,15 @@ def test_progress_off_a_terminal_is_one_summary_line(capsys: Captured) -> None:
     assert captured.err.startswith("embedding: 2,000 texts in ")
     assert captured.err.endswith(" texts/s\n")
     assert captured.err.count("\n") == 1
+
+
+def test_progress_in_a_log_file_has_rate_and_time_left(capsys: Captured) -> None:
+    with progress("predicting", total=2000, unit="rows", every=0.0) as advance:
+        advance(500)
+        advance(1500)
+    first, last = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"predicting: 500 of 2,000 rows, [\d,.e+]+ rows/s, \d+s left", first)
+    assert last.startswith("predicting: 2,000 rows in ")
 
 
 def test_singular_and_plural_in_the_summary(capsys: Captured) -> None:

@@ -12,7 +12,7 @@ import tokenizers as library
 import torch
 from torch import Tensor
 
-import regard
+from regard.checkpoints import loading
 from regard.checkpoints.files import read_tensors, write_folder
 from regard.data.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
 from regard.data.readers import split_words
@@ -269,7 +269,7 @@ def test_the_encoder_can_be_loaded_alone(build_fine_tuned: Any, tmp_path: Path) 
     fine_tuned = build_fine_tuned("bert", "tag")
     save_fine_tuned(fine_tuned, tmp_path)
     with pytest.warns(UserWarning, match="not used: classifier"):
-        model, _ = regard.load(tmp_path)
+        model, _ = loading.load(tmp_path)
     state = model.state_dict()
     assert all(torch.equal(state[name], one) for name, one in fine_tuned.model.encoder.state_dict().items())
 

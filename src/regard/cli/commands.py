@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from regard.cli.output import note, progress, status_line, write_data
+from regard.cli.output import STATUS_EVERY, note, progress, status_line, write_data
 from regard.cli.signals import Terminated
 from regard.errors import InputError
 from regard.escaping import escape_json
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from regard.render.result import Result
 
 INTERRUPTED = 130  # exit code
-STATUS_EVERY = 15.0  # seconds between status lines without a terminal
 MAX_LINE = "64MiB"
 
 

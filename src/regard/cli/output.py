@@ -13,10 +13,12 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from regard.escaping import escape_controls, escape_json, raw_stream
-from regard.wording import count_of
+from regard.wording import count_of, duration
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+STATUS_EVERY = 15.0  # seconds between status lines without a terminal
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -49,11 +51,14 @@ def note(message: str) -> None:
 
 
 @contextmanager
-def progress(stage: str, *, total: int | None = None, unit: str = "texts") -> Iterator[Callable[[int], None]]:
+def progress(
+    stage: str, *, total: int | None = None, unit: str = "texts", every: float = STATUS_EVERY
+) -> Iterator[Callable[[int], None]]:
     """Show progress on stderr; call what it yields with the number of units finished since the last call.
 
-    A terminal shows count, rate and, with a `total`, time left. At the end one summary line is printed, unless the job
-    raised an exception. `unit` is a plural that ends in s.
+    A terminal shows count, rate and, with a `total`, time left; a log file gets the same as a line every `every`
+    seconds. At the end one summary line is printed, unless the job raised an exception. `unit` is a plural that ends
+    in s.
     """
     begin, done = time.perf_counter(), 0
 
@@ -61,10 +66,16 @@ def progress(stage: str, *, total: int | None = None, unit: str = "texts") -> It
         return done / max(time.perf_counter() - begin, 1e-9)
 
     if not sys.stderr.isatty():
+        last = begin
 
         def count(more: int) -> None:
-            nonlocal done
+            nonlocal done, last
             done += more
+            if time.perf_counter() - last >= every and done != total:
+                last = time.perf_counter()
+                of_total = f" of {total:,}" if total is not None else ""
+                left = f", {duration((total - done) / rate())} left" if total is not None and done else ""
+                note(f"{stage}: {done:,}{of_total} {unit}, {_figures(rate())} {unit}/s{left}")
 
         yield count
     else:

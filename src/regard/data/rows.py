@@ -345,13 +345,17 @@ def _open_frame(frame: Any, options: TableOptions, num_texts: int | None, names:
 
 
 def _open_list(items: Any, options: TableOptions, num_texts: int | None, names: Sequence[str]) -> RowReader:
-    """Texts, or pairs of texts."""
+    """Texts, pairs of texts, or records: dicts from names of columns to values."""
     if hasattr(items, "tolist"):  # an array, or a Series of pandas
         items = items.tolist()
     if not isinstance(items, Sequence):
         items = list(items)
     if not items:
         raise InputError("there are no texts: expected at least one")
+    if any(isinstance(item, Mapping) for item in items):
+        table = Table("the list", "list of records", [], [], None, unit="item")
+        numbered = ((number, _record(item, number)) for number, item in enumerate(items, start=1))
+        return _reader_of_records(_Stream(table, records=numbered), options, num_texts, names, SAMPLE, ExitStack())
     if options.columns is not None:
         raise InputError("--columns is for tables, and a list of texts has no columns; leave it out")
     expected = num_texts or next((len(_parts(item)) for item in items if not is_missing(item)), 1)
@@ -374,6 +378,14 @@ def _open_list(items: Any, options: TableOptions, num_texts: int | None, names: 
     return RowReader(
         rows(), name="the list", columns=text_columns, text_columns=text_columns, description=description, unit="text"
     )
+
+
+def _record(item: object, number: int) -> Mapping[str, object]:
+    if is_missing(item):
+        return {}
+    if not isinstance(item, Mapping):
+        raise InputError(f"the list item {number}: expected a dict as the others, got {kind_of(item)}")
+    return item
 
 
 def _parts(item: object) -> tuple[object, ...]:

@@ -45,6 +45,10 @@ class Result(BaseModel):
         """The result as plain Python values that JSON can hold."""
         return self.model_dump(mode="json")
 
+    def to_python(self) -> Any:
+        """What the verb's Python function returns: the result itself, unless a subclass has something better."""
+        return self
+
     def to_json(self) -> str:
         """The result as one indented JSON document."""
         return json_text(self.to_dict(), indent=2)

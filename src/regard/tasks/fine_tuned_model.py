@@ -6,7 +6,7 @@ The folder has the layout of transformers, and task.json with the task.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -19,11 +19,13 @@ from regard.checkpoints import loading
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import read_parts, write_model
 from regard.data.examples import Example, without_label
+from regard.data.readers import TableOptions
 from regard.device import autocast_dtype
 from regard.errors import InputError, check_choice
+from regard.events import drain
 from regard.files.json_files import json_bytes, read_json
 from regard.known import builtin_names
-from regard.models.family import can, describe_model, get_family
+from regard.models.family import can, describe_model, family_name, get_family
 from regard.settings import Precision
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
 from regard.tasks.image_classification import ImageClassifier, ImageTransform
@@ -36,6 +38,7 @@ TASK_FILE = "task.json"
 MIX = "mix."
 MAX_LENGTH = 1 << 16  # maximum tokens per sequence of a model without position embeddings
 CHUNK_SIZE = 512  # examples
+STEP = 64  # inputs between reports of progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +46,8 @@ class FineTunedModel:
     """A model fine-tuned for a task; `length` is the maximum sequence length. Image models have no tokenizer.
 
     Predictions use the `precision` of training: auto, bf16 or fp32. `text_columns` names the texts of an example in the
-    training data, such as premise and hypothesis; empty if that is not known.
+    training data, such as premise and hypothesis; empty if that is not known. `folder` is where the model was read
+    from. Unpacks to the encoder and the tokenizer, as `regard.load` returns them for a pretrained model.
     """
 
     task: Task[Any]
@@ -52,6 +56,58 @@ class FineTunedModel:
     length: int
     precision: Precision = "auto"
     text_columns: tuple[str, ...] = ()
+    folder: Path | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.model.encoder, self.tokenizer))
+
+    def __repr__(self) -> str:
+        name = "" if self.folder is None else f"{str(self.folder)!r}, "
+        labels = f", labels={list(self.labels)!r}" if self.labels else ""
+        length = "" if self.tokenizer is None else f", length={self.length}"
+        return f"FineTunedModel({name}{self.task.name}, {family_name(self.model.encoder)}{labels}{length})"
+
+    @property
+    def name(self) -> str:
+        return "model" if self.folder is None else str(self.folder)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes, or the tags, that the model predicts."""
+        return self.task.classes
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def predict(
+        self, data: Any, second: str | None = None, *, columns: Sequence[str] | None = None, keep: Sequence[str] = ()
+    ) -> Any:
+        """Predict a text, a text and a second one, a file, a list of texts or pairs, or a DataFrame.
+
+        Returns a `PredictResult`; for a DataFrame, a DataFrame with the columns of the predictions added: a name that
+        it has already gets the prefix `predicted_`. `columns` are those of the texts, `keep` those to copy to the
+        result, or ["all"].
+        """
+        from regard.tasks.prediction.inputs import open_input
+        from regard.tasks.prediction.predict import predict_input
+
+        table = TableOptions(columns=None if columns is None else tuple(columns))
+        result = predict_input(
+            self, open_input(self.task, data, second, table=table, keep=keep, names=self.text_columns)
+        )
+        result._frame = data if hasattr(data, "columns") else None
+        return result.to_python()
+
+    def evaluate(self, data: Any, **options: Any) -> Any:
+        """The metrics on labeled data, as an `EvaluationResult`; `regard.evaluate` explains the options."""
+        from regard.tasks.evaluation.evaluate import evaluate_model
+
+        return drain(evaluate_model(self, data, **options))
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write a folder that `regard.load` and transformers can read."""
+        save_fine_tuned(self, Path(folder))
 
     def with_threshold(self, threshold: float | None) -> FineTunedModel:
         """The model with another margin by which an answer must exceed "no answer"; None keeps the trained one."""
@@ -70,11 +126,27 @@ class FineTunedModel:
 
 def predict(model: FineTunedModel, examples: Sequence[Example], *, device: torch.device) -> list[Prediction]:
     """One prediction per example; labels of the examples are ignored."""
+    return drain(predict_steps(model, examples, device=device))[0]
+
+
+def predict_steps(
+    model: FineTunedModel, examples: Sequence[Example], *, device: torch.device
+) -> Generator[int, None, tuple[list[Prediction], int]]:
+    """`predict` in steps: yields the number of finished examples from time to time.
+
+    Returns the predictions and the number of examples that did not fit and were truncated.
+    """
+    if not examples:
+        return [], 0
     inputs = model.task.preprocess([without_label(example) for example in examples], model.input_builder)
     logits: list[Tensor] = [torch.empty(0)] * len(inputs)
-    for index, part in compute_logits(model.model, inputs, device, precision=model.precision):
+    outputs = compute_logits(model.model, inputs, device, precision=model.precision)
+    for finished, (index, part) in enumerate(outputs, start=1):
         logits[index] = part
-    return model.task.postprocess(examples, inputs, logits)
+        if finished % STEP == 0:
+            yield len(examples) * finished // len(inputs)
+    truncated = {item.example for item in inputs if any(sequence.num_truncated for sequence in item.sequences)}
+    return model.task.postprocess(examples, inputs, logits), len(truncated)
 
 
 def predict_stream(
@@ -169,7 +241,7 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
     task, length, precision, text_columns = _read(folder / TASK_FILE)
     encoder, rest = read_parts(folder)
     if can(encoder, "image") and task.reads_images:
-        return FineTunedModel(task, ImageClassifier(encoder).to(device).eval(), None, 0, precision)
+        return FineTunedModel(task, ImageClassifier(encoder).to(device).eval(), None, 0, precision, folder=folder)
     if not can(encoder, "fine-tuning") or can(encoder, "image"):
         raise InputError(f"{folder}: expected a text model that takes a task head, found {describe_model(encoder)}")
     longest = getattr(encoder.config, "max_position_embeddings", MAX_LENGTH)
@@ -195,7 +267,7 @@ def load_fine_tuned(name_or_path: str | os.PathLike[str], *, device: torch.devic
     if model.mix is not None:
         model.mix.load_state_dict({name: state[MIX + name] for name in model.mix.state_dict()})
     tokenizer = Tokenizer.open(folder, rows=encoder.config.vocab_size)
-    return FineTunedModel(task, model.to(device).eval(), tokenizer, length, precision, text_columns)
+    return FineTunedModel(task, model.to(device).eval(), tokenizer, length, precision, text_columns, folder)
 
 
 def _state(model: EncoderWithHead) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from regard.data.examples import ImageExample
 from regard.data.readers import ExampleSet, TableOptions, read_image_examples
 from regard.errors import InputError
 from regard.models import Vit
-from regard.tasks.task import TaskInput
+from regard.tasks.task import ColumnKind, Prediction, TaskInput
 from regard.tasks.text_classification import TextClassification
 
 NUM_PATCHES = 256  # approximate maximum for a new model: the cost of attention is quadratic in it
@@ -101,6 +101,13 @@ class ImageTask(TextClassification):
 
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_dict(), "pictures": True}
+
+    @property
+    def prediction_columns(self) -> dict[str, ColumnKind]:
+        return {"image": "string", **super().prediction_columns}
+
+    def to_columns(self, prediction: Prediction) -> dict[str, Any]:
+        return {"image": prediction["image"], **super().to_columns(prediction)}
 
     def _input_fields(self, example: Any) -> dict[str, Any]:
         return {"image": example.name}

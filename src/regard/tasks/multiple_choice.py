@@ -17,7 +17,7 @@ from regard.tasks.evaluation.labels import evaluate_classes
 from regard.tasks.evaluation.parts import Evaluation
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import label_scores
-from regard.tasks.task import Prediction, Task, TaskInput, kl_divergence
+from regard.tasks.task import ColumnKind, Prediction, Task, TaskInput, kl_divergence
 
 
 class MultipleChoice(Task[ChoiceExample]):
@@ -41,6 +41,8 @@ class MultipleChoice(Task[ChoiceExample]):
     pooled: ClassVar[bool] = True
     max_length: ClassVar[int] = 128
     single_sequence: ClassVar[bool] = False
+    num_texts: ClassVar[int | None] = 0
+    answer_keys: ClassVar[tuple[str, ...]] = ("choice", "ending", "probabilities")
 
     @property
     def num_outputs(self) -> int:
@@ -111,6 +113,20 @@ class MultipleChoice(Task[ChoiceExample]):
                 {"text": example.text, "choice": best, "ending": example.endings[best], "probabilities": probabilities}
             )
         return predictions
+
+    @property
+    def prediction_columns(self) -> dict[str, ColumnKind]:
+        """The index of the best ending, the ending, its probability, and the probabilities of all endings."""
+        return {"choice": "integer", "ending": "string", "probability": "number", "probabilities": "numbers"}
+
+    def to_columns(self, prediction: Prediction) -> dict[str, Any]:
+        choice, probabilities = prediction["choice"], prediction["probabilities"]
+        return {
+            "choice": choice,
+            "ending": prediction["ending"],
+            "probability": probabilities[choice],
+            "probabilities": probabilities,
+        }
 
     def compute_metrics(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> dict[str, float]:
         truth = [str(example.label) for example in examples]

@@ -5,6 +5,7 @@ A long context is read in overlapping windows. The first token of a sequence sta
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,13 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.examples import Answer, QuestionExample, is_labeled
-from regard.data.readers import read_question_examples
+from regard.data.readers import holds_squad, read_question_examples
 from regard.errors import InputError
 from regard.tasks.evaluation.answers import evaluate_answers, no_answer_curve
 from regard.tasks.evaluation.parts import Evaluation
 from regard.tasks.inputs import InputBuilder, max_context_windows, split_windows
 from regard.tasks.metrics import answer_scores, best_threshold
-from regard.tasks.task import ExplainedOutput, Prediction, Task, TaskInput, kl_divergence
+from regard.tasks.task import ColumnKind, ExplainedOutput, Prediction, Task, TaskInput, kl_divergence
 
 MAX_QUESTION_LENGTH = 64  # tokens
 MAX_ANSWER_LENGTH = 30
@@ -69,6 +70,8 @@ class QuestionAnswering(Task[QuestionExample]):
     pooled: ClassVar[bool] = False
     max_length: ClassVar[int] = 384
     softmax_over_tokens: ClassVar[bool] = True
+    num_texts: ClassVar[int | None] = 2
+    answer_keys: ClassVar[tuple[str, ...]] = ("answer", "start", "end", "probability")
 
     def __init__(self, threshold: float | None = None) -> None:
         self.threshold = threshold
@@ -76,6 +79,10 @@ class QuestionAnswering(Task[QuestionExample]):
     @property
     def num_outputs(self) -> int:
         return 2
+
+    @classmethod
+    def has_own_format(cls, path: str | os.PathLike[str]) -> bool:
+        return holds_squad(path)
 
     @classmethod
     def example(cls, text: str, second: str | None = None) -> QuestionExample:
@@ -189,6 +196,17 @@ class QuestionAnswering(Task[QuestionExample]):
         self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]
     ) -> dict[str, float]:
         return answer_scores(_truth(examples), {str(index): item["answer"] for index, item in enumerate(predictions)})
+
+    @property
+    def prediction_columns(self) -> dict[str, ColumnKind]:
+        """The answer (empty if there is none), its characters [start, end) in the context, and its probability."""
+        columns: dict[str, ColumnKind] = {"answer": "string", "start": "integer", "end": "integer", "score": "number"}
+        return columns if self.threshold is None else {**columns, "margin": "number"}
+
+    def to_columns(self, prediction: Prediction) -> dict[str, Any]:
+        answer = {name: prediction[name] for name in ("answer", "start", "end")}
+        margin = {} if self.threshold is None else {"margin": prediction["margin"]}
+        return {**answer, "score": prediction["probability"], **margin}
 
     def evaluate(
         self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction], *, seed: int = 0

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator
 from typing import Any
 
-from regard.data.examples import Example, is_labeled
-from regard.data.files import STANDARD_INPUT, open_text
+from regard.data.examples import is_labeled
 from regard.data.readers import ExampleSet, TableOptions, holds_images
 from regard.errors import InputError, check_choice
 from regard.tasks.image_classification import ImageTask
@@ -61,36 +58,3 @@ def check_labels(task: Task[Any], examples: ExampleSet[Any]) -> None:
             task.check(example)
         except InputError as error:
             raise InputError(f"{examples.path} {examples.location(index)}: {error}") from None
-
-
-def new_examples(task: str, source: str, *, table: TableOptions | None = None) -> Iterator[Example]:
-    """Examples to predict: those of a file, lines of standard input as they arrive, or one text."""
-    kind = get_task(task)
-    if source != STANDARD_INPUT and not os.path.exists(source):
-        if not kind.reads_plain_text or not any(map(str.isspace, source)):
-            raise InputError(f"{source}: no such file; expected a file of input, or - for standard input")
-        yield kind.example(source)
-    elif source == STANDARD_INPUT and kind.reads_plain_text and (table is None or table.infers_format):
-        yield from map(kind.example, _piped_texts())
-    else:
-        yield from read_examples(task, source, table=table, labeled=False).examples
-
-
-def _piped_texts() -> Iterator[str]:
-    """Texts from standard input as they arrive, one per line: plain, or JSON with the key `text`."""
-    with open_text(STANDARD_INPUT) as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            text: object = line
-            if line.lstrip().startswith("{"):
-                try:
-                    text = json.loads(line)["text"]
-                except (ValueError, KeyError, TypeError, RecursionError):
-                    text = None
-            if not isinstance(text, str) or "\t" in line:
-                raise InputError(
-                    f"standard input line {number}: expected one text per line, or JSON with the key text; "
-                    "for a table, select the text with --columns"
-                )
-            yield text

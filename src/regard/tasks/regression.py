@@ -19,7 +19,7 @@ from regard.tasks.evaluation.parts import Evaluation
 from regard.tasks.evaluation.values import evaluate_values
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import value_scores
-from regard.tasks.task import ExplainedOutput, Prediction, ProblemType, Task, TaskInput
+from regard.tasks.task import ColumnKind, ExplainedOutput, Prediction, ProblemType, Task, TaskInput
 from regard.tasks.text_classification import shown_texts
 
 
@@ -40,6 +40,8 @@ class Regression(Task[TextExample]):
     transformers_head: ClassVar[str] = "SequenceClassification"
     pooled: ClassVar[bool] = True
     max_length: ClassVar[int] = 256
+    num_texts: ClassVar[int | None] = None
+    answer_keys: ClassVar[tuple[str, ...]] = ("value",)
 
     def __init__(self, mean: float, deviation: float) -> None:
         self.mean, self.deviation = mean, deviation
@@ -122,6 +124,13 @@ class Regression(Task[TextExample]):
     ) -> list[Prediction]:
         pairs = zip(examples, logits, strict=True)
         return [{**shown_texts(example), "value": value.double().mean().item()} for example, value in pairs]
+
+    @property
+    def prediction_columns(self) -> dict[str, ColumnKind]:
+        return {"value": "number"}
+
+    def to_columns(self, prediction: Prediction) -> dict[str, Any]:
+        return {"value": prediction["value"]}
 
     def explained_outputs(
         self, example: TextExample, prediction: Prediction, inputs: TaskInput, tokens: Sequence[str]

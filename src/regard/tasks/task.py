@@ -23,6 +23,8 @@ from regard.tasks.inputs import InputSequence
 Example = TypeVar("Example")
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
 Prediction = dict[str, Any]  # JSON: what `regard predict` prints
+# What a column of a table of predictions holds; the plurals are lists.
+ColumnKind = Literal["string", "integer", "number", "strings", "numbers", "entities"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +70,9 @@ class Task(ABC, Generic[Example]):
     input_hint: ClassVar[str] = ""  # names on the page unless the input is one text
     reads_images: ClassVar[bool] = False
     reads_plain_text: ClassVar[bool] = False  # an example can be one line of plain text
+    # Texts per example; None for one or two, 0 if an example is something else.
+    num_texts: ClassVar[int | None] = 1
+    answer_keys: ClassVar[tuple[str, ...]]  # of a prediction, without its input
     single_sequence: ClassVar[bool] = True  # a short example is one sequence
     softmax_over_tokens: ClassVar[bool] = False  # else over the outputs
     is_classification: ClassVar[bool] = False  # predicts one class, or several, for the whole text
@@ -107,6 +112,11 @@ class Task(ABC, Generic[Example]):
     ) -> ExampleSet[Example]:
         """Read the examples of a file. `labeled`: True requires labels, False ignores them, None reads them if any."""
         return cls.reader(path, labeled=labeled, **vars(table))
+
+    @classmethod
+    def has_own_format(cls, path: str | os.PathLike[str]) -> bool:
+        """Whether a file is in a format of this task, which `read` reads, and not a table or one text per line."""
+        return False
 
     @classmethod
     @abstractmethod
@@ -164,6 +174,15 @@ class Task(ABC, Generic[Example]):
     ) -> list[ExplainedOutput]:
         """The outputs of a prediction that evidence is shown for; `tokens` are those of the single sequence."""
         return []
+
+    @property
+    @abstractmethod
+    def prediction_columns(self) -> dict[str, ColumnKind]:
+        """The columns of a table of predictions, which has one row per example."""
+
+    @abstractmethod
+    def to_columns(self, prediction: Prediction) -> dict[str, Any]:
+        """The cells of these columns for a prediction."""
 
     @abstractmethod
     def compute_metrics(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> dict[str, float]:

@@ -19,7 +19,9 @@ from regard.tasks.evaluation.labels import evaluate_classes, evaluate_label_sets
 from regard.tasks.evaluation.parts import Evaluation
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import choose_positive_label, label_scores, multilabel_scores
-from regard.tasks.task import ExplainedOutput, LabelTask, Prediction, ProblemType, TaskInput, read_labels
+from regard.tasks.task import ColumnKind, ExplainedOutput, LabelTask, Prediction, ProblemType, TaskInput, read_labels
+
+_LABEL_COLUMNS: dict[str, ColumnKind] = {"label": "string", "probability": "number"}
 
 
 class TextClassification(LabelTask[TextExample]):
@@ -41,6 +43,7 @@ class TextClassification(LabelTask[TextExample]):
     pooled: ClassVar[bool] = True
     max_length: ClassVar[int] = 128
     reads_plain_text: ClassVar[bool] = True
+    answer_keys: ClassVar[tuple[str, ...]] = ("label", "probabilities")
     is_classification: ClassVar[bool] = True
 
     def __init__(self, labels: Sequence[str], *, multi_label: bool = False, positive_label: str | None = None) -> None:
@@ -137,6 +140,17 @@ class TextClassification(LabelTask[TextExample]):
         """The fields of an example that its prediction repeats."""
         return shown_texts(example)
 
+    @property
+    def prediction_columns(self) -> dict[str, ColumnKind]:
+        """The label with its probability (the labels, if several may hold), and `p_LABEL` for each label."""
+        first: dict[str, ColumnKind] = {"labels": "strings"} if self.multi_label else _LABEL_COLUMNS
+        return first | {f"p_{label}": "number" for label in self._labels}
+
+    def to_columns(self, prediction: Prediction) -> dict[str, Any]:
+        label, probabilities = prediction["label"], prediction["probabilities"]
+        first = {"labels": label} if self.multi_label else {"label": label, "probability": probabilities[label]}
+        return first | {f"p_{name}": probability for name, probability in probabilities.items()}
+
     def explained_outputs(
         self, example: TextExample, prediction: Prediction, inputs: TaskInput, tokens: Sequence[str]
     ) -> list[ExplainedOutput]:
@@ -183,9 +197,10 @@ class PairClassification(TextClassification):
     reader = staticmethod(partial(read_text_examples, task="pair"))
     training_defaults: ClassVar[Mapping[str, object]] = {"num_epochs": 5}
     data_format: ClassVar[str] = "TSV or CSV with two texts and their label"
-    input_hint: ClassVar[str] = "This model compares two texts: give both."
+    input_hint: ClassVar[str] = 'This model compares two texts: give both, "first" "second", or a file of pairs.'
     max_length: ClassVar[int] = 256
     reads_plain_text: ClassVar[bool] = False
+    num_texts: ClassVar[int | None] = 2
 
     @classmethod
     def example(cls, text: str, second: str | None = None) -> TextExample:

@@ -17,13 +17,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.examples import TaggedExample
-from regard.data.readers import ExampleSet, TableOptions, read_tagged_examples, split_words
+from regard.data.readers import ExampleSet, TableOptions, holds_tagged_words, read_tagged_examples, split_words
 from regard.errors import InputError
 from regard.tasks.evaluation.entities import evaluate_entities
 from regard.tasks.evaluation.parts import Evaluation
 from regard.tasks.inputs import InputBuilder, max_context_windows, split_windows
 from regard.tasks.metrics import entities, entity_scores
-from regard.tasks.task import ExplainedOutput, LabelTask, Prediction, TaskInput, read_labels
+from regard.tasks.task import ColumnKind, ExplainedOutput, LabelTask, Prediction, TaskInput, read_labels
 from regard.text import Encoding
 
 OUTSIDE = "O"
@@ -47,6 +47,7 @@ class TokenClassification(LabelTask[TaggedExample]):
     pooled: ClassVar[bool] = False
     max_length: ClassVar[int] = 256
     reads_plain_text: ClassVar[bool] = True
+    answer_keys: ClassVar[tuple[str, ...]] = ("entities", "tags")
 
     @classmethod
     def read(
@@ -60,6 +61,10 @@ class TokenClassification(LabelTask[TaggedExample]):
         return read_tagged_examples(
             path, labeled=labeled, columns=table.columns, encoding=table.encoding, missing=table.missing
         )
+
+    @classmethod
+    def has_own_format(cls, path: str | os.PathLike[str]) -> bool:
+        return holds_tagged_words(path)
 
     @classmethod
     def example(cls, text: str, second: str | None = None) -> TaggedExample:
@@ -127,6 +132,15 @@ class TokenClassification(LabelTask[TaggedExample]):
             for word, probability, label in zip(item.extra, best.values.tolist(), best.indices.tolist(), strict=True):
                 tags[item.example][word], probabilities[item.example][word] = self._labels[label], probability
         return [_prediction(*each) for each in zip(examples, tags, probabilities, strict=True)]
+
+    @property
+    def prediction_columns(self) -> dict[str, ColumnKind]:
+        """The entities: objects with text, label, start, end and score."""
+        return {"entities": "entities"}
+
+    def to_columns(self, prediction: Prediction) -> dict[str, Any]:
+        keys = {"text": "text", "label": "label", "start": "start", "end": "end", "score": "probability"}
+        return {"entities": [{name: one[key] for name, key in keys.items()} for one in prediction["entities"]]}
 
     def explained_outputs(
         self, example: TaggedExample, prediction: Prediction, inputs: TaskInput, tokens: Sequence[str]

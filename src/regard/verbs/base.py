@@ -83,14 +83,14 @@ class TextsMarker:
 
 def _read_texts(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str | os.PathLike):
-        return Path(value) if reads_files(info) else _split_lines(os.fspath(value))
+        return Path(value) if reads_files(info) else split_lines(os.fspath(value))
     return list(value) if isinstance(value, Sequence) else value
 
 
 def _read_source(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str | os.PathLike):
         uploaded = Path(value) in (info.context or {}).get("uploads", ())
-        return os.fspath(value) if reads_files(info) or uploaded else _split_lines(os.fspath(value))
+        return os.fspath(value) if reads_files(info) or uploaded else split_lines(os.fspath(value))
     return list(value) if isinstance(value, Sequence) else value
 
 
@@ -99,16 +99,16 @@ def reads_files(info: ValidationInfo) -> bool:
     return bool((info.context or {}).get("files", True))
 
 
-def _split_lines(text: str) -> list[str]:
+def split_lines(text: str) -> list[str]:
+    """The lines of a text that are not blank."""
     return [line for line in text.splitlines() if line.strip()]
 
 
 # Texts as a list, or the file that holds one text per line ("-" is standard input). Over HTTP a string holds the lines
 # themselves: a client cannot make the server read a file.
 Texts = Annotated[list[str] | Path, BeforeValidator(_read_texts), TextsMarker()]
-# The same, where a string that names no file may also be a text itself, and an item may be two texts.
+# The same, where a string that names no file may also be a text itself.
 TextOrFile = Annotated[list[str] | str, BeforeValidator(_read_source), TextsMarker()]
-TextPairsOrFile = Annotated[list[str | tuple[str, str]] | str, BeforeValidator(_read_source), TextsMarker()]
 
 
 def argument(default: Any = ..., *, help: str, metavar: str | None = None, **limits: Any) -> Any:
@@ -328,6 +328,8 @@ def _word(value: object) -> str:
 def _print_lines(lines: Sequence[str | Sequence[str | None]]) -> str:
     """A command that prints the lines for another one to read; empty if nobody would paste it. Columns are joined by
     tabs."""
+    if any(line is None or isinstance(line, dict) for line in lines):
+        return ""
     rows = ["\t".join(map(str, filter(None, line))) if not isinstance(line, str) else line for line in lines]
     if len(rows) > MAX_PASTED_LINES or any("\n" in row for row in rows):
         return ""

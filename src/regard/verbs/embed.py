@@ -28,7 +28,11 @@ class EmbedRequest(RowsRequest):
     pooling: Literal["cls", "mean", "max", "none"] | None = option(
         None, "-p", help="none gives a vector per token. Default: what the model's folder states, or mean."
     )
-    normalize: bool = option(False, help="Scale every vector to length 1.")
+    normalize: bool | None = option(
+        None,
+        "--normalize/--no-normalize",
+        help="Scale every vector to length 1. Default: what the model's folder states, or not.",
+    )
     max_length: int | None = option(
         None, help="Maximum number of tokens per text. Default: what the model's files state.", metavar="N", ge=1
     )

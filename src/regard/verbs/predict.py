@@ -2,42 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+import os
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import field_validator
+from pydantic import BeforeValidator, ValidationInfo, field_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from regard.data.files import STANDARD_INPUT
-from regard.errors import InputError
 from regard.events import Event, Note
-from regard.verbs.base import ModelName, Models, TextPairsOrFile, argument, option, verb
-from regard.verbs.tables import TableRequest, table_options
+from regard.verbs.base import ModelName, Models, TextsMarker, argument, option, reads_files, split_lines, verb
+from regard.verbs.tables import RowsRequest, table_options
 
 if TYPE_CHECKING:
-    from regard.data.examples import Example
-    from regard.interpret.attribution.predictions import PredictResult
     from regard.tasks.fine_tuned_model import FineTunedModel
+    from regard.tasks.prediction.inputs import PredictionInput
+    from regard.tasks.prediction.result import PredictResult
 
 
-class PredictRequest(TableRequest):
+@dataclass(frozen=True)
+class DataFrameSource:
+    """A DataFrame as input; nobody would paste it into a command."""
+
+    frame: Any
+
+    def __str__(self) -> str:
+        return "FILE"
+
+    def __repr__(self) -> str:
+        return "frame"
+
+
+def _read_source(value: object, info: ValidationInfo) -> object:
+    if isinstance(value, str | os.PathLike):
+        uploaded = Path(value) in (info.context or {}).get("uploads", ())
+        return os.fspath(value) if reads_files(info) or uploaded else split_lines(os.fspath(value))
+    if hasattr(value, "columns"):
+        return DataFrameSource(value)
+    if hasattr(value, "tolist"):  # a Series of pandas, or an array
+        return value.tolist()
+    if isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value):
+        return [value]  # one pair
+    if isinstance(value, dict) or not isinstance(value, Iterable):
+        raise ValueError("expected a text, a file, a list of texts, pairs or records, or a DataFrame")
+    return list(value)
+
+
+def _read_second(value: object, info: ValidationInfo) -> object:
+    from regard.tasks.prediction.inputs import is_file_name
+
+    if reads_files(info) and isinstance(value, str) and is_file_name(value):
+        return Path(value)
+    return value
+
+
+# Texts, pairs or records, a file or a text, or a DataFrame.
+Item = str | None | list[str | None] | tuple[str | None, ...] | dict[str, Any]
+Source = Annotated[list[Item] | str | SkipJsonSchema[Any], BeforeValidator(_read_source), TextsMarker()]
+Second = Annotated[str | Path | None, BeforeValidator(_read_second)]
+
+
+class PredictRequest(RowsRequest):
     model: ModelName = argument(help="A model folder that `regard train` wrote.", metavar="DIR")
-    source: TextPairsOrFile = argument(
-        help="A file, - for standard input, or a text of several words. In Python also a list of texts or pairs.",
+    source: Source = argument(
+        help="A file, - for standard input, or a text. In Python also texts, pairs, dicts or a DataFrame.",
         metavar="INPUT",
+    )
+    second: Second = argument(
+        None, help="The second text of a pair; for a question the text, or a file, with the answer.", metavar="[SECOND]"
+    )
+    output: Path | None = option(
+        None, "-o", help="File for the predictions: .csv, .jsonl or .parquet. Default: print them.", metavar="FILE"
+    )
+    keep: list[str] = option(
+        [], "-k", help="Columns of the input to copy to the output, or all of them.", metavar="A,B|all"
     )
     threshold: float | None = option(
         None, help="answer: minimum margin of the best answer over no answer.", metavar="X"
     )
-    page: Path | None = option(
-        None,
-        help="Also write a page with the first 50 examples, with attention and attributions.",
-        metavar="FILE.html",
-    )
+    page: Path | None = option(None, help="Also write a page with the first 50 examples.", metavar="FILE.html")
     evidence: bool = option(
-        False, help="Compute attention and attributions of the first 50 examples, which the page shows."
+        False, help="Compute attention and attributions of the examples that the page shows; this takes long."
     )
+    shard_size: int = option(4096, help="Rows per shard: what a crash loses at most.", metavar="N", ge=1)
+    restart: bool = option(False, help="Predict all rows again, whatever an earlier run has finished.")
 
     @field_validator("page")
     @classmethod
@@ -47,64 +98,92 @@ class PredictRequest(TableRequest):
         return value
 
     def table_flags(self) -> list[str]:
-        pairs = any(not isinstance(item, str) for item in self.source)
+        pairs = isinstance(self.source, list) and any(isinstance(item, list | tuple) for item in self.source)
         return ["--columns", "0,1"] if pairs and self.columns is None else []
 
 
-@verb(
-    PredictRequest,
-    result="regard.interpret.attribution.predictions:PredictResult",
-    formats=(".html", ".csv", ".json"),
-    items="predictions",
-)
+@verb(PredictRequest, result="regard.tasks.prediction.result:PredictResult", items="predictions")
 def predict(request: PredictRequest, models: Models) -> Generator[Event, None, PredictResult]:
-    """Predict labels, entities or answers with a fine-tuned model; prints one JSON object per line.
+    """Predict labels, numbers, entities or answers with a fine-tuned model: one row of output for each row of input.
 
-    classify and tag read one text per line, or TSV, CSV and JSONL. pair reads two columns, or the keys text_a and
-    text_b. answer reads the columns or keys question and context, or SQuAD's JSON. choose reads what
-    `regard train choose` reads, with or without labels. --columns selects other columns or keys, without that of the
-    label. --page writes an HTML file that works offline.
+    INPUT is a file (one text per line, CSV, TSV, JSONL or Parquet; for answer also SQuAD's JSON, for tag CoNLL's
+    columns, for choose what `regard train choose` reads, for images a file or a folder), - for standard input, or a
+    text. A pair is two texts, and a question a text and the text or file that holds the answer:
+
+    regard predict DIR "Who wrote it?" letter.txt
+
+    Without --output, prints one JSON object per row. --output writes a table with the columns row (from 0), line,
+    those that --keep copies, and the predictions: label, probability and p_LABEL for every class; value; entities
+    with text, label, start, end and score; answer, start, end and score; choice, ending, probability. Rows without a
+    text keep their place with empty cells.
+
+    Finished shards are kept in FILE.partial until the end: after a crash or Ctrl-C the same command continues. A
+    finished run leaves a record in FILE.regard.json: the same command again finds FILE intact and predicts nothing.
     """
     from regard.files.disk import replace_file
-    from regard.interpret.attribution.predictions import PAGE_EXAMPLES, prediction_events
+    from regard.inference.bulk.job import how_to_continue
+    from regard.inference.prediction.bulk import check, predict_file
+    from regard.interpret.attribution.predictions import evidence_events
     from regard.render.bundle import check_built
-    from regard.tasks.fine_tuned_model import CHUNK_SIZE, describe_compute, fine_tuned_of, require_fine_tuned
+    from regard.tasks.fine_tuned_model import describe_compute, fine_tuned_of, require_fine_tuned
+    from regard.tasks.prediction.predict import GROUP_SIZE, prediction_events
 
     with ExitStack() as stack:
         page = None
-        if request.page is not None:  # what cannot be written is an error before the work
+        if request.output is not None:  # what cannot be written is an error before the work
+            check(request.output)
+        if request.page is not None:
             check_built()
             page = stack.enter_context(replace_file(request.page))
         loaded = stack.enter_context(models.use(request.model, require_fine_tuned))
         fine_tuned = fine_tuned_of(loaded).with_threshold(request.threshold)
-        yield Note(message=describe_compute(fine_tuned, next(fine_tuned.model.parameters()).device))
-        result = yield from prediction_events(
-            request.model,
-            fine_tuned,
-            _examples(request, fine_tuned),
-            # Who writes to standard input may wait for a prediction before sending the next line.
-            chunk_size=1 if request.source == STANDARD_INPUT else CHUNK_SIZE,
-            evidence=request.evidence or page is not None,
-        )
+        yield Note(message=describe_compute(fine_tuned, fine_tuned.device))
+        inputs = _open(request, fine_tuned)
+        live = request.source == STANDARD_INPUT and request.output is None
+        if request.output is None:
+            group_size = 1 if live else GROUP_SIZE
+            result = yield from prediction_events(fine_tuned, inputs, name=request.model, group_size=group_size)
+        else:
+            try:
+                result = yield from predict_file(
+                    loaded,
+                    fine_tuned,
+                    inputs,
+                    request.output,
+                    settings={"threshold": request.threshold},
+                    shard_size=request.shard_size,
+                    restart=request.restart,
+                    page=page is not None,
+                )
+            except (Exception, GeneratorExit):
+                raise
+            except BaseException:  # Ctrl-C, or a signal that ends the process
+                yield Note(message=how_to_continue(request.output, request.source))
+                raise
+        if isinstance(request.source, DataFrameSource) and request.output is None:
+            result._frame = request.source.frame
+        if request.evidence:
+            yield from evidence_events(result, fine_tuned)
         if page is not None:
             result.with_reproduction(predict.command_line(request), predict.python_code(request))
             page.write_text(result.to_html(), encoding="utf-8")
-    if request.page is not None:
-        count = min(result._count, PAGE_EXAMPLES)
-        yield Note(message=f"{request.page}: {count:,} of {result._count:,} examples")
+            yield Note(message=f"{request.page}: {len(result.first):,} of {result.rows - result.blank:,} examples")
+    for note in result.notes():
+        yield Note(message=note)
     return result
 
 
-def _examples(request: PredictRequest, fine_tuned: FineTunedModel) -> Iterator[Example]:
-    from regard.interpret.attribution.predictions import parse_example
-    from regard.tasks.registry import new_examples
+def _open(request: PredictRequest, fine_tuned: FineTunedModel) -> PredictionInput:
+    from regard.tasks.prediction.inputs import open_input
 
-    if isinstance(request.source, str):
-        yield from new_examples(fine_tuned.task.name, request.source, table=table_options(request))
-        return
-    if fine_tuned.task.reads_images:
-        raise InputError("this model reads images; give the name of an image file or of a folder")
-    if not request.source:
-        raise InputError("there are no texts; expected at least one")
-    for item in request.source:
-        yield parse_example(fine_tuned, *([item] if isinstance(item, str) else item))
+    source = request.source.frame if isinstance(request.source, DataFrameSource) else request.source
+    live = request.source == STANDARD_INPUT and request.output is None
+    return open_input(
+        fine_tuned.task,
+        source,
+        request.second,
+        table=table_options(request),
+        keep=request.keep,
+        names=fine_tuned.text_columns,
+        live=live,
+    )

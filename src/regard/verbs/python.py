@@ -16,7 +16,6 @@ from regard.verbs.base import Device, Verb, cli_of
 
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
-    from regard.render.result import Result
 
 
 class LocalModels:
@@ -38,12 +37,12 @@ class LocalModels:
         yield self._loaded[name]
 
 
-def python_function(verb: Verb) -> Callable[..., Result]:
+def python_function(verb: Verb) -> Callable[..., Any]:
     """The verb as a function with the request's fields as parameters; models may be names or loaded models."""
     parameters = signature(verb)
     with_device = "device" in parameters.parameters
 
-    def call(*arguments: Any, on_event: Callable[[Event], object] | None = None, **options: Any) -> Result:
+    def call(*arguments: Any, on_event: Callable[[Event], object] | None = None, **options: Any) -> Any:
         try:
             values = parameters.bind(*arguments, **options).arguments
         except TypeError as error:
@@ -53,7 +52,7 @@ def python_function(verb: Verb) -> Callable[..., Result]:
         for name in verb.model_fields():
             if name in values:
                 values[name] = _label(values[name], models._loaded)
-        return drain(verb.run(verb.parse(values), models), on_event)
+        return drain(verb.run(verb.parse(values), models), on_event).to_python()
 
     call.__name__ = call.__qualname__ = RENAMED.get(verb.name, verb.name)
     call.__module__ = "regard"
@@ -85,12 +84,28 @@ def _label(value: Any, loaded: dict[str, LoadedModel]) -> Any:
         return [_label(item, loaded) for item in value]
     from regard.checkpoints.loaded_model import LoadedModel
 
+    value = _fine_tuned(value, loaded)
     if isinstance(value, tuple) and len(value) == 2:
         value = LoadedModel("model" if "model" not in loaded else f"model {len(loaded) + 1}", *value)
     if not isinstance(value, LoadedModel):
         raise InputError(f"model is {type(value).__name__}; expected a name, a folder, or what regard.load returns")
     loaded[value.name] = replace(value, changeable=True)
     return value.name
+
+
+def _fine_tuned(value: Any, loaded: dict[str, LoadedModel]) -> Any:
+    """What `regard.load` returned for a fine-tuned model, or a fitted estimator, as a loaded model."""
+    from regard.checkpoints.loaded_model import LoadedModel
+    from regard.tasks.fine_tuned_model import FineTunedModel
+
+    if hasattr(value, "fine_tuned_"):
+        value = value.fine_tuned_
+    elif type(value).__module__ == "regard.training.estimators":
+        raise InputError(f"this {type(value).__name__} is not fitted; call fit first")
+    if not isinstance(value, FineTunedModel):
+        return value
+    name = value.name if value.name not in loaded else f"{value.name} {len(loaded) + 1}"
+    return LoadedModel(name, value.model.encoder, value.tokenizer, fine_tuned=value, folder=value.folder)
 
 
 def _docstring(verb: Verb) -> str:

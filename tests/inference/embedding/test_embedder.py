@@ -71,7 +71,7 @@ def test_parameters(embedder: Embedder, tiny_bert_folder: Path) -> None:
         "model": tiny_bert_folder,
         "layers": -1,
         "pooling": None,
-        "normalize": False,
+        "normalize": None,
         "max_length": None,
         "device": "cpu",
     }

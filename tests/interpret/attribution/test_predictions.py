@@ -1,9 +1,10 @@
-"""Predictions: data of the "tasks" view, and the commands that reproduce them."""
+"""The "tasks" view of predictions with evidence, and the commands that reproduce predictions."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,97 +13,82 @@ import pytest
 import torch
 
 import regard
-from regard.data.examples import ChoiceExample, ImageExample, QuestionExample, TaggedExample, TextExample
+from regard.data.examples import ImageExample, TextExample
 from regard.data.readers import TableOptions
-from regard.errors import InputError
 from regard.events import drain
-from regard.interpret.attribution.predictions import parse_example, prediction_events
+from regard.interpret.attribution.predictions import PredictionsView, evidence_events
 from regard.models import Vit, VitConfig
-from regard.tasks.encoder_with_head import EncoderWithHead
-from regard.tasks.fine_tuned_model import FineTunedModel, predict, save_fine_tuned
+from regard.tasks.fine_tuned_model import FineTunedModel, predict
 from regard.tasks.image_classification import ImageClassifier, ImageTask
-from regard.tasks.multiple_choice import MultipleChoice
+from regard.tasks.prediction.inputs import open_input
+from regard.tasks.prediction.result import PredictResult
 from regard.tasks.question_answering import QuestionAnswering
-from regard.tasks.registry import new_examples
-from regard.tasks.regression import Regression
-from regard.tasks.task import Task
-from regard.tasks.text_classification import PairClassification, TextClassification
-from regard.tasks.token_classification import TokenClassification
 from regard.verbs import find
+from tests.tasks.prediction.models import TASKS, random_model
 
 CPU = torch.device("cpu")
-TYPED: list[tuple[Task[Any], tuple[str, ...], Any]] = [
-    (TextClassification(["bad", "good"]), ('the film\'s "good"',), TextExample('the film\'s "good"')),
-    (PairClassification(["no", "yes"]), ("the film", "so long"), TextExample("the film", "so long")),
-    (Regression(0.0, 1.0), ("the film", "so long"), TextExample("the film", "so long")),
-    (TokenClassification(["O", "B-X", "I-X"]), ("we see",), TaggedExample("we see", ((0, 2), (3, 6)))),
-    (QuestionAnswering(), ("what film", "the film is good"), QuestionExample("", "what film", "the film is good")),
-    (MultipleChoice(), ("the film", "is good\nis bad\n"), ChoiceExample("the film", ("is good", "is bad"))),
-]
-NAMES = [task.name for task, _, _ in TYPED]
+TYPED: dict[str, tuple[str, ...]] = {
+    "classify": ('the film\'s "good"',),
+    "pair": ("the film", "so long"),
+    "regress": ("the film", "so long"),
+    "tag": ("we see",),
+    "answer": ("what film", "the film is good"),
+    "choose": ("the film", "is good\nis bad\n"),
+}
 
 
 @pytest.fixture
-def fine_tuned(tiny_bert_folder: Path) -> Any:
-    def make(task: Task[Any]) -> FineTunedModel:
-        encoder, tokenizer = regard.load(tiny_bert_folder)
-        torch.manual_seed(1)
-        return FineTunedModel(task, EncoderWithHead.from_encoder(encoder, task).eval(), tokenizer, 64)
-
-    return make
+def make(tiny_bert_folder: Path) -> Callable[[Any], FineTunedModel]:
+    return lambda task: random_model(TASKS[task] if isinstance(task, str) else task, tiny_bert_folder)
 
 
-def view(model: FineTunedModel, *examples: Any) -> dict[str, Any]:
-    data: dict[str, Any] = drain(prediction_events("DIR", model, examples, evidence=True)).page_data()
+def view(model: FineTunedModel, result: PredictResult) -> dict[str, Any]:
+    drain(evidence_events(result, model))
+    data = result.page_data()
+    PredictionsView.model_validate(data)
+    json.dumps(data, allow_nan=False)
     return data
 
 
-@pytest.mark.parametrize(("task", "texts", "example"), TYPED, ids=NAMES)
-def test_predictions_for_single_examples(
-    fine_tuned: Any, tmp_path: Path, task: Task[Any], texts: tuple[str, ...], example: Any
-) -> None:
-    model = fine_tuned(task)
-    assert parse_example(model, *texts) == example
+@pytest.mark.parametrize("name", TYPED)
+def test_predictions_for_single_examples(name: str, make: Any, tmp_path: Path) -> None:
+    model, texts = make(name), TYPED[name]
+    example = model.task.example(*texts)
     expected = predict(model, [example], device=CPU)[0]
-    data = view(model, example)
+    source = [texts if len(texts) > 1 else texts[0]]
+    data = view(model, model.predict(source))
     assert data["view"] == "tasks"
     (shown,) = data["predictions"]
     assert shown["prediction"] == expected
-    assert bool(shown["evidence"]) is (task.name != "choose" and expected.get("entities") != [])
-    json.dumps(data, allow_nan=False)
-    save_fine_tuned(model, tmp_path / "DIR")
-    result = regard.predict(tmp_path / "DIR", [texts if len(texts) > 1 else texts[0]], device="cpu")
-    assert result.predictions == [expected]
+    assert bool(shown["evidence"]) is (name != "choose" and expected.get("entities") != [])
+    model.save(tmp_path / "DIR")
+    result = regard.predict(tmp_path / "DIR", source, device="cpu")
+    assert result.predictions == [{"row": 0, **expected}]
     # Commands that reproduce the result: Python makes the same call, and the shell pipes the same example.
     python, scope = result._reproduce["python"], {"regard": regard}
-    assert eval(python.partition("\n\n")[2], scope).predictions == [expected]
+    assert eval(python.partition("\n\n")[2], scope).predictions == result.predictions
     options = "" if len(texts) == 1 else "--columns 0,1 "
-    if task.name == "choose":  # several endings do not fit into one line
+    if name == "choose":  # several endings do not fit into one line
         assert result._reproduce["cli"] == f"regard predict {options}{tmp_path / 'DIR'} FILE"
         return
-    source, _, command = result._reproduce["cli"].rpartition(" | ")
+    piped, _, command = result._reproduce["cli"].rpartition(" | ")
     assert command == f"regard predict {options}{tmp_path / 'DIR'} -"
-    (tmp_path / "lines.txt").write_bytes(subprocess.run(["bash", "-c", source], capture_output=True, check=True).stdout)
-    (read,) = new_examples(task.name, str(tmp_path / "lines.txt"), table=TableOptions.parse("0,1" if options else None))
-    assert predict(model, [read], device=CPU)[0] == {**expected, **({"id": read.id} if task.name == "answer" else {})}
+    (tmp_path / "lines.txt").write_bytes(subprocess.run(["bash", "-c", piped], capture_output=True, check=True).stdout)
+    table = TableOptions.parse("0,1" if options else None)
+    (row,) = open_input(model.task, tmp_path / "lines.txt", table=table).rows
+    assert row.example == example
 
 
-@pytest.mark.parametrize(
-    "task", [PairClassification(["no", "yes"]), QuestionAnswering(), MultipleChoice()], ids=["pair", "answer", "choose"]
-)
-def test_a_missing_second_text_is_an_error(fine_tuned: Any, task: Task[Any]) -> None:
-    with pytest.raises(InputError, match="This model"):
-        parse_example(fine_tuned(task), "the film", " ")
-
-
-def test_long_text_has_a_prediction_and_an_explanation_for_missing_evidence(fine_tuned: Any) -> None:
-    (shown,) = view(fine_tuned(TextClassification(["bad", "good"])), TextExample("the film " * 60))["predictions"]
+def test_long_text_has_a_prediction_and_an_explanation_for_missing_evidence(make: Any) -> None:
+    model = make("classify")
+    (shown,) = view(model, model.predict(["the film " * 60]))["predictions"]
     assert shown["evidence"] == []
     assert "shorten it" in shown["why"]
     assert sum(shown["prediction"]["probabilities"].values()) == pytest.approx(1)
 
 
-def test_image_prediction() -> None:
+def test_image_prediction(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
     torch.manual_seed(0)
     config = VitConfig(
         hidden_size=16,
@@ -115,39 +101,44 @@ def test_image_prediction() -> None:
         num_labels=2,
     )
     model = FineTunedModel(ImageTask(["cat", "dog"]), ImageClassifier(Vit(config)).eval(), None, 0)
-    example = ImageExample(np.arange(64, dtype=np.uint8).reshape(8, 8), name="a.png")
-    (shown,) = view(model, example)["predictions"]
+    pixels = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    image.fromarray(pixels).save(tmp_path / "a.png")
+    result = model.predict(tmp_path / "a.png")
+    (shown,) = view(model, result)["predictions"]
     assert shown["image"].startswith("data:image/png;base64,")
+    example = ImageExample(pixels, name=str(tmp_path / "a.png"))
     assert shown["prediction"] == predict(model, [example], device=CPU)[0]
+    headers, rows = result.to_table()
+    assert headers == ["row", "line", "image", "label", "probability", "p_cat", "p_dog"]
+    assert rows[0][2] == str(tmp_path / "a.png")
 
 
-def test_reader_options_are_reproduced(fine_tuned: Any, tmp_path: Path) -> None:
-    save_fine_tuned(fine_tuned(QuestionAnswering(0.5)), tmp_path / "DIR")
+def test_reader_options_are_reproduced(make: Any, tmp_path: Path) -> None:
+    make(QuestionAnswering(0.5)).save(tmp_path / "DIR")
     file = tmp_path / "questions.csv"
     file.write_text("q;c\nwhat film;the film is good\nwhat day;it was a long day\n", encoding="utf-8")
     options: dict[str, Any] = {"columns": ["q", "c"], "header": True, "delimiter": ";", "threshold": 0.5}
     result = regard.predict(tmp_path / "DIR", file, **options)
     words = f"--columns q,c --header --delimiter ';' --threshold 0.5 {tmp_path / 'DIR'} {file}"
     assert result._reproduce["cli"] == f"regard predict {words}"
-    assert eval(result._reproduce["python"].partition("\n\n")[2], {"regard": regard}) == result
+    again = eval(result._reproduce["python"].partition("\n\n")[2], {"regard": regard})
+    assert again.to_dict() == result.to_dict()
 
 
-def test_table_of_predictions(fine_tuned: Any, tmp_path: Path) -> None:
-    save_fine_tuned(fine_tuned(TextClassification(["bad", "good"])), tmp_path / "DIR")
-    result = regard.predict(tmp_path / "DIR", ["the film", "a day"])
-    headers, rows = result.to_table()
-    assert headers == ["text", "label", "probabilities.bad", "probabilities.good"]
-    assert [row[0] for row in rows] == ["the film", "a day"]
+def test_table_of_predictions(make: Any, tmp_path: Path) -> None:
+    result = make("classify").predict(["the film", "a day"])
+    assert list(result.to_pandas().columns) == ["row", "label", "probability", "p_bad", "p_good"]
     result.save(tmp_path / "predictions.csv")
-    assert (tmp_path / "predictions.csv").read_text().startswith("text,label,probabilities.bad")
+    assert (tmp_path / "predictions.csv").read_text().startswith("row,label,probability,p_bad,p_good\n0,")
 
 
-def test_command_does_not_store_predictions(fine_tuned: Any, tmp_path: Path) -> None:
-    save_fine_tuned(fine_tuned(TextClassification(["bad", "good"])), tmp_path / "DIR")
+def test_command_does_not_store_predictions(make: Any, tmp_path: Path) -> None:
+    make("classify").save(tmp_path / "DIR")
     from regard.verbs.python import LocalModels
 
     verb = find("predict")
     request = verb.parse({"model": str(tmp_path / "DIR"), "source": ["the film", "a day"]})
     result: Any = drain(verb.run(request, LocalModels("cpu"), keep=False))
     assert result.predictions == []
-    assert result._count == 2
+    assert result.rows == 2
+    assert [example for example, _ in result.first] == [TextExample("the film"), TextExample("a day")]

@@ -1,10 +1,10 @@
 """Reads examples from files. Formats and columns are inferred and described; errors name file and line."""
 
 from regard.data.readers.choices import read_choice_examples
-from regard.data.readers.conll import detect_scheme, read_tagged_examples, split_words, to_iob2
+from regard.data.readers.conll import detect_scheme, holds_tagged_words, read_tagged_examples, split_words, to_iob2
 from regard.data.readers.images import holds_images, read_image_examples
 from regard.data.readers.records import ExampleSet
-from regard.data.readers.squad import read_question_examples
+from regard.data.readers.squad import holds_squad, read_question_examples
 from regard.data.readers.tables import TableOptions
 from regard.data.readers.texts import read_text_examples
 
@@ -13,6 +13,8 @@ __all__ = [
     "TableOptions",
     "detect_scheme",
     "holds_images",
+    "holds_squad",
+    "holds_tagged_words",
     "read_choice_examples",
     "read_image_examples",
     "read_question_examples",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections import Counter
@@ -12,13 +13,14 @@ from itertools import islice
 from typing import Literal
 
 from regard.data.examples import TaggedExample
-from regard.data.files import display_name
+from regard.data.files import STANDARD_INPUT, content_suffix, display_name, open_text
 from regard.data.readers.records import (
     ExampleSet,
     MissingValue,
     Path,
     Record,
     Records,
+    json_object,
     keep_missing,
     open_records,
     string_at,
@@ -160,6 +162,18 @@ def read_tagged_examples(
     texts = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
     examples = [TaggedExample(line, split_words(line)) for _, line in texts]
     return ExampleSet(examples, name, "plain text, one text per line", {}, [number for number, _ in texts])
+
+
+def holds_tagged_words(path: Path) -> bool:
+    """Return whether a file has CoNLL's columns, or JSON lines with words; other files have texts."""
+    if os.fspath(path) == STANDARD_INPUT or content_suffix(path) in (".parquet", ".pq"):
+        return False
+    with open_text(path) as lines:
+        sample = [line for line in islice(lines, _SAMPLE) if line.strip()]
+    record = json_object(sample[0].strip()) if sample else None
+    if record is not None:
+        return "text" not in record and any(key in record for key in _WORDS)
+    return bool(sample) and _has_columns(sample)
 
 
 def _column_indices(columns: Sequence[str] | None, width: int, name: str) -> tuple[int, int]:

@@ -5,12 +5,13 @@ Answers that the context does not have at their offset are dropped.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from regard.data.examples import Answer, QuestionExample
-from regard.data.files import content_suffix, display_name
+from regard.data.files import STANDARD_INPUT, content_suffix, display_name, open_text
 from regard.data.readers.records import (
     ExampleSet,
     MissingValue,
@@ -67,6 +68,16 @@ def read_question_examples(
         rows = _rows(table, header=header) if columns is None else rows_of(table, columns, header=header)
         records = Records(name, rows, "table")
     return reader.from_records(records)
+
+
+def holds_squad(path: Path) -> bool:
+    """Return whether a file is one SQuAD document; other files have a question per row."""
+    if os.fspath(path) == STANDARD_INPUT or content_suffix(path) in (".jsonl", ".ndjson", ".parquet", ".pq"):
+        return False
+    with open_text(path) as lines:
+        first = next((line.strip() for line in lines if line.strip()), "")
+    record = json_object(first)
+    return first.startswith("{") and (record is None or "data" in record)
 
 
 def _document(path: Path, lines: Sequence[str], name: str) -> Record | None:

@@ -103,7 +103,7 @@ def embed_events(
     *,
     layers: int | str = -1,
     pooling: str | None = None,
-    normalize: bool = False,
+    normalize: bool | None = None,
     max_length: int | None = None,
     table: TableOptions | None = None,
     long: LongTexts = "cut",
@@ -150,7 +150,7 @@ def embed_events(
             settings = {
                 "layers": str(layers),
                 "pooling": engine.pooling,
-                "normalize": normalize,
+                "normalize": engine.normalize,
                 "max_length": engine.max_length,
                 "table": {name: value for name, value in vars(table).items() if value is not None},
                 "long": long,

@@ -101,6 +101,7 @@ class Embedder(EstimatorParameters):
     number, or `sum`, `mean` or `concat` of a slice, such as "concat(-4:)".
     `pooling`: "cls", "mean", "max", or "none" for a list of `TokenVectors`. The default is the mean, or what a
     sentence-transformers folder states.
+    `normalize`: scale each vector to length 1; by default what such a folder states.
     `max_length`: in tokens; by default what the folder states or the model's positions. Longer texts are cut.
 
     X is a list, tuple or generator of texts, a Series, an array (n) or (n, 1), or a DataFrame with one column. A
@@ -113,7 +114,7 @@ class Embedder(EstimatorParameters):
         *,
         layers: int | str = -1,
         pooling: str | None = None,
-        normalize: bool = False,
+        normalize: bool | None = None,
         max_length: int | None = None,
         device: str = "auto",
     ) -> None:
@@ -202,13 +203,15 @@ def load_engine(
     model: str | os.PathLike[str] | LoadedModel | tuple[nn.Module, Tokenizer | None] = DEFAULT_MODEL,
     *,
     pooling: str | None = None,
+    normalize: bool | None = None,
     max_length: int | None = None,
     device: str = "auto",
     **options: Any,
 ) -> EmbeddingEngine:
     """Load a model for embedding; a `LoadedModel` stays on its device.
 
-    Pooling None: what a sentence-transformers folder states, or mean.
+    Pooling None: what a sentence-transformers folder states, or mean. Normalize None: what the folder states, if the
+    pooling is its own.
     """
     if isinstance(model, LoadedModel):
         folder, loaded, place = model.folder, model, next(model.model.parameters()).device
@@ -220,9 +223,17 @@ def load_engine(
     settings = SentenceSettings() if folder is None else read_sentence_settings(folder, pooling=pooling is None)
     if folder is not None and loaded.tokenizer is None and hasattr(loaded.model, "states"):
         Tokenizer.open(folder)  # says what the folder lacks
+    if normalize is None:
+        normalize = bool(settings.normalize) and pooling is None
     pooling = pooling or settings.pooling or "mean"
     return EmbeddingEngine(
-        *loaded, pooling=pooling, max_length=max_length, stated=settings.max_length, device=place, **options
+        *loaded,
+        pooling=pooling,
+        normalize=normalize,
+        max_length=max_length,
+        stated=settings.max_length,
+        device=place,
+        **options,
     )
 
 

@@ -1,28 +1,18 @@
-"""Predictions of a fine-tuned model for examples, and the page's view "tasks" with the evidence for each of them."""
+"""The page's view "tasks": predictions of a fine-tuned model, with the evidence for each of them."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, ClassVar, cast
 
-from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 from typing_extensions import TypedDict
 
-from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
 from regard.errors import InputError
-from regard.escaping import escape_json
-from regard.events import Event, Progress, ResultItem
+from regard.events import Event, Progress
 from regard.interpret.attribution.attributions import Evidence, gather_evidence
-from regard.models.family import family_name
-from regard.render.page_arrays import data_uri
-from regard.render.result import Result, Table, round_floats
-from regard.tasks.fine_tuned_model import CHUNK_SIZE, FineTunedModel, predict
-from regard.tasks.task import Prediction
-
-PAGE_EXAMPLES = 50  # examples that a page shows
+from regard.tasks.fine_tuned_model import FineTunedModel
+from regard.tasks.prediction.result import PredictResult
 
 
 @dataclass(frozen=True)
@@ -90,123 +80,15 @@ class PredictionsView(BaseModel):
     notes: list[str]
 
 
-class PredictResult(Result):
-    """One prediction per example, in order."""
-
-    page_view: ClassVar[str | None] = "tasks"
-    view_type: ClassVar[str | None] = "regard.interpret.attribution.predictions:PredictionsView"
-
-    model: str
-    task: str
-    predictions: list[Prediction]
-    _view: PredictionsView = PrivateAttr()  # of the first examples
-    _count: int = PrivateAttr(0)  # of all examples
-
-    def to_text(self) -> str:
-        return "\n".join(map(_json_line, self.predictions))
-
-    def to_table(self) -> Table:
-        """A column per key; of nested objects, such as probabilities, one per inner key: "probabilities.good"."""
-        rows = [dict(_columns(one)) for one in self.predictions]
-        headers = list(dict.fromkeys(key for row in rows for key in row))
-        return headers, [[row.get(key) for key in headers] for row in rows]
-
-    def view_data(self) -> dict[str, object]:
-        view = self._view.model_dump(mode="json")
-        for row in view["predictions"]:
-            row["evidence"] = round_floats(row["evidence"])
-        return view
-
-
-def parse_example(fine_tuned: FineTunedModel, text: str, second: str | None = None) -> Example:
-    """One example as a user types it; InputError says what the task reads if that is something else."""
-    given = None if fine_tuned.task.reads_plain_text or not (second or "").strip() else second
-    if fine_tuned.task.input_hint and given is None:
-        raise InputError(fine_tuned.task.input_hint)
-    example: Example = fine_tuned.task.example(text, given)
-    return example
-
-
-def prediction_events(
-    name: str,
-    fine_tuned: FineTunedModel,
-    examples: Iterable[Example],
-    *,
-    chunk_size: int = CHUNK_SIZE,
-    evidence: bool = False,
-) -> Generator[Event, None, PredictResult]:
-    """Predict any number of examples, `chunk_size` at a time, and yield each prediction as a `ResultItem`.
-
-    The result holds the view of the first examples, with `evidence` if wanted, but not the predictions: whoever needs
-    all of them collects the items. `name` is the folder of the model.
-    """
-    device, source = next(fine_tuned.model.parameters()).device, iter(examples)
-    first: list[tuple[Example, Prediction]] = []
-    count = 0
-    while chunk := list(islice(source, chunk_size)):
-        for pair in zip(chunk, predict(fine_tuned, chunk, device=device), strict=True):
-            if len(first) < PAGE_EXAMPLES:
-                first.append(pair)
-            count += 1
-            yield ResultItem(text=_json_line(pair[1]) + "\n", item=pair[1])
-            yield Progress(stage="predicting", done=count, unit="examples")
-    rows = []
-    for example, prediction in first:
-        rows.append(_predicted_example(fine_tuned, example, prediction, evidence=evidence))
-        if evidence:
-            yield Progress(stage="attention and attributions", done=len(rows), total=len(first), unit="examples")
-    notes = [f"The first {len(rows):,} of {count:,} examples are shown."] if len(rows) < count else []
-    result = predict_result(name, fine_tuned, rows, notes)
-    result._count = count
-    return result
-
-
-def predict_result(
-    name: str, fine_tuned: FineTunedModel, rows: Sequence[PredictedExample] = (), notes: Sequence[str] = ()
-) -> PredictResult:
-    """A result without predictions, with the data of its page."""
-    task = fine_tuned.task
-    several = task.problem_type == "multi_label_classification"
-    model = TaskModelView(name, family_name(fine_tuned.model.encoder), task.name, list(task.labels), several)
-    result = PredictResult(model=name, task=task.name, predictions=[])
-    result._view = PredictionsView.model_construct(model=model, predictions=list(rows), notes=list(notes))
-    return result
-
-
-def _predicted_example(
-    fine_tuned: FineTunedModel, example: Example, prediction: Prediction, *, evidence: bool
-) -> PredictedExample:
-    image = data_uri(example.pixels) if isinstance(example, ImageExample) else None
-    found: list[Evidence] = []
-    why = ""
-    try:
-        found = gather_evidence(fine_tuned, example, prediction) if evidence else []
-    except InputError as error:
-        why = str(error)
-    return PredictedExample(_texts(example), image, cast(PredictionView, prediction), found, why)
-
-
-def _texts(example: Example) -> list[str]:
-    match example:
-        case TextExample(text, second):
-            return [text] if second is None else [text, second]
-        case TaggedExample(text):
-            return [text]
-        case QuestionExample(_, question, context):
-            return [question, context]
-        case ChoiceExample(text, endings):
-            return [text, *endings]
-        case ImageExample(name=name):
-            return [name]
-
-
-def _json_line(prediction: Prediction) -> str:
-    return escape_json(json.dumps(prediction, ensure_ascii=False))
-
-
-def _columns(prediction: Prediction) -> Iterator[tuple[str, Any]]:
-    for key, value in prediction.items():
-        if isinstance(value, dict):
-            yield from ((f"{key}.{inner}", item) for inner, item in value.items())
-        else:
-            yield key, value
+def evidence_events(result: PredictResult, fine_tuned: FineTunedModel) -> Generator[Event, None, None]:
+    """Compute the evidence for the examples that the page of a result shows."""
+    found: list[tuple[list[object], str]] = []
+    documents = TypeAdapter(list[Evidence])
+    for example, prediction in result.first:
+        try:
+            evidence = documents.dump_python(gather_evidence(fine_tuned, example, prediction), mode="json")
+            found.append((evidence, ""))
+        except InputError as error:
+            found.append(([], str(error)))
+        yield Progress(stage="attention and attributions", done=len(found), total=len(result.first), unit="examples")
+    result._evidence = found

@@ -14,7 +14,7 @@ from regard.tasks.evaluation.result import EvaluationResult, ExampleError
 from regard.tasks.fine_tuned_model import FineTunedModel, describe_compute, predict_stream
 from regard.tasks.image_classification import ImageTransform
 from regard.tasks.registry import DataSource, check_labels, read_examples
-from regard.tasks.task import Prediction
+from regard.tasks.task import Prediction, Task
 from regard.tasks.text_classification import shown_texts
 
 TOP = 10  # errors in a result
@@ -50,11 +50,11 @@ def evaluate_model(
     for prediction in predict_stream(model, read.examples, device=device):
         predictions.append(prediction)
         yield Progress(stage="predicting", done=len(predictions), total=len(read.examples), unit="examples")
-    return evaluation_result(model, read, predictions, name=name, top=top, seed=seed)
+    return evaluation_result(model.task, read, predictions, name=name, top=top, seed=seed)
 
 
 def evaluation_result(
-    model: FineTunedModel,
+    task: Task[Any],
     read: ExampleSet[Any],
     predictions: Sequence[Prediction],
     *,
@@ -63,12 +63,12 @@ def evaluation_result(
     seed: int = 0,
 ) -> EvaluationResult:
     """The evaluation of predictions for labeled examples."""
-    evaluation = model.task.evaluate(read.examples, predictions, seed=seed)
+    evaluation = task.evaluate(read.examples, predictions, seed=seed)
     errors = [_example_error(read, case) for case in evaluation.errors]
     parts = {part.name: getattr(evaluation, part.name) for part in fields(Evaluation)}
     points = parts.pop("points")
     parts |= {"errors": errors[:top], "num_errors": len(errors)}
-    result = EvaluationResult(task=model.task.name, model=name, n=len(read.examples), **parts)
+    result = EvaluationResult(task=task.name, model=name, n=len(read.examples), **parts)
     result._data, result._all_errors, result._points = read.path, errors, points
     return result
 

@@ -135,7 +135,12 @@ class EvaluationResult(EvaluationFields, Result):
         if suffix == ".jsonl":
             lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
             return "".join(lines).encode("utf-8", "backslashreplace")
-        headers = list(dict.fromkeys(key for record in records for key in record)) or ["row", "line", "label"]
+        headers = list(dict.fromkeys(key for record in records for key in record)) or [
+            "row",
+            "line",
+            "label",
+            "predicted",
+        ]
         buffer = io.StringIO()
         writer = csv.DictWriter(buffer, headers, lineterminator="\n")
         writer.writeheader()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.labels import is_missing
-from regard.data.readers.tables import SCORES, Table, TableOptions, column_index, fold, open_table
+from regard.data.readers.tables import PAIRS, SAMPLE, SCORES, Table, TableOptions, column_index, fold, open_table
 from regard.data.readers.texts import SKIP_HINT, columns_of, decide, has_header, numbered
 from regard.data.rows import RowSource, open_rows
 from regard.errors import InputError
@@ -33,6 +33,7 @@ NAMES = (  # of columns of texts, in headers
     ("query", "answer"),
     ("anchor", "positive"),
     ("query", "positive"),
+    *PAIRS,
 )
 CHUNK = 1 << 15  # texts that are tokenized at once
 EXPECTED = (
@@ -137,7 +138,7 @@ def _header(table: Table, columns: Sequence[str] | None, header: bool | None) ->
     if header is None:
         first = {fold(str(cell)) for cell in table.rows[0]}
         named = columns is not None and any(not column.isdecimal() for column in columns)
-        header = named or any(set(names) <= first for names in NAMES) or has_header(table.rows[:1001])
+        header = named or any(set(names) <= first for names in NAMES) or has_header(table.rows[: SAMPLE + 1])
     return ([str(cell).strip() for cell in table.rows[0]], 1) if header else (None, 0)
 
 
@@ -171,11 +172,13 @@ def _roles(
 
 
 def _split_score(table: Table, first: int, chosen: list[int]) -> tuple[tuple[int, ...], int | None]:
-    """A third column of numbers is the score."""
-    sample = [[row[index] if index < len(row) else "" for index in chosen] for row in table.rows[first : first + 1000]]
-    if len(chosen) == 3 and columns_of(sample)[2].numbers:
-        return tuple(chosen[:2]), chosen[2]
-    return tuple(chosen), None
+    """Of three columns, one of numbers is the score."""
+    sample = [
+        [row[index] if index < len(row) else "" for index in chosen] for row in table.rows[first : first + SAMPLE]
+    ]
+    numbers = [chosen[column.index] for column in columns_of(sample) if column.numbers]
+    score = numbers[0] if len(chosen) == 3 and len(numbers) == 1 else None
+    return tuple(index for index in chosen if index != score), score
 
 
 def _number(table: Table, row: int, index: int) -> float:

@@ -75,8 +75,8 @@ function MatrixCell({ matrix, i, j, cell }: { matrix: ConfusionMatrix; i: number
 
 const fraction = ({ counts }: ConfusionMatrix, i: number, j: number) => counts[i]![j]! / Math.max(1, counts[i]!.reduce((sum, one) => sum + one, 0));
 
-/** Percentage of the full color; small fractions stay visible. */
-const tint = (matrix: ConfusionMatrix, i: number, j: number) => Math.round(60 * Math.sqrt(fraction(matrix, i, j)));
+/** Percentage of the full color: small fractions stay visible, and numbers legible. */
+const tint = (matrix: ConfusionMatrix, i: number, j: number) => Math.round(45 * Math.sqrt(fraction(matrix, i, j)));
 
 function CellButton({ cell, text }: { cell: Cell; text: string }) {
   const chosen = selectedCell(currentRoute.use());

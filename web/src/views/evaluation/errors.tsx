@@ -13,8 +13,7 @@ export function Errors({ payload }: { payload: EvaluationPayload }) {
   if (!payload.errors.length) return null;
   const cell = selectedCell(route);
   const query = route.parameters["search"] ?? "";
-  const words = query.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = errorsOf(payload, cell).filter((error) => words.every((word) => searchText(error).includes(word)));
+  const found = errorsOf(payload, cell).filter((error) => searchText(error).includes(query.trim().toLowerCase()));
   const isRegression = payload.residuals !== null;
   const change = (values: Readonly<Record<string, string>>) => {
     setLimit(FEW);
@@ -54,7 +53,7 @@ export function Errors({ payload }: { payload: EvaluationPayload }) {
   );
 }
 
-const searchText = (error: ExampleError) => [...Object.values(error.texts), shown(error.label), shown(error.predicted), error.kind, `line ${error.line}`].join(" ").toLowerCase();
+const searchText = (error: ExampleError) => [...Object.values(error.texts), shown(error.label), shown(error.predicted), error.kind, `line ${error.line}`].join("\n").toLowerCase();
 
 function ErrorItem({ error }: { error: ExampleError }) {
   const [first = "", ...others] = Object.entries(error.texts).map(([, text]) => text);

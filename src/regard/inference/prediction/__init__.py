@@ -1,0 +1,1 @@
+"""Bulk prediction: a file of inputs to a table of predictions."""

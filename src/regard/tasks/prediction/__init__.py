@@ -1,0 +1,1 @@
+"""Predictions of fine-tuned models: the input row by row, and one result row for each."""

@@ -1,0 +1,261 @@
+"""The input of predictions: a text, a file, a list or a DataFrame as rows, each with its example, in order.
+
+Tables and lines are read row by row, in constant memory, and a row without a text keeps its place. What a task reads in
+a format of its own (SQuAD's JSON, CoNLL's columns, endings, images) is read completely.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
+from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, display_name, read_all_lines
+from regard.data.readers import TableOptions, holds_images
+from regard.data.readers.tables import SAMPLE, Missing
+from regard.data.rows import Row, RowReader, open_rows
+from regard.errors import InputError, suggest
+from regard.tasks.task import Task
+
+ALL = "all"  # columns
+FILE_SUFFIXES = (
+    *(".csv", ".tsv", ".tab", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".pq", ".conll"),
+    *COMPRESSED_SUFFIXES,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InputRow:
+    """A row of the input: its number from 0, its line in a file, and the columns that are copied to the output.
+
+    `example` is None if a text is missing: such a row gets no answer.
+    """
+
+    number: int
+    line: int | None
+    example: Example | None
+    kept: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class PredictionInput:
+    """Rows that can be read once. `reopen` reads them again, `rereadable` says whether another process could.
+
+    `kept` are the columns that are copied to the output; `description` says how the input was read.
+    """
+
+    name: str
+    description: str
+    kept: tuple[str, ...]
+    rows: Iterator[InputRow]
+    reopen: Callable[[], Iterator[InputRow]] | None
+    rereadable: bool
+    unit: str = "line"
+    has_lines: bool = False
+    typed: bool = False  # one example in an argument
+
+    def location(self, row: InputRow) -> str:
+        return f"{self.name} {self.unit} {row.line}" if row.line is not None else f"{self.name} row {row.number}"
+
+
+def open_input(
+    task: Task[Any],
+    source: Any,
+    second: str | os.PathLike[str] | None = None,
+    *,
+    table: TableOptions | None = None,
+    keep: Sequence[str] = (),
+    names: Sequence[str] = (),
+    live: bool = False,
+) -> PredictionInput:
+    """Open what to predict: a text, a text and a `second` one, a file, "-", a list of texts or pairs, or a DataFrame.
+
+    A string that names an existing file is a file. `second` may be a file whose content is the second text. `keep` are
+    columns of a table to copy, or `ALL`. `names` are the columns of the training data. With `live`, standard input is
+    read line by line, for a sender that waits for each answer.
+    """
+    table = table or TableOptions()
+    if isinstance(source, tuple) and len(source) == 2 and all(isinstance(text, str) for text in source):
+        source, second = source
+    if second is not None:
+        return _of_examples([_typed_pair(task, source, second)], "the input", "two texts", keep, typed=True)
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and is_file_name(source)):
+        return _open_file(task, os.fspath(source), table, keep, names, live=live)
+    if isinstance(source, str):
+        return _of_examples([_typed(task, source)], "the input", "one text", keep, typed=True)
+    if task.reads_images:
+        raise InputError("this model reads images; give the name of an image file or of a folder")
+    if task.num_texts == 0:
+        return _of_examples([_listed(task, item, index) for index, item in enumerate(source)], "the list", "list", keep)
+
+    def open_again() -> RowReader:
+        return open_rows(source, table, num_texts=_num_texts(task, names), names=names)
+
+    return _of_rows(task, open_again, keep, table.missing)
+
+
+def is_file_name(source: str) -> bool:
+    """Whether an argument that may be a file or a text is a file.
+
+    It exists, or it looks like one: it has the suffix of a table, or a path separator and no blanks.
+    """
+    if source == STANDARD_INPUT or os.path.exists(source):
+        return True
+    return source.lower().endswith((*FILE_SUFFIXES,)) or (os.sep in source and not any(map(str.isspace, source)))
+
+
+def _open_file(
+    task: Task[Any], path: str, table: TableOptions, keep: Sequence[str], names: Sequence[str], *, live: bool
+) -> PredictionInput:
+    if path != STANDARD_INPUT and not os.path.exists(path):
+        raise InputError(
+            f"{path}: no such file; expected a file of input, a text, or - for standard input. If it is a text, send "
+            "it to standard input"
+        )
+    if task.reads_images and not holds_images(path):
+        raise InputError(f"{path}: this model reads images; give the name of an image file or of a folder")
+    if task.reads_images or task.num_texts == 0 or task.has_own_format(path):
+        read = task.read(path, table, labeled=False)
+        lines = read.lines or None
+        rereadable = path != STANDARD_INPUT and os.path.exists(path)
+        return _of_examples(
+            read.examples, display_name(path), read.description, keep, lines, read.unit, rereadable=rereadable
+        )
+    sample = 1 if live and path == STANDARD_INPUT else SAMPLE
+    rereadable = os.path.isfile(path)
+
+    def open_again() -> RowReader:
+        return open_rows(path, table, num_texts=_num_texts(task, names), names=names, sample=sample)
+
+    return _of_rows(task, open_again, keep, table.missing, lines=True, rereadable=rereadable)
+
+
+def _num_texts(task: Task[Any], names: Sequence[str]) -> int | None:
+    """The texts per row: as many as in the training data, if its columns are known."""
+    return len(names) or task.num_texts
+
+
+def _of_rows(
+    task: Task[Any],
+    open_again: Callable[[], RowReader],
+    keep: Sequence[str],
+    missing: Missing | None,
+    *,
+    lines: bool = False,
+    rereadable: bool = True,
+) -> PredictionInput:
+    missing = missing or "keep"
+    reader = open_again()
+    kept = _chosen(keep, reader.columns, reader.name)
+
+    def convert(rows: RowReader) -> Iterator[InputRow]:
+        for row in rows.read(missing):
+            values = {name: row.values.get(name) for name in kept}
+            yield InputRow(row.number, row.line if lines else None, _example(task, row), values)
+
+    return PredictionInput(
+        reader.name,
+        reader.description,
+        kept,
+        convert(reader),
+        (lambda: convert(open_again())) if rereadable else None,
+        rereadable,
+        reader.unit,
+        lines,
+    )
+
+
+def _example(task: Task[Any], row: Row) -> Example | None:
+    if any(text is None or not text.strip() for text in row.texts):
+        return None
+    example: Example = task.example(*row.texts)  # type: ignore[arg-type]
+    if isinstance(example, QuestionExample) and row.values.get("id") is not None:
+        return replace(example, id=str(row.values["id"]))
+    return example
+
+
+def _of_examples(
+    examples: Sequence[Example],
+    name: str,
+    description: str,
+    keep: Sequence[str],
+    lines: Sequence[int | None] | None = None,
+    unit: str = "line",
+    *,
+    rereadable: bool = True,
+    typed: bool = False,
+) -> PredictionInput:
+    columns = list(example_values(examples[0])) if examples else []
+    kept = _chosen(keep, columns, name)
+
+    def rows() -> Iterator[InputRow]:
+        for number, example in enumerate(examples):
+            values = example_values(example)
+            blank = isinstance(example, TextExample | TaggedExample) and not example.text.strip()
+            line = None if lines is None else lines[number]
+            yield InputRow(number, line, None if blank else example, {column: values[column] for column in kept})
+
+    return PredictionInput(name, description, kept, rows(), rows, rereadable, unit, lines is not None, typed)
+
+
+def example_values(example: Example) -> dict[str, object]:
+    """The input of an example by name, as a table would hold it."""
+    match example:
+        case TextExample(text, None) | TaggedExample(text):
+            return {"text": text}
+        case TextExample(text, second):
+            return {"text_a": text, "text_b": second}
+        case QuestionExample(id, question, context):
+            return {"id": id, "question": question, "context": context}
+        case ChoiceExample(text, endings):
+            return {"text": text, "endings": list(endings)}
+        case ImageExample(name=name):
+            return {"image": name}
+
+
+def _chosen(keep: Sequence[str], columns: Sequence[str], name: str) -> tuple[str, ...]:
+    """The columns to copy; InputError for one that the input does not have."""
+    if list(keep) == [ALL]:
+        return tuple(columns)
+    for column in keep:
+        if column not in columns:
+            raise InputError(f"--keep: {name} has no column {column!r}; {suggest(column, columns)}")
+    return tuple(dict.fromkeys(keep))
+
+
+def _typed(task: Task[Any], text: str) -> Example:
+    if task.input_hint:
+        tab = " A tab does not separate them here." if "\t" in text else ""
+        raise InputError(f"{task.input_hint}{tab}")
+    if not text.strip():
+        raise InputError("the text is blank; expected at least one word")
+    example: Example = task.example(text)
+    return example
+
+
+def _typed_pair(task: Task[Any], text: object, second: str | os.PathLike[str]) -> Example:
+    if isinstance(text, list) and len(text) == 1 and isinstance(text[0], str):
+        text = text[0]
+    elif isinstance(text, str) and (text == STANDARD_INPUT or os.path.isfile(text)):
+        raise InputError(f"two inputs were given, and {text} is a file; give a file of pairs alone, or two texts")
+    if not isinstance(text, str):
+        raise InputError("a second text goes with one text; give a list of pairs instead")
+    if isinstance(second, os.PathLike):
+        second = "\n".join(read_all_lines(second))
+    if not text.strip() or not second.strip():
+        raise InputError("one of the two texts is blank; expected at least one word in each")
+    if task.num_texts == 1:
+        raise InputError(f"{task.name} reads one text, and two were given; quote a text of several words")
+    example: Example = task.example(text, second)
+    return example
+
+
+def _listed(task: Task[Any], item: object, index: int) -> Example:
+    """An item of a list for a task that reads neither texts nor pairs: a text and its endings."""
+    texts = [item] if isinstance(item, str) or not isinstance(item, Sequence) else list(item)
+    if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
+        raise InputError(f"item {index + 1}: {task.input_hint}")
+    example: Example = task.example(*map(str, texts))
+    return example
