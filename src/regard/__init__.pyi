@@ -14,7 +14,7 @@ from regard.training.estimators import Tagger as Tagger
 from regard.training.estimators import TextClassifier as TextClassifier
 from regard.nn.recording import ablate_heads as ablate_heads
 from regard.inference.search.build import index as index
-from regard.checkpoints.loading import load as load
+from regard.inference.load_model import load as load
 from regard.inference.search.index import open_index as open_index
 from regard.nn.recording import record as record
 from regard.checkpoints.loading import save as save
@@ -31,7 +31,6 @@ from regard.inference.translation.translator import TranslationResult
 from regard.interpret.ablation import AblationResult
 from regard.interpret.attention.maps import AttentionRecord
 from regard.interpret.attribution.attributions import AttributionResult
-from regard.interpret.attribution.predictions import PredictResult
 from regard.interpret.embeddings import SensesResult
 from regard.interpret.embeddings import SentenceMap
 from regard.interpret.faithfulness import FaithfulnessResult
@@ -42,6 +41,7 @@ from regard.interpret.masked_lm.comparison import CompareResult
 from regard.interpret.probes.feature_walk import FeatureWalk
 from regard.interpret.probes.layers import LayersResult
 from regard.tasks.evaluation.result import EvaluationResult
+from regard.tasks.prediction.result import PredictResult
 from regard.training.cost import CostEstimate
 from regard.training.doctor import DoctorResult
 from regard.training.embedding.run import EmbeddingReport
@@ -55,7 +55,7 @@ _Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
 __version__: str
 
 def embed(
-    source: list[str] | str | PathLike[str],
+    source: list[str | None] | str | PathLike[str] | Any,
     *,
     columns: list[str] | None = None,
     header: bool | None = None,
@@ -67,7 +67,7 @@ def embed(
     model: _Model = 'regard-bert',
     layers: str = '-1',
     pooling: Literal['cls', 'mean', 'max', 'none'] | None = None,
-    normalize: bool = False,
+    normalize: bool | None = None,
     max_length: int | None = None,
     long: Literal['cut', 'error', 'windows'] = 'cut',
     shard_size: int = 4096,
@@ -78,7 +78,7 @@ def embed(
     """Turn texts into vectors: float32, one row per text, in the order of the input."""
 
 def search(
-    source: list[str] | str | PathLike[str],
+    source: list[str | None] | str | PathLike[str] | Any,
     query: list[str] = [],
     *,
     columns: list[str] | None = None,
@@ -90,7 +90,7 @@ def search(
     model: _Model | None = None,
     keep: list[str] = [],
     id: str | None = None,
-    queries: list[str] | str | PathLike[str] | None = None,
+    queries: list[str | None] | str | PathLike[str] | Any | None = None,
     top: int = 10,
     method: Literal['dense', 'bm25', 'hybrid'] = 'dense',
     approximate: bool = False,
@@ -102,7 +102,7 @@ def search(
     """Find the texts of an index that are nearest to a query: by their vectors, their words, or both."""
 
 def duplicates(
-    source: list[str] | str | PathLike[str],
+    source: list[str | None] | str | PathLike[str] | Any,
     *,
     columns: list[str] | None = None,
     header: bool | None = None,
@@ -120,7 +120,7 @@ def duplicates(
     """Find near-duplicates: texts whose vectors are closer than a threshold, in groups."""
 
 def cluster(
-    source: list[str] | str | PathLike[str],
+    source: list[str | None] | str | PathLike[str] | Any,
     *,
     columns: list[str] | None = None,
     header: bool | None = None,
@@ -175,7 +175,7 @@ def next_sentence(
     """Predict how likely the second text follows the first, with BERT's next-sentence head."""
 
 def perplexity(
-    source: list[str] | str | PathLike[str],
+    source: list[str | None] | str | PathLike[str] | Any,
     *,
     columns: list[str] | None = None,
     header: bool | None = None,
@@ -217,7 +217,7 @@ def generate(
     """Generate text: a GPT continues the prompt, a T5 answers it. The text appears as it is generated."""
 
 def score(
-    source: list[str] | str | PathLike[str],
+    source: list[str | None] | str | PathLike[str] | Any,
     *,
     columns: list[str] | None = None,
     header: bool | None = None,
@@ -426,7 +426,7 @@ def senses(
 
 def heads(
     *,
-    text: list[str] | str | PathLike[str],
+    text: list[str | None] | str | PathLike[str] | Any,
     columns: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
@@ -598,18 +598,23 @@ def train_embedder(
 
 def predict(
     model: _Model,
-    source: list[str | tuple[str, str]] | str,
+    source: list[str | None | list[str | None] | tuple[str | None, ...] | dict[str, Any]] | str | Any,
+    second: str | str | PathLike[str] | None = None,
     *,
     columns: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
     quoted: bool | None = None,
     encoding: str | None = None,
-    missing: Literal['error', 'skip'] = 'error',
+    missing: Literal['keep', 'skip', 'error'] = 'keep',
+    output: str | PathLike[str] | None = None,
+    keep: list[str] = [],
     threshold: float | None = None,
     page: str | PathLike[str] | None = None,
     evidence: bool = False,
+    shard_size: int = 4096,
+    restart: bool = False,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> PredictResult:
-    """Predict labels, entities or answers with a fine-tuned model; prints one JSON object per line."""
+    """Predict labels, numbers, entities or answers with a fine-tuned model: one row of output for each row of input."""

@@ -110,7 +110,7 @@ def test_one_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> N
     ]
     assert call("--data", "data.tsv", "--json", *options) == 0
     document = json.loads(capsys.readouterr().out)
-    chosen = {"rows": 20, "pooling": "mean", "layer": "sum(-2:)", "seed": 2, "as_in_deck": False, "device": "cpu"}
+    chosen = {"limit": 20, "pooling": "mean", "layers": "sum(-2:)", "seed": 2, "as_in_deck": False, "device": "cpu"}
     assert document == regard.features(data="data.tsv", model=str(tiny_bert_folder), **chosen).to_dict()
     assert document["layer"] == "sum(-2:)"
     assert document["unmasked"] is None

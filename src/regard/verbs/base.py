@@ -28,9 +28,11 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import SkipJsonSchema
 
+from regard.data.frames import DataFrameSource
 from regard.errors import InputError, InputErrors, suggest
 from regard.events import Event, ResultItem, map_events
 from regard.known import DEFAULT_MODEL
@@ -84,6 +86,10 @@ class TextsMarker:
 def _read_texts(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str | os.PathLike):
         return Path(value) if reads_files(info) else split_lines(os.fspath(value))
+    if hasattr(value, "columns"):
+        return DataFrameSource(value)
+    if hasattr(value, "tolist"):  # a Series of pandas, or an array
+        return value.tolist()
     return list(value) if isinstance(value, Sequence) else value
 
 
@@ -104,9 +110,11 @@ def split_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-# Texts as a list, or the file that holds one text per line ("-" is standard input). Over HTTP a string holds the lines
-# themselves: a client cannot make the server read a file.
-Texts = Annotated[list[str] | Path, BeforeValidator(_read_texts), TextsMarker()]
+# Texts as a list, the file that holds them ("-" is standard input), or a DataFrame. None is a missing text. Over HTTP a
+# string holds the lines themselves: a client cannot make the server read a file.
+Texts = Annotated[
+    list[str | None] | Path | SkipJsonSchema[InstanceOf[DataFrameSource]], BeforeValidator(_read_texts), TextsMarker()
+]
 # The same, where a string that names no file may also be a text itself.
 TextOrFile = Annotated[list[str] | str, BeforeValidator(_read_source), TextsMarker()]
 

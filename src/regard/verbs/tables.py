@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ValidationInfo
 
+from regard.data.frames import DataFrameSource
 from regard.errors import InputError
 from regard.events import Note
 from regard.verbs.base import TABLE_GROUP, Request, TextsMarker, option, reads_files
@@ -86,7 +87,7 @@ TABLE_FIELDS = frozenset(RowsRequest.model_fields)
 
 
 def open_texts(
-    source: str | Path | list[str],
+    source: str | Path | DataFrameSource | Sequence[str | None],
     request: TableRequest | RowsRequest,
     *,
     num_texts: int | None = 1,
