@@ -40,6 +40,14 @@ CARD = Path(__file__).with_suffix(".md")
 SHARD_BYTES = 15_500_000
 CACHE = Path("/tmp/regard-embed-vectors")  # of evaluated texts
 REFERENCE = "all-MiniLM-L6-v2"
+ROWS = {  # of the card's table
+    "stsb": "STS-B dev, Spearman",
+    "squad recall@1": "SQuAD dev, recall@1",
+    "squad recall@10": "SQuAD dev, recall@10",
+    "squad mrr": "SQuAD dev, mean reciprocal rank",
+    "sst2": "SST-2, accuracy of logistic regression",
+    "sst2 scaled": "the same, vectors scaled",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -251,7 +259,63 @@ EVALUATIONS = {"stsb": sts_benchmark, "squad": squad_retrieval, "sst2": sst2_fea
 
 def write_builtin(source: Path) -> None:
     """Write src/regard/builtin/regard-embed from a run's or an export's folder, with a card made of the results."""
-    raise NotImplementedError
+    from regard.checkpoints.files import write_folder
+    from regard.inference.embedding.sentence_transformers import sentence_files
+    from regard.known import DEFAULT_MODEL, builtin_folder
+    from regard.text import Tokenizer
+
+    config = json.loads((source / "config.json").read_text())
+    report = json.loads((source / "report.json").read_text())
+    settings = report["settings"]["model"]
+    stated = sentence_files(
+        hidden_size=config["hidden_size"], max_length=settings["max_length"], normalize=settings["normalize"]
+    )
+    results = json.loads((RESULTS / f"{NAME}.json").read_text())
+    card = model_card(results, config, report, (source / "events.jsonl").read_text().splitlines())
+    files = {
+        **Tokenizer.open(builtin_folder(DEFAULT_MODEL)).files(),
+        **stated,
+        "config.json": (json.dumps({**config, "dtype": "float16"}, indent=2) + "\n").encode(),
+        "README.md": card.encode(),
+    }
+    write_folder(FOLDER, tensors=half_tensors(source), files=files)
+    size = sum(file.stat().st_size for file in FOLDER.rglob("*") if file.is_file())
+    print(f"{FOLDER}: {size / 1e6:.1f} MB")
+
+
+def model_card(results: dict[str, Any], config: dict[str, Any], report: dict[str, Any], events: list[str]) -> str:
+    models, outcome = results["models"], report["outcome"]
+    ours, reference, start = (models[name] for name in (NAME, REFERENCE, "regard-bert"))
+    rows = [
+        " | ".join(
+            [f"| {title}", *(f"{scores[key]:.1f}" if key in scores else "-" for scores in (ours, reference, start)), ""]
+        )
+        for key, title in ROWS.items()
+    ]
+    steps = [event for event in map(json.loads, events) if event["type"] == "step"]
+    points = [steps[len(steps) * tenth // 10] for tenth in range(10)] + [steps[-1]]
+    curve = [
+        f"    {point['tokens'] / 1e6:14,.0f}  {point['losses']['cosine']:8.4f}  {point['losses']['contrastive']:11.4f}"
+        f"  {point['losses']['similarity']:10.4f}"
+        for point in points
+    ]
+    return CARD.read_text(encoding="utf-8").format(
+        layers=config["num_hidden_layers"],
+        size=config["hidden_size"],
+        vocabulary=config["vocab_size"],
+        max_length=report["settings"]["model"]["max_length"],
+        parameters=report["parameters"] / 1e6,
+        scores="\n".join(rows),
+        questions=ours["squad questions"],
+        paragraphs=ours["squad paragraphs"],
+        date=results["date"],
+        texts=report["data"]["train"]["rows"],
+        tokens=outcome["tokens"] / 1e9,
+        minutes=outcome["seconds"] / 60,
+        steps=outcome["steps"],
+        batch_size=report["settings"]["training"]["batch_size"],
+        curve="\n".join(curve),
+    )
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def jobs(part: str, names: Sequence[str], recipes: Sequence[str], seeds: int) ->
     if part == "tune":
         order = [(recipe, name, seed) for seed in range(seeds) for name in names for recipe in recipes]
     else:
-        order = [(recipe, name, seed) for recipe in recipes for name in reversed(names) for seed in range(seeds)]
+        order = [(recipe, name, seed) for recipe in recipes for name in names for seed in range(seeds)]
     unique = {Job(part, name, tuple(settings_for(name, recipe).items()), seed): None for recipe, name, seed in order}
     return list(unique)
 
@@ -365,7 +365,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table.add_argument("--save", action="store_true", help="write benchmarks/results/default_recipe.json")
     for part in ("tune", "final", "small"):
         command = commands.add_parser(part)
-        command.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; default: all")
+        command.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}, in this order")
         command.add_argument("--recipe", nargs="+", choices=[*RECIPES, "tuned"], help="default: all")
         command.add_argument("--output", type=Path, required=True, metavar="DIR")
         command.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="data, or a folder of `pack`")
@@ -395,8 +395,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 save_results("default_recipe", {"model": MODEL, "recipes": RECIPES, **summary, "measured_on": machine})
             )
     else:
-        chosen = options.names or (SMALL_NAMES if options.command == "small" else NAMES)
-        names = [name for name in NAMES if name in chosen]
+        names = options.names or (SMALL_NAMES if options.command == "small" else NAMES)
         recipes = options.recipe or (["tuned", *RECIPES] if options.command == "tune" else ["tuned"])
         if options.command == "final" and "tuned" not in recipes:
             recipes = [*recipes, "tuned"]

@@ -54,7 +54,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) ->
 
 
 def test_the_commands_and_the_python_run(
-    folder: Path, tiny_bert_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    page_built: None,
+    folder: Path,
+    tiny_bert_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert len(COMMANDS) == 17
     monkeypatch.setattr(plan, "SECONDS", 0.0)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.ipynb"))
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 
 
 def test_there_are_two_notebooks() -> None:
@@ -18,6 +20,7 @@ def test_there_are_two_notebooks() -> None:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page_built: None) -> None:
+    shutil.copy(EXAMPLES / "reviews.csv", tmp_path)
     monkeypatch.chdir(tmp_path)
     document = json.loads(path.read_text(encoding="utf-8"))
     names: dict[str, Any] = {}

@@ -121,6 +121,9 @@ def test_clusters_have_a_row_for_every_row(
         and (rows[2]["id"], rows[2]["input_id"]) == ("2", "c9")
         and rows[2]["text"] == ""
     )
+    assert run(["cluster", str(messy), "-n", "2", *options[:4], "--output", str(output.with_suffix(".jsonl"))]) == 0
+    lines = [json.loads(line) for line in output.with_suffix(".jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["row"] for line in lines] == list(range(6)) and lines[2]["cluster"] is None
     capsys.readouterr()
     duplicates = command(capsys, "duplicates", messy, "--model", tiny_bert_folder, "--threshold", 0.999)
     assert duplicates["groups"] == []

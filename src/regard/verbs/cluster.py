@@ -24,9 +24,8 @@ class ClusterRequest(IndexedTextsRequest):
 @verb(
     ClusterRequest,
     result="regard.inference.search.clusters:ClusterResult",
-    formats=(".csv", ".json"),
+    formats=(".csv", ".jsonl", ".json"),
     max_characters=1_000_000,
-    http_limits={},
 )
 def cluster(request: ClusterRequest, models: Models) -> Generator[Event, None, ClusterResult]:
     """Divide texts into clusters by k-means on their vectors, with the central texts and the words of each.

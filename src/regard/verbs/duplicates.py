@@ -21,7 +21,7 @@ class DuplicatesRequest(IndexedTextsRequest):
 @verb(
     DuplicatesRequest,
     result="regard.inference.search.duplicates:DuplicatesResult",
-    formats=(".csv", ".json"),
+    formats=(".csv", ".jsonl", ".json"),
     max_characters=1_000_000,
 )
 def duplicates(request: DuplicatesRequest, models: Models) -> Generator[Event, None, DuplicatesResult]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from regard.events import Event, Note
+from regard.known import DEFAULT_EMBEDDING_MODEL
 from regard.verbs.base import RUN_GROUP, ModelName, Models, Texts, argument, layers_option, model_option, option, verb
 from regard.verbs.tables import RowsRequest, table_options
 
@@ -23,7 +24,7 @@ class EmbedRequest(RowsRequest):
     output: Path | None = option(
         None, "-o", help="File for the vectors: .npy, .npz or .parquet. Default: print them.", metavar="FILE"
     )
-    model: ModelName = model_option()
+    model: ModelName = model_option(DEFAULT_EMBEDDING_MODEL)
     layers: str = layers_option()
     pooling: Literal["cls", "mean", "max", "none"] | None = option(
         None, "-p", help="none gives a vector per token. Default: what the model's folder states, or mean."

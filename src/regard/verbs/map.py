@@ -6,6 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Literal
 
 from regard.events import Event, Note
+from regard.known import DEFAULT_EMBEDDING_MODEL
 from regard.verbs.base import ModelName, Models, argument, layers_option, model_option, option, seed_option, verb
 from regard.verbs.tables import LabeledTexts, TableRequest, read_labeled_texts
 
@@ -17,7 +18,7 @@ class MapRequest(TableRequest):
     texts: LabeledTexts = argument(
         help="Sentences, one per line, or TSV, CSV, JSONL with labels; - is standard input.", metavar="FILE"
     )
-    model: ModelName = model_option()
+    model: ModelName = model_option(DEFAULT_EMBEDDING_MODEL)
     layers: str = layers_option()
     neighbors: int = option(5, "-k", help="Number of nearest neighbors of each sentence.", metavar="K", ge=1, le=50)
     pooling: Literal["mean", "cls", "max"] = option("mean", help="How the token vectors become one sentence vector.")

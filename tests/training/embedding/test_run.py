@@ -155,6 +155,13 @@ def test_ctrl_c_saves_and_a_resumed_run_finishes(run: Train, tmp_path: Path, def
     assert report.outcome.steps == whole.outcome.steps and weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
+def test_a_run_that_fails_before_its_first_step_leaves_nothing(run: Train, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="one row has no negatives"):
+        run(tmp_path / "run", TextRows((["a"], ["b"])))
+    assert not (tmp_path / "run").exists()
+    assert run(tmp_path / "run", PAIRS, "training.max_steps=1").outcome.steps == 1
+
+
 def test_a_budget_ends_the_run(run: Train, tmp_path: Path) -> None:
     report = run(tmp_path / "run", PAIRS, "training.budget=0.3s")
     assert report.outcome.steps >= 1 and report.outcome.seconds >= 0.3

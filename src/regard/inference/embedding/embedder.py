@@ -29,7 +29,7 @@ from regard.errors import InputError, check_choice
 from regard.events import drain
 from regard.inference.causal_lm import split_special_tokens
 from regard.inference.embedding.sentence_transformers import SentenceSettings, read_sentence_settings
-from regard.known import DEFAULT_MODEL
+from regard.known import DEFAULT_EMBEDDING_MODEL
 from regard.nn.masks import Packed, first_tokens, length_groups
 from regard.parameters import EstimatorParameters
 from regard.text import Tokenizer
@@ -110,7 +110,7 @@ class Embedder(EstimatorParameters):
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None] = DEFAULT_MODEL,
+        model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None] = DEFAULT_EMBEDDING_MODEL,
         *,
         layers: int | str = -1,
         pooling: str | None = None,
@@ -200,7 +200,7 @@ class Embedder(EstimatorParameters):
 
 
 def load_engine(
-    model: str | os.PathLike[str] | LoadedModel | tuple[nn.Module, Tokenizer | None] = DEFAULT_MODEL,
+    model: str | os.PathLike[str] | LoadedModel | tuple[nn.Module, Tokenizer | None] = DEFAULT_EMBEDDING_MODEL,
     *,
     pooling: str | None = None,
     normalize: bool | None = None,

@@ -39,6 +39,7 @@ from regard.training.embedding.data import EmbeddingDataset, TextRows, Tokenized
 from regard.training.embedding.trainer import EmbeddingOutcome, EmbeddingTrainer, teacher_vectors
 from regard.training.events import Events, Finished, TrainingStarted, describe_scores
 from regard.training.run_folder import REPORT, RunFolder, RunReport, log_events
+from regard.training.tensorboard import TensorBoardLog
 from regard.wording import count_of, duration
 
 WORK, CHECKPOINTS = "work", "checkpoints"
@@ -80,13 +81,16 @@ def train_embedder(
     output: str | os.PathLike[str],
     config: EmbeddingConfig | None = None,
     resume: bool = False,
+    tensorboard: str | os.PathLike[str] | None = None,
     device: torch.device | str = "auto",
 ) -> Events[EmbeddingReport]:
     """Train a sentence-embedding model from `model` on rows of texts and write it to `output`.
 
     Pairs and triplets are trained with in-batch negatives, scored pairs with CoSENT, and texts with a `teacher`, an
     embedding model whose vectors are the targets. `dev`, pairs or scored pairs, is evaluated after each epoch.
+    `tensorboard` is a folder.
     """
+    board = TensorBoardLog.open(tensorboard)
     output, config = Path(output), config or EmbeddingConfig.load()
     device = choose_device(device) if isinstance(device, str) else device
     _check_data(train, dev, teacher)
@@ -101,7 +105,15 @@ def train_embedder(
         "data": {name: rows.digest() for name, rows in data.items()},
         **{name: _digest(folder) for name, folder in folders.items()},
     }
-    folder = RunFolder(output, config, run, work=WORK, work_files=_work_files(train), kind="embedding run")
+    folder = RunFolder(
+        output,
+        config,
+        run,
+        work=WORK,
+        work_files=[f"{CHECKPOINTS}/step-*/"],
+        prepared_files=[*(name for index in range(len(train.columns)) for name in _array_names(index)), TARGETS],
+        kind="embedding run",
+    )
     if resume and (done := folder.finished()):
         return EmbeddingReport(output=os.fspath(output), **done)
     folder.open(resume=resume)
@@ -158,7 +170,7 @@ def train_embedder(
         return report
 
     with folder.running():
-        return (yield from log_events(train_and_save(), output))
+        return (yield from log_events(train_and_save(), output, tensorboard=board))
 
 
 def save_embedder(
@@ -268,12 +280,6 @@ def _digest(folder: Path) -> str:
     """The checksum of a model's weights, or its name if it has no checksums."""
     sums = verify(folder)
     return next((sums[name] for name in sorted(sums) if name.endswith(".safetensors")), folder.name)
-
-
-def _work_files(train: TextRows) -> list[str]:
-    """The manifest's entries for the work folder."""
-    arrays = [name for index in range(len(train.columns)) for name in _array_names(index)]
-    return [f"{CHECKPOINTS}/step-*/", *arrays, TARGETS]
 
 
 def _array_names(index: int) -> tuple[str, str]:
