@@ -13,6 +13,7 @@ from regard.inference.embedding.embedder import Embedder as Embedder
 from regard.training.estimators import Tagger as Tagger
 from regard.training.estimators import TextClassifier as TextClassifier
 from regard.nn.recording import ablate_heads as ablate_heads
+from regard.training.finetuning.fit import fit as fit
 from regard.inference.search.build import index as index
 from regard.inference.load_model import load as load
 from regard.inference.search.index import open_index as open_index
@@ -490,6 +491,7 @@ def pretrain(
     config: str | PathLike[str] | None = None,
     settings: list[str] | dict[str, Any] = [],
     resume: bool = False,
+    tensorboard: str | PathLike[str] | None = None,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
     heldout: list[str] = [],
     budget: str | None = None,
@@ -503,7 +505,7 @@ def train(
     task: str,
     *,
     output: str | PathLike[str],
-    train: str | PathLike[str],
+    train: Any,
     columns: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
@@ -513,14 +515,20 @@ def train(
     config: str | PathLike[str] | None = None,
     settings: list[str] | dict[str, Any] = [],
     resume: bool = False,
+    tensorboard: str | PathLike[str] | None = None,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
-    dev: str | PathLike[str] | None = None,
+    dev: Any = None,
     split: str | None = None,
+    limit: int | None = None,
     seeds: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    early_stopping_patience: int | None = None,
+    class_weights: Literal['balanced'] | dict[str, float] | None = None,
     model: str = 'regard-bert',
     frozen: bool = False,
     both: bool = False,
-    limit: int | None = None,
     ulmfit: bool = False,
     on_event: Callable[[Event], object] | None = None,
 ) -> FineTuningReport:
@@ -529,7 +537,7 @@ def train(
 def distill(
     *,
     output: str | PathLike[str],
-    train: str | PathLike[str],
+    train: Any,
     teacher: str | PathLike[str],
     layers: int,
     columns: list[str] | None = None,
@@ -541,10 +549,17 @@ def distill(
     config: str | PathLike[str] | None = None,
     settings: list[str] | dict[str, Any] = [],
     resume: bool = False,
+    tensorboard: str | PathLike[str] | None = None,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
-    dev: str | PathLike[str] | None = None,
+    dev: Any = None,
     split: str | None = None,
+    limit: int | None = None,
     seeds: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    early_stopping_patience: int | None = None,
+    class_weights: Literal['balanced'] | dict[str, float] | None = None,
     on_event: Callable[[Event], object] | None = None,
 ) -> FineTuningReport:
     """Distill a fine-tuned model into a student with fewer layers: DistilBERT's recipe, for any task."""
@@ -562,8 +577,12 @@ def train_translator(
     config: str | PathLike[str] | None = None,
     settings: list[str] | dict[str, Any] = [],
     resume: bool = False,
+    tensorboard: str | PathLike[str] | None = None,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
     dev: list[str] | None = None,
+    limit: int | None = None,
+    epochs: int | None = None,
+    early_stopping_patience: int | None = None,
     hold_out: int = 0,
     model: str | None = None,
     score: Literal['dot', 'general', 'additive', 'none'] | None = None,
@@ -585,6 +604,7 @@ def train_embedder(
     config: str | PathLike[str] | None = None,
     settings: list[str] | dict[str, Any] = [],
     resume: bool = False,
+    tensorboard: str | PathLike[str] | None = None,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
     dev: str | PathLike[str] | None = None,
     model: _Model = 'regard-bert',

@@ -57,6 +57,7 @@ class FineTunedModel:
     precision: Precision = "auto"
     text_columns: tuple[str, ...] = ()
     folder: Path | None = None
+    report: Any = None  # of the training, if this process trained it with `regard.fit`
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.model.encoder, self.tokenizer))

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.examples import ChoiceExample
@@ -17,7 +16,7 @@ from regard.tasks.evaluation.labels import evaluate_classes
 from regard.tasks.evaluation.parts import Evaluation
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import label_scores
-from regard.tasks.task import ColumnKind, Prediction, Task, TaskInput, kl_divergence
+from regard.tasks.task import ColumnKind, Prediction, Task, TaskInput, kl_divergence, pad_rows
 
 
 class MultipleChoice(Task[ChoiceExample]):
@@ -86,13 +85,10 @@ class MultipleChoice(Task[ChoiceExample]):
             inputs.append(TaskInput(tuple(next(sequences) for _ in example.endings), index, example.label))
         return inputs
 
-    def loss(self, logits: Tensor, inputs: Sequence[TaskInput]) -> Tensor:
-        parts = torch.split(logits.squeeze(-1), [len(item.sequences) for item in inputs])
-        losses = [
-            F.cross_entropy(part, torch.tensor(item.target, device=part.device))
-            for part, item in zip(parts, inputs, strict=True)
-        ]
-        return torch.stack(losses).mean()
+    def logits_and_targets(self, logits: Tensor, inputs: Sequence[TaskInput]) -> tuple[Tensor, Tensor]:
+        """The logits of the endings, (texts, endings), and the indices of the right ones."""
+        rows = pad_rows(torch.split(logits.squeeze(-1), [len(item.sequences) for item in inputs]))
+        return rows, torch.tensor([item.target for item in inputs], device=logits.device)
 
     def distillation_loss(
         self, logits: Tensor, teacher_logits: Tensor, inputs: Sequence[TaskInput], temperature: float

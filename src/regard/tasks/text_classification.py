@@ -106,11 +106,8 @@ class TextClassification(LabelTask[TextExample]):
         ids = [self._label_id(name) for name in names]
         return [float(index in ids) for index in range(self.num_outputs)] if self.multi_label else ids[0]
 
-    def loss(self, logits: Tensor, inputs: Sequence[TaskInput]) -> Tensor:
-        targets = torch.tensor([item.target for item in inputs], device=logits.device)
-        if self.multi_label:
-            return F.binary_cross_entropy_with_logits(logits, targets)
-        return F.cross_entropy(logits, targets)
+    def target_tensor(self, inputs: Sequence[TaskInput]) -> Tensor:
+        return torch.tensor([item.target for item in inputs])
 
     def distillation_loss(
         self, logits: Tensor, teacher_logits: Tensor, inputs: Sequence[TaskInput], temperature: float

@@ -13,7 +13,6 @@ from itertools import groupby
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.examples import TaggedExample
@@ -118,9 +117,8 @@ class TokenClassification(LabelTask[TaggedExample]):
     def targets(self, example: TaggedExample, inputs: TaskInput) -> tuple[str, ...]:
         return tuple(example.text[slice(*example.words[word])] for word in inputs.extra)
 
-    def loss(self, logits: Tensor, inputs: Sequence[TaskInput]) -> Tensor:
-        targets = torch.tensor([target for item in inputs for target in item.target], device=logits.device)
-        return F.cross_entropy(logits, targets)
+    def target_tensor(self, inputs: Sequence[TaskInput]) -> Tensor:
+        return torch.tensor([target for item in inputs for target in item.target])
 
     def postprocess(
         self, examples: Sequence[TaggedExample], inputs: Sequence[TaskInput], logits: Sequence[Tensor]

@@ -23,6 +23,7 @@ from regard.data.files import (
     hold_lines,
     open_bounded,
 )
+from regard.data.readers.memory import RecordList
 from regard.errors import InputError, check_choice, suggest
 from regard.files.file_input import format_size, read_up_to
 
@@ -122,11 +123,13 @@ class Records(NamedTuple):
 def open_records(
     path: Path, *, is_table: bool = False, encoding: str | None = None
 ) -> tuple[Records | None, list[str]]:
-    """Return the records of a Parquet or JSON file (None for other files), and the lines of a text file.
+    """Return the records in memory, or of a Parquet or JSON file (None for others), and the lines of a text file.
 
     JSON is detected by the suffix and the first line, unless the user says that the file `is_table`.
     """
     name = display_name(path)
+    if isinstance(path, RecordList):
+        return Records(name, iter(list(enumerate(path.records, start=1))), "rows in memory", "row"), []
     with open_bounded(path) as (file, max_size):
         if is_parquet(path, file):
             budget = MAX_HELD_BYTES + MAX_EXPANSION * (os.path.getsize(path) if os.path.isfile(path) else 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -51,6 +51,10 @@ class FineTuningSection(SettingsSection):
     select: Literal["best", "last"] = Field(default="best", description="Epoch to keep: the best on dev, or the last.")
     early_stopping_patience: int = Field(
         default=0, ge=0, le=1 << 20, description="Epochs without improvement before stopping; 0: never."
+    )
+    class_weights: Literal["none", "balanced"] | dict[str, Annotated[float, Field(ge=0)]] = Field(
+        default="none",
+        description='Weights of classes in the loss: "none", "balanced", or {"label" = weight}; 1 for others.',
     )
 
 

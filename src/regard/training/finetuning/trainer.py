@@ -21,7 +21,8 @@ from regard.nn.attention import Attention
 from regard.nn.block import FeedForward
 from regard.nn.stack import Stack
 from regard.tasks.image_classification import ImageClassifier
-from regard.tasks.task import Task, TaskInput
+from regard.tasks.task import LossFunction, Task, TaskInput
+from regard.training.callbacks import Callbacks
 from regard.training.events import Events, LayersScheduled
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.model_factory import TaskModel, TaskObjective
@@ -118,7 +119,10 @@ def default_learning_rate(width: int) -> float:
 
 
 class FineTuner(EpochTrainer[SeedResult]):
-    """`evaluate` scores the model on dev; without it the last epoch is kept. Checkpoints go to `folder`, if any."""
+    """`evaluate` scores the model on dev; without it the last epoch is kept. Checkpoints go to `folder`, if any.
+
+    `loss` replaces the task's loss function, and the weights of classes in it.
+    """
 
     model: TaskModel
 
@@ -133,7 +137,9 @@ class FineTuner(EpochTrainer[SeedResult]):
         device: torch.device,
         folder: Path | None = None,
         evaluate: Callable[[TaskModel], dict[str, float]] | None = None,
-        objective: Callable[[TaskModel], nn.Module] | None = None,
+        objective: Callable[[TaskModel, LossFunction], nn.Module] | None = None,
+        loss: LossFunction | None = None,
+        callbacks: Callbacks | None = None,
     ) -> None:
         self.items, self.config, self.evaluate = items, config, evaluate
         self.model = configure_model(model, config).to(device)
@@ -154,9 +160,11 @@ class FineTuner(EpochTrainer[SeedResult]):
         )  # of everything that is ever trained
         if settings.layerwise_lr_decay < 1:
             apply_layerwise_lr_decay(optimizers, self.levels, settings.layerwise_lr_decay)
+        if loss is None:
+            loss = task.loss_function(task.class_weights(items, settings.class_weights))
         super().__init__(
             self.model,
-            objective(self.model) if objective else TaskObjective(self.model, task),
+            objective(self.model, loss) if objective else TaskObjective(self.model, task, loss),
             optimizers,
             num_epochs=settings.num_epochs,
             patience=settings.early_stopping_patience,
@@ -170,6 +178,7 @@ class FineTuner(EpochTrainer[SeedResult]):
             seed=seed,
             device=device,
             folder=folder,
+            callbacks=callbacks,
         )
         self.perturbation = self._adversarial_perturbation()
 
@@ -184,7 +193,8 @@ class FineTuner(EpochTrainer[SeedResult]):
             for name, parameter in self._trained_parameters().items() if self.best_weights else ():
                 parameter.copy_(self.best_weights[name])
         scores = self.history[self.best_epoch - 1]
-        return SeedResult(self.seed, scores, self.best_epoch, self.stopwatch.elapsed, self.step, self.history)
+        cost = self.stopwatch.elapsed, self.step
+        return SeedResult(self.seed, scores, self.best_epoch, *cost, self.history, self.losses)
 
     def _layers_scheduled(self) -> LayersScheduled:
         starts = layer_starts(

@@ -11,6 +11,7 @@ config.json model.safetensors tokenizer.json ...   the model, when it is finishe
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -57,6 +58,7 @@ from regard.training.run_folder import (
     log_events,
     saved_config,
 )
+from regard.training.tensorboard import TensorBoardLog
 from regard.training.world import join_world
 
 FILES = OutputManifest(
@@ -83,14 +85,16 @@ def pretrain(
     start: str = "",
     resume: bool = False,
     verify: Verify = "auto",
+    tensorboard: str | os.PathLike[str] | None = None,
     device: torch.device,
 ) -> Events[PretrainingResult]:
     """Train a new model, or continue the one named by `start`, on text. Only the main process yields events.
 
     `resume` continues the run in `output` from its last checkpoint, or from the beginning if there is none; for a
     finished run it returns the result. Token shards are compared with their checksums before the first step, as
-    `verify` says: see `Corpus.open`.
+    `verify` says: see `Corpus.open`. `tensorboard` is a folder.
     """
+    board = TensorBoardLog.open(tensorboard)
     if bool(config.schedule.max_steps) == bool(config.schedule.budget):
         raise InputError(
             "how long to train? give a budget such as --budget 20min, or --set schedule.max_steps=N, one of them"
@@ -118,7 +122,7 @@ def pretrain(
         except InputError as error:
             raise error if held_out else InputError(f"{error}; or name a text to evaluate on with --heldout") from None
         events = trainer.pretrain(resume=resume)
-        return (yield from log_events(events, output)) if world.is_main else drain(events)
+        return (yield from log_events(events, output, tensorboard=board)) if world.is_main else drain(events)
 
 
 def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> bool:
