@@ -56,7 +56,7 @@ class SearchRequest(IndexedTextsRequest):
     SearchRequest,
     result="regard.inference.search.results:SearchResult",
     formats=(".html", ".csv", ".jsonl", ".json"),
-    max_characters=1_000_000,
+    max_characters=300_000,
     http_limits={"top": 1000, "rerank_top": 200},
     items="results",
 )
