@@ -396,10 +396,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print_summary(content)
         print_small(records)
         if options.save:
-            machine = sorted({record["machine"] for record in records})
-            print(
-                save_results("default_recipe", {"model": MODEL, "recipes": RECIPES, **summary, "measured_on": machine})
-            )
+            (machine,) = {record["machine"] for record in records}
+            print(save_results("default_recipe", {"machine": machine, "model": MODEL, "settings": RECIPES, **summary}))
     else:
         names = options.names or (SMALL_NAMES if options.command == "small" else NAMES)
         recipes = options.recipe or (["tuned", *RECIPES] if options.command == "tune" else ["tuned"])
