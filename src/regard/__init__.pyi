@@ -56,7 +56,7 @@ _Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
 __version__: str
 
 def embed(
-    source: list[str] | str | PathLike[str],
+    source: list[str | None] | str | PathLike[str] | Any,
     *,
     columns: list[str] | None = None,
     header: bool | None = None,
@@ -79,7 +79,7 @@ def embed(
     """Turn texts into vectors: float32, one row per text, in the order of the input."""
 
 def search(
-    source: list[str] | str | PathLike[str],
+    source: list[str | None] | str | PathLike[str] | Any,
     query: list[str] = [],
     *,
     columns: list[str] | None = None,
@@ -91,7 +91,7 @@ def search(
     model: _Model | None = None,
     keep: list[str] = [],
     id: str | None = None,
-    queries: list[str] | str | PathLike[str] | None = None,
+    queries: list[str | None] | str | PathLike[str] | Any | None = None,
     top: int = 10,
     method: Literal['dense', 'bm25', 'hybrid'] = 'dense',
     approximate: bool = False,
@@ -103,7 +103,7 @@ def search(
     """Find the texts of an index that are nearest to a query: by their vectors, their words, or both."""
 
 def duplicates(
-    source: list[str] | str | PathLike[str],
+    source: list[str | None] | str | PathLike[str] | Any,
     *,
     columns: list[str] | None = None,
     header: bool | None = None,
@@ -121,7 +121,7 @@ def duplicates(
     """Find near-duplicates: texts whose vectors are closer than a threshold, in groups."""
 
 def cluster(
-    source: list[str] | str | PathLike[str],
+    source: list[str | None] | str | PathLike[str] | Any,
     *,
     columns: list[str] | None = None,
     header: bool | None = None,
@@ -176,7 +176,7 @@ def next_sentence(
     """Predict how likely the second text follows the first, with BERT's next-sentence head."""
 
 def perplexity(
-    source: list[str] | str | PathLike[str],
+    source: list[str | None] | str | PathLike[str] | Any,
     *,
     columns: list[str] | None = None,
     header: bool | None = None,
@@ -218,7 +218,7 @@ def generate(
     """Generate text: a GPT continues the prompt, a T5 answers it. The text appears as it is generated."""
 
 def score(
-    source: list[str] | str | PathLike[str],
+    source: list[str | None] | str | PathLike[str] | Any,
     *,
     columns: list[str] | None = None,
     header: bool | None = None,
@@ -281,7 +281,7 @@ def translate(
 def evaluate(
     model: _Model,
     *,
-    data: list[str] | str | PathLike[str],
+    data: list[str] | str | PathLike[str] | Any,
     columns: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
@@ -353,11 +353,11 @@ def features(
     quoted: bool | None = None,
     encoding: str | None = None,
     missing: Literal['error', 'skip'] = 'error',
-    rows: int = 2000,
-    limit: int | None = None,
+    limit: int = 2000,
+    sample: int | None = None,
     model: _Model = 'regard-bert',
     pooling: Literal['cls', 'mean'] = 'cls',
-    layer: str = '-1',
+    layers: str = '-1',
     as_in_deck: bool = True,
     seed: int = 0,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
@@ -378,7 +378,7 @@ def compare_layers(
     model: _Model = 'regard-bert',
     task: Literal['tag', 'classify'] = 'tag',
     head: Literal['linear', 'bilstm'] = 'linear',
-    rows: int | None = None,
+    limit: int | None = None,
     pooling: Literal['mean', 'cls'] = 'mean',
     seed: int = 0,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
@@ -427,7 +427,7 @@ def senses(
 
 def heads(
     *,
-    text: list[str] | str | PathLike[str],
+    text: list[str | None] | str | PathLike[str] | Any,
     columns: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
@@ -467,7 +467,7 @@ def sentence_map(
     encoding: str | None = None,
     missing: Literal['error', 'skip'] = 'error',
     model: _Model = 'regard-bert',
-    layer: str = '-1',
+    layers: str = '-1',
     neighbors: int = 5,
     pooling: Literal['mean', 'cls', 'max'] = 'mean',
     limit: int = 2000,

@@ -25,7 +25,7 @@ class ClusterRequest(IndexedTextsRequest):
     ClusterRequest,
     result="regard.inference.search.clusters:ClusterResult",
     formats=(".csv", ".jsonl", ".json"),
-    max_characters=1_000_000,
+    max_characters=300_000,
 )
 def cluster(request: ClusterRequest, models: Models) -> Generator[Event, None, ClusterResult]:
     """Divide texts into clusters by k-means on their vectors, with the central texts and the words of each.

@@ -11,9 +11,10 @@ import re
 import sys
 from pathlib import Path
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import regard
+from regard.data.frames import DataFrameSource
 from regard.verbs import FUNCTIONS, find
 from regard.verbs.base import Verb
 from regard.verbs.python import signature
@@ -63,6 +64,10 @@ def _parameter(one: inspect.Parameter, models: list[str]) -> str:
 
 
 def _hint(annotation: Any) -> str:
+    if get_origin(annotation) is Annotated:
+        return _hint(get_args(annotation)[0])
+    if annotation is DataFrameSource:
+        return "Any"
     if get_origin(annotation) in (Union, UnionType):  # `str()` would write Optional for some
         return " | ".join(_hint(one) for one in get_args(annotation))
     if annotation is type(None):

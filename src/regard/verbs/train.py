@@ -11,7 +11,7 @@ from pydantic import BeforeValidator
 
 from regard.errors import InputError
 from regard.events import Event
-from regard.verbs.base import Device, Models, Request, argument, model_option, option, verb
+from regard.verbs.base import GENERAL_GROUP, RUN_GROUP, Device, Models, Request, argument, model_option, option, verb
 from regard.verbs.tables import TableRequest, table_options
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ Settings = Annotated[list[str] | dict[str, Any], BeforeValidator(_assignments)]
 
 
 def settings_option(example: str) -> Any:
-    return option([], "--set", help=f"One setting, like {example}.", metavar="KEY=VALUE", repeat=True)
+    return option([], "--set", help=f"One setting, like {example}.", metavar="KEY=VALUE", repeat=True, group=RUN_GROUP)
 
 
 def epochs_option() -> Any:
@@ -62,13 +62,16 @@ class RunRequest(Request):
     """Options of all training runs."""
 
     output: Path = option(..., "-o", help="Folder of the run and the model.", metavar="DIR")
-    config: Path | None = option(None, help="Settings, as TOML.", metavar="FILE")
+    config: Path | None = option(None, help="Settings, as TOML.", metavar="FILE", group=RUN_GROUP)
     settings: Settings = settings_option("training.num_epochs=4")
-    resume: bool = option(False, help="Continue the run in DIR; start it if there is none.")
+    resume: bool = option(False, help="Continue the run in DIR; start it if there is none.", group=RUN_GROUP)
     tensorboard: Path | None = option(
-        None, help="Folder to write scalars for TensorBoard to, beside the event log.", metavar="DIR"
+        None,
+        help="Folder to write scalars for TensorBoard to, beside the event log.",
+        metavar="DIR",
+        group=RUN_GROUP,
     )
-    device: Device = option("auto", help="Device to compute on; auto uses a GPU if there is one.")
+    device: Device = option("auto", help="Device to compute on; auto uses a GPU if there is one.", group=GENERAL_GROUP)
 
     def saved_config(self) -> Path | None:
         """The settings of the run that is resumed, unless others are given."""

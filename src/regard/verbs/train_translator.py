@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from regard.errors import InputError
 from regard.events import Event, Note
-from regard.verbs.base import Models, option, verb
+from regard.verbs.base import TABLE_GROUP, Models, option, verb
 from regard.verbs.tables import TableRequest, table_options
 from regard.verbs.train import (
     RunRequest,
@@ -33,6 +33,9 @@ class TrainTranslatorRequest(RunRequest, TableRequest):
         help="Pairs to evaluate on, by BLEU. Default: a tenth of the pairs.",
         metavar="SRC TGT",
         variadic=True,
+    )
+    columns: list[str] | None = option(
+        None, help="Columns of source and target, by name or index from 0.", metavar="1,0", group=TABLE_GROUP
     )
     settings: Settings = settings_option("training.num_epochs=20")
     limit: int | None = limit_option("pairs")
