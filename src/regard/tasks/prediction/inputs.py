@@ -87,6 +87,8 @@ def open_input(
         return _of_examples([_typed(task, source)], "the input", "one text", keep, typed=True)
     if task.reads_images:
         raise InputError("this model reads images; give the name of an image file or of a folder")
+    if task.input_hint and isinstance(source, list) and len(source) == 1 and isinstance(source[0], str):
+        raise InputError(task.input_hint)
     if task.num_texts == 0:
         return _of_examples([_listed(task, item, index) for index, item in enumerate(source)], "the list", "list", keep)
 
