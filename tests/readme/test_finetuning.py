@@ -60,7 +60,7 @@ def test_the_commands_and_the_python_run(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert len(COMMANDS) == 18
+    assert len(COMMANDS) == 19
     monkeypatch.setattr(plan, "SECONDS", 0.0)
     monkeypatch.setitem(plan.SIDE, "cpu", 64)
     small = [part for value in [*settings("elmo"), "schedule.budget="] for part in ("--set", value)]
