@@ -171,8 +171,13 @@ def test_load_returns_what_was_trained(make: Make, tmp_path: Path) -> None:
     # It stands for a model wherever a verb takes one.
     vectors = regard.embed(TEXTS, model=model).vectors
     np.testing.assert_array_equal(vectors, regard.embed(TEXTS, model=(encoder, tokenizer)).vectors)
+    np.testing.assert_array_equal(vectors, regard.Embedder(model, device="cpu").transform(TEXTS))
     (tmp_path / "labeled.tsv").write_text("a film\tgood\nso long\tbad\n", encoding="utf-8")
-    assert model.evaluate(tmp_path / "labeled.tsv").n == 2
+    from_file = model.evaluate(tmp_path / "labeled.tsv")
+    frame = pandas.DataFrame({"id": [1, 2], "review": ["a film", "so long"], "stars": ["good", "bad"]})
+    assert from_file.n == 2
+    assert model.evaluate(frame, columns=["review", "stars"]).metrics == from_file.metrics
+    assert regard.evaluate(model, data=tmp_path / "labeled.tsv").metrics == from_file.metrics
     model.save(tmp_path / "copy")
     assert regard.load(tmp_path / "copy").predict("a film").predictions == model.predict("a film").predictions
 
