@@ -19,7 +19,7 @@ from regard.checkpoints import loading
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import read_parts, write_model
 from regard.data.examples import Example, without_label
-from regard.data.readers import TableOptions
+from regard.data.readers import ExampleSet, RecordList, TableOptions
 from regard.device import autocast_dtype
 from regard.errors import InputError, check_choice
 from regard.events import drain
@@ -100,11 +100,17 @@ class FineTunedModel:
         result._frame = data if hasattr(data, "columns") else None
         return result.to_python()
 
-    def evaluate(self, data: Any, **options: Any) -> Any:
-        """The metrics on labeled data, as an `EvaluationResult`; `regard.evaluate` explains the options."""
+    def evaluate(self, data: Any, *, columns: Sequence[str] | None = None, **options: Any) -> Any:
+        """The metrics on labeled data, as an `EvaluationResult`: a file, a DataFrame, dicts or tuples.
+
+        `columns` are those of the texts and the label; `options` are `top` (worst errors) and `seed` (bootstrap).
+        """
         from regard.tasks.evaluation.evaluate import evaluate_model
 
-        return drain(evaluate_model(self, data, **options))
+        table = TableOptions(columns=None if columns is None else tuple(columns))
+        if not isinstance(data, str | os.PathLike | ExampleSet):
+            data = RecordList.from_source(data)
+        return drain(evaluate_model(self, data, name=self.name, table=table, **options))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write a folder that `regard.load` and transformers can read."""

@@ -59,14 +59,12 @@ class PredictRequest(RowsRequest):
         metavar="INPUT",
     )
     second: Second = argument(
-        None, help="The second text of a pair; for a question the text, or a file, with the answer.", metavar="[SECOND]"
+        None, help="The second text of a pair; for a question the text, or a file, with the answer.", metavar="SECOND"
     )
     output: Path | None = option(
         None, "-o", help="File for the predictions: .csv, .jsonl or .parquet. Default: print them.", metavar="FILE"
     )
-    keep: list[str] = option(
-        [], "-k", help="Columns of the input to copy to the output, or all of them.", metavar="A,B|all"
-    )
+    keep: list[str] = option([], help="Columns of the input to copy to the output, or all of them.", metavar="A,B|all")
     threshold: float | None = option(
         None, help="answer: minimum margin of the best answer over no answer.", metavar="X"
     )

@@ -136,9 +136,11 @@ def test_formats_of_their_own(tmp_path: Path) -> None:
     inputs = open_input(TASKS["tag"], plain)
     assert [(row.line, row.example is None) for row in inputs.rows] == [(1, False), (2, True), (3, False)]
     endings = tmp_path / "endings.jsonl"
-    endings.write_text(json.dumps({"ctx": "the film", "endings": ["good", "bad"]}) + "\n", encoding="utf-8")
-    (row,) = open_input(TASKS["choose"], endings).rows
-    assert row.example == ChoiceExample("the film", ("good", "bad"))
+    record = {"id": 7, "ctx": "the film", "endings": ["good", "bad"]}
+    endings.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    for source in (endings, [record], pandas.DataFrame([record])):
+        (row,) = open_input(TASKS["choose"], source, keep=["id"]).rows
+        assert (row.example, row.kept) == (ChoiceExample("the film", ("good", "bad")), {"id": 7})
 
 
 def test_questions_in_a_table(tmp_path: Path) -> None:
