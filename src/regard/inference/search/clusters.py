@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -60,6 +60,8 @@ class Cluster(BaseModel):
 class ClusterResult(Result):
     """Clusters, the largest first, and the cluster of every text, in the order of the rows. `inertia` is the sum of
     squared distances to the centers; `silhouette` is the mean simplified silhouette."""
+
+    page_view: ClassVar[str | None] = "clusters"
 
     source: str
     model: str

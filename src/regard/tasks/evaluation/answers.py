@@ -16,6 +16,7 @@ from regard.wording import count_of
 QUESTION_WORD = re.compile(r"\b(how (?:many|much)|how|who|whom|whose|what|when|where|why|which)\b")
 KINDS = ("who", "what", "when", "where", "why", "which", "how", "how many", "other")
 NO_ANSWER = "no answer"
+MIN_GROUP = 10  # questions of a kind that a remark may be about
 LENGTHS = ("1 word", "2 words", "3 to 5 words", "6 or more words")
 
 
@@ -104,10 +105,10 @@ def _groups(by: str, names: Sequence[str], groups: Sequence[str], scores: Values
 
 
 def _remarks(groups: Sequence[GroupScores], no_answer: NoAnswerCurve | None) -> list[str]:
-    kinds = [group for group in groups if group.by == "question"]
-    lowest = min(kinds, key=lambda group: group.f1)
+    kinds = [group for group in groups if group.by == "question" and group.n >= MIN_GROUP]
     remarks = []
     if len(kinds) > 1:
+        lowest = min(kinds, key=lambda group: group.f1)
         remarks.append(f"The hardest kind of question is {lowest.group}: F1 {lowest.f1:.1f} of {lowest.n:,}.")
     if no_answer is not None:
         remarks.append(

@@ -28,7 +28,7 @@ def report(result: EvaluationResult) -> str:
         *([_thresholds(result.thresholds)] if result.thresholds else []),
         *([_calibration(result.calibration)] if result.calibration else []),
         _schemes(result),
-        _groups(result),
+        *_groups(result),
         *([_no_answer(result.no_answer)] if result.no_answer else []),
         _residuals(result),
         _errors(result),
@@ -137,14 +137,14 @@ def _schemes(result: EvaluationResult) -> Iterator[str]:
         yield from table(headers, rows)
 
 
-def _groups(result: EvaluationResult) -> Iterator[str]:
+def _groups(result: EvaluationResult) -> Iterator[Iterator[str]]:
     for by in dict.fromkeys(group.by for group in result.groups):
         rows = [
             [one.group, f"{one.n:,}", f"{one.exact_match:.1f}", with_interval(one.f1, one.f1_interval)]
             for one in result.groups
             if one.by == by
         ]
-        yield from table([by, "count", "exact match", "f1"], rows)
+        yield table([by, "count", "exact match", "f1"], rows)
 
 
 def _no_answer(curve: NoAnswerCurve) -> Iterator[str]:
