@@ -13,7 +13,7 @@ from regard.data.examples import ChoiceExample
 from regard.data.readers import read_choice_examples
 from regard.errors import InputError
 from regard.tasks.evaluation.labels import evaluate_classes
-from regard.tasks.evaluation.parts import Evaluation
+from regard.tasks.evaluation.parts import TaskEvaluation
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import label_scores
 from regard.tasks.task import ColumnKind, Prediction, Task, TaskInput, kl_divergence, pad_rows
@@ -134,7 +134,7 @@ class MultipleChoice(Task[ChoiceExample]):
 
     def evaluate(
         self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction], *, seed: int = 0
-    ) -> Evaluation:
+    ) -> TaskEvaluation:
         """The classes are the positions of the endings, from 0."""
         probabilities = np.zeros((len(examples), max(len(example.endings) for example in examples)))
         for row, prediction in zip(probabilities, predictions, strict=True):

@@ -16,7 +16,7 @@ from regard.data.examples import ImageExample, TextExample
 from regard.data.readers import read_text_examples
 from regard.errors import InputError
 from regard.tasks.evaluation.labels import evaluate_classes, evaluate_label_sets
-from regard.tasks.evaluation.parts import Evaluation
+from regard.tasks.evaluation.parts import TaskEvaluation
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import choose_positive_label, label_scores, multilabel_scores
 from regard.tasks.task import ColumnKind, ExplainedOutput, LabelTask, Prediction, ProblemType, TaskInput, read_labels
@@ -171,7 +171,7 @@ class TextClassification(LabelTask[TextExample]):
 
     def evaluate(
         self, examples: Sequence[TextExample], predictions: Sequence[Prediction], *, seed: int = 0
-    ) -> Evaluation:
+    ) -> TaskEvaluation:
         metrics = self.compute_metrics(examples, predictions)
         probabilities = np.array([list(prediction["probabilities"].values()) for prediction in predictions])
         targets = np.array([self._target(example.label) for example in examples])
