@@ -9,6 +9,7 @@ from torch import nn
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.events import Event
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.inference.embedding.embedder import Embedder as Embedder
 from regard.training.estimators import Tagger as Tagger
 from regard.training.estimators import TextClassifier as TextClassifier
@@ -51,7 +52,7 @@ from regard.training.pretraining.trainer import PretrainingResult
 from regard.training.translation.trainer import TranslationReport
 from regard.verbs.models import ModelList
 
-_Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
+_Model = str | PathLike[str] | LoadedModel | FineTunedModel | tuple[nn.Module, Any]
 
 __version__: str
 

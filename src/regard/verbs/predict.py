@@ -59,7 +59,7 @@ class PredictRequest(RowsRequest):
         metavar="INPUT",
     )
     second: Second = argument(
-        None, help="The second text of a pair; for a question the text, or a file, with the answer.", metavar="[SECOND]"
+        None, help="The second text of a pair; for a question the text, or a file, with the answer.", metavar="SECOND"
     )
     output: Path | None = option(
         None, "-o", help="File for the predictions: .csv, .jsonl or .parquet. Default: print them.", metavar="FILE"

@@ -31,6 +31,7 @@ from torch import nn
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.events import Event
+from regard.tasks.fine_tuned_model import FineTunedModel
 '''
 
 
@@ -39,7 +40,7 @@ def stub() -> str:
     verbs = {name: find(verb) for name, verb in FUNCTIONS.items()}
     homes = [f"from {module} import {name} as {name}" for name, module in sorted(vars(regard)["_HOMES"].items())]
     homes += sorted({f"from {verb.result.replace(':', ' import ')}" for verb in verbs.values()})
-    model = "_Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]\n\n__version__: str\n"
+    model = "_Model = str | PathLike[str] | LoadedModel | FineTunedModel | tuple[nn.Module, Any]\n\n__version__: str\n"
     functions = "\n".join(_function(name, verb) for name, verb in verbs.items())
     return f"{HEAD}{chr(10).join(homes)}\n\n{model}\n{functions}"
 

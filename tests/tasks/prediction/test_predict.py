@@ -171,6 +171,7 @@ def test_load_returns_what_was_trained(make: Make, tmp_path: Path) -> None:
     # It stands for a model wherever a verb takes one.
     vectors = regard.embed(TEXTS, model=model).vectors
     np.testing.assert_array_equal(vectors, regard.embed(TEXTS, model=(encoder, tokenizer)).vectors)
+    np.testing.assert_array_equal(vectors, regard.Embedder(model, device="cpu").transform(TEXTS))
     (tmp_path / "labeled.tsv").write_text("a film\tgood\nso long\tbad\n", encoding="utf-8")
     from_file = model.evaluate(tmp_path / "labeled.tsv")
     frame = pandas.DataFrame({"id": [1, 2], "review": ["a film", "so long"], "stars": ["good", "bad"]})

@@ -10,15 +10,16 @@ from typing import Any
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
 from regard.data.readers import ExampleSet, RecordList, TableOptions
 from regard.events import Event, Note, Progress
-from regard.tasks.evaluation.parts import ErrorCase, Evaluation
+from regard.tasks.evaluation.parts import ErrorCase, TaskEvaluation
 from regard.tasks.evaluation.result import EvaluationResult, ExampleError
-from regard.tasks.fine_tuned_model import FineTunedModel, describe_compute, predict_stream
+from regard.tasks.fine_tuned_model import CHUNK_SIZE, FineTunedModel, describe_compute, predict_stream
 from regard.tasks.image_classification import ImageTransform
 from regard.tasks.registry import check_labels, read_examples
 from regard.tasks.task import Prediction, Task
 from regard.tasks.text_classification import shown_texts
 
 TOP = 10  # errors in a result
+CPU_CHUNK_SIZE = 64  # examples
 
 
 def evaluate_model(
@@ -48,9 +49,12 @@ def evaluate_model(
     check_labels(model.task, read)
     predictions: list[Prediction] = []
     yield Progress(stage="predicting", done=0, total=len(read.examples), unit="examples")
-    for prediction in predict_stream(model, read.examples, device=device):
+    # Small chunks on a CPU, so that progress is seen; a GPU needs large ones.
+    chunk_size = CHUNK_SIZE if device.type == "cuda" else CPU_CHUNK_SIZE
+    for prediction in predict_stream(model, read.examples, device=device, chunk_size=chunk_size):
         predictions.append(prediction)
-        yield Progress(stage="predicting", done=len(predictions), total=len(read.examples), unit="examples")
+        if len(predictions) % chunk_size == 0 or len(predictions) == len(read.examples):
+            yield Progress(stage="predicting", done=len(predictions), total=len(read.examples), unit="examples")
     return evaluation_result(model.task, read, predictions, name=name, top=top, seed=seed)
 
 
@@ -75,7 +79,7 @@ def evaluation_result(
     """The evaluation of predictions for labeled examples."""
     evaluation = task.evaluate(read.examples, predictions, seed=seed)
     errors = [_example_error(read, case) for case in evaluation.errors]
-    parts = {part.name: getattr(evaluation, part.name) for part in fields(Evaluation)}
+    parts = {part.name: getattr(evaluation, part.name) for part in fields(TaskEvaluation)}
     points = parts.pop("points")
     parts |= {"errors": errors[:top], "num_errors": len(errors)}
     result = EvaluationResult(task=task.name, model=name, n=len(read.examples), **parts)
