@@ -106,6 +106,15 @@ def test_python(tiny_bert_folder: Path, tmp_path: Path) -> None:
     assert saved.results[0].hits[0].id == 20
 
 
+def test_a_data_frame_is_never_its_column_names(tiny_bert_folder: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"key": [1, 2, 3], "text": ["the film was good", "a bad day", "a dull film"]})
+    clusters = regard.cluster(frame, model=tiny_bert_folder, num_clusters=2, keep=["key"])
+    assert [(one.text, one.columns["key"]) for one in clusters.members] == list(zip(frame.text, frame.key, strict=True))
+    for texts in (frame, frame[["text"]], frame["text"], frame["text"].to_numpy()):
+        assert regard.search(texts, "a bad day", model=tiny_bert_folder, top=1).results[0].hits[0].row == 1
+
+
 def test_clusters_have_a_row_for_every_row(
     messy: Path, tiny_bert_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,7 +24,7 @@ class ClusterRequest(IndexedTextsRequest):
 @verb(
     ClusterRequest,
     result="regard.inference.search.clusters:ClusterResult",
-    formats=(".csv", ".jsonl", ".json"),
+    formats=(".html", ".csv", ".jsonl", ".json"),
     max_characters=300_000,
 )
 def cluster(request: ClusterRequest, models: Models) -> Generator[Event, None, ClusterResult]:

@@ -14,10 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Generic, NamedTuple, TypeVar
 
+from regard.data.compression import DAMAGE
 from regard.data.files import (
     MAX_EXPANSION,
     MAX_HELD_BYTES,
     content_suffix,
+    damaged,
     decode_lines,
     display_name,
     hold_lines,
@@ -145,7 +147,10 @@ def open_records(
 
 def is_parquet(path: Path, file: IO[bytes]) -> bool:
     """Return whether an open file is Parquet, by the suffix of its name or its first bytes."""
-    start: bytes = file.peek(4)[:4] if hasattr(file, "peek") else b""
+    try:
+        start: bytes = file.peek(4)[:4] if hasattr(file, "peek") else b""
+    except DAMAGE as error:
+        raise InputError(damaged(path, error)) from None
     return content_suffix(path) in (".parquet", ".pq") or start == b"PAR1"
 
 
@@ -221,7 +226,7 @@ def parquet_rows(file: IO[bytes], path: Path, budget: int | None = None) -> Iter
                 )
             for number, record in enumerate(batch.to_pylist(), start=number + 1):  # noqa: B020
                 yield number, record
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pyarrow.ArrowException, *DAMAGE, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{name} is not a Parquet file or is damaged ({reason}): copy or download it again") from None
 
