@@ -1,28 +1,31 @@
 """Search in a million vectors: Regard's exact search against faiss's flat index and numpy, and approximate indexes.
 
-    python -m benchmarks.search [--rows 1000000] [--width 384] [--rounds 5] [--approximate-rows 200000] [--save]
+    python -m benchmarks.search exact [--rows 1000000] [--width 384] [--rounds 5] [--save]
+    python -m benchmarks.search approximate [--rows 200000] [--save]
 
 The vectors are a mixture of 1,000 Gaussians in 32 dimensions, projected to `--width` with a little noise and
 normalized; queries come from the same mixture and are not among the rows. All implementations run with two threads in
 one process and alternate; the best round counts. Regard reads a memory-mapped file that is in the page cache, faiss and
 numpy have a copy in memory. Approximate: build time, queries per second (one by one) and recall@10 of Regard's inverted
-file on all rows, and on `--approximate-rows` also of faiss's HNSW graph.
+file, and of faiss's HNSW graph.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.timing import best_times, describe_machine, save_results
+from benchmarks.timing import RESULTS, best_times, describe_machine, save_results
 from regard.inference.search.approximate import ApproximateIndex, num_cells, write_approximate
 from regard.inference.search.exact import search_exact
 
@@ -35,35 +38,36 @@ HNSW = {"M": 32, "efConstruction": 80}
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("part", choices=("exact", "approximate"))
+    parser.add_argument("--rows", type=int, help="default: 1,000,000, or 200,000 for approximate")
     parser.add_argument("--width", type=int, default=384)
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds")
-    parser.add_argument(
-        "--approximate-rows", type=int, default=200_000, help="rows of the comparison with HNSW; 0: none"
-    )
     parser.add_argument("--folder", type=Path, help="where the vectors are written; default: a temporary folder")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/search.json")
+    parser.add_argument("--save", action="store_true", help="write the part to benchmarks/results/search.json")
     options = parser.parse_args(arguments)
     torch.set_num_threads(THREADS)
-    print(describe_machine(), "load", os.getloadavg())
+    rows = options.rows or {"exact": 1_000_000, "approximate": 200_000}[options.part]
+    results: dict[str, Any] = {"rows": rows, "width": options.width, "threads": THREADS, "load": _load()}
+    print(describe_machine(), results)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        queries = write_vectors(Path(folder) / "vectors.npy", options.rows, options.width)
+        queries = write_vectors(Path(folder) / "vectors.npy", rows, options.width)
         vectors = np.load(Path(folder) / "vectors.npy", mmap_mode="c")
-        results: dict[str, Any] = {
-            "rows": options.rows,
-            "width": options.width,
-            "threads": THREADS,
-            "load": round(os.getloadavg()[0], 1),
-            "exact_seconds": exact(vectors, queries, rounds=options.rounds),
-            "approximate": {"ivf": inverted_file(Path(folder), vectors, queries)},
-        }
-        if options.approximate_rows:
-            part = vectors[: options.approximate_rows]
-            small = {"ivf": inverted_file(Path(folder), part, queries), "hnsw": graph(part, queries)}
-            results["approximate_small"] = {"rows": len(part), **small}
+        if options.part == "exact":
+            results["seconds"] = exact(vectors, queries, rounds=options.rounds)
+        else:
+            results |= {"ivf": inverted_file(Path(folder), vectors, queries), "hnsw": graph(vectors, queries)}
+    results["load_at_end"] = _load()
     print(results)
     if options.save:
-        print(save_results("search", results))
+        path = RESULTS / "search.json"
+        before = json.loads(path.read_text()) if path.exists() else {}
+        parts = {name: before[name] for name in ("exact", "approximate") if name in before}
+        print(save_results("search", {**parts, options.part: {"date": str(date.today()), **results}}))
+
+
+def _load() -> float:
+    """The mean number of running processes: above the number of cores, times are too long."""
+    return round(os.getloadavg()[0], 1)
 
 
 def write_vectors(path: Path, rows: int, width: int) -> np.ndarray:

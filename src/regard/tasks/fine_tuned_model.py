@@ -19,7 +19,7 @@ from regard.checkpoints import loading
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.checkpoints.loading import read_parts, write_model
 from regard.data.examples import Example, without_label
-from regard.data.readers import ExampleSet, RecordList, TableOptions
+from regard.data.readers import TableOptions
 from regard.device import autocast_dtype
 from regard.errors import InputError, check_choice
 from regard.events import drain
@@ -101,15 +101,13 @@ class FineTunedModel:
         return result.to_python()
 
     def evaluate(self, data: Any, *, columns: Sequence[str] | None = None, **options: Any) -> Any:
-        """The metrics on labeled data, as an `EvaluationResult`: a file, a DataFrame, dicts or tuples.
+        """The metrics on labeled data, as an `EvaluationResult`: a file, a DataFrame, dicts, tuples or examples.
 
         `columns` are those of the texts and the label; `options` are `top` (worst errors) and `seed` (bootstrap).
         """
         from regard.tasks.evaluation.evaluate import evaluate_model
 
         table = TableOptions(columns=None if columns is None else tuple(columns))
-        if not isinstance(data, str | os.PathLike | ExampleSet):
-            data = RecordList.from_source(data)
         return drain(evaluate_model(self, data, name=self.name, table=table, **options))
 
     def save(self, folder: str | os.PathLike[str]) -> None:

@@ -13,7 +13,7 @@ from regard.data.examples import ChoiceExample
 from regard.data.readers import read_choice_examples
 from regard.errors import InputError
 from regard.tasks.evaluation.labels import evaluate_classes
-from regard.tasks.evaluation.parts import Evaluation
+from regard.tasks.evaluation.parts import TaskEvaluation
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import label_scores
 from regard.tasks.task import ColumnKind, Prediction, Task, TaskInput, kl_divergence, pad_rows
@@ -32,7 +32,11 @@ class MultipleChoice(Task[ChoiceExample]):
     Reads JSONL and Parquet with ctx, endings and label, SWAG's CSV, and text with six lines per example. --columns
     names other keys or columns: the text, the endings (a list, or one column each), the label."""
     reader = staticmethod(read_choice_examples)
-    training_defaults: ClassVar[Mapping[str, object]] = {"batch_size": 16}
+    training_defaults: ClassVar[Mapping[str, object]] = {
+        "batch_size": 16,
+        "base_learning_rate": 1e-4,
+        "adversarial_epsilon": 0.0,
+    }
     data_format: ClassVar[str] = "JSONL with ctx, endings and label"
     input_hint: ClassVar[str] = "This model chooses an ending: give the endings as second text, one per line."
     main_metric: ClassVar[str] = "accuracy"
@@ -130,7 +134,7 @@ class MultipleChoice(Task[ChoiceExample]):
 
     def evaluate(
         self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction], *, seed: int = 0
-    ) -> Evaluation:
+    ) -> TaskEvaluation:
         """The classes are the positions of the endings, from 0."""
         probabilities = np.zeros((len(examples), max(len(example.endings) for example in examples)))
         for row, prediction in zip(probabilities, predictions, strict=True):

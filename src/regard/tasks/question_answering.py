@@ -17,7 +17,7 @@ from regard.data.examples import Answer, QuestionExample, is_labeled
 from regard.data.readers import holds_squad, read_question_examples
 from regard.errors import InputError
 from regard.tasks.evaluation.answers import evaluate_answers, no_answer_curve
-from regard.tasks.evaluation.parts import Evaluation
+from regard.tasks.evaluation.parts import TaskEvaluation
 from regard.tasks.inputs import InputBuilder, max_context_windows, split_windows
 from regard.tasks.metrics import answer_scores, best_threshold
 from regard.tasks.task import ColumnKind, ExplainedOutput, Prediction, Task, TaskInput, kl_divergence, pad_rows
@@ -208,7 +208,7 @@ class QuestionAnswering(Task[QuestionExample]):
 
     def evaluate(
         self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction], *, seed: int = 0
-    ) -> Evaluation:
+    ) -> TaskEvaluation:
         answers = list(_truth(examples).values())
         curve = None
         if self.threshold is not None and not all(example.answerable for example in examples):

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.data.examples import TextExample
 from regard.data.readers import read_text_examples
 from regard.errors import InputError
-from regard.tasks.evaluation.parts import Evaluation
+from regard.tasks.evaluation.parts import TaskEvaluation
 from regard.tasks.evaluation.values import evaluate_values
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import value_scores
@@ -147,7 +147,7 @@ class Regression(Task[TextExample]):
 
     def evaluate(
         self, examples: Sequence[TextExample], predictions: Sequence[Prediction], *, seed: int = 0
-    ) -> Evaluation:
+    ) -> TaskEvaluation:
         truth = np.array([_number(example.label) for example in examples])
         predicted = np.array([prediction["value"] for prediction in predictions])
         return evaluate_values(truth, predicted, metrics=self.compute_metrics(examples, predictions), seed=seed)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from regard.data.readers import ExampleSet, TableOptions
 from regard.errors import InputError, suggest
-from regard.tasks.evaluation.parts import Evaluation
+from regard.tasks.evaluation.parts import TaskEvaluation
 from regard.tasks.inputs import InputSequence
 
 Example = TypeVar("Example")
@@ -212,7 +212,9 @@ class Task(ABC, Generic[Example]):
         """Metrics in percent."""
 
     @abstractmethod
-    def evaluate(self, examples: Sequence[Example], predictions: Sequence[Prediction], *, seed: int = 0) -> Evaluation:
+    def evaluate(
+        self, examples: Sequence[Example], predictions: Sequence[Prediction], *, seed: int = 0
+    ) -> TaskEvaluation:
         """`compute_metrics` with intervals, and everything else that `regard evaluate` reports."""
 
     @property

@@ -19,7 +19,7 @@ from regard.data.examples import TaggedExample
 from regard.data.readers import ExampleSet, TableOptions, holds_tagged_words, read_tagged_examples, split_words
 from regard.errors import InputError
 from regard.tasks.evaluation.entities import evaluate_entities
-from regard.tasks.evaluation.parts import Evaluation
+from regard.tasks.evaluation.parts import TaskEvaluation
 from regard.tasks.inputs import InputBuilder, max_context_windows, split_windows
 from regard.tasks.metrics import entities, entity_scores
 from regard.tasks.task import ColumnKind, ExplainedOutput, LabelTask, Prediction, TaskInput, read_labels
@@ -160,7 +160,7 @@ class TokenClassification(LabelTask[TaggedExample]):
 
     def evaluate(
         self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction], *, seed: int = 0
-    ) -> Evaluation:
+    ) -> TaskEvaluation:
         return evaluate_entities(
             [list(example.tags or ()) for example in examples],
             [prediction["tags"] for prediction in predictions],

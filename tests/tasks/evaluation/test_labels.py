@@ -38,6 +38,7 @@ def evaluation(truth: np.ndarray, probabilities: np.ndarray, labels: list[str] =
     return evaluate_classes(truth, probabilities, labels, metrics=metrics, **options)
 
 
+@pytest.mark.filterwarnings("ignore:A single label")
 @given(LOGITS, st.data())
 @settings(max_examples=30, deadline=None)
 def test_class_scores_and_the_matrix_equal_scikit_learns(logits: np.ndarray, data: st.DataObject) -> None:

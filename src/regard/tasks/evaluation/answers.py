@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from regard.tasks.evaluation.calibration import calibrate_event
-from regard.tasks.evaluation.parts import ErrorCase, Evaluation, GroupScores, NoAnswerCurve
+from regard.tasks.evaluation.parts import ErrorCase, GroupScores, NoAnswerCurve, TaskEvaluation
 from regard.tasks.evaluation.thresholds import sample_points
 from regard.tasks.metrics import Values, best_threshold, interval_of, match_answer, mean_interval, resampled_sums
 from regard.wording import count_of
@@ -44,7 +44,7 @@ def evaluate_answers(
     metrics: Mapping[str, float],
     no_answer: NoAnswerCurve | None = None,
     seed: int = 0,
-) -> Evaluation:
+) -> TaskEvaluation:
     """Evaluate one answer per question, "" for none, with its probability; all true `answers` of a question count."""
     scores = np.array([match_answer(*pair) for pair in zip(answers, predicted, strict=True)])
     exact, f1 = scores.T
@@ -69,7 +69,7 @@ def evaluate_answers(
     if not has_answer.all():
         kinds = ["has an answer" if has else NO_ANSWER for has in has_answer]
         groups += _groups("answerable", ("has an answer", NO_ANSWER), kinds, scores, seed)
-    return Evaluation(
+    return TaskEvaluation(
         metrics=dict(metrics),
         intervals=intervals,
         finding=(
@@ -140,14 +140,14 @@ def no_answer_curve(
     thresholds = np.append(margin[order][0] - 1, margin[order][last])  # at first, all are answered
     unanswered = np.append(0, last + 1) + sum(value is None for value in margins)
     best = int(totals[:, 1].argmax())
-    shown = sample_points(len(thresholds), best)
+    points = sample_points(len(thresholds), best)
     texts = {index: list(answers[int(index)]) for index in known}
     return NoAnswerCurve(
         threshold=threshold,
         best_threshold=best_threshold(texts, {index: predicted[int(index)] for index in known}, known),
         best_f1=float(totals[best, 1]),
-        thresholds=thresholds[shown].tolist(),
-        exact_match=totals[shown, 0].tolist(),
-        f1=totals[shown, 1].tolist(),
-        unanswered=unanswered[shown].tolist(),
+        thresholds=thresholds[points].tolist(),
+        exact_match=totals[points, 0].tolist(),
+        f1=totals[points, 1].tolist(),
+        unanswered=unanswered[points].tolist(),
     )

@@ -10,7 +10,7 @@ from typing import Any
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
 from regard.data.readers import ExampleSet, RecordList, TableOptions
 from regard.events import Event, Note, Progress
-from regard.tasks.evaluation.parts import ErrorCase, Evaluation
+from regard.tasks.evaluation.parts import ErrorCase, TaskEvaluation
 from regard.tasks.evaluation.result import EvaluationResult, ExampleError
 from regard.tasks.fine_tuned_model import CHUNK_SIZE, FineTunedModel, describe_compute, predict_stream
 from regard.tasks.image_classification import ImageTransform
@@ -79,7 +79,7 @@ def evaluation_result(
     """The evaluation of predictions for labeled examples."""
     evaluation = task.evaluate(read.examples, predictions, seed=seed)
     errors = [_example_error(read, case) for case in evaluation.errors]
-    parts = {part.name: getattr(evaluation, part.name) for part in fields(Evaluation)}
+    parts = {part.name: getattr(evaluation, part.name) for part in fields(TaskEvaluation)}
     points = parts.pop("points")
     parts |= {"errors": errors[:top], "num_errors": len(errors)}
     result = EvaluationResult(task=task.name, model=name, n=len(read.examples), **parts)

@@ -38,9 +38,9 @@ def report(result: EvaluationResult) -> str:
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Lines of a table whose first column is left-aligned."""
-    shown = [[_shortened(cell, MAX_LABEL) for cell in row] for row in (headers, *rows)]
-    widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
-    for first, *others in shown:
+    lines = [[_shortened(cell, MAX_LABEL) for cell in row] for row in (headers, *rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    for first, *others in lines:
         cells = "".join(
             f"  {' ' * (width - cell_len(cell))}{cell}" for cell, width in zip(others, widths[1:], strict=True)
         )
@@ -52,23 +52,23 @@ def _metrics(result: EvaluationResult) -> Iterator[str]:
     yield f"{result.task}, {count_of(result.n, 'example')}{source}; 95% intervals in brackets"
     for name, value in result.metrics.items():
         interval = result.intervals.get(name)
-        shown = with_interval(value, interval)
+        text = with_interval(value, interval)
         if name in UNITS:
-            shown = f"{value:.4g}" + (f" [{interval[0]:.4g}, {interval[1]:.4g}]" if interval else "")
+            text = f"{value:.4g}" + (f" [{interval[0]:.4g}, {interval[1]:.4g}]" if interval else "")
         of = f" of {escape_controls(result.positive)}" if name == "f1" and result.positive else ""
-        yield f"  {name + of:<22}{shown}"
+        yield f"  {name + of:<22}{text}"
 
 
 def _classes(result: EvaluationResult) -> Iterator[str]:
     if not result.classes:
         return
-    shown = result.classes
-    if len(shown) > MAX_ROWS:
-        shown = sorted(shown, key=lambda one: one.f1)[:MAX_ROWS]
+    listed = result.classes
+    if len(listed) > MAX_ROWS:
+        listed = sorted(listed, key=lambda one: one.f1)[:MAX_ROWS]
         yield f"the {MAX_ROWS} of {len(result.classes):,} labels with the lowest F1"
     rows = [
         [one.label, *(f"{value:.1f}" for value in (one.precision, one.recall, one.f1)), f"{one.support:,}"]
-        for one in shown
+        for one in listed
     ]
     yield from table(["label", "precision", "recall", "f1", "support"], rows)
 
@@ -185,9 +185,9 @@ def _verdict(error: ExampleError) -> str:
         ("predicted", error.predicted, error.confidence),
         ("true", error.label, error.probability),
     ):
-        shown = f"{value:.4g}" if isinstance(value, float) else ", ".join(value) if isinstance(value, list) else value
+        text = f"{value:.4g}" if isinstance(value, float) else ", ".join(value) if isinstance(value, list) else value
         percent = "" if probability is None else f" ({100 * probability:.1f}%)"
-        parts.append(f"{word} {escape_controls(shown) or 'nothing'}{percent}")
+        parts.append(f"{word} {escape_controls(text) or 'nothing'}{percent}")
     return ", ".join([*parts, *([error.kind] if error.kind else [])])
 
 
