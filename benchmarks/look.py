@@ -170,7 +170,7 @@ def _measure_in_browser(path: Path, open_page: Callable[[Any, Path], list[float]
 def _open_regard(tab: Any, path: Path) -> list[float]:
     """Time until the lines are drawn, and for each of five switches to another head."""
     tab.goto(path.as_uri())
-    return [tab.evaluate(DRAWN, "canvas"), *(tab.evaluate(OTHER_HEAD, [step, step % 6]) for step in range(1, 6))]
+    return [tab.evaluate(DRAWN, "canvas"), *(tab.evaluate(OTHER_HEAD, [step + 1, step % 6]) for step in range(1, 6))]
 
 
 def _open_bertviz(scripts: Path, tab: Any, path: Path) -> list[float]:

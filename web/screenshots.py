@@ -52,10 +52,10 @@ class Shot:
 
 
 PICTURES: dict[str, Shot] = {
-    "attention": Shot("attention", {"text": TEXT, "layer": "3", "heads": "all", "lock": "r9"}),
-    "attention-model": Shot("attention", {"text": TEXT, "mode": "grid", "layer": "3", "heads": "2"}),
-    "attention-neurons": Shot("attention", {"text": TEXT, "mode": "neuron", "layer": "2", "lock": "r9"}, scheme="dark"),
-    "attention-phone": Shot("attention", {**PAIR, "layer": "2", "heads": "1,3", "lock": "r3"}, width=390),
+    "attention": Shot("attention", {"text": TEXT, "layer": "4", "heads": "all", "lock": "r9"}),
+    "attention-model": Shot("attention", {"text": TEXT, "mode": "grid", "layer": "4", "heads": "2"}),
+    "attention-neurons": Shot("attention", {"text": TEXT, "mode": "neuron", "layer": "3", "lock": "r9"}, scheme="dark"),
+    "attention-phone": Shot("attention", {**PAIR, "layer": "3", "heads": "1,3", "lock": "r3"}, width=390),
     "compare": Shot("compare"),
     "heads": Shot("heads"),
     "generation": Shot(
@@ -68,7 +68,7 @@ PICTURES: dict[str, Shot] = {
     "translation": Shot("translation", {"source": MARKET}, "translation"),
     "figure": Shot("figure", {"text": MARKET, "box": "cross"}, "translation"),
     "positions": Shot("figure", {"text": MARKET, "mode": "positions"}, "translation"),
-    "ablation": Shot("ablation", {"text": TEXT, "heads": "0.*"}),
+    "ablation": Shot("ablation", {"text": TEXT, "heads": "1.*"}),
     "faithfulness": Shot("faithfulness", {"text": SPAM}, "fine-tuned"),
 }
 

@@ -31,22 +31,22 @@ def call(tiny_bert_folder: Path) -> Callable[..., int]:
 
 
 def test_the_document(call: Callable[..., int], tiny_bert_folder: Path, capsys: Captured) -> None:
-    assert call(TEXT, "--heads", "0.1,1.*", "--layers", "0", "--top", "3", "--json") == 0
+    assert call(TEXT, "--heads", "1.1,-1.*", "--layers", "1", "--top", "3", "--json") == 0
     out, error = capsys.readouterr()
     probe = replace(pretrained_probe(*regard.load(tiny_bert_folder), TEXT), name=str(tiny_bert_folder))
-    heads = [(0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
-    expected = ablate(probe, heads=heads, layers=[0], top=3, sweep=sweep_heads(probe)).to_dict()
+    heads = [(1, 1), (2, 0), (2, 1), (2, 2), (2, 3)]
+    expected = ablate(probe, heads=heads, layers=[1], top=3, sweep=sweep_heads(probe)).to_dict()
     assert json.loads(out) == json.loads(json.dumps(expected))
     assert len(expected["sweep"]["ranked"]) == 8
     assert error == ""
-    assert call(TEXT, "--heads", "0.1", "--no-sweep", "--json") == 0
+    assert call(TEXT, "--heads", "1.1", "--no-sweep", "--json") == 0
     assert json.loads(capsys.readouterr().out)["sweep"] is None
 
 
 def test_the_tables(call: Callable[..., int], capsys: Captured) -> None:
-    assert call(TEXT, "--heads", "1.2", "--layers", "0", "--top", "2") == 0
+    assert call(TEXT, "--heads", "2.2", "--layers", "1", "--top", "2") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == [TEXT, "without heads 1.2 and layers 0"]
+    assert lines[:2] == [TEXT, "without heads 2.2 and layers 1"]
     assert [line.split(":")[0] for line in lines if line.startswith("blank")] == ["blank 1", "blank 2"]
     assert sum("->" in line for line in lines) in (4, 6, 8)
     assert call(TEXT, "--top", "3") == 0
@@ -57,7 +57,7 @@ def test_the_tables(call: Callable[..., int], capsys: Captured) -> None:
 
 def test_a_fine_tuned_model(call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path, capsys: Captured) -> None:
     save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3, unused_head=True), tmp_path / "task")
-    assert call("it is a good day for them", "--heads", "0.0", model=tmp_path / "task") == 0
+    assert call("it is a good day for them", "--heads", "1.0", model=tmp_path / "task") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[3].startswith("text: positive stays the likeliest; divergence 0.0000 nats")
     assert [line.split()[0] for line in lines[5:]] == ["positive", "negative"]
@@ -87,9 +87,12 @@ def test_a_drawing(call: Callable[..., int], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((TEXT, "--heads", "2.0"), "the layer is 2, and this model has 2: 0 to 1"),
+        (
+            (TEXT, "--heads", "3.0"),
+            "no layer 3: this model has layers 1 to 2; 0 is the embeddings",
+        ),
         ((TEXT, "--heads", "all"), "expected LAYER.HEAD"),
-        ((TEXT, "--layers", "x"), "expected its number from 0"),
+        ((TEXT, "--layers", "x"), "expected its number from 1"),
         (("no blank",), "expected a text with a blank"),
         ((TEXT, "second"), "a second text is for a fine-tuned model"),
         ((TEXT, "--output", "a.pdf"), "ends in .html, .svg, .png"),

@@ -50,7 +50,7 @@ def test_a_faithful_map(call: Callable[..., int], capsys: Captured) -> None:
     assert call("deciding", TEXT) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("positive 9")
-    assert lines[0].endswith("; the map of layer 0, mean of all heads")
+    assert lines[0].endswith("; the map of layer 1, mean of all heads")
     assert len([line for line in lines if line.startswith(("  passed", "  failed"))]) == 6
     assert lines[-1].startswith("verdict: faithful (")
     heaviest = max(lines[3:12], key=lambda line: line.count("█"))
@@ -82,10 +82,10 @@ def test_output_files(call: Callable[..., int], folders: Path, tmp_path: Path, c
 
 def test_a_pretrained_model_has_no_verdict(tiny_bert_folder: Path, capsys: Captured) -> None:
     text = "the _ was a good film"
-    assert run(["honesty", str(tiny_bert_folder), text, "--layer", "1"]) == 0
+    assert run(["honesty", str(tiny_bert_folder), text, "--layer", "-1"]) == 0
     out, error = capsys.readouterr()
-    found = measure_faithfulness(probe_model(load_model(tiny_bert_folder), text), layer=1)
-    assert out.startswith(f"{found.label} {found.probability:.1%}; the map of layer 1, mean of all heads")
+    found = measure_faithfulness(probe_model(load_model(tiny_bert_folder), text), layer=2)
+    assert out.startswith(f"{found.label} {found.probability:.1%}; the map of layer 2, mean of all heads")
     assert "verdict" not in out and "no verdict: the tests judge" in error
     assert f"{found.integrated.scores[5]:.3f}" in next(line for line in out.splitlines() if " good " in line)
 
@@ -95,7 +95,7 @@ def test_a_pretrained_model_has_no_verdict(tiny_bert_folder: Path, capsys: Captu
     [
         (("nowhere", TEXT), "nowhere"),
         (("deciding", "good"), "the tests need 5 or more"),
-        (("deciding", TEXT, "--head", "1"), "head is 1, and this model has 1"),
+        (("deciding", TEXT, "--head", "1"), "no head 1: this model has one head, number 0"),
         (("deciding", TEXT, "second"), "classify reads one text"),
         (("deciding", TEXT, "--output", "a.pdf"), "ends in .html, .svg, .png"),
     ],

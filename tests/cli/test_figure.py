@@ -47,10 +47,10 @@ def test_the_table(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None
 
 
 def test_the_json_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
-    assert call(TEXT, "--json", "--layer", "1", "--without", "scaling,positions") == 0
+    assert call(TEXT, "--json", "--layer", "-1", "--without", "scaling,positions") == 0
     document = json.loads(capsys.readouterr().out)
     found = draw_figure(*load_model(tiny_bert_folder), TEXT, without=["positions", "scaling"])
-    assert document["without"] == ["positions", "scaling"] and document["layer"] == 1
+    assert document["without"] == ["positions", "scaling"] and document["layer"] == 2
     assert [box["name"] for box in document["boxes"]] == [box.name for box in found.model_boxes]
     last = document["ablation"]["outcomes"][-1]
     assert last["without"] == ["positions", "scaling"]
@@ -77,7 +77,7 @@ def test_drawings_and_a_page(call: Call, tmp_path: Path, capsys: Captured, page_
         ([TEXT, "--without", "masks"], "did you mean 'mask'"),
         ([TEXT, "--without", "mask"], "cannot remove 'mask'"),
         ([TEXT, "--target", "ein Film"], "leave the target out"),
-        ([TEXT, "--layer", "7"], "layer is 7, and this model has 2"),
+        ([TEXT, "--layer", "7"], "no layer 7: this model has layers 1 to 2"),
         ([TEXT, "--output", "a.pdf"], "ends in .html, .svg, .png"),
     ],
 )

@@ -42,7 +42,7 @@ def test_the_table(call: Callable[..., int], texts: Path, capsys: Captured) -> N
     out = capsys.readouterr().out
     assert "8 heads of" in out
     assert "over 1 text\n" in out
-    assert [line.split()[:2] for line in out.splitlines()[-8:]] == [[str(n // 4), str(n % 4)] for n in range(8)]
+    assert [line.split()[:2] for line in out.splitlines()[-8:]] == [[str(1 + n // 4), str(n % 4)] for n in range(8)]
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])

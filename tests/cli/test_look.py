@@ -30,12 +30,13 @@ def call(tiny_bert_folder: Path) -> Call:
 
 
 def test_the_json_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
-    assert call("the film", "was good", "--layer", "1", "--head", "2", "--json") == 0
+    assert call("the film", "was good", "--layer", "2", "--head", "2", "--json") == 0
     out, error = capsys.readouterr()
     document = json.loads(out)
     found = record_attention(*load_model(tiny_bert_folder), "the film", "was good")
     assert list(document) == ["model", "family", "texts", "truncated", "grid", "maps"]
     assert document["texts"] == ["the film", "was good"]
+    assert (document["maps"][0]["layers"], document["maps"][0]["heads"]) == ([2], [2])
     np.testing.assert_allclose(document["maps"][0]["weights"][0][0], found.maps[0].weights[1, 2], atol=1e-6)
     assert error == ""
 
@@ -44,13 +45,13 @@ def test_the_table(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None
     assert call("the film was good") == 0
     lines = capsys.readouterr().out.splitlines()
     weights = record_attention(*load_model(tiny_bert_folder), "the film was good").maps[0].weights[-1].mean(0)
-    assert lines[0].startswith("encoder attention of bert, layer 1, mean of all heads")
+    assert lines[0].startswith("encoder attention of bert, layer 2, mean of all heads")
     tokens = ["[CLS]", "the", "film", "was", "good", "[SEP]"]
     for line, token, row in zip(lines[2:], tokens, weights, strict=True):
         assert line.split() == [token, f"{row.max():.1%}", tokens[int(row.argmax())]]
 
 
-@pytest.mark.parametrize("chosen", [[], ["--layer", "0"], ["--layer", "0", "--head", "3"]])
+@pytest.mark.parametrize("chosen", [[], ["--layer", "1"], ["--layer", "1", "--head", "3"]])
 def test_drawings(call: Call, tmp_path: Path, capsys: Captured, chosen: list[str], page_built: None) -> None:
     for name in ("a.svg", "a.PNG"):
         assert call("the film was good", *chosen, "--output", str(tmp_path / name)) == 0
@@ -64,11 +65,11 @@ def test_the_page(call: Call, tmp_path: Path, capsys: Captured, monkeypatch: pyt
     from regard.render import bundle
 
     monkeypatch.setattr(bundle, "page", lambda payload, title: json.dumps(payload))
-    assert call("the film </script>", "--layer", "1", "--output", str(tmp_path / "a.html")) == 0
+    assert call("the film </script>", "--layer", "-1", "--output", str(tmp_path / "a.html")) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'a.html'}\n"
     payload = json.loads((tmp_path / "a.html").read_text(encoding="utf-8"))
     assert (payload["view"], payload["texts"]) == ("attention", ["the film </script>"])
-    assert payload["place"] == "#attention?layer=1&heads=all"
+    assert payload["place"] == "#attention?layer=2&heads=all"
     assert payload["maps"][0]["layers"] == 2
 
 
@@ -107,9 +108,10 @@ def test_an_image(tmp_path: Path, capsys: Captured, page_built: None) -> None:
         ([], "the text is empty"),
         (["  "], "the text is empty"),
         (["a", ""], "the second text is empty"),
-        (["a", "--layer", "2"], "no layer 2: this model's encoder attention has layers 0 to 1"),
-        (["a", "--layer", "-1"], "no layer -1"),
-        (["a", "--layer", "0", "--head", "4"], "no head 4: this model's encoder attention has heads 0 to 3"),
+        (["a", "--layer", "3"], "no layer 3: this model's encoder attention has layers 1 to 2"),
+        (["a", "--layer", "0"], "0 is the embeddings, which have no attention"),
+        (["a", "--layer", "-3"], "no layer -3"),
+        (["a", "--layer", "1", "--head", "4"], "no head 4: this model's encoder attention has heads 0 to 3"),
         (["a", "--head", "0"], "head is 0, but no layer is given"),
         (["a", "--kind", "cross"], "no cross attention in this bert model; it has encoder"),
         (["a", "--kind", "nonsense"], "--kind"),

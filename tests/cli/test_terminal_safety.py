@@ -114,7 +114,7 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
     "senses": [(0, ["film", f"the film {WORD}", "a film", "--model", BERT]), (2, [EVIL, "a b", "b c", "-m", BERT])],
     "heads": [(0, ["--text", TEXTS, "--model", BERT]), (2, ["--text", EVIL, "--model", BERT])],
     "ablate": [
-        (0, [f"{EVIL[:25]}", "--model", GPT, "--heads", "0.1", "--top", "300"]),
+        (0, [f"{EVIL[:25]}", "--model", GPT, "--heads", "1.1", "--top", "300"]),
         (0, [f"good {WORD}", "--model", FINE_TUNED]),
         (2, ["the _", "--model", BERT, "--heads", EVIL]),
     ],

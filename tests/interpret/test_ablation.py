@@ -46,18 +46,21 @@ def next_token_probe(tmp_path_factory: pytest.TempPathFactory) -> Probe:
 
 def test_head_names() -> None:
     assert parse_heads("3.1, 1.*,3.1", num_layers=4, num_heads=2) == ((1, 0), (1, 1), (3, 1))
-    assert parse_heads("*.0", num_layers=3, num_heads=2) == ((0, 0), (1, 0), (2, 0))
-    assert parse_layers("2, 0,2", num_layers=3) == (0, 2)
+    assert parse_heads("*.0", num_layers=3, num_heads=2) == ((1, 0), (2, 0), (3, 0))
+    assert parse_heads("-1.1,4.1", num_layers=4, num_heads=2) == ((4, 1),)
+    assert parse_layers("3, 1,-1", num_layers=3) == (1, 3)
 
 
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ("3", "a head is named '3'; expected LAYER.HEAD counted from 0"),
+        ("3", "a head is named '3'; expected LAYER.HEAD, from layer 1 and head 0"),
         ("1.2.3", "a head is named"),
-        ("-1.0", "a head is named"),
-        ("4.0", "head '4.0': the layer is 4, and this model has 4: 0 to 3"),
-        ("0.2", "head '0.2': the head is 2, and this model has 2: 0 to 1"),
+        ("1.-1", "a head is named"),
+        ("5.0", "no layer 5: this model has layers 1 to 4; 0 is the embeddings, which have no attention"),
+        ("0.0", "no layer 0: this model has layers 1 to 4; 0 is the embeddings, which have no attention"),
+        ("-5.0", "no layer -5"),
+        ("1.2", "no head 2: this model has heads 0 to 1"),
         (" , ", "no head in"),
     ],
 )
@@ -66,20 +69,20 @@ def test_invalid_head_names_are_rejected(names: str, message: str) -> None:
         parse_heads(names, num_layers=4, num_heads=2)
 
 
-@pytest.mark.parametrize("names", ["", "x", "1.0", "-1", "4"])
+@pytest.mark.parametrize("names", ["", "x", "1.0", "-5", "0", "5"])
 def test_invalid_layer_names_are_rejected(names: str) -> None:
     with pytest.raises(InputError, match="layer"):
         parse_layers(names, num_layers=4)
 
 
-@given(st.sets(st.tuples(st.integers(0, 11), st.integers(0, 11)), min_size=1))
+@given(st.sets(st.tuples(st.integers(1, 12), st.integers(0, 11)), min_size=1))
 def test_head_names_round_trip(heads: set[tuple[int, int]]) -> None:
     names = ",".join(f"{layer}.{head}" for layer, head in heads)
     assert parse_heads(names, num_layers=12, num_heads=12) == tuple(sorted(heads))
 
 
 def test_removed_heads_equal_ablate_heads(masked_probe: Probe) -> None:
-    heads = [(0, 1), (1, 0), (1, 3)]
+    heads = [(1, 1), (2, 0), (2, 3)]
     found = ablate(masked_probe, heads=heads, top=3)
     model = masked_probe.encoder
     with torch.no_grad():
@@ -106,13 +109,13 @@ def test_a_removed_layer_returns_its_input(masked_probe: Probe, next_token_probe
         alone = bert.masked(bert.encoder.layers[1](x, Padded()))[0, [2, 5]].softmax(-1)
         y = gpt.embedding(next_token_probe.ids[None], Padded())
         last = gpt.logits(gpt.decoder.norm(gpt.decoder.layers[0](y, Padded())))[0, -1].softmax(-1)
-    found = ablate(masked_probe, layers=[0], heads=[(0, 2)], top=1).effects
+    found = ablate(masked_probe, layers=[1], heads=[(1, 2)], top=1).effects
     assert [effect.after for effect in found] == [masked_probe.outputs[index] for index in alone.argmax(-1).tolist()]
     for effect, row in zip(found, alone, strict=True):
-        now = ablate(masked_probe, layers=[0], top=len(row)).effects[found.index(effect)]
+        now = ablate(masked_probe, layers=[1], top=len(row)).effects[found.index(effect)]
         after = {one.output: one.after for one in now.likeliest}
         assert [after[name] for name in masked_probe.outputs] == pytest.approx(row.tolist(), abs=1e-6)
-    effect = ablate(next_token_probe, layers=[1], top=len(last)).effects[0]
+    effect = ablate(next_token_probe, layers=[-1], top=len(last)).effects[0]
     after = {one.output: one.after for one in effect.likeliest}
     assert [after[name] for name in next_token_probe.outputs] == pytest.approx(last.tolist(), abs=1e-6)
 
@@ -125,7 +128,7 @@ def test_other_threads_keep_their_layers(masked_probe: Probe) -> None:
             found.append(masked_probe.logits().clone())
 
     compute_in_thread()
-    with skip_layers(masked_probe.encoder, [0, 1]):
+    with skip_layers(masked_probe.encoder, [1, 2]):
         thread = threading.Thread(target=compute_in_thread)
         thread.start()
         thread.join()
@@ -146,7 +149,7 @@ def test_a_sweep_equals_one_ablation_per_head(
     # Three copies at a time: the eight heads need several batches.
     monkeypatch.setattr("regard.interpret.ablation.BATCH_TOKENS", {"cpu": 3 * len(probe.ids)})
     found = sweep_heads(probe)
-    assert {(one.layer, one.head) for one in found.ranked} == {(i, j) for i in range(2) for j in range(4)}
+    assert {(one.layer, one.head) for one in found.ranked} == {(i, j) for i in (1, 2) for j in range(4)}
     assert [one.strength for one in found.ranked] == sorted((one.strength for one in found.ranked), reverse=True)
     for one in found.ranked:
         effects = ablate(probe, heads=[(one.layer, one.head)]).effects
@@ -160,10 +163,10 @@ def test_decisive_head_ranks_first(tiny_bert_folder: Path) -> None:
     probe = task_probe(fine_tuned, "it is a good day for them")
     ranked = sweep_heads(probe).ranked
     # The first head outputs nothing; without the second, both classes are equally likely.
-    assert [(one.layer, one.head) for one in ranked] == [(0, 1), (0, 0)]
+    assert [(one.layer, one.head) for one in ranked] == [(1, 1), (1, 0)]
     assert ranked[0].distance > 0.1
     assert ranked[1].distance < 0.01
-    effect = ablate(probe, heads=[(0, 1)]).effects[0]
+    effect = ablate(probe, heads=[(1, 1)]).effects[0]
     assert (effect.target, effect.before) == ("text", "positive")
     assert {one.output for one in effect.changes} == {"negative", "positive"}
     assert effect.changes[0].before - effect.changes[0].after == pytest.approx(
@@ -189,7 +192,7 @@ def test_multi_label_and_regression(tiny_bert_folder: Path) -> None:
     value = task_probe(
         FineTunedModel(regress, EncoderWithHead.from_encoder(model, regress).eval(), tokenizer, 32), "the film"
     )
-    effect = ablate(value, layers=[0, 1]).effects[0]
+    effect = ablate(value, layers=[1, 2]).effects[0]
     assert effect.divergence is None
     (change,) = effect.changes
     assert effect.distance == pytest.approx(abs(change.after - change.before))
@@ -198,7 +201,7 @@ def test_multi_label_and_regression(tiny_bert_folder: Path) -> None:
 
 
 def test_invalid_arguments_are_rejected(masked_probe: Probe) -> None:
-    with pytest.raises(InputError, match="the layer is 2, and this model has 2"):
-        ablate(masked_probe, heads=[(2, 0)])
+    with pytest.raises(InputError, match="no layer 3: this model has layers 1 to 2"):
+        ablate(masked_probe, heads=[(3, 0)])
     with pytest.raises(InputError, match="top is 0"):
-        ablate(masked_probe, heads=[(0, 0)], top=0)
+        ablate(masked_probe, heads=[(1, 0)], top=0)

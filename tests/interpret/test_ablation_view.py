@@ -17,7 +17,7 @@ from tests.inference.folders import tiny_gpt
 from tests.interpret.classifiers import deciding
 
 TEXT = "the good film was a dull day for them and for him"
-HEADS = [(0, 1), *((1, head) for head in range(4))]
+HEADS = [(1, 1), *((2, head) for head in range(4))]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def probe(tiny_bert_folder: Path) -> Probe:
 
 @pytest.fixture(scope="module")
 def result(probe: Probe) -> AblationResult:
-    return ablate(probe, heads=HEADS, layers=[0], sweep=sweep_heads(subsample_targets(probe, 8)))
+    return ablate(probe, heads=HEADS, layers=[1], sweep=sweep_heads(subsample_targets(probe, 8)))
 
 
 def test_effects_and_removed_parts(result: AblationResult) -> None:
@@ -36,7 +36,7 @@ def test_effects_and_removed_parts(result: AblationResult) -> None:
     assert [one["strength"] for one in data["effects"]] == pytest.approx([one.strength for one in effects], rel=1e-5)
     assert [one["before"] for one in data["effects"]] == [one.before for one in effects]
     assert data["effects"][3]["likeliest"][0]["before"] == pytest.approx(effects[3].likeliest[0].before, rel=1e-5)
-    assert (data["heads"], data["layers"]) == ([list(head) for head in HEADS], [0])
+    assert (data["heads"], data["layers"]) == ([list(head) for head in HEADS], [1])
     assert (data["positions"], data["modes"]) == (list(range(1, 13)), ["masked", "plain", "blanks"])
     assert json.loads(json.dumps(data)) == data
 
@@ -59,7 +59,7 @@ def test_without_removal_nothing_changes(probe: Probe) -> None:
 
 def test_a_fine_tuned_model_and_a_gpt(tiny_bert_folder: Path, tmp_path: Path) -> None:
     tuned = task_probe(deciding(Tokenizer.open(tiny_bert_folder), 3), "it is a good day for them")
-    data: Any = ablate(tuned, heads=[(0, 0)], sweep=sweep_heads(tuned)).view_data()
+    data: Any = ablate(tuned, heads=[(1, 0)], sweep=sweep_heads(tuned)).view_data()
     (effect,) = data["effects"]
     assert (data["positions"], data["modes"], effect["target"]) == ([], ["blanks"], "text")
     assert {one["output"] for one in effect["likeliest"]} == {"negative", "positive"}

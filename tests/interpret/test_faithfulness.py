@@ -161,7 +161,7 @@ def gpt_probe(tmp_path_factory: pytest.TempPathFactory) -> Probe:
 
 
 def test_edited_maps_of_a_gpt_stay_causal(gpt_probe: Probe) -> None:
-    attention = attention_map(gpt_probe, layer=0)
+    attention = attention_map(gpt_probe, layer=1)
     count = len(gpt_probe.ids)
     seen: list[torch.Tensor] = []
     with gpt_probe.evaluation_mode():
@@ -185,11 +185,11 @@ def test_edited_maps_of_a_gpt_stay_causal(gpt_probe: Probe) -> None:
 
 
 def test_a_gpt_with_three_labels(gpt_probe: Probe) -> None:
-    found = measure_faithfulness(gpt_probe, layer=0, head=2)
-    assert (found.layer, found.head) == (0, 2)
+    found = measure_faithfulness(gpt_probe, layer=1, head=2)
+    assert (found.layer, found.head) == (1, 2)
     assert sum(found.weights) == pytest.approx(1, abs=1e-5)
     assert found.special_weight == pytest.approx(found.weights[0] + found.weights[-1], abs=1e-6)
-    other = measure_faithfulness(gpt_probe, layer=0, head=2, label=found.other)
+    other = measure_faithfulness(gpt_probe, layer=1, head=2, label=found.other)
     assert (other.label, other.other) == (found.other, found.label)
     swap, turned = found.checks[0].value, other.checks[0].value
     assert swap is not None
@@ -252,7 +252,7 @@ def test_kendall_equals_scipy(pairs: list[tuple[int, int]]) -> None:
 def test_invalid_input_is_rejected(tokens: Tokenizer, probe: Probe) -> None:
     with pytest.raises(InputError, match="has 3 tokens that are not special; the tests need 5"):
         measure_faithfulness(task_probe(deciding(tokens, 0), "a good film"))
-    with pytest.raises(InputError, match="layer is 1, and this model has 1"):
-        measure_faithfulness(probe, layer=1)
+    with pytest.raises(InputError, match="no layer 2: this model has one layer, number 1; 0 is"):
+        measure_faithfulness(probe, layer=2)
     with pytest.raises(InputError, match="unknown label 'positiv'; did you mean 'positive'"):
         measure_faithfulness(probe, label="positiv")

@@ -74,7 +74,7 @@ def test_every_test_has_a_meaning(probe: Probe) -> None:
 
 def test_a_pretrained_bert_has_evidence_and_no_verdict(tiny_bert_folder: Path) -> None:
     probe = pretrained_probe(*regard.load(tiny_bert_folder), "the _ was a good film")
-    data: Any = measure_faithfulness(probe, layer=0, head=2).view_data()
+    data: Any = measure_faithfulness(probe, layer=1, head=2).view_data()
     assert data["verdict"] is None and "no verdict" in data["notes"][0]
     with probe.evaluation_mode(), record(probe.encoder) as tape:
         best = probe.logits()[0, 0].argmax()
@@ -91,7 +91,7 @@ def test_the_map_of_a_gpt_is_that_of_its_last_token(tmp_path: Path) -> None:
     with probe.evaluation_mode(), record(probe.encoder) as tape:
         probe.logits()
         row = tape.attention()[1][0, :, -1].mean(0)
-    assert (result.token, result.layer, result.head) == (2, 1, None)
+    assert (result.token, result.layer, result.head) == (2, 2, None)
     assert result.weights == pytest.approx(row.tolist(), rel=1e-5)
 
 

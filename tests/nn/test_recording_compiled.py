@@ -80,11 +80,11 @@ def test_a_compiled_model_is_recorded_and_compiled_again_after(
 @pytest.mark.parametrize("method", METHODS)
 def test_edits_and_exceptions_on_a_compiled_model(device: torch.device, sample: Maker, method: str) -> None:
     s, backend = sample("bert", device), Backend()
-    with record(s.model, edit=ablate_heads([(0, 1)])):
+    with record(s.model, edit=ablate_heads([(1, 1)])):
         expected = s.model(*s.padded)
     model = compiled(s.model, method, backend)
     before = model(*s.padded)
-    with record(model, edit=ablate_heads([(0, 1)])) as tape:
+    with record(model, edit=ablate_heads([(1, 1)])) as tape:
         assert torch.equal(model(*s.padded), expected)
         with pytest.raises(RuntimeError, match="here"), record(model):
             raise RuntimeError("here")

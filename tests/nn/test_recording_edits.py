@@ -41,7 +41,7 @@ def test_head_ablation_zeroes_the_output_of_the_head(
     hook = attention.output.register_forward_pre_hook(zero_head)
     expected = s.model(*batch)
     hook.remove()
-    with record(s.model, edit=ablate_heads([(1, 1)], kind=kind, part=part)) as tape:
+    with record(s.model, edit=ablate_heads([(2, 1)], kind=kind, part=part)) as tape:
         got = s.model(*batch)
     torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
     assert (got - before).abs().max() > 1e-3
@@ -54,9 +54,9 @@ def test_head_ablation_zeroes_the_output_of_the_head(
 def test_head_ablation_equals_a_head_mask(device: torch.device, sample: Maker) -> None:
     s = sample("bert", device)
     mask = torch.tensor([[1.0, 0.0], [0.0, 1.0]], device=device)
-    with record(s.model, edit=ablate_heads({(0, 1), (1, 0)})):
+    with record(s.model, edit=ablate_heads({(1, 1), (-1, 0)})):
         one = s.model(*s.padded)
-    with record(s.model, edit=lambda weights, site: weights * mask[site.layer][:, None, None]):
+    with record(s.model, edit=lambda weights, site: weights * mask[site.layer - 1][:, None, None]):
         other = s.model(*s.padded)
     assert torch.equal(one, other)
 
@@ -71,10 +71,10 @@ def test_an_edit_receives_its_site(device: torch.device, sample: Maker) -> None:
 
     with record(s.model, edit=record_site):
         s.model(*s.padded)
-    encoder = [(Site("encoder", "self", i), (4, 2, 5, 5)) for i in range(2)]
+    encoder = [(Site("encoder", "self", i), (4, 2, 5, 5)) for i in (1, 2)]
     decoder = [
         pair
-        for i in range(3)
+        for i in (1, 2, 3)
         for pair in ((Site("decoder", "self", i), (4, 2, 4, 4)), (Site("decoder", "cross", i), (4, 2, 4, 5)))
     ]
     assert seen == encoder + decoder
@@ -82,7 +82,7 @@ def test_an_edit_receives_its_site(device: torch.device, sample: Maker) -> None:
 
 def test_edit_applies_only_to_its_kind_and_part(device: torch.device, sample: Maker) -> None:
     s = sample("transformer", device)
-    with record(s.model, edit=ablate_heads([(0, 0)], kind="self", part="encoder")) as tape:
+    with record(s.model, edit=ablate_heads([(1, 0)], kind="self", part="encoder")) as tape:
         s.model(*s.padded)
     assert tape.attention("self", "encoder")[0][:, 0].abs().sum() == 0
     assert tape.attention("self", "decoder")[0][:, 0].abs().sum() > 0
@@ -107,16 +107,16 @@ def test_gradients_flow_through_an_edit(device: torch.device, sample: Maker) -> 
     """The gradient of the output with respect to a gate of one on a head."""
     s = sample("bert", device)
     gate = torch.ones(2, 2, device=device, requires_grad=True)
-    with record(s.model, edit=lambda weights, site: weights * gate[site.layer][:, None, None]):
+    with record(s.model, edit=lambda weights, site: weights * gate[site.layer - 1][:, None, None]):
         output = s.model(*s.padded)
     (slope,) = torch.autograd.grad(output.pow(2)[..., 0].sum(), gate)
     assert slope.shape == (2, 2) and slope.abs().min() > 0
 
 
-@pytest.mark.parametrize("heads", [[(0, 2)], [(1, -1)], [(0, 0), (0, 7)]])
+@pytest.mark.parametrize("heads", [[(1, 2)], [(2, -1)], [(1, 0), (1, 7)]])
 def test_missing_head_is_rejected(device: torch.device, sample: Maker, heads: list[tuple[int, int]]) -> None:
     s = sample("bert", device)
-    told = f"no head {heads[-1][1]} in layer {heads[-1][0]} to ablate: .* layers 0 to 1, each of 2 heads"
+    told = f"no head {heads[-1][1]}: the self attention has heads 0 to 1"
     with pytest.raises(ValueError, match=told), record(s.model, edit=ablate_heads(heads)):
         s.model(*s.padded)
 
@@ -124,7 +124,7 @@ def test_missing_head_is_rejected(device: torch.device, sample: Maker, heads: li
 @pytest.mark.parametrize("packed", [False, True])
 def test_edit_with_wrong_shape_is_rejected(device: torch.device, sample: Maker, packed: bool) -> None:
     s = sample("gpt", device)
-    told = r"the edit at .*layer=0.* returned shape \(\d, 1, .*\), expected \(\d, 2, "
+    told = r"the edit at .*layer=1.* returned shape \(\d, 1, .*\), expected \(\d, 2, "
     with pytest.raises(ValueError, match=told), record(s.model, edit=lambda weights, site: weights[:, :1]):
         s.model(*(s.packed if packed else s.padded))
 
@@ -137,7 +137,7 @@ def test_nested_recordings_of_the_same_model(device: torch.device, sample: Maker
             s.model(*s.padded)
         s.model(*s.padded)
     assert [len(r) for r in outer.calls.values()] == [3, 3] and [len(r) for r in inner.calls.values()] == [1, 1]
-    torch.testing.assert_close(outer.calls[Site("encoder", "self", 1)][1].weights(), inner.attention()[1])
+    torch.testing.assert_close(outer.calls[Site("encoder", "self", 2)][1].weights(), inner.attention()[1])
 
 
 def test_recording_of_a_part_inside_a_recording_of_the_model(device: torch.device, sample: Maker) -> None:
@@ -152,7 +152,7 @@ def test_recording_of_a_part_inside_a_recording_of_the_model(device: torch.devic
 
 def test_outer_tape_contains_the_result_of_an_inner_edit(device: torch.device, sample: Maker) -> None:
     s = sample("bert", device)
-    with record(s.model) as outer, record(s.model, edit=ablate_heads([(0, 1)])) as inner:
+    with record(s.model) as outer, record(s.model, edit=ablate_heads([(1, 1)])) as inner:
         s.model(*s.padded)
     assert inner.attention()[0][:, 1].abs().sum() == 0
     for one, other in zip(outer.attention(), inner.attention(), strict=True):
@@ -161,9 +161,9 @@ def test_outer_tape_contains_the_result_of_an_inner_edit(device: torch.device, s
 
 def test_nested_edits_all_apply(device: torch.device, sample: Maker) -> None:
     s = sample("bert", device)
-    with record(s.model, edit=ablate_heads([(0, 0), (0, 1)])):
+    with record(s.model, edit=ablate_heads([(1, 0), (1, 1)])):
         expected = s.model(*s.padded)
-    with record(s.model, edit=ablate_heads([(0, 0)])) as outer, record(s.model, edit=ablate_heads([(0, 1)])) as inner:
+    with record(s.model, edit=ablate_heads([(1, 0)])) as outer, record(s.model, edit=ablate_heads([(1, 1)])) as inner:
         got = s.model(*s.padded)
     torch.testing.assert_close(got, expected)
     assert inner.attention()[0].abs().sum() == 0
@@ -183,7 +183,7 @@ def test_exception_restores_the_model(device: torch.device, sample: Maker) -> No
         outer.calls.clear()
         assert torch.equal(s.model(*s.padded), before)
         assert [len(r) for r in outer.calls.values()] == [1, 1]
-    with pytest.raises(RuntimeError, match="in the block"), record(s.model, edit=ablate_heads([(0, 0)])) as tape:
+    with pytest.raises(RuntimeError, match="in the block"), record(s.model, edit=ablate_heads([(1, 0)])) as tape:
         raise RuntimeError("in the block")
     assert torch.equal(s.model(*s.padded), before)
     assert not tape.calls and not tape.states
@@ -216,7 +216,12 @@ def test_half_precision_maps_are_close_to_full_precision(device: torch.device, s
 
 def test_missing_layer_or_part_is_rejected(device: torch.device, sample: Maker) -> None:
     s = sample("bert", device)
-    with pytest.raises(ValueError, match="no head 0 in layer 99"), record(s.model, edit=ablate_heads([(99, 0)])):
-        pass
-    with pytest.raises(ValueError, match="has none"), record(s.model, edit=ablate_heads([(0, 0)], part="decoder")):
+    for layer in (99, 0, -3):
+        told = f"no layer {layer}: the self attention has layers 1 to 2; 0 is the embeddings, which have no attention"
+        with pytest.raises(ValueError, match=told), record(s.model, edit=ablate_heads([(layer, 0)])):
+            pass
+    with (
+        pytest.raises(ValueError, match="does not have the self attention of the decoder"),
+        record(s.model, edit=ablate_heads([(1, 0)], part="decoder")),
+    ):
         pass

@@ -72,7 +72,7 @@ def test_an_unused_edit_raises() -> None:
     compiled = torch.compile(model, backend="eager")
     with (
         pytest.raises(RuntimeError, match=r"never used: .* compiled function"),
-        record(model, edit=ablate_heads([(0, 0)])),
+        record(model, edit=ablate_heads([(1, 0)])),
     ):
         compiled(ids(1, 3))
 

@@ -65,12 +65,12 @@ def test_threads_that_do_not_record_are_unaffected(device: torch.device, sample:
     """They are not affected by a simultaneous edit in another thread either."""
     model, (mine, other) = sample("bert", device).model, batches(device)
     expected = model(*other)
-    with record(model, edit=ablate_heads([(0, 0), (1, 1)])):
+    with record(model, edit=ablate_heads([(1, 0), (2, 1)])):
         edited = model(*mine)
     hook = synchronize_inside(model, "encoder")
 
     def recorded() -> tuple[Tensor, Tape]:
-        with record(model, edit=ablate_heads([(0, 0), (1, 1)])) as tape:
+        with record(model, edit=ablate_heads([(1, 0), (2, 1)])) as tape:
             return model(*mine), tape
 
     with ThreadPoolExecutor(2) as pool:
@@ -84,7 +84,7 @@ def test_threads_that_do_not_record_are_unaffected(device: torch.device, sample:
 
 def test_two_threads_with_two_edits(device: torch.device, sample: Maker) -> None:
     model, work = sample("bert", device).model, batches(device)
-    edits, expected = [ablate_heads([(0, 0)]), ablate_heads([(0, 1)])], []
+    edits, expected = [ablate_heads([(1, 0)]), ablate_heads([(1, 1)])], []
     for batch, edit in zip(work, edits, strict=True):
         with record(model, edit=edit):
             expected.append(model(*batch))

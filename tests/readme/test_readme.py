@@ -30,14 +30,14 @@ def test_the_python_runs(
     names: dict[str, Any] = {"texts": TEXTS, "labels": [1, 0, 1, 0] * 3}
     for block in blocks:
         # The tiny model has two layers; the README names a layer and a head of a larger model.
-        code = block.replace("path/to/bert", str(tiny_bert_folder)).replace("[3]", "[1]").replace("(3, 1)", "(1, 1)")
+        code = block.replace("path/to/bert", str(tiny_bert_folder)).replace("(3, 1)", "(2, 1)")
         exec(compile(code, "README.md", "exec"), names)
     assert (tmp_path / "attention.html").stat().st_size > 100_000
     assert names["classifier"].predict(TEXTS).shape == (len(TEXTS),)
     model, changed = names["model"], names["changed"]
     plain = model(names["ids"])
     assert changed.shape == plain.shape and not torch.equal(changed, plain)
-    assert ablate_heads([(1, 1)]).heads == {(1, 1)}
+    assert ablate_heads([(2, 1)]).heads == {(2, 1)}
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("regard embed")])

@@ -57,7 +57,7 @@ def test_the_commands_and_the_python_run(folder: Path, capsys: pytest.CaptureFix
         assert [sum(row) for row in one["weights"]] == pytest.approx([1.0] * len(one["target"]))
     hard = (folder / "hard.txt").read_text(encoding="utf-8").splitlines()
     assert len(hard) == 2 and all(re.fullmatch(r"(\d+-\d+( |$))*", line) for line in hard)
-    assert "mean of heads 0, 1 of decoder layer 0" in outputs[5][1]  # the second to last of two
+    assert "mean of heads 0, 1 of decoder layer 1" in outputs[5][1]  # the second to last of two
     assert "<html" in (folder / "search.html").read_text(encoding="utf-8")
     assert json.loads((folder / "search.json").read_text(encoding="utf-8"))["about"]["texts"] == ["the big dog eats"]
     assert "BLEU, lower case" in outputs[8][1] and "case:lc" in outputs[8][1]

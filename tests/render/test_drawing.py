@@ -44,7 +44,7 @@ def record(
             weights[:, head, row, 0] += 0.25
     maps = AttentionMaps(
         kind=kind,
-        layers=list(range(layers)),
+        layers=list(range(1, layers + 1)),
         heads=list(range(heads)),
         causal=False,
         scale=None,
@@ -93,7 +93,7 @@ def test_one_head() -> None:
 
 @pytest.mark.parametrize("heads", [3, 12, 32])
 def test_heads_of_a_layer_differ_in_color_or_dash(heads: int) -> None:
-    root = draw(record(("a", "b", "c"), heads=heads), layer=0)
+    root = draw(record(("a", "b", "c"), heads=heads), layer=1)
     styles = {(line["stroke"], line.get("stroke-dasharray")) for line in lines_of(root)}
     assert len(styles) == heads
     assert set(map(str, range(heads))) <= set(texts_of(root))
@@ -101,7 +101,7 @@ def test_heads_of_a_layer_differ_in_color_or_dash(heads: int) -> None:
 
 
 def test_heads_with_equal_color_and_dash_are_reported() -> None:
-    root = draw(record(("a", "b"), heads=33), layer=0)
+    root = draw(record(("a", "b"), heads=33), layer=1)
     assert any("Heads 32 apart have the same color and dash" in text for text in texts_of(root))
 
 
@@ -121,7 +121,7 @@ def test_the_map_of_a_long_text_is_downsampled_and_keeps_its_diagonal() -> None:
 def test_patches_over_the_image() -> None:
     image = np.full((4, 6), 200, dtype=np.uint8)
     tokens = ("[CLS]", "1,1", "1,2", "1,3", "2,1", "2,2", "2,3")
-    root = draw(record(tokens, kind="vit", image=image, grid=(2, 3)), layer=0, head=1)
+    root = draw(record(tokens, kind="vit", image=image, grid=(2, 3)), layer=1, head=1)
     assert len(list(root.iter(f"{SVG}image"))) == 1 and len(list(root.iter(f"{SVG}use"))) == 6 + 1
     dark = [float(one.get("fill-opacity", 1)) for one in root.iter(f"{SVG}rect") if one.get("fill") == "#000000"]
     assert dark[-6:] == [0, 0.8, 0.8, 0.8, 0.8, 0.8]  # [CLS] attends to the next token, the first patch
@@ -168,16 +168,16 @@ def test_the_page_must_be_built(tmp_path: Path) -> None:
 def test_invalid_selections() -> None:
     with pytest.raises(InputError, match="no layer is given"):
         draw(FOUND, head=1)
-    with pytest.raises(InputError, match="no layer 2"):
-        draw(FOUND, layer=2)
+    with pytest.raises(InputError, match="no layer 3"):
+        draw(FOUND, layer=3)
 
 
 def test_ablation_has_every_head_and_target(tiny_bert_folder: Path) -> None:
     probe = pretrained_probe(*regard.load(tiny_bert_folder), TEXT, at="masked")
-    result = ablate(probe, heads=[(1, 2)], layers=[0], sweep=sweep_heads(probe))
+    result = ablate(probe, heads=[(2, 2)], layers=[1], sweep=sweep_heads(probe))
     root = ElementTree.fromstring(svg(result.drawing_data()))
     texts = texts_of(root)
-    assert texts[0].endswith("without heads 1.2 and layers 0")
+    assert texts[0].endswith("without heads 2.2 and layers 1")
     crossed = [text for text in texts if text.startswith("\N{MULTIPLICATION SIGN} ")]
     assert len(crossed) == 5  # a head, and the four of a removed layer
     data: Any = result.view_data()
@@ -189,7 +189,7 @@ def test_ablation_has_every_head_and_target(tiny_bert_folder: Path) -> None:
     darkest = max(cells, key=lambda cell: cell["fill-opacity"])
     layer, head = (sorted({cell[name] for cell in cells}).index(darkest[name]) for name in ("y", "x"))
     assert result.sweep is not None
-    assert (layer, head) == (result.sweep.ranked[0].layer, result.sweep.ranked[0].head)
+    assert (layer + 1, head) == (result.sweep.ranked[0].layer, result.sweep.ranked[0].head)
 
 
 def test_ablation_of_an_unchanged_model_has_no_after(tiny_bert_folder: Path) -> None:
@@ -224,7 +224,7 @@ def test_removed_boxes_of_the_figure_are_faded(tiny_bert_folder: Path) -> None:
     pair = regard.load(tiny_bert_folder)
     for without, opacity in (([], "0.28"), (["positions"], "0.06")):
         figure = draw_figure(*pair, "the film", without=without)
-        root = ElementTree.fromstring(svg({**figure.drawing_data(), "place": "#figure?layer=0"}))
+        root = ElementTree.fromstring(svg({**figure.drawing_data(), "place": "#figure?layer=1"}))
         elements = list(root)
         label = next(index for index, one in enumerate(elements) if one.text == "Encoding")
         background = [one for one in elements[:label] if one.tag == f"{SVG}rect"][-1]

@@ -62,19 +62,19 @@ def test_the_numbers_of_a_typed_text_equal_the_apis(page: Page, studio: str) -> 
     assert len(found) == 12
     assert all(abs(numbers[0] - row[index]) <= 0.0005 for index, numbers in found.items())
     assert sorted(found, key=lambda index: -row[index]) == list(found)
-    assert "layer=1" in page.url and "heads=3" in page.url and "lock=r9" in page.url
+    assert "layer=2" in page.url and "heads=3" in page.url and "lock=r9" in page.url
     assert page.locator("pre", has_text="regard look").inner_text() == payload["cli"]
     assert page.locator("pre", has_text="import").inner_text() == payload["python"]
     page.get_by_label("Text", exact=True).fill("Another text")
     page.get_by_role("button", name="Show", exact=True).click()
     expect(page.locator(".tokens.row button").nth(1)).to_have_text("another")
-    assert "layer=1" in page.url and "heads=3" in page.url and "lock" not in page.url
+    assert "layer=2" in page.url and "heads=3" in page.url and "lock" not in page.url
     page.go_back()
     expect(page.locator(".tokens.row button", has_text="wide")).to_be_visible()
 
 
 def test_two_heads_a_text_pair_and_word_level(page: Page, studio: str) -> None:
-    payload = open_at(page, studio, **PAIR, layer="2", heads="1,4", pair="ba", level="word", lock="r12")
+    payload = open_at(page, studio, **PAIR, layer="3", heads="1,4", pair="ba", level="word", lock="r12")
     (found,) = payload["maps"]
     a = [i for i, segment in enumerate(found["column_segments"]) if segment == 0]
     b = [i for i, segment in enumerate(found["row_segments"]) if segment == 1]
@@ -91,7 +91,7 @@ def test_two_heads_a_text_pair_and_word_level(page: Page, studio: str) -> None:
 
 
 def test_hovering_over_a_column_shows_the_tokens_that_attend_to_it(page: Page, studio: str) -> None:
-    payload = open_at(page, studio, text=TEXT, layer="3", heads="0")
+    payload = open_at(page, studio, text=TEXT, layer="4", heads="0")
     page.locator(".tokens.column button").nth(14).hover()
     expect(page.locator(".weights-panel h3")).to_contain_text("is attended to by")
     column = weights_of(payload)[3, 0, :, 14]
@@ -99,7 +99,7 @@ def test_hovering_over_a_column_shows_the_tokens_that_attend_to_it(page: Page, s
 
 
 def test_the_neuron_view_shows_queries_and_keys(page: Page, studio: str) -> None:
-    payload = open_at(page, studio, text=TEXT, mode="neuron", layer="2", heads="5", lock="r9")
+    payload = open_at(page, studio, text=TEXT, mode="neuron", layer="3", heads="5", lock="r9")
     (found,) = payload["maps"]
     count = len(found["rows"])
     q, k = (
@@ -118,12 +118,12 @@ def test_the_neuron_view_shows_queries_and_keys(page: Page, studio: str) -> None
 def test_the_model_view_has_every_head_and_arrow_key_navigation(page: Page, studio: str) -> None:
     payload = open_at(page, studio, text=TEXT, mode="grid")
     assert page.locator(".thumbnail").count() == 8 * 6
-    page.get_by_role("button", name="Layer 0, head 0").focus()
+    page.get_by_role("button", name="Layer 1, head 0").focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft", "ArrowUp"):
         page.keyboard.press(key)
-    expect(page.get_by_role("button", name="Layer 1, head 2")).to_be_focused()
+    expect(page.get_by_role("button", name="Layer 2, head 2")).to_be_focused()
     canvas = page.locator(".heat canvas")
-    expect(canvas).to_have_attribute("aria-label", re.compile(r"^Map of layer 1, head 2: 15 by 15"))
+    expect(canvas).to_have_attribute("aria-label", re.compile(r"^Map of layer 2, head 2: 15 by 15"))
     box = canvas.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] - 5, box["y"] + box["height"] - 5)
@@ -131,7 +131,7 @@ def test_the_model_view_has_every_head_and_arrow_key_navigation(page: Page, stud
 
 
 def test_rollout_and_flow_equal_the_librarys(page: Page, studio: str) -> None:
-    payload = open_at(page, studio, text=TEXT, source="rollout", layer="4", lock="r9")
+    payload = open_at(page, studio, text=TEXT, source="rollout", layer="5", lock="r9")
     rollout = np.frombuffer(base64.b64decode(payload["maps"][0]["rollout"]), np.uint8).reshape(8, 15, 15) / 255
     assert all(abs(numbers[0] - rollout[4, 9, index]) <= 0.0005 for index, numbers in displayed_rows(page).items())
     page.get_by_role("button", name="flow").click()
@@ -204,7 +204,7 @@ def test_html_in_a_text_stays_text(page: Page, studio: str) -> None:
 
 
 def test_data_files_contain_the_displayed_numbers(page: Page, studio: str, tmp_path: Path) -> None:
-    payload = open_at(page, studio, text='a "good, day"', layer="1", heads="2,3")
+    payload = open_at(page, studio, text='a "good, day"', layer="2", heads="2,3")
     weights = weights_of(payload)[1]
     files = {name: download(page, name, tmp_path) for name in ("CSV", "JSON", "SVG", "PNG")}
     rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text(encoding="utf-8"))))
@@ -213,7 +213,7 @@ def test_data_files_contain_the_displayed_numbers(page: Page, studio: str, tmp_p
         value for row in rows for value in row.values()
     ]
     for row in rows:
-        assert row["row_token"] == payload["maps"][0]["rows"][int(row["row"])]
+        assert row["layer"] == "2" and row["row_token"] == payload["maps"][0]["rows"][int(row["row"])]
         expected = weights[int(row["head"]), int(row["row"]), int(row["column"])]
         assert abs(float(row["weight"]) - expected) <= 0.00006
     assert files["PNG"].read_bytes().startswith(b"\x89PNG")
@@ -258,7 +258,7 @@ def test_maps_are_computed_from_queries_and_keys_if_weights_are_missing(
         found[f"{name}_step"] = base64.b64encode(steps.tobytes()).decode()
     file = tmp_path / "rebuilt.html"
     payload["maps"] = [{**found, "weights": None}]
-    file.write_text(bundle.page({**payload, "place": "#attention?layer=5&heads=1&lock=r9"}), encoding="utf-8")
+    file.write_text(bundle.page({**payload, "place": "#attention?layer=6&heads=1&lock=r9"}), encoding="utf-8")
     page.goto(file.as_uri())
     page.wait_for_selector(".export-panel")
     numbers = displayed_rows(page)

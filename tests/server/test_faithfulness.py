@@ -106,7 +106,7 @@ def test_rows_share_a_color_scale(page: Page, address: str, folders: dict[str, s
 def test_another_class_layer_and_head(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["astray"], text=TEXT)
     page.locator(".choices").get_by_label("Head").select_option("0")
-    expect(page.locator(".token-strips h3").first).to_have_text("Attention, layer 0, head 0")
+    expect(page.locator(".token-strips h3").first).to_have_text("Attention, layer 1, head 0")
     found = measure_faithfulness(probe_model(load_model(folders["astray"]), TEXT), layer=None, head=0)
     assert found.verdict == "unfaithful"
     check_meter(page, found)
@@ -193,11 +193,11 @@ def test_downloaded_files(page: Page, browser: Browser, address: str, folders: d
 
 
 def test_the_route_accepts_valid_and_rejects_invalid_arguments(client: TestClient, folders: dict[str, str]) -> None:
-    assert request_faithfulness(client, model=folders["honest"], text=TEXT, layer="0")["layer"] == 0
+    assert request_faithfulness(client, model=folders["honest"], text=TEXT, layer="-1")["layer"] == 1
     for arguments, error in (
         ({"model": folders["honest"], "text": "good"}, "the tests need 5 or more"),
         ({"model": folders["honest"], "text": TEXT, "layer": "x"}, "layer is 'x'; expected a valid integer"),
-        ({"model": folders["honest"], "text": TEXT, "layer": "4"}, "layer is 4, and this model has 1"),
+        ({"model": folders["honest"], "text": TEXT, "layer": "4"}, "no layer 4: this model has one layer, number 1"),
         ({"model": folders["honest"], "text": TEXT, "label": "neutral"}, "unknown label 'neutral'"),
         ({"model": folders["honest"], "text": TEXT, "text_b": "b"}, "classify reads one text"),
         ({"model": folders["honest"], "text": ""}, "the text is empty"),

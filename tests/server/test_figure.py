@@ -93,7 +93,7 @@ def test_the_numbers_of_a_clicked_box_equal_the_apis(page: Page, figure_studio: 
     expect(page.locator(".figure-panel h2")).to_contain_text("Feed Forward")
     assert np.allclose(displayed_numbers(page), tensor(payload, "encoder.ffn", "out", 1)[:, :6], atol=6e-4)
     expect(page.locator(".figure-panel pre")).to_have_text(payload["boxes"]["encoder.ffn"]["code"])
-    assert "layer=1" in page.url and "box=encoder.ffn" in page.url and "head=2" in page.url
+    assert "layer=2" in page.url and "box=encoder.ffn" in page.url and "head=2" in page.url
     page.get_by_role("button", name="Feed Forward, encoder").press("ArrowUp")
     expect(page.locator(".figure-diagram button[data-box='encoder.fed']")).to_be_focused()
     expect(page.locator(".figure-panel h2")).to_contain_text("Add & Norm")
@@ -178,14 +178,14 @@ def test_positional_encodings_follow_the_formula(page: Page, figure_studio: str,
 def test_downloaded_files_contain_the_displayed_numbers(
     page: Page, browser: Browser, figure_studio: str, tmp_path: Path
 ) -> None:
-    payload = open_at(page, figure_studio, model="tiny-bert", text="the <b>film</b>", without="residual", layer="1")
+    payload = open_at(page, figure_studio, model="tiny-bert", text="the <b>film</b>", without="residual", layer="2")
     files = {name: download(page, name, tmp_path) for name in ("CSV", "JSON", "SVG", "PNG", "HTML")}
     rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text(encoding="utf-8"))))
     weights = tensor(payload, "encoder.attention", "weights", 1)
     assert len(rows) == weights.size
     for row in rows[:: len(rows) // 20]:
         expected = weights[int(row["head"]), int(row["row"]), int(row["column"])]
-        assert abs(float(row["value"]) - expected) <= 1e-4 and row["layer"] == "1"
+        assert abs(float(row["value"]) - expected) <= 1e-4 and row["layer"] == "2"
     svg = files["SVG"].read_text(encoding="utf-8")
     assert "Feed Forward" in svg and "&lt;b&gt;" in svg and "<b>" not in svg
     assert files["PNG"].read_bytes().startswith(b"\x89PNG")

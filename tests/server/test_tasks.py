@@ -276,7 +276,7 @@ def test_a_late_training_request_leaves_no_files(
 
 
 def test_evidence_equals_the_librarys(page: Page, client: TestClient, address: str, folders: dict[str, str]) -> None:
-    open_at(page, address, model=folders["toxic"], text=PLAIN, layer="1")
+    open_at(page, address, model=folders["toxic"], text=PLAIN, layer="2")
     evidence = request_prediction(client, folders["toxic"], PLAIN)["predictions"][0]["evidence"][0]
     page.get_by_text("Numbers").click()
     rows = [row.locator("td").all_inner_texts() for row in page.locator(".strip-table tbody tr").all()]
@@ -317,7 +317,7 @@ def test_answers_are_marked(page: Page, address: str, folders: dict[str, str]) -
 
 
 def test_downloaded_files(page: Page, browser: Browser, address: str, folders: dict[str, str], tmp_path: Path) -> None:
-    open_at(page, address, model=folders["toxic"], text=TEXT, layer="1")
+    open_at(page, address, model=folders["toxic"], text=TEXT, layer="2")
     files = {}
     for name in ("HTML", "SVG", "PNG", "CSV", "JSON"):
         with page.expect_download() as waiting:

@@ -73,7 +73,7 @@ def check_table(page: Page, found: TranslationSteps, *, number: int, step: int, 
 
 
 def test_the_slider_moves_with_the_arrow_keys(page: Page, address: str, folders: dict[str, str]) -> None:
-    open_at(page, address, model=folders["transformer"], layer="1", head="1", d="5")
+    open_at(page, address, model=folders["transformer"], layer="2", head="1", d="5")
     found = library(folders["transformer"])
     hypothesis = found.hypotheses[0]
     heading, slider = page.locator(".candidates h2"), page.get_by_role("slider")
@@ -107,7 +107,7 @@ def test_the_mean_attention_used_for_alignments(page: Page, address: str, folder
     open_at(page, address, model=folders["transformer"], step="2", d="11")
     found = library(folders["transformer"])
     attention = attention_of(found, 0)
-    assert load_translator(folders["transformer"]).alignment_heads == AlignmentHeads(0, (0, 1))
+    assert load_translator(folders["transformer"]).alignment_heads == AlignmentHeads(1, (0, 1))
     assert set(page.locator(".attention-steps .score").all_inner_texts()) == {"\N{EN DASH}"}
     np.testing.assert_allclose(
         read(page.locator(".attention-steps .weight")), attention.weights[0, :, 2].mean(0), atol=0.0006
@@ -224,7 +224,7 @@ def test_a_model_that_does_not_translate(page: Page, address: str, folders: dict
 def test_downloaded_files_contain_the_displayed_numbers(
     page: Page, address: str, folders: dict[str, str], tmp_path: Path
 ) -> None:
-    open_at(page, address, model=folders["transformer"], layer="1", head="0", translation="1")
+    open_at(page, address, model=folders["transformer"], layer="2", head="0", translation="1")
     found = library(folders["transformer"])
     attention, hypothesis = attention_of(found, 1), found.hypotheses[1]
     files = {name: download(page, name, tmp_path) for name in ("CSV", "JSON", "SVG", "PNG")}
@@ -245,7 +245,7 @@ def test_downloaded_files_contain_the_displayed_numbers(
     assert files["PNG"].read_bytes().startswith(b"\x89PNG")
     svg = files["SVG"].read_text(encoding="utf-8")
     assert addresses(svg) == {"http://www.w3.org/2000/svg"}
-    assert "Encoder-decoder attention: layer 1, head 0" in svg and "4. sum: the context vector" in svg
+    assert "Encoder-decoder attention: layer 2, head 0" in svg and "4. sum: the context vector" in svg
     assert f">{attention.context[1, 0, 0, 0]:.4f}<" in svg
 
 

@@ -149,7 +149,7 @@ EXAMPLES: dict[str, Example] = {
         "limit",
     ),
     "ablate": Example(
-        {"text": "the _ was good", "model": "MODEL", "heads": "0.1", "top": 3},
+        {"text": "the _ was good", "model": "MODEL", "heads": "1.1", "top": 3},
         {"text": "the _ was good", "model": "MODEL", "heads": "all"},
         "expected LAYER.HEAD",
     ),

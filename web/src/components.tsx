@@ -1,5 +1,6 @@
 // Controls, tables and messages that several views share.
 import type { ComponentChildren } from "preact";
+import { layerNumbers } from "./format";
 import { formatRoute, type Route } from "./route";
 
 /** Labels by value, values that are their own labels, or pairs of both. */
@@ -72,11 +73,11 @@ interface LayerSelectProps {
   onSelect(layer: string): void;
 }
 
-/** A layer with buttons for the next and the previous one. */
+/** A layer, from 1, with buttons for the next and the previous one. */
 export function LayerSelect({ layer, layers, onSelect }: LayerSelectProps) {
   if (layers < 2) return null;
   const step = (change: number, name: string, sign: string) => (
-    <button type="button" aria-label={name} disabled={layer + change < 0 || layer + change >= layers} onClick={() => onSelect(String(layer + change))}>
+    <button type="button" aria-label={name} disabled={layer + change < 1 || layer + change > layers} onClick={() => onSelect(String(layer + change))}>
       {sign}
     </button>
   );
@@ -85,7 +86,7 @@ export function LayerSelect({ layer, layers, onSelect }: LayerSelectProps) {
       <legend>Layer</legend>
       <span class="group">
         {step(-1, "Layer below", "−")}
-        <Select label="" ariaLabel="Layer" options={layers} value={layer} onSelect={onSelect} />
+        <Select label="" ariaLabel="Layer" options={layerNumbers(layers).map(String)} value={layer} onSelect={onSelect} />
         {step(1, "Layer above", "+")}
       </span>
     </fieldset>

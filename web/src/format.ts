@@ -43,6 +43,9 @@ export const shape = (sizes: readonly number[]) => sizes.map(count).join(" × ")
 
 export const range = (length: number) => Array.from({ length }, (_, i) => i);
 
+/** The numbers of a model's layers: from 1, since 0 is the embeddings. */
+export const layerNumbers = (layers: number) => range(layers).map((index) => index + 1);
+
 /** The largest absolute value, ignoring infinities; at least a tiny number, so that one can divide by it. */
 export function largestMagnitude(...vectors: readonly ArrayLike<number>[]): number {
   let largest = 1e-12;

@@ -1,6 +1,6 @@
 // All heads of a model, layers down and heads across: as buttons, and as a drawing.
 import type { ComponentChildren } from "preact";
-import { range } from "./format";
+import { layerNumbers, range } from "./format";
 import type { Painter } from "./painter";
 import { onArrowKeys } from "./route";
 import { colors } from "./theme";
@@ -43,9 +43,9 @@ export function HeadGrid({ layers, heads, focused, onFocus, onPress, cell, rowSt
           </span>
         ))}
         {rowEnd && <span />}
-        {range(layers).map((layer) => [
+        {layerNumbers(layers).map((layer) => [
           rowStart?.(layer) || <span class="at">{layer}</span>,
-          ...range(heads).map((head) => button(layer * heads + head)),
+          ...range(heads).map((head) => button((layer - 1) * heads + head)),
           rowEnd?.(layer),
         ])}
       </div>
@@ -70,10 +70,10 @@ export const headGridSize = (layers: number, heads: number) => [CELL_WIDTH * hea
 export function drawHeadGrid(painter: Painter, cells: readonly DrawnCell[], x: number, y: number): void {
   const label = { size: 11, color: colors.get().muted };
   for (const { layer, head, color, opacity, text } of cells) {
-    const [left, top] = [x + head * CELL_WIDTH, y + layer * CELL_HEIGHT];
+    const [left, top] = [x + head * CELL_WIDTH, y + (layer - 1) * CELL_HEIGHT];
     painter.rect(left + 1, top + 1, CELL_WIDTH - 2, CELL_HEIGHT - 2, color, opacity);
     painter.text(text, left + CELL_WIDTH / 2, top + CELL_HEIGHT / 2, { align: "center", size: 11 });
     if (!head) painter.text(`layer ${layer}`, x - 8, top + CELL_HEIGHT / 2, { ...label, align: "right" });
-    if (!layer) painter.text(String(head), left + CELL_WIDTH / 2, y - 10, { ...label, align: "center" });
+    if (layer === 1) painter.text(String(head), left + CELL_WIDTH / 2, y - 10, { ...label, align: "center" });
   }
 }

@@ -49,6 +49,11 @@ export function integerParameter(parameters: Route["parameters"], name: string, 
   return Number.isInteger(value) && value >= 0 && value < count ? value : fallback;
 }
 
+/** The layer in the route: from 1, since 0 is the embeddings, which have no attention. */
+export function layerParameter(parameters: Route["parameters"], layers: number, fallback = 1): number {
+  return integerParameter(parameters, "layer", layers + 1, fallback) || fallback;
+}
+
 /** Handler for arrow keys; ignores form fields, regions that scroll and modified keys. `steps` maps a key to an argument of `move`,
  * whose other one is the element of the handler. */
 export function onArrowKeys<T>(steps: Readonly<Record<string, T>>, move: (step: T, element: HTMLElement) => void): (event: KeyboardEvent) => void {

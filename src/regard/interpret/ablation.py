@@ -1,6 +1,7 @@
 """Ablation: removes attention heads or whole layers from a model, and compares its predictions before and after.
 
-A removed head adds nothing to the residual stream; a removed layer passes its input on. Layers and heads count from 0.
+A removed head adds nothing to the residual stream; a removed layer passes its input on. Layers count from 1, heads
+from 0.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from regard.inference.masked_lm import BATCH_TOKENS
 from regard.interpret.attribution.probe import Probe, ProbedModel, probe_modes
 from regard.models.family import family_of
 from regard.nn.masks import Context, select_rows
-from regard.nn.recording import Site, ablate_heads, record
+from regard.nn.recording import Site, ablate_heads, check_head, check_layer, record
 from regard.render.result import Result, Table, round_floats
-from regard.wording import is_count
 
-HEAD = re.compile(r"(\d+|\*)\.(\d+|\*)")
+HEAD = re.compile(r"(-?\d{1,9}|\*)\.(\d{1,9}|\*)")
+LAYER = re.compile(r"-?\d{1,9}")
 MAX_VIEW_OUTPUTS = 6  # outputs of a target that the page lists
 
 
@@ -228,7 +229,7 @@ def ablate(
 
 def sweep_heads(probe: Probe) -> HeadSweep:
     """Remove every head alone, many copies of the text at a time."""
-    every = [(layer, head) for layer in range(probe.num_layers) for head in range(probe.num_heads)]
+    every = [(layer, head) for layer in range(1, probe.num_layers + 1) for head in range(probe.num_heads)]
     effects = []
     with probe.evaluation_mode():
         before = probe.logits()[0]
@@ -304,37 +305,32 @@ def output_distance(probe: Probe, before: Tensor, after: Tensor) -> Tensor:
 
 
 def parse_heads(names: str, *, num_layers: int, num_heads: int) -> tuple[tuple[int, int], ...]:
-    """Heads named as in `3.1,4.*`: layer and head from 0, * for all; sorted, without duplicates."""
+    """Heads named as in `3.1,4.*`: layers from 1 (-1 is the last), heads from 0, * for all; sorted, each once."""
     heads: set[tuple[int, int]] = set()
     for name in (part.strip() for part in names.split(",") if part.strip()):
         match = HEAD.fullmatch(name)
         if match is None:
-            raise InputError(f"a head is named {name!r}; expected LAYER.HEAD counted from 0, such as 3.1, 4.* or *.0")
+            raise InputError(
+                f"a head is named {name!r}; expected LAYER.HEAD, from layer 1 and head 0, such as 3.1, 4.* or *.0"
+            )
         layer, head = match.groups()
-        _check_index(f"head {name!r}: the layer", layer, num_layers)
-        _check_index(f"head {name!r}: the head", head, num_heads)
-        layers = range(num_layers) if layer == "*" else [int(layer)]
-        heads |= {(i, j) for i in layers for j in (range(num_heads) if head == "*" else [int(head)])}
+        layers = range(1, num_layers + 1) if layer == "*" else [check_layer(int(layer), num_layers)]
+        numbers = range(num_heads) if head == "*" else [check_head(int(head), num_heads)]
+        heads |= {(i, j) for i in layers for j in numbers}
     if not heads:
         raise InputError(f"no head in {names!r}; expected such as 3.1,4.*, or nothing to try every head alone")
     return tuple(sorted(heads))
 
 
 def parse_layers(names: str, *, num_layers: int) -> tuple[int, ...]:
-    """Layers named as in `2,3`, from 0; sorted, without duplicates."""
+    """Layers named as in `2,3`, from 1 (-1 is the last); sorted, without duplicates."""
     layers = [name.strip() for name in names.split(",") if name.strip()]
     for name in layers:
-        if not is_count(name):
-            raise InputError(f"a layer is named {name!r}; expected its number from 0, such as 2 or 2,3")
-        _check_index("the layer", name, num_layers)
+        if LAYER.fullmatch(name) is None:
+            raise InputError(f"a layer is named {name!r}; expected its number from 1, such as 2 or 2,3")
     if not layers:
-        raise InputError(f"no layer in {names!r}; expected numbers from 0, such as 2,3")
-    return tuple(sorted({int(name) for name in layers}))
-
-
-def _check_index(what: str, index: str, count: int) -> None:
-    if index != "*" and int(index) >= count:
-        raise InputError(f"{what} is {index}, and this model has {count}: 0 to {count - 1}")
+        raise InputError(f"no layer in {names!r}; expected numbers from 1, such as 2,3")
+    return tuple(sorted({check_layer(int(name), num_layers) for name in layers}))
 
 
 def _remove_one_per_row(weights: Tensor, site: Site, *, heads: Sequence[tuple[int, int]]) -> Tensor:
@@ -348,7 +344,10 @@ def _remove_one_per_row(weights: Tensor, site: Site, *, heads: Sequence[tuple[in
 
 @contextmanager
 def skip_layers(encoder: nn.Module, layers: Collection[int]) -> Iterator[None]:
-    """Make layers return their input. Threads share hooks, so a hook acts in the thread that set it only."""
+    """Make layers, numbered from 1, return their input.
+
+    Threads share hooks, so a hook acts in the thread that set it only.
+    """
     family = family_of(encoder)
     assert family is not None
     stack: Any = getattr(encoder, family.stacks[0])
@@ -363,6 +362,6 @@ def skip_layers(encoder: nn.Module, layers: Collection[int]) -> Iterator[None]:
 
     with ExitStack() as hooks:
         for layer in layers:
-            hook = stack.layers[layer].register_forward_hook(return_input, with_kwargs=True)
+            hook = stack.layers[layer - 1].register_forward_hook(return_input, with_kwargs=True)
             hooks.callback(hook.remove)
         yield

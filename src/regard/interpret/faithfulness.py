@@ -25,7 +25,7 @@ from regard.interpret.ablation import output_distance
 from regard.interpret.attribution.attributions import Attribution, gradient_times_input, integrated_gradients
 from regard.interpret.attribution.probe import Probe, ProbedModel
 from regard.models.family import can
-from regard.nn.recording import Site, record
+from regard.nn.recording import Site, check_head, check_layer, record
 from regard.render.result import Result, Table, round_floats
 from regard.tasks.metrics import value_scores
 from regard.tasks.registry import TASKS
@@ -372,15 +372,14 @@ class AttentionMap:
 
 
 def attention_map(probe: Probe, *, layer: int | None = None, head: int | None = None) -> AttentionMap:
-    """The map of a layer (default: the last) and a head (default: the mean of all), both counted from 0.
+    """The map of a layer from 1 (default: the last) and a head from 0 (default: the mean of all); -1 is the last layer.
 
     It is the row of the token whose state the model reads: the first blank, or the token that stands for the text.
     """
-    layer = probe.num_layers - 1 if layer is None else layer
-    for what, index, count in (("layer", layer, probe.num_layers), ("head", head, probe.num_heads)):
-        if index is not None and not 0 <= index < count:
-            raise InputError(f"{what} is {index}, and this model has {count}: 0 to {count - 1}")
-    maps = torch.from_numpy(probe.attention()[layer]).to(probe.ids.device).double()
+    layer = check_layer(-1 if layer is None else layer, probe.num_layers)
+    if head is not None:
+        check_head(head, probe.num_heads)
+    maps = torch.from_numpy(probe.attention()[layer - 1]).to(probe.ids.device).double()
     position = probe.position_of(0, 0)
     weights = maps[:, position].mean(0) if head is None else maps[head, position]
     words = [position for position, special in enumerate(probe.special) if not special]

@@ -303,7 +303,7 @@ class HeadPatterns:
 
 
 class HeadCensus(Result):
-    """Heads by layer, then by number, both from 0. `texts` are the tokens of those texts that have examples.
+    """Heads by layer, from 1, then by number, from 0. `texts` are the tokens of those texts that have examples.
 
     `left_out` lines were not read; `truncated` of the texts had more tokens than were read. `excess` is by how much the
     score of a pattern must exceed chance to name a head.
@@ -458,7 +458,7 @@ def _heads(sums: PatternSums, heads_each: int) -> list[HeadPatterns]:
         ]
         layer, head = divmod(index, heads_each)
         name = nearest.pattern if nearest.is_significant else None
-        result.append(HeadPatterns(layer, head, name, nearest.pattern, scores, examples))
+        result.append(HeadPatterns(layer + 1, head, name, nearest.pattern, scores, examples))
     return result
 
 

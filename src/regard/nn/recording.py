@@ -10,13 +10,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from regard.errors import InputError
 from regard.nn.masks import Layout, Packed, Padded, length_groups, to_padded
 
 if TYPE_CHECKING:
@@ -26,9 +27,29 @@ if TYPE_CHECKING:
 NOTHING = "nothing (a compiled function around the model is not recorded: pass its module to record)"
 
 
+def check_layer(layer: int, num_layers: int, *, owner: str = "this model") -> int:
+    """The number of a layer from 1, where -1 is the last; raises InputError if `owner` does not have it.
+
+    Layers are numbered as hidden states are: layer k returns hidden state k, and 0 is the output of the embeddings.
+    """
+    number = layer + num_layers + 1 if layer < 0 else layer
+    if not 1 <= number <= num_layers:
+        has = f"layers 1 to {num_layers}" if num_layers > 1 else "one layer, number 1"
+        raise InputError(f"no layer {layer}: {owner} has {has}; 0 is the embeddings, which have no attention")
+    return number
+
+
+def check_head(head: int, num_heads: int, *, owner: str = "this model") -> int:
+    """The number of a head, from 0; raises InputError if `owner` does not have it."""
+    if not 0 <= head < num_heads:
+        has = f"heads 0 to {num_heads - 1}" if num_heads > 1 else "one head, number 0"
+        raise InputError(f"no head {head}: {owner} has {has}")
+    return head
+
+
 @dataclass(frozen=True)
 class Site:
-    """Identifies an attention: `part` of the model (encoder, decoder), `kind` (self, cross) and `layer` from 0."""
+    """Identifies an attention: `part` of the model (encoder, decoder), `kind` (self, cross) and `layer` from 1."""
 
     part: str
     kind: str
@@ -114,6 +135,7 @@ class Tape:
     def attention(self, kind: str | None = None, part: str | None = None) -> list[Tensor]:
         """Return the attention maps (B, H, T, S) of all layers, before dropout and after the edit.
 
+        The first map is of layer 1, since the embeddings have none: the list is one shorter than `hidden`.
         `kind` is "self" or "cross"; the default is the only recorded kind, else "self". `part` is required if several
         parts of the model have that kind.
         """
@@ -216,9 +238,8 @@ def record(model: nn.Module, *, edit: Edit | None = None) -> Iterator[Tape]:
     Inside the block a compiled model runs uncompiled in this thread; other threads keep using the compiled model.
     """
     plain = getattr(model, "_orig_mod", model)
-    tape = Tape(_sites(plain), _parts(plain), edit)
-    if isinstance(edit, HeadAblation):
-        edit.check(tape.sites)
+    sites = _sites(plain)
+    tape = Tape(sites, _parts(plain), edit.in_model(sites) if isinstance(edit, HeadAblation) else edit)
     before = _local.tapes
     with _uncompiled(model):
         _local.tapes = (*before, tape)
@@ -232,7 +253,7 @@ def record(model: nn.Module, *, edit: Edit | None = None) -> Iterator[Tape]:
 
 @dataclass(frozen=True)
 class HeadAblation:
-    """An edit that zeroes heads; `check` raises ValueError for heads that the model does not have."""
+    """An edit that zeroes `heads`, pairs of a layer from 1 (-1 is the last) and a head from 0."""
 
     heads: frozenset[tuple[int, int]]
     kind: str
@@ -246,20 +267,24 @@ class HeadAblation:
         keep[ablated] = 0
         return weights * keep[:, None, None]
 
-    def check(self, sites: Mapping[Attention, Site]) -> None:
+    def in_model(self, sites: Mapping[Attention, Site]) -> HeadAblation:
+        """The ablation with layers as in `sites`; raises InputError for heads that the model does not have."""
         heads = {site.layer: module.heads for module, site in sites.items() if self._applies_to(site)}
+        owner = f"the {self.kind} attention" + (f" of the {self.part}" if self.part else "")
+        if not heads:
+            raise InputError(f"no heads to ablate: the model does not have {owner}")
+        found = set()
         for layer, head in sorted(self.heads):
-            if layer not in heads or not 0 <= head < heads[layer]:
-                available = f"layers 0 to {max(heads)}, each of {heads[0]} heads from 0" if heads else "none"
-                where = f"{self.kind} attention" + (f" of the {self.part}" if self.part else "")
-                raise ValueError(f"no head {head} in layer {layer} to ablate: the {where} of the model has {available}")
+            number = check_layer(layer, max(heads), owner=owner)
+            found.add((number, check_head(head, heads[number], owner=owner)))
+        return replace(self, heads=frozenset(found))
 
     def _applies_to(self, site: Site) -> bool:
         return site.kind == self.kind and self.part in (None, site.part)
 
 
 def ablate_heads(heads: Collection[tuple[int, int]], *, kind: str = "self", part: str | None = None) -> HeadAblation:
-    """Return an edit that zeroes the attention weights of `heads`, pairs (layer, head) counted from 0."""
+    """Return an edit that zeroes the attention weights of `heads`: pairs of a layer, from 1, and a head, from 0."""
     for pair in heads:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise ValueError(f"expected a list of pairs (layer, head) such as [(3, 1)]; got {pair!r} in {heads!r}")
@@ -267,15 +292,15 @@ def ablate_heads(heads: Collection[tuple[int, int]], *, kind: str = "self", part
 
 
 def _sites(model: nn.Module) -> dict[Attention, Site]:
-    """Derive sites from module paths: `decoder.layers.3.cross` is the cross-attention of layer 3 in the decoder."""
+    """Derive sites from module paths: `decoder.layers.3.cross` is the cross-attention of the decoder's layer 4."""
     from regard.nn.attention import Attention
 
     sites: dict[Attention, Site] = {}
     for path, module in model.named_modules():
         if isinstance(module, Attention):
             *above, name = path.split(".")
-            layer = next((int(word) for word in reversed(above) if word.isdigit()), 0)
-            sites[module] = Site(_part(path), "cross" if name == "cross" else "self", layer)
+            index = next((int(word) for word in reversed(above) if word.isdigit()), 0)
+            sites[module] = Site(_part(path), "cross" if name == "cross" else "self", index + 1)
     return sites
 
 

@@ -19,8 +19,8 @@ class AblateRequest(Request):
     text_b: str | None = argument(
         None, help="A second text, for a fine-tuned model that reads two: of a pair, or the context of a question."
     )
-    heads: str | None = option(None, help="Heads to remove, from 0: 3.1, 4.* (all of layer 4), *.0.", metavar="L.H,...")
-    layers: str | None = option(None, help="Layers to remove, from 0.", metavar="L,...")
+    heads: str | None = option(None, help="Heads to remove: 3.1 (head 1 of layer 3), 4.*, *.0.", metavar="L.H,...")
+    layers: str | None = option(None, help="Layers to remove, counted from 1; -1 is the last.", metavar="L,...")
     at: Literal["auto", "blanks", "masked", "plain"] = option(
         "blanks",
         help="Predict at the blanks (or the end); at every token, masked in turn; at every token, plain; or at every "

@@ -153,6 +153,11 @@ def seed_option(default: int = 0) -> Any:
     return option(default, help="The same seed gives the same result.", metavar="N", ge=0, le=2**63 - 1)
 
 
+def layer_option(help: str, default: int | None = None) -> Any:
+    """A layer of the model by its number; `help` begins the help text."""
+    return option(default, help=f"{help}, counted from 1; -1 is the last.", metavar="L")
+
+
 def layers_option(default: str = "-1") -> Any:
     help = "-1 is the last layer, 0 the output of the embeddings; or sum, mean or concat of a slice: concat(-4:)."
     return option(default, "-l", help=help, metavar="LAYERS")

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from regard.events import Note
-from regard.verbs.base import ModelName, Models, Request, argument, option, seed_option, verb
+from regard.verbs.base import ModelName, Models, Request, argument, layer_option, option, seed_option, verb
 
 if TYPE_CHECKING:
     from regard.interpret.faithfulness import FaithfulnessResult
@@ -17,8 +17,8 @@ class FaithfulnessRequest(Request):
     text: str = argument(help="The text to classify; for a pretrained BERT with a blank.")
     text_b: str | None = argument(None, help="The second text, for pairs.")
     label: str | None = option(None, help="The class to explain; by default the predicted one.", metavar="NAME")
-    layer: int | None = option(None, help="The layer of the map, from 0; by default the last.", metavar="N")
-    head: int | None = option(None, help="The head, from 0; by default the mean of all.", metavar="N")
+    layer: int | None = layer_option("The layer of the map (by default the last)")
+    head: int | None = option(None, help="The head, counted from 0; by default the mean of all.", metavar="H")
     seed: int = seed_option()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from regard.events import Note
 from regard.known import DEFAULT_MODEL, builtin_folder, builtin_names
-from regard.verbs.base import ModelName, Models, Request, argument, option, verb
+from regard.verbs.base import ModelName, Models, Request, argument, layer_option, option, verb
 
 if TYPE_CHECKING:
     from regard.interpret.figure.figure import Figure
@@ -33,7 +33,7 @@ class FigureRequest(Request):
     without: list[str] = option(
         [], help="Remove parts of the model: mask, positions, scaling, residual.", metavar="A,B"
     )
-    layer: int = option(0, help="Layer to show, counted from 0.", metavar="L", ge=0)
+    layer: int = layer_option("Layer to show", 1)
 
 
 @verb(FigureRequest, result="regard.interpret.figure.figure:Figure", formats=(".html", ".svg", ".png", ".json"))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from regard.events import Note
-from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
+from regard.verbs.base import ModelName, Models, Request, argument, layer_option, model_option, option, verb
 
 if TYPE_CHECKING:
     from regard.interpret.attention.maps import AttentionRecord
@@ -21,7 +21,7 @@ class LookRequest(Request):
     kind: Literal["encoder", "decoder", "cross", "lstm", "vit"] | None = option(
         None, help="Which maps, if a model has several; a page shows all of them."
     )
-    layer: int | None = option(None, help="Show only this layer, counted from 0.", metavar="L")
+    layer: int | None = layer_option("Show only this layer")
     head: int | None = option(None, help="Show only this head of the layer, counted from 0.", metavar="H")
 
 

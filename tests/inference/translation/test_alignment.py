@@ -40,7 +40,7 @@ def test_alignment_equals_the_attention_of_step_by_step_decoding(translator: Tra
         _, state = translator.model.start(torch.tensor(source))
         for token in ids:
             _, state = translator.model.step(torch.tensor([token]), state)  # type: ignore[arg-type]
-    layer = tape.attention("cross", "decoder")[translator.alignment_heads.layer]
+    layer = tape.attention("cross", "decoder")[translator.alignment_heads.layer - 1]
     expected = layer[0].mean(0).double()
     assert expected.shape == (len(ids) + 1, len(source[0]))
     found = align._cross_attention(
@@ -84,19 +84,19 @@ def test_nothing_to_align(translator: Translator) -> None:
 
 def test_layer_and_head_selection(folders: dict[str, Path]) -> None:
     translator = load_translator(folders["transformer"])  # of two layers and two heads
-    assert translator.alignment_heads == AlignmentHeads(0, (0, 1))
-    assert str(translator.alignment_heads) == "the mean of heads 0, 1 of decoder layer 0, counted from 0"
+    assert translator.alignment_heads == AlignmentHeads(1, (0, 1))
+    assert str(translator.alignment_heads) == "the mean of heads 0, 1 of decoder layer 1"
     maps = [
         replace(translator, alignment_heads=AlignmentHeads(layer, heads))
         .align(TEXT, translator.encode_translation("der Hund"))
         .weights
-        for layer, heads in ((0, (0,)), (0, (1,)), (1, (0,)), (0, (0, 1)))
+        for layer, heads in ((1, (0,)), (1, (1,)), (2, (0,)), (1, (0, 1)))
     ]
     assert len({str(one) for one in maps}) == 4
     with pytest.raises(
-        InputError, match=r"layer 2, heads \[0\] were requested, and the decoder has layers 0 to 1 of 2"
+        InputError, match=r"layer 3, heads \[0\] were requested, and the decoder has layers 1 to 2 of 2"
     ):
-        replace(translator, alignment_heads=AlignmentHeads(2, (0,))).align(
+        replace(translator, alignment_heads=AlignmentHeads(3, (0,))).align(
             TEXT, translator.encode_translation("der Hund")
         )
 

@@ -229,12 +229,15 @@ def test_unsupported_models_are_rejected(vit: Both, bert: Both, subwords: Subwor
 
 def test_missing_layers_and_heads_are_rejected(bert: Both) -> None:
     one = record_attention(bert.ours, bert.tokenizer, TEXT).maps[0]
-    assert one.select(2, 3).weights.shape[:2] == (1, 1)
-    np.testing.assert_array_equal(one.select(2, 3).weights[0, 0], one.weights[2, 3])
+    for layer in (3, -1):
+        chosen = one.select(layer, 3)
+        assert (chosen.weights.shape[:2], chosen.layers) == ((1, 1), [3])
+        np.testing.assert_array_equal(chosen.weights[0, 0], one.weights[2, 3])
     for layer, head, message in [
-        (3, 0, "no layer 3.*layers 0 to 2"),
-        (-1, 0, "no layer -1"),
-        (0, 4, "no head 4.*0 to 3"),
+        (4, 0, "no layer 4.*layers 1 to 3"),
+        (0, 0, "no layer 0.*0 is the embeddings, which have no attention"),
+        (-4, 0, "no layer -4"),
+        (1, 4, "no head 4.*0 to 3"),
     ]:
         with pytest.raises(InputError, match=message):
             one.select(layer, head)
@@ -242,10 +245,10 @@ def test_missing_layers_and_heads_are_rejected(bert: Both) -> None:
 
 def test_json_document(bert: Both) -> None:
     found = record_attention(bert.ours, bert.tokenizer, "good day")
-    document = found.select(kind=None, layer=1, head=2).to_dict()
+    document = found.select(kind=None, layer=2, head=2).to_dict()
     assert document["texts"] == ["good day"]
     (one,) = document["maps"]  # type: ignore[misc]
-    assert (one["layers"], one["heads"]) == ([1], [2])
+    assert (one["layers"], one["heads"]) == ([2], [2])
     np.testing.assert_allclose(one["weights"][0][0], found.maps[0].weights[1, 2], atol=1e-6)
     assert one["rows"] == {"tokens": ["[CLS]", "good", "day", "[SEP]"], "words": [0, 1, 2, 3], "segments": [0] * 4}
     with pytest.raises(InputError, match="no cross attention in this bert model; it has encoder"):

@@ -186,7 +186,7 @@ def test_full_size_models_stay_below_their_limits() -> None:
         weights = np.broadcast_to(np.float32(0), (layers, heads, tokens, tokens))
         return AttentionMaps(
             kind="encoder",
-            layers=list(range(layers)),
+            layers=list(range(1, layers + 1)),
             heads=list(range(heads)),
             causal=False,
             scale=0.125,
@@ -209,5 +209,5 @@ def test_initial_location_of_the_page(t5: Both) -> None:
     assert found.select(kind="cross", layer=None, head=None).page_data()["place"] == "#attention?map=2"
     one_layer = found.select(kind="cross", layer=1, head=None)
     assert one_layer.page_data()["place"] == "#attention?map=2&layer=1&heads=all"
-    with pytest.raises(InputError, match="no layer 2"):  # the encoder has layer 2, the decoder does not
-        found.select(kind=None, layer=2, head=None)
+    with pytest.raises(InputError, match="no layer 3"):  # the encoder has layer 3, the decoder does not
+        found.select(kind=None, layer=3, head=None)

@@ -98,7 +98,7 @@ def test_a_sweep_equals_one_ablation_per_head(bert: Pair, at: str, monkeypatch: 
 
 def test_successors_are_the_likeliest_outputs_after_ablation(bert: Pair) -> None:
     probe = pretrained_probe(*bert, TEXT, at="masked")
-    for effect in ablate(probe, heads=[(0, 0), (1, 1)], layers=[1], top=4).effects:
+    for effect in ablate(probe, heads=[(1, 0), (2, 1)], layers=[2], top=4).effects:
         assert effect.successors[0].output == effect.after
         after = [one.after for one in effect.successors]
         assert after == sorted(after, reverse=True) and len(after) == 4

@@ -138,14 +138,14 @@ def test_a_long_text_is_truncated_with_a_note(case: FigureCase) -> None:
 
 
 def test_the_json_document(case: FigureCase) -> None:
-    found = draw_figure(case.model, case.reader, case.text, layer=1)
+    found = draw_figure(case.model, case.reader, case.text, layer=2)
     document = found.to_dict()
     one = next(box for box in document["boxes"] if box["name"].endswith(".attention"))
     weights = next(tensor for tensor in one["tensors"] if tensor["name"] == "weights")
     expected = tensor_of(found, one["name"], "weights", 1)
     assert weights["shape"] == list(expected.shape)
     torch.testing.assert_close(torch.tensor(weights["first"][0]), expected[0, 0, :4])
-    with pytest.raises(InputError, match="layer is 9"):
+    with pytest.raises(InputError, match="no layer 9"):
         draw_figure(case.model, case.reader, case.text, layer=9)
 
 

@@ -59,7 +59,7 @@ def test_word_weights_equal_the_alignment(translator: Translator) -> None:
         assert decoded.attention is not None
         expected = translator.align(TEXT, decoded.translation.ids)
         assert [list(found.source.words), list(decoded.pieces.words)] == [expected.source, expected.target]
-        weights = decoded.attention.weights[layer, heads].mean(0).astype(np.float64)
+        weights = decoded.attention.weights[layer - 1, heads].mean(0).astype(np.float64)
         columns = np.zeros((weights.shape[1], len(found.source.words) + 1))
         columns[np.arange(len(columns)), [*found.source.word_indices, len(found.source.words)]] = 1
         rows = np.zeros((len(decoded.pieces.words), weights.shape[0]))

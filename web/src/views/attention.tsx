@@ -40,7 +40,7 @@ function prefetch(selection: Selection): () => void {
   if (source !== "heads") return () => undefined;
   const head = heads[0]!;
   const neighbors = [[layer, head + 1], [layer, head - 1], [layer + 1, head], [layer - 1, head], [layer, head + 2], [layer, head - 2]] as const;
-  const likely = neighbors.filter(([l, h]) => l >= 0 && h >= 0 && l < maps.layers && h < maps.heads);
+  const likely = neighbors.filter(([l, h]) => l >= 1 && h >= 0 && l <= maps.layers && h < maps.heads);
   let cancel: (() => void)[] = [];
   const timer = setTimeout(() => (cancel = likely.map(([l, h]) => runWhenIdle(() => void maps.weights(l, h, selection)))), PREFETCH_DELAY);
   return () => {
@@ -51,10 +51,10 @@ function prefetch(selection: Selection): () => void {
 
 /** Left and right change the head, up and down the layer. */
 function arrowKeys({ layer, heads, maps, source }: Selection) {
-  const clamp = (value: number, count: number) => String(Math.max(0, Math.min(count - 1, value)));
+  const clamp = (value: number, first: number, count: number) => String(Math.max(first, Math.min(first + count - 1, value)));
   return onArrowKeys({ ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] } as const, ([down, across]) => {
-    if (down) setParameters({ layer: clamp(layer + down, maps.layers) });
-    else if (source === "heads") setParameters({ heads: clamp(heads[0]! + across, maps.heads) });
+    if (down) setParameters({ layer: clamp(layer + down, 1, maps.layers) });
+    else if (source === "heads") setParameters({ heads: clamp(heads[0]! + across, 0, maps.heads) });
   });
 }
 

@@ -1,7 +1,7 @@
 // Faithfulness: does the attention map of a classified text explain its class? Six tests and a verdict.
 import { can, inStudio, studioModels } from "../api";
 import { ModelLinks, Notes, Select } from "../components";
-import { decimal, fixedPercent, percent } from "../format";
+import { decimal, fixedPercent, layerNumbers, percent } from "../format";
 import { type Part, stack, textPart, tokenStripPart } from "../painter";
 import { formatRoute, setParameters } from "../route";
 import { colors } from "../theme";
@@ -81,7 +81,7 @@ function Controls({ payload: { model, requested_label, layer, head, texts, verdi
   return (
     <div class="choices">
       {verdict && <Select label="Class" options={model.labels} value={requested_label ?? ""} empty="the predicted one" onSelect={set("label")} />}
-      <Select label="Map of layer" options={model.num_layers} value={layer} onSelect={set("layer")} />
+      <Select label="Map of layer" options={layerNumbers(model.num_layers).map(String)} value={layer} onSelect={set("layer")} />
       <Select label="Head" options={model.num_heads} value={head ?? ""} empty="mean of all" onSelect={set("head")} />
     </div>
   );

@@ -3,7 +3,7 @@
 import { useMemo } from "preact/hooks";
 import { inStudio, modelsThatCan } from "../api";
 import { Notes, Select } from "../components";
-import { decimal, fixedPercent, largestMagnitude, round, truncate, visible } from "../format";
+import { decimal, fixedPercent, largestMagnitude, layerNumbers, round, truncate, visible } from "../format";
 import type { Painter } from "../painter";
 import { currentRoute, formatRoute, onArrowKeys, setParameters } from "../route";
 import { colors } from "../theme";
@@ -72,7 +72,7 @@ function Hypotheses({ selection }: { selection: Selection }) {
   const { payload, model, number, hypothesis, layer, heads, mean } = selection;
   const aligned = payload.alignment_heads;
   const hypotheses = payload.hypotheses.map((one, at) => [String(at), `${at + 1}. ${one.text || "(nothing)"}`] as const);
-  const layers = Array.from({ length: model.layers }, (_, one) => [String(one), `${one}${one === aligned?.layer ? " (alignments)" : ""}`] as const);
+  const layers = layerNumbers(model.layers).map((one) => [String(one), `${one}${one === aligned?.layer ? " (alignments)" : ""}`] as const);
   return (
     <>
       <p class="both">

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -167,10 +167,11 @@ class Translator:
 
 def save_translator(translator: Translator, folder: Path, *, files: Mapping[str, bytes] | None = None) -> None:
     """Write a folder atomically, with additional `files`."""
+    heads = translator.alignment_heads
     document = {
         "task": "translate",
         "joint": translator.subwords.joint,
-        "alignment": asdict(translator.alignment_heads),
+        "alignment": {"layer": heads.layer - 1, "heads": heads.heads},  # from 0, as in the names of the weights
     }
     contents = {**translator.subwords.files(), **(files or {}), TRANSLATE: json_bytes(document)}
     write_model(translator.model, folder, files=contents)
@@ -215,7 +216,7 @@ def _read_alignment_heads(path: Path) -> AlignmentHeads:
     if isinstance(alignment, dict):
         layer, heads = alignment.get("layer"), alignment.get("heads")
         if type(layer) is int and isinstance(heads, list) and heads and all(type(head) is int for head in heads):
-            return AlignmentHeads(layer, tuple(heads))
+            return AlignmentHeads(layer + 1, tuple(heads))
     raise InputError(
         f'{path}: alignment is {str(alignment)[:60]}; expected {{"layer": 1, "heads": [0, 1]}}: copy the folder again, '
         "or train again"
@@ -234,14 +235,14 @@ def as_translation_model(model: nn.Module) -> TranslationModel:
 
 @dataclass(frozen=True)
 class AlignmentHeads:
-    """The attention that defines alignments: a decoder layer, from 0, and the heads whose attention is averaged."""
+    """The attention that defines alignments: a decoder layer, from 1, and the heads that are averaged, from 0."""
 
     layer: int
     heads: tuple[int, ...]
 
     def __str__(self) -> str:
         several = f"the mean of heads {', '.join(map(str, self.heads))}" if len(self.heads) > 1 else "the only head"
-        return f"{several} of decoder layer {self.layer}, counted from 0"
+        return f"{several} of decoder layer {self.layer}"
 
 
 @dataclass(frozen=True)
@@ -264,8 +265,8 @@ class Alignment:
 def default_alignment_heads(model: TranslationModel) -> AlignmentHeads:
     """The mean of all heads of the second-to-last layer, or the attention of a recurrent model."""
     if can(model, "recurrent"):
-        return AlignmentHeads(0, (0,))
-    return AlignmentHeads(max(model.config.num_hidden_layers - 2, 0), tuple(range(model.config.num_attention_heads)))
+        return AlignmentHeads(1, (0,))
+    return AlignmentHeads(max(model.config.num_hidden_layers - 1, 1), tuple(range(model.config.num_attention_heads)))
 
 
 def check_has_attention(model: TranslationModel) -> None:
@@ -309,12 +310,12 @@ def _cross_attention(
             torch.tensor([source], device=device), Padded(), torch.tensor([target], device=device)
         )
     layers = tape.attention("cross", "decoder")
-    if not 0 <= heads.layer < len(layers) or not set(heads.heads) <= set(range(layers[0].shape[1])):
+    if not 1 <= heads.layer <= len(layers) or not set(heads.heads) <= set(range(layers[0].shape[1])):
         raise InputError(
             f"alignments of layer {heads.layer}, heads {list(heads.heads)} were requested, and the decoder has "
-            f"layers 0 to {len(layers) - 1} of {layers[0].shape[1]} heads"
+            f"layers 1 to {len(layers)} of {layers[0].shape[1]} heads"
         )
-    return layers[heads.layer][0, list(heads.heads)].mean(0).double().cpu()
+    return layers[heads.layer - 1][0, list(heads.heads)].mean(0).double().cpu()
 
 
 @dataclass(frozen=True)

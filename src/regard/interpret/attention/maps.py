@@ -1,5 +1,6 @@
 """Attention maps as arrays, with the tokens along both sides and the queries and keys they are computed from.
 
+Layers are numbered from 1 and heads from 0, so index 0 of an array is layer 1.
 Shapes: L layers, H heads, T query tokens (rows), S key tokens (columns), D width of a head.
 """
 
@@ -18,7 +19,7 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.escaping import escape_controls
 from regard.inference.generation.text_generator import token_text
-from regard.nn.recording import Tape
+from regard.nn.recording import Tape, check_head, check_layer
 from regard.render.result import Result, Table
 from regard.text import Encoding, Tokenizer
 
@@ -83,9 +84,9 @@ class AttentionMaps(BaseModel):
         return int(self.weights.shape[1])
 
     def select(self, layer: int | None = None, head: int | None = None) -> AttentionMaps:
-        """The maps of one layer and one head, counted from 0, or of all."""
-        self.check(layer, head)
-        layers = slice(None) if layer is None else slice(layer, layer + 1)
+        """The maps of one layer, from 1 (-1 is the last), and one head, from 0, or of all."""
+        number = self.check(layer, head)
+        layers = slice(None) if number is None else slice(number - 1, number)
         heads = slice(None) if head is None else slice(head, head + 1)
         chosen = {"weights": self.weights, "query": self.query, "key": self.key}
         arrays: dict[str, Any] = {
@@ -93,12 +94,12 @@ class AttentionMaps(BaseModel):
         }
         return self.model_copy(update={"layers": self.layers[layers], "heads": self.heads[heads], **arrays})
 
-    def check(self, layer: int | None, head: int | None) -> None:
-        """Raise InputError for a layer or a head that does not exist."""
-        for what, value, count in (("layer", layer, self.num_layers), ("head", head, self.num_heads)):
-            if value is not None and not 0 <= value < count:
-                has = f"{what}s 0 to {count - 1}" if count > 1 else f"one {what}, number 0"
-                raise InputError(f"no {what} {value}: this model's {self.kind} attention has {has}")
+    def check(self, layer: int | None, head: int | None) -> int | None:
+        """The number of the layer, from 1; raises InputError for a layer or a head that does not exist."""
+        owner = f"this model's {self.kind} attention"
+        if head is not None:
+            check_head(head, self.num_heads, owner=owner)
+        return None if layer is None else check_layer(layer, self.num_layers, owner=owner)
 
 
 class AttentionRecord(Result):
@@ -144,7 +145,7 @@ class AttentionRecord(Result):
     def select(self, *, kind: MapKind | None, layer: int | None, head: int | None) -> AttentionRecord:
         """The same record with another selection; InputError if the model does not have it."""
         if head is not None and layer is None:
-            raise InputError(f"head is {head}, but no layer is given; expected layer, counted from 0, as well")
+            raise InputError(f"head is {head}, but no layer is given; expected layer, counted from 1, as well")
         for maps in self.maps if kind is None else [self.map(kind)]:
             maps.check(layer, head)
         return self.model_copy(update={"kind": kind, "layer": layer, "head": head})
@@ -159,12 +160,13 @@ class AttentionRecord(Result):
         from rich.cells import cell_len
 
         maps = self.map(self.kind)
-        layer = maps.num_layers - 1 if self.layer is None else self.layer
+        selected = maps.select(-1 if self.layer is None else self.layer, self.head)
         which = f"head {self.head}" if self.head is not None else "mean of all heads"
         names = [escape_controls(" ".join(token.split())) for token in maps.rows.tokens]
         width = max(map(cell_len, names))
-        lines = [f"{maps.kind} attention of {self.family}, layer {layer}, {which}: where each token attends most", ""]
-        for name, row in zip(names, maps.select(layer, self.head).weights[0].mean(axis=0), strict=True):
+        where = f"layer {selected.layers[0]}, {which}"
+        lines = [f"{maps.kind} attention of {self.family}, {where}: where each token attends most", ""]
+        for name, row in zip(names, selected.weights[0].mean(axis=0), strict=True):
             best = int(row.argmax())
             target = " ".join(maps.columns.tokens[best].split())
             lines.append(f"  {name}{' ' * (width - cell_len(name))}  {float(row[best]):6.1%}  {target}")
@@ -213,7 +215,7 @@ def maps_from_tape(
         raise ValueError(f"maps of {weights.shape[2:]} for {len(rows.tokens)} x {len(columns.tokens)} tokens")
     return AttentionMaps(
         kind=kind,
-        layers=list(range(weights.shape[0])),
+        layers=list(range(1, weights.shape[0] + 1)),
         heads=list(range(weights.shape[1])),
         causal=first.attention.causal and site == "self",
         scale=first.attention.score_scale(first.query) if is_product else None,

@@ -109,7 +109,9 @@ def max_tokens_on_page(record: AttentionRecord) -> int | None:
 def _place(record: AttentionRecord) -> str:
     parts = {} if record.kind is None else {"map": str(record.maps.index(record.map(record.kind)))}
     if record.layer is not None:
-        parts |= {"layer": str(record.layer), "heads": "all" if record.head is None else str(record.head)}
+        opened = record.maps[0] if record.kind is None else record.map(record.kind)
+        layer = opened.check(record.layer, record.head)
+        parts |= {"layer": str(layer), "heads": "all" if record.head is None else str(record.head)}
     query = "&".join(f"{key}={value}" for key, value in parts.items())
     return "#attention" + (f"?{query}" if query else "")
 

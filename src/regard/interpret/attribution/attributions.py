@@ -289,8 +289,9 @@ def _character_spans(probe: Probe) -> list[tuple[int, int, int] | tuple[None, No
 class Evidence:
     """The evidence for one output: `about` names it, `token` is the position it is read from.
 
-    `attention` (L, T) is the attention of that position in each layer, averaged over the heads; `rollout` (T,) is the
-    attention rollout through all layers. `integrated` and `gradient` are attributions of the output's logit.
+    `attention` (L, T) is the attention of that position in each layer from layer 1 on, averaged over the heads;
+    `rollout` (T,) is the attention rollout through all layers. `integrated` and `gradient` are attributions of the
+    output's logit.
     """
 
     about: str

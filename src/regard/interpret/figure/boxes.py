@@ -66,6 +66,10 @@ class Box:
     code: str
     passes: tuple[BoxPass, ...] = field(default=())
 
+    def in_layer(self, layer: int) -> BoxPass:
+        """The pass in a layer, from 1; the only one of a box outside the layers."""
+        return self.passes[min(layer, len(self.passes)) - 1]
+
 
 @contextmanager
 def capture_calls(model: nn.Module) -> Iterator[dict[nn.Module, list[ModuleCall]]]:

@@ -34,6 +34,7 @@ from regard.interpret.figure.boxes import Box, BoxPass, NamedTensor, capture_cal
 from regard.models.family import can
 from regard.nn.block import Residual
 from regard.nn.embedding import Arrangement, LearnedPositions, SinusoidalPositions, TextEmbedding, sinusoids
+from regard.nn.recording import check_layer
 from regard.nn.training import evaluation_mode
 from regard.render.page_arrays import encode_float16
 from regard.render.result import Result
@@ -241,7 +242,7 @@ class Figure(Result):
             yield f"{part}: {' '.join(' '.join(token.split()) for token in tokens)}"
         yield f"\nBoxes, from the bottom; inside the stack, layer {self.layer}:"
         for box in self.model_boxes:
-            one = box.passes[min(self.layer, len(box.passes) - 1)]
+            one = box.in_layer(self.layer)
             shapes = ", ".join(f"{tensor.name} {tuple(tensor.tensor.shape)}" for tensor in one.tensors)
             yield f"  {box.part:8} {box.title:31} {shapes}"
         yield f"\nEffect of removing each component: {self.ablation.measure}"
@@ -278,7 +279,7 @@ def draw_figure(
     *,
     without: Collection[str] = (),
     name: str = "",
-    layer: int = 0,
+    layer: int = 1,
     loss_cache: LossCache | None = None,
 ) -> Figure:
     """Pass one sentence through every box of the figure, with some components of the model removed.
@@ -303,8 +304,7 @@ def draw_figure(
         )
     config, missing = network.config, missing_components(network)
     depth = config.num_hidden_layers
-    if not 0 <= layer < depth:
-        raise InputError(f"layer is {layer}, and this model has {depth}: 0 to {depth - 1}")
+    layer = check_layer(layer, depth)
     truncated = f"{inputs.truncated} token{'s' if inputs.truncated > 1 else ''} at the end did not fit"
     return Figure(
         model=name,
@@ -364,7 +364,7 @@ def max_tokens_of(model: Any) -> int:
 
 
 def _summary(box: Box, layer: int) -> BoxSummary:
-    one = box.passes[min(layer, len(box.passes) - 1)]
+    one = box.in_layer(layer)
     parameters = {name: list(shape) for name, shape in one.parameters.items()}
     return BoxSummary(box.name, box.title, box.code, one.difference, parameters, [_first(t) for t in one.tensors])
 

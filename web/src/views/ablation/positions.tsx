@@ -1,7 +1,7 @@
 // The predictions at every position before and after: in the text, and one position in full. And what the route selects.
 import { inStudio } from "../../api";
 import { DataTable, Select } from "../../components";
-import { percent, range } from "../../format";
+import { layerNumbers, percent, range } from "../../format";
 import { currentRoute, integerParameter, type Route, setParameters } from "../../route";
 import type { AblationEffect, HeadEffect, HeadSweep, OutputChange } from "../../types";
 import type { ViewOf } from "../../view";
@@ -196,14 +196,15 @@ export function removedAt(payload: AblationPayload, { parameters }: Route): Remo
     return { heads: new Set(payload.heads.map(([layer, head]) => `${layer}.${head}`)), layers: new Set(payload.layers) };
   }
   const { num_layers: depth, num_heads: heads } = payload.model;
+  const numberOf = (layer: string) => (Number(layer) < 0 ? depth + 1 : 0) + Number(layer);
   const removed = new Set<string>();
   for (const name of (parameters["heads"] ?? "").split(",")) {
     const [layer, head] = name.trim().split(".");
     if (!layer || !head) continue;
-    for (const i of layer === "*" ? range(depth) : [Number(layer)]) for (const j of head === "*" ? range(heads) : [Number(head)]) removed.add(`${i}.${j}`);
+    for (const i of layer === "*" ? layerNumbers(depth) : [numberOf(layer)]) for (const j of head === "*" ? range(heads) : [Number(head)]) removed.add(`${i}.${j}`);
   }
   const layers = (parameters["layers"] ?? "").split(",").filter((name) => name.trim());
-  return { heads: removed, layers: new Set(layers.map(Number)) };
+  return { heads: removed, layers: new Set(layers.map(numberOf)) };
 }
 
 /** Removes heads, or restores them if all of them are removed. */
@@ -227,7 +228,7 @@ export function setRemoved(payload: AblationPayload, heads: ReadonlySet<string>,
 }
 
 export function headNames({ model }: AblationPayload, heads: ReadonlySet<string>): string {
-  return range(model.num_layers)
+  return layerNumbers(model.num_layers)
     .flatMap((layer) => {
       const removed = range(model.num_heads).filter((head) => heads.has(`${layer}.${head}`));
       return removed.length === model.num_heads ? [`${layer}.*`] : removed.map((head) => `${layer}.${head}`);

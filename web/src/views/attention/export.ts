@@ -1,5 +1,5 @@
 // Exports of the attention view: a picture and a table of what is selected.
-import { largestMagnitude, range, round, truncate } from "../../format";
+import { largestMagnitude, layerNumbers, range, round, truncate } from "../../format";
 import { outline, type Painter } from "../../painter";
 import { colors } from "../../theme";
 import { drawVector } from "../../heat_map";
@@ -97,12 +97,12 @@ function gridDrawing(selection: Selection): Drawing {
     height: Math.ceil(below + (image ? sizeOf(image, IMAGE)[1] : layout.height) + MARGIN),
     draw(painter) {
       painter.text(source === "heads" ? `${maps.raw.kind}: layers down, heads across` : heading(selection), MARGIN, HEADING / 2, { bold: true });
-      for (const row of range(layers)) {
-        const y = HEADING + 20 + row * (size + 4);
+      for (const row of layerNumbers(layers)) {
+        const y = HEADING + 20 + (row - 1) * (size + 4);
         painter.text(source === "flow" ? "" : String(row), MARGIN + 14, y + size / 2, { align: "right", size: 11, color: muted });
         for (const head of range(heads)) {
           const x = MARGIN + 24 + head * (size + 4);
-          if (row === 0 && heads > 1) painter.text(String(head), x + size / 2, HEADING + 8, { align: "center", size: 11, color: muted });
+          if (row === 1 && heads > 1) painter.text(String(head), x + size / 2, HEADING + 8, { align: "center", size: 11, color: muted });
           if (image) {
             drawPatches(painter, { ...selection, layer: row, heads: [head] }, image, size, x, y);
             continue;

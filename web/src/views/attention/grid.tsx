@@ -2,7 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { useWidth } from "../../canvas";
 import { DataTable, Token } from "../../components";
-import { range } from "../../format";
+import { layerNumbers, range } from "../../format";
 import { drawLabels, HeatMap, type MapLayout, squareLayout } from "../../heat_map";
 import { outline, type Painter, raster } from "../../painter";
 import { setParameters } from "../../route";
@@ -32,7 +32,7 @@ export function Grid({ selection }: { selection: Selection }) {
           class="thumbnails"
           caption={{ heads: "Layers down, heads across", flow: "Flow through all layers", rollout: "Rollout, layer by layer" }[source]}
           {...(source === "heads" && { headers: ["", ...range(heads)] })}
-          rows={range(layers).map((row) => [
+          rows={layerNumbers(layers).map((row) => [
             source === "flow" ? "" : row,
             ...range(heads).map((head) => <Thumbnail selection={selection} layer={row} head={head} size={size} pressed={(row === layer || source === "flow") && head === current} />),
           ])}

@@ -1,7 +1,7 @@
 // Attention maps as numbers: of one head, rolled out over layers, or as flow; by subwords or words; of all tokens or from
 // one segment to another. And what the route selects.
 import { bytes, halves } from "../../binary";
-import { integerParameter, type Route, setParameters } from "../../route";
+import { integerParameter, layerParameter, type Route, setParameters } from "../../route";
 import type { AttentionView, MapView } from "../../types";
 import type { Payload } from "../../view";
 
@@ -82,6 +82,11 @@ export class AttentionMaps {
     return axis;
   }
 
+  /** Index of a map in the arrays: layers count from 1, heads from 0. */
+  private index(layer: number, head: number): number {
+    return (layer - 1) * this.heads + head;
+  }
+
   /** The weights of a layer and head in row-major order. A word attends as the mean of its pieces and receives their sum. */
   weights(layer: number, head: number, options: MapOptions): Float32Array {
     const { source, level, pair } = options;
@@ -113,21 +118,21 @@ export class AttentionMaps {
     const result = new Float32Array(rows * across);
     for (let i = 0; i < rows; i++) {
       const row = Math.floor(((i + 0.5) * count) / rows);
-      const first = ((layer * this.heads + head) * count + row) * across;
+      const first = (this.index(layer, head) * count + row) * across;
       result.set(keys ? softmax(this.scores(layer, head, row, keys)) : unquantize(this.headWeights!, first, across), i * across);
     }
     return result;
   }
 
   query(layer: number, head: number, row: number): Float32Array {
-    const index = (layer * this.heads + head) * this.raw.rows.length + row;
+    const index = this.index(layer, head) * this.raw.rows.length + row;
     return this.q!.slice(index, index + 1);
   }
 
   /** All keys of a head, concatenated. */
   keys(layer: number, head: number): Float32Array {
     const count = this.raw.columns.length;
-    const first = (layer * this.heads + head) * count;
+    const first = this.index(layer, head) * count;
     return this.k!.slice(first, first + count);
   }
 
@@ -149,9 +154,9 @@ export class AttentionMaps {
   private fullMap(layer: number, head: number, source: Source): Float32Array {
     const size = this.raw.rows.length * this.raw.columns.length;
     if (source === "flow" && this.flow) return this.cached("flow", () => unquantize(this.flow!, 0, size));
-    if (source === "rollout" && this.rollout) return this.cached(`rollout ${layer}`, () => unquantize(this.rollout!, layer * size, size));
+    if (source === "rollout" && this.rollout) return this.cached(`rollout ${layer}`, () => unquantize(this.rollout!, (layer - 1) * size, size));
     return this.cached(`${layer} ${head}`, () =>
-      this.headWeights ? unquantize(this.headWeights, (layer * this.heads + head) * size, size) : this.computeMap(layer, head),
+      this.headWeights ? unquantize(this.headWeights, this.index(layer, head) * size, size) : this.computeMap(layer, head),
     );
   }
 
@@ -311,7 +316,7 @@ export function selectionOf(payload: AttentionPayload, { parameters }: Route): S
   const pair = maps.paired ? oneOf<Segments>(parameters["pair"], ["all", "aa", "ab", "ba", "bb"]) : "all";
   const options = { source, level, pair };
   const [rows, columns] = [maps.rows(options), maps.columns(options)];
-  const layer = integerParameter(parameters, "layer", maps.layers);
+  const layer = layerParameter(parameters, maps.layers);
   const heads = source === "heads" ? parseHeads(parameters["heads"], maps.heads) : [0];
   const locked = parseLock(parameters["lock"], rows, columns);
   return { ...options, maps, mode, map, layer, heads, rows, columns, locked, image: mode === "image" ? imageOf(payload) : null };

@@ -1,6 +1,6 @@
 // The payload of the view of Figure 1, and what the route selects.
 import { bytes, halves } from "../../binary";
-import { integerParameter, type Route } from "../../route";
+import { integerParameter, layerParameter, type Route } from "../../route";
 import type { BoxPassView, BoxView, TensorView } from "../../types";
 import type { ViewOf } from "../../view";
 
@@ -23,8 +23,8 @@ export function selectionOf(payload: FigurePayload, { parameters }: Route): Sele
   const wanted = parameters["box"] ?? "";
   const name = wanted in payload.boxes ? wanted : (names.find((one) => payload.boxes[one]!.kind === "attention") ?? names[0]!);
   const box = payload.boxes[name]!;
-  const layer = integerParameter(parameters, "layer", payload.model.depth);
-  const step = box.steps[Math.min(layer, box.steps.length - 1)]!;
+  const layer = layerParameter(parameters, payload.model.depth);
+  const step = box.steps[Math.min(layer, box.steps.length) - 1]!;
   const initial = box.kind === "attention" ? "weights" : "out";
   const [tensorName, index] = step.tensors.find(([one]) => one === parameters["tensor"]) ?? step.tensors.find(([one]) => one === initial) ?? step.tensors.at(-1)!;
   const tensor = payload.tensors[index]!;

@@ -1,7 +1,7 @@
 // One prediction: probabilities as bars, entities and answers marked in the text, and the evidence for it.
 import { DataTable, Select } from "../../components";
-import { percent, slice } from "../../format";
-import { currentRoute, formatRoute, integerParameter, type Route, setParameters } from "../../route";
+import { layerNumbers, percent, slice } from "../../format";
+import { currentRoute, formatRoute, integerParameter, layerParameter, type Route, setParameters } from "../../route";
 import { colors, series } from "../../theme";
 import { ABOUT_GRADIENT, aboutIntegratedGradients, type TokenStrip, TokenStrips } from "../../token_strips";
 import type { EntityView, Evidence, PredictedExample, TaskModelView } from "../../types";
@@ -134,23 +134,22 @@ function Answers({ prediction: one }: { prediction: PredictedExample }) {
   );
 }
 
-/** The layer whose attention is shown; the number of layers stands for the rollout over all. */
+/** The layer whose attention is shown; 0 stands for the rollout over all. */
 function layerOf(evidence: Evidence, parameters: Readonly<Record<string, string>>): number {
-  return integerParameter(parameters, "layer", evidence.attention.length + 1, evidence.attention.length);
+  return layerParameter(parameters, evidence.attention.length, 0);
 }
 
 export function evidenceStrips(evidence: Evidence, parameters: Readonly<Record<string, string>>): readonly TokenStrip[] {
   const { about, integrated, gradient, attention, special } = evidence;
   const layer = layerOf(evidence, parameters);
-  const rollout = layer === attention.length;
   const token = evidence.tokens[evidence.token];
   const strip = (name: string, text: TokenStrip["about"], values: readonly number[], signed: boolean) => ({ name, about: text, values, signed, colors: relativeToWords(values, special) });
   return [
     strip("Integrated gradients", aboutIntegratedGradients(about, integrated), integrated.scores, true),
     strip("Gradient × input", ABOUT_GRADIENT, gradient.scores, true),
-    rollout
+    layer === 0
       ? strip("Attention, all layers", `what reaches ${token} from each token (rollout)`, evidence.rollout, false)
-      : strip(`Attention, layer ${layer}`, `what ${token} attends to, the mean over heads`, attention[layer] ?? [], false),
+      : strip(`Attention, layer ${layer}`, `what ${token} attends to, the mean over heads`, attention[layer - 1] ?? [], false),
   ];
 }
 
@@ -166,7 +165,7 @@ export function EvidencePanel({ prediction: one, model }: { prediction: Predicte
   const evidence = selectedEvidence(one, route);
   if (!evidence) return one.why ? <p class="muted">No attention and attribution: {one.why}.</p> : null;
   const layer = layerOf(evidence, route.parameters);
-  const layers = [[String(evidence.attention.length), "all layers (rollout)"], ...evidence.attention.map((_, i) => [String(i), `layer ${i}`])] as [string, string][];
+  const layers = layerNumbers(evidence.attention.length).map((one) => [String(one), `layer ${one}`] as const);
   const [text = "", second = ""] = one.texts;
   const entities = one.prediction.entities?.length ?? 0;
   return (
@@ -181,7 +180,7 @@ export function EvidencePanel({ prediction: one, model }: { prediction: Predicte
             onSelect={(about) => setParameters({ about })}
           />
         )}
-        <Select label="Attention of" options={layers} value={layer} onSelect={(value) => setParameters({ layer: value })} />
+        <Select label="Attention of" options={layers} value={layer || ""} empty="all layers (rollout)" onSelect={(value) => setParameters({ layer: value })} />
         {one.evidence.length < entities && (
           <span class="muted">
             the first {one.evidence.length} of {entities}

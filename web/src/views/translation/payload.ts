@@ -1,6 +1,6 @@
 // The payload of the translation view, and what the route selects.
 import { floats } from "../../binary";
-import { integerParameter, type Route } from "../../route";
+import { integerParameter, layerParameter, type Route } from "../../route";
 import type { CrossAttention, DecodedHypothesis, TranslatorView } from "../../types";
 import type { ViewOf } from "../../view";
 
@@ -44,7 +44,7 @@ export function selectionOf(payload: Translation, { parameters }: Route): Select
   const hypothesis = hypotheses[number]!;
   // Another hypothesis may be shorter: then its last step is shown.
   const step = Math.max(0, Math.min(Number.parseInt(parameters["step"] ?? "", 10) || 0, hypothesis.steps.length - 1));
-  const layer = integerParameter(parameters, "layer", model.layers, aligned?.layer ?? 0);
+  const layer = layerParameter(parameters, model.layers, aligned?.layer);
   const head = integerParameter(parameters, "head", model.heads, model.heads === 1 ? 0 : -1);
   const heads = head >= 0 ? [head] : (aligned?.heads ?? []);
   const attention = hypothesis.attention && attentionOf(payload, hypothesis, step, layer, heads);
@@ -86,7 +86,7 @@ export function meanWeights({ payload, hypothesis, layer, heads }: Selection): F
   const all = floats(hypothesis.attention!.weights);
   const mean = new Float32Array(steps * size);
   for (const head of heads) {
-    const first = (layer * count + head) * mean.length;
+    const first = ((layer - 1) * count + head) * mean.length;
     for (let i = 0; i < mean.length; i++) mean[i]! += all[first + i]! / heads.length;
   }
   return mean;
@@ -95,7 +95,7 @@ export function meanWeights({ payload, hypothesis, layer, heads }: Selection): F
 /** A query, scores, weights or a context of one head at one step. */
 export function headVector({ model }: Translation, hypothesis: DecodedHypothesis, name: keyof CrossAttention, step: number, layer: number, head: number): Float32Array {
   const [steps, heads] = [hypothesis.steps.length, model.heads];
-  return rowOf(floats(hypothesis.attention![name]), (layer * heads + head) * steps + step, model.layers * heads * steps);
+  return rowOf(floats(hypothesis.attention![name]), ((layer - 1) * heads + head) * steps + step, model.layers * heads * steps);
 }
 
 function attentionOf(payload: Translation, hypothesis: DecodedHypothesis, step: number, layer: number, heads: readonly number[]): StepAttention {
@@ -104,7 +104,7 @@ function attentionOf(payload: Translation, hypothesis: DecodedHypothesis, step: 
   const vector = (name: keyof CrossAttention, head: number) => headVector(payload, hypothesis, name, step, layer, head);
   const encoder = payload.encoder!;
   const states = rowsOf(floats(encoder.states), size);
-  const values = heads.map((head) => (encoder.values === null ? states : rowsOf(rowOf(floats(encoder.values), layer * model.heads + head, model.layers * model.heads), size)));
+  const values = heads.map((head) => (encoder.values === null ? states : rowsOf(rowOf(floats(encoder.values), (layer - 1) * model.heads + head, model.layers * model.heads), size)));
   const weighted = values.map((vectors, number) => {
     const weights = vector("weights", heads[number]!);
     return vectors.map((value, row) => value.map((x) => x * weights[row]!));
