@@ -139,7 +139,7 @@ def model_card(results: dict[str, Any]) -> str:
 
 
 def _sst2_row(scores: dict[str, Any]) -> str:
-    title = "SST-2 dev after fine-tuning (`configs/tasks/sst2.toml`), mean of 3 seeds"
+    title = "SST-2 dev after fine-tuning, mean of 3 seeds"
     return f"| {title} | {scores['mean']:.1%} |\n"
 
 

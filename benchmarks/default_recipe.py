@@ -71,11 +71,6 @@ RECIPES = {  # default settings; those of a task, such as its number of epochs, 
     "adamw-3e-4-adversarial-0.2": _recipe("adamw", 3e-4, 0.2),
     "muon-3e-4": _recipe("muon", 3e-4, 0.0),
     "muon-3e-4-adversarial-0.2": _recipe("muon", 3e-4, 0.2),
-    "adamw-1e-4-warmup-0.5-adversarial-0.5": _recipe("adamw", 1e-4, 0.5, adversarial_warmup=0.5),
-    "adamw-1.5e-4-warmup-0.5-adversarial-0.3": _recipe("adamw", 1.5e-4, 0.3, adversarial_warmup=0.5),
-    "adamw-1.5e-4-warmup-0.5-adversarial-0.5": _recipe("adamw", 1.5e-4, 0.5, adversarial_warmup=0.5),
-    "adamw-2e-4-warmup-0.5-adversarial-0.5": _recipe("adamw", 2e-4, 0.5, adversarial_warmup=0.5),
-    "adamw-2e-4-warmup-1-adversarial-0.5": _recipe("adamw", 2e-4, 0.5, adversarial_warmup=1.0),
 }
 TUNED = {  # the best settings of each task, chosen one task at a time
     "rte": _recipe("adamw", 1e-4, 0.5),
@@ -89,14 +84,25 @@ TUNED = {  # the best settings of each task, chosen one task at a time
     "conll": _recipe("muon", 3e-4, 0.0),
 }
 SMALL_NAMES, SMALL_SIZES, SMALL_STEPS = ("mrpc", "sst2", "stsb", "conll"), (100, 500), (0, 50, 100, 200, 400)
-EPOCHS = {"pair": 5, "regress": 5, "tag": 5, "answer": 2}  # of the tasks that have their own number
 
 
 def settings_for(name: str, recipe: str) -> dict[str, object]:
-    """The training settings of a recipe for a task; the recipe "tuned" differs from task to task."""
-    settings = TUNED[name] if recipe == "tuned" else RECIPES[recipe]
-    task = BENCHMARKS[name].task
-    return {**settings, "num_epochs": EPOCHS.get(task, settings["num_epochs"])}
+    """The training settings of a recipe for a task.
+
+    "default" is what `regard train` does, and "tuned" the best settings for each task.
+    """
+    own = get_task(BENCHMARKS[name].task).training_defaults
+    if recipe != "default":
+        settings = TUNED[name] if recipe == "tuned" else RECIPES[recipe]
+        return {**settings, "num_epochs": own.get("num_epochs", settings["num_epochs"])}
+    training = FineTuningConfig.load(defaults={"training": own}).training
+    # The models that are compared have a hidden size of 384, for which the base learning rate holds.
+    return _recipe(
+        training.optimizer,
+        training.base_learning_rate,
+        training.adversarial_epsilon,
+        num_epochs=training.num_epochs,
+    )
 
 
 @dataclass(frozen=True)
@@ -296,7 +302,7 @@ def summarize(records: Sequence[dict[str, Any]], part: str) -> dict[str, Any]:
     for name in NAMES:
         tuned = scores[name, json.dumps(settings_for(name, "tuned"))]
         rows = {}
-        for recipe in ("tuned", *RECIPES):
+        for recipe in ("tuned", "default", *RECIPES):
             key = name, json.dumps(settings_for(name, recipe))
             if not (found := scores[key]):
                 continue
@@ -312,7 +318,7 @@ def summarize(records: Sequence[dict[str, Any]], part: str) -> dict[str, Any]:
         if rows:
             tasks[name] = {"metric": BENCHMARKS[name].metric, "recipes": rows}
     overall = {}
-    for recipe in RECIPES:
+    for recipe in ("default", *RECIPES):
         found = [row["recipes"][recipe]["against_tuned"] for row in tasks.values() if recipe in row["recipes"]]
         if found and None not in found:
             overall[recipe] = {
@@ -366,7 +372,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for part in ("tune", "final", "small"):
         command = commands.add_parser(part)
         command.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}, in this order")
-        command.add_argument("--recipe", nargs="+", choices=[*RECIPES, "tuned"], help="default: all")
+        command.add_argument("--recipe", nargs="+", choices=[*RECIPES, "tuned", "default"], help="default: all")
         command.add_argument("--output", type=Path, required=True, metavar="DIR")
         command.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="data, or a folder of `pack`")
         command.add_argument("--done", type=Path, metavar="FILE", help="results of runs that are not repeated")
@@ -390,10 +396,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print_summary(content)
         print_small(records)
         if options.save:
-            machine = sorted({record["machine"] for record in records})
-            print(
-                save_results("default_recipe", {"model": MODEL, "recipes": RECIPES, **summary, "measured_on": machine})
-            )
+            (machine,) = {record["machine"] for record in records}
+            print(save_results("default_recipe", {"machine": machine, "model": MODEL, "settings": RECIPES, **summary}))
     else:
         names = options.names or (SMALL_NAMES if options.command == "small" else NAMES)
         recipes = options.recipe or (["tuned", *RECIPES] if options.command == "tune" else ["tuned"])

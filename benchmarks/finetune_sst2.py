@@ -3,7 +3,7 @@
     python -m benchmarks.finetune_sst2 MODEL [--data DIR] [--seeds 3] [--set KEY=VALUE]
                                        [--device auto] [--save NAME]
 
-One configuration for every model and seed, configs/tasks/sst2.toml, on all of DIR/train.tsv. The accuracy is measured
+The default settings for every model and seed, on all of DIR/train.tsv. The accuracy is measured
 on DIR/dev.tsv after the last epoch, not after the best one. The result is one line of JSON.
 """
 
@@ -21,12 +21,12 @@ from benchmarks.timing import save_results
 from regard.data.examples import TextExample
 from regard.data.readers import ExampleSet, read_text_examples
 from regard.events import drain
+from regard.tasks.registry import get_task
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.run import fine_tune
 
 ROOT = Path(__file__).resolve().parents[1]
 SST2 = ROOT.parent / "shared" / "data" / "sst2"
-CONFIG = ROOT / "configs" / "tasks" / "sst2.toml"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -73,7 +73,8 @@ def dev_accuracies(
 ) -> list[float]:
     """The accuracy on `dev` after training on `train`, for each seed from 0."""
     overrides = [f"run.num_seeds={seeds}", "training.select=last", *settings]
-    config = FineTuningConfig.load(CONFIG, overrides=overrides)
+    defaults = {"training": get_task("classify").training_defaults}
+    config = FineTuningConfig.load(overrides=overrides, defaults=defaults)
     with tempfile.TemporaryDirectory() as scratch:
         events = fine_tune("classify", train, dev, model=os.fspath(model), output=scratch, config=config, device=device)
         report = drain(events)

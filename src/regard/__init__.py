@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from regard.nn.recording import record as record
     from regard.training.estimators import Tagger as Tagger
     from regard.training.estimators import TextClassifier as TextClassifier
+    from regard.training.finetuning.fit import fit as fit
 
 _HOMES = {
     "Embedder": "regard.inference.embedding.embedder",
     "Tagger": "regard.training.estimators",
     "TextClassifier": "regard.training.estimators",
     "ablate_heads": "regard.nn.recording",
+    "fit": "regard.training.finetuning.fit",
     "index": "regard.inference.search.build",
     "load": "regard.inference.load_model",
     "open_index": "regard.inference.search.index",
@@ -31,7 +33,18 @@ _HOMES = {
     "save": "regard.checkpoints.loading",
 }
 
-__all__ = ["Embedder", "Tagger", "TextClassifier", "ablate_heads", "index", "load", "open_index", "record", "save"]
+__all__ = [
+    "Embedder",
+    "Tagger",
+    "TextClassifier",
+    "ablate_heads",
+    "fit",
+    "index",
+    "load",
+    "open_index",
+    "record",
+    "save",
+]
 
 
 def __getattr__(name: str) -> Any:

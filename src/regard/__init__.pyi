@@ -9,10 +9,12 @@ from torch import nn
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.events import Event
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.inference.embedding.embedder import Embedder as Embedder
 from regard.training.estimators import Tagger as Tagger
 from regard.training.estimators import TextClassifier as TextClassifier
 from regard.nn.recording import ablate_heads as ablate_heads
+from regard.training.finetuning.fit import fit as fit
 from regard.inference.search.build import index as index
 from regard.inference.load_model import load as load
 from regard.inference.search.index import open_index as open_index
@@ -50,12 +52,12 @@ from regard.training.pretraining.trainer import PretrainingResult
 from regard.training.translation.trainer import TranslationReport
 from regard.verbs.models import ModelList
 
-_Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]
+_Model = str | PathLike[str] | LoadedModel | FineTunedModel | tuple[nn.Module, Any]
 
 __version__: str
 
 def embed(
-    source: list[str] | str | PathLike[str],
+    source: list[str | None] | str | PathLike[str] | Any,
     *,
     columns: list[str] | None = None,
     header: bool | None = None,
@@ -78,7 +80,7 @@ def embed(
     """Turn texts into vectors: float32, one row per text, in the order of the input."""
 
 def search(
-    source: list[str] | str | PathLike[str],
+    source: list[str | None] | str | PathLike[str] | Any,
     query: list[str] = [],
     *,
     columns: list[str] | None = None,
@@ -90,7 +92,7 @@ def search(
     model: _Model | None = None,
     keep: list[str] = [],
     id: str | None = None,
-    queries: list[str] | str | PathLike[str] | None = None,
+    queries: list[str | None] | str | PathLike[str] | Any | None = None,
     top: int = 10,
     method: Literal['dense', 'bm25', 'hybrid'] = 'dense',
     approximate: bool = False,
@@ -102,7 +104,7 @@ def search(
     """Find the texts of an index that are nearest to a query: by their vectors, their words, or both."""
 
 def duplicates(
-    source: list[str] | str | PathLike[str],
+    source: list[str | None] | str | PathLike[str] | Any,
     *,
     columns: list[str] | None = None,
     header: bool | None = None,
@@ -120,7 +122,7 @@ def duplicates(
     """Find near-duplicates: texts whose vectors are closer than a threshold, in groups."""
 
 def cluster(
-    source: list[str] | str | PathLike[str],
+    source: list[str | None] | str | PathLike[str] | Any,
     *,
     columns: list[str] | None = None,
     header: bool | None = None,
@@ -175,7 +177,7 @@ def next_sentence(
     """Predict how likely the second text follows the first, with BERT's next-sentence head."""
 
 def perplexity(
-    source: list[str] | str | PathLike[str],
+    source: list[str | None] | str | PathLike[str] | Any,
     *,
     columns: list[str] | None = None,
     header: bool | None = None,
@@ -217,7 +219,7 @@ def generate(
     """Generate text: a GPT continues the prompt, a T5 answers it. The text appears as it is generated."""
 
 def score(
-    source: list[str] | str | PathLike[str],
+    source: list[str | None] | str | PathLike[str] | Any,
     *,
     columns: list[str] | None = None,
     header: bool | None = None,
@@ -280,7 +282,7 @@ def translate(
 def evaluate(
     model: _Model,
     *,
-    data: list[str] | str | PathLike[str],
+    data: list[str] | str | PathLike[str] | Any,
     columns: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
@@ -352,11 +354,11 @@ def features(
     quoted: bool | None = None,
     encoding: str | None = None,
     missing: Literal['error', 'skip'] = 'error',
-    rows: int = 2000,
-    limit: int | None = None,
+    limit: int = 2000,
+    sample: int | None = None,
     model: _Model = 'regard-bert',
     pooling: Literal['cls', 'mean'] = 'cls',
-    layer: str = '-1',
+    layers: str = '-1',
     as_in_deck: bool = True,
     seed: int = 0,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
@@ -377,7 +379,7 @@ def compare_layers(
     model: _Model = 'regard-bert',
     task: Literal['tag', 'classify'] = 'tag',
     head: Literal['linear', 'bilstm'] = 'linear',
-    rows: int | None = None,
+    limit: int | None = None,
     pooling: Literal['mean', 'cls'] = 'mean',
     seed: int = 0,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
@@ -426,7 +428,7 @@ def senses(
 
 def heads(
     *,
-    text: list[str] | str | PathLike[str],
+    text: list[str | None] | str | PathLike[str] | Any,
     columns: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
@@ -466,7 +468,7 @@ def sentence_map(
     encoding: str | None = None,
     missing: Literal['error', 'skip'] = 'error',
     model: _Model = 'regard-bert',
-    layer: str = '-1',
+    layers: str = '-1',
     neighbors: int = 5,
     pooling: Literal['mean', 'cls', 'max'] = 'mean',
     limit: int = 2000,
@@ -490,6 +492,7 @@ def pretrain(
     config: str | PathLike[str] | None = None,
     settings: list[str] | dict[str, Any] = [],
     resume: bool = False,
+    tensorboard: str | PathLike[str] | None = None,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
     heldout: list[str] = [],
     budget: str | None = None,
@@ -503,7 +506,7 @@ def train(
     task: str,
     *,
     output: str | PathLike[str],
-    train: str | PathLike[str],
+    train: Any,
     columns: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
@@ -513,14 +516,20 @@ def train(
     config: str | PathLike[str] | None = None,
     settings: list[str] | dict[str, Any] = [],
     resume: bool = False,
+    tensorboard: str | PathLike[str] | None = None,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
-    dev: str | PathLike[str] | None = None,
+    dev: Any = None,
     split: str | None = None,
+    limit: int | None = None,
     seeds: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    early_stopping_patience: int | None = None,
+    class_weights: Literal['balanced'] | dict[str, float] | None = None,
     model: str = 'regard-bert',
     frozen: bool = False,
     both: bool = False,
-    limit: int | None = None,
     ulmfit: bool = False,
     on_event: Callable[[Event], object] | None = None,
 ) -> FineTuningReport:
@@ -529,7 +538,7 @@ def train(
 def distill(
     *,
     output: str | PathLike[str],
-    train: str | PathLike[str],
+    train: Any,
     teacher: str | PathLike[str],
     layers: int,
     columns: list[str] | None = None,
@@ -541,10 +550,17 @@ def distill(
     config: str | PathLike[str] | None = None,
     settings: list[str] | dict[str, Any] = [],
     resume: bool = False,
+    tensorboard: str | PathLike[str] | None = None,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
-    dev: str | PathLike[str] | None = None,
+    dev: Any = None,
     split: str | None = None,
+    limit: int | None = None,
     seeds: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    early_stopping_patience: int | None = None,
+    class_weights: Literal['balanced'] | dict[str, float] | None = None,
     on_event: Callable[[Event], object] | None = None,
 ) -> FineTuningReport:
     """Distill a fine-tuned model into a student with fewer layers: DistilBERT's recipe, for any task."""
@@ -562,8 +578,12 @@ def train_translator(
     config: str | PathLike[str] | None = None,
     settings: list[str] | dict[str, Any] = [],
     resume: bool = False,
+    tensorboard: str | PathLike[str] | None = None,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
     dev: list[str] | None = None,
+    limit: int | None = None,
+    epochs: int | None = None,
+    early_stopping_patience: int | None = None,
     hold_out: int = 0,
     model: str | None = None,
     score: Literal['dot', 'general', 'additive', 'none'] | None = None,
@@ -585,6 +605,7 @@ def train_embedder(
     config: str | PathLike[str] | None = None,
     settings: list[str] | dict[str, Any] = [],
     resume: bool = False,
+    tensorboard: str | PathLike[str] | None = None,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
     dev: str | PathLike[str] | None = None,
     model: _Model = 'regard-bert',

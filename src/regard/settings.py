@@ -186,14 +186,17 @@ def _message(detail: Any, document: Mapping[str, Any], origins: Mapping[str, str
 
 def _table(section: SettingsSection) -> str:
     fields = type(section).model_fields
-    return "".join(f"{key} = {_value(value)}  # {fields[key].description}\n" for key, value in section)
+    return "".join(f"{key} = {toml_value(value)}  # {fields[key].description}\n" for key, value in section)
 
 
-def _value(value: object) -> str:
+def toml_value(value: object) -> str:
+    """A value as TOML writes it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):  # TOML strings are JSON strings, except for DEL
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{toml_value(str(key))} = {toml_value(item)}' for key, item in value.items())}}}"
     return repr(value)

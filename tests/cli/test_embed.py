@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+import regard
 from regard import Embedder
 from regard.cli.app import run
+from regard.errors import InputError
 from regard.inference.bulk.shards import ShardFolder, locked_shard_folder
 
 TEXTS = ["the film was funny", "so dull", "they love it"]
@@ -299,3 +302,33 @@ def test_a_real_model_equals_sentence_transformers(
     command = [sys.executable, "-m", "regard", "embed", tmp_path / "in.tsv", *options, "--device", "cpu"]
     subprocess.run(command, check=True, capture_output=True)
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
+
+
+MESSY = '\ufeffid;Rezension;Wertung\r\n1;"gut; sehr\r\n""gut"" 😀";5\r\n2;;1\r\n\r\n3;nicht übel, ja;4\r\n'
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_messy_table(encoding: str, call: Callable[..., int], tiny_bert_folder: Path, tmp_path: Path) -> None:
+    text = MESSY if encoding == "utf-8" else MESSY.removeprefix("\ufeff")
+    (tmp_path / "in.csv.gz").write_bytes(gzip.compress(text.encode(encoding)))
+    options = ["--columns", "Rezension", "--encoding", encoding]
+    assert call("in.csv.gz", *options, output="out.parquet") == 0
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table["line"].to_pylist() == [2, 4, 5, 6]
+    vectors = table["vector"].to_pylist()
+    assert (vectors[1], vectors[2]) == (None, None)
+    expected = Embedder(tiny_bert_folder).transform(['gut; sehr\n"gut" 😀', "nicht übel, ja"])
+    equal(np.array([vectors[0], vectors[3]], dtype=np.float32), expected)
+
+
+def test_data_frames(tiny_bert_folder: Path, expected: Vectors) -> None:
+    frame = pd.DataFrame({"id": range(4), "review": [*TEXTS, None]})
+    found = regard.embed(frame, model=str(tiny_bert_folder))
+    equal(found.vectors[:3], expected)
+    assert (found.missing, found.to_dict()["vectors"][3]) == (1, None)
+    assert found._reproduce["python"] == f"import regard\n\nregard.embed(frame, model={str(tiny_bert_folder)!r})"
+    equal(regard.embed(frame["review"][:3], model=str(tiny_bert_folder)).vectors, expected)
+    equal(regard.embed(np.array(TEXTS), model=str(tiny_bert_folder)).vectors, expected)
+    with pytest.raises(InputError, match="cannot tell which columns hold the text"):
+        rows = [f"some words of text number {number}" for number in range(4)]
+        regard.embed(pd.DataFrame({"a": rows, "b": rows}), model=str(tiny_bert_folder))

@@ -76,15 +76,15 @@ def test_stages(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
 
 def test_the_page(call: Call, tiny_bert_folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundle, "page", lambda payload, *, title: json.dumps(payload))
-    assert call("--data", "data.tsv", "--rows", "20", "--seed", "1", "--output", "walk.html") == 0
+    assert call("--data", "data.tsv", "--limit", "20", "--seed", "1", "--output", "walk.html") == 0
     assert capsys.readouterr().out == "walk.html\n"
     payload = json.loads(Path("walk.html").read_text(encoding="utf-8"))
-    expected = regard.features(data="data.tsv", rows=20, seed=1, model=str(tiny_bert_folder), device="cpu")
+    expected = regard.features(data="data.tsv", limit=20, seed=1, model=str(tiny_bert_folder), device="cpu")
     assert (payload["view"], payload["total"], payload["notes"]) == ("features", 20, [])
     assert payload["examples"] == [list(one) for one in expected.examples]
     assert payload["masked"] == expected.masked.model_dump()
     assert expected.unmasked is not None and payload["unmasked"] == expected.unmasked.model_dump()
-    assert payload["cli"] == f"regard features --data data.tsv --rows 20 --model {tiny_bert_folder} --seed 1"
+    assert payload["cli"] == f"regard features --data data.tsv --limit 20 --model {tiny_bert_folder} --seed 1"
 
 
 def test_an_invalid_output_path_is_an_error(call: Call, capsys: Captured) -> None:
@@ -97,11 +97,11 @@ def test_an_invalid_output_path_is_an_error(call: Call, capsys: Captured) -> Non
 def test_one_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     options = [
         "--no-as-in-deck",
-        "--rows",
+        "--limit",
         "20",
         "--pooling",
         "mean",
-        "--layer",
+        "--layers",
         "sum(-2:)",
         "--columns",
         "0,1",
@@ -110,7 +110,7 @@ def test_one_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> N
     ]
     assert call("--data", "data.tsv", "--json", *options) == 0
     document = json.loads(capsys.readouterr().out)
-    chosen = {"rows": 20, "pooling": "mean", "layer": "sum(-2:)", "seed": 2, "as_in_deck": False, "device": "cpu"}
+    chosen = {"limit": 20, "pooling": "mean", "layers": "sum(-2:)", "seed": 2, "as_in_deck": False, "device": "cpu"}
     assert document == regard.features(data="data.tsv", model=str(tiny_bert_folder), **chosen).to_dict()
     assert document["layer"] == "sum(-2:)"
     assert document["unmasked"] is None
@@ -138,8 +138,8 @@ def test_truncated_texts_are_reported(call: Call, capsys: Captured) -> None:
     ("arguments", "message"),
     [
         (["--data", "none.tsv"], "none.tsv"),
-        (["--data", "data.tsv", "--rows", "3"], "only 1 of 3 examples have the label '0'"),
-        (["--data", "data.tsv", "--layer", "9"], "layer 9 does not exist"),
+        (["--data", "data.tsv", "--limit", "3"], "only 1 of 3 examples have the label '0'"),
+        (["--data", "data.tsv", "--layers", "9"], "layer 9 does not exist"),
         (["--data", "data.tsv", "--columns", "0,7"], "7"),
         ([], "--data"),
     ],

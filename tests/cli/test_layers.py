@@ -80,10 +80,10 @@ def test_tables(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
 
 
 def test_one_document(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
-    options = ["--task", "classify", "--pooling", "cls", "--rows", "12", "--seed", "3", "--head", "bilstm"]
+    options = ["--task", "classify", "--pooling", "cls", "--limit", "12", "--seed", "3", "--head", "bilstm"]
     assert call("--train", "train.tsv", "--dev", "train.tsv", *options, "--columns", "0,1", "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    chosen = {"head": "bilstm", "pooling": "cls", "seed": 3, "rows": 12, "task": "classify", "device": "cpu"}
+    chosen = {"head": "bilstm", "pooling": "cls", "seed": 3, "limit": 12, "task": "classify", "device": "cpu"}
     found = regard.compare_layers(train="train.tsv", dev="train.tsv", model=str(tiny_bert_folder), **chosen)
     assert found.seconds_reading > 0 and found.seconds_heads > 0
     assert document == found.to_dict()

@@ -51,10 +51,10 @@ def test_text(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
 
 
 def test_json_with_a_random_sample(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
-    assert call("plain.txt", "--json", "--layer=1", "--limit", "4", "--seed", "5", "-k", "1", "--pooling", "cls") == 0
+    assert call("plain.txt", "--json", "--layers=1", "--limit", "4", "--seed", "5", "-k", "1", "--pooling", "cls") == 0
     out, error = capsys.readouterr()
     found = regard.sentence_map(
-        TEXTS, model=str(tiny_bert_folder), layer="1", pooling="cls", neighbors=1, limit=4, seed=5, device="cpu"
+        TEXTS, model=str(tiny_bert_folder), layers="1", pooling="cls", neighbors=1, limit=4, seed=5, device="cpu"
     )
     assert json.loads(out) == found.to_dict()
     assert "4 of 6 texts were sampled at random (seed 5); 2 are left out" in error.splitlines()
@@ -87,7 +87,7 @@ def test_page(call: Call, capsys: Captured, page_built: None) -> None:
         (["plain.txt", "--output", "map.pdf"], "expected a file name that ends in .html, .svg, .png, .csv, .json"),
         (["absent.txt"], "absent.txt"),
         (["one.txt"], "two sentences or more, got 1"),
-        (["plain.txt", "--layer", "9"], "layers 0 to 2"),
+        (["plain.txt", "--layers", "9"], "layers 0 to 2"),
     ],
 )
 def test_invalid_input(arguments: list[str], message: str, call: Call, capsys: Captured) -> None:

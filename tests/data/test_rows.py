@@ -127,6 +127,22 @@ def test_names_of_a_model_are_preferred(write: Write) -> None:
     assert open_rows(path, names=["absent"]).text_columns == ("text",)
 
 
+def test_a_header_without_rows(write: Write) -> None:
+    with pytest.raises(InputError, match=r"a\.csv has a header and no rows"):
+        read(write("a.csv", "id,text\n"))
+    with pytest.raises(InputError, match="has a header and no rows"):
+        open_rows(write("a.csv", "id,text\n"), sample=1)
+
+
+def test_damaged_files(write: Write) -> None:
+    with pytest.raises(InputError, match=r"a\.csv\.gz is truncated or damaged"):
+        read(write("a.csv.gz", gzip.compress(b"id,text\n1,a\n" * 50)[:-9]))
+    with pytest.raises(InputError, match=r"b\.gz is truncated or damaged"):
+        read(write("b.gz", b"\x1f\x8b\x08"))
+    with pytest.raises(InputError, match=r"a\.parquet is not a Parquet file or is damaged"):
+        read(write("a.parquet", b"PAR1 not really"))
+
+
 def test_pairs(write: Write) -> None:
     path = write("a.tsv", "premise\thypothesis\tlabel\na b\tc d\t1\ne f\t\t0\n")
     assert read(path, num_texts=2) == read(path, num_texts=None) == [(2, ("a b", "c d")), (3, ("e f", None))]

@@ -60,7 +60,7 @@ def test_the_commands_and_the_python_run(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert len(COMMANDS) == 17
+    assert len(COMMANDS) == 19
     monkeypatch.setattr(plan, "SECONDS", 0.0)
     monkeypatch.setitem(plan.SIDE, "cpu", 64)
     small = [part for value in [*settings("elmo"), "schedule.budget="] for part in ("--set", value)]
@@ -73,6 +73,7 @@ def test_the_commands_and_the_python_run(
         assert run(words) == 0, (command, capsys.readouterr().err)
         assert capsys.readouterr().out
     (block,) = re.findall(r"```python\n(.*?)```", TUTORIAL, re.DOTALL)
+    block = block.replace("epochs=2, learning_rate", f"model={str(tiny_bert_folder)!r}, epochs=2, learning_rate")
     code = block.replace('output="spam-python"', f'output="spam-python", model={str(tiny_bert_folder)!r}')
     names: dict[str, Any] = {}
     exec(

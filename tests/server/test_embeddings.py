@@ -112,7 +112,7 @@ def test_a_file_chosen_by_the_user(page: Page, studio: str, tmp_path: Path) -> N
     path = tmp_path / "large.tsv"
     lines = [f"a {'good' if n % 2 else 'bad'} film, number {n} {'so ' * 30}\t{n % 2}" for n in range(4000)]
     path.write_text("\n".join(["sentence\tlabel", *lines]), encoding="utf-8")
-    open_at(page, studio, "features", data="\n".join(f"{text}|{text.split()[1]}" for text in FILMS), layer="0")
+    open_at(page, studio, "features", data="\n".join(f"{text}|{text.split()[1]}" for text in FILMS), layers="0")
     with expect_view(page, "features") as payload:
         page.locator("input[type=file]").set_input_files(path)
     assert payload["total"] < 4000 and len(payload["examples"]) == 500
@@ -128,7 +128,7 @@ def test_a_file_chosen_by_the_user(page: Page, studio: str, tmp_path: Path) -> N
 def test_the_feature_walk_step_by_step(page: Page, studio: str) -> None:
     labels = [text.split()[1] for text in FILMS]
     typed = "\n".join(f"{text} | {label}" for text, label in zip(FILMS, labels, strict=True))
-    open_at(page, studio, "features", data=typed, pooling="cls", layer="-1")
+    open_at(page, studio, "features", data=typed, pooling="cls", layers="-1")
     found = regard.features(data=list(zip(FILMS, labels, strict=True)), model=MODEL, device="cpu")
     assert found.unmasked is not None
     assert table(page, ".pipeline", "th, td") == [

@@ -53,6 +53,22 @@ def test_hits_and_methods(page: Page, studio: str, axe: str, tmp_path: Path) -> 
     assert serious_findings(page, axe) == []
 
 
+def test_clusters(page: Page, studio: str, axe: str) -> None:
+    page.goto(f"{studio}/#clusters?{urlencode({'source': chr(10).join(TEXTS), 'num_clusters': '2'})}")
+    page.wait_for_selector(".export-panel")
+    expected = regard.cluster(TEXTS, model=MODEL, num_clusters=2, device="cpu")
+    buttons = page.locator(".clusters ol button")
+    for number, one in enumerate(expected.clusters):
+        noun = "text" if one.size == 1 else "texts"
+        assert buttons.nth(number).inner_text() == f"{one.size} {noun}: {', '.join(one.words)}"
+        buttons.nth(number).click()
+        expect(page.get_by_role("heading", name=f"All texts of cluster {number}")).to_be_visible()
+        members = [one.text for one in expected.members if one.cluster == number]
+        shown = [text.partition(" ")[2] for text in page.locator(".members li").all_inner_texts()]
+        assert sorted(shown) == sorted(members)
+    assert serious_findings(page, axe) == []
+
+
 @pytest.mark.parametrize("size", [(1280, 720), (390, 844)])
 def test_the_page_does_not_scroll_sideways(page: Page, studio: str, size: tuple[int, int]) -> None:
     page.set_viewport_size({"width": size[0], "height": size[1]})

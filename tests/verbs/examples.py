@@ -119,7 +119,7 @@ EXAMPLES: dict[str, Example] = {
         "the tests need 5 or more",
     ),
     "features": Example(
-        {"data": [("the good film", "1"), ("the bad film", "0")] * 6, "model": "MODEL", "rows": 12},
+        {"data": [("the good film", "1"), ("the bad film", "0")] * 6, "model": "MODEL", "limit": 12},
         {"data": [("the good film", "1")] * 9, "model": "MODEL"},
         "the same label",
     ),
@@ -145,8 +145,8 @@ EXAMPLES: dict[str, Example] = {
     ),
     "heads": Example(
         {"text": ["the film was good", "the film was bad", "we love the water"], "model": "MODEL", "limit": 2},
-        {"text": [" "], "model": "MODEL"},
-        "there is no text",
+        {"text": ["the film"], "model": "MODEL", "limit": 0},
+        "limit",
     ),
     "ablate": Example(
         {"text": "the _ was good", "model": "MODEL", "heads": "0.1", "top": 3},

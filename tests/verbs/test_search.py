@@ -56,6 +56,10 @@ def test_a_messy_table(messy: Path, tiny_bert_folder: Path, tmp_path: Path, caps
     assert {name: hit["row"] for name, hit in hits.items()} == {"a7": 0, "b1": 1, "d2": 4, "e5": 5}
     assert hits["a7"]["text"] == 'the film was "good"' and hits["b1"]["text"] == "a bad day;\nand more"
     assert hits["e5"]["columns"] == {"date": "2024-01-06"} and hits["d2"]["text"].endswith("😀")
+    with pytest.raises(InputError, match=r"--keep is for a table, and .*index is an index"):
+        regard.search(folder, "film", keep=["date"])
+    assert run(["index", str(messy), "--output", str(folder), "--append", "--pooling", "max"]) == 2
+    assert "embedded as those of the index" in capsys.readouterr().err
     with pytest.raises(InputError, match="row 0 has the id 'a7', which row 0 has already"):
         regard.open_index(folder).add(messy)
     index = regard.open_index(folder)
@@ -106,6 +110,15 @@ def test_python(tiny_bert_folder: Path, tmp_path: Path) -> None:
     assert saved.results[0].hits[0].id == 20
 
 
+def test_a_data_frame_is_never_its_column_names(tiny_bert_folder: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"key": [1, 2, 3], "text": ["the film was good", "a bad day", "a dull film"]})
+    clusters = regard.cluster(frame, model=tiny_bert_folder, num_clusters=2, keep=["key"])
+    assert [(one.text, one.columns["key"]) for one in clusters.members] == list(zip(frame.text, frame.key, strict=True))
+    for texts in (frame, frame[["text"]], frame["text"], frame["text"].to_numpy()):
+        assert regard.search(texts, "a bad day", model=tiny_bert_folder, top=1).results[0].hits[0].row == 1
+
+
 def test_clusters_have_a_row_for_every_row(
     messy: Path, tiny_bert_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,6 +134,9 @@ def test_clusters_have_a_row_for_every_row(
         and (rows[2]["id"], rows[2]["input_id"]) == ("2", "c9")
         and rows[2]["text"] == ""
     )
+    assert run(["cluster", str(messy), "-n", "2", *options[:4], "--output", str(output.with_suffix(".jsonl"))]) == 0
+    lines = [json.loads(line) for line in output.with_suffix(".jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["row"] for line in lines] == list(range(6)) and lines[2]["cluster"] is None
     capsys.readouterr()
     duplicates = command(capsys, "duplicates", messy, "--model", tiny_bert_folder, "--threshold", 0.999)
     assert duplicates["groups"] == []

@@ -63,6 +63,18 @@ export interface ChartsView {
 export interface ClassScores {
   readonly label: string; readonly precision: number; readonly recall: number; readonly f1: number; readonly support: number; readonly predicted: number;
 }
+/** `texts` are nearest to the center */
+export interface Cluster { readonly cluster: number; readonly size: number; readonly words: readonly string[]; readonly texts: readonly string[]; }
+/** A text with its cluster, counted from 0 */
+export interface ClusterMember {
+  readonly id: string | number; readonly row: number; readonly cluster: number | null; readonly score: number | null; readonly text: string;
+  readonly columns: Readonly<Record<string, unknown>>;
+}
+/** Clusters, the largest first, and the cluster of every text, in the order of the rows. */
+export interface ClusterResult {
+  readonly source: string; readonly model: string; readonly rows: number; readonly num_clusters: number; readonly inertia: number; readonly silhouette: number;
+  readonly clusters: readonly Cluster[]; readonly members: readonly ClusterMember[];
+}
 /** The page's view. */
 export type CompareView = ChartsView | SweepView | CompletionsView;
 export interface CompletionsView {
@@ -396,6 +408,7 @@ export interface TranslatorView {
 export interface ViewedModel { readonly name: string; readonly family: string; readonly depth: number; readonly heads: number; }
 export interface Verbs {
   readonly search: SearchResult;
+  readonly cluster: ClusterResult;
   readonly compare: CompareView;
   readonly generate: GenerationView;
   readonly translate: TranslationSteps;

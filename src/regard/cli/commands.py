@@ -23,7 +23,7 @@ from regard.errors import InputError
 from regard.escaping import escape_json
 from regard.events import Event, Progress, TextPiece
 from regard.files.file_input import parse_size, set_max_line
-from regard.verbs.base import Device, Verb, cli_of, flag_of, holds_texts, negative_flag
+from regard.verbs.base import GENERAL_GROUP, Device, Verb, cli_of, flag_of, holds_texts, negative_flag
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -45,15 +45,26 @@ def _set_max_line(size: str) -> str:
 
 # Options that commands share, as types of parameters: `seed: SeedOption = 0`.
 DeviceOption: TypeAlias = Annotated[
-    Device, typer.Option("--device", help="Device to compute on; auto uses a GPU if there is one.")
+    Device,
+    typer.Option(
+        "--device", help="Device to compute on; auto uses a GPU if there is one.", rich_help_panel=GENERAL_GROUP
+    ),
 ]
 SeedOption: TypeAlias = Annotated[
     int, typer.Option("--seed", metavar="N", min=0, max=2**63 - 1, help="The same seed gives the same result.")
 ]
-JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+JsonOption: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document instead of text.", rich_help_panel=GENERAL_GROUP)
+]
 MaxLineOption: TypeAlias = Annotated[
     str,
-    typer.Option("--max-line", metavar="SIZE", help="Maximum length of a line in a text file.", callback=_set_max_line),
+    typer.Option(
+        "--max-line",
+        metavar="SIZE",
+        help="Maximum length of a line in a text file.",
+        callback=_set_max_line,
+        rich_help_panel=GENERAL_GROUP,
+    ),
 ]
 
 
@@ -99,7 +110,7 @@ def _subcommand_group(verb: Verb) -> type[TyperGroup]:
             made = typer.Typer(add_completion=False, rich_markup_mode=self.rich_markup_mode)
             made.callback()(lambda: None)
             for name, help in values().items():
-                made.command(name, help=help)(command(verb, {field: name}))
+                made.command(name, help=help, cls=GroupedCommand)(command(verb, {field: name}))
             self.commands = {**typer.main.get_group(made).commands, **self.commands}
             self.loaded = True
 
@@ -111,11 +122,27 @@ def _variadic_command(verb: Verb) -> type[TyperCommand]:
     fields = verb.request.model_fields.items()
     flags = {flag_of(name, info) for name, info in fields if cli_of(info).get("variadic")}
 
-    class VariadicCommand(TyperCommand):
+    class VariadicCommand(GroupedCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             return super().parse_args(ctx, repeat_options(args, flags))
 
-    return VariadicCommand if flags else TyperCommand
+    return VariadicCommand if flags else GroupedCommand
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help page lists options in groups, in a terminal (which rich does) and in plain text."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is not None:
+                name = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                name = GENERAL_GROUP if parameter.name == "help" else name
+                groups.setdefault(getattr(parameter, "rich_help_panel", None) or name, []).append(record)
+        for name, records in groups.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
 
 
 def repeat_options(arguments: list[str], flags: set[str]) -> list[str]:

@@ -104,9 +104,7 @@ def read_all_bytes(path: str | os.PathLike[str]) -> bytes:
         with open_bounded(path) as (file, max_size):
             data = file.read() if max_size == sys.maxsize else read_up_to(file, max_size + 1)
     except DAMAGE as error:
-        raise InputError(
-            f"{display_name(path)} is truncated or damaged ({_reason(error)}): copy or download it again"
-        ) from None
+        raise InputError(damaged(path, error)) from None
     if len(data) > max_size:
         raise InputError(_too_large(path, max_size))
     return data
@@ -134,6 +132,11 @@ def open_bounded(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], int]
     with file, _decompress(file, path) as content:
         size = os.fstat(file.fileno()).st_size
         yield content, sys.maxsize if content is file else MAX_HELD_BYTES + MAX_EXPANSION * size
+
+
+def damaged(path: str | os.PathLike[str], error: BaseException) -> str:
+    """Say that a compressed file cannot be read."""
+    return f"{display_name(path)} is truncated or damaged ({_reason(error)}): copy or download it again"
 
 
 def _too_large(path: str | os.PathLike[str], max_size: int) -> str:

@@ -23,6 +23,7 @@ from itertools import chain, islice
 from typing import Any
 
 from regard.data.files import decode_lines, display_name, open_bytes
+from regard.data.frames import DataFrameSource
 from regard.data.labels import is_missing
 from regard.data.readers.records import (
     is_json,
@@ -134,6 +135,7 @@ def open_rows(
     on. `sample` is the number of rows to read for the inference; 1 for a sender that waits for each answer.
     """
     options = options or TableOptions()
+    source = source.frame if isinstance(source, DataFrameSource) else source
     if isinstance(source, str | os.PathLike):
         return _open_file(source, options, num_texts, names, sample)
     if hasattr(source, "columns"):

@@ -102,7 +102,7 @@ class Result(BaseModel):
         """The file name extensions that `save` writes for this kind of result."""
         return (
             *((".html", ".svg", ".png") if cls.page_view is not None else ()),
-            *((".csv",) if cls.to_table is not Result.to_table else ()),
+            *((".csv", ".jsonl") if cls.to_table is not Result.to_table else ()),
             ".json",
         )
 
@@ -118,10 +118,13 @@ class Result(BaseModel):
             return self.to_html().encode()
         if suffix == ".json":
             return (self.to_json() + "\n").encode("utf-8", "backslashreplace")
-        if suffix == ".csv":
+        if suffix in (".csv", ".jsonl"):
             table = self.to_table()
             if table is None:
                 raise InputError("this result is not a table; save it as .json")
+            if suffix == ".jsonl":
+                lines = [json_text(dict(zip(table[0], row, strict=True))) for row in table[1]]
+                return "".join(line + "\n" for line in lines).encode("utf-8", "backslashreplace")
             buffer = io.StringIO()
             csv.writer(buffer, lineterminator="\n").writerows([table[0], *table[1]])
             return buffer.getvalue().encode("utf-8", "backslashreplace")

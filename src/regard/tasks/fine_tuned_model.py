@@ -57,6 +57,7 @@ class FineTunedModel:
     precision: Precision = "auto"
     text_columns: tuple[str, ...] = ()
     folder: Path | None = None
+    report: Any = None  # of the training, if this process trained it with `regard.fit`
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.model.encoder, self.tokenizer))
@@ -99,11 +100,15 @@ class FineTunedModel:
         result._frame = data if hasattr(data, "columns") else None
         return result.to_python()
 
-    def evaluate(self, data: Any, **options: Any) -> Any:
-        """The metrics on labeled data, as an `EvaluationResult`; `regard.evaluate` explains the options."""
+    def evaluate(self, data: Any, *, columns: Sequence[str] | None = None, **options: Any) -> Any:
+        """The metrics on labeled data, as an `EvaluationResult`: a file, a DataFrame, dicts, tuples or examples.
+
+        `columns` are those of the texts and the label; `options` are `top` (worst errors) and `seed` (bootstrap).
+        """
         from regard.tasks.evaluation.evaluate import evaluate_model
 
-        return drain(evaluate_model(self, data, **options))
+        table = TableOptions(columns=None if columns is None else tuple(columns))
+        return drain(evaluate_model(self, data, name=self.name, table=table, **options))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write a folder that `regard.load` and transformers can read."""

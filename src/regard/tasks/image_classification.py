@@ -66,6 +66,7 @@ class ImageTask(TextClassification):
         "learning_rate": 2e-3,
         "optimizer": "muon",
         "weight_decay": 0.05,
+        "adversarial_epsilon": 0.0,  # images have no word embeddings
     }
     input_hint: ClassVar[str] = "This model reads images: give the path of an image file on this machine as text."
     reads_images: ClassVar[bool] = True

@@ -7,17 +7,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.examples import ChoiceExample
 from regard.data.readers import read_choice_examples
 from regard.errors import InputError
 from regard.tasks.evaluation.labels import evaluate_classes
-from regard.tasks.evaluation.parts import Evaluation
+from regard.tasks.evaluation.parts import TaskEvaluation
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import label_scores
-from regard.tasks.task import ColumnKind, Prediction, Task, TaskInput, kl_divergence
+from regard.tasks.task import ColumnKind, Prediction, Task, TaskInput, kl_divergence, pad_rows
 
 
 class MultipleChoice(Task[ChoiceExample]):
@@ -33,7 +32,11 @@ class MultipleChoice(Task[ChoiceExample]):
     Reads JSONL and Parquet with ctx, endings and label, SWAG's CSV, and text with six lines per example. --columns
     names other keys or columns: the text, the endings (a list, or one column each), the label."""
     reader = staticmethod(read_choice_examples)
-    training_defaults: ClassVar[Mapping[str, object]] = {"batch_size": 16}
+    training_defaults: ClassVar[Mapping[str, object]] = {
+        "batch_size": 16,
+        "base_learning_rate": 1e-4,
+        "adversarial_epsilon": 0.0,
+    }
     data_format: ClassVar[str] = "JSONL with ctx, endings and label"
     input_hint: ClassVar[str] = "This model chooses an ending: give the endings as second text, one per line."
     main_metric: ClassVar[str] = "accuracy"
@@ -86,13 +89,10 @@ class MultipleChoice(Task[ChoiceExample]):
             inputs.append(TaskInput(tuple(next(sequences) for _ in example.endings), index, example.label))
         return inputs
 
-    def loss(self, logits: Tensor, inputs: Sequence[TaskInput]) -> Tensor:
-        parts = torch.split(logits.squeeze(-1), [len(item.sequences) for item in inputs])
-        losses = [
-            F.cross_entropy(part, torch.tensor(item.target, device=part.device))
-            for part, item in zip(parts, inputs, strict=True)
-        ]
-        return torch.stack(losses).mean()
+    def logits_and_targets(self, logits: Tensor, inputs: Sequence[TaskInput]) -> tuple[Tensor, Tensor]:
+        """The logits of the endings, (texts, endings), and the indices of the right ones."""
+        rows = pad_rows(torch.split(logits.squeeze(-1), [len(item.sequences) for item in inputs]))
+        return rows, torch.tensor([item.target for item in inputs], device=logits.device)
 
     def distillation_loss(
         self, logits: Tensor, teacher_logits: Tensor, inputs: Sequence[TaskInput], temperature: float
@@ -134,7 +134,7 @@ class MultipleChoice(Task[ChoiceExample]):
 
     def evaluate(
         self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction], *, seed: int = 0
-    ) -> Evaluation:
+    ) -> TaskEvaluation:
         """The classes are the positions of the endings, from 0."""
         probabilities = np.zeros((len(examples), max(len(example.endings) for example in examples)))
         for row, prediction in zip(probabilities, predictions, strict=True):

@@ -17,10 +17,10 @@ from regard.data.examples import Answer, QuestionExample, is_labeled
 from regard.data.readers import holds_squad, read_question_examples
 from regard.errors import InputError
 from regard.tasks.evaluation.answers import evaluate_answers, no_answer_curve
-from regard.tasks.evaluation.parts import Evaluation
+from regard.tasks.evaluation.parts import TaskEvaluation
 from regard.tasks.inputs import InputBuilder, max_context_windows, split_windows
 from regard.tasks.metrics import answer_scores, best_threshold
-from regard.tasks.task import ColumnKind, ExplainedOutput, Prediction, Task, TaskInput, kl_divergence
+from regard.tasks.task import ColumnKind, ExplainedOutput, Prediction, Task, TaskInput, kl_divergence, pad_rows
 
 MAX_QUESTION_LENGTH = 64  # tokens
 MAX_ANSWER_LENGTH = 30
@@ -135,12 +135,10 @@ class QuestionAnswering(Task[QuestionExample]):
     def targets(self, example: QuestionExample, inputs: TaskInput) -> tuple[str, ...]:
         return "start", "end"
 
-    def loss(self, logits: Tensor, inputs: Sequence[TaskInput]) -> Tensor:
-        """The mean of both cross-entropies, each over the tokens of one sequence."""
-        losses = []
-        for part, item in zip(torch.split(logits, [len(item) for item in inputs]), inputs, strict=True):
-            losses.append(F.cross_entropy(part.T, torch.tensor(item.target, device=part.device)))
-        return torch.stack(losses).mean()
+    def logits_and_targets(self, logits: Tensor, inputs: Sequence[TaskInput]) -> tuple[Tensor, Tensor]:
+        """The logits of a sequence's tokens to be the first and the last of the answer, (2 x sequences, tokens)."""
+        rows = [row for part in torch.split(logits, [len(item) for item in inputs]) for row in part.T]
+        return pad_rows(rows), torch.tensor([item.target for item in inputs], device=logits.device).flatten()
 
     def distillation_loss(
         self, logits: Tensor, teacher_logits: Tensor, inputs: Sequence[TaskInput], temperature: float
@@ -210,7 +208,7 @@ class QuestionAnswering(Task[QuestionExample]):
 
     def evaluate(
         self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction], *, seed: int = 0
-    ) -> Evaluation:
+    ) -> TaskEvaluation:
         answers = list(_truth(examples).values())
         curve = None
         if self.threshold is not None and not all(example.answerable for example in examples):

@@ -15,11 +15,11 @@ from torch import Tensor
 from regard.data.examples import TextExample
 from regard.data.readers import read_text_examples
 from regard.errors import InputError
-from regard.tasks.evaluation.parts import Evaluation
+from regard.tasks.evaluation.parts import TaskEvaluation
 from regard.tasks.evaluation.values import evaluate_values
 from regard.tasks.inputs import InputBuilder
 from regard.tasks.metrics import value_scores
-from regard.tasks.task import ColumnKind, ExplainedOutput, Prediction, ProblemType, Task, TaskInput
+from regard.tasks.task import ColumnKind, ExplainedOutput, LossFunction, Prediction, ProblemType, Task, TaskInput
 from regard.tasks.text_classification import shown_texts
 
 
@@ -108,10 +108,14 @@ class Regression(Task[TextExample]):
             inputs.append(TaskInput(both, index, None if example.label is None else _number(example.label)))
         return inputs
 
-    def loss(self, logits: Tensor, inputs: Sequence[TaskInput]) -> Tensor:
+    def logits_and_targets(self, logits: Tensor, inputs: Sequence[TaskInput]) -> tuple[Tensor, Tensor]:
+        """The predicted and the right numbers, (texts,)."""
         parts = torch.split(logits.squeeze(-1), [len(item.sequences) for item in inputs])
         targets = torch.tensor([item.target for item in inputs], device=logits.device)
-        return F.mse_loss(torch.stack([part.mean() for part in parts]), targets) / self.deviation**2
+        return torch.stack([part.mean() for part in parts]), targets
+
+    def loss_function(self, class_weights: Tensor | None = None) -> LossFunction:
+        return lambda values, targets: F.mse_loss(values, targets) / self.deviation**2
 
     def distillation_loss(
         self, logits: Tensor, teacher_logits: Tensor, inputs: Sequence[TaskInput], temperature: float
@@ -143,7 +147,7 @@ class Regression(Task[TextExample]):
 
     def evaluate(
         self, examples: Sequence[TextExample], predictions: Sequence[Prediction], *, seed: int = 0
-    ) -> Evaluation:
+    ) -> TaskEvaluation:
         truth = np.array([_number(example.label) for example in examples])
         predicted = np.array([prediction["value"] for prediction in predictions])
         return evaluate_values(truth, predicted, metrics=self.compute_metrics(examples, predictions), seed=seed)

@@ -12,17 +12,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.readers import ExampleSet, TableOptions
-from regard.errors import InputError
-from regard.tasks.evaluation.parts import Evaluation
+from regard.errors import InputError, suggest
+from regard.tasks.evaluation.parts import TaskEvaluation
 from regard.tasks.inputs import InputSequence
 
 Example = TypeVar("Example")
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
 Prediction = dict[str, Any]  # JSON: what `regard predict` prints
+LossFunction = Callable[[Tensor, Tensor], Tensor]  # of logits and targets
+ClassWeights = Literal["none", "balanced"] | Mapping[str, float]
 # What a column of a table of predictions holds; the plurals are lists.
 ColumnKind = Literal["string", "integer", "number", "strings", "numbers", "entities"]
 
@@ -154,8 +157,28 @@ class Task(ABC, Generic[Example]):
         return ("text",)
 
     @abstractmethod
-    def loss(self, logits: Tensor, inputs: Sequence[TaskInput]) -> Tensor:
-        """The mean loss for logits (positions, outputs)."""
+    def logits_and_targets(self, logits: Tensor, inputs: Sequence[TaskInput]) -> tuple[Tensor, Tensor]:
+        """What a loss function compares, made of logits (positions, outputs).
+
+        Of one choice among several each row has the logits of a choice, and the target is the index of the right one.
+        """
+
+    def class_weights(self, inputs: Sequence[TaskInput], weights: ClassWeights) -> Tensor | None:
+        """The weight of each output in the loss; None for equal weights."""
+        if weights != "none":
+            raise InputError(
+                f"class weights are for tasks with classes, classify, pair and tag, and this task is {self.name}; "
+                "leave them out"
+            )
+        return None
+
+    def loss_function(self, class_weights: Tensor | None = None) -> LossFunction:
+        """The mean loss of `logits_and_targets`."""
+        return F.cross_entropy
+
+    def loss(self, logits: Tensor, inputs: Sequence[TaskInput], function: LossFunction | None = None) -> Tensor:
+        """The loss for logits (positions, outputs), by default that of `loss_function`."""
+        return (function or self.loss_function())(*self.logits_and_targets(logits, inputs))
 
     def distillation_loss(
         self, logits: Tensor, teacher_logits: Tensor, inputs: Sequence[TaskInput], temperature: float
@@ -189,7 +212,9 @@ class Task(ABC, Generic[Example]):
         """Metrics in percent."""
 
     @abstractmethod
-    def evaluate(self, examples: Sequence[Example], predictions: Sequence[Prediction], *, seed: int = 0) -> Evaluation:
+    def evaluate(
+        self, examples: Sequence[Example], predictions: Sequence[Prediction], *, seed: int = 0
+    ) -> TaskEvaluation:
         """`compute_metrics` with intervals, and everything else that `regard evaluate` reports."""
 
     @property
@@ -226,6 +251,45 @@ class LabelTask(Task[Example]):
     def labels(self) -> tuple[str, ...]:
         return self._labels
 
+    @abstractmethod
+    def target_tensor(self, inputs: Sequence[TaskInput]) -> Tensor:
+        """The index of the label of each position, (positions,); or 0 and 1 for each label, (positions, labels)."""
+
+    def logits_and_targets(self, logits: Tensor, inputs: Sequence[TaskInput]) -> tuple[Tensor, Tensor]:
+        return logits, self.target_tensor(inputs).to(logits.device)
+
+    def class_weights(self, inputs: Sequence[TaskInput], weights: ClassWeights) -> Tensor | None:
+        """The weights of classes in the loss, (labels,); where a text has several labels, those of positive targets.
+
+        "balanced" weighs a class by n / (k * count), as scikit-learn does, for n targets of k classes that occur; and a
+        positive target by the number of negative ones for each positive one.
+        """
+        if weights == "none":
+            return None
+        result = torch.ones(self.num_outputs)
+        if isinstance(weights, Mapping):
+            for label, weight in weights.items():
+                if label not in self._label_ids:
+                    raise InputError(f"class_weights: no class {label!r}; {suggest(label, self._labels)}")
+                result[self._label_ids[label]] = weight
+            return result
+        targets = self.target_tensor(inputs)
+        if targets.dim() == 2:
+            positive = targets.sum(0)
+            return torch.where(positive > 0, (len(targets) - positive) / positive.clamp(min=1), result)
+        counts = torch.bincount(targets, minlength=self.num_outputs)
+        occurring = counts > 0
+        return torch.where(occurring, len(targets) / (occurring.sum() * counts.clamp(min=1)), result)
+
+    def loss_function(self, class_weights: Tensor | None = None) -> LossFunction:
+        def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+            weight = None if class_weights is None else class_weights.to(logits.device)
+            if targets.dim() == 2:
+                return F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weight)
+            return F.cross_entropy(logits, targets, weight=weight)
+
+        return cross_entropy
+
     def _label_id(self, label: object) -> int:
         if label not in self._label_ids:
             more = len(self._labels) - 10
@@ -248,3 +312,8 @@ def kl_divergence(logits: Tensor, teacher_logits: Tensor, temperature: float) ->
     """The KL divergence over the last dimension, times the squared temperature to keep gradients large."""
     ours, theirs = (F.log_softmax(each / temperature, dim=-1) for each in (logits, teacher_logits))
     return F.kl_div(ours, theirs, reduction="batchmean", log_target=True) * temperature**2
+
+
+def pad_rows(rows: Sequence[Tensor]) -> Tensor:
+    """Logits of different lengths as one tensor; the padding has no probability."""
+    return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=torch.finfo(rows[0].dtype).min)

@@ -13,14 +13,13 @@ from itertools import groupby
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from regard.data.examples import TaggedExample
 from regard.data.readers import ExampleSet, TableOptions, holds_tagged_words, read_tagged_examples, split_words
 from regard.errors import InputError
 from regard.tasks.evaluation.entities import evaluate_entities
-from regard.tasks.evaluation.parts import Evaluation
+from regard.tasks.evaluation.parts import TaskEvaluation
 from regard.tasks.inputs import InputBuilder, max_context_windows, split_windows
 from regard.tasks.metrics import entities, entity_scores
 from regard.tasks.task import ColumnKind, ExplainedOutput, LabelTask, Prediction, TaskInput, read_labels
@@ -118,9 +117,8 @@ class TokenClassification(LabelTask[TaggedExample]):
     def targets(self, example: TaggedExample, inputs: TaskInput) -> tuple[str, ...]:
         return tuple(example.text[slice(*example.words[word])] for word in inputs.extra)
 
-    def loss(self, logits: Tensor, inputs: Sequence[TaskInput]) -> Tensor:
-        targets = torch.tensor([target for item in inputs for target in item.target], device=logits.device)
-        return F.cross_entropy(logits, targets)
+    def target_tensor(self, inputs: Sequence[TaskInput]) -> Tensor:
+        return torch.tensor([target for item in inputs for target in item.target])
 
     def postprocess(
         self, examples: Sequence[TaggedExample], inputs: Sequence[TaskInput], logits: Sequence[Tensor]
@@ -162,7 +160,7 @@ class TokenClassification(LabelTask[TaggedExample]):
 
     def evaluate(
         self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction], *, seed: int = 0
-    ) -> Evaluation:
+    ) -> TaskEvaluation:
         return evaluate_entities(
             [list(example.tags or ()) for example in examples],
             [prediction["tags"] for prediction in predictions],

@@ -143,7 +143,7 @@ class EvaluationProgress(TrainingEvent):
 
 
 class Evaluated(TrainingEvent):
-    """Scores on dev or held-out data."""
+    """Scores on dev or held-out data, and the mean training loss of the epoch."""
 
     type: Literal["evaluation"] = "evaluation"
     seconds: float
@@ -151,10 +151,12 @@ class Evaluated(TrainingEvent):
     epoch: int | None = None
     step: int | None = None
     tokens: int | None = None
+    train_loss: float | None = None
 
     def text(self) -> str:
         where = f"epoch {self.epoch} " if self.epoch is not None else f"step {self.step:,}, held-out text:"
-        return f"{where} {'  '.join(describe_scores(self.scores))}"
+        loss = [] if self.train_loss is None else [f"train loss {self.train_loss:.3f}"]
+        return f"{where} {'  '.join([*describe_scores(self.scores), *loss])}"
 
 
 class AverageEvaluated(TrainingEvent):

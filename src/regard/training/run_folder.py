@@ -38,6 +38,7 @@ from regard.files.output_folder import (
 from regard.render.result import Result
 from regard.settings import SettingsFile, check_saved_settings
 from regard.training.events import EventLog, Events, Finished
+from regard.training.tensorboard import TensorBoardLog
 
 CONFIG, RUN, EVENTS, REPORT = "config.toml", "run.json", "events.jsonl", "report.json"
 BEGINNING = (LOCK, CONFIG, RUN, EVENTS)  # the files that a run writes before its first step
@@ -119,11 +120,13 @@ class RunReport(Result):
         return json_bytes({name: value for name, value in self.to_dict().items() if name != "output"})
 
 
-def log_events(events: Events[R], path: Path) -> Events[R]:
-    """Pass on the events, and write them to the log of the folder."""
-    with closing(EventLog(path / EVENTS)) as log:
+def log_events(events: Events[R], path: Path, *, tensorboard: TensorBoardLog | None = None) -> Events[R]:
+    """Pass on the events, and write them to the log of the folder, and for TensorBoard."""
+    with closing(EventLog(path / EVENTS)) as log, closing(tensorboard) if tensorboard else nullcontext():
 
         def add(event: Event) -> Event:
+            if tensorboard is not None:
+                tensorboard.add(event)
             with model_saved(path) if isinstance(event, Finished) else nullcontext():
                 return log.add(event)
 

@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from regard.device import autocast_dtype, synchronize
 from regard.errors import RegardError
 from regard.events import Event, Note
+from regard.training.callbacks import Callbacks
 from regard.training.checkpoint import Checkpoints, TrainingCheckpoint, capture, restore
 from regard.training.events import (
     CheckpointSaved,
@@ -118,6 +119,9 @@ class Trainer(ABC, Generic[R]):
     def _step_details(self, seconds: float) -> dict[str, Any]:
         """More fields of a `StepFinished` event."""
 
+    def _count_step(self, step: Step) -> None:
+        """Called after each step, without waiting for the device."""
+
     def _is_over(self) -> bool:
         """Whether training ends before the progress says so."""
         return False
@@ -130,6 +134,7 @@ class Trainer(ABC, Generic[R]):
         interrupted, last = False, None
         for step in () if self._is_over() else self._steps(self.step):
             self.step, last = step.number + 1, step
+            self._count_step(step)
             elapsed = self.stopwatch.elapsed
             log, save, evaluate = self.world.broadcast(
                 float(elapsed - self._logged >= LOG_EVERY),
@@ -233,10 +238,11 @@ class EpochTrainer(Trainer[R]):
     """Trains for at most `num_epochs` epochs of `steps_per_epoch` steps and evaluates after each.
 
     The best epoch has the highest score `main_score`; without a `main_score` it is the last one. Training stops early
-    after `patience` epochs without a better one (0: never). Checkpoints go to `folder`, if there is one.
+    after `patience` epochs without a better one (0: never), or when a callback says so. Checkpoints go to `folder`, if
+    there is one.
     """
 
-    remedy = "Lower training.learning_rate, or use a longer warmup"
+    remedy = "Lower training.learning_rate, or use a longer warmup, in another --output if this one has a checkpoint"
     saves_after_evaluation = True
 
     def __init__(
@@ -251,6 +257,7 @@ class EpochTrainer(Trainer[R]):
         main_score: str | None,
         seed: int,
         folder: Path | None,
+        callbacks: Callbacks | None = None,
         **options: Any,
     ) -> None:
         super().__init__(
@@ -259,7 +266,10 @@ class EpochTrainer(Trainer[R]):
         self._patience = patience
         self.steps_per_epoch, self.steps = steps_per_epoch, num_epochs * steps_per_epoch
         self.main_score, self.seed = main_score, seed
+        self.callbacks = callbacks or Callbacks()
         self.history: list[dict[str, float]] = []
+        self.losses: list[float] = []  # the mean training loss of each epoch
+        self._loss_sum = torch.zeros((), device=self.device)  # over the steps of the current epoch
         self.best_weights: dict[str, Tensor] = {}  # of the best epoch, if they are kept in memory
         self.best_epoch = 0
         self._progress_reported = -math.inf
@@ -308,27 +318,30 @@ class EpochTrainer(Trainer[R]):
         return self.step % self.steps_per_epoch == 0
 
     def _evaluate(self) -> Events[None]:
+        self.losses.append(self._loss_sum.item() / self.steps_per_epoch)
+        self._loss_sum = torch.zeros_like(self._loss_sum)
         scores = yield from self._scores(self.epoch)
         if scores:
-            yield Evaluated(epoch=self.epoch, seconds=self.stopwatch.elapsed, scores=scores)
+            elapsed, loss = self.stopwatch.elapsed, self.losses[-1]
+            yield Evaluated(epoch=self.epoch, seconds=elapsed, scores=scores, train_loss=loss)
         self.history.append(scores)
         main = self.main_score
         if main is None or not self.best_epoch or scores[main] > self.history[self.best_epoch - 1][main]:
             self.best_epoch = self.epoch
         self._keep_weights(self.epoch)
 
+    def _count_step(self, step: Step) -> None:
+        self._loss_sum += step.losses["loss"]
+
     def _is_over(self) -> bool:
         """Whether all epochs are done, or early stopping applies."""
-        stopped_early = (
-            self._patience
-            and self.epoch
-            and self.step % self.steps_per_epoch == 0
-            and self.epoch - self.best_epoch >= self._patience
-        )
-        return self.step >= self.steps or bool(stopped_early)
+        if self.step >= self.steps or not self.epoch or self.step % self.steps_per_epoch:
+            return self.step >= self.steps
+        return self.callbacks.stop or 0 < self._patience <= self.epoch - self.best_epoch
 
     def _position(self) -> dict[str, Any]:
-        return {"history": self.history, "best": self.best_epoch}
+        position = {"history": self.history, "best": self.best_epoch}
+        return position | {"losses": self.losses, "loss_sum": self._loss_sum.item()}
 
     def _extra_tensors(self) -> dict[str, Tensor]:
         return {BEST + name: tensor for name, tensor in self.best_weights.items()}
@@ -336,7 +349,10 @@ class EpochTrainer(Trainer[R]):
     def _restore_position(self, checkpoint: TrainingCheckpoint) -> None:
         best = (name for name in checkpoint.tensors if name.startswith(BEST))
         self.best_weights = {name.removeprefix(BEST): checkpoint.tensors[name].to(self.device) for name in best}
-        self.history, self.best_epoch = checkpoint.state["history"], checkpoint.state["best"]
+        state = checkpoint.state
+        self.history, self.best_epoch = state["history"], state["best"]
+        self.losses = state.get("losses", [])  # earlier versions did not save them
+        self._loss_sum.fill_(state.get("loss_sum", 0.0))
 
     def _step_details(self, seconds: float) -> dict[str, Any]:
         return {

@@ -28,9 +28,11 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import SkipJsonSchema
 
+from regard.data.frames import DataFrameSource
 from regard.errors import InputError, InputErrors, suggest
 from regard.events import Event, ResultItem, map_events
 from regard.known import DEFAULT_MODEL
@@ -44,6 +46,10 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound=BaseModel)
 Device = Literal["auto", "cpu", "cuda"]
+# Headings of help pages; options without one are listed under "Options", before the others.
+TABLE_GROUP = "Input table"
+RUN_GROUP = "Run"
+GENERAL_GROUP = "General"
 MAX_PASTED_LINES = 12  # of texts in a command that reproduces a result
 
 
@@ -80,6 +86,10 @@ class TextsMarker:
 def _read_texts(value: object, info: ValidationInfo) -> object:
     if isinstance(value, str | os.PathLike):
         return Path(value) if reads_files(info) else split_lines(os.fspath(value))
+    if hasattr(value, "columns"):
+        return DataFrameSource(value)
+    if hasattr(value, "tolist"):  # a Series of pandas, or an array
+        return value.tolist()
     return list(value) if isinstance(value, Sequence) else value
 
 
@@ -100,9 +110,11 @@ def split_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-# Texts as a list, or the file that holds one text per line ("-" is standard input). Over HTTP a string holds the lines
-# themselves: a client cannot make the server read a file.
-Texts = Annotated[list[str] | Path, BeforeValidator(_read_texts), TextsMarker()]
+# Texts as a list, the file that holds them ("-" is standard input), or a DataFrame. None is a missing text. Over HTTP a
+# string holds the lines themselves: a client cannot make the server read a file.
+Texts = Annotated[
+    list[str | None] | Path | SkipJsonSchema[InstanceOf[DataFrameSource]], BeforeValidator(_read_texts), TextsMarker()
+]
 # The same, where a string that names no file may also be a text itself.
 TextOrFile = Annotated[list[str] | str, BeforeValidator(_read_source), TextsMarker()]
 
@@ -141,9 +153,9 @@ def seed_option(default: int = 0) -> Any:
     return option(default, help="The same seed gives the same result.", metavar="N", ge=0, le=2**63 - 1)
 
 
-def layer_option(default: str = "-1") -> Any:
-    help = "-1 is the last layer, 0 the output of the embeddings; or an expression such as concat(-4:)."
-    return option(default, help=help, metavar="EXPRESSION")
+def layers_option(default: str = "-1") -> Any:
+    help = "-1 is the last layer, 0 the output of the embeddings; or sum, mean or concat of a slice: concat(-4:)."
+    return option(default, "-l", help=help, metavar="LAYERS")
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,8 @@ class ClusterRequest(IndexedTextsRequest):
 @verb(
     ClusterRequest,
     result="regard.inference.search.clusters:ClusterResult",
-    formats=(".csv", ".json"),
-    max_characters=1_000_000,
-    http_limits={},
+    formats=(".html", ".csv", ".jsonl", ".json"),
+    max_characters=300_000,
 )
 def cluster(request: ClusterRequest, models: Models) -> Generator[Event, None, ClusterResult]:
     """Divide texts into clusters by k-means on their vectors, with the central texts and the words of each.

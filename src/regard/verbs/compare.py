@@ -21,7 +21,7 @@ class CompareRequest(Request):
     text: str | None = argument(None, help="A sentence with a blank, _, or with slots: [he|she].")
     text_b: str | None = argument(None, help="A second sentence with a blank.")
     top: int | Literal["all"] | None = option(
-        None, "-n", help="Number of tokens to show, or all; 30 by default, 150 in a sweep.", metavar="N"
+        None, "-k", help="Number of tokens to show, or all; 30 by default, 150 in a sweep.", metavar="N"
     )
     chart: Literal["likelihoods", "differences"] = option(
         "likelihoods", help="One sentence against the other, or their difference over their mean."

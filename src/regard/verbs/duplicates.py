@@ -21,8 +21,8 @@ class DuplicatesRequest(IndexedTextsRequest):
 @verb(
     DuplicatesRequest,
     result="regard.inference.search.duplicates:DuplicatesResult",
-    formats=(".csv", ".json"),
-    max_characters=1_000_000,
+    formats=(".csv", ".jsonl", ".json"),
+    max_characters=300_000,
 )
 def duplicates(request: DuplicatesRequest, models: Models) -> Generator[Event, None, DuplicatesResult]:
     """Find near-duplicates: texts whose vectors are closer than a threshold, in groups.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from regard.events import Event, Note
 from regard.known import DEFAULT_EMBEDDING_MODEL
-from regard.verbs.base import ModelName, Models, Texts, argument, model_option, option, verb
+from regard.verbs.base import RUN_GROUP, ModelName, Models, Texts, argument, layers_option, model_option, option, verb
 from regard.verbs.tables import RowsRequest, table_options
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class EmbedRequest(RowsRequest):
         None, "-o", help="File for the vectors: .npy, .npz or .parquet. Default: print them.", metavar="FILE"
     )
     model: ModelName = model_option(DEFAULT_EMBEDDING_MODEL)
-    layers: str = option("-1", "-l", help="-1, or sum, mean or concat of a slice: concat(-4:). 0 is the embeddings.")
+    layers: str = layers_option()
     pooling: Literal["cls", "mean", "max", "none"] | None = option(
         None, "-p", help="none gives a vector per token. Default: what the model's folder states, or mean."
     )
@@ -38,8 +38,10 @@ class EmbedRequest(RowsRequest):
         None, help="Maximum number of tokens per text. Default: what the model's files state.", metavar="N", ge=1
     )
     long: Literal["cut", "error", "windows"] = option("cut", help="What to do with texts that are too long.")
-    shard_size: int = option(4096, help="Texts per shard: what a crash loses at most.", metavar="N", ge=1)
-    restart: bool = option(False, help="Embed all texts again, whatever an earlier run has finished.")
+    shard_size: int = option(
+        4096, help="Texts per shard: what a crash loses at most.", metavar="N", ge=1, group=RUN_GROUP
+    )
+    restart: bool = option(False, help="Embed all texts again, whatever an earlier run has finished.", group=RUN_GROUP)
 
 
 @verb(EmbedRequest, result="regard.inference.embedding.bulk:EmbedResult", max_characters=300_000)

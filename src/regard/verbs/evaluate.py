@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, ValidationInfo, field_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from regard.errors import InputError
 from regard.events import Event, Note
@@ -28,19 +29,28 @@ LINES = "the given lines"  # the name of data that is not in a file
 
 
 def _read_data(value: object, info: ValidationInfo) -> object:
+    from regard.data.readers import RecordList
+
+    if isinstance(value, RecordList):
+        return value
     if isinstance(value, str | os.PathLike):
         return Path(value) if reads_files(info) else os.fspath(value).splitlines()
-    return value
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return value
+    return RecordList.from_source(value)
 
 
-# A file of labeled examples ("-" is standard input), or its lines. Over HTTP a string holds the lines themselves: a
-# client cannot make the server read a file.
-LabeledData: TypeAlias = Annotated[list[str] | Path, BeforeValidator(_read_data), TextsMarker()]
+# A file of labeled examples ("-" is standard input), or its lines; in Python also a DataFrame, or a list of dicts
+# or tuples. Over HTTP a string holds the lines themselves: a client cannot make the server read a file.
+LabeledData: TypeAlias = Annotated[list[str] | Path | SkipJsonSchema[Any], BeforeValidator(_read_data), TextsMarker()]
 
 
 class EvaluateRequest(TableRequest):
     model: ModelName = argument(help="A folder that `regard train` wrote.", metavar="DIR")
-    data: LabeledData = option(help="Labeled examples, as `regard train` reads them.", metavar="FILE")
+    data: LabeledData = option(
+        help="Labeled examples, as `regard train` reads them. In Python also a DataFrame, dictionaries or tuples.",
+        metavar="FILE",
+    )
     report: Path | None = option(
         None, help="Also write a page with the scores, the curves and the errors.", metavar="FILE.html"
     )
@@ -116,11 +126,11 @@ def evaluate(request: EvaluateRequest, models: Models) -> Generator[Event, None,
 
 
 def _examples(request: EvaluateRequest, model: FineTunedModel) -> ExampleSet[Any]:
-    """The examples of a file, or of its lines, which are read as that file would be."""
+    """The examples of a file or of rows in memory, or of lines, which are read as their file would be."""
     from regard.tasks.registry import read_examples
 
     table = table_options(request)
-    if isinstance(request.data, Path):
+    if not isinstance(request.data, list):
         return read_examples(model.task.name, request.data, table=table, labeled=True)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "lines.txt"  # the extension tells nothing: the reader looks at the content

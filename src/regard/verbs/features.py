@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Literal
 
 from regard.events import Event, Note
-from regard.verbs.base import ModelName, Models, layer_option, model_option, option, seed_option, verb
+from regard.verbs.base import ModelName, Models, layers_option, model_option, option, seed_option, verb
 from regard.verbs.tables import LabeledTexts, TableRequest, read_labeled_texts
 
 if TYPE_CHECKING:
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 class FeaturesRequest(TableRequest):
     data: LabeledTexts = option(help="Texts with labels: TSV, CSV, JSONL; - is standard input.", metavar="FILE")
-    rows: int = option(2000, help="Use the first N texts.", metavar="N", ge=1)
-    limit: int | None = option(None, help="Sample at most N of these texts at random.", metavar="N", ge=1)
+    limit: int = option(2000, help="Use the first N texts.", metavar="N", ge=1)
+    sample: int | None = option(None, help="Sample at most N of these texts at random.", metavar="N", ge=1)
     model: ModelName = model_option()
     pooling: Literal["cls", "mean"] = option("cls", help="The vector of a text: of its first token, or the mean.")
-    layer: str = layer_option()
+    layers: str = layers_option()
     as_in_deck: bool = option(
         True, help="Repeat it without attention mask, as the slides do, and compare; a page needs it."
     )
@@ -44,11 +44,11 @@ def features(request: FeaturesRequest, models: Models) -> Generator[Event, None,
     with models.use(request.model) as loaded:
         result = yield from feature_walk(
             loaded,
-            examples[: request.rows],
+            examples[: request.limit],
             pooling=request.pooling,
-            layer=request.layer,
+            layer=request.layers,
             as_in_deck=request.as_in_deck,
-            limit=request.limit,
+            limit=request.sample,
             seed=request.seed,
         )
     for note in result.notes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.events import Event, Note
@@ -33,8 +32,9 @@ def heads(request: HeadsRequest, models: Models) -> Generator[Event, None, HeadC
     """
     from regard.interpret.heads import head_census, read_text_pairs
 
-    lines: Iterable[str] = request.text if isinstance(request.text, list) else ()
-    if isinstance(request.text, Path):
+    if isinstance(request.text, list):
+        lines: Iterable[str] = [text or "" for text in request.text]
+    else:
         rows = yield from open_texts(request.text, request, num_texts=None)
         lines = ("\t".join(" ".join((text or "").split()) for text in row.texts) for row in rows.read(request.missing))
     pairs, left_out = read_text_pairs(lines, limit=request.limit)

@@ -24,7 +24,7 @@ class LayersRequest(TableRequest):
     head: Literal["linear", "bilstm"] = option(
         "linear", help="Head for the combinations of the deck; every single layer gets a linear one."
     )
-    rows: int | None = option(None, help="Use only the first N examples of each file.", metavar="N", ge=1)
+    limit: int | None = option(None, help="Use only the first N examples of each file.", metavar="N", ge=1)
     pooling: Literal["mean", "cls"] = option(
         "mean", help="classify: how token vectors become one text vector, for a linear head."
     )
@@ -50,8 +50,8 @@ def layers(request: LayersRequest, models: Models) -> Generator[Event, None, Lay
     with models.use(request.model) as loaded:
         result = yield from score_layers(
             loaded,
-            train[: request.rows],
-            dev[: request.rows],
+            train[: request.limit],
+            dev[: request.limit],
             head=request.head,
             pooling=request.pooling,
             seed=request.seed,

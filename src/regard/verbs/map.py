@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from regard.events import Event, Note
 from regard.known import DEFAULT_EMBEDDING_MODEL
-from regard.verbs.base import ModelName, Models, argument, layer_option, model_option, option, seed_option, verb
+from regard.verbs.base import ModelName, Models, argument, layers_option, model_option, option, seed_option, verb
 from regard.verbs.tables import LabeledTexts, TableRequest, read_labeled_texts
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class MapRequest(TableRequest):
         help="Sentences, one per line, or TSV, CSV, JSONL with labels; - is standard input.", metavar="FILE"
     )
     model: ModelName = model_option(DEFAULT_EMBEDDING_MODEL)
-    layer: str = layer_option()
+    layers: str = layers_option()
     neighbors: int = option(5, "-k", help="Number of nearest neighbors of each sentence.", metavar="K", ge=1, le=50)
     pooling: Literal["mean", "cls", "max"] = option("mean", help="How the token vectors become one sentence vector.")
     limit: int = option(2000, help="Maximum number of sentences; more are sampled at random.", metavar="N", ge=2)
@@ -48,7 +48,7 @@ def map(request: MapRequest, models: Models) -> Generator[Event, None, SentenceM
         result = yield from sentence_map(
             loaded,
             examples,
-            layer=request.layer,
+            layer=request.layers,
             pooling=request.pooling,
             neighbors=request.neighbors,
             limit=request.limit,

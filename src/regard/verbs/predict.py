@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ from pydantic import BeforeValidator, ValidationInfo, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from regard.data.files import STANDARD_INPUT
+from regard.data.frames import DataFrameSource
 from regard.events import Event, Note
 from regard.verbs.base import ModelName, Models, TextsMarker, argument, option, reads_files, split_lines, verb
 from regard.verbs.tables import RowsRequest, table_options
@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from regard.tasks.fine_tuned_model import FineTunedModel
     from regard.tasks.prediction.inputs import PredictionInput
     from regard.tasks.prediction.result import PredictResult
-
-
-@dataclass(frozen=True)
-class DataFrameSource:
-    """A DataFrame as input; nobody would paste it into a command."""
-
-    frame: Any
-
-    def __str__(self) -> str:
-        return "FILE"
-
-    def __repr__(self) -> str:
-        return "frame"
 
 
 def _read_source(value: object, info: ValidationInfo) -> object:
@@ -72,14 +59,12 @@ class PredictRequest(RowsRequest):
         metavar="INPUT",
     )
     second: Second = argument(
-        None, help="The second text of a pair; for a question the text, or a file, with the answer.", metavar="[SECOND]"
+        None, help="The second text of a pair; for a question the text, or a file, with the answer.", metavar="SECOND"
     )
     output: Path | None = option(
         None, "-o", help="File for the predictions: .csv, .jsonl or .parquet. Default: print them.", metavar="FILE"
     )
-    keep: list[str] = option(
-        [], "-k", help="Columns of the input to copy to the output, or all of them.", metavar="A,B|all"
-    )
+    keep: list[str] = option([], help="Columns of the input to copy to the output, or all of them.", metavar="A,B|all")
     threshold: float | None = option(
         None, help="answer: minimum margin of the best answer over no answer.", metavar="X"
     )

@@ -59,6 +59,7 @@ def pretrain(request: PretrainRequest, models: Models) -> Generator[Event, None,
         held_out=request.heldout,
         start=request.start,
         resume=request.resume,
+        tensorboard=request.tensorboard,
         verify=request.verify,
         device=choose_device(request.device),
     )

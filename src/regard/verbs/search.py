@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from regard.data.frames import DataFrameSource
 from regard.errors import InputError
 from regard.events import Event, ResultItem
 from regard.known import DEFAULT_EMBEDDING_MODEL
@@ -54,8 +55,8 @@ class SearchRequest(IndexedTextsRequest):
 @verb(
     SearchRequest,
     result="regard.inference.search.results:SearchResult",
-    formats=(".html", ".csv", ".json"),
-    max_characters=1_000_000,
+    formats=(".html", ".csv", ".jsonl", ".json"),
+    max_characters=300_000,
     http_limits={"top": 1000, "rerank_top": 200},
     items="results",
 )
@@ -93,15 +94,13 @@ def search(request: SearchRequest, models: Models) -> Generator[Event, None, Sea
     return index.search_result([], method=request.method, approximate=request.approximate, rerank=request.rerank)
 
 
-def _queries(given: list[str], source: list[str] | Path | None) -> Iterator[str]:
-    from regard.data.files import open_text
+def _queries(given: list[str], source: list[str | None] | Path | DataFrameSource | None) -> Iterator[str]:
+    from regard.data.rows import open_rows
 
     yield from given
-    if isinstance(source, Path):
-        with open_text(source) as lines:
-            yield from (line for line in lines if line.strip())
-    elif source is not None:
-        yield from (line for line in source if line.strip())
+    if source is not None:  # a sender of queries may wait for each answer
+        rows = open_rows(source, sample=1)
+        yield from (row.texts[0] for row in rows.read("skip") if row.texts[0] is not None)
 
 
 def open_source(
@@ -116,6 +115,9 @@ def open_source(
         return stack.enter_context(models.use(request.model or name or DEFAULT_EMBEDDING_MODEL))
 
     if isinstance(request.source, Path) and request.source.is_dir():
+        for name in ("columns", "header", "delimiter", "quoted", "encoding", "keep", "id"):
+            if getattr(request, name) not in (None, []):
+                raise InputError(f"--{name} is for a table, and {request.source} is an index; leave it out")
         index = open_index(request.source)
         if embeds:
             index.use_model(load(index.model_name))

@@ -11,9 +11,10 @@ import re
 import sys
 from pathlib import Path
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import regard
+from regard.data.frames import DataFrameSource
 from regard.verbs import FUNCTIONS, find
 from regard.verbs.base import Verb
 from regard.verbs.python import signature
@@ -30,6 +31,7 @@ from torch import nn
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.events import Event
+from regard.tasks.fine_tuned_model import FineTunedModel
 '''
 
 
@@ -38,7 +40,7 @@ def stub() -> str:
     verbs = {name: find(verb) for name, verb in FUNCTIONS.items()}
     homes = [f"from {module} import {name} as {name}" for name, module in sorted(vars(regard)["_HOMES"].items())]
     homes += sorted({f"from {verb.result.replace(':', ' import ')}" for verb in verbs.values()})
-    model = "_Model = str | PathLike[str] | LoadedModel | tuple[nn.Module, Any]\n\n__version__: str\n"
+    model = "_Model = str | PathLike[str] | LoadedModel | FineTunedModel | tuple[nn.Module, Any]\n\n__version__: str\n"
     functions = "\n".join(_function(name, verb) for name, verb in verbs.items())
     return f"{HEAD}{chr(10).join(homes)}\n\n{model}\n{functions}"
 
@@ -63,6 +65,10 @@ def _parameter(one: inspect.Parameter, models: list[str]) -> str:
 
 
 def _hint(annotation: Any) -> str:
+    if get_origin(annotation) is Annotated:
+        return _hint(get_args(annotation)[0])
+    if annotation is DataFrameSource:
+        return "Any"
     if get_origin(annotation) in (Union, UnionType):  # `str()` would write Optional for some
         return " | ".join(_hint(one) for one in get_args(annotation))
     if annotation is type(None):

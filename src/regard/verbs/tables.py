@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ValidationInfo
 
+from regard.data.frames import DataFrameSource
 from regard.errors import InputError
 from regard.events import Note
-from regard.verbs.base import Request, TextsMarker, option, reads_files
+from regard.verbs.base import TABLE_GROUP, Request, TextsMarker, option, reads_files
 from regard.wording import count_of
 
 if TYPE_CHECKING:
     from regard.data.examples import TextExample
     from regard.data.readers import TableOptions
     from regard.data.rows import RowReader
-
-TABLE = "Input table"  # the group of these options in help pages
 
 
 def _parse(value: object, info: ValidationInfo) -> object:
@@ -47,17 +46,19 @@ class _TableFormatRequest(Request):
     """How a table is read. What is not given is inferred from the file, and reported."""
 
     columns: list[str] | None = option(
-        None, help="Columns by name or index from 0: texts first, then the label.", metavar="A,B", group=TABLE
+        None, help="Columns by name or index from 0: texts first, then the label.", metavar="A,B", group=TABLE_GROUP
     )
     header: bool | None = option(
-        None, "--header/--no-header", help="Whether the first row names the columns.", group=TABLE
+        None, "--header/--no-header", help="Whether the first row names the columns.", group=TABLE_GROUP
     )
-    delimiter: str | None = option(None, help="Separator between columns; \\t is a tab.", metavar="C", group=TABLE)
+    delimiter: str | None = option(
+        None, help="Separator between columns; \\t is a tab.", metavar="C", group=TABLE_GROUP
+    )
     quoted: bool | None = option(
-        None, "--quoted/--unquoted", help="Whether quotes around values are part of the format.", group=TABLE
+        None, "--quoted/--unquoted", help="Whether quotes around values are part of the format.", group=TABLE_GROUP
     )
     encoding: str | None = option(
-        None, help="Encoding of the file, such as latin-1. Default: utf-8.", metavar="NAME", group=TABLE
+        None, help="Encoding of the file, such as latin-1. Default: utf-8.", metavar="NAME", group=TABLE_GROUP
     )
 
 
@@ -65,15 +66,20 @@ class TableRequest(_TableFormatRequest):
     """Options of verbs that learn from the rows of a table, or evaluate on them."""
 
     missing: Literal["error", "skip"] = option(
-        "error", help="Rows without a text or label: refuse the file, or skip and count them.", group=TABLE
+        "error", help="Rows without a text or label: refuse the file, or skip and count them.", group=TABLE_GROUP
     )
 
 
 class RowsRequest(_TableFormatRequest):
     """Options of verbs that answer row by row."""
 
+    columns: list[str] | None = option(
+        None, help="Column of the text by name or index from 0; of a pair, two.", metavar="A,B", group=TABLE_GROUP
+    )
     missing: Literal["keep", "skip", "error"] = option(
-        "keep", help="Rows without a text: keep them with an empty answer, skip them, or refuse the file.", group=TABLE
+        "keep",
+        help="Rows without a text: keep them with an empty answer, skip them, or refuse the file.",
+        group=TABLE_GROUP,
     )
 
 
@@ -81,7 +87,7 @@ TABLE_FIELDS = frozenset(RowsRequest.model_fields)
 
 
 def open_texts(
-    source: str | Path | list[str],
+    source: str | Path | DataFrameSource | Sequence[str | None],
     request: TableRequest | RowsRequest,
     *,
     num_texts: int | None = 1,

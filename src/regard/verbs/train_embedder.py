@@ -68,6 +68,7 @@ def train_embedder(request: TrainEmbedderRequest, models: Models) -> Generator[E
             output=request.output,
             config=config,
             resume=request.resume,
+            tensorboard=request.tensorboard,
             device=request.device,
         )
     )

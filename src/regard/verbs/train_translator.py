@@ -6,10 +6,18 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Literal
 
 from regard.errors import InputError
-from regard.events import Event
-from regard.verbs.base import Models, option, verb
+from regard.events import Event, Note
+from regard.verbs.base import TABLE_GROUP, Models, option, verb
 from regard.verbs.tables import TableRequest, table_options
-from regard.verbs.train import RunRequest, Settings, settings_option
+from regard.verbs.train import (
+    RunRequest,
+    Settings,
+    assignments,
+    epochs_option,
+    limit_option,
+    patience_option,
+    settings_option,
+)
 
 if TYPE_CHECKING:
     from regard.training.translation.config import TranslationConfig
@@ -26,7 +34,13 @@ class TrainTranslatorRequest(RunRequest, TableRequest):
         metavar="SRC TGT",
         variadic=True,
     )
+    columns: list[str] | None = option(
+        None, help="Columns of source and target, by name or index from 0.", metavar="1,0", group=TABLE_GROUP
+    )
     settings: Settings = settings_option("training.num_epochs=20")
+    limit: int | None = limit_option("pairs")
+    epochs: int | None = epochs_option()
+    early_stopping_patience: int | None = patience_option()
     hold_out: int = option(0, help="Hold out N pairs, and score them once at the end.", metavar="N", ge=0)
     model: str | None = option(
         None, "-m", help="A family with a translation recipe: transformer (default) or lstm.", metavar="NAME"
@@ -63,6 +77,9 @@ def train_translator(request: TrainTranslatorRequest, models: Models) -> Generat
         raise InputError("--columns and --delimiter are for a table, but only pairs of files are given; leave them out")
     plain = TableOptions(encoding=table.encoding, missing=table.missing)  # of two files
     learned, *judged = (read_translation_pairs(*some, table=table if len(some) == 1 else plain) for some in files)
+    if request.limit is not None and request.limit < len(learned.examples):
+        yield Note(message=f"{request.limit:,} of {len(learned.examples):,} pairs were sampled")
+        learned = learned.sample(request.limit)
     train, dev, test = split_held_out(
         learned, judged[0] if judged else None, out=request.hold_out, seed=config.run.seed
     )
@@ -74,6 +91,7 @@ def train_translator(request: TrainTranslatorRequest, models: Models) -> Generat
             output=request.output,
             config=config,
             resume=request.resume,
+            tensorboard=request.tensorboard,
             device=request.device,
         )
     )
@@ -84,10 +102,12 @@ def _load_config(request: TrainTranslatorRequest) -> TranslationConfig:
     from regard.training.translation.config import TranslationConfig
 
     given = {"family": request.model, "score": request.score, "recipe": request.recipe}
-    overrides = [f"model.{key}={value}" for key, value in given.items() if value is not None]
+    options: dict[str, object] = {f"model.{key}": value for key, value in given.items()}
+    options["training.num_epochs"] = request.epochs
+    options["training.early_stopping_patience"] = request.early_stopping_patience
     saved = request.saved_config()
     config = TranslationConfig.read(
-        request.config or saved, overrides=[*overrides, *request.settings], saved=saved is not None
+        request.config or saved, overrides=[*assignments(options), *request.settings], saved=saved is not None
     )
     for name in ("score", "recipe"):  # options that have no effect on other models
         if given[name] is not None and not translation_families()[config.model.family].can("recurrent"):

@@ -54,6 +54,7 @@ def test_as_many_clusters_as_different_rows() -> None:
 
 def test_words_that_are_frequent_here_and_rare_elsewhere() -> None:
     counts = [Counter({"the": 10, "dog": 4, "2026": 9}), Counter({"the": 10, "stock": 5, "dog": 1})]
+    assert characteristic_words(counts) == [["dog"], ["stock", "the"]]  # "the" is less frequent in the first
     many = [*counts, *(Counter({"the": 10, f"word{n}": 3}) for n in range(20))]
     assert [words[0] for words in characteristic_words(many)[:2]] == ["dog", "stock"]
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +17,9 @@ import pytest
 import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError, RegardError
-from regard.events import drain
+from regard.events import Event, Progress, drain
 from regard.inference.load_model import load_model
+from regard.inference.search import index as index_module
 from regard.inference.search import index_folder
 from regard.inference.search.documents import Documents, IndexedText, write_documents
 from regard.inference.search.index import Index, add_documents, open_index
@@ -244,6 +245,34 @@ def test_an_index_is_saved_elsewhere(tmp_path: Path, model: LoadedModel) -> None
         index.save(tmp_path / "index")
 
 
+def test_a_killed_run_continues_behind_its_shards(
+    tmp_path: Path, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "SHARD_SIZE", 2)
+    folder = tmp_path / "index"
+
+    def events() -> Iterator[Event]:
+        return add_documents(folder, lambda: numbered(TEXTS), lambda name: model)
+
+    for event in events():
+        if isinstance(event, Progress) and event.stage == "embedding" and event.done >= 5:
+            break  # the generator is closed, as by Ctrl-C
+    with pytest.raises(InputError, match="is not an index"):
+        open_index(folder)
+    with pytest.raises(InputError, match="unfinished work of another job"):
+        build(folder, model, TEXTS[:-1])
+    assert "continuing behind 4 of 8 texts" in [event.line() for event in events()]
+    assert found(open_index(folder), "a bad day", 1) == ["a bad day"]
+
+
+def test_rows_that_do_not_exist_are_damage(tmp_path: Path, model: LoadedModel) -> None:
+    folder = build(tmp_path / "index", model).segments[0].folder
+    rows = np.load(folder / "bm25_rows.npy")
+    np.save(folder / "bm25_rows.npy", rows + 1000)
+    with pytest.raises(RegardError, match="is damaged"):
+        open_index(tmp_path / "index").search("film", method="bm25")
+
+
 def append_until_crash(folder: Path, model: LoadedModel, operations: int) -> bool:
     """Whether the process died at this disk operation."""
     with pytest.MonkeyPatch.context() as patch:
@@ -277,7 +306,7 @@ def test_an_append_that_dies_leaves_the_old_index(tmp_path: Path, model: LoadedM
 KILLED = """
 import sys
 from pathlib import Path
-from regard.events import drain
+from regard.events import Event, Progress, drain
 from regard.inference.load_model import load_model
 from regard.inference.search.documents import IndexedText
 from regard.inference.search.index import add_documents

@@ -6,13 +6,15 @@ import csv
 import json
 from pathlib import Path
 
+import pandas
 import pytest
 
 import regard
 from regard.cli.app import run
+from regard.data.examples import TextExample
 from regard.errors import InputError
 from regard.events import Event, Progress
-from regard.tasks.fine_tuned_model import save_fine_tuned
+from regard.tasks.fine_tuned_model import load_fine_tuned, save_fine_tuned
 from regard.text import Tokenizer
 from tests.interpret.classifiers import deciding, sentence
 
@@ -103,3 +105,28 @@ def test_files_that_cannot_be_written_are_refused_first(
     with pytest.raises(InputError, match="nowhere"):
         regard.evaluate(model, data=labeled, **{option: path}, on_event=events.append)
     assert not events
+
+
+def test_data_frames_lists_and_examples_give_what_a_file_gives(model: str, labeled: Path) -> None:
+    expected = regard.evaluate(model, data=labeled)
+    frame = pandas.read_csv(labeled, sep="\t")
+    frame.insert(0, "id", range(100, 130))
+    pairs = list(zip(frame["text"], frame["label"], strict=True))
+    for data in (frame, pairs, frame[["text", "label"]].to_dict("records"), labeled.read_text().splitlines()):
+        options = {"columns": ["text", "label"]} if data is frame else {}
+        found = regard.evaluate(model, data=data, **options)
+        assert (found.metrics, found.intervals) == (expected.metrics, expected.intervals)
+        assert [error.row for error in found.errors] == [error.row for error in expected.errors]
+    fine_tuned = load_fine_tuned(model)
+    for data in (frame[["text", "label"]], pairs, [TextExample(text, label=label) for text, label in pairs], labeled):
+        assert fine_tuned.evaluate(data).metrics == expected.metrics
+    assert "--data FILE" in regard.evaluate(model, data=pairs).page_data()["cli"]  # type: ignore[operator]
+
+
+def test_rows_of_a_frame_that_are_skipped_do_not_shift_the_others(model: str, labeled: Path) -> None:
+    frame = pandas.read_csv(labeled, sep="\t")
+    frame.loc[0, "label"] = None
+    found = regard.evaluate(model, data=frame, missing="skip")
+    assert {(error.row, error.line) for error in found.errors} == {(3, None), (10, None)}
+    with pytest.raises(InputError, match="row 1 has no label"):
+        regard.evaluate(model, data=frame)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,8 +171,13 @@ def test_load_returns_what_was_trained(make: Make, tmp_path: Path) -> None:
     # It stands for a model wherever a verb takes one.
     vectors = regard.embed(TEXTS, model=model).vectors
     np.testing.assert_array_equal(vectors, regard.embed(TEXTS, model=(encoder, tokenizer)).vectors)
+    np.testing.assert_array_equal(vectors, regard.Embedder(model, device="cpu").transform(TEXTS))
     (tmp_path / "labeled.tsv").write_text("a film\tgood\nso long\tbad\n", encoding="utf-8")
-    assert model.evaluate(tmp_path / "labeled.tsv").n == 2
+    from_file = model.evaluate(tmp_path / "labeled.tsv")
+    frame = pandas.DataFrame({"id": [1, 2], "review": ["a film", "so long"], "stars": ["good", "bad"]})
+    assert from_file.n == 2
+    assert model.evaluate(frame, columns=["review", "stars"]).metrics == from_file.metrics
+    assert regard.evaluate(model, data=tmp_path / "labeled.tsv").metrics == from_file.metrics
     model.save(tmp_path / "copy")
     assert regard.load(tmp_path / "copy").predict("a film").predictions == model.predict("a film").predictions
 
@@ -207,3 +213,20 @@ def test_groups_are_sorted_by_length_for_speed(make: Make, monkeypatch: pytest.M
     monkeypatch.setattr(module, "predict_steps", steps)
     make("classify").predict(["a film"] * 600)
     assert sizes == [600]
+
+
+def test_the_columns_of_training_are_used_and_their_number_is_required(make: Make, tmp_path: Path) -> None:
+    model = replace(make("pair"), text_columns=("premise", "hypothesis"))
+    model.save(tmp_path / "model")
+    assert regard.load(tmp_path / "model").text_columns == ("premise", "hypothesis")
+    table = tmp_path / "pairs.csv"
+    table.write_text("note,hypothesis,premise\nso very long a note,a film,the day\n", encoding="utf-8")
+    (found,) = regard.load(tmp_path / "model").predict(table).predictions
+    assert (found["text_a"], found["text_b"]) == ("the day", "a film")
+    for one_text in ("only one", ["only one"], [("a", "b", "c")]):
+        with pytest.raises(InputError, match=r"two texts|pair"):
+            regard.predict(tmp_path / "model", one_text)
+    lines = tmp_path / "lines.txt"
+    lines.write_text("one text per line\nand another\n", encoding="utf-8")
+    with pytest.raises(InputError):
+        regard.predict(tmp_path / "model", lines)

@@ -12,7 +12,6 @@ import torch
 
 import regard
 from regard.data.examples import TextExample
-from regard.errors import InputError
 from regard.events import drain
 from regard.models import Bert, BertConfig, Elmo, ElmoConfig, Gpt, GptConfig
 from regard.tasks.encoder_with_head import EncoderWithHead
@@ -80,10 +79,6 @@ def test_levels_are_counted_from_the_top(family: str) -> None:
 @pytest.mark.parametrize("family", ["bert", "elmo"])
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_a_layer_has_a_lower_learning_rate_than_the_one_above(family: str, name: str, tokenizer: Tokenizer) -> None:
-    if (family, name) == ("elmo", "muon"):
-        with pytest.raises(InputError, match="use adamw"):
-            fine_tuner(family, tokenizer, "training.optimizer=muon")
-        return
     run = fine_tuner(family, tokenizer, "training.layerwise_lr_decay=0.5", f"training.optimizer={name}")
     level = run.levels
     rates: dict[torch.nn.Parameter, list[float]] = {}
@@ -193,17 +188,6 @@ def test_embeddings_are_perturbed_from_the_step_at_which_they_are_unfrozen(
     assert applied == list(range(8, 16))
 
 
-def test_the_perturbation_grows_over_its_warmup(tokenizer: Tokenizer) -> None:
-    run = fine_tuner("bert", tokenizer, "training.adversarial_epsilon=0.5", "training.adversarial_warmup=0.5")
-    assert run.perturbation is not None
-    sizes = []
-    for step in range(run.steps):
-        run._inputs([0], step)
-        sizes.append(run.perturbation.epsilon)
-    assert run.steps == 16
-    assert sizes == pytest.approx([0.5 * step / 8 for step in range(8)] + [0.5] * 8)
-
-
 class StopAfterEightSteps(Stop):
     """Requests a stop in the middle of the run."""
 
@@ -252,7 +236,7 @@ def test_an_elmo_has_a_larger_learning_rate(tokenizer: Tokenizer) -> None:
         family: fine_tuner(family, tokenizer, "training.learning_rate=0").peak_learning_rate
         for family in ("bert", "elmo")
     }
-    assert rates == {"bert": 3e-4, "elmo": pytest.approx(3e-3)}
+    assert rates == {"bert": pytest.approx(6e-4), "elmo": pytest.approx(3e-3)}
     assert fine_tuner("elmo", tokenizer).peak_learning_rate == 1e-2
 
 

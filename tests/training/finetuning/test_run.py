@@ -236,7 +236,7 @@ def test_predictions_do_not_see_labels(tune: Tune, tmp_path: Path) -> None:
 
 def test_runs_that_cannot_be_resumed_are_refused(tune: Tune, files: Path, tmp_path: Path) -> None:
     with pytest.raises(Crash):
-        tune(tmp_path / "run", on_event=crash_after(4))
+        tune(tmp_path / "run", on_event=crash_after(14))
     with pytest.raises(InputError, match="continue it with --resume"):
         tune(tmp_path / "run")
     with pytest.raises(InputError, match=r"training\.num_epochs was 3 and is 4"):
@@ -253,6 +253,17 @@ def test_runs_that_cannot_be_resumed_are_refused(tune: Tune, files: Path, tmp_pa
     with pytest.raises(InputError, match="holds a run or a model"):
         tune(tmp_path / "run", both=True)
     assert not (tmp_path / "run" / "frozen").exists()
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_run_that_fails_before_its_first_checkpoint_blocks_nothing(tune: Tune, tmp_path: Path, both: bool) -> None:
+    for resume in (False, True):
+        with pytest.raises(Crash):
+            tune(tmp_path / "run", on_event=crash_after(1), both=both, resume=resume)
+        assert not list(tmp_path.iterdir())
+    with pytest.raises(Crash):
+        tune(tmp_path / "run", "training.num_epochs=2", on_event=crash_after(14), both=both, resume=True)
+    assert (tmp_path / "run").is_dir(), "there is a checkpoint to resume from"
 
 
 def test_one_command_starts_and_resumes(tune: Tune, tmp_path: Path) -> None:

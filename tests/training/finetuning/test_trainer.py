@@ -18,7 +18,7 @@ from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.text_classification import TextClassification
 from regard.training.finetuning.config import FineTuningConfig
-from regard.training.finetuning.trainer import FineTuner, default_learning_rate
+from regard.training.finetuning.trainer import FineTuner, default_learning_rate, head_learning_rate
 from regard.training.stopping import Stop
 
 CPU = torch.device("cpu")
@@ -99,5 +99,6 @@ def test_a_frozen_encoder_has_no_dropout(tiny_bert_folder: Path) -> None:
 
 
 def test_the_default_learning_rate_depends_on_the_hidden_size() -> None:
-    assert (default_learning_rate(384), default_learning_rate(768), default_learning_rate(32)) == (1e-4, 5e-5, 3e-4)
-    assert default_learning_rate(1024) == pytest.approx(3.75e-5)
+    rates = [default_learning_rate(width, 2e-4) for width in (384, 768, 1024, 32)]
+    assert rates == pytest.approx([2e-4, 5e-5, 2.8125e-5, 6e-4])
+    assert [head_learning_rate(width) for width in (384, 768, 32)] == pytest.approx([1e-3, 5e-4, 3e-3])

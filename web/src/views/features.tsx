@@ -89,9 +89,9 @@ export const features: View<Pipeline> = {
   fields: [
     { name: "data", label: "Sentences, one per line, with a label after | or a tab; at least five of each label", lines: 5, start: FILMS },
     { name: "pooling", label: "Pooling (cls or mean)", start: "cls" },
-    { name: "layer", label: "Layer, such as -1 or concat(-4:)", start: "-1" },
+    { name: "layers", label: "Layers, such as -1 or concat(-4:)", start: "-1" },
   ],
-  toRequest: (args) => ({ ...args, rows: MAX_ROWS, limit: MAX_TEXTS }),
+  toRequest: (args) => ({ ...args, limit: MAX_ROWS, sample: MAX_TEXTS }),
   Show,
   drawing,
   // The format that the command line reads.

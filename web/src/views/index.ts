@@ -2,6 +2,7 @@
 import type { View } from "../view";
 import { ablation } from "./ablation";
 import { attention } from "./attention";
+import { clusters } from "./clusters";
 import { compare } from "./compare";
 import { decoding } from "./decoding";
 import { evaluation } from "./evaluation";
@@ -17,4 +18,4 @@ import { story } from "./story";
 import { tasks } from "./tasks";
 import { translation } from "./translation";
 
-export const views = [attention, compare, heads, generation, search, senses, map, features, tasks, evaluation, translation, figure, ablation, faithfulness, decoding, story] as unknown as readonly View[];
+export const views = [attention, compare, heads, generation, search, clusters, senses, map, features, tasks, evaluation, translation, figure, ablation, faithfulness, decoding, story] as unknown as readonly View[];

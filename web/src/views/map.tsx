@@ -157,7 +157,7 @@ export const map: View<MapPayload> = {
   prefers: ["sentence-embedding"],
   fields: [
     { name: "texts", label: "Sentences, one per line; a label may follow after | or a tab", lines: 5, start: TOPICS },
-    { name: "layer", label: "Layer, such as -1 or mean(-4:)", start: "-1" },
+    { name: "layers", label: "Layers, such as -1 or mean(-4:)", start: "-1" },
     { name: "pooling", label: "Pooling (mean, cls or max)", start: "mean" },
     { name: "neighbors", label: "Neighbors", start: "5" },
   ],

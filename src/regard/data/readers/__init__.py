@@ -3,6 +3,7 @@
 from regard.data.readers.choices import read_choice_examples
 from regard.data.readers.conll import detect_scheme, holds_tagged_words, read_tagged_examples, split_words, to_iob2
 from regard.data.readers.images import holds_images, read_image_examples
+from regard.data.readers.memory import RecordList
 from regard.data.readers.records import ExampleSet
 from regard.data.readers.squad import holds_squad, read_question_examples
 from regard.data.readers.tables import TableOptions
@@ -10,6 +11,7 @@ from regard.data.readers.texts import read_text_examples
 
 __all__ = [
     "ExampleSet",
+    "RecordList",
     "TableOptions",
     "detect_scheme",
     "holds_images",

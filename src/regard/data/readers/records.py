@@ -14,15 +14,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Generic, NamedTuple, TypeVar
 
+from regard.data.compression import DAMAGE
 from regard.data.files import (
     MAX_EXPANSION,
     MAX_HELD_BYTES,
     content_suffix,
+    damaged,
     decode_lines,
     display_name,
     hold_lines,
     open_bounded,
 )
+from regard.data.readers.memory import RecordList
 from regard.errors import InputError, check_choice, suggest
 from regard.files.file_input import format_size, read_up_to
 
@@ -122,11 +125,13 @@ class Records(NamedTuple):
 def open_records(
     path: Path, *, is_table: bool = False, encoding: str | None = None
 ) -> tuple[Records | None, list[str]]:
-    """Return the records of a Parquet or JSON file (None for other files), and the lines of a text file.
+    """Return the records in memory, or of a Parquet or JSON file (None for others), and the lines of a text file.
 
     JSON is detected by the suffix and the first line, unless the user says that the file `is_table`.
     """
     name = display_name(path)
+    if isinstance(path, RecordList):
+        return Records(name, iter(list(enumerate(path.records, start=1))), "rows in memory", "row"), []
     with open_bounded(path) as (file, max_size):
         if is_parquet(path, file):
             budget = MAX_HELD_BYTES + MAX_EXPANSION * (os.path.getsize(path) if os.path.isfile(path) else 0)
@@ -142,7 +147,10 @@ def open_records(
 
 def is_parquet(path: Path, file: IO[bytes]) -> bool:
     """Return whether an open file is Parquet, by the suffix of its name or its first bytes."""
-    start: bytes = file.peek(4)[:4] if hasattr(file, "peek") else b""
+    try:
+        start: bytes = file.peek(4)[:4] if hasattr(file, "peek") else b""
+    except DAMAGE as error:
+        raise InputError(damaged(path, error)) from None
     return content_suffix(path) in (".parquet", ".pq") or start == b"PAR1"
 
 
@@ -218,7 +226,7 @@ def parquet_rows(file: IO[bytes], path: Path, budget: int | None = None) -> Iter
                 )
             for number, record in enumerate(batch.to_pylist(), start=number + 1):  # noqa: B020
                 yield number, record
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pyarrow.ArrowException, *DAMAGE, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{name} is not a Parquet file or is damaged ({reason}): copy or download it again") from None
 

@@ -167,12 +167,13 @@ def infer_format(
 def _delimiter(path: Path, lines: Sequence[str]) -> str | None:
     """Infer the delimiter from the rows and the suffix; the rows take precedence, since STS-B's .csv has tabs.
 
-    A file without a telling suffix is a table if most lines have tabs, or if its first line is a header: names without
-    spaces, a known one among them. "First, we go" starts a text.
+    A file without a telling suffix is a table if most lines have tabs, the first one too, or if its first line is a
+    header: names without spaces, a known one among them. "First, we go" starts a text.
     """
     sample = list(islice((line for line in lines if line.strip()), SAMPLE))
     suffix = content_suffix(path)
-    if suffix in (".tsv", ".tab") or 2 * sum("\t" in line for line in sample) > len(sample):
+    tabs = sum("\t" in line for line in sample)
+    if suffix in (".tsv", ".tab") or ("\t" in sample[0] and 2 * tabs > len(sample)):
         return "\t"
     likely = [sign for sign in ",;" if _is_regular(sample, sign)]
     named = [sign for sign in likely if _starts_with_names(sample, sign)]

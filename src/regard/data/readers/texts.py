@@ -239,6 +239,8 @@ def decide_texts(
     `num_texts`: one text per row, two, or either for None. Raises InputError that explains how to name them.
     """
     header_names, first = _header(table, columns, header)
+    if first == len(table.rows):
+        raise InputError(f"{table.name} has a header and no rows: expected at least one")
     folded = [fold(name) for name in header_names or []]
     wanted = [fold(name) for name in names]
     width = len(header_names) if header_names is not None else len(table.rows[0])

@@ -21,6 +21,7 @@ from pydantic import Field, computed_field
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.data.batch import CHARACTERS, group_by_size
+from regard.data.frames import DataFrameSource
 from regard.data.readers import TableOptions
 from regard.data.rows import RowReader, open_rows
 from regard.errors import InputError
@@ -35,7 +36,7 @@ from regard.wording import count_of
 NumberedText = tuple[int, str]  # line number from 1, and the text
 # In memory at once: floats of token vectors, if every character were a token.
 FLOATS = 1 << 26
-Source = str | os.PathLike[str] | Sequence[str]
+Source = str | os.PathLike[str] | Sequence[str | None] | DataFrameSource
 
 
 class EmbedResult(Result):

@@ -32,6 +32,7 @@ from regard.inference.embedding.sentence_transformers import SentenceSettings, r
 from regard.known import DEFAULT_EMBEDDING_MODEL
 from regard.nn.masks import Packed, first_tokens, length_groups
 from regard.parameters import EstimatorParameters
+from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.text import Tokenizer
 
 FORMS = "a number such as -1, or sum, mean or concat of a slice such as concat(-4:); 0 is the embedding output"
@@ -96,7 +97,7 @@ BUDGET = {"cpu": 2048, "cuda": 65536}  # tokens a batch: on a CPU what the cache
 class Embedder(EstimatorParameters):
     """Embeddings of texts as a scikit-learn transformer: float32, one row per text, in order.
 
-    `model`: a folder, a built-in name, a Hugging Face hub name, or a (model, tokenizer) pair.
+    `model`: a folder, a built-in name, a Hugging Face hub name, or what `regard.load` returned.
     `layers`: counted as transformers' hidden states, 0 the embeddings' output, -1 the last with the final norm: a
     number, or `sum`, `mean` or `concat` of a slice, such as "concat(-4:)".
     `pooling`: "cls", "mean", "max", or "none" for a list of `TokenVectors`. The default is the mean, or what a
@@ -110,7 +111,7 @@ class Embedder(EstimatorParameters):
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None] = DEFAULT_EMBEDDING_MODEL,
+        model: str | os.PathLike[str] | tuple[nn.Module, Tokenizer | None] | FineTunedModel = DEFAULT_EMBEDDING_MODEL,
         *,
         layers: int | str = -1,
         pooling: str | None = None,
@@ -200,7 +201,11 @@ class Embedder(EstimatorParameters):
 
 
 def load_engine(
-    model: str | os.PathLike[str] | LoadedModel | tuple[nn.Module, Tokenizer | None] = DEFAULT_EMBEDDING_MODEL,
+    model: str
+    | os.PathLike[str]
+    | LoadedModel
+    | tuple[nn.Module, Tokenizer | None]
+    | FineTunedModel = DEFAULT_EMBEDDING_MODEL,
     *,
     pooling: str | None = None,
     normalize: bool | None = None,
@@ -215,7 +220,7 @@ def load_engine(
     """
     if isinstance(model, LoadedModel):
         folder, loaded, place = model.folder, model, next(model.model.parameters()).device
-    elif isinstance(model, tuple):
+    elif isinstance(model, tuple | FineTunedModel):
         folder, loaded, place = None, LoadedModel("", *model), choose_device(device)
     else:
         folder, place = find_folder(model), choose_device(device)

@@ -19,7 +19,8 @@ from regard.inference.search.exact import Positions, Ranking, Vectors, blocks, r
 APPROXIMATE = "approximate.faiss"
 MIN_ROWS = 20_000  # fewer are read sooner than the cells are chosen
 TARGET_RECALL = 0.99  # at 10, of rows as queries; other queries find a little less
-TRAINING_ROWS = 64  # per cell
+TRAINING_ROWS = 40  # per cell
+ITERATIONS = 6  # of k-means
 SAMPLE = 256  # queries that choose the number of cells
 SPARE = 10  # candidates beyond those that are wanted
 
@@ -46,7 +47,7 @@ def write_approximate(folder: Path, vectors: Vectors, *, seed: int = 0) -> float
     rows, width = vectors.shape
     cells = num_cells(rows)
     index = faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, cells, faiss.METRIC_INNER_PRODUCT)
-    index.cp.seed, index.cp.niter = seed + 1, 10
+    index.cp.seed, index.cp.niter = seed + 1, ITERATIONS
     generator = np.random.default_rng(seed)
     chosen = np.sort(generator.choice(rows, min(rows, cells * TRAINING_ROWS), replace=False))
     index.train(np.ascontiguousarray(vectors[chosen]))

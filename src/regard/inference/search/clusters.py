@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -60,6 +60,8 @@ class Cluster(BaseModel):
 class ClusterResult(Result):
     """Clusters, the largest first, and the cluster of every text, in the order of the rows. `inertia` is the sum of
     squared distances to the centers; `silhouette` is the mean simplified silhouette."""
+
+    page_view: ClassVar[str | None] = "clusters"
 
     source: str
     model: str
@@ -249,7 +251,10 @@ def silhouette(vectors: Tensor, centers: Tensor, labels: NDArray[np.int64]) -> f
 
 
 def characteristic_words(counts: list[Counter[str]], num_words: int = NUM_WORDS) -> list[list[str]]:
-    """Words by class-based TF-IDF (Grootendorst, 2022): tf(word, class) * ln(1 + mean words per class / tf(word))."""
+    """Words by class-based TF-IDF (Grootendorst, 2022): sqrt(tf(word, class)) * ln(1 + mean length / tf(word)).
+
+    The root lowers words that are frequent everywhere; words that are rarer here than in all texts are left out.
+    """
     frequency: Counter[str] = Counter()
     for one in counts:
         frequency.update(one)
@@ -257,9 +262,9 @@ def characteristic_words(counts: list[Counter[str]], num_words: int = NUM_WORDS)
     found = []
     for one in counts:
         weights = {
-            word: count / one.total() * math.log(1 + mean / frequency[word])
+            word: math.sqrt(count / one.total()) * math.log(1 + mean / frequency[word])
             for word, count in one.items()
-            if not word.isdigit()
+            if count * frequency.total() > frequency[word] * one.total() and not word.isdigit()
         }
         found.append(sorted(weights, key=lambda word: (-weights[word], word))[:num_words])
     return found

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Vectors = NDArray[np.float32]  # (N, W)
 Positions = NDArray[np.int64]
 
-BLOCK_SIZE = 1 << 15  # rows of vectors
+BLOCK_SIZE = 1 << 14  # rows of vectors: their scores stay in the caches
 QUERY_BATCH = 256
 SPARE = 32  # candidates beyond `top`, whose float32 scores may be in another order than the exact ones
 
@@ -66,27 +66,52 @@ def blocks(count: int, size: int = BLOCK_SIZE) -> Iterator[slice]:
 
 
 def _candidates(queries: torch.Tensor, vectors: Vectors, count: int, deleted: Positions | None) -> list[Positions]:
-    best = [Ranking.empty() for _ in queries]
-    lowest = torch.full((len(queries),), -torch.inf)  # the score that a row must exceed
+    """At least the best `count` rows of each query by their float32 scores, in any order."""
+    best = _Candidates(len(queries), count)
     for block in blocks(len(vectors)):
         scores = queries @ torch.from_numpy(vectors[block]).T  # (Q, rows of the block)
         if deleted is not None:
             first, last = np.searchsorted(deleted, (block.start, block.stop))
             scores[:, torch.from_numpy(deleted[first:last] - block.start)] = -torch.inf
-        if scores.shape[1] > count and torch.isinf(lowest).any():
-            # All rows are candidates, so only the best of the block are compared; ties with the last of them stay.
-            threshold = scores.topk(count, dim=1).values[:, -1:]
-            chosen = (scores >= threshold) & (scores > lowest[:, None])
-        else:
-            chosen = scores > lowest[:, None]
-        owners, rows = (part.numpy() for part in chosen.nonzero(as_tuple=True))
-        values = scores[chosen].numpy().astype(np.float64)
-        ends = np.searchsorted(owners, np.arange(len(queries) + 1))
-        for owner in np.unique(owners):
-            part = slice(ends[owner], ends[owner + 1])
-            positions = np.concatenate([best[owner].positions, rows[part] + block.start])
-            merged = Ranking.best(positions, np.concatenate([best[owner].scores, values[part]]), count)
-            best[owner] = merged
-            if len(merged.positions) == count:
-                lowest[owner] = float(merged.scores[-1])
-    return [one.positions for one in best]
+        chosen = scores > best.lowest[:, None]
+        if scores.shape[1] > count and torch.isinf(best.lowest).any():
+            # All rows would be candidates: only the best of the block are, with those that equal the last of them.
+            chosen &= scores >= scores.topk(count, dim=1).values[:, -1:]
+        owners, rows = chosen.nonzero(as_tuple=True)
+        if len(owners):
+            best.add(owners.numpy(), rows.numpy() + block.start, scores[owners, rows].numpy())
+    return best.positions()
+
+
+class _Candidates:
+    """The best rows of each query so far. New ones are collected, and sorted only when there are many."""
+
+    def __init__(self, num_queries: int, count: int) -> None:
+        self.count, self.limit = count, 2 * num_queries * count
+        self.lowest = torch.full((num_queries,), -torch.inf)  # the score that a row must exceed
+        self._size = 0
+        self._parts: list[tuple[Positions, Positions, Vectors]] = []  # query, row, score
+
+    def add(self, owners: Positions, rows: Positions, scores: Vectors) -> None:
+        self._parts.append((owners, rows, scores))
+        self._size += len(owners)
+        if self._size > self.limit or torch.isinf(self.lowest).any():
+            self._sort()
+
+    def _sort(self) -> None:
+        owners, rows, scores = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
+        order = np.lexsort((rows, -scores, owners))
+        owners, rows, scores = owners[order], rows[order], scores[order]
+        ranks = np.arange(len(owners)) - np.searchsorted(owners, owners)
+        last = ranks == self.count - 1
+        self.lowest[torch.from_numpy(owners[last])] = torch.from_numpy(scores[last])
+        kept = ranks < self.count
+        self._parts, self._size = [(owners[kept], rows[kept], scores[kept])], int(kept.sum())
+
+    def positions(self) -> list[Positions]:
+        """The rows of each query."""
+        if not self._parts:
+            return [np.empty(0, dtype=np.int64) for _ in self.lowest]
+        self._sort()
+        owners, rows, _ = self._parts[0]
+        return np.split(rows, np.searchsorted(owners, np.arange(1, len(self.lowest))))

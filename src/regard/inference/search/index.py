@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -43,7 +44,7 @@ from regard.inference.search.index_folder import (
 from regard.inference.search.rerank import check_reranker, rerank_scores
 from regard.inference.search.results import Hit, QueryResult, SearchResult, check_queries
 from regard.inference.search.segment import EVERY, VECTORS, Segment, finish_segment
-from regard.tasks.fine_tuned_model import FineTunedModel
+from regard.tasks.fine_tuned_model import FineTunedModel, load_fine_tuned
 
 if TYPE_CHECKING:
     from regard.inference.search.clusters import ClusterResult
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 Method = Literal["dense", "bm25", "hybrid"]
 FUSED = 100  # candidates of each method that hybrid search combines, at least
 BATCH = 256  # queries
+SHARD_SIZE = 1024  # texts: what a killed run embeds again at most
 
 
 class Index:
@@ -154,14 +156,13 @@ class Index:
         `approximate` uses the approximate index where there is one. `rerank` is a model for pairs of texts, or its
         folder: it scores the best `rerank_top` again.
         """
+        reranker = None if rerank is None else "the given model"
         if isinstance(rerank, str | os.PathLike):
-            from regard.tasks.fine_tuned_model import load_fine_tuned
-
-            rerank = load_fine_tuned(rerank)
+            reranker, rerank = os.fspath(rerank), load_fine_tuned(rerank)
         checked = check_queries(queries)
         options: Any = {"method": method, "approximate": approximate, "rerank": rerank, "rerank_top": rerank_top}
         found = list(self.search_steps(checked, top, **options))
-        return self.search_result(found, method=method, approximate=approximate, rerank=None if rerank is None else "")
+        return self.search_result(found, method=method, approximate=approximate, rerank=reranker)
 
     def search_result(
         self, found: list[QueryResult], *, method: Method, approximate: bool, rerank: str | None
@@ -197,11 +198,13 @@ class Index:
         if method != "bm25" and self._engine is None:
             self.load_model()
         wanted = max(top, rerank_top) if rerank is not None else top
-        batch: list[str] = []
         source = iter(queries)
-        while batch := [query for _, query in zip(range(BATCH), source, strict=False)]:
-            for query, ranking in zip(batch, self._rank(batch, wanted, method, approximate), strict=True):
-                yield self._result(query, ranking, top, rerank)
+        while batch := list(islice(source, BATCH)):
+            try:
+                rankings = self._rank(batch, wanted, method, approximate)
+            except IndexError:  # a file names rows that do not exist
+                raise RegardError(f"{self.name} is damaged; restore it from a copy, or build the index again") from None
+            yield from (self._result(*pair, top, rerank) for pair in zip(batch, rankings, strict=True))
 
     def _check_approximate(self) -> None:
         from regard.inference.search.approximate import MIN_ROWS
@@ -424,8 +427,9 @@ def add_documents(
             record = existing.model
             chosen = EmbeddingSettings(record.layers, record.pooling, record.max_length, record.long)
         options: Any = {"layers": chosen.layers, "pooling": chosen.pooling, "max_length": chosen.max_length}
+        options |= {"long": chosen.long, "shard_size": SHARD_SIZE}
         result = yield from embed_events(
-            DocumentTexts(documents), adding / VECTORS, load_checked, normalize=True, long=chosen.long, **options
+            DocumentTexts(documents), adding / VECTORS, load_checked, normalize=True, **options
         )
         approximate = approximate or (existing is not None and existing.approximate)
         files = yield from finish_segment(adding, approximate=approximate)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from regard.tasks.evaluation.calibration import calibrate_event
-from regard.tasks.evaluation.parts import ErrorCase, Evaluation, GroupScores, NoAnswerCurve
+from regard.tasks.evaluation.parts import ErrorCase, GroupScores, NoAnswerCurve, TaskEvaluation
 from regard.tasks.evaluation.thresholds import sample_points
 from regard.tasks.metrics import Values, best_threshold, interval_of, match_answer, mean_interval, resampled_sums
 from regard.wording import count_of
@@ -16,6 +16,7 @@ from regard.wording import count_of
 QUESTION_WORD = re.compile(r"\b(how (?:many|much)|how|who|whom|whose|what|when|where|why|which)\b")
 KINDS = ("who", "what", "when", "where", "why", "which", "how", "how many", "other")
 NO_ANSWER = "no answer"
+MIN_GROUP = 10  # questions of a kind that a remark may be about
 LENGTHS = ("1 word", "2 words", "3 to 5 words", "6 or more words")
 
 
@@ -43,7 +44,7 @@ def evaluate_answers(
     metrics: Mapping[str, float],
     no_answer: NoAnswerCurve | None = None,
     seed: int = 0,
-) -> Evaluation:
+) -> TaskEvaluation:
     """Evaluate one answer per question, "" for none, with its probability; all true `answers` of a question count."""
     scores = np.array([match_answer(*pair) for pair in zip(answers, predicted, strict=True)])
     exact, f1 = scores.T
@@ -68,7 +69,7 @@ def evaluate_answers(
     if not has_answer.all():
         kinds = ["has an answer" if has else NO_ANSWER for has in has_answer]
         groups += _groups("answerable", ("has an answer", NO_ANSWER), kinds, scores, seed)
-    return Evaluation(
+    return TaskEvaluation(
         metrics=dict(metrics),
         intervals=intervals,
         finding=(
@@ -104,10 +105,10 @@ def _groups(by: str, names: Sequence[str], groups: Sequence[str], scores: Values
 
 
 def _remarks(groups: Sequence[GroupScores], no_answer: NoAnswerCurve | None) -> list[str]:
-    kinds = [group for group in groups if group.by == "question"]
-    lowest = min(kinds, key=lambda group: group.f1)
+    kinds = [group for group in groups if group.by == "question" and group.n >= MIN_GROUP]
     remarks = []
     if len(kinds) > 1:
+        lowest = min(kinds, key=lambda group: group.f1)
         remarks.append(f"The hardest kind of question is {lowest.group}: F1 {lowest.f1:.1f} of {lowest.n:,}.")
     if no_answer is not None:
         remarks.append(
@@ -139,14 +140,14 @@ def no_answer_curve(
     thresholds = np.append(margin[order][0] - 1, margin[order][last])  # at first, all are answered
     unanswered = np.append(0, last + 1) + sum(value is None for value in margins)
     best = int(totals[:, 1].argmax())
-    shown = sample_points(len(thresholds), best)
+    points = sample_points(len(thresholds), best)
     texts = {index: list(answers[int(index)]) for index in known}
     return NoAnswerCurve(
         threshold=threshold,
         best_threshold=best_threshold(texts, {index: predicted[int(index)] for index in known}, known),
         best_f1=float(totals[best, 1]),
-        thresholds=thresholds[shown].tolist(),
-        exact_match=totals[shown, 0].tolist(),
-        f1=totals[shown, 1].tolist(),
-        unanswered=unanswered[shown].tolist(),
+        thresholds=thresholds[points].tolist(),
+        exact_match=totals[points, 0].tolist(),
+        f1=totals[points, 1].tolist(),
+        unanswered=unanswered[points].tolist(),
     )

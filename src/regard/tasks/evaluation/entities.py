@@ -14,8 +14,8 @@ from regard.tasks.evaluation.parts import (
     Confusion,
     ConfusionMatrix,
     ErrorCase,
-    Evaluation,
     SchemeScores,
+    TaskEvaluation,
 )
 from regard.tasks.metrics import Entity, entities, entity_counts, interval_of, precision_recall_f1, resampled_sums
 from regard.wording import count_of
@@ -92,7 +92,7 @@ def evaluate_entities(
     *,
     metrics: Mapping[str, float],
     seed: int = 0,
-) -> Evaluation:
+) -> TaskEvaluation:
     """Evaluate tags: the true and predicted ones of each sentence, its words, and the probability of each predicted
     entity. Intervals are those of samples of sentences."""
     true, guessed = [entities(tags) for tags in truth], [entities(tags) for tags in predicted]
@@ -116,13 +116,13 @@ def evaluate_entities(
                 certain.append(confidence)
                 right.append(match.outcome == "correct")
             if match.outcome != "correct":
-                shown = (_shown(match.true, texts[index]), _shown(match.predicted, texts[index]))
-                errors.append(ErrorCase(index, *shown, confidence, kind=_kind(match)))
+                label, guess = (_format_entity(match.true, texts[index]), _format_entity(match.predicted, texts[index]))
+                errors.append(ErrorCase(index, label, guess, confidence, kind=_kind(match)))
     errors.sort(key=lambda error: -1.0 if error.confidence is None else error.confidence, reverse=True)
     kinds = Counter(error.kind for error in errors)
     matrix = _type_matrix(matches, types)
     total, found = sum(map(len, true)), sum(right)
-    return Evaluation(
+    return TaskEvaluation(
         metrics=dict(metrics),
         intervals=intervals,
         finding=(
@@ -183,5 +183,5 @@ def _kind(match: EntityMatch) -> str:
     return "wrong type" if match.true[1:] == match.predicted[1:] else "wrong type and end"
 
 
-def _shown(entity: Entity | None, words: Sequence[str]) -> str:
+def _format_entity(entity: Entity | None, words: Sequence[str]) -> str:
     return "" if entity is None else f"{entity.label}: {' '.join(words[entity.start : entity.end])}"

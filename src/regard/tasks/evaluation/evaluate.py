@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Sequence
 from dataclasses import fields
 from typing import Any
 
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
-from regard.data.readers import ExampleSet, TableOptions
+from regard.data.readers import ExampleSet, RecordList, TableOptions
 from regard.events import Event, Note, Progress
-from regard.tasks.evaluation.parts import ErrorCase, Evaluation
+from regard.tasks.evaluation.parts import ErrorCase, TaskEvaluation
 from regard.tasks.evaluation.result import EvaluationResult, ExampleError
-from regard.tasks.fine_tuned_model import FineTunedModel, describe_compute, predict_stream
+from regard.tasks.fine_tuned_model import CHUNK_SIZE, FineTunedModel, describe_compute, predict_stream
 from regard.tasks.image_classification import ImageTransform
-from regard.tasks.registry import DataSource, check_labels, read_examples
+from regard.tasks.registry import check_labels, read_examples
 from regard.tasks.task import Prediction, Task
 from regard.tasks.text_classification import shown_texts
 
 TOP = 10  # errors in a result
+CPU_CHUNK_SIZE = 64  # examples
 
 
 def evaluate_model(
     model: FineTunedModel,
-    data: DataSource,
+    data: Any,
     *,
     name: str = "",
     table: TableOptions | None = None,
     top: int = TOP,
     seed: int = 0,
 ) -> Generator[Event, None, EvaluationResult]:
-    """Evaluate a model on a file or on examples that a reader returned.
+    """Evaluate a model on a file, a DataFrame, a list of dictionaries, tuples or examples, or an `ExampleSet`.
 
     The result has the `top` worst errors, and `save_errors` writes all of them. `seed` is that of the bootstrap, and
     `name` that of the model in the result.
     """
     device = next(model.model.parameters()).device
-    read = data if isinstance(data, ExampleSet) else read_examples(model.task.name, data, table=table, labeled=True)
+    read = _read(model.task.name, data, table)
     yield Note(message=describe_compute(model, device))
     yield Note(message=f"{len(read.examples):,} examples of {read.path} ({read.description})")
     for reason, count in read.dropped.items():
@@ -47,10 +49,22 @@ def evaluate_model(
     check_labels(model.task, read)
     predictions: list[Prediction] = []
     yield Progress(stage="predicting", done=0, total=len(read.examples), unit="examples")
-    for prediction in predict_stream(model, read.examples, device=device):
+    # Small chunks on a CPU, so that progress is seen; a GPU needs large ones.
+    chunk_size = CHUNK_SIZE if device.type == "cuda" else CPU_CHUNK_SIZE
+    for prediction in predict_stream(model, read.examples, device=device, chunk_size=chunk_size):
         predictions.append(prediction)
-        yield Progress(stage="predicting", done=len(predictions), total=len(read.examples), unit="examples")
+        if len(predictions) % chunk_size == 0 or len(predictions) == len(read.examples):
+            yield Progress(stage="predicting", done=len(predictions), total=len(read.examples), unit="examples")
     return evaluation_result(model.task, read, predictions, name=name, top=top, seed=seed)
+
+
+def _read(task: str, data: Any, table: TableOptions | None) -> ExampleSet[Any]:
+    if isinstance(data, ExampleSet):
+        return data
+    if isinstance(data, list | tuple) and data and all(isinstance(item, Example) for item in data):
+        return ExampleSet(list(data), "the list", "examples")
+    source = data if isinstance(data, str | os.PathLike) else RecordList.from_source(data)
+    return read_examples(task, source, table=table, labeled=True)
 
 
 def evaluation_result(
@@ -65,7 +79,7 @@ def evaluation_result(
     """The evaluation of predictions for labeled examples."""
     evaluation = task.evaluate(read.examples, predictions, seed=seed)
     errors = [_example_error(read, case) for case in evaluation.errors]
-    parts = {part.name: getattr(evaluation, part.name) for part in fields(Evaluation)}
+    parts = {part.name: getattr(evaluation, part.name) for part in fields(TaskEvaluation)}
     points = parts.pop("points")
     parts |= {"errors": errors[:top], "num_errors": len(errors)}
     result = EvaluationResult(task=task.name, model=name, n=len(read.examples), **parts)
@@ -74,9 +88,11 @@ def evaluation_result(
 
 
 def _example_error(read: ExampleSet[Any], case: ErrorCase) -> ExampleError:
+    number = read.lines[case.index] if read.lines else case.index + 1
+    in_lines = read.unit == "line" and bool(read.lines)
     return ExampleError(
-        row=case.index,
-        line=read.lines[case.index] if read.lines else None,
+        row=case.index if in_lines else number - 1,
+        line=number if in_lines else None,
         texts=_texts(read.examples[case.index]),
         label=case.label,
         predicted=case.predicted,

@@ -13,8 +13,8 @@ from regard.tasks.evaluation.parts import (
     Confusion,
     ConfusionMatrix,
     ErrorCase,
-    Evaluation,
     Interval,
+    TaskEvaluation,
 )
 from regard.tasks.evaluation.thresholds import threshold_curve
 from regard.tasks.metrics import (
@@ -42,7 +42,7 @@ def evaluate_classes(
     metrics: Mapping[str, float],
     positive: str | None = None,
     seed: int = 0,
-) -> Evaluation:
+) -> TaskEvaluation:
     """Evaluate one class per example: the ids of the true ones, and probabilities, (examples, classes).
 
     The predicted class is the first with the highest probability. `metrics` are those of the task; `weighted_f1` is
@@ -82,7 +82,7 @@ def evaluate_classes(
         for row in wrong.tolist()
     ]
     names = [labels[index] for index in occurring]
-    return Evaluation(
+    return TaskEvaluation(
         metrics=metrics,
         intervals=intervals,
         positive=positive if binary else None,
@@ -147,7 +147,7 @@ def _confusion_remark(confusions: Sequence[Confusion], errors: int) -> str:
 
 def evaluate_label_sets(
     truth: NDArray[np.bool_], probabilities: Values, labels: Sequence[str], *, metrics: Mapping[str, float], seed: int
-) -> Evaluation:
+) -> TaskEvaluation:
     """Evaluate any number of labels per example: which ones are true, and their probabilities, (examples, labels).
 
     A label is predicted if its probability is at least one half.
@@ -178,7 +178,7 @@ def evaluate_label_sets(
             )
         )
     missed, added = int((truth & ~predicted).sum()), int((predicted & ~truth).sum())
-    return Evaluation(
+    return TaskEvaluation(
         metrics=dict(metrics),
         intervals={name: intervals[name] for name in metrics if name in intervals},
         finding=(

@@ -148,7 +148,7 @@ class ErrorCase:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class TaskEvaluation:
     """What a task finds out about its predictions; what does not apply is empty. `errors` has the worst first."""
 
     metrics: dict[str, float]

@@ -40,7 +40,8 @@ PAGE_CHARACTERS = 600  # of a text on the page
 class ExampleError:
     """A wrong prediction.
 
-    `row` is the example's number from 0, and `line` the line of the file where it starts, from 1, if it has lines.
+    `row` is the number of the row or example from 0, and `line` the line of the file where it starts, from 1, if the
+    file has lines.
     `confidence` is the probability of the prediction, and `probability` that of the true label. `kind` and `score`
     depend on the task: what is wrong with an entity; the F1 of an answer; the difference of a number.
     """

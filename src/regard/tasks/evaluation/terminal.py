@@ -28,7 +28,7 @@ def report(result: EvaluationResult) -> str:
         *([_thresholds(result.thresholds)] if result.thresholds else []),
         *([_calibration(result.calibration)] if result.calibration else []),
         _schemes(result),
-        _groups(result),
+        *_groups(result),
         *([_no_answer(result.no_answer)] if result.no_answer else []),
         _residuals(result),
         _errors(result),
@@ -38,9 +38,9 @@ def report(result: EvaluationResult) -> str:
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Lines of a table whose first column is left-aligned."""
-    shown = [[_shortened(cell, MAX_LABEL) for cell in row] for row in (headers, *rows)]
-    widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
-    for first, *others in shown:
+    lines = [[_shortened(cell, MAX_LABEL) for cell in row] for row in (headers, *rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    for first, *others in lines:
         cells = "".join(
             f"  {' ' * (width - cell_len(cell))}{cell}" for cell, width in zip(others, widths[1:], strict=True)
         )
@@ -52,23 +52,23 @@ def _metrics(result: EvaluationResult) -> Iterator[str]:
     yield f"{result.task}, {count_of(result.n, 'example')}{source}; 95% intervals in brackets"
     for name, value in result.metrics.items():
         interval = result.intervals.get(name)
-        shown = with_interval(value, interval)
+        text = with_interval(value, interval)
         if name in UNITS:
-            shown = f"{value:.4g}" + (f" [{interval[0]:.4g}, {interval[1]:.4g}]" if interval else "")
+            text = f"{value:.4g}" + (f" [{interval[0]:.4g}, {interval[1]:.4g}]" if interval else "")
         of = f" of {escape_controls(result.positive)}" if name == "f1" and result.positive else ""
-        yield f"  {name + of:<22}{shown}"
+        yield f"  {name + of:<22}{text}"
 
 
 def _classes(result: EvaluationResult) -> Iterator[str]:
     if not result.classes:
         return
-    shown = result.classes
-    if len(shown) > MAX_ROWS:
-        shown = sorted(shown, key=lambda one: one.f1)[:MAX_ROWS]
+    listed = result.classes
+    if len(listed) > MAX_ROWS:
+        listed = sorted(listed, key=lambda one: one.f1)[:MAX_ROWS]
         yield f"the {MAX_ROWS} of {len(result.classes):,} labels with the lowest F1"
     rows = [
         [one.label, *(f"{value:.1f}" for value in (one.precision, one.recall, one.f1)), f"{one.support:,}"]
-        for one in shown
+        for one in listed
     ]
     yield from table(["label", "precision", "recall", "f1", "support"], rows)
 
@@ -137,14 +137,14 @@ def _schemes(result: EvaluationResult) -> Iterator[str]:
         yield from table(headers, rows)
 
 
-def _groups(result: EvaluationResult) -> Iterator[str]:
+def _groups(result: EvaluationResult) -> Iterator[Iterator[str]]:
     for by in dict.fromkeys(group.by for group in result.groups):
         rows = [
             [one.group, f"{one.n:,}", f"{one.exact_match:.1f}", with_interval(one.f1, one.f1_interval)]
             for one in result.groups
             if one.by == by
         ]
-        yield from table([by, "count", "exact match", "f1"], rows)
+        yield table([by, "count", "exact match", "f1"], rows)
 
 
 def _no_answer(curve: NoAnswerCurve) -> Iterator[str]:
@@ -185,9 +185,9 @@ def _verdict(error: ExampleError) -> str:
         ("predicted", error.predicted, error.confidence),
         ("true", error.label, error.probability),
     ):
-        shown = f"{value:.4g}" if isinstance(value, float) else ", ".join(value) if isinstance(value, list) else value
+        text = f"{value:.4g}" if isinstance(value, float) else ", ".join(value) if isinstance(value, list) else value
         percent = "" if probability is None else f" ({100 * probability:.1f}%)"
-        parts.append(f"{word} {escape_controls(shown) or 'nothing'}{percent}")
+        parts.append(f"{word} {escape_controls(text) or 'nothing'}{percent}")
     return ", ".join([*parts, *([error.kind] if error.kind else [])])
 
 

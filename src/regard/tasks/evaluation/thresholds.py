@@ -23,17 +23,17 @@ def threshold_curve(label: str, truth: NDArray[np.bool_], probability: Values) -
         true_positives, true_positives + false_positives, np.full(len(last), positives)
     )
     best = int(f1.argmax())
-    shown = sample_points(len(last), best)
+    points = sample_points(len(last), best)
     return ThresholdCurve(
         label=label,
         n=len(truth),
         positives=positives,
-        thresholds=descending[last][shown].tolist(),
-        true_positives=true_positives[shown].tolist(),
-        false_positives=false_positives[shown].tolist(),
-        precision=precision[shown].tolist(),
-        recall=recall[shown].tolist(),
-        f1=f1[shown].tolist(),
+        thresholds=descending[last][points].tolist(),
+        true_positives=true_positives[points].tolist(),
+        false_positives=false_positives[points].tolist(),
+        precision=precision[points].tolist(),
+        recall=recall[points].tolist(),
+        f1=f1[points].tolist(),
         best_threshold=float(descending[last][best]),
         best_f1=float(f1[best]),
         roc_auc=_roc_auc(true_positives, false_positives),

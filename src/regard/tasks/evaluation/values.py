@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from regard.tasks.evaluation.parts import ErrorCase, Evaluation, Interval, Residuals
+from regard.tasks.evaluation.parts import ErrorCase, Interval, Residuals, TaskEvaluation
 from regard.tasks.metrics import Counts, Values, difference_scores, interval_of, resamples
 from regard.wording import count_of
 
@@ -14,7 +14,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 MAX_POINTS = 1000  # of true and predicted values that are drawn
 
 
-def evaluate_values(truth: Values, predicted: Values, *, metrics: Mapping[str, float], seed: int = 0) -> Evaluation:
+def evaluate_values(truth: Values, predicted: Values, *, metrics: Mapping[str, float], seed: int = 0) -> TaskEvaluation:
     """Evaluate numbers; `mae` and `rmse` are added to the correlations in `metrics`. Every prediction is an error,
     the largest difference first."""
     residuals = predicted - truth
@@ -24,7 +24,7 @@ def evaluate_values(truth: Values, predicted: Values, *, metrics: Mapping[str, f
     low, high = intervals["spearman"]
     quantiles = np.quantile(residuals, QUANTILES)
     direction = "high" if residuals.mean() > 0 else "low"
-    return Evaluation(
+    return TaskEvaluation(
         metrics=scores,
         intervals=intervals,
         finding=(

@@ -13,7 +13,8 @@ from typing import Any
 
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
 from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, display_name, read_all_lines
-from regard.data.readers import TableOptions, holds_images
+from regard.data.readers import RecordList, TableOptions, holds_images
+from regard.data.readers.records import open_records
 from regard.data.readers.tables import SAMPLE, Missing
 from regard.data.rows import Row, RowReader, open_rows
 from regard.errors import InputError, suggest
@@ -87,7 +88,11 @@ def open_input(
         return _of_examples([_typed(task, source)], "the input", "one text", keep, typed=True)
     if task.reads_images:
         raise InputError("this model reads images; give the name of an image file or of a folder")
+    if task.input_hint and isinstance(source, list) and len(source) == 1 and isinstance(source[0], str):
+        raise InputError(task.input_hint)
     if task.num_texts == 0:
+        if hasattr(source, "columns") or any(isinstance(item, Mapping) for item in source):
+            return _of_records(task, RecordList.from_source(source), None, table, keep)
         return _of_examples([_listed(task, item, index) for index, item in enumerate(source)], "the list", "list", keep)
 
     def open_again() -> RowReader:
@@ -116,7 +121,11 @@ def _open_file(
         )
     if task.reads_images and not holds_images(path):
         raise InputError(f"{path}: this model reads images; give the name of an image file or of a folder")
-    if task.reads_images or task.num_texts == 0 or task.has_own_format(path):
+    is_file = os.path.isfile(path)  # a pipe cannot be read twice
+    if task.reads_images or task.num_texts == 0 or (is_file and task.has_own_format(path)):
+        records = read_records(path) if task.num_texts == 0 and is_file else None
+        if records is not None:
+            return _of_records(task, *records, table, keep)
         read = task.read(path, table, labeled=False)
         lines = read.lines or None
         rereadable = path != STANDARD_INPUT and os.path.exists(path)
@@ -124,12 +133,11 @@ def _open_file(
             read.examples, display_name(path), read.description, keep, lines, read.unit, rereadable=rereadable
         )
     sample = 1 if live and path == STANDARD_INPUT else SAMPLE
-    rereadable = os.path.isfile(path)
 
     def open_again() -> RowReader:
         return open_rows(path, table, num_texts=_num_texts(task, names), names=names, sample=sample)
 
-    return _of_rows(task, open_again, keep, table.missing, lines=True, rereadable=rereadable)
+    return _of_rows(task, open_again, keep, table.missing, lines=True, rereadable=is_file)
 
 
 def _num_texts(task: Task[Any], names: Sequence[str]) -> int | None:
@@ -186,18 +194,41 @@ def _of_examples(
     *,
     rereadable: bool = True,
     typed: bool = False,
+    records: Sequence[Mapping[str, object]] | None = None,
 ) -> PredictionInput:
-    columns = list(example_values(examples[0])) if examples else []
+    """Examples that are in memory; `records` are the rows that they were made of, if these have columns."""
+    columns = list(dict.fromkeys(name for values in records or map(example_values, examples[:1]) for name in values))
     kept = _chosen(keep, columns, name)
 
     def rows() -> Iterator[InputRow]:
         for number, example in enumerate(examples):
-            values = example_values(example)
+            values = example_values(example) if records is None else records[number]
             blank = isinstance(example, TextExample | TaggedExample) and not example.text.strip()
             line = None if lines is None else lines[number]
-            yield InputRow(number, line, None if blank else example, {column: values[column] for column in kept})
+            yield InputRow(number, line, None if blank else example, {column: values.get(column) for column in kept})
 
     return PredictionInput(name, description, kept, rows(), rows, rereadable, unit, lines is not None, typed)
+
+
+def read_records(path: str) -> tuple[RecordList, list[int]] | None:
+    """The records of JSON or Parquet with their lines; None for another file."""
+    records, _ = open_records(path)
+    if records is None:
+        return None
+    numbered = list(records.numbered)
+    return RecordList([record for _, record in numbered], records.name), [number for number, _ in numbered]
+
+
+def _of_records(
+    task: Task[Any],
+    records: RecordList,
+    lines: Sequence[int] | None,
+    table: TableOptions,
+    keep: Sequence[str],
+) -> PredictionInput:
+    """Rows with columns of a task that reads something else than texts."""
+    read = task.read(records, table, labeled=False)
+    return _of_examples(read.examples, records.name, read.description, keep, lines, records=records.records)
 
 
 def example_values(example: Example) -> dict[str, object]:

@@ -39,6 +39,7 @@ from regard.training.embedding.data import EmbeddingDataset, TextRows, Tokenized
 from regard.training.embedding.trainer import EmbeddingOutcome, EmbeddingTrainer, teacher_vectors
 from regard.training.events import Events, Finished, TrainingStarted, describe_scores
 from regard.training.run_folder import REPORT, RunFolder, RunReport, log_events
+from regard.training.tensorboard import TensorBoardLog
 from regard.wording import count_of, duration
 
 WORK, CHECKPOINTS = "work", "checkpoints"
@@ -80,13 +81,16 @@ def train_embedder(
     output: str | os.PathLike[str],
     config: EmbeddingConfig | None = None,
     resume: bool = False,
+    tensorboard: str | os.PathLike[str] | None = None,
     device: torch.device | str = "auto",
 ) -> Events[EmbeddingReport]:
     """Train a sentence-embedding model from `model` on rows of texts and write it to `output`.
 
     Pairs and triplets are trained with in-batch negatives, scored pairs with CoSENT, and texts with a `teacher`, an
     embedding model whose vectors are the targets. `dev`, pairs or scored pairs, is evaluated after each epoch.
+    `tensorboard` is a folder.
     """
+    board = TensorBoardLog.open(tensorboard)
     output, config = Path(output), config or EmbeddingConfig.load()
     device = choose_device(device) if isinstance(device, str) else device
     _check_data(train, dev, teacher)
@@ -166,7 +170,7 @@ def train_embedder(
         return report
 
     with folder.running():
-        return (yield from log_events(train_and_save(), output))
+        return (yield from log_events(train_and_save(), output, tensorboard=board))
 
 
 def save_embedder(

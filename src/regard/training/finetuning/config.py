@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from regard.settings import SettingsFile, SettingsSection
 from regard.training.settings import RENAMED_SETTINGS, RunSection
 
-DISTILLATION_DEFAULTS: dict[str, dict[str, object]] = {"training": {"num_epochs": 5}}
+DISTILLATION_DEFAULTS: dict[str, dict[str, object]] = {
+    "training": {"num_epochs": 5, "base_learning_rate": 1e-4, "adversarial_epsilon": 0.0}
+}
 
 
 class FineTuningSection(SettingsSection):
+    """The defaults, and those of a task where it has others, are the best of `benchmarks/default_recipe.py`."""
+
     num_epochs: int = Field(default=3, ge=1, le=1 << 20, description="Number of epochs.")
     batch_size: int = Field(default=32, ge=1, le=1 << 20, description="Examples per step.")
     learning_rate: float = Field(
-        default=0.0, ge=0, le=10, description="Peak learning rate; 0: chosen from the hidden size."
+        default=0.0, ge=0, le=10, description="Peak learning rate; 0: chosen from base_learning_rate and hidden size."
+    )
+    base_learning_rate: float = Field(
+        default=2e-4, gt=0, le=10, description="Peak learning rate for a hidden size of 384; larger models get less."
     )
     optimizer: Literal["adamw", "muon"] = Field(
         default="adamw", description="adamw, or muon for the weight matrices of the layers."
@@ -27,13 +34,10 @@ class FineTuningSection(SettingsSection):
     max_grad_norm: float = Field(default=1.0, ge=0, description="Maximum gradient norm; 0 disables clipping.")
     dropout: float = Field(default=-1.0, ge=-1, lt=1, description="Dropout; -1: as the model was pretrained.")
     adversarial_epsilon: float = Field(
-        default=0.0,
+        default=0.2,
         ge=0,
         le=100,
-        description="Size of the adversarial perturbation of word embeddings; 0 disables adversarial training.",
-    )
-    adversarial_warmup: float = Field(
-        default=0.0, ge=0, le=1, description="Share of the run over which the perturbation grows to its size."
+        description="Size of the adversarial perturbation of word embeddings; 0 disables it and halves the time.",
     )
     max_length: int = Field(
         default=0, ge=0, le=1 << 16, description="Maximum tokens per example; 0: the task's default."
@@ -51,6 +55,10 @@ class FineTuningSection(SettingsSection):
     select: Literal["best", "last"] = Field(default="best", description="Epoch to keep: the best on dev, or the last.")
     early_stopping_patience: int = Field(
         default=0, ge=0, le=1 << 20, description="Epochs without improvement before stopping; 0: never."
+    )
+    class_weights: Literal["none", "balanced"] | dict[str, Annotated[float, Field(ge=0)]] = Field(
+        default="none",
+        description='Weights of classes in the loss: "none", "balanced", or {"label" = weight}; 1 for others.',
     )
 
 

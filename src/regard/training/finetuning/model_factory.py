@@ -21,7 +21,7 @@ from regard.tasks.encoder_with_head import EncoderWithHead, TaskBatch
 from regard.tasks.fine_tuned_model import MAX_LENGTH, FineTunedModel
 from regard.tasks.image_classification import ImageClassifier, ImageTransform
 from regard.tasks.inputs import InputBuilder
-from regard.tasks.task import Task, TaskInput
+from regard.tasks.task import LossFunction, Task, TaskInput
 from regard.text import Tokenizer
 from regard.training.finetuning.config import VisionSection
 
@@ -31,11 +31,11 @@ SOFT_WEIGHT, HIDDEN_WEIGHT = 5.0, 1.0  # of the teacher's logits and hidden stat
 
 
 class TaskObjective(nn.Module):
-    """The task's loss."""
+    """The task's loss, or that of another function of its logits and targets."""
 
-    def __init__(self, model: TaskModel, task: Task[Any]) -> None:
+    def __init__(self, model: TaskModel, task: Task[Any], loss: LossFunction | None = None) -> None:
         super().__init__()
-        self.model, self.task = model, task
+        self.model, self.task, self.loss = model, task, loss
         self.frozen = not any(parameter.requires_grad for parameter in model.encoder.parameters())
 
     def train(self, mode: bool = True) -> TaskObjective:
@@ -45,14 +45,16 @@ class TaskObjective(nn.Module):
         return self
 
     def forward(self, inputs: Any, items: Sequence[TaskInput]) -> dict[str, Tensor]:
-        return {"loss": self.task.loss(self.model(inputs).float(), items)}
+        return {"loss": self.task.loss(self.model(inputs).float(), items, self.loss)}
 
 
 class DistillationObjective(TaskObjective):
     """The task's loss, the loss against the teacher's softened logits, and the cosine loss of the hidden states."""
 
-    def __init__(self, model: EncoderWithHead, task: Task[Any], teacher: EncoderWithHead) -> None:
-        super().__init__(model, task)
+    def __init__(
+        self, model: EncoderWithHead, task: Task[Any], teacher: EncoderWithHead, loss: LossFunction | None = None
+    ) -> None:
+        super().__init__(model, task, loss)
         self.teacher = [teacher.eval()]  # in a list: not a submodule, so neither trained nor saved
 
     def forward(self, inputs: TaskBatch, items: Sequence[TaskInput]) -> dict[str, Tensor]:
@@ -62,7 +64,7 @@ class DistillationObjective(TaskObjective):
             teacher_hidden, teacher_logits = teacher.forward_with_hidden(inputs)
         hidden, logits = self.model.forward_with_hidden(inputs)
         losses = {
-            "labels": self.task.loss(logits.float(), items),
+            "labels": self.task.loss(logits.float(), items, self.loss),
             "soft": self.task.distillation_loss(logits.float(), teacher_logits.float(), items, TEMPERATURE),
             "hidden": (1 - F.cosine_similarity(hidden.float(), teacher_hidden.float(), dim=-1)).mean(),
         }
@@ -92,8 +94,8 @@ class ModelFactory:
             nn.init.constant_(model.head.output.bias, self.task.initial_bias)
         return model
 
-    def objective(self, model: TaskModel) -> TaskObjective:
-        return TaskObjective(model, self.task)
+    def objective(self, model: TaskModel, loss: LossFunction | None = None) -> TaskObjective:
+        return TaskObjective(model, self.task, loss)
 
     def fine_tuned_model(self, model: TaskModel, *, precision: Precision = "auto") -> FineTunedModel:
         return FineTunedModel(self.task, model, self.tokenizer, self.length, precision)
@@ -162,6 +164,6 @@ class StudentFactory(ModelFactory):
         encoder.config = replace(encoder.config, num_hidden_layers=self.layers)
         return student
 
-    def objective(self, model: TaskModel) -> TaskObjective:
+    def objective(self, model: TaskModel, loss: LossFunction | None = None) -> TaskObjective:
         assert isinstance(model, EncoderWithHead)
-        return DistillationObjective(model, self.task, self.teacher)
+        return DistillationObjective(model, self.task, self.teacher, loss)

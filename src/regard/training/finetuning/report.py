@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from regard.render.result import Table
+from regard.training.learning_curve import curve_lines, curve_markdown
 from regard.training.run_folder import RunReport
 
 Scores = dict[str, float]
@@ -17,7 +18,7 @@ Scores = dict[str, float]
 
 @dataclass(frozen=True)
 class SeedResult:
-    """The result of one seed: the scores of the epoch that is kept, and the scores after each epoch."""
+    """The result of one seed: the scores of the epoch that is kept, and scores and training loss of each epoch."""
 
     seed: int
     scores: Scores
@@ -25,6 +26,7 @@ class SeedResult:
     seconds: float
     steps: int
     history: list[Scores] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
 
 
 class FineTuningReport(RunReport):
@@ -73,14 +75,17 @@ class FineTuningReport(RunReport):
         lines += [f"{name}: {about['examples']:,} examples of {about['path']}" for name, about in self.data.items()]
         table = [headers, ["---"] * len(headers), *rows]
         lines += ["", *(f"| {' | '.join(row)} |" for row in table), ""]
+        if curve := curve_markdown(self.best.losses, self.best.history):
+            lines += [f"## Learning curve of seed {self.best_seed}", "", *curve, ""]
         return "\n".join(lines)
 
     def to_text(self) -> str:
         count = len(self.seeds)
+        folder = f"{self.output}: " if self.output else ""
         if count > 1:
-            lines = [f"{self.output}: the model of seed {self.best_seed}, the best; means of {count} seeds on dev"]
+            lines = [f"{folder}the model of seed {self.best_seed}, the best; means of {count} seeds on dev"]
         else:
-            lines = [f"{self.output}: scores on dev after epoch {self.best.epoch}"]
+            lines = [f"{folder}scores on dev after epoch {self.best.epoch}"]
         for name, value in self.mean.items():
             spread = f" ± {self.deviation[name]:.2f}" if count > 1 else ""
             lines.append(f"{name:<20}{value:6.2f}{spread}")
@@ -88,6 +93,8 @@ class FineTuningReport(RunReport):
             lines += [f"{name + ' ' + score:<20}{value:6.2f}" for score, value in other["mean"].items()]
         for name, value in self.data.get("test", {}).get("scores", {}).items():
             lines.append(f"{'test ' + name:<20}{value:6.2f}")
+        best = self.best
+        lines += curve_lines(best.losses, best.history, self.score, best=best.epoch)
         return "\n".join(lines)
 
 

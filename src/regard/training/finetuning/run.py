@@ -13,7 +13,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ from regard.models.family import can
 from regard.tasks.fine_tuned_model import FineTunedModel, calibrate, load_fine_tuned, save_fine_tuned, score
 from regard.tasks.image_classification import ImageTask, ImageTransform
 from regard.tasks.registry import DataSource, check_labels, get_task, read_examples
+from regard.tasks.task import LossFunction
+from regard.training.callbacks import Callback, Callbacks
 from regard.training.doctor import examine_data, problems
 from regard.training.doctor.data import classes
 from regard.training.events import Events, Finished, ThresholdChosen, TrainingEvent
@@ -44,23 +46,25 @@ from regard.training.finetuning.model_factory import ImageModelFactory, ModelFac
 from regard.training.finetuning.report import FineTuningReport, SeedResult, summarize
 from regard.training.finetuning.trainer import FineTuner
 from regard.training.run_folder import REPORT, RunFolder, log_events
+from regard.training.tensorboard import TensorBoardLog
 
 DEFAULT_SPLIT = "90/10"
+
+
+def read_source(task: str, source: DataSource, table: TableOptions | None) -> ExampleSet[Any]:
+    """The labeled examples of a file, or those that were already read."""
+    return source if isinstance(source, ExampleSet) else read_examples(task, source, table=table, labeled=True)
 
 
 def read_splits(
     task: str, train: DataSource, dev: DataSource | None, *, table: TableOptions | None, split_sizes: str | None
 ) -> dict[str, ExampleSet[Any]]:
     """The examples by split: train, dev, and test if `split_sizes` has three parts. Without `dev`, train is split."""
-
-    def read(source: DataSource) -> ExampleSet[Any]:
-        return source if isinstance(source, ExampleSet) else read_examples(task, source, table=table, labeled=True)
-
-    whole = read(train)
+    whole = read_source(task, train, table)
     if dev is not None:
         if split_sizes is not None:
             raise InputError("--dev and --split both choose the dev data; use one of them")
-        return {"train": whole, "dev": read(dev)}
+        return {"train": whole, "dev": read_source(task, dev, table)}
     sizes = split_sizes or DEFAULT_SPLIT
     return {
         name: ExampleSet(
@@ -100,11 +104,7 @@ _NAMES = {
 
 def _stable_repr(example: Any) -> str:
     """The representation of an example, with the names of earlier versions."""
-    values = (
-        f"{_NAMES.get(field.name, field.name)}={getattr(example, field.name)!r}"
-        for field in fields(example)
-        if field.repr
-    )
+    values = (f"{_NAMES.get(one.name, one.name)}={getattr(example, one.name)!r}" for one in fields(example) if one.repr)
     return f"{_NAMES.get(type(example).__name__)}({', '.join(values)})"
 
 
@@ -122,47 +122,75 @@ def fine_tune(
     config: FineTuningConfig | None = None,
     table: TableOptions | None = None,
     split: str | None = None,
+    limit: int | None = None,
     resume: bool = False,
     both: bool = False,
+    loss: LossFunction | None = None,
+    callbacks: Sequence[Callback] = (),
+    tensorboard: str | os.PathLike[str] | None = None,
     device: torch.device | str = "auto",
 ) -> Events[FineTuningReport]:
     """Fine-tune `model` for a task on labeled examples, and write the best seed's model to `output`.
 
     `train` and `dev` are files, or examples from a reader. Without `dev`, `train` is split ("90/10" by default); the
-    last of three parts is scored once, as "test". With `both`, the model is also trained with a frozen encoder, in
-    `output`/frozen, and both results are reported.
+    last of three parts is scored once, as "test". A `limit` samples so many examples of `train`. With `both`, the model
+    is also trained with a frozen encoder, in `output`/frozen, and both results are reported. `loss` is a function of
+    `Task.logits_and_targets`; `callbacks` are described in `regard.training.callbacks`; `tensorboard` is a folder.
     """
-    get_task(task)  # an unknown task is an error before anything is read
+    extras = _Extras(loss, Callbacks(callbacks), TensorBoardLog.open(tensorboard))
     output = Path(output)
-    data = yield from _read(task, train, dev, table, split)
-    images = isinstance(data["train"].examples[0], ImageExample)
-    config = config or FineTuningConfig.load(defaults={"training": get_task(task, images=images).training_defaults})
-    if images:
-        factory: ModelFactory = yield from _image_factory(data["train"].examples, model, config)
-    else:
-        learned = get_task(task).from_examples(data["train"].examples)
-        factory = ModelFactory(learned, *loading.load(model), length=config.training.max_length)
-    yield from _data_problems(factory, data)
-    name = "a new ViT" if isinstance(factory, ImageModelFactory) and factory.pretrained is None else model
 
-    if not both:
-        return (yield from _run(factory, name, data, config, output, resume=resume, device=device))
-    held = [name for name in ("config.json", FROZEN) if (output / name).exists()]
-    if held and not resume:
-        raise InputError(
-            f"{output} holds a run or a model ({held[0]}): continue it with --resume, or choose another --output"
+    def run() -> Events[FineTuningReport]:
+        get_task(task)  # an unknown task is an error before anything is read
+        data = yield from _read(task, train, dev, table, split, limit)
+        images = isinstance(data["train"].examples[0], ImageExample)
+        defaults = {"training": get_task(task, images=images).training_defaults}
+        settings = config or FineTuningConfig.load(defaults=defaults)
+        if images:
+            factory: ModelFactory = yield from _image_factory(data["train"].examples, model, settings)
+        else:
+            learned = get_task(task).from_examples(data["train"].examples)
+            factory = ModelFactory(learned, *loading.load(model), length=settings.training.max_length)
+        yield from _data_problems(factory, data)
+        name = "a new ViT" if isinstance(factory, ImageModelFactory) and factory.pretrained is None else model
+
+        if not both:
+            return (yield from _run(factory, name, data, settings, output, extras, resume=resume, device=device))
+        held = [name for name in ("config.json", FROZEN) if (output / name).exists()]
+        if held and not resume:
+            raise InputError(
+                f"{output} holds a run or a model ({held[0]}): continue it with --resume, or choose another --output"
+            )
+        folder = _folder(factory, name, data, settings, output, extras)
+        if not (resume and folder.finished()):
+            folder.open(resume=resume, beside=[FROZEN])
+            folder.claim(f"{FROZEN}/")
+        training = settings.training.model_copy(update={"frozen": True})
+        head_only = settings.model_copy(update={"training": training})
+        with folder.discarded_unless_begun():
+            frozen = yield from _run(
+                factory, name, data, head_only, output / FROZEN, extras.beside(FROZEN), resume=resume, device=device
+            )
+        beside = {FROZEN: {"mean": frozen.mean, "deviation": frozen.deviation}}
+        # The folder belongs to this run by now, so `resume` allows both a new and an unfinished run.
+        return (
+            yield from _run(factory, name, data, settings, output, extras, resume=True, device=device, beside=beside)
         )
-    folder = _folder(factory, name, data, config, output)
-    if not (resume and folder.finished()):
-        folder.open(resume=resume, beside=[FROZEN])
-        folder.claim(f"{FROZEN}/")
-    training = config.training.model_copy(update={"frozen": True})
-    settings = config.model_copy(update={"training": training})
-    with folder.discarded_unless_begun():
-        frozen = yield from _run(factory, name, data, settings, output / FROZEN, resume=resume, device=device)
-    beside = {FROZEN: {"mean": frozen.mean, "deviation": frozen.deviation}}
-    # The folder belongs to this run by now, so `resume` allows both a new and an unfinished run.
-    return (yield from _run(factory, name, data, config, output, resume=True, device=device, beside=beside))
+
+    return (yield from map_events(run(), extras.callbacks.on_event))
+
+
+@dataclass(frozen=True)
+class _Extras:
+    """What a caller adds to a run beside its settings."""
+
+    loss: LossFunction | None = None
+    callbacks: Callbacks = field(default_factory=Callbacks)
+    tensorboard: TensorBoardLog | None = None
+
+    def beside(self, name: str) -> _Extras:
+        """The same for a run in a folder beside."""
+        return replace(self, tensorboard=self.tensorboard and self.tensorboard.subfolder(name))
 
 
 def distill(
@@ -175,23 +203,35 @@ def distill(
     config: FineTuningConfig | None = None,
     table: TableOptions | None = None,
     split: str | None = None,
+    limit: int | None = None,
     resume: bool = False,
+    tensorboard: str | os.PathLike[str] | None = None,
     device: torch.device | str = "auto",
 ) -> Events[FineTuningReport]:
     """Train a student with fewer `layers` on labeled examples and the predictions of a fine-tuned teacher."""
+    extras = _Extras(tensorboard=TensorBoardLog.open(tensorboard))
     fine_tuned = load_fine_tuned(teacher)
     config = config or FineTuningConfig.load(defaults=DISTILLATION_DEFAULTS)
-    data = yield from _read(fine_tuned.task.name, train, dev, table, split)
+    data = yield from _read(fine_tuned.task.name, train, dev, table, split, limit)
     student = StudentFactory(fine_tuned, layers=layers, length=config.training.max_length)
     yield from _data_problems(student, data)
     name = f"{os.fspath(teacher)}, {layers} of {fine_tuned.model.encoder.config.num_hidden_layers} layers"
-    return (yield from _run(student, name, data, config, Path(output), resume=resume, device=device))
+    return (yield from _run(student, name, data, config, Path(output), extras, resume=resume, device=device))
 
 
 def _read(
-    task: str, train: DataSource, dev: DataSource | None, table: TableOptions | None, split: str | None
+    task: str,
+    train: DataSource,
+    dev: DataSource | None,
+    table: TableOptions | None,
+    split: str | None,
+    limit: int | None,
 ) -> Events[dict[str, ExampleSet[Any]]]:
-    data = read_splits(task, train, dev, table=table, split_sizes=split)
+    whole = read_source(task, train, table)
+    if limit is not None and limit < len(whole.examples):
+        yield Note(message=f"{limit:,} of {len(whole.examples):,} examples were sampled")
+        whole = whole.sample(limit)
+    data = read_splits(task, whole, dev, table=table, split_sizes=split)
     for name, read in data.items():
         yield Note(message=f"{name}: {len(read.examples):,} examples of {read.path} ({read.description})")
         for reason, count in read.dropped.items():
@@ -237,6 +277,7 @@ def _run(
     data: dict[str, ExampleSet[Any]],
     config: FineTuningConfig,
     output: Path,
+    extras: _Extras,
     *,
     resume: bool,
     device: torch.device | str,
@@ -246,13 +287,13 @@ def _run(
     task = factory.task
     for read in data.values():
         check_labels(task, read)
-    folder = _folder(factory, model, data, config, output)
+    folder = _folder(factory, model, data, config, output, extras)
     if resume and (done := folder.finished()):
         return FineTuningReport(output=os.fspath(output), **done)
     folder.open(resume=resume)
 
     def train_and_save() -> Events[FineTuningReport]:
-        seeds = yield from _train_seeds(factory, data, config, output / SEEDS, device=device)
+        seeds = yield from _train_seeds(factory, data, config, output / SEEDS, extras, device=device)
         about: dict[str, dict[str, Any]] = {
             name: {"path": read.path, "examples": len(read.examples), "how": read.description}
             for name, read in data.items()
@@ -276,13 +317,21 @@ def _run(
         return report
 
     with folder.running():
-        return (yield from log_events(train_and_save(), output))
+        return (yield from log_events(train_and_save(), output, tensorboard=extras.tensorboard))
 
 
 def _folder(
-    factory: ModelFactory, model: str, data: Mapping[str, ExampleSet[Any]], config: FineTuningConfig, output: Path
+    factory: ModelFactory,
+    model: str,
+    data: Mapping[str, ExampleSet[Any]],
+    config: FineTuningConfig,
+    output: Path,
+    extras: _Extras,
 ) -> RunFolder:
-    run = {"task": factory.task.name, "model": model, "data": {name: digest(read) for name, read in data.items()}}
+    digests = {name: digest(read) for name, read in data.items()}
+    run: dict[str, Any] = {"task": factory.task.name, "model": model, "data": digests}
+    if extras.loss is not None:
+        run["loss"] = getattr(extras.loss, "__qualname__", type(extras.loss).__qualname__)
     seeds = (f"{seed}.json" for seed in _seeds(config))
     checkpoints = (f"checkpoints-{seed}/step-*/" for seed in _seeds(config))
     files = [f"{BEST}/", *(entry for both in zip(seeds, checkpoints, strict=True) for entry in both)]
@@ -298,6 +347,7 @@ def _train_seeds(
     data: Mapping[str, ExampleSet[Any]],
     config: FineTuningConfig,
     folder: Path,
+    extras: _Extras,
     *,
     device: torch.device,
 ) -> Events[list[SeedResult]]:
@@ -317,6 +367,7 @@ def _train_seeds(
     for seed in seeds:
         if seed in done:
             continue
+        extras.callbacks.stop = False
         trainer = FineTuner(
             factory.new_model(seed),
             task,
@@ -327,6 +378,8 @@ def _train_seeds(
             folder=folder / f"checkpoints-{seed}",
             evaluate=lambda model: evaluate(model)[1],
             objective=factory.objective,
+            loss=extras.loss,
+            callbacks=extras.callbacks,
         )
         done[seed] = yield from map_events(trainer.run_interruptible(), partial(_with_seed, seed=seed))
         if _best_seed(done, task.main_metric) == seed:

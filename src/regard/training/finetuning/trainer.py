@@ -21,7 +21,8 @@ from regard.nn.attention import Attention
 from regard.nn.block import FeedForward
 from regard.nn.stack import Stack
 from regard.tasks.image_classification import ImageClassifier
-from regard.tasks.task import Task, TaskInput
+from regard.tasks.task import LossFunction, Task, TaskInput
+from regard.training.callbacks import Callbacks
 from regard.training.events import Events, LayersScheduled
 from regard.training.finetuning.config import FineTuningConfig
 from regard.training.finetuning.model_factory import TaskModel, TaskObjective
@@ -112,13 +113,21 @@ def _lowest_started(highest: int, progress: float, unfreeze: float) -> int:
     return highest if progress >= unfreeze else int(progress / unfreeze * highest)
 
 
-def default_learning_rate(width: int) -> float:
-    """The peak learning rate for a hidden size: 1e-4 for 384, 5e-5 for 768, 3.75e-5 for 1,024."""
-    return min(1e-4 * 384 / width, 3e-4)
+def default_learning_rate(width: int, base: float = 1e-4) -> float:
+    """The peak learning rate for a hidden size: `base` for 384, a quarter of it for 768, at most 3 times it."""
+    return base * min((384 / width) ** 2, 3.0)
+
+
+def head_learning_rate(width: int) -> float:
+    """The peak learning rate of a task head alone, and of LSTMs: 1e-3 for a hidden size of 384."""
+    return 1e-3 * min(384 / width, 3.0)
 
 
 class FineTuner(EpochTrainer[SeedResult]):
-    """`evaluate` scores the model on dev; without it the last epoch is kept. Checkpoints go to `folder`, if any."""
+    """`evaluate` scores the model on dev; without it the last epoch is kept. Checkpoints go to `folder`, if any.
+
+    `loss` replaces the task's loss function, and the weights of classes in it.
+    """
 
     model: TaskModel
 
@@ -133,18 +142,19 @@ class FineTuner(EpochTrainer[SeedResult]):
         device: torch.device,
         folder: Path | None = None,
         evaluate: Callable[[TaskModel], dict[str, float]] | None = None,
-        objective: Callable[[TaskModel], nn.Module] | None = None,
+        objective: Callable[[TaskModel, LossFunction], nn.Module] | None = None,
+        loss: LossFunction | None = None,
+        callbacks: Callbacks | None = None,
     ) -> None:
         self.items, self.config, self.evaluate = items, config, evaluate
         self.model = configure_model(model, config).to(device)
-        settings = config.training
-        # A task head alone learns well at a larger rate, and so do LSTMs.
-        larger = settings.frozen or can(model.encoder, "layer-mix")
-        peak = settings.learning_rate or default_learning_rate(model.encoder.config.hidden_size) * (10 if larger else 1)
-        self.peak_learning_rate = peak
+        settings, width = config.training, model.encoder.config.hidden_size
+        has_matrices = not (settings.frozen or can(model.encoder, "layer-mix"))  # of Transformer layers, to be trained
+        rate = default_learning_rate(width, settings.base_learning_rate) if has_matrices else head_learning_rate(width)
+        self.peak_learning_rate = peak = settings.learning_rate or rate
         optimizers = build_optimizers(
             self.model,
-            name="adamw" if settings.frozen else settings.optimizer,
+            name=settings.optimizer if has_matrices else "adamw",
             learning_rate=peak,
             betas=(0.9, 0.98),
             weight_decay=settings.weight_decay,
@@ -154,9 +164,11 @@ class FineTuner(EpochTrainer[SeedResult]):
         )  # of everything that is ever trained
         if settings.layerwise_lr_decay < 1:
             apply_layerwise_lr_decay(optimizers, self.levels, settings.layerwise_lr_decay)
+        if loss is None:
+            loss = task.loss_function(task.class_weights(items, settings.class_weights))
         super().__init__(
             self.model,
-            objective(self.model) if objective else TaskObjective(self.model, task),
+            objective(self.model, loss) if objective else TaskObjective(self.model, task, loss),
             optimizers,
             num_epochs=settings.num_epochs,
             patience=settings.early_stopping_patience,
@@ -170,6 +182,7 @@ class FineTuner(EpochTrainer[SeedResult]):
             seed=seed,
             device=device,
             folder=folder,
+            callbacks=callbacks,
         )
         self.perturbation = self._adversarial_perturbation()
 
@@ -184,7 +197,8 @@ class FineTuner(EpochTrainer[SeedResult]):
             for name, parameter in self._trained_parameters().items() if self.best_weights else ():
                 parameter.copy_(self.best_weights[name])
         scores = self.history[self.best_epoch - 1]
-        return SeedResult(self.seed, scores, self.best_epoch, self.stopwatch.elapsed, self.step, self.history)
+        cost = self.stopwatch.elapsed, self.step
+        return SeedResult(self.seed, scores, self.best_epoch, *cost, self.history, self.losses)
 
     def _layers_scheduled(self) -> LayersScheduled:
         starts = layer_starts(
@@ -215,10 +229,6 @@ class FineTuner(EpochTrainer[SeedResult]):
         chosen = sorted((self.items[index] for index in indices), key=self.model.num_tokens)
         if unfreeze := self.config.training.unfreeze:
             unfreeze_layers(self.levels, step / self.steps, unfreeze)
-        if self.perturbation is not None:
-            warmup, progress = self.config.training.adversarial_warmup, step / self.steps
-            growth = progress / warmup if progress < warmup else 1.0
-            self.perturbation.epsilon = self.config.training.adversarial_epsilon * growth
         return {"inputs": self.model.collate(chosen).to(self.device), "items": chosen}
 
     def _scores(self, epoch: int) -> Events[dict[str, float]]:

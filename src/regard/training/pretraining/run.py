@@ -11,6 +11,7 @@ config.json model.safetensors tokenizer.json ...   the model, when it is finishe
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -57,6 +58,7 @@ from regard.training.run_folder import (
     log_events,
     saved_config,
 )
+from regard.training.tensorboard import TensorBoardLog
 from regard.training.world import join_world
 
 FILES = OutputManifest(
@@ -83,14 +85,16 @@ def pretrain(
     start: str = "",
     resume: bool = False,
     verify: Verify = "auto",
+    tensorboard: str | os.PathLike[str] | None = None,
     device: torch.device,
 ) -> Events[PretrainingResult]:
     """Train a new model, or continue the one named by `start`, on text. Only the main process yields events.
 
     `resume` continues the run in `output` from its last checkpoint, or from the beginning if there is none; for a
     finished run it returns the result. Token shards are compared with their checksums before the first step, as
-    `verify` says: see `Corpus.open`.
+    `verify` says: see `Corpus.open`. `tensorboard` is a folder.
     """
+    board = TensorBoardLog.open(tensorboard)
     if bool(config.schedule.max_steps) == bool(config.schedule.budget):
         raise InputError(
             "how long to train? give a budget such as --budget 20min, or --set schedule.max_steps=N, one of them"
@@ -104,7 +108,8 @@ def pretrain(
                 stack.enter_context(lock_folder(output))
                 stack.enter_context(discarded_unless(partial(_is_begun, output), output, FILES, created=created))
                 FILES.write(output)  # before the first file it lists
-                yield from prepare(config, sources, output, held_out=held_out, verify=verify)
+                fresh = not _is_trained(output)
+                yield from prepare(config, sources, output, held_out=held_out, verify=verify, rebuild=fresh)
                 atomic_write(output / CONFIG, config.saved())
         dataset = open_dataset(config, sources, output, held_out=bool(held_out))
         done, problem = _finished(output, dataset) if resume else (None, "")
@@ -118,7 +123,7 @@ def pretrain(
         except InputError as error:
             raise error if held_out else InputError(f"{error}; or name a text to evaluate on with --heldout") from None
         events = trainer.pretrain(resume=resume)
-        return (yield from log_events(events, output)) if world.is_main else drain(events)
+        return (yield from log_events(events, output, tensorboard=board)) if world.is_main else drain(events)
 
 
 def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> bool:
@@ -133,8 +138,7 @@ def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> bool:
         refuse_foreign_content(output)
     if not resume and (output / CONFIG).is_file() and Checkpoints(output / CHECKPOINTS).any():
         raise InputError(f"{output} holds an unfinished run: continue it with --resume, or choose another --output")
-    started = Checkpoints(output / CHECKPOINTS).any() or (output / MODEL).exists()
-    if started and (saved := saved_config(output, resume=resume)):
+    if _is_trained(output) and (saved := saved_config(output, resume=resume)):
         before = PretrainingConfig.read(saved, family=config.model.family, saved=True)
         if differences := before.differences(config):
             raise InputError(
@@ -145,6 +149,10 @@ def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> bool:
         raise InputError(f"{output} holds a model, which this run would write over; choose another --output")
     refuse_foreign_files(output, dict.fromkeys((MODEL, *TOKENIZER_FILES)))
     return create_folder(output)
+
+
+def _is_trained(output: Path) -> bool:
+    return Checkpoints(output / CHECKPOINTS).any() or (output / MODEL).exists()
 
 
 def _is_begun(output: Path) -> bool:

@@ -30,6 +30,7 @@ from regard.inference.translation.translator import Translator, bleu, default_al
 from regard.text.tokenizer import TOKENIZER_FILES
 from regard.training.events import Events, Finished, TrainingStarted
 from regard.training.run_folder import REPORT, RunFolder, log_events
+from regard.training.tensorboard import TensorBoardLog
 from regard.training.translation.config import DEFAULT_VOCAB_SIZE, TranslationConfig
 from regard.training.translation.trainer import (
     EncodedPair,
@@ -52,12 +53,14 @@ def train_translator(
     output: str | os.PathLike[str],
     config: TranslationConfig | None = None,
     resume: bool = False,
+    tensorboard: str | os.PathLike[str] | None = None,
     device: torch.device | str = "auto",
 ) -> Events[TranslationReport]:
     """Train a translator on the pairs of `train`, select by BLEU on `dev`, and write it to `output`.
 
-    `test` is translated once at the end and saved beside the model as test.tsv.
+    `test` is translated once at the end and saved beside the model as test.tsv. `tensorboard` is a folder.
     """
+    board = TensorBoardLog.open(tensorboard)
     output, config = Path(output), config or TranslationConfig.read()
     device = choose_device(device) if isinstance(device, str) else device
     data = {"train": train, "dev": dev, **({"test": test} if test else {})}
@@ -97,7 +100,7 @@ def train_translator(
         return report
 
     with folder.running():
-        return (yield from log_events(train_and_save(), output))
+        return (yield from log_events(train_and_save(), output, tensorboard=board))
 
 
 def _prepared_files() -> list[str]:

@@ -22,6 +22,7 @@ from regard.nn.masks import Padded
 from regard.render.result import Table
 from regard.training.checkpoint import Checkpoints
 from regard.training.events import AverageEvaluated, Events
+from regard.training.learning_curve import curve_lines
 from regard.training.optimizer import build_optimizers
 from regard.training.run_folder import RunReport
 from regard.training.settings import learning_rate_factor
@@ -154,6 +155,7 @@ class TranslationOutcome:
     tokens: int  # of targets
     history: list[dict[str, float]] = field(default_factory=list)  # scores of each epoch
     average: dict[str, float] = field(default_factory=dict)  # scores of the average of the last epochs
+    losses: list[float] = field(default_factory=list)  # the mean training loss of each epoch
 
 
 class TranslationReport(RunReport):
@@ -181,6 +183,7 @@ class TranslationReport(RunReport):
         if test:
             lines.append(f"{'test BLEU':<21}{test['bleu']:6.2f}  {count_of(test['pairs'], 'pair')} set aside")
             lines.append(f"{'test BLEU, lower case':<21}{test['bleu_lowercase']:6.2f}  beam {test['beam']}")
+        lines += curve_lines(outcome.losses, outcome.history, MAIN_SCORE)
         return "\n".join(lines)
 
     def to_table(self) -> Table:
@@ -313,7 +316,8 @@ class TranslationTrainer(EpochTrainer[TranslationOutcome]):
             self.weights.load_best(self.best_epoch, self.model)
             epochs, scores = [self.best_epoch], best
         tokens = self.tokens_per_epoch * self.epoch
-        return TranslationOutcome(scores, epochs, self.stopwatch.elapsed, self.step, tokens, self.history, average)
+        cost = self.stopwatch.elapsed, self.step, tokens
+        return TranslationOutcome(scores, epochs, *cost, self.history, average, self.losses)
 
     def _step_details(self, seconds: float) -> dict[str, Any]:
         tokens = self.step / self.steps_per_epoch * self.tokens_per_epoch

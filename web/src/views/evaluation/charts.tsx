@@ -72,7 +72,7 @@ export function Calibration({ payload: { calibration } }: { payload: EvaluationP
     <section aria-labelledby="evaluation-calibration">
       <h2 id="evaluation-calibration">Calibration</h2>
       <p class="muted">
-        Of predictions with a probability of 80%, 80% should be right: points on the diagonal. Below it the model is overconfident. Probabilities of {calibration.of}.
+        Of cases with a probability of 80%, 80% should be true: points on the diagonal. Below it the probabilities are too high. These are the probabilities of {calibration.of}; gray bars count the cases.
       </p>
       <Chart label={`Reliability diagram: ${about}`} inputs={[calibration]} height={HEIGHT} draw={(painter, width) => drawReliability(painter, calibration, width)} />
       <dl class="evaluation-facts">
@@ -95,7 +95,7 @@ function Fact({ name, value }: { name: string; value: string }) {
 
 function drawReliability(painter: Painter, { bins }: CalibrationData, width: number): void {
   const { accent, muted, other } = colors.get();
-  const { x, y } = axes(painter, { width, height: HEIGHT }, UNIT, UNIT, ["mean probability", "fraction right"], true);
+  const { x, y } = axes(painter, { width, height: HEIGHT }, UNIT, UNIT, ["mean probability", "fraction true"], true);
   painter.lines([x(0), y(0), x(1), y(1)], muted, 0.8, false, 1.5, [5, 5]);
   const most = Math.max(...bins.map((bin) => bin.count), 1);
   for (const bin of bins) {

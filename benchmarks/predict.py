@@ -1,0 +1,81 @@
+"""Throughput of `regard predict` and `regard embed` on a CPU: the same model, the same texts, files in and files out.
+
+    python -m benchmarks.predict [--texts FILE] [--count 400] [--rounds 5] [--model regard-bert] [--save]
+
+The model is a built-in encoder with an untrained head for two classes. Both commands read a CSV file of sentences and
+write Parquet, in alternating rounds of one run; the best round of each counts. FILE has one text per line, or is a TSV
+whose first column is used; default: SST-2 beside the project.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.timing import best_times, describe_machine, save_results
+from regard.checkpoints import loading
+from regard.events import drain
+from regard.tasks.encoder_with_head import EncoderWithHead
+from regard.tasks.fine_tuned_model import FineTunedModel
+from regard.tasks.text_classification import TextClassification
+from regard.verbs import find
+from regard.verbs.python import LocalModels
+
+SST2 = Path(__file__).resolve().parents[2] / "shared" / "data" / "sst2" / "train.tsv"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", type=Path, default=SST2, metavar="FILE", help="text file or TSV")
+    parser.add_argument("--count", type=int, default=400, help="number of texts")
+    parser.add_argument("--rounds", type=int, default=5, help="timed rounds per command")
+    parser.add_argument("--model", default="regard-bert", help="the encoder")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/predict.json")
+    options = parser.parse_args()
+    lines = options.texts.read_text(encoding="utf-8").splitlines()[: options.count]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder, source = Path(scratch, "model"), Path(scratch, "texts.csv")
+        write_model(options.model, folder)
+        with source.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([["text"], *([line.split("\t")[0]] for line in lines)])
+        models = LocalModels("cpu")
+        commands = {
+            "embed": run_verb(
+                "embed", models, source=source, model=str(folder), output=Path(scratch, "vectors.parquet")
+            ),
+            "predict": run_verb(
+                "predict", models, model=str(folder), source=source, output=Path(scratch, "out.parquet")
+            ),
+        }
+        best = best_times(commands, rounds=options.rounds)
+    ratio = best["embed"] / best["predict"]
+    print(f"{len(lines)} texts, {options.model}, best of {options.rounds} alternating rounds, {describe_machine()}")
+    for name, seconds in best.items():
+        print(f"{name:<10}{len(lines) / seconds:9.0f} texts/s")
+    print(f"predict / embed {ratio:.2f}")
+    if options.save:
+        rates = {name: round(len(lines) / seconds, 1) for name, seconds in best.items()}
+        results = {"model": options.model, "texts": len(lines), "texts_per_second": rates, "ratio": round(ratio, 3)}
+        print(save_results("predict", results))
+
+
+def write_model(encoder_name: str, folder: Path) -> None:
+    """Save the encoder with an untrained head for two classes."""
+    encoder, tokenizer = loading.load(encoder_name)
+    task = TextClassification(["negative", "positive"])
+    model = EncoderWithHead.from_encoder(encoder, task).eval()
+    FineTunedModel(task, model, tokenizer, 128).save(folder)
+
+
+def run_verb(name: str, models: LocalModels, **arguments: object) -> Callable[[], object]:
+    """The verb as a function; it starts anew at every call, and its model is loaded at the first."""
+    verb = find(name)
+    request = verb.parse({**arguments, "restart": True})
+    return lambda: drain(verb.run(request, models))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Labeled rows in memory, which readers take in place of a file: a DataFrame, dictionaries, or tuples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from regard.errors import InputError
+
+
+class RecordList(os.PathLike[str]):
+    """Rows by the names of their columns. As a path it is its name, which messages show where a file has its path."""
+
+    def __init__(self, records: Sequence[Mapping[str, object]], name: str) -> None:
+        self.records, self.name = [dict(record) for record in records], name
+
+    def __fspath__(self) -> str:
+        return self.name
+
+    def __str__(self) -> str:
+        return "FILE"  # in the command that trains the same
+
+    def __repr__(self) -> str:
+        return "data"  # in the Python code that trains the same
+
+    @classmethod
+    def from_source(cls, source: Any) -> RecordList:
+        """The rows of a pandas or polars DataFrame, of dictionaries, or of tuples: (text, label), (text, second text,
+        label), ((text, second text), label), (words, tags)."""
+        if hasattr(source, "columns"):
+            return cls.from_frame(source)
+        if isinstance(source, str | Mapping) or not isinstance(source, Iterable):
+            raise InputError(
+                f"the data is {type(source).__name__}; expected a DataFrame, a path, or a list of dictionaries or "
+                "tuples such as (text, label)"
+            )
+        rows = list(source)
+        if not rows:
+            raise InputError("the data is an empty list; expected at least one example")
+        return cls([_record(row, index) for index, row in enumerate(rows)], "the list")
+
+    @classmethod
+    def from_frame(cls, frame: Any) -> RecordList:
+        columns = [str(column) for column in frame.columns]
+        if not columns or not len(frame):
+            raise InputError("the DataFrame is empty: expected at least one row")
+        if len(set(columns)) < len(columns):
+            twice = next(column for column in columns if columns.count(column) > 1)
+            raise InputError(f"the DataFrame has two columns named {twice!r}; rename one of them")
+        rows = frame.itertuples(index=False, name=None) if hasattr(frame, "itertuples") else frame.iter_rows()
+        return cls([dict(zip(columns, row, strict=True)) for row in rows], "the DataFrame")
+
+
+def _record(row: object, index: int) -> Mapping[str, object]:
+    if isinstance(row, Mapping):
+        return {str(key): value for key, value in row.items()}
+    if isinstance(row, Sequence) and not isinstance(row, str):
+        values = list(row)
+        if values and isinstance(values[0], tuple):  # ((text, second text), label)
+            values = [*values[0], *values[1:]]
+        if len(values) == 2:
+            names = ("words", "tags") if isinstance(values[0], list) else ("text", "label")
+            return dict(zip(names, values, strict=True))
+        if len(values) == 3:
+            return dict(zip(("text_a", "text_b", "label"), values, strict=True))
+    text = repr(row)
+    raise InputError(
+        f"item {index} of the list is {text if len(text) <= 60 else text[:57] + '...'}; expected a dictionary, or "
+        "(text, label), or (text, second text, label)"
+    )
