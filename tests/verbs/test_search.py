@@ -56,6 +56,10 @@ def test_a_messy_table(messy: Path, tiny_bert_folder: Path, tmp_path: Path, caps
     assert {name: hit["row"] for name, hit in hits.items()} == {"a7": 0, "b1": 1, "d2": 4, "e5": 5}
     assert hits["a7"]["text"] == 'the film was "good"' and hits["b1"]["text"] == "a bad day;\nand more"
     assert hits["e5"]["columns"] == {"date": "2024-01-06"} and hits["d2"]["text"].endswith("😀")
+    with pytest.raises(InputError, match=r"--keep is for a table, and .*index is an index"):
+        regard.search(folder, "film", keep=["date"])
+    assert run(["index", str(messy), "--output", str(folder), "--append", "--pooling", "max"]) == 2
+    assert "embedded as those of the index" in capsys.readouterr().err
     with pytest.raises(InputError, match="row 0 has the id 'a7', which row 0 has already"):
         regard.open_index(folder).add(messy)
     index = regard.open_index(folder)

@@ -6,10 +6,12 @@ import subprocess
 
 import pytest
 
+from regard.cli.app import run
 from regard.data.examples import TextExample
 from regard.errors import InputError
-from regard.verbs.base import _print_lines
-from regard.verbs.tables import parse_lines
+from regard.verbs import VERBS, find
+from regard.verbs.base import TABLE_GROUP, _print_lines, cli_of
+from regard.verbs.tables import RowsRequest, TableRequest, parse_lines
 
 
 def test_typed_lines() -> None:
@@ -50,3 +52,44 @@ def test_a_shell_prints_the_same_lines(labels: list[str] | None) -> None:
 def test_many_lines_give_no_command() -> None:
     assert _print_lines(["a"] * 13) == ""
     assert _print_lines(["a\nb"]) == ""
+
+
+def test_one_set_of_table_options() -> None:
+    """Every verb that reads columns has all table options, with the same types, and lists them under one heading."""
+    shared = ("header", "delimiter", "quoted", "encoding")
+    reading = [verb for verb in map(find, VERBS) if "columns" in verb.request.model_fields]
+    expected = {
+        "embed",
+        "predict",
+        "evaluate",
+        "train",
+        "index",
+        "search",
+        "score",
+        "translate",
+        "map",
+        "doctor",
+        "layers",
+    }
+    assert {verb.name for verb in reading} >= expected
+    for verb in reading:
+        fields = verb.request.model_fields
+        for name in shared:
+            assert fields[name].annotation == TableRequest.model_fields[name].annotation, verb.name
+            assert fields[name].description == TableRequest.model_fields[name].description, verb.name
+        answers = issubclass(verb.request, RowsRequest)
+        assert fields["missing"].default == ("keep" if answers else "error"), verb.name
+        assert all(cli_of(fields[name])["group"] == TABLE_GROUP for name in (*shared, "columns", "missing")), verb.name
+
+
+def test_help_pages_have_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["embed", "--help"]) == 0
+    page = capsys.readouterr().out
+    assert [line for line in page.splitlines() if line.endswith(":") and not line.startswith(" ")] == [
+        "Arguments:",
+        "Options:",
+        "Input table:",
+        "Run:",
+        "General:",
+    ]
+    assert page.index("--pooling") < page.index("Input table:") < page.index("--columns") < page.index("--json")

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from regard.errors import InputError
 from regard.events import Event, Note
 from regard.known import DEFAULT_EMBEDDING_MODEL
 from regard.verbs.base import ModelName, Models, Texts, argument, option, verb
@@ -60,6 +61,10 @@ def index(request: IndexRequest, models: Models) -> Generator[Event, None, Index
 
     if request.approximate:
         require_faiss()
+    if request.append and (request.pooling or request.max_length or request.long != "cut"):
+        raise InputError(
+            "texts that are added are embedded as those of the index: leave out --pooling, --max-length and --long"
+        )
     with ExitStack() as stack:
 
         def load(name: str | None) -> LoadedModel:

@@ -115,6 +115,9 @@ def open_source(
         return stack.enter_context(models.use(request.model or name or DEFAULT_EMBEDDING_MODEL))
 
     if isinstance(request.source, Path) and request.source.is_dir():
+        for name in ("columns", "header", "delimiter", "quoted", "encoding", "keep", "id"):
+            if getattr(request, name) not in (None, []):
+                raise InputError(f"--{name} is for a table, and {request.source} is an index; leave it out")
         index = open_index(request.source)
         if embeds:
             index.use_model(load(index.model_name))

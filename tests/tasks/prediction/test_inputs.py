@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,18 @@ def test_formats_of_their_own(tmp_path: Path) -> None:
     for source in (endings, [record], pandas.DataFrame([record])):
         (row,) = open_input(TASKS["choose"], source, keep=["id"]).rows
         assert (row.example, row.kept) == (ChoiceExample("the film", ("good", "bad")), {"id": 7})
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="needs /dev/fd")
+@pytest.mark.parametrize("name", ["classify", "tag"])
+def test_a_pipe_is_read_once(name: str) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"a film\n\nbad\n")
+    os.close(writer)
+    inputs = open_input(TASKS[name], f"/dev/fd/{reader}")
+    assert (inputs.rereadable, inputs.reopen) == (False, None)
+    assert texts(inputs) == ["a film", None, "bad"]
+    os.close(reader)
 
 
 def test_questions_in_a_table(tmp_path: Path) -> None:

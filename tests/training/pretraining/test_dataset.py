@@ -88,6 +88,16 @@ def test_a_vocabulary_of_other_settings_is_trained_again(source: Path, tmp_path:
     assert Tokenizer.open(tmp_path / "vocabulary").size == 110
 
 
+def test_a_corpus_that_nothing_was_trained_on_is_built_again(source: Path, tmp_path: Path) -> None:
+    build_dataset([source], tmp_path)
+    chosen = config(vocabulary_vocab_size=110)
+    events = list(prepare(chosen, [str(source)], tmp_path, rebuild=True))
+    assert [1 for event in events if isinstance(event, Note) and "the tokenizer changed" in event.message]
+    assert open_dataset(chosen, [str(source)], tmp_path, held_out=False).tokenizer.size == 110
+    again = prepare(chosen, [str(source)], tmp_path, rebuild=True)
+    assert not [1 for event in again if isinstance(event, Note) and "built again" in event.message]
+
+
 def test_a_vocabulary_of_another_text_is_trained_again(source: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_bytes(source.read_bytes())

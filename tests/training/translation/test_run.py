@@ -251,7 +251,7 @@ def test_few_pairs_get_a_vocabulary_of_their_size(
 ) -> None:
     """Pairs of Tatoeba: by default the vocabulary shrinks, and a given size that is too large can be corrected."""
     with ZipFile(shared_data("tatoeba-en-de/deu-eng.zip")) as archive, archive.open("deu.txt") as lines:
-        rows = [line.decode().split("\t") for line in islice(lines, 20_000, 20_000 + count)]
+        rows = [line.decode().strip().split("\t") for line in islice(lines, 20_000, 20_000 + count)]
     (tmp_path / "pairs.tsv").write_text("".join(f"{row[0]}\t{row[1]}\n" for row in rows), encoding="utf-8")
     small = {"model.hidden_size": 16, "model.intermediate_size": 16, "model.num_hidden_layers": 1}
     options: dict[str, Any] = {"train": [str(tmp_path / "pairs.tsv")], "output": tmp_path / "run"}

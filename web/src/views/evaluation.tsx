@@ -142,7 +142,7 @@ export const evaluation: View<EvaluationPayload> = {
     advice: "None of the studio's models is fine-tuned for a task. Train one in Tasks, or start the studio with one: regard studio --model DIR.",
   },
   submitLabel: "Evaluate",
-  fields: [{ name: "data", label: "Labeled examples: a text, a tab and its label per line; or any table that `regard train` reads", lines: 4, start: "", required: "Paste labeled examples, or choose a file." }],
+  fields: [{ name: "data", label: "Labeled examples: a text, a tab and its label per line; or any table that regard train reads", lines: 4, start: "", required: "Paste labeled examples, or choose a file." }],
   Show,
   Below: ({ payload }) => (payload ? null : <OpenFile view="evaluation" field="data" whole />),
   drawing,

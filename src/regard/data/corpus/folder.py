@@ -332,6 +332,14 @@ def tokenizer_paths(manifest: CorpusManifest) -> dict[str, FileState]:
     return {f"{TOKENIZER}/{name}": file for name, file in manifest.tokenizer_files.items()}
 
 
+class OtherCorpus(InputError):
+    """The folder holds a corpus of other text, settings or another tokenizer; `reason` says what changed."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}. {remedy}")
+        self.reason = reason
+
+
 def refuse_foreign_files(folder: Path) -> None:
     """Raise InputError if the folder has files that are not part of a corpus: they may be the user's.
 
@@ -367,7 +375,7 @@ def begin(
         manifest.write(folder)
         return [], False
     if changed := old.differences(manifest):
-        raise InputError(f"{folder} holds another corpus: {'; '.join(changed)}. {remedy}")
+        raise OtherCorpus(f"{folder} holds another corpus: {'; '.join(changed)}", remedy)
     intact = _intact_shards(folder, old, verify, on_damaged)
     if old.shards is not None and list(old.shards) == intact:
         return intact, True

@@ -121,10 +121,11 @@ def _open_file(
         )
     if task.reads_images and not holds_images(path):
         raise InputError(f"{path}: this model reads images; give the name of an image file or of a folder")
-    if task.reads_images or task.num_texts == 0 or task.has_own_format(path):
-        records = read_records(path) if task.num_texts == 0 else None
+    is_file = os.path.isfile(path)  # a pipe cannot be read twice
+    if task.reads_images or task.num_texts == 0 or (is_file and task.has_own_format(path)):
+        records = read_records(path) if task.num_texts == 0 and is_file else None
         if records is not None:
-            return _of_records(task, *records, table, keep, rereadable=os.path.isfile(path))
+            return _of_records(task, *records, table, keep)
         read = task.read(path, table, labeled=False)
         lines = read.lines or None
         rereadable = path != STANDARD_INPUT and os.path.exists(path)
@@ -132,12 +133,11 @@ def _open_file(
             read.examples, display_name(path), read.description, keep, lines, read.unit, rereadable=rereadable
         )
     sample = 1 if live and path == STANDARD_INPUT else SAMPLE
-    rereadable = os.path.isfile(path)
 
     def open_again() -> RowReader:
         return open_rows(path, table, num_texts=_num_texts(task, names), names=names, sample=sample)
 
-    return _of_rows(task, open_again, keep, table.missing, lines=True, rereadable=rereadable)
+    return _of_rows(task, open_again, keep, table.missing, lines=True, rereadable=is_file)
 
 
 def _num_texts(task: Task[Any], names: Sequence[str]) -> int | None:
@@ -212,8 +212,6 @@ def _of_examples(
 
 def read_records(path: str) -> tuple[RecordList, list[int]] | None:
     """The records of JSON or Parquet with their lines; None for another file."""
-    if path == STANDARD_INPUT:
-        return None
     records, _ = open_records(path)
     if records is None:
         return None
@@ -227,14 +225,10 @@ def _of_records(
     lines: Sequence[int] | None,
     table: TableOptions,
     keep: Sequence[str],
-    *,
-    rereadable: bool = True,
 ) -> PredictionInput:
     """Rows with columns of a task that reads something else than texts."""
     read = task.read(records, table, labeled=False)
-    return _of_examples(
-        read.examples, records.name, read.description, keep, lines, rereadable=rereadable, records=records.records
-    )
+    return _of_examples(read.examples, records.name, read.description, keep, lines, records=records.records)
 
 
 def example_values(example: Example) -> dict[str, object]:

@@ -13,7 +13,7 @@ from regard.checkpoints.files import checksums
 from regard.checkpoints.files import verify as verify_folder
 from regard.data.corpus import Corpus, CorpusProgress, CorpusReport, corpus_events, read_documents
 from regard.data.corpus.documents import find_sources
-from regard.data.corpus.folder import MANIFEST
+from regard.data.corpus.folder import MANIFEST, OtherCorpus
 from regard.data.corpus.vocabulary import SizeError
 from regard.errors import InputError
 from regard.events import Event, Note, Progress, map_events
@@ -38,10 +38,12 @@ def prepare(
     *,
     held_out: Sequence[str] = (),
     verify: Verify = "auto",
+    rebuild: bool = False,
 ) -> Events[None]:
     """Prepare the files for `open_dataset`. `sources` are text files and folders, or folders of finished corpora.
 
-    Finished corpora must match their checksums. Damaged parts of a corpus that this run built are built again.
+    Finished corpora must match their checksums. Damaged parts of a corpus that this run built are built again; with
+    `rebuild` also a corpus of another text or tokenizer, on which nothing was trained yet.
     """
     if _are_corpora(sources):
         first, *others = (Corpus.open(source, verify=verify) for source in sources)
@@ -53,20 +55,28 @@ def prepare(
     else:
         tokenizer = yield from _tokenizer(config, sources, output / VOCABULARY)
         _check_special_tokens(tokenizer, config)
-        report = yield from _encode(sources, output / CORPUS, tokenizer, verify)
+        report = yield from _encode(sources, output / CORPUS, tokenizer, verify, rebuild)
         yield from _describe(report)
     if held_out:
-        yield from _encode(held_out, output / HELD_OUT, tokenizer, verify)
+        yield from _encode(held_out, output / HELD_OUT, tokenizer, verify, rebuild)
 
 
-def _encode(sources: Sequence[str], folder: Path, tokenizer: Tokenizer, verify: Verify) -> Events[CorpusReport]:
+def _encode(
+    sources: Sequence[str], folder: Path, tokenizer: Tokenizer, verify: Verify, rebuild: bool
+) -> Events[CorpusReport]:
     def event(found: CorpusProgress | Note) -> Event:
         if isinstance(found, Note):
             return Note(message=f"{found.message}; it is built again from the text")
         done, total = found.done - found.resumed, found.documents - found.resumed
         return Progress(stage="encoding", done=done, total=total, unit="documents")
 
-    return map_events(corpus_events(sources, folder, tokenizer=tokenizer, verify=verify), event)
+    try:
+        return (yield from map_events(corpus_events(sources, folder, tokenizer=tokenizer, verify=verify), event))
+    except OtherCorpus as error:
+        if not rebuild:
+            raise InputError(f"{error.reason}. Resume with the former text, or choose another --output") from None
+        yield Note(message=f"{error.reason}; nothing was trained on it, so it is built again")
+    return (yield from map_events(corpus_events(sources, folder, tokenizer=tokenizer, restart=True), event))
 
 
 def open_dataset(

@@ -108,7 +108,8 @@ def pretrain(
                 stack.enter_context(lock_folder(output))
                 stack.enter_context(discarded_unless(partial(_is_begun, output), output, FILES, created=created))
                 FILES.write(output)  # before the first file it lists
-                yield from prepare(config, sources, output, held_out=held_out, verify=verify)
+                fresh = not _is_trained(output)
+                yield from prepare(config, sources, output, held_out=held_out, verify=verify, rebuild=fresh)
                 atomic_write(output / CONFIG, config.saved())
         dataset = open_dataset(config, sources, output, held_out=bool(held_out))
         done, problem = _finished(output, dataset) if resume else (None, "")
@@ -137,8 +138,7 @@ def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> bool:
         refuse_foreign_content(output)
     if not resume and (output / CONFIG).is_file() and Checkpoints(output / CHECKPOINTS).any():
         raise InputError(f"{output} holds an unfinished run: continue it with --resume, or choose another --output")
-    started = Checkpoints(output / CHECKPOINTS).any() or (output / MODEL).exists()
-    if started and (saved := saved_config(output, resume=resume)):
+    if _is_trained(output) and (saved := saved_config(output, resume=resume)):
         before = PretrainingConfig.read(saved, family=config.model.family, saved=True)
         if differences := before.differences(config):
             raise InputError(
@@ -149,6 +149,10 @@ def _open(output: Path, config: PretrainingConfig, *, resume: bool) -> bool:
         raise InputError(f"{output} holds a model, which this run would write over; choose another --output")
     refuse_foreign_files(output, dict.fromkeys((MODEL, *TOKENIZER_FILES)))
     return create_folder(output)
+
+
+def _is_trained(output: Path) -> bool:
+    return Checkpoints(output / CHECKPOINTS).any() or (output / MODEL).exists()
 
 
 def _is_begun(output: Path) -> bool:
