@@ -287,9 +287,7 @@ def model_card(results: dict[str, Any], config: dict[str, Any], report: dict[str
     models, outcome = results["models"], report["outcome"]
     ours, reference, start = (models[name] for name in (NAME, REFERENCE, "regard-bert"))
     rows = [
-        " | ".join(
-            [f"| {title}", *(f"{scores[key]:.1f}" if key in scores else "-" for scores in (ours, reference, start)), ""]
-        )
+        f"| {title} | " + " | ".join(f"{scores[key]:.1f}" for scores in (ours, reference, start)) + " |"
         for key, title in ROWS.items()
         if all(key in scores for scores in (ours, reference, start))
     ]
