@@ -287,10 +287,9 @@ def model_card(results: dict[str, Any], config: dict[str, Any], report: dict[str
     models, outcome = results["models"], report["outcome"]
     ours, reference, start = (models[name] for name in (NAME, REFERENCE, "regard-bert"))
     rows = [
-        " | ".join(
-            [f"| {title}", *(f"{scores[key]:.1f}" if key in scores else "-" for scores in (ours, reference, start)), ""]
-        )
+        f"| {title} | " + " | ".join(f"{scores[key]:.1f}" for scores in (ours, reference, start)) + " |"
         for key, title in ROWS.items()
+        if all(key in scores for scores in (ours, reference, start))
     ]
     steps = [event for event in map(json.loads, events) if event["type"] == "step"]
     points = [steps[len(steps) * tenth // 10] for tenth in range(10)] + [steps[-1]]
@@ -306,8 +305,8 @@ def model_card(results: dict[str, Any], config: dict[str, Any], report: dict[str
         max_length=report["settings"]["model"]["max_length"],
         parameters=report["parameters"] / 1e6,
         scores="\n".join(rows),
-        questions=ours["squad questions"],
-        paragraphs=ours["squad paragraphs"],
+        questions=start["squad questions"],
+        paragraphs=start["squad paragraphs"],
         date=results["date"],
         texts=report["data"]["train"]["rows"],
         tokens=outcome["tokens"] / 1e9,

@@ -15,7 +15,7 @@ from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.sampling import Sampling
 from regard.inference.generation.text_generator import GenerationStream, TextGenerator
 from regard.inference.translation import translator as translate
-from regard.known import DEFAULT_CAUSAL_LM, DEFAULT_MODEL, builtin_folder, builtin_names
+from regard.known import DEFAULT_CAUSAL_LM, DEFAULT_EMBEDDING_MODEL, DEFAULT_MODEL, builtin_folder, builtin_names
 from regard.models import Bert, Gpt
 from regard.nn.masks import Padded
 from regard.text import Tokenizer
@@ -103,6 +103,27 @@ def test_the_causal_lm_matches_its_card() -> None:
         text for _, text in GenerationStream(generator, prompt, sampling=Sampling(temperature=0.8, top_p=0.9), seed=0)
     )
     assert sample["text"].startswith(generated) and len(generated) > 20
+
+
+def test_the_embedding_model_matches_its_card() -> None:
+    models = json.loads((RESULTS / "regard-embed.json").read_text(encoding="utf-8"))["models"]
+    ours, teacher = models[DEFAULT_EMBEDDING_MODEL], models["all-MiniLM-L6-v2"]
+    assert ours["stsb"] >= 80 and ours["sst2 scaled"] >= 77
+    assert ours["squad recall@1"] >= 0.85 * teacher["squad recall@1"]
+    card = (builtin_folder(DEFAULT_EMBEDDING_MODEL) / "README.md").read_text(encoding="utf-8")
+    assert all(f"| {ours[key]:.1f} | {teacher[key]:.1f} |" in card for key in ("stsb", "squad recall@1", "sst2"))
+
+
+def test_sentence_transformers_loads_the_embedding_model_with_equal_vectors() -> None:
+    peer = pytest.importorskip("sentence_transformers")
+    texts = ["A man is playing a guitar.", "Someone plays an instrument.", "The bank raised its interest rate.", "?"]
+    expected = peer.SentenceTransformer(
+        str(builtin_folder(DEFAULT_EMBEDDING_MODEL)), device="cpu", model_kwargs={"dtype": torch.float32}
+    ).encode(texts)
+    vectors = regard.Embedder(device="cpu").transform(texts)
+    torch.testing.assert_close(torch.from_numpy(vectors), torch.from_numpy(expected), atol=1e-5, rtol=0)
+    similarities = vectors @ vectors.T
+    assert similarities[0, 1] > 0.5 > 0.3 > similarities[0, 2]
 
 
 @pytest.mark.parametrize("name", ["regard-de-en", "regard-fr-en"])

@@ -66,7 +66,7 @@ def embed(
     encoding: str | None = None,
     missing: Literal['keep', 'skip', 'error'] = 'keep',
     output: str | PathLike[str] | None = None,
-    model: _Model = 'regard-bert',
+    model: _Model = 'regard-embed',
     layers: str = '-1',
     pooling: Literal['cls', 'mean', 'max', 'none'] | None = None,
     normalize: bool | None = None,
@@ -467,7 +467,7 @@ def sentence_map(
     quoted: bool | None = None,
     encoding: str | None = None,
     missing: Literal['error', 'skip'] = 'error',
-    model: _Model = 'regard-bert',
+    model: _Model = 'regard-embed',
     layers: str = '-1',
     neighbors: int = 5,
     pooling: Literal['mean', 'cls', 'max'] = 'mean',
@@ -615,7 +615,7 @@ def train_embedder(
     matryoshka: list[int] | None = None,
     on_event: Callable[[Event], object] | None = None,
 ) -> EmbeddingReport:
-    """Train a sentence-embedding model, and write a folder that sentence-transformers loads too."""
+    """Train a sentence-embedding model that sentence-transformers loads too."""
 
 def predict(
     model: _Model,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 DEFAULT_MODEL = "regard-bert"  # for verbs that are given no model
-DEFAULT_EMBEDDING_MODEL = "regard-bert"  # for sentence vectors: embed, index, search, map
+DEFAULT_EMBEDDING_MODEL = "regard-embed"  # for sentence vectors: embed, index, search, map
 DEFAULT_CAUSAL_LM = "regard-gpt"  # for verbs that need a causal language model
 
 _BUILT_IN = Path(__file__).parent / "builtin"

@@ -70,7 +70,11 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
         (0, [f"the {WORD} _", "--model", BERT, "--top", "200", "--json"]),
         (2, ["the _", "--model", BERT, "--targets", EVIL]),
     ],
-    "compare": [(0, [f"the {WORD} _", "the day _", "--model", BERT, "-n", "all"]), (2, ["a _", "-m", f"./{EVIL}"])],
+    "compare": [(0, [f"the {WORD} _", "the day _", "--model", BERT, "-k", "all"]), (2, ["a _", "-m", f"./{EVIL}"])],
+    "index": [(2, [TEXTS, "--model", BERT, "--output", TEXTS]), (2, [EVIL, "--model", BERT, "--output", "x"])],
+    "search": [(0, [TEXTS, WORD, "--model", BERT]), (2, [EVIL, WORD, "--model", BERT])],
+    "duplicates": [(0, [TEXTS, "--model", BERT, "--threshold", "0.1"]), (2, [EVIL, "--model", BERT])],
+    "cluster": [(0, [TEXTS, "--model", BERT, "--num-clusters", "2"]), (2, [EVIL, "--model", BERT])],
     "next": [(2, [EVIL, EVIL, "--model", f"./{EVIL}"])],
     "perplexity": [(0, [TEXTS, "--model", GPT]), (2, [EVIL])],
     "generate": [

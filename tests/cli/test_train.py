@@ -86,7 +86,7 @@ def test_evaluate(call: Call, tuned: Path, reviews: Path, capsys: Captured) -> N
     assert (document["task"], document["n"]) == ("classify", 24)
     assert document["metrics"].keys() >= {"accuracy", "f1", "mcc"} and 0 <= document["metrics"]["accuracy"] <= 100
     assert call("evaluate", tuned, "--data", reviews, "--device", "cpu") == 0
-    assert f"accuracy            {document['metrics']['accuracy']:6.2f}" in capsys.readouterr().out
+    assert f"{document['metrics']['accuracy']:.1f}% of 24 examples are classified correctly" in capsys.readouterr().out
 
 
 def test_predict_reads_a_text_a_file_and_standard_input(
@@ -94,7 +94,7 @@ def test_predict_reads_a_text_a_file_and_standard_input(
 ) -> None:
     texts = ["the film is good", "no \U0001f600 <b>day</b>"]
     plain, lines = tmp_path / "plain.txt", tmp_path / "lines.jsonl"
-    plain.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+    plain.write_text("\n".join(texts) + "\n", encoding="utf-8")
     lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
     found = []
     for source in (plain, lines, "-"):
@@ -116,8 +116,9 @@ def test_predict_reads_a_text_a_file_and_standard_input(
     assert call("predict", tuned, "-", "--device", "cpu") == 0
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == found[2]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(table.read_bytes()), encoding="utf-8"))
-    assert call("predict", tuned, "-", "--device", "cpu") == 2
-    assert "select the text with --columns" in capsys.readouterr().err
+    assert call("predict", tuned, "-", "--device", "cpu") == 0
+    printed = capsys.readouterr()
+    assert [json.loads(line) for line in printed.out.splitlines()] == found[2] and "text = column 1" in printed.err
     assert call("predict", tuned, texts[0], "--device", "cpu") == 0
     alone = json.loads(capsys.readouterr().out)
     assert alone["probabilities"] == pytest.approx(found[0][0]["probabilities"], abs=1e-6)

@@ -142,6 +142,8 @@ def test_capabilities_of_a_folder(tmp_path: Path, files: dict[str, object], some
 
 def test_capabilities_of_built_in_models() -> None:
     expected = {"regard-bert": "masked-lm", "regard-de-en": "translation", "regard-gpt": "text-generation"}
+    expected |= {"regard-embed": "sentence-embedding"}
+    assert "masked-lm" not in (folder_capabilities("regard-embed") or ())
     assert all(capability in (folder_capabilities(name) or ()) for name, capability in expected.items())
 
 

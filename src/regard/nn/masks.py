@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+MAX_SEQUENCES = 65_535  # of a packed batch: what the attention kernels of GPUs take
+
 
 @dataclass(frozen=True, eq=False)
 class Padded:

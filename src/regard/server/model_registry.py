@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 LOADER_NAME = "regard-models"  # name of the loading thread
 
-# What the page needs to know of a model: the capabilities of its family, or that it is fine-tuned for a task.
-ModelCapability = Capability | Literal["fine-tuned"]
+# What the page needs to know of a model: the capabilities of its family, that it is fine-tuned for a task, or that it
+# was trained for sentence embeddings.
+ModelCapability = Capability | Literal["fine-tuned", "sentence-embedding"]
 PRETRAINED_ONLY = {"masked-lm", "next-sentence", "text-generation", "fine-tuning"}  # a fine-tuned model has lost these
 
 
@@ -152,17 +153,20 @@ def folder_capabilities(name: str) -> list[ModelCapability] | None:
     except (InputError, KeyError):
         return ["fine-tuned"] if fine_tuned else None
     family = families().get(str(model_type).removeprefix("regard-"))
-    return _ordered(set() if family is None else family.capabilities, fine_tuned)
+    return _ordered(set() if family is None else family.capabilities, fine_tuned, folder)
 
 
 def model_capabilities(loaded: LoadedModel) -> list[ModelCapability]:
     known = {capability for capability in get_args(Capability) if can(loaded.model, capability)}
-    return _ordered(known, loaded.fine_tuned is not None)
+    return _ordered(known, loaded.fine_tuned is not None, loaded.folder)
 
 
-def _ordered(known: Collection[Capability], fine_tuned: bool) -> list[ModelCapability]:
-    listed = [one for one in get_args(Capability) if one in known and not (fine_tuned and one in PRETRAINED_ONLY)]
-    return ["fine-tuned", *listed] if fine_tuned else listed
+def _ordered(known: Collection[Capability], fine_tuned: bool, folder: Path | None) -> list[ModelCapability]:
+    trained: list[ModelCapability] = ["fine-tuned"] if fine_tuned else []
+    if folder is not None and (folder / "modules.json").is_file():
+        trained.append("sentence-embedding")
+    listed = [one for one in get_args(Capability) if one in known and not (trained and one in PRETRAINED_ONLY)]
+    return [*trained, *listed]
 
 
 def _load(name: str) -> LoadedModel:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 ULMFIT = [f"training.layerwise_lr_decay={1 / 2.6:.4f}", "training.unfreeze=0.5"]
 
 
+TRAINING_GROUP = "Training"  # the group of these options in help pages
+
+
 def assignments(values: Mapping[str, object]) -> list[str]:
     """Settings as "KEY=VALUE"; those that are None are left out."""
     from regard.settings import toml_value
@@ -43,7 +46,7 @@ def settings_option(example: str) -> Any:
 
 
 def epochs_option() -> Any:
-    return option(None, help="Number of epochs, at most.", metavar="N", ge=1)
+    return option(None, help="Number of epochs, at most.", metavar="N", ge=1, group=TRAINING_GROUP)
 
 
 def limit_option(unit: str) -> Any:
@@ -51,7 +54,9 @@ def limit_option(unit: str) -> Any:
 
 
 def patience_option() -> Any:
-    return option(None, help="Stop after N epochs without a better one on dev.", metavar="N", ge=1)
+    return option(
+        None, help="Stop after N epochs without a better one on dev.", metavar="N", ge=1, group=TRAINING_GROUP
+    )
 
 
 # Of the loss: those of scikit-learn's formula, or a weight for each label; 1 for labels without one.
@@ -101,15 +106,18 @@ class FineTuningRequest(RunRequest, TableRequest):
     dev: ExampleSource = option(None, help="Examples to evaluate on. Default: a tenth of the examples.", metavar="FILE")
     split: str | None = option(None, help="Split FILE into train, dev and test.", metavar="80/10/10")
     limit: int | None = limit_option("examples")
-    seeds: int | None = option(None, help="Train with N seeds and keep the best.", metavar="N", ge=1)
+    seeds: int | None = option(
+        None, help="Train with N seeds and keep the best.", metavar="N", ge=1, group=TRAINING_GROUP
+    )
     epochs: int | None = epochs_option()
-    batch_size: int | None = option(None, help="Examples per step.", metavar="N", ge=1)
-    learning_rate: float | None = option(None, help="Peak learning rate.", metavar="X", gt=0)
+    batch_size: int | None = option(None, help="Examples per step.", metavar="N", ge=1, group=TRAINING_GROUP)
+    learning_rate: float | None = option(None, help="Peak learning rate.", metavar="X", gt=0, group=TRAINING_GROUP)
     early_stopping_patience: int | None = patience_option()
     class_weights: ClassWeights | None = option(
         None,
         help="balanced: weigh rare classes more in the loss, as scikit-learn does. In Python also a weight per label.",
         metavar="balanced",
+        group=TRAINING_GROUP,
     )
 
     def load_config(self, defaults: SettingsTables, overrides: Sequence[str] = ()) -> FineTuningConfig:
@@ -145,9 +153,13 @@ class FineTuningRequest(RunRequest, TableRequest):
 class TrainRequest(FineTuningRequest):
     task: str = argument(help="The task; `regard train --help` lists them.")
     model: str = model_option()
-    frozen: bool = option(False, help="Train only the task head; the encoder stays frozen.")
-    both: bool = option(False, help="Train with a frozen encoder as well, in DIR/frozen, and report both.")
-    ulmfit: bool = option(False, help="Unfreeze layers gradually, from the top; lower layers learn more slowly.")
+    frozen: bool = option(False, help="Train only the task head; the encoder stays frozen.", group=TRAINING_GROUP)
+    both: bool = option(
+        False, help="Train with a frozen encoder as well, in DIR/frozen, and report both.", group=TRAINING_GROUP
+    )
+    ulmfit: bool = option(
+        False, help="Unfreeze layers gradually, from the top; lower layers learn more slowly.", group=TRAINING_GROUP
+    )
 
 
 def _tasks() -> dict[str, str]:

@@ -44,7 +44,7 @@ class TrainEmbedderRequest(RunRequest, TableRequest):
     command="train embed",
 )
 def train_embedder(request: TrainEmbedderRequest, models: Models) -> Generator[Event, None, EmbeddingReport]:
-    """Train a sentence-embedding model, and write a folder that sentence-transformers loads too.
+    """Train a sentence-embedding model that sentence-transformers loads too.
 
     Pairs and triplets are trained with in-batch negatives: the other rows of a batch are wrong answers. Scored pairs
     are trained with CoSENT, which learns their order. With --teacher, FILE has one text per line, and the model learns

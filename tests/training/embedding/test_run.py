@@ -16,8 +16,9 @@ import torch
 import regard
 from regard.errors import InputError
 from regard.events import drain
+from regard.training.embedding import trainer
 from regard.training.embedding.config import EmbeddingConfig
-from regard.training.embedding.data import TextRows
+from regard.training.embedding.data import TextRows, tokenize
 from regard.training.embedding.run import EmbeddingReport, retrieval_scores, train_embedder
 
 WORDS = ["film", "day", "water", "dog", "cat", "house", "good", "bad", "they", "love"]
@@ -160,6 +161,24 @@ def test_a_run_that_fails_before_its_first_step_leaves_nothing(run: Train, tmp_p
         run(tmp_path / "run", TextRows((["a"], ["b"])))
     assert not (tmp_path / "run").exists()
     assert run(tmp_path / "run", PAIRS, "training.max_steps=1").outcome.steps == 1
+
+
+def test_no_batch_of_a_teacher_has_too_many_texts(tiny_bert_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = regard.load(tiny_bert_folder)
+    assert tokenizer is not None
+    texts = ["a"] * 70 + ["the film was good"] * 5
+    tokenized = drain(tokenize(texts, tokenizer, max_length=16))
+    monkeypatch.setattr(trainer, "TOKENS", {"cpu": 100})
+    monkeypatch.setattr(trainer, "MAX_SEQUENCES", 20)
+    sizes: list[int] = []
+    pack = trainer.pack
+    monkeypatch.setattr(trainer, "pack", lambda *a, **k: sizes.append(len(a[1])) or pack(*a, **k))
+    vectors = drain(
+        trainer.teacher_vectors(model, tokenized, pooling="mean", max_length=16, device=torch.device("cpu"))
+    )
+    assert max(sizes) <= 20 and sum(sizes) == 75
+    expected = regard.Embedder(tiny_bert_folder, normalize=True, device="cpu").transform(texts)
+    np.testing.assert_allclose(vectors, expected, atol=2e-3)  # in half precision
 
 
 def test_a_budget_ends_the_run(run: Train, tmp_path: Path) -> None:

@@ -154,6 +154,7 @@ export const map: View<MapPayload> = {
   about: "Many sentences on one map: sentences that are close together have similar vectors.",
   verb: "map",
   excludes: ["translation", "image"],
+  prefers: ["sentence-embedding"],
   fields: [
     { name: "texts", label: "Sentences, one per line; a label may follow after | or a tab", lines: 5, start: TOPICS },
     { name: "layers", label: "Layers, such as -1 or mean(-4:)", start: "-1" },

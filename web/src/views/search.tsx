@@ -113,6 +113,7 @@ export const search: View<SearchPayload> = {
   about: "The texts that are nearest to a query: by the vectors of a model, by the words in common, or by both.",
   verb: "search",
   excludes: ["translation", "image"],
+  prefers: ["sentence-embedding"],
   fields: [
     { name: "query", label: "Query; several on lines of their own", lines: 2, start: "when will my parcel arrive" },
     { name: "source", label: "Texts, one per line", lines: 5, start: MESSAGES },

@@ -64,8 +64,8 @@ def _record(row: object, index: int) -> Mapping[str, object]:
             return dict(zip(names, values, strict=True))
         if len(values) == 3:
             return dict(zip(("text_a", "text_b", "label"), values, strict=True))
-    shown = repr(row)
+    text = repr(row)
     raise InputError(
-        f"item {index} of the list is {shown if len(shown) <= 60 else shown[:57] + '...'}; expected a dictionary, or "
+        f"item {index} of the list is {text if len(text) <= 60 else text[:57] + '...'}; expected a dictionary, or "
         "(text, label), or (text, second text, label)"
     )

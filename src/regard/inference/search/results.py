@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+from regard.escaping import escape_controls
 from regard.render.result import Result, Table
 from regard.wording import count_of
 
@@ -38,8 +39,8 @@ class QueryResult(BaseModel):
     hits: list[Hit]
 
     def to_text(self) -> str:
-        lines = [f"{hit.score:8.4f}  {hit.id!s:>6}  {one_line(hit.text)}{_columns(hit.columns)}" for hit in self.hits]
-        return "\n".join([f"{self.query}", *(lines or ["  nothing found"])])
+        lines = [f"{hit.score:8.4f}  {escape_controls(str(hit.id)):>6}  {one_line(hit.text)}{_columns(hit.columns)}" for hit in self.hits]
+        return "\n".join([one_line(self.query), *(lines or ["  nothing found"])])
 
 
 class SearchResult(Result):
@@ -96,12 +97,12 @@ def add_columns(headers: list[str], names: list[str]) -> list[str]:
 
 def one_line(text: str, length: int = MAX_LINE) -> str:
     """A text on one line of the terminal."""
-    line = " ".join(text.split())
+    line = escape_controls(" ".join(text.split()))
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
 def _columns(columns: dict[str, Any]) -> str:
-    return "".join(f"  {name}={one_line(str(value), 40)}" for name, value in columns.items())
+    return "".join(f"  {escape_controls(name)}={one_line(str(value), 40)}" for name, value in columns.items())
 
 
 def check_queries(queries: str | Sequence[str]) -> list[str]:

@@ -243,9 +243,9 @@ def retrieval_scores(embed: Any, queries: Sequence[str], documents: Sequence[str
 
     `embed` returns normalized vectors. A document that is equally close counts as closer.
     """
-    places = {text: place for place, text in enumerate(dict.fromkeys(documents))}
-    right = np.array([places[text] for text in documents])
-    vectors, candidates = embed(list(queries)), embed(list(places))
+    indices = {text: index for index, text in enumerate(dict.fromkeys(documents))}
+    right = np.array([indices[text] for text in documents])
+    vectors, candidates = embed(list(queries)), embed(list(indices))
     ranks = np.empty(len(right))
     for start in range(0, len(right), CANDIDATES):
         similarities = vectors[start : start + CANDIDATES] @ candidates.T

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from regard.device import autocast_dtype, synchronize
 from regard.errors import InputError
 from regard.events import Progress
-from regard.nn.masks import Packed
+from regard.nn.masks import MAX_SEQUENCES, Packed
 from regard.nn.training import evaluation_mode
 from regard.training.embedding.config import EmbeddingConfig, EmbeddingObjectiveSection
 from regard.training.embedding.data import EmbeddingBatch, EmbeddingDataset, TokenizedTexts, pack
@@ -72,7 +72,9 @@ def teacher_vectors(
     size: int = model.config.hidden_size  # type: ignore[union-attr, assignment]
     vectors = np.empty((len(texts), size), dtype=np.float16)
     order = np.argsort(texts.lengths, kind="stable")
-    groups = np.cumsum(texts.lengths[order]) // TOKENS[device.type]
+    # A text counts as a few tokens at least, so that no batch has more texts than the kernels take.
+    least = -(-TOKENS[device.type] // MAX_SEQUENCES)
+    groups = np.cumsum(np.maximum(texts.lengths[order], least)) // TOKENS[device.type]
     autocast = autocast_dtype("auto", device)
     done = 0
     for rows in np.split(order, np.flatnonzero(np.diff(groups)) + 1):
@@ -199,6 +201,11 @@ class EmbeddingTrainer(EpochTrainer[EmbeddingOutcome]):
         self.batch_size = min(settings.batch_size, len(dataset))
         if self.batch_size < 2:
             raise InputError("one row has no negatives: expected at least 2 different rows to train on")
+        if self.batch_size * len(dataset.columns) > MAX_SEQUENCES:
+            raise InputError(
+                f"training.batch_size is {settings.batch_size:,}: {len(dataset.columns)} texts per row are more than "
+                f"the {MAX_SEQUENCES:,} texts that a batch can hold"
+            )
         model = model.to(device)
         width: int = model.config.hidden_size  # type: ignore[union-attr, assignment]
         peak = settings.learning_rate or default_learning_rate(width)
