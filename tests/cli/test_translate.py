@@ -212,9 +212,9 @@ def test_alignments(call: Call, trained: dict[str, Path], files: Path, tmp_path:
             call("translate", trained["transformer"], files / "input.txt", "--alignments", path, "--num-beams", 1) == 0
         )
     out, error = capsys.readouterr()
-    assert f"{hard}: alignments by the mean of heads 0, 1 of decoder layer 0, counted from 0" in error
+    assert f"{hard}: alignments by the mean of heads 0, 1 of decoder layer 1" in error
     document, lines = json.loads(soft.read_text()), hard.read_text().split("\n")
-    assert document["attention"]["layer"] == 0 and document["attention"]["heads"] == [0, 1]
+    assert document["attention"]["layer"] == 1 and document["attention"]["heads"] == [0, 1]
     translations = out.split("\n")[:3]
     assert [len(several) for several in document["texts"]] == [1, 1, 1] and len(lines) == 4 and lines[1] == ""
     for text, [one], line in zip(translations, document["texts"], lines, strict=False):

@@ -39,7 +39,10 @@ class QueryResult(BaseModel):
     hits: list[Hit]
 
     def to_text(self) -> str:
-        lines = [f"{hit.score:8.4f}  {escape_controls(str(hit.id)):>6}  {one_line(hit.text)}{_columns(hit.columns)}" for hit in self.hits]
+        lines = [
+            f"{hit.score:8.4f}  {escape_controls(str(hit.id)):>6}  {one_line(hit.text)}{_columns(hit.columns)}"
+            for hit in self.hits
+        ]
         return "\n".join([one_line(self.query), *(lines or ["  nothing found"])])
 
 
