@@ -407,7 +407,7 @@ def figure(
     model: _Model | None = None,
     target: str | None = None,
     without: list[str] = [],
-    layer: int = 0,
+    layer: int = 1,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> Figure:

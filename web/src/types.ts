@@ -189,7 +189,7 @@ export interface GroupScores {
   readonly by: string; readonly group: string; readonly n: number; readonly exact_match: number; readonly f1: number;
   readonly f1_interval: readonly [number, number];
 }
-/** Heads by layer, then by number, both from 0. */
+/** Heads by layer, from 1, then by number, from 0. */
 export interface HeadCensus {
   readonly model: string; readonly family: string; readonly layers: number; readonly heads_each: number; readonly read: number; readonly left_out: number;
   readonly truncated: number; readonly notes: readonly string[]; readonly correction: string; readonly level: number; readonly excess: number;
