@@ -31,7 +31,7 @@ from regard.server.token_auth import generate_token
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, LISTED = ROOT / "docs", ROOT / "web" / "src" / "views" / "index.ts"
-ELSEWHERE = {"search", "story"}  # only pages of the command line
+ELSEWHERE = {"decoding", "story"}  # only pages of the command line
 TALLEST = 1700  # pixels
 LARGEST = 300_000  # bytes; a larger picture gets fewer colors
 TEXT = "The animal did not cross the street because it was too tired."
@@ -63,6 +63,9 @@ PICTURES: dict[str, Shot] = {
     ),
     "senses": Shot("senses"),
     "map": Shot("map"),
+    "search": Shot("search", {}, "sentence-embedding"),
+    "clusters": Shot("clusters", {}, "sentence-embedding"),
+    "evaluation": Shot("evaluation", {}, "fine-tuned"),
     "features": Shot("features", {"step": "6"}),
     "tasks": Shot("tasks", {"text": SPAM}, "fine-tuned"),
     "translation": Shot("translation", {"source": MARKET}, "translation"),

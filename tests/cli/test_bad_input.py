@@ -15,7 +15,13 @@ from regard.cli.app import run, verb_commands
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
 QUICK = ("--set", "training.num_epochs=1", "--set", "training.batch_size=8", "--device", "cpu")
-SETTINGS = ("training.learning_rate=5e-3", "training.num_epochs=12", "training.select=last", "training.max_length=32")
+SETTINGS = (
+    "training.learning_rate=5e-3",
+    "training.num_epochs=12",
+    "training.select=last",
+    "training.max_length=32",
+    "training.adversarial_epsilon=0",
+)
 LEARNED = [part for setting in SETTINGS for part in ("--set", setting)]
 WORDS = "the film was good and my day was so long ."
 THINGS = ("film", "good", "day")

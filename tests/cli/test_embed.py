@@ -161,7 +161,7 @@ def test_a_line_of_a_megabyte_is_truncated(call: Callable[..., int], tmp_path: P
         (lines("a"), ["--layers", "last"], "unknown layer expression 'last'"),
         (lines("a"), ["--layers", "7"], "layers 0 to 2"),
         (lines("a"), ["--pooling", "avg"], "'avg' is not one of"),
-        (lines("a"), ["--columns", "x"], "no column 'x'"),
+        (lines("a", "b"), ["--columns", "x"], "no column 'x'"),
         (lines("a"), ["--model", "no/such/folder"], "no such folder"),
         (lines("a"), ["--model", "regard-brt"], "no built-in model 'regard-brt': did you mean 'regard-bert'"),
         (lines("a"), ["--output", "absent/out.npy"], "there is no folder absent; create it first"),

@@ -45,6 +45,9 @@ PLAIN: dict[str, dict[str, Any]] = {
     "generate": {"prompt": "the film", "max_new_tokens": 3, "candidates": True},
     "translate": {"source": "the film was good", "steps": True},
     "predict": {"source": "the film was good", "evidence": True},
+    "search": {"source": "the film was good\na film is long\nno water", "query": ["the film"]},
+    "cluster": {"source": "the film was good\na film is long\nno water\na day", "num_clusters": 2},
+    "evaluate": {"data": "the film was good\tfine\na film is long\ttoxic\nthe film is no water\tfine"},
 }
 MAY_BE_EMPTY = {"generate"}  # a model can start without a prompt
 UNUSUAL = {

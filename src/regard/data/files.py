@@ -188,8 +188,8 @@ def decode_lines(file: IO[bytes], name: str, encoding: str | None = None) -> Ite
             )
         if number == 1 and codec == "utf-8" and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise InputError(
-                f"{name} line 1: this is UTF-16, expected UTF-8; name it with --encoding utf-16, or convert the file: "
-                f"{_convert('UTF-16', name)}"
+                f"{name} line 1: this is UTF-16, expected UTF-8; convert it: {_convert('UTF-16', name)}; commands "
+                "that read tables also take --encoding utf-16"
             )
         try:
             # utf-8-sig removes a byte order mark.
@@ -197,7 +197,7 @@ def decode_lines(file: IO[bytes], name: str, encoding: str | None = None) -> Ite
         except UnicodeDecodeError as error:
             remedy = f"convert the file: {_convert('LATIN1', name)} (or its real encoding)"
             if codec == "utf-8":
-                remedy = f"name its encoding, such as --encoding latin-1, or {remedy}"
+                remedy += "; commands that read tables also take --encoding latin-1"
             raise InputError(
                 f"{name} line {number}: byte {error.start + 1} of the line, 0x{error.object[error.start]:02x}, is not "
                 f"{codec.upper()}; {remedy}"

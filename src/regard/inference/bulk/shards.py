@@ -48,8 +48,8 @@ DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeE
 
 
 def manifest(*, digest: str, model: LoadedModel, continuable: bool, settings: Mapping[str, object]) -> Manifest:
-    """The record of a job. A model is identified by its files, or by its weights if these may differ from the files."""
-    if model.folder is None or model.changeable:
+    """The record of a job. A model is identified by its files, or by its weights if the files differ or are gone."""
+    if model.folder is None or model.changeable or not model.folder.is_dir():
         identity = weights_digest(model)
     else:
         identity = fingerprint(model.folder, verified=True)
