@@ -199,7 +199,7 @@ def test_the_beam_search_tree_and_its_branches(page: Page, studio_address: str, 
     generation = generated(gpt, "the film", beam=3, tokens=5)
     assert pieces(page) == token_texts(generation) and generation.trace is not None
     (row,) = generation.trace["rows"]
-    scores = page.locator(".search tbody tr td:nth-child(2)").all_inner_texts()[:3]
+    scores = page.locator(".decoding tbody tr td:nth-child(2)").all_inner_texts()[:3]
     assert scores == [f"{one['score']:.3f}" for one in row["results"]]
     assert displayed_candidates(page) == candidate_cells(generation, 4)
     heads = page.locator(".generation-bars thead th").all_inner_texts()
