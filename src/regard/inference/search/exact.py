@@ -69,7 +69,7 @@ def _candidates(queries: torch.Tensor, vectors: Vectors, count: int, deleted: Po
     """At least the best `count` rows of each query by their float32 scores, in any order."""
     best = _Candidates(len(queries), count)
     for block in blocks(len(vectors)):
-        scores = queries @ torch.from_numpy(vectors[block]).T  # (Q, rows of the block)
+        scores = _inner_products(queries, vectors[block])
         if deleted is not None:
             first, last = np.searchsorted(deleted, (block.start, block.stop))
             scores[:, torch.from_numpy(deleted[first:last] - block.start)] = -torch.inf
@@ -81,6 +81,13 @@ def _candidates(queries: torch.Tensor, vectors: Vectors, count: int, deleted: Po
         if len(owners):
             best.add(owners.numpy(), rows.numpy() + block.start, scores[owners, rows].numpy())
     return best.positions()
+
+
+def _inner_products(queries: torch.Tensor, vectors: Vectors) -> torch.Tensor:
+    """(Q, rows of the block). For one query numpy's matrix-vector product takes half the time of torch's on 2 cores."""
+    if len(queries) == 1:
+        return torch.from_numpy(np.asarray(vectors) @ queries[0].numpy())[None]
+    return queries @ torch.from_numpy(vectors).T
 
 
 class _Candidates:
