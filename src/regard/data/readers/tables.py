@@ -71,7 +71,7 @@ class TableOptions:
 
     @property
     def infers_format(self) -> bool:
-        """Whether nothing is said about the format of the file and its columns."""
+        """Whether no option about the format of the file or its columns is given."""
         return self == TableOptions(encoding=self.encoding, missing=self.missing)
 
     @classmethod

@@ -238,7 +238,7 @@ def decide_texts(
 
     `num_texts`: one text per row, two, or either for None. Raises InputError that explains how to name them.
     """
-    header_names, first = _header(table, columns, header)
+    header_names, first = header_of(table, columns, header)
     if first == len(table.rows):
         raise InputError(f"{table.name} has a header and no rows: expected at least one")
     folded = [fold(name) for name in header_names or []]
@@ -271,7 +271,7 @@ def decide(
     table: Table, *, task: TextTask, columns: Sequence[str] | None, header: bool | None, labeled: bool | None
 ) -> Roles:
     """Infer the roles of the columns. Raises InputError that explains how to name them."""
-    names, first = _header(table, columns, header)
+    names, first = header_of(table, columns, header)
     if first == len(table.rows):
         raise InputError(f"{table.name} has a header and no rows: expected at least one example")
     if columns is not None:
@@ -299,18 +299,26 @@ def _numbered(row: Sequence[object], names: Sequence[str] | None) -> str:
     )
 
 
-def _header(table: Table, columns: Sequence[str] | None, header: bool | None) -> tuple[list[str] | None, int]:
+def header_of(
+    table: Table, columns: Sequence[str] | None, header: bool | None, *, known: Sequence[Sequence[str]] = ()
+) -> tuple[list[str] | None, int]:
+    """The names of the columns, if the table has any, and the number of rows above the first example.
+
+    A first row that has all names of an item of `known` is a header.
+    """
     if table.header is not None:
         return table.header, 0
     if header is None:
+        first = {fold(str(cell)) for cell in table.rows[0]} if known else set()
         has_names = columns is not None and any(not column.isdecimal() for column in columns)
+        has_names = has_names or any(set(names) <= first for names in known)
         header = has_names or (table.delimiter is not None and has_header(table.rows[: SAMPLE + 1]))
     return ([str(cell).strip() for cell in table.rows[0]], 1) if header else (None, 0)
 
 
 def has_header_row(table: Table, columns: Sequence[str] | None, header: bool | None) -> bool:
     """Return whether the first row of a table names its columns."""
-    return _header(table, columns, header)[1] == 1
+    return header_of(table, columns, header)[1] == 1
 
 
 def _named(

@@ -15,7 +15,7 @@ MAX_LINE = 160  # characters of a text in the terminal
 
 
 class Hit(BaseModel):
-    """A text that was found. `matches` are the offsets [start, end) of words that it shares with the query.
+    """A text that matches the query. `matches` are the offsets [start, end) of the words in common.
 
     `score` is the cosine similarity (dense), the BM25 score, the sum of reciprocal ranks (hybrid), or what the reranker
     predicts.

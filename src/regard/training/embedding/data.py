@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.data.labels import is_missing
 from regard.data.readers.tables import PAIRS, SAMPLE, SCORES, Table, TableOptions, column_index, fold, open_table
-from regard.data.readers.texts import SKIP_HINT, columns_of, decide, has_header, numbered
+from regard.data.readers.texts import SKIP_HINT, columns_of, decide, header_of, numbered
 from regard.data.rows import RowSource, open_rows
 from regard.errors import InputError
 from regard.events import Progress
@@ -93,7 +93,7 @@ def read_text_rows(path: str | os.PathLike[str], table: TableOptions | None = No
     options = table or TableOptions()
     columns = options.columns
     content = open_table(path, delimiter=options.delimiter, quoting=options.quoting, encoding=options.encoding)
-    names, first = _header(content, columns, options.header)
+    names, first = header_of(content, columns, options.header, known=NAMES)
     if first >= len(content.rows):
         raise InputError(f"{content.name} has a header and no rows: {EXPECTED}")
     texts, score = _roles(content, names, first, columns)
@@ -130,16 +130,6 @@ def read_text_rows(path: str | os.PathLike[str], table: TableOptions | None = No
         ", ".join(parts),
         _dropped(blank),
     )
-
-
-def _header(table: Table, columns: Sequence[str] | None, header: bool | None) -> tuple[list[str] | None, int]:
-    if table.header is not None:
-        return table.header, 0
-    if header is None:
-        first = {fold(str(cell)) for cell in table.rows[0]}
-        named = columns is not None and any(not column.isdecimal() for column in columns)
-        header = named or any(set(names) <= first for names in NAMES) or has_header(table.rows[: SAMPLE + 1])
-    return ([str(cell).strip() for cell in table.rows[0]], 1) if header else (None, 0)
 
 
 def _roles(
