@@ -215,7 +215,7 @@ export interface HeatMap {
   readonly kind: "map"; readonly weights: readonly (readonly number[])[]; readonly rows: readonly string[]; readonly columns: readonly string[];
   readonly title: string; readonly row_title: string; readonly column_title: string;
 }
-/** A text that was found. */
+/** A text that matches the query. */
 export interface Hit {
   readonly rank: number; readonly id: string | number; readonly row: number; readonly score: number; readonly text: string;
   readonly columns: Readonly<Record<string, unknown>>; readonly matches: readonly (readonly [number, number])[];
