@@ -1,5 +1,5 @@
 // The interface of a view; views/index.ts lists all views.
-import type { ComponentType } from "preact";
+import type { ComponentChildren, ComponentType } from "preact";
 import type { Capability } from "./api";
 import type { Painter } from "./painter";
 import type { Route } from "./route";
@@ -54,6 +54,39 @@ export interface Table {
   readonly rows: readonly (readonly (string | number)[])[];
 }
 
+/** The groups of the studio's menu, in this order. */
+export const GROUPS = {
+  inside: { title: "Look inside", about: "What happens between the first and the last layer." },
+  predict: { title: "Predict", about: "What a model expects, writes and translates." },
+  vectors: { title: "Vectors", about: "Words and sentences as points in space." },
+  tasks: { title: "Tasks", about: "Models fine-tuned for a task, and whether to trust them." },
+} as const;
+
+export type Group = keyof typeof GROUPS;
+
+/** An example to press. The first one is what the view opens on. */
+export interface Example {
+  /** A few words; the text of the button. */
+  readonly label: string;
+  /** Values of the form; the other fields are empty. */
+  readonly values: Arguments;
+  /** What is selected in the result: parameters of the route such as `layer`, `heads` or `token`. */
+  readonly select?: Arguments;
+  /** The model that shows it. If the studio has none of that name, the view's own model is used, without `select`. */
+  readonly model?: string;
+}
+
+/** Which parameters of a view hold what goes from view to view. */
+export interface Travel {
+  /** The field of the sentence; without it, the view starts with its own. */
+  readonly text?: string;
+  readonly second?: string;
+  /** Whether `layer` is a layer of the model, from 1. */
+  readonly layer?: boolean;
+  /** Whether the view selects the word that the parameter `token` names. */
+  readonly token?: boolean;
+}
+
 /** What a model must be able to do for a view, and what the page says if it cannot. */
 export interface Need {
   readonly capability: Capability;
@@ -71,7 +104,19 @@ export interface View<P extends Payload = Payload> {
   /** The verb that computes it; without one, the view only shows results of the command line. */
   readonly verb?: keyof Verbs;
   readonly title: string;
+  /** One sentence; the first thing a user reads. */
   readonly about: string;
+  /** "inside" if omitted. */
+  readonly group?: Group;
+  /** Four to six; the first one opens the view. */
+  readonly examples?: readonly Example[];
+  readonly travels?: Travel;
+  /** A small picture of what the view shows: the content of an SVG element of 96 x 60, in `currentColor` and the CSS variables. */
+  Thumbnail?(): ComponentChildren;
+  /** The result in one sentence, the headline above it; it names the model. Empty if there is nothing to say. */
+  finding?(payload: P, route: Route): string;
+  /** The word that is selected in the result, for views with `travels.token`. */
+  token?(payload: P, route: Route): string | null;
   /** Named as the fields of the verb's request, unless `toRequest` converts them. */
   readonly fields: readonly Field[];
   readonly needs?: Need;
