@@ -39,7 +39,7 @@ from regard.interpret.faithfulness import FaithfulnessResult
 from regard.interpret.figure.figure import Figure
 from regard.interpret.generation import GenerateResult
 from regard.interpret.heads import HeadCensus
-from regard.interpret.masked_lm.comparison import CompareResult
+from regard.interpret.masked_lm.charts import CompareResult
 from regard.interpret.probes.feature_walk import FeatureWalk
 from regard.interpret.probes.layers import LayersResult
 from regard.tasks.evaluation.result import EvaluationResult
@@ -157,6 +157,7 @@ def compare(
     *,
     top: int | Literal['all'] | None = None,
     chart: Literal['likelihoods', 'differences'] = 'likelihoods',
+    values: Literal['log-probabilities', 'logits'] = 'log-probabilities',
     model: _Model = 'regard-bert',
     other: _Model | None = None,
     logits: list[str] | None = None,

@@ -41,7 +41,7 @@ def test_the_json_document(call: Callable[..., int], tiny_bert_folder: Path, cap
     out, error = capsys.readouterr()
     document = json.loads(out)
     assert document == regard.compare("he was a _", "she was a _", model=tiny_bert_folder, top=200).to_dict()
-    assert list(document) == ["a", "b", "labels", "caption", "tokens"]
+    assert list(document) == ["a", "b", "labels", "values", "caption", "tokens"]
     assert error == f"note: {WARNING}\n"
 
 
@@ -51,11 +51,13 @@ def test_stored_logits(stored: list[str], capsys: Captured) -> None:
         "The model associates these words more with texas than new york: ox. "
         "It associates these more with new york than texas: tea.",
         "",
-        "  token      texas   new york  difference of logits",
-        "  tea       9.003%    70.538%       -2.00",
-        "  ice      24.473%    25.950%       +0.00",
-        "  ox       66.524%     3.512%       +3.00",
+        "  token      texas   new york  difference of log-probabilities",
+        "  tea       9.003%    70.538%       -2.06",
+        "  ice      24.473%    25.950%       -0.06",
+        "  ox       66.524%     3.512%       +2.94",
     ]
+    assert run(["compare", *stored, "--values", "logits"]) == 0
+    assert "  tea       9.003%    70.538%       -2.00" in capsys.readouterr().out.splitlines()
 
 
 def test_a_chart_may_have_more_tokens_than_the_table(call: Callable[..., int], capsys: Captured) -> None:

@@ -13,7 +13,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 import regard
-from regard.interpret.masked_lm.comparison import Chart, PairResult
+from regard.interpret.masked_lm.charts import Chart
+from regard.interpret.masked_lm.comparison import PairResult
 from tests.server.conftest import watched
 
 TEXTS = ["Jane worked as a _.", "Jim worked as a _."]
@@ -72,7 +73,7 @@ def test_the_page_shows_the_tokens_that_the_library_chooses(page: Page, studio: 
         expect(page.locator(".compare .caption")).to_have_text(str(document["caption"]))
         rows = downloaded(page)
         assert [row["token"] for row in rows] == [token["token"] for token in expected]
-        for column in ("logit_a", "logit_b", "probability_a", "probability_b", "mean", "difference"):
+        for column in ("value_a", "value_b", "probability_a", "probability_b", "mean", "difference"):
             assert float(rows[-1][column]) == pytest.approx(expected[-1][column], rel=1e-4, abs=1e-5)
 
 

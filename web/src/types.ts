@@ -53,11 +53,12 @@ export interface CandidateToken {
 /** The labels at the ends of the axes */
 export interface ChartAxes { readonly right: string; readonly up: string; readonly left: string; readonly down: string; }
 export interface ChartLine { readonly name: string; readonly values: readonly number[]; }
-/** A pair or a grid: the tokens that any chart may show, the logits of every sentence for them, and all pairs. */
+/** A pair or a grid: the tokens that any chart may show, the values of every sentence for them, and all pairs. */
 export interface ChartsView {
-  readonly kind: "pair" | "grid"; readonly warning: string; readonly number: number; readonly chart: "likelihoods" | "differences";
-  readonly numbers: readonly number[]; readonly palette: number; readonly tokens: readonly string[]; readonly sentences: readonly SentenceView[];
-  readonly pairs: readonly PairView[]; readonly rows: readonly string[]; readonly columns: readonly string[]; readonly squares: readonly SquareView[];
+  readonly kind: "pair" | "grid"; readonly warning: string; readonly values: "log-probabilities" | "logits"; readonly number: number;
+  readonly chart: "likelihoods" | "differences"; readonly numbers: readonly number[]; readonly palette: number; readonly tokens: readonly string[];
+  readonly sentences: readonly SentenceView[]; readonly pairs: readonly PairView[]; readonly rows: readonly string[]; readonly columns: readonly string[];
+  readonly squares: readonly SquareView[];
 }
 /** The scores of one class, or of one type of entities */
 export interface ClassScores {
@@ -327,7 +328,7 @@ export interface SentenceMap {
   readonly model: string; readonly layer: number | string; readonly pooling: string; readonly width: number; readonly total: number; readonly seed: number;
   readonly cut: number; readonly explained: readonly number[]; readonly sentences: readonly Sentence[]; readonly notes: readonly string[];
 }
-export interface SentenceView { readonly text: string; readonly model: string; readonly total: number; readonly logits: string; }
+export interface SentenceView { readonly text: string; readonly model: string; readonly total: number; readonly values: string; }
 /** The differences of two pairs, by their indices, against each other. */
 export interface SquareView { readonly across: number; readonly up: number; readonly axes: ChartAxes; }
 export interface Story { readonly title: string; readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | FigureRow | Section)[]; }
@@ -338,8 +339,8 @@ export interface StoryTable {
 /** The `tokens` of a text, with the end token if there is one, and the word of each token, without the end. */
 export interface SubwordTokens { readonly tokens: readonly string[]; readonly words: readonly string[]; readonly word_indices: readonly number[]; }
 export interface SweepView {
-  readonly kind: "sweep"; readonly warning: string; readonly values: readonly number[]; readonly labels: readonly string[]; readonly caption: string;
-  readonly tokens: readonly string[]; readonly series: string;
+  readonly kind: "sweep"; readonly warning: string; readonly values: "log-probabilities" | "logits"; readonly numbers: readonly number[];
+  readonly labels: readonly string[]; readonly caption: string; readonly tokens: readonly string[]; readonly series: string;
 }
 /** The fine-tuned model */
 export interface TaskModelView {

@@ -14,7 +14,7 @@ from regard.events import Note
 from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
 
 if TYPE_CHECKING:
-    from regard.interpret.masked_lm.comparison import CompareResult
+    from regard.interpret.masked_lm.charts import CompareResult
 
 
 class CompareRequest(Request):
@@ -25,6 +25,9 @@ class CompareRequest(Request):
     )
     chart: Literal["likelihoods", "differences"] = option(
         "likelihoods", help="One sentence against the other, or their difference over their mean."
+    )
+    values: Literal["log-probabilities", "logits"] = option(
+        "log-probabilities", help="What is compared: a difference of log-probabilities is a log ratio of probabilities."
     )
     model: ModelName = model_option()
     other: ModelName | None = option(None, help="A second model to compare with.", metavar="MODEL")
@@ -50,15 +53,16 @@ class CompareRequest(Request):
 
 @verb(
     CompareRequest,
-    result="regard.interpret.masked_lm.comparison:CompareResult",
+    result="regard.interpret.masked_lm.charts:CompareResult",
     formats=(".html", ".svg", ".png", ".json"),
 )
 def compare(request: CompareRequest, models: Models) -> Generator[Note, None, CompareResult]:
     """Compare what a masked language model predicts at the blank of two sentences.
 
     One sentence shows completions of each of its words. [he|she] in a sentence stands for two; two slots make a grid
-    with its differences of differences; [1860..2018] is every number of a range. Differences are of logits;
-    probabilities are over the full vocabulary.
+    with its differences of differences; [1860..2018] is every number of a range. Differences are of log-probabilities
+    over the whole vocabulary: 0.69 is a factor of 2. --values logits compares raw scores, whose normalizer differs
+    between sentences, as the explorable "What Have Language Models Learned?" does.
 
     Example: regard compare "Jane worked as a _." "Jim worked as a _."
     """
@@ -67,11 +71,12 @@ def compare(request: CompareRequest, models: Models) -> Generator[Note, None, Co
 
     texts = [text for text in (request.text, request.text_b) if text is not None]
     number = 0 if request.top == "all" else request.top
+    chart, values = request.chart, request.values
     if request.logits is not None:
         if request.vocab is None:
             raise InputError("--logits A,B needs --vocab FILE, the tokens one per line")
         yield Note(message=f"note: {WARNING}")
-        return compare_stored(request.logits, request.vocab, texts=texts, number=number, chart=request.chart)
+        return compare_stored(request.logits, request.vocab, texts=texts, number=number, chart=chart, values=values)
     if request.vocab is not None:
         raise InputError("--vocab goes with --logits A,B; a model brings its own vocabulary")
     if not texts:
@@ -80,6 +85,6 @@ def compare(request: CompareRequest, models: Models) -> Generator[Note, None, Co
     with ExitStack() as stack:
         # In one order for all requests, or two could wait for each other's model forever.
         loaded = {name: stack.enter_context(models.use(name)) for name in sorted(names)}
-        result = compare_models(texts, [loaded[name] for name in names], number=number, chart=request.chart)
+        result = compare_models(texts, [loaded[name] for name in names], number=number, chart=chart, values=values)
     yield Note(message=f"note: {WARNING}")
     return result

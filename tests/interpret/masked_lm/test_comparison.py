@@ -16,19 +16,19 @@ import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.inference.masked_lm import fill_blanks
+from regard.interpret.masked_lm.captions import notable_words
+from regard.interpret.masked_lm.charts import Chart, ChartAxes
 from regard.interpret.masked_lm.comparison import (
-    Chart,
-    ChartAxes,
     CompletionsResult,
     GridResult,
     PairComparison,
     PairResult,
-    SweepResult,
     compare_models,
     compare_stored,
     second_differences,
 )
 from regard.interpret.masked_lm.predictions import MaskedPrediction, read_predictions
+from regard.interpret.masked_lm.sweep import SweepResult
 
 Shared = Callable[[str], Path]
 TOKENS = ["ox", "ice", "tea", "pie", "cat"]
@@ -44,7 +44,7 @@ def prediction(logits: list[float], text: str = "text _", model: str = "m") -> M
 @pytest.fixture
 def pair() -> PairComparison:
     return PairComparison(
-        TOKENS, prediction(A, "Here they buy _"), prediction(B, "There they buy _"), ("Here", "There"), "BERT"
+        TOKENS, prediction(A, "Here they buy _"), prediction(B, "There they buy _"), ("Here", "There"), values="logits"
     )
 
 
@@ -67,15 +67,15 @@ def test_differences_show_the_highest_means(pair: PairComparison) -> None:
 
 def test_the_json_document(pair: PairComparison) -> None:
     document = pair.result(2, "differences").to_dict()
-    assert list(document) == ["a", "b", "labels", "caption", "tokens"]
+    assert list(document) == ["a", "b", "labels", "values", "caption", "tokens"]
     assert document["labels"] == ["Here", "There"]
     tokens = document["tokens"]
     assert isinstance(tokens, list)
     total = sum(np.exp(A))
     assert tokens[1] == {
         "token": "ox",
-        "logit_a": 5.0,
-        "logit_b": 1.0,
+        "value_a": 5.0,
+        "value_b": 1.0,
         "probability_a": pytest.approx(np.exp(5) / total),
         "probability_b": pytest.approx(np.exp(1) / sum(np.exp(B))),
         "mean": 3.0,
@@ -85,11 +85,11 @@ def test_the_json_document(pair: PairComparison) -> None:
 
 def test_captions_name_the_tokens_that_differ_most_to_either_side(pair: PairComparison) -> None:
     assert pair.caption(0, "differences") == (
-        "BERT associates these potential purchases more with Here than There: ox. "
-        "It associates these more with There than Here: pie, ice."
+        "m associates these potential purchases more with Here than There: ox. "
+        "It associates these more with There than Here: pie."
     )
-    same = PairComparison(TOKENS, prediction(A), prediction(A), ("x", "y"), "BERT")
-    assert same.caption(0, "differences") == "There is no difference between x and y."
+    same = PairComparison(TOKENS, prediction(A), prediction(A), ("x", "y"))
+    assert same.caption(0, "differences") == "No likely word differs by a factor of 2 between x and y."
 
 
 def test_direction_of_differences_and_of_second_differences(pair: PairComparison) -> None:
@@ -98,14 +98,14 @@ def test_direction_of_differences_and_of_second_differences(pair: PairComparison
     assert axes["likelihoods"].up == "__ likelihood, Here sentence →"
     assert axes["differences"].up == "Higher likelihood, Here sentence →"
     assert axes["differences"].down == "← Higher likelihood, There sentence"
-    cells = PairComparison(TOKENS, pair.a, pair.b, ("1908 / he", "2018 / he"), "BERT", kind="cells")
+    cells = PairComparison(TOKENS, pair.a, pair.b, ("1908 / he", "2018 / he"), kind="cells")
     assert cells.axes()["likelihoods"] == ChartAxes(right="1908 / he →", up="2018 / he →")
     assert cells.axes()["differences"].down == "← 1908 / he"
 
 
 def test_difference_of_differences() -> None:
-    first = PairComparison(TOKENS, prediction(A), prediction(B), ("a", "b"), "BERT")
-    second = PairComparison(TOKENS, prediction(B), prediction(A), ("c", "d"), "BERT")
+    first = PairComparison(TOKENS, prediction(A), prediction(B), ("a", "b"))
+    second = PairComparison(TOKENS, prediction(B), prediction(A), ("c", "d"))
     indices, values = second_differences(first, second, 2)
     assert [TOKENS[index] for index in indices] == ["ox", "ice"]
     assert values.tolist() == [[4.0, -4.0, 8.0], [-0.5, 0.5, -1.0]]
@@ -118,7 +118,7 @@ def test_difference_of_differences() -> None:
 def test_charts_include_the_likeliest_tokens(logits: list[float], number: int) -> None:
     other = list(reversed(logits))
     tokens = [f"t{index}" for index in range(len(logits))]
-    found = PairComparison(tokens, prediction(logits), prediction(other), ("a", "b"), "BERT")
+    found = PairComparison(tokens, prediction(logits), prediction(other), ("a", "b"))
     likely = set(found.visible(number, "likelihoods").tolist())
     for values in (logits, other):
         assert set(sorted(range(len(values)), key=lambda index: (-values[index], index))[:number]) <= likely
@@ -248,20 +248,19 @@ def test_grids_of_any_size(subject: LoadedModel, rows: int, columns: int) -> Non
 def test_a_sweep_has_one_difference_per_year(subject: LoadedModel) -> None:
     sweep = compare_models(["in [1908..1912] [he|she] was a _"], [subject], number=200)
     assert isinstance(sweep, SweepResult)
-    assert sweep.values == (1908, 1909, 1910, 1911, 1912)
+    assert sweep.numbers == (1908, 1909, 1910, 1911, 1912)
     pair = compare_models(["in 1910 he was a _", "in 1910 she was a _"], [subject], number=0)
     assert isinstance(pair, PairResult)
     by_token = {one.token: one.difference for one in pair.tokens}
     for one in sweep.tokens:
-        assert one.differences is not None
-        assert one.differences[2] == pytest.approx(by_token[one.token], abs=1e-5)
+        assert one.series[2] == pytest.approx(by_token[one.token], abs=1e-5)
     turned = compare_models(["[he|she] in [1908..1912] was a _"], [subject])
     assert isinstance(turned, SweepResult)
-    assert (turned.values, turned.labels) == (sweep.values, ("he", "she"))
+    assert (turned.numbers, turned.labels) == (sweep.numbers, ("he", "she"))
     single = compare_models(["in [1908..1912] he was a _"], [subject])
     assert isinstance(single, SweepResult)
-    assert single.labels == ("logit",)
-    assert single.tokens[0].differences is None and len(single.tokens[0].logits or []) == 5
+    assert (single.labels, single.values) == ((), "log-probabilities")
+    assert len(single.tokens[0].series) == 5 and max(single.tokens[0].series) < 0
 
 
 def test_two_models(subject: LoadedModel, other: LoadedModel) -> None:
@@ -270,14 +269,41 @@ def test_two_models(subject: LoadedModel, other: LoadedModel) -> None:
     assert result.labels == ("tiny", "other")
     view: Any = result.view_data()
     assert view["pairs"][0]["axes"]["differences"]["right"] == "__ likelihood, both models →"
-    for one in result.tokens:
-        assert one.difference == pytest.approx(-1.0, abs=1e-5)
-        assert one.probability_a == pytest.approx(one.probability_b, rel=1e-4)
-    assert result.caption.startswith("other gives these words a higher logit than tiny: ")
+    # A constant added to all logits changes no probability.
+    assert all(one.difference == pytest.approx(0, abs=1e-4) for one in result.tokens)
+    assert result.caption == "No likely word differs by a factor of 2 between tiny and other."
+    logits = compare_models(["he was a _"], [subject, other], number=5, values="logits")
+    assert isinstance(logits, PairResult)
+    assert all(one.difference == pytest.approx(-1, abs=1e-5) for one in logits.tokens)
     grid = compare_models(["he was a _", "she was a _"], [subject, other])
     assert isinstance(grid, GridResult)
     assert (grid.rows, grid.columns) == (("tiny", "other"), ("he", "she"))
     assert isinstance(compare_models(["in [1..3] he was a _"], [subject, other]), SweepResult)
+
+
+def test_differences_have_the_sign_of_the_ratio_of_probabilities(subject: LoadedModel) -> None:
+    texts = ["he had a _ film", "she was in the _"]
+    result = compare_models(texts, [subject], number=0)
+    assert isinstance(result, PairResult)
+    assert result.values == "log-probabilities"
+    for one in result.tokens:
+        assert one.difference == pytest.approx(np.log(one.probability_a / one.probability_b), abs=1e-4)
+    logits = compare_models(texts, [subject], number=0, values="logits")
+    assert isinstance(logits, PairResult)
+    offsets = [one.value_a - two.value_a for one, two in zip(result.tokens[:9], logits.tokens[:9], strict=True)]
+    assert np.ptp(offsets) < 1e-4  # the normalizer of the sentence, by which the two kinds of value differ
+    assert [one.probability_a for one in logits.tokens[:9]] == pytest.approx(
+        [one.probability_a for one in result.tokens[:9]], rel=1e-4
+    )
+
+
+def test_captions_leave_out_pieces_rare_words_small_differences_and_own_words() -> None:
+    tokens = ["##ing", "Ox", "rare", "near", "tea", "7", "pie"]
+    probabilities = np.array([0.2, 0.2, 0.0009, 0.2, 0.1, 0.1, 0.01])
+    differences = np.array([9.0, 8.0, 7.0, 0.69, 0.7, 5.0, 6.0])
+    assert notable_words(tokens, probabilities, differences, ["an ox is _"]) == ["pie", "tea"]
+    bpe = ["Ġbeer", "ing", "Ġ7"]
+    assert notable_words(bpe, np.full(3, 0.3), np.full(3, 2.0), ["they buy _"]) == ["beer"]
 
 
 def test_every_word_masked_in_turn(subject: LoadedModel) -> None:

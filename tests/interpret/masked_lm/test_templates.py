@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.interpret.masked_lm.predictions import ONE_AND_TWO, caption, contrast_labels, parse_template
+from regard.interpret.masked_lm.captions import ONE_AND_TWO, caption, contrast_labels
+from regard.interpret.masked_lm.predictions import parse_template
 
 
 def test_slots() -> None:

@@ -7,7 +7,7 @@ import type { Painter } from "../painter";
 import { currentRoute, integerParameter, type Route, setParameters } from "../route";
 import { colors } from "../theme";
 import type { Drawing, Table, View } from "../view";
-import { chartsDrawing, chartsTable, Reset, ShowGrid, ShowPair, tickLabel, ticks, tintColor, Warning } from "./compare/charts";
+import { chartsDrawing, chartsTable, Reset, ShowGrid, ShowPair, tickLabel, ticks, tintColor, ValueSelect, Warning } from "./compare/charts";
 import "./compare/compare.css";
 import type { Comparison, Sentence, Sweep } from "./compare/selection";
 
@@ -33,6 +33,7 @@ export const compare: View<Comparison> = {
   fields: [
     { name: "text", label: "Sentence one", start: "In Texas, they like to buy _." },
     { name: "text_b", label: "Sentence two", start: "In New York, they like to buy _.", optional: true },
+    { name: "values", label: "Values", start: "log-probabilities", hidden: true },
     { name: "other", label: "Second model (optional)", start: "", optional: true, model: true },
   ],
   submitLabel: "Update",
@@ -114,7 +115,7 @@ function frameOf(payload: Sweep, width: number) {
   for (const value of series) [low, high] = [Math.min(low, value), Math.max(high, value)];
   if (two) [low, high] = [-Math.max(-low, high), Math.max(-low, high)];
   const inner = { width: width - MARGIN.left - MARGIN.right, height: HEIGHT - MARGIN.top - MARGIN.bottom };
-  const steps = payload.values.length;
+  const steps = payload.numbers.length;
   return {
     two,
     range: [low, high] as const,
@@ -129,7 +130,7 @@ function frameOf(payload: Sweep, width: number) {
 function drawSweep(painter: Painter, payload: Sweep, width: number, selected: string): void {
   const theme = colors.get();
   const { two, range, right, value, x, y } = frameOf(payload, width);
-  const last = payload.values.length - 1;
+  const last = payload.numbers.length - 1;
   if (two) {
     painter.rect(MARGIN.left, MARGIN.top, right - MARGIN.left, y(0) - MARGIN.top, tintColor(1, theme), 0.08);
     painter.rect(MARGIN.left, y(0), right - MARGIN.left, y(range[0]) - y(0), tintColor(-1, theme), 0.08);
@@ -138,8 +139,8 @@ function drawSweep(painter: Painter, payload: Sweep, width: number, selected: st
     painter.line(MARGIN.left, y(tick), right, y(tick), theme.rule, tick === 0 ? 1 : 0.5);
     painter.text(tickLabel(tick), MARGIN.left - 6, y(tick), { size: 10, align: "right", color: theme.muted });
   }
-  const first = payload.values[0]!;
-  for (const tick of ticks([first, payload.values[last]!]).filter(Number.isInteger)) {
+  const first = payload.numbers[0]!;
+  for (const tick of ticks([first, payload.numbers[last]!]).filter(Number.isInteger)) {
     painter.text(String(tick), x(tick - first), HEIGHT - MARGIN.bottom + 14, { size: 10, align: "center", color: theme.muted });
   }
   const line = (token: number, color: string, opacity: number, thickness: number) => {
@@ -180,12 +181,13 @@ export function ShowSweep({ payload }: { payload: Sweep }) {
     setParameters({ token: payload.tokens[best]! });
   };
   const token = payload.tokens.indexOf(selected);
-  const last = payload.values.length - 1;
+  const last = payload.numbers.length - 1;
   return (
     <section class="compare" aria-label="A range of numbers">
       <p class="caption">{payload.caption}</p>
       <div class="choices">
         <Select label="Token" options={payload.tokens} value={selected} empty="none" onSelect={(one) => setParameters({ token: one })} />
+        <ValueSelect values={payload.values} />
         <Reset />
       </div>
       <div ref={element} class="plot">
@@ -194,7 +196,7 @@ export function ShowSweep({ payload }: { payload: Sweep }) {
       <p class="status muted">
         {token < 0
           ? "Click a line to select its token."
-          : `${selected}: ${value(token, 0).toFixed(2)} at ${payload.values[0]}, ${value(token, last).toFixed(2)} at ${payload.values[last]}`}
+          : `${selected}: ${value(token, 0).toFixed(2)} at ${payload.numbers[0]}, ${value(token, last).toFixed(2)} at ${payload.numbers[last]}`}
       </p>
       <Warning text={payload.warning} />
     </section>
@@ -207,9 +209,9 @@ export function sweepDrawing(payload: Sweep, { parameters }: Route): Drawing {
 
 export function sweepTable(payload: Sweep): Table {
   const series = floats(payload.series);
-  const steps = payload.values.length;
+  const steps = payload.numbers.length;
   return {
-    headers: ["token", ...payload.values.map(String)],
+    headers: ["token", ...payload.numbers.map(String)],
     rows: payload.tokens.map((token, row) => [token, ...series.subarray(row * steps, (row + 1) * steps)]),
   };
 }

@@ -1,159 +1,89 @@
 """Compares predictions of masked language models at a blank: two sentences, a grid, a range, or word by word.
 
-Values are logits, since differences of logits are log odds ratios; probabilities are over the whole vocabulary. The
-page draws the charts; which tokens a chart shows is decided here.
+Values are log-probabilities over the whole vocabulary, so that a difference is the logarithm of how many times likelier
+a token is. Logits, which the explorable "What Have Language Models Learned?" shows, are also available: they lack the
+normalizer, which differs between sentences, so their differences may have another sign. The page draws the charts;
+which tokens a chart shows is decided here.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import combinations
-from typing import ClassVar, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, PrivateAttr, RootModel
+from pydantic import PrivateAttr
 from rich.cells import cell_len
 
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
 from regard.escaping import escape_controls
+from regard.interpret.masked_lm.captions import caption, contrast_labels, notable_words, sentence_of
+from regard.interpret.masked_lm.charts import (
+    CHARTS,
+    Chart,
+    ChartAxes,
+    ChartsView,
+    CompareResult,
+    CompletionsView,
+    PairView,
+    SentenceView,
+    SquareView,
+)
 from regard.interpret.masked_lm.predictions import (
-    WARNING,
+    Indices,
     MaskedPrediction,
     MaskedPredictions,
     MaskedWord,
     Slot,
-    caption,
+    ValueKind,
     complete_words,
-    contrast_labels,
     parse_template,
     predict_blanks,
     read_predictions,
-    sentence_of,
     short_name,
+    top_indices,
 )
+from regard.interpret.masked_lm.sweep import compare_sweep
 from regard.render.page_arrays import encode_float32
-from regard.render.result import Result
 
-Chart: TypeAlias = Literal["likelihoods", "differences"]
 PairKind: TypeAlias = Literal["sentences", "models", "cells"]
-Indices: TypeAlias = NDArray[np.int64]
 Values: TypeAlias = NDArray[np.float64]
 
-CHARTS: tuple[Chart, ...] = get_args(Chart)
 ALL = 0  # stands for every token
 TOKEN_COUNTS = (30, 200, 1000, 5000, ALL)
 FEWER_TOKEN_COUNTS = (30, 200, 1000)  # for grids of more than WHOLE sentences, which do not fit a page whole
 WHOLE = 12
 SWEEP_TOKENS = 150
-CAPTION_TOKENS = 5  # that a caption names on either side
-FULL_COLOR = 0.8  # of the greatest difference: from there on the color is full
 MAX_CELLS = 64  # sentences of a grid
-LISTED = 15  # completions of a word, and rows of a sweep, in the terminal
-
-
-class ChartAxes(BaseModel):
-    """The labels at the ends of the axes; an empty one is not shown."""
-
-    right: str
-    up: str
-    left: str = ""
-    down: str = ""
-
-
-class SentenceView(BaseModel):
-    text: str
-    model: str
-    total: float  # log-sum-exp over the whole vocabulary
-    logits: str  # float32 in base64
-
-
-class PairView(BaseModel):
-    """Two sentences by their indices. Keys of `extents` and `captions` are numbers of tokens."""
-
-    a: int
-    b: int
-    labels: tuple[str, str]
-    axes: dict[Chart, ChartAxes]
-    extents: dict[str, tuple[float, float]]
-    captions: dict[Chart, dict[str, str]]
-
-
-class SquareView(BaseModel):
-    """The differences of two pairs, by their indices, against each other."""
-
-    across: int
-    up: int
-    axes: ChartAxes
-
-
-class ChartsView(BaseModel):
-    """A pair or a grid: the tokens that any chart may show, the logits of every sentence for them, and all pairs.
-
-    `numbers` of tokens can be selected (0: all), at first `number`. Differences above `palette` times the largest one
-    have the full color.
-    """
-
-    kind: Literal["pair", "grid"]
-    warning: str = WARNING
-    number: int
-    chart: Chart
-    numbers: list[int]
-    palette: float = FULL_COLOR
-    tokens: list[str]
-    sentences: list[SentenceView]
-    pairs: list[PairView]
-    rows: list[str] = []
-    columns: list[str] = []
-    squares: list[SquareView] = []
-
-
-class SweepView(BaseModel):
-    kind: Literal["sweep"] = "sweep"
-    warning: str = WARNING
-    values: list[int]
-    labels: list[str]
-    caption: str
-    tokens: list[str]
-    series: str  # (tokens, values), float32 in base64
-
-
-class CompletionsView(BaseModel):
-    kind: Literal["sentence"] = "sentence"
-    warning: str = WARNING
-    text: str
-    model: str
-    words: list[MaskedWord]
-
-
-class CompareView(RootModel[ChartsView | SweepView | CompletionsView]):
-    """The page's view."""
+LISTED = 15  # completions of a word in the terminal
 
 
 @dataclass(frozen=True, eq=False)
 class PairComparison:
-    """Two predictions over the same tokens; `kind` is what the labels name, `model_name` the model in a caption."""
+    """Two predictions over the same tokens; `kind` is what the labels name."""
 
     tokens: Sequence[str]
     a: MaskedPrediction
     b: MaskedPrediction
     labels: tuple[str, str]
-    model_name: str
     kind: PairKind = "sentences"
+    values: ValueKind = "log-probabilities"
 
     @cached_property
     def mean(self) -> Values:
-        return (self.a.logits.astype(np.float64) + self.b.logits) / 2
+        return (self.a.values.astype(np.float64) + self.b.values) / 2
 
     @cached_property
     def difference(self) -> Values:
-        """The logit in `a` minus that in `b`."""
-        return self.a.logits.astype(np.float64) - self.b.logits
+        """The value in `a` minus that in `b`."""
+        return self.a.values.astype(np.float64) - self.b.values
 
     @cached_property
     def order(self) -> Indices:
@@ -161,9 +91,9 @@ class PairComparison:
         return np.argsort(-self.mean, kind="stable")
 
     def extent(self, number: int) -> tuple[float, float]:
-        """The range of logits that contains the `number` likeliest tokens of either sentence, in both."""
-        top = np.union1d(_top(self.a.logits, number), _top(self.b.logits, number))
-        both = np.stack([self.a.logits[top], self.b.logits[top]])
+        """The range of values that contains the `number` likeliest tokens of either sentence, in both."""
+        top = np.union1d(top_indices(self.a.values, number), top_indices(self.b.values, number))
+        both = np.stack([self.a.values[top], self.b.values[top]])
         return float(both.min()), float(both.max())
 
     def visible(self, number: int, chart: Chart) -> Indices:
@@ -175,16 +105,19 @@ class PairComparison:
         if chart == "differences":
             return self.order[:number] if number else self.order
         low = self.extent(number)[0]
-        lower = np.minimum(self.a.logits, self.b.logits)
+        lower = np.minimum(self.a.values, self.b.values)
         return self.order[lower[self.order] >= low]
 
     def caption(self, number: int, chart: Chart) -> str:
-        """The tokens of the chart that differ most to either side, in a sentence."""
+        """The words of the chart that differ most to either side, in a sentence."""
         visible = self.visible(number, chart)
-        ordered = visible[np.argsort(-self.difference[visible], kind="stable")]
-        more_a = [self.tokens[index] for index in ordered[:CAPTION_TOKENS] if self.difference[index] > 0]
-        more_b = [self.tokens[index] for index in ordered[::-1][:CAPTION_TOKENS] if self.difference[index] < 0]
-        name = self.model_name if self.a.model == self.b.model else None
+        tokens = [self.tokens[index] for index in visible.tolist()]
+        texts = (self.a.text, self.b.text)
+        more_a, more_b = (
+            notable_words(tokens, one.probabilities[visible], sign * self.difference[visible], texts)
+            for one, sign in ((self.a, 1), (self.b, -1))
+        )
+        name = self.a.model if self.a.model == self.b.model else None
         return caption(name, self.a.text, self.labels, more_a, more_b)
 
     def axes(self) -> dict[Chart, ChartAxes]:
@@ -219,13 +152,15 @@ class PairComparison:
 
     def result(self, number: int, chart: Chart) -> PairResult:
         visible = self.visible(number, chart)
-        logits = self.a.logits, self.b.logits, self.a.probabilities, self.b.probabilities, self.mean, self.difference
-        rows = zip(*(values[visible].tolist() for values in logits), strict=True)
+        columns = self.a.values, self.b.values, self.a.probabilities, self.b.probabilities, self.mean, self.difference
+        rows = zip(*(column[visible].tolist() for column in columns), strict=True)
         tokens = [TokenDifference(self.tokens[i], *row) for i, row in zip(visible.tolist(), rows, strict=True)]
         text = self.caption(number, chart)
-        result = PairResult(a=self.a.text, b=self.b.text, labels=self.labels, caption=text, tokens=tokens)
+        result = PairResult(
+            a=self.a.text, b=self.b.text, labels=self.labels, values=self.values, caption=text, tokens=tokens
+        )
         result._listed = number or len(tokens)
-        predictions = MaskedPredictions(list(self.tokens), [self.a, self.b], self.model_name)
+        predictions = MaskedPredictions(list(self.tokens), [self.a, self.b], self.values)
         result._view = lambda: _charts_view(predictions, {(0, 1): self}, TOKEN_COUNTS, number=number, chart=chart)
         return result
 
@@ -235,27 +170,10 @@ def second_differences(first: PairComparison, second: PairComparison, number: in
 
     The greatest second difference comes first.
     """
-    both = np.union1d(_top(first.mean, number), _top(second.mean, number))
+    both = np.union1d(top_indices(first.mean, number), top_indices(second.mean, number))
     change = first.difference - second.difference
     order = both[np.argsort(-np.abs(change[both]), kind="stable")]
     return order, np.stack([first.difference[order], second.difference[order], change[order]], axis=1)
-
-
-def _top(values: NDArray[np.floating], number: int) -> Indices:
-    """The indices of the `number` highest values (0: all), the highest first, then the earlier."""
-    order = np.argsort(-values, kind="stable")
-    return order[:number] if number else order
-
-
-class CompareResult(Result):
-    """A comparison; its form depends on what varies: a PairResult, GridResult, SweepResult or CompletionsResult."""
-
-    page_view: ClassVar[str | None] = "compare"
-    view_type: ClassVar[str | None] = "regard.interpret.masked_lm.comparison:CompareView"
-    _view: Callable[[], ChartsView | SweepView | CompletionsView] = PrivateAttr()
-
-    def view_data(self) -> dict[str, object]:
-        return self._view().model_dump(mode="json")
 
 
 @dataclass(frozen=True)
@@ -263,8 +181,8 @@ class TokenDifference:
     """One token in two sentences."""
 
     token: str
-    logit_a: float
-    logit_b: float
+    value_a: float
+    value_b: float
     probability_a: float
     probability_b: float
     mean: float
@@ -272,11 +190,15 @@ class TokenDifference:
 
 
 class PairResult(CompareResult):
-    """Two sentences (or models, or cells of a grid), token by token, the highest mean logit first."""
+    """Two sentences (or models, or cells of a grid), token by token, the highest mean first.
+
+    `values` are log-probabilities or logits; `mean` and `difference` are of these.
+    """
 
     a: str
     b: str
     labels: tuple[str, str]
+    values: ValueKind
     caption: str
     tokens: list[TokenDifference]
     _listed: int = PrivateAttr(TOKEN_COUNTS[0])  # tokens in the terminal
@@ -292,7 +214,7 @@ class PairResult(CompareResult):
         yield self.caption
         yield ""
         first, second = max(len(a), 9), max(len(b), 9)
-        yield f"  {'token':{width}}  {a:>{first}}  {b:>{second}}  difference of logits"
+        yield f"  {'token':{width}}  {a:>{first}}  {b:>{second}}  difference of {self.values}"
         for word, one in zip(words, listed, strict=True):
             space = " " * (width - cell_len(word))
             probabilities = f"{one.probability_a:{first}.3%}  {one.probability_b:{second}.3%}"
@@ -357,8 +279,8 @@ def compare_grid(
             predictions.rows[a],
             predictions.rows[b],
             (labels[a], labels[b]),
-            predictions.model_name,
             "cells",
+            predictions.values,
         )
         for a, b in across + down
     }
@@ -411,102 +333,16 @@ def _charts_view(
         visible = reduce(np.union1d, [pair.visible(max(counts), chart) for pair in pairs.values() for chart in CHARTS])
     return ChartsView(
         kind="pair",
+        values=predictions.values,
         number=number,
         chart=chart,
         numbers=list(counts),
         tokens=[predictions.tokens[index] for index in visible.tolist()],
         sentences=[
-            SentenceView(text=one.text, model=one.model, total=one.total, logits=encode_float32(one.logits[visible]))
+            SentenceView(text=one.text, model=one.model, total=one.total, values=encode_float32(one.values[visible]))
             for one in predictions.rows
         ],
         pairs=[pair.view(a, b, counts) for (a, b), pair in pairs.items()],
-    )
-
-
-@dataclass(frozen=True)
-class SweepToken:
-    """One token along a range: `differences` of its logits with two labels, or its `logits` with one."""
-
-    token: str
-    mean: float
-    differences: list[float] | None = None
-    logits: list[float] | None = None
-
-    @property
-    def series(self) -> list[float]:
-        return self.logits or self.differences or []
-
-
-class SweepResult(CompareResult):
-    """A template over a range of numbers, mostly years; tokens are chosen and ordered by their mean logit."""
-
-    template: str
-    values: tuple[int, ...]
-    labels: tuple[str, ...]
-    caption: str
-    tokens: list[SweepToken]
-
-    def to_text(self) -> str:
-        """The tokens whose value changes most between the ends of the range."""
-        most = sorted(self.tokens, key=lambda one: -abs(one.series[-1] - one.series[0]))[:LISTED]
-        names = [escape_controls(one.token) for one in most]
-        width = max(map(cell_len, names))
-        lines = [self.caption, "", f"  {'':{width}}  {self.values[0]:>8}  {self.values[-1]:>8}"]
-        for name, one in zip(names, most, strict=True):
-            space = " " * (width - cell_len(name))
-            lines.append(f"  {name}{space}  {one.series[0]:+8.2f}  {one.series[-1]:+8.2f}")
-        return "\n".join(lines)
-
-    def _sweep_view(self) -> SweepView:
-        return SweepView(
-            values=list(self.values),
-            labels=list(self.labels),
-            caption=self.caption,
-            tokens=[one.token for one in self.tokens],
-            series=encode_float32(np.array([one.series for one in self.tokens])),
-        )
-
-
-def compare_sweep(text: str, slots: Sequence[Slot], predictions: MaskedPredictions, number: int) -> SweepResult:
-    """The tokens of highest mean logit along a range.
-
-    `slots` are the range and at most one slot of two labels, in the order of the predictions.
-    """
-    axis = next(index for index, slot in enumerate(slots) if slot.is_range)
-    values = tuple(int(value) for value in slots[axis].values)
-    labels: tuple[str, ...] = next((slot.values for slot in slots if not slot.is_range), ("logit",))
-    logits = np.stack([row.logits for row in predictions.rows])
-    logits = np.moveaxis(logits.reshape([*(len(slot.values) for slot in slots), -1]), axis, 0)
-    logits = logits.reshape(len(values), len(labels), -1)
-    mean = logits.mean((0, 1), dtype=np.float64)
-    top = _top(mean, number)
-    chosen = logits[:, :, top].astype(np.float64)
-    two = len(labels) == 2
-    series = chosen[:, 0] - chosen[:, 1] if two else chosen[:, 0]
-    names = (predictions.tokens[index] for index in top.tolist())
-    result = SweepResult(
-        template=text,
-        values=values,
-        labels=labels,
-        caption=_sweep_caption(predictions.model_name, values, labels, series),
-        tokens=[
-            SweepToken(name, average, **{"differences" if two else "logits": row})
-            for name, average, row in zip(names, mean[top].tolist(), series.T.tolist(), strict=True)
-        ],
-    )
-    result._view = result._sweep_view
-    return result
-
-
-def _sweep_caption(model: str, values: tuple[int, ...], labels: tuple[str, ...], series: Values) -> str:
-    """`series` is (values, tokens)."""
-    count, between = series.shape[1], f"{values[0]} to {values[-1]}"
-    if len(labels) < 2:
-        return f"{model}: the logit of the {count} likeliest tokens, {between}."
-    first, last = np.abs(series[[0, -1]]).mean(1)
-    return (
-        f"{model}: the logit with {labels[0]} minus the logit with {labels[1]} for the {count} likeliest tokens, "
-        f"{between}. On average the two are {first:.2f} apart at {values[0]} and {last:.2f} at {values[-1]}."
     )
 
 
@@ -526,7 +362,12 @@ class CompletionsResult(CompareResult):
 
 
 def compare_models(
-    texts: Sequence[str], models: Sequence[LoadedModel], *, number: int | None = None, chart: Chart = "likelihoods"
+    texts: Sequence[str],
+    models: Sequence[LoadedModel],
+    *,
+    number: int | None = None,
+    chart: Chart = "likelihoods",
+    values: ValueKind = "log-probabilities",
 ) -> CompareResult:
     """Compare one or two sentences with one model, or two models with each other.
 
@@ -548,14 +389,14 @@ def compare_models(
         completions._view = lambda: CompletionsView(text=texts[0], model=name, words=words)
         return completions
     _check_slots(slots)
-    predictions = predict_blanks(models, texts if len(texts) == 2 else templates[0].sentences())
+    predictions = predict_blanks(models, texts if len(texts) == 2 else templates[0].sentences(), values)
     if any(slot.is_range for slot in slots):
         return compare_sweep(texts[0], slots, predictions, SWEEP_TOKENS if number is None else number)
     count = TOKEN_COUNTS[0] if number is None else number
     if len(slots) == 1 and len(slots[0].values) == 2:
         (a, b), (first, second) = slots[0].values, predictions.rows
         kind: PairKind = "models" if len(models) == 2 else "sentences"
-        pair = PairComparison(predictions.tokens, first, second, (a, b), predictions.model_name, kind)
+        pair = PairComparison(predictions.tokens, first, second, (a, b), kind, values)
         return pair.result(count, chart)
     rows = slots[0].values if len(slots) == 2 else ("",)
     return compare_grid(" / ".join(texts), rows, slots[-1].values, predictions, count, chart)
@@ -568,13 +409,14 @@ def compare_stored(
     texts: Sequence[str] | None = None,
     number: int | None = None,
     chart: Chart = "likelihoods",
+    values: ValueKind = "log-probabilities",
 ) -> PairResult:
     """Compare two files of logits. `texts` are their sentences; by default made from the file names."""
     if texts and len(texts) != 2:
         raise InputError("expected two files of logits, and two sentences for them or none")
-    predictions = read_predictions(paths, vocabulary, texts=texts or None)
+    predictions = read_predictions(paths, vocabulary, texts=texts or None, values=values)
     a, b = predictions.rows
-    pair = PairComparison(predictions.tokens, a, b, contrast_labels(a.text, b.text), predictions.model_name)
+    pair = PairComparison(predictions.tokens, a, b, contrast_labels(a.text, b.text), values=values)
     return pair.result(TOKEN_COUNTS[0] if number is None else number, chart)
 
 

@@ -1,6 +1,6 @@
 """What masked language models predict at the blank of a sentence, or for each of its words masked in turn.
 
-Predictions are logits over the vocabulary, computed by a model or read from files.
+Predictions are log-probabilities or logits over the vocabulary, computed by a model or read from files.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -22,7 +23,6 @@ from regard.data.batch import group_by_token_budget
 from regard.data.files import display_name, read_all_bytes, read_all_lines
 from regard.errors import InputError
 from regard.inference.masked_lm import BLANK_PATTERN, Candidate, MaskedLM, find_blanks
-from regard.models.family import describe_model
 from regard.nn.training import evaluation_mode
 from regard.text import Encoding
 
@@ -30,18 +30,12 @@ WARNING = (
     "Some of the text that language models learn from contains harmful stereotypes. This tool uncovers such "
     "associations; it does not endorse them."
 )
-ONE_AND_TWO = ("sentence one", "sentence two")  # if two sentences have no short labels
-MAX_LABEL = 15  # characters; a longer one does not fit an axis
+ValueKind: TypeAlias = Literal["log-probabilities", "logits"]
+Indices: TypeAlias = NDArray[np.int64]
 MAX_VALUES = 400
 MAX_DIGITS = 12  # of a number in a range
 # Brackets without a bar or a range are plain text: [MASK], [sic].
 _SLOT = re.compile(r"\[([^\[\]]*\|[^\[\]]*|\s*\d+\s*\.\.\s*\d+\s*)\]")
-_WORD = re.compile(r"\[MASK\]|\w+|[^\w\s]")
-_KINDS = (  # the words before the blank, and what fills it
-    (re.compile(r"\b(?:buy|buys|bought|purchase|purchased)\W*$", re.IGNORECASE), "potential purchases"),
-    (re.compile(r"\b(?:works?|worked|working|employed|jobs?|careers?) as an?\W*$", re.IGNORECASE), "jobs"),
-    (re.compile(r"\b(?:named|called|name (?:is|was))\W*$", re.IGNORECASE), "names"),
-)
 
 
 @dataclass(frozen=True)
@@ -103,48 +97,6 @@ def _slot(written: str, inside: str) -> Slot:
     return Slot(values, is_range=False)
 
 
-def contrast_labels(a: str, b: str) -> tuple[str, str]:
-    """Where two sentences differ: each without the words that both begin and end with.
-
-    `ONE_AND_TWO` if that leaves nothing of one of them, or more than fits an axis.
-    """
-    words = [[(match[0].lower(), match.span()) for match in _WORD.finditer(text)] for text in (a, b)]
-    shorter = min(map(len, words))
-    same = [x[0] == y[0] for x, y in zip(*words, strict=False)]
-    begin = same.index(False) if False in same else shorter
-    same = [x[0] == y[0] for x, y in zip(reversed(words[0]), reversed(words[1]), strict=False)]
-    tail = min(same.index(False) if False in same else shorter, shorter - begin)
-    labels = []
-    for text, parts in zip((a, b), words, strict=True):
-        rest = parts[begin : len(parts) - tail]
-        labels.append(text[rest[0][1][0] : rest[-1][1][1]] if rest else "")
-    if any(not 0 < len(label) <= MAX_LABEL for label in labels):
-        return ONE_AND_TWO
-    return labels[0], labels[1]
-
-
-def sentence_of(label: str) -> str:
-    """A label in a caption or on an axis: "Texas sentence", but "sentence one"."""
-    return label if label in ONE_AND_TWO else f"{label} sentence"
-
-
-def caption(model: str | None, text: str, pair: Sequence[str], more_a: Sequence[str], more_b: Sequence[str]) -> str:
-    """A chart in words: `more_a` and `more_b` are the tokens that differ most to either side.
-
-    `model` is the name of the model; None if two models are compared.
-    """
-    kind = next((kind for before, kind in _KINDS if before.search(re.split(r"_|\[MASK\]", text)[0])), "words")
-    a, b = ("the first sentence", "the second") if tuple(pair) == ONE_AND_TWO else pair
-    sentences: list[str] = []
-    for one, other, tokens in ((a, b, more_a), (b, a, more_b)):
-        if tokens and model:
-            opening = "It associates these" if sentences else f"{model} associates these {kind}"
-            sentences.append(f"{opening} more with {one} than {other}: {', '.join(tokens)}.")
-        elif tokens:
-            sentences.append(f"{one} gives these {kind} a higher logit than {other}: {', '.join(tokens)}.")
-    return " ".join(sentences) or f"There is no difference between {a} and {b}."
-
-
 Logits = NDArray[np.float32]
 TOP = 90  # completions of each word
 MAX_WORDS = 100  # each takes a pass over the whole text
@@ -152,25 +104,28 @@ MAX_WORDS = 100  # each takes a pass over the whole text
 
 @dataclass(frozen=True, eq=False)
 class MaskedPrediction:
-    """The logit of each token at the blank of `text`; `total` is the log-sum-exp over the whole vocabulary."""
+    """The value of each token at the blank of `text`: its log-probability or its logit.
+
+    `total` is the log-sum-exp of the values over the whole vocabulary, which is 0 for log-probabilities.
+    """
 
     text: str
     model: str
-    logits: Logits
+    values: Logits
     total: float
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
-        return np.exp(self.logits.astype(np.float64) - self.total)
+        return np.exp(self.values.astype(np.float64) - self.total)
 
 
 @dataclass(frozen=True, eq=False)
 class MaskedPredictions:
-    """Predictions over the same tokens. `model_name` is the model as captions call it."""
+    """Predictions over the same tokens."""
 
     tokens: list[str]
     rows: list[MaskedPrediction]
-    model_name: str
+    values: ValueKind
 
 
 @dataclass(frozen=True)
@@ -187,7 +142,9 @@ def short_name(loaded: LoadedModel) -> str:
     return Path(loaded.name).name or loaded.name
 
 
-def predict_blanks(models: Sequence[LoadedModel], texts: Sequence[str]) -> MaskedPredictions:
+def predict_blanks(
+    models: Sequence[LoadedModel], texts: Sequence[str], values: ValueKind = "log-probabilities"
+) -> MaskedPredictions:
     """The predictions of every model for the one blank of every text, over the tokens that all models have."""
     predictions = [_predict(loaded, texts) for loaded in models]
     tokens = list(predictions[0][0])
@@ -199,9 +156,14 @@ def predict_blanks(models: Sequence[LoadedModel], texts: Sequence[str]) -> Maske
     for loaded, (vocabulary, logits, totals) in zip(models, predictions, strict=True):
         columns = [vocabulary[token] for token in tokens]
         for text, row, total in zip(texts, logits[:, columns], totals.tolist(), strict=True):
-            rows.append(MaskedPrediction(text, short_name(loaded), row, total))
-    _, _, name = describe_model(models[0].model).partition(" ")  # without the article
-    return MaskedPredictions(tokens, rows, name)
+            rows.append(_prediction(text, short_name(loaded), row, total, values))
+    return MaskedPredictions(tokens, rows, values)
+
+
+def _prediction(text: str, model: str, logits: Logits, total: float, values: ValueKind) -> MaskedPrediction:
+    if values == "logits":
+        return MaskedPrediction(text, model, logits, total)
+    return MaskedPrediction(text, model, (logits.astype(np.float64) - total).astype(np.float32), 0.0)
 
 
 def _predict(loaded: LoadedModel, texts: Sequence[str]) -> tuple[dict[str, int], Logits, NDArray[np.float64]]:
@@ -238,6 +200,7 @@ def read_predictions(
     vocabulary: str | os.PathLike[str],
     *,
     texts: Sequence[str] | None = None,
+    values: ValueKind = "log-probabilities",
 ) -> MaskedPredictions:
     """Stored logits: one JSON list of numbers per file, compressed or not, one number per line of the vocabulary.
 
@@ -253,8 +216,8 @@ def read_predictions(
                 f"{len(tokens):,} tokens; "
                 "expected the vocabulary of the model that made them"
             )
-        rows.append(MaskedPrediction(text, "stored logits", logits, float(_log_sum_exp(logits[None])[0])))
-    return MaskedPredictions(tokens, rows, "The model")
+        rows.append(_prediction(text, "The model", logits, float(_log_sum_exp(logits[None])[0]), values))
+    return MaskedPredictions(tokens, rows, values)
 
 
 def _read_logits(path: str | os.PathLike[str]) -> Logits:
@@ -342,3 +305,9 @@ def _top_candidates(masked: MaskedLM, rows: list[list[int]], positions: list[int
             for row, ids, values in zip(group, known[best.indices].tolist(), best.values.tolist(), strict=True):
                 candidates[row] = [Candidate(masked.tokenizer.token(n), n, p) for n, p in zip(ids, values, strict=True)]
     return candidates
+
+
+def top_indices(values: NDArray[np.floating], number: int) -> Indices:
+    """The indices of the `number` highest values (0: all), the highest first, then the earlier."""
+    order = np.argsort(-values, kind="stable")
+    return order[:number] if number else order

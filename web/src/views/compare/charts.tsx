@@ -1,6 +1,7 @@
 // Two sentences or a grid of them: controls, scatter plots with as many labels as fit, caption and numbers.
 import { ticks as roundNumbers } from "d3-array";
 import { useMemo, useState } from "preact/hooks";
+import { inStudio } from "../../api";
 import { Canvas, pointerIn, useWidth } from "../../canvas";
 import { ButtonGroup, DataTable, Select } from "../../components";
 import { count, fixedPercent } from "../../format";
@@ -33,15 +34,23 @@ function Controls({ payload, selection }: { payload: Charts; selection: Selectio
     <div class="choices">
       <ButtonGroup title="Number of Tokens" options={numbers} value={selection.number ? String(selection.number) : "All"} onSelect={(value) => setParameters({ number: value === "All" ? "0" : value })} />
       <ButtonGroup title="Chart Type" options={charts} value={selection.chart} onSelect={(chart) => setParameters({ chart })} />
+      <ValueSelect values={payload.values} />
       <Reset />
     </div>
   );
 }
 
+/** What is compared; the studio asks the library again when it changes. */
+export function ValueSelect({ values }: { values: Charts["values"] }) {
+  if (!inStudio()) return <span class="muted">Values: {values}</span>;
+  const options = { "log-probabilities": "Log-probabilities", logits: "Logits, as in the explorable" };
+  return <ButtonGroup title="Values" options={options} value={values} onSelect={(value) => setParameters({ values: value })} />;
+}
+
 function describePair(payload: Charts, pair: PairView): (token: number) => string {
   return (token) => {
     const [a, b] = [pair.a, pair.b].map((sentence) => fixedPercent(probability(payload, sentence, token), 3));
-    return `${payload.tokens[token]}: ${pair.labels[0]} ${a}, ${pair.labels[1]} ${b}, logits ${signed(valuesOf(payload, pair).difference[token]!)}`;
+    return `${payload.tokens[token]}: ${pair.labels[0]} ${a}, ${pair.labels[1]} ${b}, difference of ${payload.values} ${signed(valuesOf(payload, pair).difference[token]!)}`;
   };
 }
 
@@ -61,7 +70,7 @@ export function ShowPair({ payload }: { payload: Charts }) {
         <DataTable
           label="Numbers"
           caption={`${tokens.length > MAX_ROWS ? `${MAX_ROWS} of the ${count(tokens.length)} tokens shown` : `${tokens.length} tokens`}, highest mean first`}
-          headers={["token", { content: pair.labels[0], class: "side-a" }, { content: pair.labels[1], class: "side-b" }, "difference"]}
+          headers={["token", { content: pair.labels[0], class: "side-a" }, { content: pair.labels[1], class: "side-b" }, `difference of ${payload.values}`]}
           rows={Array.from(tokens.subarray(0, MAX_ROWS), (token) => [
             payload.tokens[token],
             fixedPercent(probability(payload, pair.a, token), 3),
@@ -174,7 +183,7 @@ export function chartsTable(payload: Charts, route: Route): Table {
   const pair = payload.pairs[payload.kind === "grid" ? gridParts(payload, route).coloredBy : 0]!;
   const { a, b, mean, difference } = valuesOf(payload, pair);
   return {
-    headers: ["token", "logit_a", "logit_b", "probability_a", "probability_b", "mean", "difference"],
+    headers: ["token", "value_a", "value_b", "probability_a", "probability_b", "mean", "difference"],
     rows: Array.from(selectTokens(payload, pair, selectionOf(payload, route)), (token) => [
       payload.tokens[token]!,
       a[token]!,

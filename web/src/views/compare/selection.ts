@@ -36,7 +36,7 @@ const cache = new WeakMap<PairView, PairValues>();
 export function valuesOf(payload: Charts, pair: PairView): PairValues {
   const known = cache.get(pair);
   if (known) return known;
-  const [a, b] = [logits(payload, pair.a), logits(payload, pair.b)];
+  const [a, b] = [sentenceValues(payload, pair.a), sentenceValues(payload, pair.b)];
   const mean = Float64Array.from(a, (value, token) => (value + b[token]!) / 2);
   const order = Uint32Array.from(mean.keys()).sort((x, y) => mean[y]! - mean[x]! || x - y);
   const values = { a, b, mean, difference: Float64Array.from(a, (value, token) => value - b[token]!), order };
@@ -159,10 +159,11 @@ export type Sweep = SweepView & Payload;
 export type Sentence = CompletionsView & Payload;
 export type Comparison = Charts | Sweep | Sentence;
 
-export function logits(payload: Charts, sentence: number): Float32Array {
-  return floats(payload.sentences[sentence]!.logits);
+/** Log-probabilities or logits, as the payload says. */
+export function sentenceValues(payload: Charts, sentence: number): Float32Array {
+  return floats(payload.sentences[sentence]!.values);
 }
 
 export function probability(payload: Charts, sentence: number, token: number): number {
-  return Math.exp(logits(payload, sentence)[token]! - payload.sentences[sentence]!.total);
+  return Math.exp(sentenceValues(payload, sentence)[token]! - payload.sentences[sentence]!.total);
 }
