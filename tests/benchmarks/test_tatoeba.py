@@ -51,6 +51,26 @@ def test_the_folder_and_its_model_card(data: Path, tmp_path: Path, capsys: pytes
     )
 
 
+def test_a_finished_run_in_eight_bits(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import regard
+
+    lstm = ["model.family=lstm", "model.embedding_size=16", *SMALL]
+    table = {"train": [str(data / "tatoeba-en-de" / "deu-eng.zip")], "columns": ["1", "0"], "device": "cpu"}
+    run, output = tmp_path / "run", tmp_path / "regard-de-en-postnorm"
+    regard.train_translator(**table, hold_out=10, settings=lstm, output=str(run))
+    capsys.readouterr()
+    arguments = ["de-en-postnorm", "--data", str(data), "--from-run", str(run), "--device", "cpu"]
+    tatoeba.main([*arguments, "--output", str(output), "--held-out", "10"])
+    results = json.loads(capsys.readouterr().out)
+    assert results["storage"] == "int8" and results["test"]["bleu"] == pytest.approx(results["test_float32"], abs=15)
+    assert results["bytes"] < sum(file.stat().st_size for file in run.iterdir() if file.suffix != ".jsonl")
+    card = (output / "README.md").read_text(encoding="utf-8")
+    assert "an LSTM with attention" in card and "stored in 8 bits" in card and "{" not in card
+    assert not (output / "report.json").exists() and load_translator(output).translate(["x"])
+    with pytest.raises(SystemExit, match="held out other pairs"):
+        tatoeba.main([*arguments, "--output", str(tmp_path / "other"), "--held-out", "12"])
+
+
 def test_a_model_that_is_too_large_is_rejected(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tatoeba, "MAX_BYTES", 1000)
     arguments = ["de-en", "--data", str(data), "--output", str(tmp_path / "x"), "--device", "cpu", "--held-out", "10"]

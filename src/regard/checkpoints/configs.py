@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from regard.checkpoints.storage import INT8_FORMAT
 from regard.errors import InputError, suggest
 from regard.models.family import Family, FileFormat, families, get_family
 from regard.nn.block import TRANSFORMERS_ACTIVATIONS
@@ -32,6 +33,8 @@ NATIVE = "regard-"
 def parse_config(document: Mapping[str, object], path: Path) -> Any:
     """Return the config of a model; `path` is only used in messages."""
     _refuse_code(document, path)
+    if document.get("quantization_config") == INT8_FORMAT:
+        document = {key: value for key, value in document.items() if key != "quantization_config"}
     kind = document.get("model_type")
     known = {(NATIVE if family.file_format is None else "") + family.name: family for family in families().values()}
     if not isinstance(kind, str) or kind not in known:

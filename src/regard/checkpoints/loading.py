@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.checkpoints.configs import parse_config, write_config
 from regard.checkpoints.files import read_tensors, write_folder
+from regard.checkpoints.storage import SCALE, dequantize
 from regard.errors import InputError, suggest
 from regard.files.disk import finish_save
 from regard.files.json_files import json_bytes, read_json
@@ -95,7 +96,7 @@ def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.
     if not path.is_file():
         raise InputError(f"{folder}: no config.json; expected a model folder with config.json and model.safetensors")
     config = parse_config(read_json(path), path)
-    tensors = read_tensors(folder)
+    tensors = dequantize(read_tensors(folder), folder)
     names = fitted(names_of(config), tensors)
     tensors = tidied(names, tensors)
     heads = heads_in(names, get_family(config.family).heads, tensors)
@@ -165,6 +166,8 @@ def _compare(
                 problems.append(f"{name} is missing")
             elif tensors[name].shape != part.shape:
                 problems.append(f"{name} has shape {tuple(tensors[name].shape)}, expected {tuple(part.shape)}")
+            elif tensors[name].dtype == torch.int8:
+                problems.append(f"{name} is stored in 8 bits without its scales, {name}{SCALE}")
             elif not tensors[name].is_floating_point():
                 problems.append(f"{name} has dtype {tensors[name].dtype}, expected a floating point type")
     for name in sorted(unused & names.copies.keys()):

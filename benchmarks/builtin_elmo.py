@@ -1,0 +1,113 @@
+"""The built-in ELMo: pretrained on a slice of the corpus, evaluated, and written with a model card.
+
+    python -m benchmarks.builtin_elmo [--megabytes 30] [--budget 75min] [--data DIR] [--work DIR] [--resume]
+                                      [--set KEY=VALUE ...] [--output DIR] [--device auto] [--save]
+    python -m benchmarks.builtin_elmo --from-run DIR      a finished run of `regard pretrain elmo`
+
+The loss is evaluated on text that no run reads, with what is written: the weights in 8 bits. The folder is
+src/regard/builtin/regard-elmo; its card is made from benchmarks/builtin_elmo.md and the results, which --save also
+writes to benchmarks/results. The result is one line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import regard
+from benchmarks.timing import describe_machine, save_results
+from regard.checkpoints.storage import write_compact
+from regard.data.corpus import Corpus, build_corpus
+from regard.device import choose_device
+from regard.training.pretraining.config import PretrainingConfig
+from regard.training.pretraining.evaluate import bidirectional_scores
+from regard.training.pretraining.row_sampler import TokenStream
+from regard.training.run_folder import CONFIG, EVENTS
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT.parent / "shared" / "data"
+NAME = "regard-elmo"
+FOLDER = ROOT / "src" / "regard" / "builtin" / NAME
+SETTINGS = ROOT / "configs" / "regard-elmo.toml"
+CARD = Path(__file__).with_suffix(".md")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=float, default=30.0, help="text of part-a.txt.xz to train on")
+    parser.add_argument("--budget", metavar="TIME", help="length of the run; default: that of configs/regard-elmo.toml")
+    parser.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="folder with corpus/")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="folder of the run; --resume continues it")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --work")
+    parser.add_argument("--from-run", type=Path, metavar="DIR", help="do not train: a finished run")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="override settings")
+    parser.add_argument("--output", type=Path, default=FOLDER, metavar="DIR", help="default: the folder in the package")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--save", action="store_true", help=f"write benchmarks/results/{NAME}.json")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as scratch:
+        run = options.from_run or train(options, Path(scratch), options.work or Path(scratch) / "run")
+        results = evaluate_and_write(options, run, Path(scratch))
+    if options.save:
+        print(save_results(NAME, results), file=sys.stderr)
+    print(json.dumps(results))
+
+
+def train(options: argparse.Namespace, scratch: Path, run: Path) -> Path:
+    text = scratch / "text.txt"
+    with lzma.open(options.data / "corpus" / "part-a.txt.xz") as file:
+        part = file.read(int(options.megabytes * 1e6))
+    text.write_bytes(part[: part.rfind(b"\n\n") + 1])  # whole documents
+    regard.pretrain(
+        "elmo",
+        corpus=[str(text)],
+        heldout=[str(options.data / "corpus" / "heldout.txt.xz")],
+        config=str(SETTINGS),
+        settings=options.set,
+        budget=options.budget,
+        output=str(run),
+        resume=options.resume,
+        device=options.device,
+    )
+    return run
+
+
+def evaluate_and_write(options: argparse.Namespace, run: Path, scratch: Path) -> dict[str, Any]:
+    """Store the weights of a finished run in 8 bits, evaluate those, and write."""
+    events = [json.loads(line) for line in (run / EVENTS).read_text().splitlines()]
+    end = next((event for event in events if event["type"] == "finished"), None)
+    if end is None:
+        raise SystemExit(f"{run}: not finished; continue it with `regard pretrain --resume`")
+    config = PretrainingConfig.read(run / CONFIG, family="elmo", saved=True)
+    write_compact(run, scratch / "stored", storage="int8")
+    model, tokenizer = regard.load(scratch / "stored")
+    assert tokenizer is not None
+    model.to(choose_device(options.device))
+    build_corpus(options.data / "corpus" / "heldout.txt.xz", scratch / "held-out", tokenizer=tokenizer)
+    text = TokenStream.concatenate(Corpus.open(scratch / "held-out"))
+    forwards, backwards = bidirectional_scores(model, text, tokenizer, length=config.data.max_length)
+    results: dict[str, Any] = {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "vocab_size": tokenizer.size,
+        "hidden_size": config.model.hidden_size,
+        "num_hidden_layers": config.model.num_hidden_layers,
+        "steps": end["steps"],
+        "tokens": end["tokens"],
+        "minutes": round(end["seconds"] / 60, 1),
+        "held_out": {"forwards": forwards.to_dict(), "backwards": backwards.to_dict()},
+        "held_out_float32": end["scores"],
+        "machine": describe_machine(),
+    }
+    card = CARD.read_text(encoding="utf-8").format(**results, name=NAME, millions=results["parameters"] / 1e6)
+    size = write_compact(run, options.output, storage="int8", files={"README.md": card.encode()})
+    return {**results, "bytes": size}
+
+
+if __name__ == "__main__":
+    main()
