@@ -42,6 +42,7 @@ from regard.interpret.heads import HeadCensus
 from regard.interpret.masked_lm.charts import CompareResult
 from regard.interpret.probes.feature_walk import FeatureWalk
 from regard.interpret.probes.layers import LayersResult
+from regard.interpret.tokenization import TokenizeResult
 from regard.tasks.evaluation.result import EvaluationResult
 from regard.tasks.prediction.result import PredictResult
 from regard.training.cost import CostEstimate
@@ -55,6 +56,26 @@ from regard.verbs.models import ModelList
 _Model = str | PathLike[str] | LoadedModel | FineTunedModel | tuple[nn.Module, Any]
 
 __version__: str
+
+def tokenize(
+    source: list[str] | str,
+    pair: str | None = None,
+    *,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['keep', 'skip', 'error'] = 'keep',
+    model: _Model = 'regard-bert',
+    vocab: str | PathLike[str] | None = None,
+    special_tokens: bool = True,
+    limit: int | None = None,
+    embeddings: bool = False,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> TokenizeResult:
+    """Split texts into the tokens of a model: ids, segments, and the characters that each token stands for."""
 
 def embed(
     source: list[str | None] | str | PathLike[str] | Any,

@@ -30,6 +30,11 @@ TRANSLATION: dict[str, Any] = {
     "device": "cpu",
 }
 EXAMPLES: dict[str, Example] = {
+    "tokenize": Example(
+        {"source": ["the film was good"], "pair": "they love it", "model": "MODEL", "embeddings": True},
+        {"source": ["the film", "a day"], "pair": "they love it", "model": "MODEL"},
+        "there are 2",
+    ),
     "fill": Example(
         {"text": "the _ was good", "model": "MODEL", "top": 3}, {"text": "no blank", "model": "MODEL"}, "_ or [MASK]"
     ),

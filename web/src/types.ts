@@ -101,6 +101,8 @@ export interface DecodedHypothesis {
 }
 /** The token of a step, its probability, and the likeliest tokens, best first. */
 export interface DecodingStep { readonly token: string; readonly probability: number; readonly likeliest: readonly TokenProbability[]; }
+/** One vector per token: the first numbers of each, and its length. */
+export interface EmbeddingRow { readonly name: string; readonly values: readonly (readonly number[])[]; readonly norms: readonly number[]; }
 /** What every step of a decoding attends to: the encoder's `states` (S, W) and the `values` (L, H, S, E) of them. */
 export interface EncoderStates { readonly states: string; readonly values: string | null; readonly scale: number; }
 export interface EntityView { readonly text: string; readonly label: string; readonly start: number; readonly end: number; readonly probability: number; }
@@ -223,6 +225,11 @@ export interface Hit {
 }
 /** By which requests refer to an uploaded image. */
 export interface ImageKey { readonly image: string; }
+/** A token and where it comes from. */
+export interface InputToken {
+  readonly token: string; readonly id: number; readonly start: number | null; readonly end: number | null; readonly word: number | null;
+  readonly segment: number; readonly special: boolean;
+}
 /** Named lines of percentages, one value for every point in `at`, which increases. */
 export interface LineChart {
   readonly kind: "chart"; readonly lines: readonly ChartLine[]; readonly at: readonly number[]; readonly title: string; readonly across: string;
@@ -362,6 +369,15 @@ export interface ThresholdCurve {
 /** One predicted position: the right token (None at a blank), its probability, and the likeliest tokens. */
 export interface TokenPrediction { readonly token: string | null; readonly probability: number | null; readonly best: readonly (readonly [string, number])[]; }
 export interface TokenProbability { readonly token: string; readonly probability: number; }
+/** `source` is the model or the vocabulary file */
+export interface TokenizeResult {
+  readonly source: string; readonly vocab_size: number; readonly max_length: number | null; readonly num_texts: number; readonly num_tokens: number;
+  readonly longest: number; readonly longest_text: number; readonly unknown: number; readonly texts: readonly TokenizedText[];
+}
+/** `embeddings`: what a model adds up for each token, the sum, and what the first layer receives */
+export interface TokenizedText {
+  readonly text: string; readonly pair: string | null; readonly tokens: readonly InputToken[]; readonly embeddings: readonly EmbeddingRow[];
+}
 /** A candidate for the next token of a prefix. */
 export interface TraceCandidate {
   readonly token: number; readonly text: string; readonly log_probability: number | null; readonly total: number | null;
@@ -408,6 +424,7 @@ export interface TranslatorView {
 }
 export interface ViewedModel { readonly name: string; readonly family: string; readonly depth: number; readonly heads: number; }
 export interface Verbs {
+  readonly tokenize: TokenizeResult;
   readonly search: SearchResult;
   readonly cluster: ClusterResult;
   readonly compare: CompareView;

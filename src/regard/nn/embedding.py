@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
+from operator import add
 from typing import Literal, get_args
 
 import torch
@@ -138,20 +140,26 @@ class TextEmbedding(nn.Module):
 
         Vectors (B, T, W), such as image frames, are accepted in place of ids.
         """
-        x: Tensor = ids if ids.is_floating_point() else lookup(self.tokens, ids)
-        if self.scale != 1.0:
-            x = x * self.scale
-        if self.segments is not None:
-            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
-        if self.positions is not None:
-            self._check_length(layout.longest_sequence(ids) + (start if isinstance(start, int) else 1))
-            x = x + self.positions(layout.positions(ids, start)).to(x.dtype)
+        x = reduce(add, self.parts(ids, layout, segments, start=start).values())
         if self.norm is not None:
             x = self.norm(x)
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         result: Tensor = self.dropout(x)
         return result
+
+    def parts(
+        self, ids: Tensor, layout: Layout, segments: Tensor | None = None, *, start: int | Tensor = 0
+    ) -> dict[str, Tensor]:
+        """Return the vectors that are added up: those of tokens and, where there are such, segments and positions."""
+        tokens = ids if ids.is_floating_point() else lookup(self.tokens, ids)
+        parts = {"token": tokens if self.scale == 1.0 else tokens * self.scale}
+        if self.segments is not None:
+            parts["segment"] = self.segments.weight[:1] if segments is None else self.segments(segments)
+        if self.positions is not None:
+            self._check_length(layout.longest_sequence(ids) + (start if isinstance(start, int) else 1))
+            parts["position"] = self.positions(layout.positions(ids, start)).to(tokens.dtype)
+        return parts
 
     def _check_length(self, length: int) -> None:
         if isinstance(self.positions, LearnedPositions) and length > self.positions.count:

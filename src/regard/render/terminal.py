@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from regard.escaping import escape_controls
@@ -62,3 +62,15 @@ def probability_table(rows: Sequence[tuple[str, float]]) -> Iterator[str]:
         whole, eighth = divmod(round(probability * BAR * 8), 8)
         space = " " * (width - cell_len(name))
         yield f"  {name}{space}  {probability:8.3%}  {'█' * whole}{EIGHTHS[eighth]}".rstrip()
+
+
+def token_columns(tokens: Sequence[str], ids: Sequence[int]) -> Iterator[str]:
+    """Tokens above their ids, wrapped at 100 columns."""
+    above = below = "   "
+    for token, number in zip(map(escape_controls, tokens), map(str, ids), strict=True):
+        width = max(cell_len(token), len(number)) + 2
+        if cell_len(above) + width > 103:
+            yield from (above.rstrip(), below.rstrip())
+            above = below = "   "
+        above, below = above + set_cell_size(token, width), below + number.ljust(width)
+    yield from (above.rstrip(), below.rstrip())

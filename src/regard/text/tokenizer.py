@@ -22,7 +22,7 @@ from tokenizers import models, normalizers
 from regard.errors import InputError, check_choice
 from regard.files.disk import finish_save, replace_folder
 from regard.text import guard
-from regard.text.tokenizer_folder import SPECIAL_TOKENS, has_tokenizer, read_tokenizer, refusing
+from regard.text.tokenizer_folder import SPECIAL_TOKENS, has_tokenizer, read_tokenizer, read_vocabulary, refusing
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")  # that `Tokenizer.files` may contain
 # Files of a previous tokenizer that transformers would still read.
@@ -103,6 +103,12 @@ class Tokenizer:
         if rows is not None and tokenizer.size > rows:
             tokenizer._rows = rows
         return tokenizer
+
+    @classmethod
+    def from_vocabulary(cls, path: Path) -> Tokenizer:
+        """BERT's tokenizer with the WordPiece vocabulary in a file: one token per line, whose number is its id."""
+        pipeline, settings = read_vocabulary(Path(path))
+        return cls(pipeline, **settings)
 
     @staticmethod
     def exists(folder: Path) -> bool:

@@ -181,6 +181,18 @@ def read_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, Any]]:
         pipeline, tokens = _bytelevel(path, settings)
     else:
         raise InputError(_missing_message(folder))
+    return _finish(path, pipeline, tokens, settings)
+
+
+def read_vocabulary(path: Path) -> tuple[Tokenizer, dict[str, Any]]:
+    """Read a WordPiece vocabulary by itself, for the tokenizer of an uncased BERT; returns as `read_tokenizer`."""
+    settings = TokenizerConfig(path.parent, {}, {}, "bert")
+    return _finish(path, *_wordpiece(path, settings), settings)
+
+
+def _finish(
+    path: Path, pipeline: Tokenizer, tokens: dict[str, AddedToken], settings: TokenizerConfig
+) -> tuple[Tokenizer, dict[str, Any]]:
     # As in transformers: special tokens are recognized in texts even if tokenizer.json does not list them.
     known = {token.content for token in pipeline.get_added_tokens_decoder().values()}
     pipeline.add_special_tokens([token for token in tokens.values() if token.content not in known])

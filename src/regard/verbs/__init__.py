@@ -12,6 +12,7 @@ __all__ = ["FUNCTIONS", "VERBS", "find"]
 
 # In the order of the help page. A verb's file has the verb's name.
 VERBS = (
+    "tokenize",
     "embed",
     "index",
     "search",

@@ -16,6 +16,7 @@ import { search } from "./search";
 import { senses } from "./senses";
 import { story } from "./story";
 import { tasks } from "./tasks";
+import { tokenize } from "./tokenize";
 import { translation } from "./translation";
 
-export const views = [attention, compare, heads, generation, search, clusters, senses, map, features, tasks, evaluation, translation, figure, ablation, faithfulness, decoding, story] as unknown as readonly View[];
+export const views = [attention, tokenize, compare, heads, generation, search, clusters, senses, map, features, tasks, evaluation, translation, figure, ablation, faithfulness, decoding, story] as unknown as readonly View[];

@@ -18,13 +18,13 @@ from torch import Tensor
 from regard.data.batch import collate
 from regard.data.examples import TextExample
 from regard.errors import InputError, check_choice
-from regard.escaping import escape_controls
 from regard.events import Progress
 from regard.inference.embedding.embedder import BUDGET, EmbeddingEngine, load_engine
 from regard.interpret.embeddings import sample_indices, sampling_note
 from regard.interpret.probes.layers import text_labels
 from regard.nn.masks import Padded
 from regard.render.result import Result
+from regard.render.terminal import token_columns
 from regard.wording import truncation_note
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class FeatureWalk(Result):
         for text, label in zip(self.texts, self.labels, strict=True):
             yield f"   {label:>4}  {_shorten(text, 90)}"
         yield "\n2. Tokens of the first text, with their ids"
-        yield from _token_columns(self.tokens[0], self.ids[0])
+        yield from token_columns(self.tokens[0], self.ids[0])
         yield "\n3. Every text as ids"
         yield from (f"   {_row(one)}" for one in self.ids)
         yield f"\n4. Padded to the longest text: {count:,} x {longest}, {self.padding:.0f}% of it padding"
@@ -262,20 +262,6 @@ def _score_lines(masked: RegressionScore, unmasked: RegressionScore | None) -> I
     folds = (f"{one.mean:.2f} +- {one.deviation:.2f}%" for one in scores)
     yield f"   {'5-fold cross-validation':34}" + "".join(f"{fold:>16}" for fold in folds)
     yield f"   {'always guessing the larger class':34}" + "".join(f"{one.guess:15.2f}%" for one in scores)
-
-
-def _token_columns(tokens: Sequence[str], ids: Sequence[int]) -> Iterator[str]:
-    """Tokens above their ids, wrapped at 100 columns."""
-    from rich.cells import cell_len, set_cell_size
-
-    above = below = "   "
-    for token, number in zip(map(escape_controls, tokens), map(str, ids), strict=True):
-        width = max(cell_len(token), len(number)) + 2
-        if cell_len(above) + width > 103:
-            yield from (above.rstrip(), below.rstrip())
-            above = below = "   "
-        above, below = above + set_cell_size(token, width), below + number.ljust(width)
-    yield from (above.rstrip(), below.rstrip())
 
 
 def _row(numbers: Sequence[int]) -> str:
