@@ -117,7 +117,7 @@ function embeddingsDrawing(text: TokenizedText, selected: number | null) {
     rows.forEach((row, line) => {
       const y = top + line * (ROW + 8) + (isPart(row) ? 0 : 8);
       const largest = largestMagnitude(...row.values); // each kind of vector has its own scale
-      painter.text(`${line === 0 ? "" : isPart(row) ? "+ " : "= "}${row.name}`, LEFT - 10, y + ROW / 2, { align: "right", size: 12 });
+      painter.text(`${line === 0 ? "" : isPart(row) ? "+ " : row.name === "sum" ? "= " : ""}${row.name}`, LEFT - 10, y + ROW / 2, { align: "right", size: 12 });
       row.values.forEach((vector, index) =>
         vector.forEach((value, column) => painter.rect(LEFT + index * block + column * CELL, y, CELL - 1, ROW, value < 0 ? other : accent, Math.min(1, Math.abs(value) / largest))),
       );
