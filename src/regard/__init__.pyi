@@ -430,6 +430,7 @@ def figure(
     target: str | None = None,
     without: list[str] = [],
     layer: int = 1,
+    ablation: bool = True,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> Figure:

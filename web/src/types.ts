@@ -83,7 +83,7 @@ export interface CompletionsView {
 }
 /** A part of the model that can be removed */
 export interface Component { readonly name: string; readonly title: string; readonly removed: boolean; readonly disabled: string | null; }
-/** The intact model first, then each component removed alone, then all that are removed together, if several. */
+/** The intact model first, then components removed alone, then all that are removed together, if several. */
 export interface ComponentAblation {
   readonly measure: string; readonly outcomes: readonly AblationOutcome[]; readonly sentences: readonly (readonly [string, string | null])[];
   readonly remarks: readonly string[];
@@ -153,14 +153,15 @@ export interface FeatureWalk {
 }
 export interface FigureModelView {
   readonly name: string; readonly family: string; readonly depth: number; readonly heads: number; readonly width: number; readonly norm_first: boolean;
+  readonly norms: string;
 }
 /** Drawings side by side, or below each other on a narrow screen */
 export interface FigureRow { readonly kind: "figures"; readonly blocks: readonly HeatMap[]; }
 export interface FigureView {
   readonly model: FigureModelView; readonly text: string; readonly target: string | null; readonly given: string; readonly without: readonly string[];
   readonly components: readonly Component[]; readonly tokens: Readonly<Record<string, readonly string[]>>; readonly boxes: Readonly<Record<string, BoxView>>;
-  readonly tensors: readonly TensorView[]; readonly ablation: ComponentAblation; readonly positions: PositionsView | null; readonly notes: readonly string[];
-  readonly place: string;
+  readonly tensors: readonly TensorView[]; readonly ablation: ComponentAblation | null; readonly positions: PositionsView | null;
+  readonly notes: readonly string[]; readonly place: string;
 }
 /** What one filter took from the whole vocabulary: how many tokens, and their share of the model's probability. */
 export interface FilterCut { readonly by: string; readonly count: number; readonly share: number; }
@@ -248,7 +249,7 @@ export interface MaskedWord { readonly word: string; readonly spaced: boolean; r
 /** A model as the page lists it. */
 export interface ModelState {
   readonly name: string; readonly state: "loading" | "ready" | "failed"; readonly error: string;
-  readonly capabilities: readonly ("text-encoder" | "masked-lm" | "next-sentence" | "causal-lm" | "encoder-decoder" | "text-generation" | "translation" | "image" | "fine-tuning" | "pooling" | "segments" | "layer-mix" | "recurrent" | "fine-tuned" | "sentence-embedding")[] | null;
+  readonly capabilities: readonly ("text-encoder" | "masked-lm" | "next-sentence" | "causal-lm" | "encoder-decoder" | "text-generation" | "translation" | "image" | "fine-tuning" | "pooling" | "segments" | "layer-mix" | "recurrent" | "fine-tuned" | "sentence-embedding" | "post-norm")[] | null;
   readonly task: string | null;
 }
 /** `index` counts the sentences of the map from 0. */

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 LOADER_NAME = "regard-models"  # name of the loading thread
 
-# What the page needs to know of a model: the capabilities of its family, that it is fine-tuned for a task, or that it
-# was trained for sentence embeddings.
-ModelCapability = Capability | Literal["fine-tuned", "sentence-embedding"]
+# What the page needs to know of a model: the capabilities of its family, that it is fine-tuned for a task, that it was
+# trained for sentence embeddings, or that it is an encoder-decoder with post-norm layers, as Figure 1 draws them.
+ModelCapability = Capability | Literal["fine-tuned", "sentence-embedding", "post-norm"]
 PRETRAINED_ONLY = {"masked-lm", "next-sentence", "text-generation", "fine-tuning"}  # a fine-tuned model has lost these
 
 
@@ -149,24 +149,30 @@ def folder_capabilities(name: str) -> list[ModelCapability] | None:
     folder = builtin_folder(name) if name in builtin_names() else Path(os.path.expanduser(name))
     fine_tuned = (folder / "task.json").is_file()
     try:
-        model_type = read_json(folder / "config.json")["model_type"]
+        config = read_json(folder / "config.json")
+        model_type = config["model_type"]
     except (InputError, KeyError):
         return ["fine-tuned"] if fine_tuned else None
     family = families().get(str(model_type).removeprefix("regard-"))
-    return _ordered(set() if family is None else family.capabilities, fine_tuned, folder)
+    known = set() if family is None else family.capabilities
+    return _ordered(known, fine_tuned, folder, norm_first=config.get("norm_first"))
 
 
 def model_capabilities(loaded: LoadedModel) -> list[ModelCapability]:
     known = {capability for capability in get_args(Capability) if can(loaded.model, capability)}
-    return _ordered(known, loaded.fine_tuned is not None, loaded.folder)
+    norm_first = getattr(getattr(loaded.model, "config", None), "norm_first", None)
+    return _ordered(known, loaded.fine_tuned is not None, loaded.folder, norm_first=norm_first)
 
 
-def _ordered(known: Collection[Capability], fine_tuned: bool, folder: Path | None) -> list[ModelCapability]:
+def _ordered(
+    known: Collection[Capability], fine_tuned: bool, folder: Path | None, *, norm_first: object
+) -> list[ModelCapability]:
     trained: list[ModelCapability] = ["fine-tuned"] if fine_tuned else []
     if folder is not None and (folder / "modules.json").is_file():
         trained.append("sentence-embedding")
     listed = [one for one in get_args(Capability) if one in known and not (trained and one in PRETRAINED_ONLY)]
-    return [*trained, *listed]
+    drawn: list[ModelCapability] = ["post-norm"] if "encoder-decoder" in known and norm_first is False else []
+    return [*trained, *listed, *drawn]
 
 
 def _load(name: str) -> LoadedModel:

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from regard.events import Note
+from regard.files.json_files import read_json
 from regard.known import DEFAULT_MODEL, builtin_folder, builtin_names
 from regard.verbs.base import ModelName, Models, Request, argument, layer_option, option, verb
 
@@ -14,9 +15,16 @@ if TYPE_CHECKING:
 
 
 def default_model() -> str:
-    """A built-in translator, which has both halves of the figure, if there is one."""
-    translators = [name for name in builtin_names() if (builtin_folder(name) / "translate.json").is_file()]
-    return translators[0] if translators else DEFAULT_MODEL
+    """A built-in translator that is a Transformer, which has both halves of the figure: one whose norms follow the
+    sublayers, as in the paper, if there is one."""
+    folders = {name: builtin_folder(name) for name in builtin_names()}
+    configs = {
+        name: read_json(folder / "config.json")
+        for name, folder in folders.items()
+        if (folder / "translate.json").is_file()
+    }
+    transformers = [name for name, config in configs.items() if "norm_first" in config]
+    return min(transformers, key=lambda name: bool(configs[name]["norm_first"]), default=DEFAULT_MODEL)
 
 
 class FigureRequest(Request):
@@ -34,6 +42,9 @@ class FigureRequest(Request):
         [], help="Remove parts of the model: mask, positions, scaling, residual.", metavar="A,B"
     )
     layer: int = layer_option("Layer to show", 1)
+    ablation: bool = option(
+        True, help="Measure the effect of removing each part; otherwise only of the parts that are removed."
+    )
 
 
 @verb(FigureRequest, result="regard.interpret.figure.figure:Figure", formats=(".html", ".svg", ".png", ".json"))
@@ -48,7 +59,14 @@ def figure(request: FigureRequest, models: Models) -> Generator[Note, None, Figu
     from regard.interpret.figure.figure import figure_of
 
     with models.use(request.model or default_model()) as loaded:
-        result = figure_of(loaded, request.text, request.target, without=request.without, layer=request.layer)
+        result = figure_of(
+            loaded,
+            request.text,
+            request.target,
+            without=request.without,
+            layer=request.layer,
+            ablation=request.ablation,
+        )
     for note in result.notes:
         yield Note(message=note)
     return result

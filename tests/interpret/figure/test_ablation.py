@@ -16,10 +16,10 @@ from regard.interpret.figure.ablation import (
     PAIRS,
     ablate_components,
     built_in_sentences,
-    figure_model_of,
     without_components,
 )
 from regard.interpret.figure.figure import draw_figure
+from regard.interpret.figure.figure_model import figure_model_of
 from regard.models import Gpt
 from regard.nn.masks import Padded
 from regard.nn.training import evaluation_mode

@@ -12,10 +12,10 @@ from regard.errors import InputError
 from regard.interpret.figure.ablation import (
     COMPONENTS,
     check_components,
-    figure_model_of,
     missing_components,
     without_components,
 )
+from regard.interpret.figure.figure_model import figure_model_of
 from regard.nn.attention import Attention
 from regard.nn.block import LayerConfig, Residual
 from regard.nn.embedding import TextEmbedding

@@ -9,10 +9,11 @@ import torch
 
 from regard.errors import InputError
 from regard.inference.translation.subwords import Subwords
-from regard.interpret.figure.ablation import COMPONENTS, figure_model_of, missing_components, without_components
+from regard.interpret.figure.ablation import COMPONENTS, missing_components, without_components
 from regard.interpret.figure.boxes import NamedTensor, run_box
 from regard.interpret.figure.equations import run
 from regard.interpret.figure.figure import Figure, draw_figure, max_tokens_of
+from regard.interpret.figure.figure_model import figure_model_of
 from regard.models import Seq2Seq
 from regard.nn.masks import Padded
 from regard.nn.recording import record

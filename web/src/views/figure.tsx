@@ -8,8 +8,12 @@ import type { TensorView } from "../types";
 import type { View } from "../view";
 import { drawFigure, drawing, Encodings, PartRemoval, RemoveButtons, SignedHeatMap, table } from "./figure/draw";
 import "./figure/figure.css";
+import { JourneyControls, MovingToken, useJourney } from "./figure/journey";
 import { layoutOf } from "./figure/layout";
-import { type FigurePayload, formatNumber, formatShape, type Matrix, matrixOf, rowTokens, type Selection, selectionOf, visibleToken } from "./figure/payload";
+import { type FigurePayload, formatNumber, formatShape, type Matrix, matrixOf, MODES, rowTokens, type Selection, selectionOf, visibleToken } from "./figure/payload";
+import { ResidualStream } from "./figure/stream";
+
+const MODE_LABELS: Record<(typeof MODES)[number], string> = { figure: "Figure", stream: "Residual stream", positions: "Positional encodings" };
 
 function Show({ payload }: { payload: FigurePayload }) {
   const route = currentRoute.use();
@@ -17,25 +21,25 @@ function Show({ payload }: { payload: FigurePayload }) {
   const { model } = payload;
   const halves = Object.keys(payload.tokens);
   const which = halves.length === 2 ? "both halves" : halves[0] === "encoder" ? "the left half, with its head" : "the right half, without an encoder";
-  const mode = (name: "figure" | "positions", label: string) => (
-    <button type="button" aria-pressed={selection.mode === name} onClick={() => setParameters({ mode: name === "figure" ? "" : name })}>
-      {label}
-    </button>
-  );
   return (
     <section class="figure-one" aria-label="Figure 1">
       <p class="muted">
-        {model.name} ({model.family}): {which}; {model.depth} layers of {model.heads} heads, {model.width} wide, norms {model.norm_first ? "before" : "after"} the sublayers
+        {model.name} ({model.family}): {which}; {model.depth} layers of {model.heads} heads, {model.width} wide. {model.norms}
       </p>
       <Notes notes={payload.notes} class="muted" />
       <div class="choices">
         <span class="group" role="group" aria-label="What is shown">
-          {mode("figure", "Figure")}
-          {mode("positions", "Positional encodings")}
+          {MODES.map((name) => (
+            <button key={name} type="button" aria-pressed={selection.mode === name} onClick={() => setParameters({ mode: name === "figure" ? "" : name })}>
+              {MODE_LABELS[name]}
+            </button>
+          ))}
         </span>
       </div>
       {selection.mode === "positions" ? (
         <Encodings payload={payload} />
+      ) : selection.mode === "stream" ? (
+        <ResidualStream payload={payload} />
       ) : (
         <>
           <RemoveButtons payload={payload} />
@@ -53,16 +57,18 @@ function Show({ payload }: { payload: FigurePayload }) {
 export const figure: View<FigurePayload> = {
   name: "figure",
   title: "Figure 1",
-  about: "The Transformer as drawn in the paper, with the numbers of your sentence in every box. Press a box; remove a part and see the effect.",
+  about: "Figure 1 of “Attention Is All You Need” for a model, with the numbers of your sentence in every box. Press a box, follow a token, or remove a part and see the effect.",
   verb: "figure",
-  excludes: ["fine-tuned", "image"],
-  prefers: ["translation"],
+  excludes: ["fine-tuned", "image", "recurrent"],
+  prefers: ["post-norm", "translation"],
   fields: [
     { name: "text", label: "Text", start: "Ich muss auf den Markt gehen." },
     { name: "target", label: "Translation (optional, for translators)", start: "", optional: true },
     { name: "without", label: "Removed parts", start: "", hidden: true },
+    { name: "ablation", label: "Effect of removing each part", start: "", hidden: true },
   ],
-  toRequest: (args) => ({ ...args, without: (args["without"] ?? "").split(",").filter((name) => name.trim()) }),
+  // The effect of removing each part takes longer than the figure, so it is measured on request.
+  toRequest: (args) => ({ ...args, without: (args["without"] ?? "").split(",").filter((name) => name.trim()), ablation: args["ablation"] === "1" }),
   Show,
   drawing,
   table,
@@ -147,6 +153,7 @@ const MAX_SCALE = 1.25;
 export function Diagram({ payload, selection }: { payload: FigurePayload; selection: Selection }) {
   const [element, room] = useWidth<HTMLDivElement>();
   const { boxes } = payload;
+  const journey = useJourney(payload, selection);
   const layout = layoutOf(payload);
   const scale = Math.min(MAX_SCALE, room / layout.width);
   const size = { width: layout.width * scale, height: layout.height * scale };
@@ -160,6 +167,7 @@ export function Diagram({ payload, selection }: { payload: FigurePayload; select
   });
   return (
     <div ref={element}>
+      <JourneyControls payload={payload} selection={selection} journey={journey} />
       {room > 0 && (
         <div class="figure-diagram" role="group" aria-label="Boxes of the figure, from the inputs up" onKeyDown={move} style={{ width: `${size.width}px`, height: `${size.height}px` }}>
           <Canvas {...size} inputs={[payload, scale, selection.name]} draw={(painter) => drawFigure(painter, payload, scale, selection.name)} />
@@ -175,6 +183,7 @@ export function Diagram({ payload, selection }: { payload: FigurePayload; select
               onClick={() => select(box)}
             />
           ))}
+          <MovingToken payload={payload} selection={selection} journey={journey} scale={scale} />
         </div>
       )}
     </div>

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,217 +16,12 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoints.loaded_model import require_tokenizer
 from regard.errors import InputError, check_choice
-from regard.inference.masked_lm import BLANK_PATTERN, MaskedLM
-from regard.inference.translation.subwords import Subwords
-from regard.interpret.attention.maps import display_token
-from regard.interpret.attention.recording import TextTokenizer
-from regard.models.family import can, describe_model, family_name
+from regard.interpret.figure.figure_model import FigureInput, FigureModel
 from regard.nn.attention import Attention, attention_weights
 from regard.nn.block import Residual
 from regard.nn.embedding import TextEmbedding
 from regard.nn.masks import Context, Padded, attention_mask, select_rows
-from regard.text import Tokenizer
-
-NUM_CONTINUED = 8  # tokens that a decoder appends to a text
-MIN_TOKENS = 2  # of a text
-Predictions: TypeAlias = tuple[Tensor, list[int | None]]  # logits (N, V), and the right tokens where they are known
-
-
-@dataclass(frozen=True)
-class FigureInput:
-    """The ids of the encoder and of the decoder, empty if the model has none, and the decoder's `target_ids`.
-
-    `truncated` tokens did not fit.
-    """
-
-    source_ids: tuple[int, ...]
-    decoder_ids: tuple[int, ...]
-    target_ids: tuple[int, ...] | None
-    target: str | None = None
-    truncated: int = 0
-
-
-class FigureModel(ABC):
-    """A model with the tokenizer of each half of the figure that it has."""
-
-    measure: str
-
-    def __init__(self, model: Any, tokenizers: dict[str, Tokenizer]) -> None:
-        self.model, self.tokenizers = model, tokenizers
-
-    @abstractmethod
-    def read(self, text: str, target: str | None = None, *, max_tokens: int) -> FigureInput: ...
-
-    @abstractmethod
-    def run(self, inputs: FigureInput) -> Tensor:
-        """The logits (T, V) of the forward pass that the figure shows."""
-
-    @abstractmethod
-    def predict(self, inputs: FigureInput) -> Predictions:
-        """The predictions over which the loss is measured."""
-
-    @abstractmethod
-    def generate(self, inputs: FigureInput, logits: Tensor) -> str:
-        """The model's own greedy output; `logits` are those of `predict`."""
-
-    def tokens(self, inputs: FigureInput, part: str) -> list[str]:
-        ids = inputs.source_ids if part == "encoder" else inputs.decoder_ids
-        return [display_token(self.tokenizers[part], token_id) for token_id in ids]
-
-    def token_text(self, token_id: int) -> str:
-        """An output token as text."""
-        return display_token(list(self.tokenizers.values())[-1], token_id)
-
-    def tensor(self, ids: Sequence[int]) -> Tensor:
-        return torch.tensor([list(ids)], device=next(self.model.parameters()).device)
-
-
-class EncoderFigureModel(FigureModel):
-    """A masked language model: every token is masked in turn and predicted."""
-
-    measure = "mean of -ln p over the tokens of the text, each masked in turn and predicted from all others"
-
-    def __init__(self, model: nn.Module, tokenizer: Tokenizer | None) -> None:
-        self.masked_lm = MaskedLM.from_model(model, tokenizer, purpose="Figure 1 of an encoder")
-        super().__init__(self.masked_lm.model, {"encoder": self.masked_lm.tokenizer})
-
-    def read(self, text: str, target: str | None = None, *, max_tokens: int) -> FigureInput:
-        if target is not None:
-            raise InputError("this model reads one text and generates none; leave the target out")
-        tokenizer, mask = self.masked_lm.tokenizer, self.masked_lm.mask_id
-        encoding = tokenizer.encode(re.sub(BLANK_PATTERN, lambda _: tokenizer.token(mask), text), max_length=max_tokens)
-        return FigureInput(tuple(encoding.ids), (), None, truncated=encoding.num_truncated)
-
-    def run(self, inputs: FigureInput) -> Tensor:
-        result: Tensor = self.masked_lm.head(self.model(self.tensor(inputs.source_ids), Padded()))[0]
-        return result
-
-    def predict(self, inputs: FigureInput) -> Predictions:
-        positions, mask = self._positions(inputs), self.masked_lm.mask_id
-        rows = self.tensor(inputs.source_ids).repeat(len(positions), 1)
-        diagonal = torch.arange(len(positions), device=rows.device), torch.tensor(positions, device=rows.device)
-        rows[diagonal] = mask
-        hidden = self.model(rows, Padded())
-        targets = [inputs.source_ids[position] for position in positions]
-        return self.masked_lm.head(hidden[diagonal]), [None if one == mask else one for one in targets]
-
-    def generate(self, inputs: FigureInput, logits: Tensor) -> str:
-        ids, best = list(inputs.source_ids), logits.argmax(-1).tolist()
-        for position, token_id in zip(self._positions(inputs), best, strict=True):
-            ids[position] = token_id
-        return self.masked_lm.tokenizer.decode(ids).strip()
-
-    def _positions(self, inputs: FigureInput) -> list[int]:
-        tokenizer = self.masked_lm.tokenizer
-        special = {
-            tokenizer.cls_token_id,
-            tokenizer.sep_token_id,
-            tokenizer.bos_token_id,
-            tokenizer.eos_token_id,
-            tokenizer.pad_token_id,
-        } - {None}
-        positions = [position for position, token_id in enumerate(inputs.source_ids) if token_id not in special]
-        if not positions:
-            raise InputError("the text has no token that could be predicted; expected at least a word")
-        return positions
-
-
-class DecoderFigureModel(FigureModel):
-    """A causal language model: every token is predicted from those before it."""
-
-    measure = "mean of -ln p over the tokens of the text, each predicted from those before it"
-
-    def __init__(self, model: Any, tokenizer: Tokenizer | None) -> None:
-        self.tokenizer = require_tokenizer(model, tokenizer)
-        super().__init__(model, {"decoder": self.tokenizer})
-        known = (model.config.bos_token_id, self.tokenizer.bos_token_id)
-        self.begin = [one for one in known if one is not None and one < model.config.vocab_size][:1]
-
-    def read(self, text: str, target: str | None = None, *, max_tokens: int) -> FigureInput:
-        if target is not None:
-            raise InputError("this model continues one text and has no target; leave the target out")
-        all_ids = [*self.begin, *self.tokenizer.encode(text, add_special_tokens=False).ids]
-        ids = tuple(all_ids[:max_tokens])
-        if len(ids) < MIN_TOKENS:
-            raise InputError(f"the text is {len(ids)} token; expected at least {MIN_TOKENS}, so that one is predicted")
-        return FigureInput((), ids, ids[1:], truncated=len(all_ids) - len(ids))
-
-    def run(self, inputs: FigureInput) -> Tensor:
-        logits: Tensor = self.model.logits(self.model(self.tensor(inputs.decoder_ids), Padded()))[0]
-        return logits
-
-    def predict(self, inputs: FigureInput) -> Predictions:
-        return self.run(inputs)[:-1], list(inputs.decoder_ids[1:])
-
-    def generate(self, inputs: FigureInput, logits: Tensor) -> str:
-        ids = list(inputs.decoder_ids)
-        for _ in range(min(NUM_CONTINUED, self.model.config.max_position_embeddings - len(ids))):
-            ids.append(int(self.model.logits(self.model(self.tensor(ids), Padded())[0, -1]).argmax()))
-        return self.tokenizer.decode(ids).strip()
-
-
-class EncoderDecoderFigureModel(FigureModel):
-    """A translator: every token of the translation is predicted from the source and those before it."""
-
-    measure = "mean of -ln p over the tokens of the translation, each predicted from the source and those before it"
-
-    def __init__(self, model: Any, subwords: Subwords) -> None:
-        super().__init__(model, {"encoder": subwords.source, "decoder": subwords.target})
-        self.subwords = subwords
-
-    def read(self, text: str, target: str | None = None, *, max_tokens: int) -> FigureInput:
-        source, truncated = self._truncate(self.subwords.encode_sources([text])[0], max_tokens)
-        if target is None:
-            target_ids = [*self._greedy(source, max_tokens - 1), self.subwords.end]
-        else:
-            target_ids, more = self._truncate(self.subwords.encode_targets([target])[0], max_tokens)
-            truncated += more
-        decoder_ids = (self.model.begin, *target_ids[:-1])
-        target = self.subwords.decode(target_ids[:-1])
-        return FigureInput(tuple(source), decoder_ids, tuple(target_ids), target, truncated)
-
-    def run(self, inputs: FigureInput) -> Tensor:
-        hidden = self.model(self.tensor(inputs.source_ids), self.tensor(inputs.decoder_ids))
-        logits: Tensor = self.model.logits(hidden)[0]
-        return logits
-
-    def predict(self, inputs: FigureInput) -> Predictions:
-        return self.run(inputs), list(inputs.target_ids or ())
-
-    def generate(self, inputs: FigureInput, logits: Tensor) -> str:
-        return self.subwords.decode(self._greedy(inputs.source_ids, 2 * len(inputs.source_ids) + 10))
-
-    def _truncate(self, ids: Sequence[int], max_tokens: int) -> tuple[list[int], int]:
-        excess = max(0, len(ids) - max_tokens)
-        return ([*ids[: max_tokens - 1], self.subwords.end] if excess else list(ids)), excess
-
-    def _greedy(self, source: Sequence[int], max_new_tokens: int) -> list[int]:
-        """Without a cache: a decoder that sees the future must read all tokens again at every step."""
-        memory = self.model.encode(self.tensor(source))
-        ids = [self.model.begin]
-        for _ in range(max(1, max_new_tokens)):
-            hidden = self.model.decode(self.tensor(ids), memory)
-            ids.append(int(self.model.logits(hidden[0, -1]).argmax()))
-            if ids[-1] == self.subwords.end:
-                return ids[1:-1]
-        return ids[1:]
-
-
-def figure_model_of(model: nn.Module, tokenizer: TextTokenizer) -> FigureModel:
-    """The model with its tokenizer; InputError if Figure 1 cannot show it."""
-    if isinstance(tokenizer, Subwords):
-        if can(model, "recurrent"):
-            raise InputError(f"this {family_name(model)} model has no Transformer layers, so it has no Figure 1")
-        return EncoderDecoderFigureModel(model, tokenizer)
-    if can(model, "causal-lm"):
-        return DecoderFigureModel(model, tokenizer)
-    if can(model, "text-encoder"):
-        return EncoderFigureModel(model, tokenizer)
-    description = describe_model(model)
-    raise InputError(f"Figure 1 shows a BERT, a GPT or a translator that is a Transformer; this is {description}")
-
 
 COMPONENTS = ("mask", "positions", "scaling", "residual")
 NUM_BEST = 3  # likeliest tokens of each prediction
@@ -264,7 +58,7 @@ PAIRS: dict[str, tuple[str, ...]] = {
         "Nous nous connaissons depuis de nombreuses années.",
     ),
 }
-LANGUAGES = re.compile(rf"(?:^|[^a-z])({'|'.join(PAIRS)})-({'|'.join(PAIRS)})/?$")
+LANGUAGES = re.compile(rf"(?:^|[^a-z])({'|'.join(PAIRS)})-({'|'.join(PAIRS)})(?:[^a-z][^/]*)?/?$")
 
 
 @dataclass(frozen=True)
@@ -289,7 +83,7 @@ class AblationOutcome:
 
 @dataclass(frozen=True)
 class ComponentAblation:
-    """The intact model first, then each component removed alone, then all that are removed together, if several."""
+    """The intact model first, then components removed alone, then all that are removed together, if several."""
 
     measure: str
     outcomes: list[AblationOutcome]
@@ -303,7 +97,7 @@ class ComponentAblation:
 def built_in_sentences(name: str, *, translates: bool) -> list[tuple[str, str | None]]:
     """Texts, each with its translation if the model translates.
 
-    The languages of a translator are the end of its name, such as regard-de-en; other names have no sentences.
+    The languages of a translator are part of its name, such as regard-de-en; other names have no sentences.
     """
     if not translates:
         return [(text, None) for text in ENGLISH]
@@ -411,16 +205,17 @@ def ablate_components(
     *,
     sentences: Sequence[tuple[str, str | None]],
     max_tokens: int,
+    each: bool = True,
     loss_cache: LossCache | None = None,
 ) -> ComponentAblation:
     """Remove each component alone, and those in `without` together; over the text and over the built-in sentences.
 
-    `loss_cache` holds losses over the built-in sentences that were measured before, and receives the new ones.
+    Without `each`, only those in `without` are removed. `loss_cache` holds losses over the built-in sentences that were
+    measured before, and receives the new ones.
     """
     missing = missing_components(figure_model.model)
-    removals: list[tuple[str, ...]] = [(), *((name,) for name in COMPONENTS if name not in missing)]
-    if len(without) > 1:
-        removals.append(tuple(without))
+    alone: list[tuple[str, ...]] = [(name,) for name in COMPONENTS if each and name not in missing]
+    removals = list(dict.fromkeys([(), *alone, tuple(without)]))
     losses = {} if loss_cache is None else loss_cache
     for removed in removals:
         if removed not in losses:

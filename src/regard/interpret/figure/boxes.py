@@ -52,6 +52,10 @@ class BoxPass:
     parameters: Mapping[str, tuple[int, ...]]
     difference: float
 
+    def __getitem__(self, name: str) -> Tensor:
+        """The tensor with this name in the code."""
+        return next(one.tensor for one in self.tensors if one.name == name)
+
 
 @dataclass(frozen=True, eq=False)
 class Box:
@@ -116,7 +120,8 @@ def run_box(
 ABOUT: dict[str, str] = {
     "embedding": "Each token's row of the embedding matrix: the product of its one-hot vector with it.",
     "positions": "A vector for each position is added, not concatenated: attention by itself has no notion of order.",
-    "attention": "Every token compares its query with all keys, and takes the weighted average of their values.",
+    "attention": "Every token compares its query with all keys, and takes the weighted average of their values. The "
+    "averages z of the heads are concatenated and multiplied by W_o.",
     "masked": "Every token attends to itself and earlier tokens. Later ones are masked: it should predict them.",
     "unmasked": "The mask is removed: every token also attends to those after it, which it should predict.",
     "cross": "Queries come from the decoder, keys and values from the encoder's output, the same for every layer.",
@@ -245,7 +250,8 @@ def _attention(half: _StackBoxes, name: str, title: str, about: str, modules: li
     )
     memory_part = half.part if fused else "encoder"
     specs: list[TensorSpec] = [("q", half.part, None), ("k", memory_part, None), ("v", memory_part, None)]
-    specs += [("scores", half.part, memory_part), ("weights", half.part, memory_part), ("out", half.part, None)]
+    specs += [("scores", half.part, memory_part), ("weights", half.part, memory_part)]
+    specs += [(name, half.part, None) for name in ("z", "concatenated", "out")]
     passes = []
     for module in modules:
         call = half.calls[module][-1]

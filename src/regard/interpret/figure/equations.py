@@ -62,7 +62,9 @@ def attention(*, heads: int, fused: bool, bias: bool, causal: bool, scale: float
         lines.append("future = torch.ones_like(scores, dtype=torch.bool).triu(1)")
         lines.append("scores = scores.masked_fill(future, -math.inf)")
     lines.append("weights = scores.softmax(dim=-1)")
-    lines.append(f"out = (weights @ v).transpose(0, 1).flatten(1) @ W_o.T{plus['o']}")
+    lines.append("z = weights @ v")
+    lines.append("concatenated = z.transpose(0, 1).flatten(1)")
+    lines.append(f"out = concatenated @ W_o.T{plus['o']}")
     return "\n".join(lines)
 
 

@@ -17,20 +17,17 @@ from regard.errors import InputError
 from regard.interpret.attention.recording import TextTokenizer
 from regard.interpret.figure.ablation import (
     COMPONENTS,
-    MIN_TOKENS,
     AblationOutcome,
     ComponentAblation,
-    FigureInput,
-    FigureModel,
     LossCache,
     ablate_components,
     built_in_sentences,
     check_components,
-    figure_model_of,
     missing_components,
     without_components,
 )
 from regard.interpret.figure.boxes import Box, BoxPass, NamedTensor, capture_calls, model_boxes
+from regard.interpret.figure.figure_model import MIN_TOKENS, FigureInput, FigureModel, figure_model_of
 from regard.models.family import can
 from regard.nn.block import Residual
 from regard.nn.embedding import Arrangement, LearnedPositions, SinusoidalPositions, TextEmbedding, sinusoids
@@ -100,6 +97,7 @@ class FigureModelView(BaseModel):
     heads: int
     width: int
     norm_first: bool
+    norms: str  # where they stand, compared with the paper's figure
 
 
 class TensorView(BaseModel):
@@ -145,7 +143,7 @@ class FigureView(BaseModel):
     tokens: dict[str, list[str]]
     boxes: dict[str, BoxView]
     tensors: list[TensorView]
-    ablation: ComponentAblation
+    ablation: ComponentAblation | None
     positions: PositionsView | None
     notes: list[str]
     place: str  # the part of the page's address after which it opens at the layer
@@ -173,8 +171,9 @@ class BoxSummary:
 
 
 class Figure(Result):
-    """The boxes in one layer, and the ablation of every component; `without` names those removed in the boxes.
+    """The boxes in one layer, and the ablation of the components; `without` names those removed in the boxes.
 
+    The ablation is None if it was not requested and nothing is removed.
     `model_boxes` hold the whole tensors of all layers.
     """
 
@@ -190,7 +189,7 @@ class Figure(Result):
     tokens: dict[str, list[str]]
     boxes: list[BoxSummary]
     components: list[Component]
-    ablation: ComponentAblation
+    ablation: ComponentAblation | None
     notes: list[str]
     architecture: FigureModelView = Field(exclude=True)
     inputs: FigureInput = Field(exclude=True)
@@ -235,9 +234,9 @@ class Figure(Result):
 
     def _lines(self) -> Iterator[str]:
         shape = self.architecture
-        norm = "pre" if shape.norm_first else "post"
         size = f"{shape.depth} layers of {shape.heads} heads, width {shape.width}"
-        yield f"{self.model} ({self.family}): {size}, {norm}-norm"
+        yield f"{self.model} ({self.family}): {size}"
+        yield shape.norms
         for part, tokens in self.tokens.items():
             yield f"{part}: {' '.join(' '.join(token.split()) for token in tokens)}"
         yield f"\nBoxes, from the bottom; inside the stack, layer {self.layer}:"
@@ -245,10 +244,16 @@ class Figure(Result):
             one = box.in_layer(self.layer)
             shapes = ", ".join(f"{tensor.name} {tuple(tensor.tensor.shape)}" for tensor in one.tensors)
             yield f"  {box.part:8} {box.title:31} {shapes}"
-        yield f"\nEffect of removing each component: {self.ablation.measure}"
-        intact = self.ablation.outcomes[0]
-        count = len(self.ablation.sentences)
-        for outcome in self.ablation.outcomes:
+        if self.ablation is not None:
+            yield from self._ablation_lines(self.ablation)
+        yield from (f"no {name}: {reason}" for name, reason in self.disabled.items())
+
+    @staticmethod
+    def _ablation_lines(ablation: ComponentAblation) -> Iterator[str]:
+        yield f"\nEffect of removing components: {ablation.measure}"
+        intact = ablation.outcomes[0]
+        count = len(ablation.sentences)
+        for outcome in ablation.outcomes:
             loss = format_loss(outcome.loss, intact.loss)
             if count:
                 loss += (
@@ -256,8 +261,17 @@ class Figure(Result):
                 )
             yield f"  {outcome_name(outcome)}: loss {loss}"
             yield f"      output: {outcome.output}"
-        yield from self.ablation.remarks
-        yield from (f"no {name}: {reason}" for name, reason in self.disabled.items())
+        yield from ablation.remarks
+
+
+def describe_norms(*, norm_first: bool) -> str:
+    """Where the norms of a model stand, compared with the paper's figure."""
+    if norm_first:
+        return (
+            "Pre-norm: each sublayer reads a normalized input and its output is added to the input that was not "
+            "normalized. The paper draws it the other way, with Add & Norm after each sublayer."
+        )
+    return "Post-norm, as the paper draws it: Add & Norm after each sublayer."
 
 
 def outcome_name(outcome: AblationOutcome) -> str:
@@ -280,13 +294,14 @@ def draw_figure(
     without: Collection[str] = (),
     name: str = "",
     layer: int = 1,
+    ablation: bool = True,
     loss_cache: LossCache | None = None,
 ) -> Figure:
     """Pass one sentence through every box of the figure, with some components of the model removed.
 
     A translator decodes `target`, or its own translation by default. The ablation is measured over the text, and over
     built-in sentences that depend on the model's `name`; `loss_cache` keeps the losses of those for a model that does
-    not change.
+    not change. Without `ablation`, only the effect of `without` is measured, if there is any.
     """
     if not text.strip():
         raise InputError("the text is empty; expected at least a word")
@@ -299,10 +314,19 @@ def draw_figure(
             logits = figure_model.run(inputs)
         boxes = model_boxes(network, calls, logits, removed)
         sentences = built_in_sentences(name, translates=len(figure_model.tokenizers) == 2)
-        ablation = ablate_components(
-            figure_model, inputs, removed, sentences=sentences, max_tokens=max_tokens, loss_cache=loss_cache
-        )
+        effect = None
+        if ablation or removed:
+            effect = ablate_components(
+                figure_model,
+                inputs,
+                removed,
+                sentences=sentences,
+                max_tokens=max_tokens,
+                each=ablation,
+                loss_cache=loss_cache,
+            )
     config, missing = network.config, missing_components(network)
+    norm_first = next(one.first for one in network.modules() if isinstance(one, Residual))
     depth = config.num_hidden_layers
     layer = check_layer(layer, depth)
     truncated = f"{inputs.truncated} token{'s' if inputs.truncated > 1 else ''} at the end did not fit"
@@ -316,7 +340,7 @@ def draw_figure(
         tokens={part: figure_model.tokens(inputs, part) for part in figure_model.tokenizers},
         boxes=[_summary(box, layer) for box in boxes],
         components=[Component(one, f"no {one}", one in removed, missing.get(one)) for one in COMPONENTS],
-        ablation=ablation,
+        ablation=effect,
         notes=[truncated] if inputs.truncated else [],
         architecture=FigureModelView(
             name=name,
@@ -324,7 +348,8 @@ def draw_figure(
             depth=depth,
             heads=config.num_attention_heads,
             width=config.hidden_size,
-            norm_first=next(one.first for one in network.modules() if isinstance(one, Residual)),
+            norm_first=norm_first,
+            norms=describe_norms(norm_first=norm_first),
         ),
         inputs=inputs,
         given_target=target,
@@ -334,7 +359,15 @@ def draw_figure(
     )
 
 
-def figure_of(loaded: LoadedModel, text: str, target: str | None, *, without: Collection[str], layer: int) -> Figure:
+def figure_of(
+    loaded: LoadedModel,
+    text: str,
+    target: str | None = None,
+    *,
+    without: Collection[str] = (),
+    layer: int = 1,
+    ablation: bool = True,
+) -> Figure:
     """`draw_figure` of a loaded model; a server keeps its losses over the built-in sentences."""
     losses: LossCache = loaded.cached("component losses", dict)
     return draw_figure(
@@ -345,6 +378,7 @@ def figure_of(loaded: LoadedModel, text: str, target: str | None, *, without: Co
         without=without,
         name=loaded.name,
         layer=layer,
+        ablation=ablation,
         loss_cache=losses,
     )
 
@@ -353,9 +387,9 @@ def max_tokens_of(model: Any) -> int:
     """The most tokens a half may have: what a page has room for, and the model's number of positions."""
     config = model.config
     maps = 2 * config.num_attention_heads * MAX_TOKENS
-    each = 12 * config.hidden_size + config.intermediate_size + maps
+    each = 14 * config.hidden_size + config.intermediate_size + maps
     if can(model, "encoder-decoder"):
-        each = 2 * each + 6 * config.hidden_size + maps
+        each = 2 * each + 8 * config.hidden_size + maps
     depth = config.num_hidden_layers
     limit: int = min(MAX_TOKENS, MAX_NUMBERS // (each * depth), getattr(config, "max_position_embeddings", MAX_TOKENS))
     if limit < MIN_TOKENS + 1:

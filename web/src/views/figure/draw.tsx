@@ -9,10 +9,11 @@ import { HeatMap, type MapLayout } from "../../heat_map";
 import { outline, type Painter, signedMatrix, wrap } from "../../painter";
 import { currentRoute, type Route, setParameters } from "../../route";
 import { colors, series } from "../../theme";
-import type { AblationOutcome, TokenPrediction } from "../../types";
+import type { AblationOutcome, ComponentAblation, TokenPrediction } from "../../types";
 import type { Drawing, Table } from "../../view";
 import { type Connector, layoutOf } from "./layout";
 import { type FigurePayload, formatNumber, formatShape, type Matrix, matrixOf, rowTokens, selectionOf, visibleToken } from "./payload";
+import { streamDrawing, streamSelection, streamTable } from "./stream";
 
 const ARROW = 4;
 // Colors of the kinds of boxes (others are gray), and opacities of the background of a stack, a box, and a removed box.
@@ -219,6 +220,7 @@ const [MARGIN, TOP, ROOM, LINE] = [16, 44, 520, 17];
 export function drawing(payload: FigurePayload, route: Route): Drawing {
   const { mode, box, tensor, tensorName, head, layer, name } = selectionOf(payload, route);
   if (mode === "positions") return encodingsDrawing(payload, route);
+  if (mode === "stream") return streamDrawing(payload, streamSelection(payload, route));
   const { model, text, without } = payload;
   const layout = layoutOf(payload);
   const matrix = tensor.words ? null : matrixOf(payload, tensor, head);
@@ -248,12 +250,14 @@ export function drawing(payload: FigurePayload, route: Route): Drawing {
 }
 
 /** The effect of removing each part: the loss of the text, and the output. */
-function removalLines({ ablation: { outcomes, remarks } }: FigurePayload): string[] {
+function removalLines({ ablation }: FigurePayload): string[] {
+  if (!ablation) return [];
+  const { outcomes, remarks } = ablation;
   const effects = outcomes.flatMap((one) => [
     `${nameOf(one)}: loss ${formatLoss(one.loss)}${one === outcomes[0] ? "" : ` (${formatChange(one.loss, outcomes[0]!.loss)})`}`,
     `  output: ${truncate(one.output.replace(/\s+/g, " "), 60)}`,
   ]);
-  return ["Effect of removing each part", ...effects, ...remarks.flatMap((remark) => wrap(remark, 72))];
+  return ["Effect of removing parts", ...effects, ...remarks.flatMap((remark) => wrap(remark, 72))];
 }
 
 function encodingsDrawing(payload: FigurePayload, route: Route): Drawing {
@@ -283,6 +287,7 @@ export function table(payload: FigurePayload, route: Route): Table {
     const { values, width } = sinusoids(encodingOptions(route));
     return { headers: ["position", "dimension", "value"], rows: Array.from(values, (value, at) => [Math.floor(at / width), at % width, Number(value.toPrecision(7))]) };
   }
+  if (mode === "stream") return streamTable(payload, streamSelection(payload, route));
   if (tensor.words) {
     const tokens = rowTokens(payload, tensor) ?? [];
     return {
@@ -332,20 +337,37 @@ export function RemoveButtons({ payload }: { payload: FigurePayload }) {
 export const nameOf = ({ without }: AblationOutcome) => without.map((name) => `no ${name}`).join(", ") || "intact model";
 
 export function PartRemoval({ payload }: { payload: FigurePayload }) {
-  const { measure, outcomes, sentences, remarks } = payload.ablation;
+  const measureEach = () => setParameters({ text: payload.text, target: payload.given, without: payload.without.join(","), ablation: "1" });
+  const all = payload.components.filter((one) => !one.disabled).every((one) => payload.ablation?.outcomes.some(({ without }) => without.join() === one.name));
+  return (
+    <section aria-labelledby="part-removal" class="figure-removal">
+      <h2 id="part-removal">Effect of removing parts</h2>
+      {payload.ablation && <RemovalTable payload={payload} ablation={payload.ablation} />}
+      {!all && inStudio() && (
+        <p>
+          <button type="button" onClick={measureEach}>
+            Measure the effect of removing each part
+          </button>
+        </p>
+      )}
+      {!payload.ablation && !inStudio() && <p class="muted">It was not measured for this file: use the studio, or `regard figure`.</p>}
+    </section>
+  );
+}
+
+function RemovalTable({ payload, ablation: { measure, outcomes, sentences, remarks } }: { payload: FigurePayload; ablation: ComponentAblation }) {
   const intact = outcomes[0]!;
   const removed = [...payload.without].sort().join();
   const current = outcomes.find((one) => [...one.without].sort().join() === removed) ?? intact;
   const wide = (content: string) => ({ content, class: "figure-output" });
   return (
-    <section aria-labelledby="part-removal" class="figure-removal">
-      <h2 id="part-removal">Effect of removing each part</h2>
+    <>
       <p class="muted">
         Loss: {measure}.{payload.target !== null && ` The translation is “${payload.target}”${payload.given ? "" : ", the output of the intact model"}.`}
       </p>
       <DataTable
         class="figure-numbers"
-        label="Effect of removing each part"
+        label="Effect of removing parts"
         headers={["without", "loss here", "change", ...(sentences.length ? [`loss of ${sentences.length} built-in sentences`, "change"] : []), wide("output")]}
         rows={outcomes.map((one) => [
           nameOf(one),
@@ -371,7 +393,7 @@ export function PartRemoval({ payload }: { payload: FigurePayload }) {
       )}
       <h3>Token by token{current === intact ? "" : `, ${nameOf(current)}`}</h3>
       <TokenTable before={intact.predictions} after={current === intact ? null : current.predictions} />
-    </section>
+    </>
   );
 }
 

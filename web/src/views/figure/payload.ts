@@ -6,8 +6,10 @@ import type { ViewOf } from "../../view";
 
 export type FigurePayload = ViewOf<"figure">;
 
+export const MODES = ["figure", "stream", "positions"] as const;
+
 export interface Selection {
-  readonly mode: "figure" | "positions";
+  readonly mode: (typeof MODES)[number];
   readonly name: string;
   readonly box: BoxView;
   readonly layer: number;
@@ -29,7 +31,7 @@ export function selectionOf(payload: FigurePayload, { parameters }: Route): Sele
   const [tensorName, index] = step.tensors.find(([one]) => one === parameters["tensor"]) ?? step.tensors.find(([one]) => one === initial) ?? step.tensors.at(-1)!;
   const tensor = payload.tensors[index]!;
   return {
-    mode: parameters["mode"] === "positions" ? "positions" : "figure",
+    mode: MODES.find((mode) => mode === parameters["mode"]) ?? "figure",
     name,
     box,
     layer,
