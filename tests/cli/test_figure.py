@@ -94,10 +94,14 @@ def test_a_fine_tuned_model_without_a_masked_lm_head(tiny_bert_folder: Path, tmp
     assert "masked-word head" in error and "tuned for a task" in error and "sentence-transformers" not in error
 
 
-def test_a_built_in_translator_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.verbs.figure.builtin_names", lambda: ["regard-bert", "regard-de-en"])
+def test_a_built_in_post_norm_translator_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = {"lstm": "{}", "pre": '{"norm_first": true}', "post": '{"norm_first": false}'}
+    names: list[str] = []
+    monkeypatch.setattr("regard.verbs.figure.builtin_names", lambda: names)
     monkeypatch.setattr("regard.verbs.figure.builtin_folder", lambda name: tmp_path / name)
-    assert default_model() == "regard-bert"
-    (tmp_path / "regard-de-en").mkdir()
-    (tmp_path / "regard-de-en" / "translate.json").write_text("{}")
-    assert default_model() == "regard-de-en"
+    for (name, config), expected in zip(configs.items(), ("regard-bert", "pre", "post"), strict=True):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(config)
+        (tmp_path / name / "translate.json").write_text("{}")
+        names.append(name)
+        assert default_model() == expected

@@ -35,20 +35,23 @@ SAID = "the dog sees a red house"
 def figure_studio(
     page_built: None, run_app: Callable[[Starlette], str], tiny_bert_folder: Path, request: pytest.FixtureRequest
 ) -> str:
-    """A studio with a tiny BERT and a tiny translator whose name contains its languages."""
+    """A studio with a tiny BERT and two tiny translators, one pre-norm and one post-norm, named by their languages."""
     subwords = train_subwords(sentences(40), size=290, joint=True)
-    model = translator(subwords, norm_first=False).eval()
+    translators = {
+        "tiny-en-de-pre": translator(subwords, norm_first=True).eval(),
+        "tiny-en-de": translator(subwords, norm_first=False).eval(),
+    }
 
     def load(name: str) -> Any:
         from regard.inference.load_model import load_model
 
         return (
-            LoadedModel(name, model, subwords)
-            if name == "tiny-en-de"
+            LoadedModel(name, translators[name], subwords)
+            if name in translators
             else replace(load_model(tiny_bert_folder), name=name)
         )
 
-    registry = ModelRegistry(["tiny-bert", "tiny-en-de"], load=load)
+    registry = ModelRegistry(["tiny-bert", *translators], load=load)
     registry.start().join()
     return run_app(create_app(registry))
 
@@ -111,6 +114,7 @@ def test_the_numbers_of_a_clicked_box_equal_the_apis(page: Page, figure_studio: 
 
 def test_switches_run_the_model_again(page: Page, figure_studio: str) -> None:
     whole = open_at(page, figure_studio, model="tiny-bert")
+    assert whole["ablation"] is None  # the first picture does not wait for it
     expect(page.get_by_role("button", name="no mask")).to_be_disabled()
     expect(page.locator(".figure-one")).to_contain_text("an encoder has no causal mask")
     with expect_view(page, "figure") as payload:
@@ -123,20 +127,31 @@ def test_switches_run_the_model_again(page: Page, figure_studio: str) -> None:
         page.get_by_role("button", name="no residual").click()
     assert payload["without"] == ["scaling", "residual"] and "without=scaling%2Cresidual" in page.url
     expect(page.locator("tr.figure-current th")).to_have_text("no scaling, no residual")
+    assert [one["without"] for one in payload["ablation"]["outcomes"]] == [[], ["scaling", "residual"]]
+    expect(page.locator(".figure-removal table").first.locator("tbody tr")).to_have_count(2)
+    with expect_view(page, "figure") as payload:
+        page.get_by_role("button", name="Measure the effect of removing each part").click()
     outcomes = payload["ablation"]["outcomes"]
+    assert len(outcomes) == 5 and "ablation=1" in page.url
     expect(page.locator(".figure-removal table").first.locator("tbody tr")).to_have_count(len(outcomes))
+    expect(page.get_by_role("button", name="Measure the effect of removing each part")).to_have_count(0)
     first, last = outcomes[0], outcomes[-1]
     change = last["loss"] - first["loss"]
     cells = page.locator("tr.figure-current td").all_inner_texts()
     assert cells[:2] == [f"{last['loss']:.3f}", f"{'+' if change >= 0 else MINUS}{abs(change):.3f}"]
     assert cells[-1] == last["output"]
-    # The built-in sentences are measured once per model.
-    assert first["sentences_loss"] == whole["ablation"]["outcomes"][0]["sentences_loss"]
 
 
 def test_a_translator_has_encoder_and_decoder(page: Page, figure_studio: str) -> None:
     payload = open_at(
-        page, figure_studio, model="tiny-en-de", text=SAID, target="der Hund", box="decoder.cross", tensor="k"
+        page,
+        figure_studio,
+        model="tiny-en-de",
+        text=SAID,
+        target="der Hund",
+        box="decoder.cross",
+        tensor="k",
+        ablation="1",
     )
     assert payload["target"] == "der Hund" and payload["tokens"]["decoder"][0] == "<|begin|>"
     expect(page.locator(".figure-panel h2")).to_have_text("Encoder-Decoder Attention of the decoder")
@@ -155,6 +170,59 @@ def test_a_translator_has_encoder_and_decoder(page: Page, figure_studio: str) ->
     page.get_by_role("button", name="no mask").click()
     expect(page.get_by_role("button", name="Multi-Head Attention (mask off), decoder")).to_be_visible()
     expect(page.locator(".figure-removal summary")).to_have_text("The 5 built-in sentences")
+
+
+def test_the_view_opens_on_the_model_that_has_add_and_norm(page: Page, figure_studio: str) -> None:
+    payload = open_at(page, figure_studio)
+    assert payload["model"]["name"] == "tiny-en-de" and not payload["model"]["norm_first"]
+    expect(
+        page.locator(".figure-diagram button", has=page.locator("xpath=self::*[contains(@aria-label, 'Add & Norm')]"))
+    ).to_have_count(5)
+    expect(page.locator(".figure-one")).to_contain_text("Post-norm, as the paper draws it")
+    payload = open_at(page, figure_studio, model="tiny-en-de-pre", text=SAID)
+    names = [box["title"] for box in payload["boxes"].values() if box["part"] == "encoder" and box["group"] == "layer"]
+    assert names == ["Norm", "Multi-Head Attention", "Add", "Norm", "Feed Forward", "Add"]
+    expect(page.locator(".figure-one")).to_contain_text("The paper draws it the other way")
+
+
+def test_a_token_moves_from_box_to_box(browser: Browser, page: Page, figure_studio: str) -> None:
+    payload = open_at(page, figure_studio, model="tiny-en-de", text=SAID, row="1")
+    token = page.locator(".figure-token")
+    expect(token).to_have_count(0)
+    page.get_by_role("button", name="Step", exact=True).click()
+    expect(token).to_have_text(payload["tokens"]["encoder"][1].replace(" ", "\u2423"))
+    for _ in range(2):
+        page.get_by_role("button", name="Step", exact=True).click()
+    expect(page.locator(".figure-diagram button[aria-pressed='true']")).to_have_attribute(
+        "data-box", "encoder.attention"
+    )
+    first = [f"{value:.3f}" for value in tensor(payload, "encoder.attention", "out")[1][:3]]
+    expect(page.locator(".figure-caption")).to_contain_text(f"leaves it as {', '.join(first)}, …")
+    page.get_by_role("button", name="Play").click()
+    expect(page.locator(".figure-diagram button[aria-pressed='true']")).to_have_attribute(
+        "data-box", "encoder.ffn", timeout=20_000
+    )
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="End").click()
+    expect(token).to_have_count(0)
+    context = browser.new_context(reduced_motion="reduce")
+    still = context.new_page()
+    still.goto(f"{figure_studio}/#figure?{urlencode({'model': 'tiny-bert', 'text': TEXT})}")
+    still.get_by_role("button", name="Step", exact=True).click(timeout=60_000)
+    assert still.get_by_role("button", name="Play").count() == 0
+    assert still.locator(".figure-token").evaluate("token => getComputedStyle(token).transitionDuration") == "0s"
+    context.close()
+
+
+def test_the_residual_stream_has_the_lengths_of_the_vectors(page: Page, figure_studio: str) -> None:
+    payload = open_at(page, figure_studio, model="tiny-en-de", text=SAID, mode="stream", row="2", layers="1")
+    expect(page.get_by_role("img", name="Residual stream of 1 layers")).to_be_visible()
+    rows = [row.locator("td").all_inner_texts() for row in page.locator("tbody tr").all()]
+    boxes = ("encoder.attended", "encoder.fed", "decoder.attended", "decoder.crossed", "decoder.fed")
+    assert len(rows) == len(boxes)
+    for row, box in zip(rows, boxes, strict=True):
+        vectors = [tensor(payload, box, name)[2] for name in ("x", "sublayer", "out")]
+        assert [float(text) for text in row[1:4]] == pytest.approx([np.linalg.norm(one) for one in vectors], abs=0.02)
 
 
 def test_positional_encodings_follow_the_formula(page: Page, figure_studio: str, tmp_path: Path) -> None:
@@ -217,7 +285,7 @@ def test_the_view_is_accessible_and_fits_a_narrow_screen(
     page.set_default_timeout(120_000)
     page.goto(f"{figure_studio}/#figure?{urlencode({'model': 'tiny-en-de', 'text': SAID, 'without': 'scaling'})}")
     page.wait_for_selector(".figure-diagram button")
-    for mode in ("Figure", "Positional encodings"):
+    for mode in ("Figure", "Residual stream", "Positional encodings"):
         page.get_by_role("button", name=mode, exact=True).click()
         assert page.evaluate("document.documentElement.scrollWidth") == width
         assert (mode, serious_findings(page, axe)) == (mode, [])

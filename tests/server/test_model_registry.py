@@ -126,6 +126,7 @@ def test_two_users_wait_for_each_other() -> None:
         ({"config.json": {"model_type": "t5"}}, ["text-generation"]),
         ({"config.json": {"model_type": "bert"}, "task.json": {}}, ["fine-tuned", "text-encoder"]),
         ({"config.json": {"model_type": "regard-transformer"}, "translate.json": {}}, ["translation"]),
+        ({"config.json": {"model_type": "regard-transformer", "norm_first": False}}, ["translation", "post-norm"]),
         ({"config.json": {"model_type": "marian"}}, []),
         ({"config.json": []}, None),
         ({}, None),

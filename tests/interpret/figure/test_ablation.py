@@ -60,6 +60,13 @@ def test_every_component_alone_and_those_removed_together(case: FigureCase) -> N
         assert all(prediction.best[0][1] >= (prediction.probability or 0) - 1e-6 for prediction in one.predictions)
 
 
+def test_without_ablation_only_removed_components_are_measured(case: FigureCase) -> None:
+    assert draw_figure(case.model, case.reader, case.text, ablation=False).ablation is None
+    found = draw_figure(case.model, case.reader, case.text, without=["residual"], ablation=False).ablation
+    assert found is not None and [one.without for one in found.outcomes] == [[], ["residual"]]
+    assert found.outcomes == [case.figure().ablation.find(names) for names in ([], ["residual"])]
+
+
 def test_built_in_sentences_are_measured_once(case: FigureCase) -> None:
     subject = figure_model_of(case.model, case.reader)
     known: ablation.LossCache = {}
@@ -112,6 +119,7 @@ def test_without_a_mask_later_tokens_change_earlier_outputs(case: FigureCase) ->
 def test_languages_of_built_in_sentences(subwords: Subwords) -> None:
     assert built_in_sentences("regard-de-en", translates=True)[0] == (PAIRS["de"][0], PAIRS["en"][0])
     assert built_in_sentences("/tmp/some/fr-en/", translates=True)[1] == (PAIRS["fr"][1], PAIRS["en"][1])
+    assert built_in_sentences("regard-de-en-postnorm", translates=True)[0] == (PAIRS["de"][0], PAIRS["en"][0])
     assert built_in_sentences("my-model", translates=True) == built_in_sentences("code-en", translates=True) == []
     assert built_in_sentences("regard-de-en", translates=False) == [(text, None) for text in ENGLISH]
     model = translator(subwords)

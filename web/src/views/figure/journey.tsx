@@ -65,7 +65,7 @@ export function useJourney(payload: FigurePayload, selection: Selection): Journe
     playing,
     stop,
     stops,
-    row: integerParameter(parameters, "token", payload.tokens[selection.box.part]!.length),
+    row: integerParameter(parameters, "row", payload.tokens[selection.box.part]!.length),
     play: () => {
       begin();
       setPlaying(true);
@@ -92,7 +92,7 @@ export function JourneyControls({ payload, selection, journey }: { payload: Figu
   return (
     <div class="figure-journey">
       <div class="choices">
-        <Select label="Follow token" options={names} value={integerParameter(parameters, "token", tokens.length)} onSelect={(value) => setParameters({ token: value })} />
+        <Select label="Follow token" options={names} value={integerParameter(parameters, "row", tokens.length)} onSelect={(value) => setParameters({ row: value })} />
         <span class="group" role="group" aria-label="Token through the figure">
           {!reducedMotion() && (
             <button type="button" onClick={playing ? pause : play}>

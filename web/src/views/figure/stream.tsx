@@ -38,7 +38,7 @@ export interface StreamSelection {
 export function streamSelection(payload: FigurePayload, { parameters }: Route): StreamSelection {
   const { depth } = payload.model;
   const shown = integerParameter(parameters, "layers", depth + 1, Math.min(2, depth));
-  return { layers: Math.max(1, shown), token: integerParameter(parameters, "token", Object.values(payload.tokens)[0]!.length) };
+  return { layers: Math.max(1, shown), token: integerParameter(parameters, "row", Object.values(payload.tokens)[0]!.length) };
 }
 
 const length = (vector: Float32Array) => Math.sqrt(vector.reduce((sum, value) => sum + value * value, 0));
@@ -171,7 +171,7 @@ export function ResidualStream({ payload }: { payload: FigurePayload }) {
       </p>
       <div class="choices">
         <Select label="Layers" options={layerNumbers(payload.model.depth).map(String)} value={layers} onSelect={(value) => setParameters({ layers: value })} />
-        <Select label="Token" options={tokens.map((text, number) => [String(number), `${number}: ${visibleToken(text)}`] as const)} value={token} onSelect={(value) => setParameters({ token: value })} />
+        <Select label="Token" options={tokens.map((text, number) => [String(number), `${number}: ${visibleToken(text)}`] as const)} value={token} onSelect={(value) => setParameters({ row: value })} />
       </div>
       <div ref={element}>
         {room > 0 && (
