@@ -31,6 +31,7 @@ from regard.inference.search.duplicates import DuplicatesResult
 from regard.inference.search.results import SearchResult
 from regard.inference.translation.translator import TranslationResult
 from regard.interpret.ablation import AblationResult
+from regard.interpret.activations import HeadActivations
 from regard.interpret.attention.maps import AttentionRecord
 from regard.interpret.attribution.attributions import AttributionResult
 from regard.interpret.embeddings import SensesResult
@@ -39,6 +40,7 @@ from regard.interpret.faithfulness import FaithfulnessResult
 from regard.interpret.figure.figure import Figure
 from regard.interpret.generation import GenerateResult
 from regard.interpret.heads import HeadCensus
+from regard.interpret.logit_lens import LogitLens
 from regard.interpret.masked_lm.charts import CompareResult
 from regard.interpret.probes.feature_walk import FeatureWalk
 from regard.interpret.probes.layers import LayersResult
@@ -423,6 +425,17 @@ def look(
 ) -> AttentionRecord:
     """Show a model's attention: which token attends to which, in every layer and head."""
 
+def lens(
+    text: str,
+    *,
+    model: _Model = 'regard-bert',
+    top: int = 5,
+    position: int | None = None,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> LogitLens:
+    """Show what each layer would predict: the logit lens."""
+
 def figure(
     text: str,
     *,
@@ -465,6 +478,26 @@ def heads(
     on_event: Callable[[Event], object] | None = None,
 ) -> HeadCensus:
     """Take a census of a model's heads: next word, previous word, same word, delimiter and other known patterns."""
+
+def activations(
+    source: list[str | None] | str | PathLike[str] | Any,
+    *,
+    layer: int,
+    head: int,
+    columns: list[str] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    quoted: bool | None = None,
+    encoding: str | None = None,
+    missing: Literal['keep', 'skip', 'error'] = 'keep',
+    model: _Model = 'regard-bert',
+    top: int = 10,
+    pattern: Literal['any', 'previous', 'next', 'same'] = 'any',
+    min_distance: int = 1,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> HeadActivations:
+    """Search a corpus by head: list the texts in which one attention head attends most strongly."""
 
 def ablate(
     text: str,

@@ -138,6 +138,11 @@ EXAMPLES: dict[str, Example] = {
         {"text": "a", "model": "MODEL", "layer": 7},
         "no layer 7",
     ),
+    "lens": Example(
+        {"text": "the film was", "model": "GPT", "top": 2, "position": 1},
+        {"text": "the film", "model": "GPT", "position": 9},
+        "no position 9",
+    ),
     "figure": Example(
         {"text": "the film was _", "model": "MODEL", "without": ["positions", "scaling"], "layer": 1},
         {"text": "the film", "model": "MODEL", "without": ["masks"]},
@@ -152,6 +157,11 @@ EXAMPLES: dict[str, Example] = {
         {"text": ["the film was good", "the film was bad", "we love the water"], "model": "MODEL", "limit": 2},
         {"text": ["the film"], "model": "MODEL", "limit": 0},
         "limit",
+    ),
+    "activations": Example(
+        {"source": ["the film was good", "a bad day"], "model": "MODEL", "layer": 1, "head": 1, "top": 1},
+        {"source": ["the film was good"], "model": "MODEL", "layer": 1, "head": 9},
+        "no head 9",
     ),
     "ablate": Example(
         {"text": "the _ was good", "model": "MODEL", "heads": "1.1", "top": 3},

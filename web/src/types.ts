@@ -17,6 +17,11 @@ export interface AblationResult {
   readonly positions: readonly number[]; readonly at: string; readonly modes: readonly string[]; readonly heads: readonly (readonly [number, number])[];
   readonly layers: readonly number[]; readonly effects: readonly AblationEffect[]; readonly sweep: HeadSweep | null;
 }
+/** A text with its strongest pair: token `query` attends to token `key` with `weight`, its score. */
+export interface ActivatingText {
+  readonly line: number; readonly text: string; readonly tokens: readonly string[]; readonly special: readonly boolean[]; readonly query: number;
+  readonly key: number; readonly weight: number; readonly weights: readonly number[];
+}
 export interface AlignmentHeadsView { readonly layer: number; readonly heads: readonly number[]; readonly description: string; }
 export interface AnswerView { readonly answer: string; readonly start: number; readonly end: number; readonly probability: number; }
 export interface AttentionView {
@@ -193,6 +198,12 @@ export interface GroupScores {
   readonly by: string; readonly group: string; readonly n: number; readonly exact_match: number; readonly f1: number;
   readonly f1_interval: readonly [number, number];
 }
+/** The texts that activate a head most, the strongest first. */
+export interface HeadActivations {
+  readonly model: string; readonly family: string; readonly layer: number; readonly head: number; readonly pattern: "any" | "previous" | "next" | "same";
+  readonly min_distance: number; readonly read: number; readonly scored: number; readonly truncated: number; readonly mean: number;
+  readonly histogram: readonly number[]; readonly texts: readonly ActivatingText[]; readonly notes: readonly string[];
+}
 /** Heads by layer, from 1, then by number, from 0. */
 export interface HeadCensus {
   readonly model: string; readonly family: string; readonly layers: number; readonly heads_each: number; readonly read: number; readonly left_out: number;
@@ -231,10 +242,22 @@ export interface InputToken {
   readonly token: string; readonly id: number; readonly start: number | null; readonly end: number | null; readonly word: number | null;
   readonly segment: number; readonly special: boolean;
 }
+/** A token with the probability that a layer gives it. */
+export interface LensCandidate { readonly token: string; readonly id: number; readonly probability: number; }
+/** The predictions of one layer at every position */
+export interface LensLayer { readonly layer: number; readonly predictions: readonly LensPrediction[]; }
+/** What one layer predicts at one position: the likeliest candidates, and the final answer's rank, from 1, and probability. */
+export interface LensPrediction { readonly candidates: readonly LensCandidate[]; readonly rank: number; readonly probability: number; }
 /** Named lines of percentages, one value for every point in `at`, which increases. */
 export interface LineChart {
   readonly kind: "chart"; readonly lines: readonly ChartLine[]; readonly at: readonly number[]; readonly title: string; readonly across: string;
   readonly up: string;
+}
+/** What each layer would predict at each position. */
+export interface LogitLens {
+  readonly model: string; readonly family: string; readonly text: string; readonly predicts: "next" | "same"; readonly tokens: readonly string[];
+  readonly special: readonly boolean[]; readonly layers: readonly LensLayer[]; readonly position: number; readonly truncated: number;
+  readonly notes: readonly string[];
 }
 /** The maps of one kind. */
 export interface MapView {
@@ -435,9 +458,11 @@ export interface Verbs {
   readonly faithfulness: FaithfulnessResult;
   readonly features: FeatureWalk;
   readonly look: AttentionView;
+  readonly lens: LogitLens;
   readonly figure: FigureView;
   readonly senses: SensesView;
   readonly heads: HeadCensus;
+  readonly activations: HeadActivations;
   readonly ablate: AblationResult;
   readonly map: SentenceMap;
   readonly predict: PredictionsView;

@@ -1,6 +1,7 @@
 // Every view, in the order of the studio's menu. A new one is imported and listed here.
 import type { View } from "../view";
 import { ablation } from "./ablation";
+import { activations } from "./activations";
 import { attention } from "./attention";
 import { clusters } from "./clusters";
 import { compare } from "./compare";
@@ -11,6 +12,7 @@ import { features } from "./features";
 import { figure } from "./figure";
 import { generation } from "./generation";
 import { heads } from "./heads";
+import { lens } from "./lens";
 import { map } from "./map";
 import { search } from "./search";
 import { senses } from "./senses";
@@ -19,4 +21,4 @@ import { tasks } from "./tasks";
 import { tokenize } from "./tokenize";
 import { translation } from "./translation";
 
-export const views = [attention, tokenize, compare, heads, generation, search, clusters, senses, map, features, tasks, evaluation, translation, figure, ablation, faithfulness, decoding, story] as unknown as readonly View[];
+export const views = [attention, lens, tokenize, compare, heads, activations, generation, search, clusters, senses, map, features, tasks, evaluation, translation, figure, ablation, faithfulness, decoding, story] as unknown as readonly View[];
