@@ -45,6 +45,7 @@ from regard.interpret.masked_lm.charts import CompareResult
 from regard.interpret.probes.feature_walk import FeatureWalk
 from regard.interpret.probes.layers import LayersResult
 from regard.interpret.tokenization import TokenizeResult
+from regard.lessons.course.lesson import Lesson
 from regard.tasks.evaluation.result import EvaluationResult
 from regard.tasks.prediction.result import PredictResult
 from regard.training.cost import CostEstimate
@@ -448,6 +449,16 @@ def figure(
     on_event: Callable[[Event], object] | None = None,
 ) -> Figure:
     """Draw Figure 1 of "Attention Is All You Need" for a model and a sentence: every box with its tensors and its code."""
+
+def lesson(
+    chapter: str | None = None,
+    *,
+    run: bool = False,
+    part: str | None = None,
+    outline: bool = False,
+    on_event: Callable[[Event], object] | None = None,
+) -> Lesson:
+    """Read a chapter of the course: texts, computed examples beside the lecture's numbers, exercises, code and papers."""
 
 def senses(
     word: str,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from regard.cli import lesson
 from regard.cli.app import run
 from regard.lessons import reverse
+from regard.lessons.course.course import CHAPTERS
 
 Captured = pytest.CaptureFixture[str]
 SMALL = ("--steps", "3", "--features", "5", "--units", "6", "--train-size", "60", "--test-size", "12", "--epochs", "2")
@@ -27,13 +29,14 @@ def regard(*arguments: str) -> int:
 
 def test_without_a_name_lessons_are_listed(capsys: Captured) -> None:
     assert regard("lesson") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[:2]] == ["reverse", "six-words"]
+    out = capsys.readouterr().out
+    names = re.findall(r"^ *(?:\d+  )?([a-z][a-z-]+)  +\S", out, flags=re.MULTILINE)
+    assert names == [*CHAPTERS, "reverse", "six-words"]
 
 
 def test_an_unknown_lesson_is_an_error(capsys: Captured) -> None:
     assert regard("lesson", "revers") == 2
-    assert "No such command 'revers'" in capsys.readouterr().err
+    assert "no lesson 'revers'; did you mean 'reverse'?" in capsys.readouterr().err
 
 
 def test_help_does_not_import_torch() -> None:

@@ -148,6 +148,11 @@ EXAMPLES: dict[str, Example] = {
         {"text": "the film", "model": "MODEL", "without": ["masks"]},
         "did you mean 'mask'",
     ),
+    "lesson": Example(
+        {"chapter": "attention", "outline": True},
+        {"chapter": "attention", "part": "no-such-part"},
+        "attention has no part 'no-such-part'",
+    ),
     "senses": Example(
         {"word": "film", "texts": ["the film was good", "they film the water"], "model": ["MODEL"]},
         {"word": "film", "texts": ["the film", "no such word"], "model": ["MODEL"]},

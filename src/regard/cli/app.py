@@ -50,7 +50,7 @@ def verb_commands() -> list[Register]:
     from regard.cli.commands import register
     from regard.verbs import VERBS, find
 
-    return [partial(register, verb=find(name)) for name in VERBS]
+    return [partial(register, verb=find(name)) for name in VERBS if name != "lesson"]  # in `regard.cli.lesson`
 
 
 def build(registers: Iterable[Register], *, pretty: bool = False) -> typer.Typer:

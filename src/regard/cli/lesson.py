@@ -1,18 +1,20 @@
-"""`regard tour`, the first thing to try, and `regard lesson`: the worked examples of the lectures, trained while you
-watch."""
+"""`regard tour`, the first thing to try, and `regard lesson`: the chapters of the course, and two worked examples that
+train while you watch."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from regard.cli.commands import JsonOption, SeedOption, open_target
-from regard.errors import InputError
+from regard.cli.commands import GroupedCommand, JsonOption, SeedOption, command, open_target, render_events
+from regard.errors import InputError, suggest
 
 if TYPE_CHECKING:
     from regard.lessons.reverse import ReverseEpoch
@@ -33,19 +35,119 @@ PageOption = Annotated[
 
 def register(app: typer.Typer) -> None:
     app.command("tour")(tour)
-    lessons = typer.Typer(invoke_without_command=True)
+    lessons = typer.Typer(cls=CourseGroup, invoke_without_command=True)
     lessons.callback()(lesson)
     lessons.command("reverse")(reverse)
     lessons.command("six-words")(six_words)
     app.add_typer(lessons, name="lesson")
 
 
-def lesson(context: typer.Context) -> None:
-    """Run a worked example of the lectures; without a name, list them."""
-    if context.invoked_subcommand is None:
-        for name, text in LESSONS.items():
-            print(f"{name:<11}{text}")
-        print("\n`regard lesson NAME` runs one, `regard lesson NAME --help` lists its options.")
+class CourseGroup(TyperGroup):
+    """A command for every chapter, beside the two lessons that train. Chapters are imported when they are needed."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        from regard.lessons.course.course import CHAPTERS, load_chapter
+
+        if (found := super().get_command(ctx, cmd_name)) is not None:
+            return found
+        if cmd_name not in CHAPTERS and not cmd_name.isdecimal():
+            raise InputError(f"there is no lesson {cmd_name[:80]!r}; {suggest(cmd_name, [*CHAPTERS, *LESSONS])}")
+        chapter = load_chapter(cmd_name)
+        made = typer.Typer(add_completion=False, rich_markup_mode=self.rich_markup_mode)
+        help = f"{chapter.title}. {chapter.summary}"
+        made.command(chapter.name, help=help, cls=GroupedCommand)(chapter_command(chapter.name))
+        return typer.main.get_command(made)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        from regard.lessons.course.course import CHAPTERS
+
+        return [*CHAPTERS, *super().list_commands(ctx)]
+
+
+def lesson(context: typer.Context, as_json: JsonOption = False) -> None:
+    """Read a chapter of the course, or train a worked example of the lectures; without a name, list them."""
+    if context.invoked_subcommand is not None:
+        return
+    from regard.verbs.lesson import lesson as verb
+    from regard.verbs.python import LocalModels
+
+    result = render_events(verb.run(verb.parse({}), LocalModels()))
+    if as_json:
+        print(result.to_json())
+        return
+    print(f"The course:\n\n{result.to_text()}\n\nWorked examples that train while you watch:\n")
+    for name, text in LESSONS.items():
+        print(f"    {name:<21}  {text}")
+    print("\n`regard lesson NAME` shows one, `regard lesson NAME --help` lists its options.")
+
+
+def chapter_command(name: str) -> Callable[..., None]:
+    """The command of a chapter: that of the verb, and `--ask`."""
+    from regard.verbs.lesson import lesson as verb
+
+    show = command(verb, {"chapter": name})
+    shape = inspect.signature(show)
+    option = Annotated[bool, typer.Option("--ask", help="Ask the exercises: predict, then see the computed answer.")]
+    parameter = inspect.Parameter("ask", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option)
+
+    def run(ask: bool, **values: Any) -> None:
+        if not ask:
+            return show(**values)
+        if values["as_json"] or values["save_to"] is not None:
+            raise InputError("--ask is a conversation in the terminal; leave out --json and --output")
+        ask_exercises(name, values["part"])
+
+    run.__signature__ = shape.replace(parameters=[parameter, *shape.parameters.values()])  # type: ignore[attr-defined]
+    run.__annotations__ = {**show.__annotations__, "ask": option}
+    return run
+
+
+def ask_exercises(chapter: str, part: str | None = None) -> None:
+    """Ask the exercises of a chapter, or one of them; each answer is computed after the prediction."""
+    from regard.lessons.course.lesson import LETTERS, ExercisePart, Lesson, answer_text, question_text
+    from regard.verbs.lesson import lesson as verb
+    from regard.verbs.python import LocalModels
+
+    models = LocalModels()
+
+    def parts(**arguments: object) -> list[ExercisePart]:
+        result = render_events(verb.run(verb.parse({"chapter": chapter, **arguments}), models))
+        assert isinstance(result, Lesson)
+        return [one for one in result.parts if isinstance(one, ExercisePart)]
+
+    exercises = parts(outline=True, **({} if part is None else {"part": part}))
+    if not exercises:
+        raise InputError(f"{part or chapter} has no exercise; `regard lesson {chapter}` shows the chapter")
+    right = asked = 0
+    for number, exercise in enumerate(exercises, 1):
+        print(f"\nExercise {number} of {len(exercises)}. {question_text(exercise)}")
+        choice = _predict(len(exercise.choices))
+        if choice is None:
+            break
+        (answered,) = parts(part=exercise.name)
+        assert answered.answer is not None
+        asked += 1
+        right += choice == answered.answer.choice
+        print("Right." if choice == answered.answer.choice else f"Not {LETTERS[choice]}.")
+        print(answer_text(answered))
+    print(f"\n{right} of {asked} predictions were right.")
+
+
+def _predict(choices: int) -> int | None:
+    """The index of the choice that the user types; None to stop."""
+    from regard.lessons.course.lesson import LETTERS
+
+    while True:
+        try:
+            typed = input(f"Your prediction ({LETTERS[0]} to {LETTERS[choices - 1]}, q to stop): ").strip().lower()
+        except EOFError:
+            print()
+            return None
+        if typed == "q":
+            return None
+        if len(typed) == 1 and typed in LETTERS[:choices]:
+            return LETTERS.index(typed)
+        print(f"Expected a letter from {LETTERS[0]} to {LETTERS[choices - 1]}, or q.")
 
 
 def tour(

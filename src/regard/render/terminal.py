@@ -59,9 +59,14 @@ def probability_table(rows: Sequence[tuple[str, float]]) -> Iterator[str]:
     escaped = [(escape_controls(name), probability) for name, probability in rows]
     width = max(cell_len(name) for name, _ in escaped)
     for name, probability in escaped:
-        whole, eighth = divmod(round(probability * BAR * 8), 8)
         space = " " * (width - cell_len(name))
-        yield f"  {name}{space}  {probability:8.3%}  {'█' * whole}{EIGHTHS[eighth]}".rstrip()
+        yield f"  {name}{space}  {probability:8.3%}  {text_bar(probability)}".rstrip()
+
+
+def text_bar(fraction: float) -> str:
+    """A bar for a number from 0 to 1."""
+    whole, eighth = divmod(round(fraction * BAR * 8), 8)
+    return "█" * whole + EIGHTHS[eighth]
 
 
 def token_columns(tokens: Sequence[str], ids: Sequence[int]) -> Iterator[str]:

@@ -36,6 +36,7 @@ VERBS = (
     "look",
     "lens",
     "figure",
+    "lesson",
     "senses",
     "heads",
     "activations",

@@ -26,12 +26,13 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import SkipJsonSchema
 
+from regard.checkpoints.models import Models as Models
 from regard.data.frames import DataFrameSource
 from regard.errors import InputError, InputErrors, suggest
 from regard.events import Event, ResultItem, map_events
@@ -39,9 +40,6 @@ from regard.known import DEFAULT_MODEL
 from regard.verbs import RENAMED
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from regard.checkpoints.loaded_model import LoadedModel
     from regard.render.result import Result
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -51,14 +49,6 @@ TABLE_GROUP = "Input table"
 RUN_GROUP = "Run"
 GENERAL_GROUP = "General"
 MAX_PASTED_LINES = 12  # of texts in a command that reproduces a result
-
-
-class Models(Protocol):
-    """Where a verb gets its models from: loaded on demand, or kept by a server."""
-
-    def use(self, name: str, check: Callable[[str], object] | None = None) -> AbstractContextManager[LoadedModel]:
-        """The model with its tokenizer, for one user at a time. `check` raises an error for a name that a verb cannot
-        use; it is called before a model is read from the disk."""
 
 
 class Request(BaseModel):

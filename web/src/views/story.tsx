@@ -4,11 +4,12 @@ import { Canvas, pointerIn } from "../canvas";
 import { DataTable, ScrollRegion } from "../components";
 import { outline, type Painter, translated } from "../painter";
 import { colors } from "../theme";
-import type { HeatMap, LineChart, Story } from "../types";
+import type { BarChart, Diagram, HeatMap, LineChart, NumberMatrix, Story, StoryTable } from "../types";
 import type { Drawing, Payload, View } from "../view";
+import { barDrawing, CHARACTER, diagramDrawing, type FigureDrawing, longest, numbersDrawing } from "./story/figures";
 import "./story/story.css";
 
-type Block = Story["blocks"][number];
+export type Block = Story["blocks"][number];
 type StoryPayload = Story & Payload;
 
 /** The blocks and those inside them in reading order. */
@@ -24,7 +25,7 @@ function Show({ payload }: { payload: StoryPayload }) {
   );
 }
 
-function Blocks({ blocks }: { blocks: readonly Block[] }) {
+export function Blocks({ blocks }: { blocks: readonly Block[] }) {
   return (
     <>
       {blocks.map((block, number) => (
@@ -52,10 +53,15 @@ function ShowBlock({ block }: { block: Block }) {
         </div>
       );
     case "table":
-      return <DataTable label={block.caption || block.headers.join(", ")} caption={block.caption} headers={block.headers} rows={block.rows} />;
+      return <ShowTable table={block} />;
     default:
       return <ShowFigure figure={block} />;
   }
+}
+
+function ShowTable({ table }: { table: StoryTable }) {
+  const cells = (row: readonly string[]) => row.map((content, column) => (table.text_columns.includes(column) ? { content, class: "text" } : content));
+  return <DataTable label={table.caption || table.headers.join(", ")} caption={table.caption} headers={cells(table.headers)} rows={table.rows.map(cells)} />;
 }
 
 function ShowFigure({ figure }: { figure: Figure }) {
@@ -63,7 +69,7 @@ function ShowFigure({ figure }: { figure: Figure }) {
   const [tooltip, setTooltip] = useState("");
   const point = (event: MouseEvent) => {
     const { x, y } = pointerIn(event);
-    setTooltip(drawing.tooltips.find((area) => x >= area.x && x < area.x + area.size && y >= area.y && y < area.y + area.size)?.text ?? "");
+    setTooltip(drawing.tooltips.find((area) => x >= area.x && x < area.x + area.width && y >= area.y && y < area.y + area.height)?.text ?? "");
   };
   return (
     <figure>
@@ -91,7 +97,7 @@ export const story: View<StoryPayload> = {
   Show,
   /** All figures below each other. */
   drawing(payload): Drawing {
-    const figures = flatten(payload.blocks).filter((block) => block.kind === "map" || block.kind === "chart").map((figure) => ({ title: figure.title, ...figureDrawing(figure) }));
+    const figures = flatten(payload.blocks).filter((block) => block.kind !== "text" && block.kind !== "table" && block.kind !== "section" && block.kind !== "figures").map((figure) => ({ title: figure.title, ...figureDrawing(figure) }));
     return {
       width: Math.max(200, ...figures.map((figure) => figure.width)),
       height: figures.reduce((sum, figure) => sum + figure.height + GAP, 0) || 1,
@@ -114,29 +120,25 @@ export const story: View<StoryPayload> = {
   },
 };
 
-export type Figure = HeatMap | LineChart;
+export type Figure = HeatMap | LineChart | BarChart | NumberMatrix | Diagram;
 
-const CHARACTER = 8.2; // approximate width in pixels
 const FEW = 16; // columns; with more, cells are too small for numbers
 const DARK = 0.655; // weights from here on get light numbers
 
-/** A square with a tooltip. */
-interface TooltipArea {
-  readonly x: number;
-  readonly y: number;
-  readonly size: number;
-  readonly text: string;
-}
-
-export interface FigureDrawing extends Drawing {
-  readonly tooltips: readonly TooltipArea[];
-}
-
 export function figureDrawing(figure: Figure): FigureDrawing {
-  return figure.kind === "map" ? heatMapDrawing(figure) : chartDrawing(figure);
+  switch (figure.kind) {
+    case "map":
+      return heatMapDrawing(figure);
+    case "chart":
+      return chartDrawing(figure);
+    case "bars":
+      return barDrawing(figure);
+    case "numbers":
+      return numbersDrawing(figure);
+    case "diagram":
+      return diagramDrawing(figure);
+  }
 }
-
-const longest = (names: readonly string[]) => Math.max(...names.map((name) => name.length)) * CHARACTER;
 
 function heatMapDrawing(map: HeatMap): FigureDrawing {
   const size = map.columns.length <= FEW ? 44 : 18;
@@ -150,7 +152,8 @@ function heatMapDrawing(map: HeatMap): FigureDrawing {
     row.map((weight, j) => ({
       x: left + size * j,
       y: top + size * i,
-      size,
+      width: size,
+      height: size,
       text: `${map.row_title} ${map.rows[i]}, ${map.column_title} ${map.columns[j]}: ${(100 * weight).toFixed(1)}%`,
     })),
   );
@@ -188,7 +191,7 @@ function chartDrawing(chart: LineChart): FigureDrawing {
   const x = (value: number) => (low === high ? left + width / 2 : left + 24 + ((width - 48) * (value - low)) / (high - low));
   const y = (percent: number) => top + height * (1 - percent / 100);
   const tooltips = chart.lines.flatMap((line) =>
-    chart.at.map((value, i) => ({ x: x(value) - 6, y: y(line.values[i]!) - 6, size: 12, text: `${line.name}, ${chart.across} ${value}: ${line.values[i]!.toFixed(1)}%` })),
+    chart.at.map((value, i) => ({ x: x(value) - 6, y: y(line.values[i]!) - 6, width: 12, height: 12, text: `${line.name}, ${chart.across} ${value}: ${line.values[i]!.toFixed(1)}%` })),
   );
   const draw = (painter: Painter) => {
     const { accent, muted, rule } = colors.get();

@@ -1,0 +1,1 @@
+"""The lectures as a course of ten chapters (see `course` and `chapter`)."""

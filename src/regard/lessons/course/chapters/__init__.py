@@ -1,0 +1,1 @@
+"""One file per chapter; each exports `CHAPTER` (see `regard.lessons.course.chapter`)."""
