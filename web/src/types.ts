@@ -497,8 +497,8 @@ export interface TranslatorView {
 /** A verb's view: `payload` is the data of its page and `text` its text in the terminal, null until computed. */
 export interface ViewPart {
   readonly kind: "view"; readonly name: string; readonly title: string; readonly slow: boolean; readonly verb: string;
-  readonly arguments: Readonly<Record<string, unknown>>; readonly route: Readonly<Record<string, string>>; readonly cli: string; readonly python: string;
-  readonly payload: Readonly<Record<string, unknown>> | null; readonly text: string | null;
+  readonly arguments: Readonly<Record<string, unknown>>; readonly route: Readonly<Record<string, string>>; readonly command_line: string;
+  readonly python_code: string; readonly payload: Readonly<Record<string, unknown>> | null; readonly text: string | null;
 }
 export interface ViewedModel { readonly name: string; readonly family: string; readonly depth: number; readonly heads: number; }
 export interface Verbs {

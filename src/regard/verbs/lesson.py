@@ -124,8 +124,8 @@ def _run_view(part: LiveView, models: Models, *, wanted: bool) -> Generator[Even
         verb=part.verb,
         arguments=dict(part.arguments),
         route=dict(part.route),
-        cli=viewed.command_line(request),
-        python=viewed.python_code(request),
+        command_line=viewed.command_line(request),
+        python_code=viewed.python_code(request),
         payload=payload,
         text=text,
     )

@@ -52,8 +52,8 @@ class ViewPart(BaseModel):
     verb: str
     arguments: dict[str, Any]
     route: dict[str, str]
-    cli: str
-    python: str
+    command_line: str
+    python_code: str
     payload: dict[str, Any] | None
     text: str | None
 
@@ -170,7 +170,7 @@ def part_texts(part: LessonPart, exercises: Sequence[ExercisePart] = ()) -> Iter
             else:
                 yield from rich_blocks(part.blocks)
         case ViewPart():
-            yield Text(part.title, style="bold") + Text(f"\n$ {part.cli}", style="dim")
+            yield Text(part.title, style="bold") + Text(f"\n$ {part.command_line}", style="dim")
             yield _not_computed(part.name) if part.text is None else Text(indent(part.text, "  "))
         case ExercisePart():
             number = f" {exercises.index(part) + 1}" if part in exercises else ""

@@ -70,7 +70,7 @@ def _part_cells(part: LessonPart, chapter: str) -> Iterator[dict[str, Any]]:
                 yield _code(call, plain, "\n".join(_html(part.blocks)))
         case ViewPart():
             yield _markdown(f"### {part.title}")
-            yield _code(part.python.partition("\n\n")[2], part.text)
+            yield _code(part.python_code.partition("\n\n")[2], part.text)
         case ExercisePart():
             choices = "\n".join(
                 f"- **{letter})** {choice}" for letter, choice in zip(LETTERS, part.choices, strict=False)
