@@ -358,9 +358,10 @@ def attribute(
 
 def faithfulness(
     model: _Model,
-    text: str,
+    text: str = '',
     text_b: str | None = None,
     *,
+    image: str | str | PathLike[str] | None = None,
     label: str | None = None,
     layer: int | None = None,
     head: int | None = None,
@@ -368,7 +369,7 @@ def faithfulness(
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',
     on_event: Callable[[Event], object] | None = None,
 ) -> FaithfulnessResult:
-    """Test the attention map of a classified text: may it be read as the reason for the class?"""
+    """Test the attention map of a classified text or image: may it be read as the reason for the class?"""
 
 def features(
     *,
@@ -417,7 +418,7 @@ def look(
     text_b: str | None = None,
     *,
     model: _Model = 'regard-bert',
-    image: str | PathLike[str] | None = None,
+    image: str | str | PathLike[str] | None = None,
     kind: Literal['encoder', 'decoder', 'cross', 'lstm', 'vit'] | None = None,
     layer: int | None = None,
     head: int | None = None,

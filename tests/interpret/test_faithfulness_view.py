@@ -13,7 +13,8 @@ import regard
 from regard.errors import InputError
 from regard.interpret.attribution.attributions import gradient_times_input, integrated_gradients
 from regard.interpret.attribution.probe import Probe, pretrained_probe, task_probe
-from regard.interpret.faithfulness import VERDICTS, meanings, measure_faithfulness
+from regard.interpret.faithfulness import measure_faithfulness
+from regard.interpret.faithfulness_checks import VERDICTS, meanings
 from regard.nn.recording import record
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel

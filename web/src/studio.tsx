@@ -3,6 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { can, refreshModels, runVerb, studioModels, uploadImage, type VerbEvent } from "./api";
 import { ErrorMessage, ModelLinks, Select } from "./components";
 import { ViewWithExports } from "./export_panel";
+import { EXAMPLE_IMAGES } from "./patch_pictures";
 import { currentRoute, navigate } from "./route";
 import { ThemeSwitch } from "./theme";
 import type { ModelState } from "./types";
@@ -242,7 +243,14 @@ function ImageUpload({ label, uploaded, onUpload }: { label: string; uploaded: s
         <span>{label}</span>
         <input type="file" accept="image/png,image/jpeg" onChange={(event) => send(event.currentTarget.files?.[0])} />
       </label>
-      {uploaded && <span class="muted">{uploaded.slice(uploaded.indexOf("/") + 1)}</span>}
+      <select aria-label="Example image" value={EXAMPLE_IMAGES.includes(uploaded) ? uploaded : ""} onChange={(event) => event.currentTarget.value && onUpload(event.currentTarget.value)}>
+        <option value="">{uploaded.slice(uploaded.indexOf("/") + 1) || "or an example"}</option>
+        {EXAMPLE_IMAGES.map((name) => (
+          <option key={name} value={name}>
+            {name}
+          </option>
+        ))}
+      </select>
       <ErrorMessage text={error} />
     </div>
   );

@@ -22,10 +22,10 @@ interface Tokens {
 
 /** Explains integrated gradients; the scores add up to the difference of two logits, up to a small error. */
 export function aboutIntegratedGradients(label: string, { baseline, value, baseline_value, completeness_error }: Attribution): ComponentChildren {
-  const replacement = baseline === "zero" ? "zero vectors" : `[${(baseline ?? "").toUpperCase()}]`;
+  const replacement = baseline === "black" ? "for a black image" : baseline === "zero" ? "with zero vectors for every word" : `with [${(baseline ?? "").toUpperCase()}] for every word`;
   return (
     <>
-      contribution of each token to the logit of {label}, {decimal(value)}; with {replacement} for every word it is {decimal(baseline_value ?? 0)} (the sum is off by{" "}
+      contribution of each {baseline === "black" ? "patch" : "token"} to the logit of {label}, {decimal(value)}; {replacement} it is {decimal(baseline_value ?? 0)} (the sum is off by{" "}
       <span class="strip-error">{Math.abs(completeness_error ?? 0).toExponential(0)}</span>)
     </>
   );
@@ -33,11 +33,11 @@ export function aboutIntegratedGradients(label: string, { baseline, value, basel
 
 export const ABOUT_GRADIENT = "the same if the model were linear";
 
-export function TokenStrips({ strips, tokens, children }: { strips: readonly TokenStrip[]; tokens: Tokens; children: ComponentChildren }) {
+export function TokenStrips({ strips, tokens, children, numbersOnly = false }: { strips: readonly TokenStrip[]; tokens: Tokens; children: ComponentChildren; numbersOnly?: boolean }) {
   return (
     <>
       <div class="token-strips">
-        {strips.map((strip) => (
+        {(numbersOnly ? [] : strips).map((strip) => (
           <div key={strip.name}>
             <h3>{strip.name}</h3>
             <p class="muted">{strip.about}</p>

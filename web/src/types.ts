@@ -31,7 +31,7 @@ export interface AttentionView {
 /** A score for each token, for (above 0) or against `output` of `target`, whose logit is `value`. */
 export interface Attribution {
   readonly method: string; readonly target: string; readonly output: string; readonly tokens: readonly string[]; readonly scores: readonly number[];
-  readonly value: number; readonly baseline: "mask" | "pad" | "zero" | null; readonly baseline_value: number | null; readonly steps: number | null;
+  readonly value: number; readonly baseline: string | null; readonly baseline_value: number | null; readonly steps: number | null;
   readonly completeness_error: number | null;
 }
 /** Horizontal bars below each other */
@@ -173,7 +173,8 @@ export interface FaithfulnessResult {
   readonly probability: number; readonly other: string | null; readonly target: string; readonly token: number; readonly layer: number;
   readonly head: number | null; readonly tokens: readonly string[]; readonly special: readonly boolean[]; readonly weights: readonly number[];
   readonly special_weight: number; readonly checks: readonly FaithfulnessCheck[]; readonly gradient: Attribution; readonly integrated: Attribution;
-  readonly seed: number; readonly notes: readonly string[]; readonly required_passes: number; readonly decisive: string;
+  readonly integrated_other: Attribution | null; readonly image: string | null; readonly grid: readonly [number, number] | null; readonly seed: number;
+  readonly notes: readonly string[]; readonly required_passes: number; readonly decisive: string;
 }
 /** The output of each stage */
 export interface FeatureWalk {

@@ -24,7 +24,7 @@ from regard.data.batch import in_groups
 from regard.errors import InputError
 from regard.escaping import escape_controls
 from regard.inference.masked_lm import BATCH_TOKENS
-from regard.interpret.attribution.probe import Probe, ProbedModel, probe_modes
+from regard.interpret.attribution.probe import Probe, ProbedModel, TextProbe, probe_modes
 from regard.models.family import family_of
 from regard.nn.masks import Context, select_rows
 from regard.nn.recording import Site, ablate_heads, check_head, check_layer, record
@@ -182,7 +182,7 @@ class AblationResult(Result):
 
 
 def ablate(
-    probe: Probe,
+    probe: TextProbe,
     *,
     heads: Collection[tuple[int, int]] = (),
     layers: Collection[int] = (),
@@ -223,7 +223,7 @@ def ablate(
         outputs = {c.output for e in effects for c in (*e.likeliest, *e.changes, *e.successors)}
         outputs |= {name for one in (sweep.ranked if sweep else ()) for name in one.after}
         known = probe.tokenizer.vocabulary
-        result._output_texts = {name: probe.token_text(known[name]).strip() for name in outputs if name in known}
+        result._output_texts = {name: probe.output_text(name) for name in outputs if name in known}
     return result
 
 

@@ -1,4 +1,4 @@
-"""Faithfulness: may the attention map of a classified text be read as the reason for its class?
+"""Faithfulness: may the attention map of a classified text or image be read as the reason for its class?
 
 Six tests with fixed thresholds and one verdict; docs/faithfulness.md explains each of them. For models without classes
 there is no verdict: the result has the map and the attributions of one prediction.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -23,10 +23,20 @@ from regard.escaping import escape_controls
 from regard.inference.masked_lm import BATCH_TOKENS
 from regard.interpret.ablation import output_distance
 from regard.interpret.attribution.attributions import Attribution, gradient_times_input, integrated_gradients
+from regard.interpret.attribution.image_probe import ImageProbe
 from regard.interpret.attribution.probe import Probe, ProbedModel
+from regard.interpret.faithfulness_checks import (
+    PERMUTED,
+    FaithfulnessCheck,
+    Verdict,
+    explain_verdict,
+    meanings,
+)
 from regard.models.family import can
 from regard.nn.recording import Site, check_head, check_layer, record
+from regard.render.page_arrays import data_uri
 from regard.render.result import Result, Table, round_floats
+from regard.render.terminal import SHADES
 from regard.tasks.metrics import value_scores
 from regard.tasks.registry import TASKS
 
@@ -42,98 +52,7 @@ FRACTIONS = (0.1, 0.2, 0.5)  # of the words, over which removals are averaged
 FLAT = 0.01  # weights whose range is below this fraction of their mean point at nothing
 Change = Callable[[Tensor, slice], Tensor]  # maps (B, H, T, T) of some copies, and which copies -> the new maps
 
-PERMUTED = "permuted attention"  # the test that every faithful map passes
 BAR = 20
-Verdict = Literal["faithful", "doubtful", "unfaithful"]
-VERDICTS: dict[Verdict, str] = {
-    "faithful": "the class depends on this map, and on the words it points at",
-    "doubtful": "the class depends on this map, but too few tests support the words it points at",
-    "unfaithful": "the class stays the same wherever this map points: do not show it as a reason",
-}
-
-
-class Meaning(NamedTuple):
-    """What a test does, and what passing and failing it mean."""
-
-    method: str
-    passed: str
-    failed: str
-
-
-SWAP = (
-    "Each word is removed alone: does the map follow the drop in the log-odds of this class better than the drop for "
-    "the strongest other class?"
-)
-SWAP_OF_TWO = (
-    "Each word is removed alone: does the map follow the drop in the log-odds of this class? With two classes the drop "
-    "for the other class is the same with opposite sign, so the value is twice one correlation."
-)
-MEANINGS = {
-    PERMUTED: Meaning(
-        "The weights of the map are permuted at random, 100 times: how far does the prediction move, in the median?",
-        "The prediction depends on where the map points.",
-        "The prediction stays the same wherever the map points, so the map cannot be the reason.",
-    ),
-    "zeroed values": Meaning(
-        "The values of the fifth of the words with the most weight are set to zero: does that move the prediction more "
-        "than the same for as many other words?",
-        "The words that the map points at carry what the prediction needs.",
-        "The words that the map points at carry no more than others do.",
-    ),
-    "correlation with gradients": Meaning(
-        "Do the map and gradient x input rank the words in the same order (Kendall's tau)?",
-        "Two measures of importance agree.",
-        "Gradients find other words important.",
-    ),
-    "comprehensiveness": Meaning(
-        "The words with the most weight are removed: does the class lose more than without random words?",
-        "Without the words that the map points at, the probability of the class falls.",
-        "Removing random words changes the class as much.",
-    ),
-    "sufficiency": Meaning(
-        "Only the words with the most weight are kept: does the class lose less than with random words alone?",
-        "The words that the map points at are enough for the class.",
-        "Random words support the class as well.",
-    ),
-}
-
-
-def meanings(classes: int, *, several: bool = False) -> dict[str, Meaning]:
-    """The meaning of each test by name; with `several`, labels do not exclude each other."""
-    mirrored = classes == 2 and not several
-    swap = Meaning(
-        SWAP_OF_TWO if mirrored else SWAP,
-        "The map points at evidence for this class"
-        + (", and so away from evidence for the other." if mirrored else ", and less at evidence for the other."),
-        "The map would do as well as evidence for the other class.",
-    )
-    return {"class swap": swap, **MEANINGS}
-
-
-@dataclass(frozen=True)
-class FaithfulnessCheck:
-    """One test: passed if `value` is at least `threshold`. A map that points at nothing has the value None.
-
-    `method` is what the test does, `means` what its outcome means.
-    """
-
-    name: str
-    value: float | None
-    threshold: float
-    numbers: dict[str, float | None]
-    passed: bool
-    method: str = ""
-    means: str = ""
-
-    @classmethod
-    def of(cls, name: str, value: float | None, threshold: float, **numbers: float | None) -> FaithfulnessCheck:
-        return cls(name, value, threshold, numbers, value is not None and value >= threshold)
-
-    def line(self) -> str:
-        value = "none: the map points at nothing" if self.value is None else f"{self.value:z.3f}"
-        numbers = ", ".join(f"{name} {number:z.3f}" for name, number in self.numbers.items())
-        mark = "passed" if self.passed else "failed"
-        return f"  {mark}  {self.name:26}  {value} (at least {self.threshold:.2f}; {numbers})"
 
 
 class FaithfulnessResult(Result):
@@ -143,7 +62,9 @@ class FaithfulnessResult(Result):
     few tests support the words. unfaithful: it stays the same wherever the map points. A map is `flagged` if it should
     not be shown as a reason.
 
-    `label` has `probability`, which is the value itself for a regression; `other` is the strongest other label.
+    `label` has `probability`, which is the value itself for a regression; `other` is the strongest other label. A map
+    is the same for both; `integrated` and `integrated_other` are the attributions of either. For an image, `image` is
+    what the model reads, as a data URI, and `grid` the rows and columns of its patches.
     `weights` is the attention of the token at position `token`, `special_weight` the part on special tokens. A faithful
     map passes `required_passes` tests, `decisive` among them.
     """
@@ -170,6 +91,9 @@ class FaithfulnessResult(Result):
     checks: tuple[FaithfulnessCheck, ...]
     gradient: Attribution
     integrated: Attribution
+    integrated_other: Attribution | None
+    image: str | None
+    grid: tuple[int, int] | None
     seed: int
     notes: list[str]
     required_passes: int = REQUIRED_PASSES
@@ -185,13 +109,7 @@ class FaithfulnessResult(Result):
         form = "z.3f" if self.model.problem_type == "regression" else ".1%"
         yield f"{self.label} {self.probability:{form}}; the map of layer {self.layer}, {heads}"
         yield ""
-        tokens = [escape_controls(token) for token in self.tokens]
-        width = max(map(cell_len, tokens))
-        yield f"  {'':{width}}  weight  gradient x input  integrated gradients"
-        rows = zip(tokens, self.weights, self.gradient.scores, self.integrated.scores, strict=True)
-        for token, weight, gradient, integrated in rows:
-            space, bar = " " * (width - cell_len(token)), "█" * round(weight * BAR)
-            yield f"  {token}{space}  {weight:6.3f}  {gradient:z16.3f}  {integrated:z20.3f}  {bar}".rstrip()
+        yield from self._token_lines() if self.grid is None else self._patch_lines(*self.grid)
         if self.verdict is None:
             return
         yield ""
@@ -199,6 +117,32 @@ class FaithfulnessResult(Result):
         passed = sum(check.passed for check in self.checks)
         yield ""
         yield f"verdict: {self.verdict} ({passed} of {len(self.checks)} passed): {self.means}"
+
+    def _token_lines(self) -> Iterator[str]:
+        tokens = [escape_controls(token) for token in self.tokens]
+        width = max(map(cell_len, tokens))
+        yield f"  {'':{width}}  weight  gradient x input  integrated gradients"
+        rows = zip(tokens, self.weights, self.gradient.scores, self.integrated.scores, strict=True)
+        for token, weight, gradient, integrated in rows:
+            space, bar = " " * (width - cell_len(token)), "█" * round(weight * BAR)
+            yield f"  {token}{space}  {weight:6.3f}  {gradient:z16.3f}  {integrated:z20.3f}  {bar}".rstrip()
+
+    def _patch_lines(self, rows: int, columns: int) -> Iterator[str]:
+        """The map and the attributions of two classes as small pictures, side by side; a minus is evidence against."""
+        pictures = {"attention": self.weights, f"integrated gradients, {self.label}": self.integrated.scores}
+        if self.integrated_other is not None:
+            pictures[f"integrated gradients, {self.other}"] = self.integrated_other.scores
+        width = max(2 * columns, *map(len, pictures)) + 2
+        yield "  " + "".join(f"{title:{width}}" for title in pictures).rstrip()
+        for row in range(rows):
+            cells = slice(1 + row * columns, 1 + (row + 1) * columns)
+            yield (
+                "  "
+                + "".join(
+                    f"{''.join(_shade(value, max(map(abs, values[1:]))) for value in values[cells]):{width}}"
+                    for values in pictures.values()
+                ).rstrip()
+            )
 
     def to_table(self) -> Table:
         rows = zip(self.tokens, self.weights, self.gradient.scores, self.integrated.scores, strict=True)
@@ -208,6 +152,12 @@ class FaithfulnessResult(Result):
         """The page shows tokens as text."""
         document: dict[str, object] = round_floats(self.to_dict())
         return {**document, "label": self._label_text, "tokens": list(self._texts)}
+
+
+def _shade(value: float, largest: float) -> str:
+    """A patch in the terminal, two characters wide."""
+    level = round(abs(value) / largest * (len(SHADES) - 1)) if largest else 0
+    return ("-" if value < 0 and level else SHADES[level]) * 2
 
 
 def no_verdict_reason(task: str) -> str:
@@ -237,8 +187,9 @@ def measure_faithfulness(
     with probe.evaluation_mode():
         attention = attention_map(probe, layer=layer, head=head)
         if classifies and len(attention.words) < MIN_WORDS:
+            what = "image" if isinstance(probe, ImageProbe) else "text"
             raise InputError(
-                f"the text has {len(attention.words)} tokens that are not special; the tests need {MIN_WORDS} or more"
+                f"the {what} has {len(attention.words)} tokens that are not special; the tests need {MIN_WORDS} or more"
             )
         logits = probe.logits()[:, 0]
         ranked = probe.probabilities(logits)[0].argsort(descending=True).tolist()
@@ -252,11 +203,12 @@ def measure_faithfulness(
             generator = torch.Generator().manual_seed(seed)
             checks = _FaithfulnessTests(attention, logits, index, other, generator).run(gradient)
     verdict = _verdict(checks) if classifies else None
+    image = probe if isinstance(probe, ImageProbe) else None
     result = FaithfulnessResult(
         model=probe.describe(),
         texts=probe.texts,
         verdict=verdict,
-        means=None if verdict is None else VERDICTS[verdict],
+        means=None if verdict is None else explain_verdict(verdict, image=image is not None),
         flagged=None if verdict is None else verdict != "faithful",
         label=name,
         requested_label=label,
@@ -273,11 +225,14 @@ def measure_faithfulness(
         checks=checks,
         gradient=gradient,
         integrated=integrated_gradients(probe, output=name),
+        integrated_other=integrated_gradients(probe, output=other) if classifies else None,
+        image=None if image is None else data_uri(image.picture()),
+        grid=None if image is None else image.grid,
         seed=seed,
         notes=[] if verdict is not None else [no_verdict_reason(probe.task)],
     )
     result._texts = probe.token_texts
-    result._label_text = probe.token_text(probe.tokenizer.id(name)).strip() if probe.predicts_tokens else name
+    result._label_text = probe.output_text(name)
     return result
 
 
@@ -408,7 +363,11 @@ class _FaithfulnessTests:
         if weights.max() - weights.min() <= FLAT * weights.mean():
             checks = tuple(one if one.name == PERMUTED else replace(one, value=None, passed=False) for one in checks)
         probe = self.attention.probe
-        by_name = meanings(len(probe.outputs), several=probe.problem_type == "multi_label_classification")
+        by_name = meanings(
+            len(probe.outputs),
+            several=probe.problem_type == "multi_label_classification",
+            image=isinstance(probe, ImageProbe),
+        )
         return tuple(
             replace(one, method=meaning.method, means=meaning.passed if one.passed else meaning.failed)
             for one in checks

@@ -1,4 +1,4 @@
-"""Reads the one image that a Vision Transformer reads, from a file or from uploaded bytes."""
+"""Reads the one image that a Vision Transformer reads: a file, an example image by its name, or uploaded bytes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
+from regard.data.example_images import example_images, image_file
 from regard.data.examples import ImageExample
 from regard.data.readers.images import read_image_examples, read_pixels
 from regard.errors import InputError
@@ -17,11 +18,13 @@ MAX_PIXELS = 50_000_000  # a model reads a few thousand of them
 
 
 def read_image(path: str | os.PathLike[str]) -> ImageExample:
-    """Read an image file that holds one image."""
-    if not Path(path).is_file():
-        raise InputError(f"{os.fspath(path)}: no such file; expected an image")
+    """Read an image file that holds one image, or an example image by its name."""
+    file = image_file(path)
+    if not file.is_file():
+        names = ", ".join(example_images())
+        raise InputError(f"{os.fspath(path)}: no such file; expected an image file, or one of the examples {names}")
     if find_spec("PIL"):  # IDX files do not need it
-        _image_format(Path(path), os.fspath(path))
+        _image_format(file, os.fspath(path))
     images = read_image_examples(path, labeled=False).examples
     if len(images) != 1:
         raise InputError(f"{os.fspath(path)} holds {len(images):,} images; expected an image file with one")

@@ -39,6 +39,7 @@ class VitConfig:
 class Vit(nn.Module):
     """`model(pixels)` returns the last hidden state (B, 1 + patches, W), `model.classifier(hidden[:, 0])` the logits.
 
+    In place of pixels the model also takes vectors of patches with their positions, see `PatchEmbedding`.
     `model.pooler(hidden, layout)` exists if the checkpoint has it.
     """
 
@@ -67,8 +68,8 @@ class Vit(nn.Module):
         self.classifier = nn.Linear(config.hidden_size, config.num_labels) if "classifier" in heads else None
         normal_init(self)
 
-    def forward(self, pixels: Tensor) -> Tensor:
-        hidden: Tensor = self.encoder(self.embedding(pixels), Padded())
+    def forward(self, pixels: Tensor, positions: Tensor | None = None) -> Tensor:
+        hidden: Tensor = self.encoder(self.embedding(pixels, positions), Padded())
         return hidden
 
 

@@ -180,11 +180,18 @@ class PatchEmbedding(nn.Module):
         self.positions = nn.Parameter(torch.zeros(1, count + 1, width))
         self.dropout = Dropout(dropout)
 
-    def forward(self, pixels: Tensor) -> Tensor:
-        """Map pixels (B, channels, height, width) to vectors (B, 1 + patches, W)."""
+    def forward(self, pixels: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Map pixels (B, channels, height, width) to vectors (B, 1 + patches, W).
+
+        The vectors of `tokens`, or some of them with their `positions` (B, T), are accepted in place of pixels.
+        """
+        x = self.tokens(pixels) if pixels.ndim == 4 else pixels
+        result: Tensor = self.dropout(x + (self.positions if positions is None else self.positions[0, positions]))
+        return result
+
+    def tokens(self, pixels: Tensor) -> Tensor:
+        """The vectors of [CLS] and of each patch, row by row, without positions: (B, 1 + patches, W)."""
         if tuple(pixels.shape[-2:]) != tuple(self.image):
             raise ValueError(f"expected images of {self.image} pixels, got {tuple(pixels.shape[-2:])}")
         patches = self.project(pixels).flatten(2).transpose(1, 2)
-        x = torch.cat([self.cls.expand(len(patches), -1, -1), patches], dim=1)
-        result: Tensor = self.dropout(x + self.positions)
-        return result
+        return torch.cat([self.cls.expand(len(patches), -1, -1), patches], dim=1)

@@ -68,7 +68,9 @@ class ImageTask(TextClassification):
         "weight_decay": 0.05,
         "adversarial_epsilon": 0.0,  # images have no word embeddings
     }
-    input_hint: ClassVar[str] = "This model reads images: give the path of an image file on this machine as text."
+    input_hint: ClassVar[str] = (
+        "This model reads images: give the path of an image file on this machine as text, or an example: digit-7."
+    )
     reads_images: ClassVar[bool] = True
     reads_plain_text: ClassVar[bool] = False
 
@@ -82,7 +84,7 @@ class ImageTask(TextClassification):
 
     @classmethod
     def example(cls, text: str, second: str | None = None) -> Any:
-        """The image in a file."""
+        """The image in a file, or the example image of this name."""
         return read_image_examples(os.path.expanduser(text.strip()), labeled=False).examples[0]
 
     @classmethod

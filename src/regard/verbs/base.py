@@ -33,6 +33,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import SkipJsonSchema
 
 from regard.checkpoints.models import Models as Models
+from regard.data.example_images import example_images
 from regard.data.frames import DataFrameSource
 from regard.errors import InputError, InputErrors, suggest
 from regard.events import Event, ResultItem, map_events
@@ -107,6 +108,22 @@ Texts = Annotated[
 ]
 # The same, where a string that names no file may also be a text itself.
 TextOrFile = Annotated[list[str] | str, BeforeValidator(_read_source), TextsMarker()]
+
+
+def _read_image(value: object, info: ValidationInfo) -> object:
+    """The name of an example image stays a name, so that it means the same on every machine; others are files."""
+    if isinstance(value, str) and value in example_images() and not (reads_files(info) and os.path.exists(value)):
+        return value
+    if isinstance(value, str) and not reads_files(info):
+        raise ValueError(f"expected an image that was sent to the server, or one of {', '.join(example_images())}")
+    return Path(value) if isinstance(value, str) else value
+
+
+ImageName = Annotated[str | Path, BeforeValidator(_read_image)]
+
+
+def image_option() -> Any:
+    return option(None, help="An image file, or an example such as digit-7.", metavar="IMAGE")
 
 
 def argument(default: Any = ..., *, help: str, metavar: str | None = None, **limits: Any) -> Any:

@@ -5,17 +5,31 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from regard.errors import InputError
 from regard.events import Note
-from regard.verbs.base import ModelName, Models, Request, argument, layer_option, option, seed_option, verb
+from regard.verbs.base import (
+    ImageName,
+    ModelName,
+    Models,
+    Request,
+    argument,
+    image_option,
+    layer_option,
+    option,
+    seed_option,
+    verb,
+)
 
 if TYPE_CHECKING:
+    from regard.interpret.attribution.probe import Probe
     from regard.interpret.faithfulness import FaithfulnessResult
 
 
 class FaithfulnessRequest(Request):
     model: ModelName = argument(help="A classifier that `regard train` wrote; or another model.")
-    text: str = argument(help="The text to classify; for a pretrained BERT with a blank.")
+    text: str = argument("", help="The text to classify; for a pretrained BERT with a blank.")
     text_b: str | None = argument(None, help="The second text, for pairs.")
+    image: ImageName | None = image_option()
     label: str | None = option(None, help="The class to explain; by default the predicted one.", metavar="NAME")
     layer: int | None = layer_option("The layer of the map (by default the last)")
     head: int | None = option(None, help="The head, counted from 0; by default the mean of all.", metavar="H")
@@ -29,17 +43,26 @@ class FaithfulnessRequest(Request):
     aliases=("honesty",),
 )
 def faithfulness(request: FaithfulnessRequest, models: Models) -> Generator[Note, None, FaithfulnessResult]:
-    """Test the attention map of a classified text: may it be read as the reason for the class?
+    """Test the attention map of a classified text or image: may it be read as the reason for the class?
 
     Six tests with fixed thresholds (docs/faithfulness.md) give one verdict: faithful, doubtful or unfaithful. The map
     is the attention of the token that stands for the text. Other models have no classes to test: for them the result is
-    the map and the attributions of one prediction, at the blank for a BERT, at the end for a GPT.
+    the map and the attributions of one prediction, at the blank for a BERT, at the end for a GPT. For an image
+    classifier the patches of an image take the place of words; the map is the same whichever class it is shown for.
     """
+    from regard.interpret.attribution.image_probe import image_probe
     from regard.interpret.attribution.probe import probe_model
     from regard.interpret.faithfulness import measure_faithfulness
+    from regard.interpret.images import read_image
 
+    if request.image is not None and (request.text or request.text_b):
+        raise InputError("expected a text or an image, got both; leave one of them out")
+    image = None if request.image is None else read_image(request.image)
     with models.use(request.model) as loaded:
-        probe = probe_model(loaded, request.text, request.text_b)
+        if image is None:
+            probe: Probe = probe_model(loaded, request.text, request.text_b)
+        else:
+            probe = image_probe(loaded, image)
         result = loaded.cached(
             ("faithfulness", request),
             lambda: measure_faithfulness(

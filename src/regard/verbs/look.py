@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from regard.events import Note
-from regard.verbs.base import ModelName, Models, Request, argument, layer_option, model_option, option, verb
+from regard.verbs.base import (
+    ImageName,
+    ModelName,
+    Models,
+    Request,
+    argument,
+    image_option,
+    layer_option,
+    model_option,
+    option,
+    verb,
+)
 
 if TYPE_CHECKING:
     from regard.interpret.attention.maps import AttentionRecord
@@ -17,7 +27,7 @@ class LookRequest(Request):
     text: str = argument("", help="What the model reads.")
     text_b: str | None = argument(None, help="A second text; for a T5 or a translator, the output.")
     model: ModelName = model_option()
-    image: Path | None = option(None, help="An image file, for a Vision Transformer.", metavar="FILE")
+    image: ImageName | None = image_option()
     kind: Literal["encoder", "decoder", "cross", "lstm", "vit"] | None = option(
         None, help="Which maps, if a model has several; a page shows all of them."
     )

@@ -66,7 +66,7 @@ export const attention: View<AttentionPayload> = {
   fields: [
     { name: "text", label: "Text", start: "The animal did not cross the street because it was too tired." },
     { name: "text_b", label: "Second text (optional)", start: "", optional: true },
-    { name: "image", label: "Image (PNG or JPEG, at most 8 MB)", start: "", image: true },
+    { name: "image", label: "Image (PNG or JPEG, at most 8 MB)", start: "digit-7", image: true },
   ],
   toRequest: ({ model, text, text_b, image }, takesImages) => (takesImages ? { model, image } : { model, text, text_b }),
   Show,

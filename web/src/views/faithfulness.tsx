@@ -4,6 +4,7 @@ import { ModelLinks, Notes, Select } from "../components";
 import { decimal, fixedPercent, layerNumbers, percent } from "../format";
 import { type Part, stack, textPart, tokenStripPart } from "../painter";
 import { formatRoute, setParameters } from "../route";
+import { type PatchImage, PatchPictures, patchPicturesPart } from "../patch_pictures";
 import { colors } from "../theme";
 import { ABOUT_GRADIENT, aboutIntegratedGradients, type TokenStrip, TokenStrips } from "../token_strips";
 import type { FaithfulnessCheck, ModelState } from "../types";
@@ -18,6 +19,7 @@ const EXAMPLE_WITH_BLANK = "Thank you so much, this is the _ help I ever got in 
 
 function Show({ payload }: { payload: FaithfulnessPayload }) {
   const { model, verdict, notes } = payload;
+  const [picture, strips] = [pictureOf(payload), stripsOf(payload)];
   return (
     <>
       <p class="faithfulness-answer" dir="auto">
@@ -31,10 +33,20 @@ function Show({ payload }: { payload: FaithfulnessPayload }) {
       <div class="faithfulness">
         {verdict && <Headline payload={payload} verdict={verdict} />}
         <section aria-labelledby="faithfulness-strips">
-          <h2 id="faithfulness-strips">Which words count, by three methods</h2>
-          <TokenStrips strips={stripsOf(payload)} tokens={payload}>
-            One scale for all three: the part of a token in the sum of the magnitudes of all words, full color at {fixedPercent(largestPart(payload), 1)}. Special tokens do not count as words. Attention has no
-            sign.
+          <h2 id="faithfulness-strips">{picture ? "Which patches count: one map, two classes" : "Which words count, by three methods"}</h2>
+          {picture && (
+            <>
+              <PatchPictures picture={picture} strips={strips} />
+              <p>
+                The attention map is computed before the classes are: shown as the reason for {payload.label}, it is exactly as good a reason for {payload.other}. Integrated gradients are computed for a class, and
+                differ (Pearson correlation of the two {decimal(correlation(payload))}).
+              </p>
+            </>
+          )}
+          <TokenStrips strips={strips} tokens={payload} numbersOnly={picture !== null}>
+            {picture
+              ? "Every picture has its own scale: full color at its largest patch. [CLS] does not count. Attention has no sign."
+              : `One scale for all three: the part of a token in the sum of the magnitudes of all words, full color at ${fixedPercent(largestPart(payload), 1)}. Special tokens do not count as words. Attention has no sign.`}
           </TokenStrips>
         </section>
         {verdict && (
@@ -50,6 +62,18 @@ function Show({ payload }: { payload: FaithfulnessPayload }) {
       </div>
     </>
   );
+}
+
+function pictureOf({ image, grid }: FaithfulnessPayload): PatchImage | null {
+  return image && grid ? { image, grid } : null;
+}
+
+/** Of the integrated gradients of the two classes, over the patches. */
+function correlation({ integrated, integrated_other }: FaithfulnessPayload): number {
+  const [a, b] = [integrated.scores.slice(1), integrated_other?.scores.slice(1) ?? []];
+  const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
+  const product = (x: readonly number[], y: readonly number[]) => mean(x.map((value, i) => (value - mean(x)) * (y[i]! - mean(y))));
+  return product(a, b) / (Math.sqrt(product(a, a) * product(b, b)) || 1);
 }
 
 /** Without a verdict: how to get one. */
@@ -75,9 +99,9 @@ function Below({ payload, args, model }: { payload: FaithfulnessPayload | null; 
   );
 }
 
-function Controls({ payload: { model, requested_label, layer, head, texts, verdict } }: { payload: FaithfulnessPayload }) {
+function Controls({ payload: { model, requested_label, layer, head, texts, verdict, image } }: { payload: FaithfulnessPayload }) {
   const [text = "", second = ""] = texts;
-  const set = (name: string) => (value: string) => setParameters({ text, text_b: second, [name]: value });
+  const set = (name: string) => (value: string) => setParameters({ ...(!image && { text, text_b: second }), [name]: value });
   return (
     <div class="choices">
       {verdict && <Select label="Class" options={model.labels} value={requested_label ?? ""} empty="the predicted one" onSelect={set("label")} />}
@@ -94,20 +118,27 @@ function parts(values: readonly number[], special: readonly boolean[]): readonly
 }
 
 /** The largest part of a word by any method: it has the full color. */
-function largestPart({ weights, integrated, gradient, special }: FaithfulnessPayload): number {
-  const words = [weights, integrated.scores, gradient.scores].flatMap((values) => parts(values, special).filter((_, i) => !special[i]));
+function largestPart({ weights, integrated, integrated_other, gradient, special }: FaithfulnessPayload): number {
+  const words = [weights, integrated.scores, gradient.scores, integrated_other?.scores ?? []].flatMap((values) => parts(values, special).filter((_, i) => !special[i]));
   return Math.max(...words.map(Math.abs), 1e-9);
 }
 
-/** Attention and two attributions on one color scale. */
+/** Attention and the attributions on one color scale; for an image those of two classes. */
 function stripsOf(payload: FaithfulnessPayload): readonly TokenStrip[] {
-  const { integrated, gradient, weights, special, tokens, token, layer, head, label } = payload;
-  const largest = largestPart(payload);
-  const colorsOf = (values: readonly number[]) => parts(values, special).map((part) => part / largest);
+  const { integrated, integrated_other, gradient, weights, special, tokens, token, layer, head, label, other, image } = payload;
+  const common = image ? 0 : largestPart(payload);
+  const colorsOf = (values: readonly number[]) => {
+    const shares = parts(values, special);
+    const largest = common || Math.max(...shares.filter((_, i) => !special[i]).map(Math.abs), 1e-9); // every picture has its own scale
+    return shares.map((part) => part / largest);
+  };
   const heads = head === null ? "mean of all heads" : `head ${head}`;
   return [
     { name: `Attention, layer ${layer}, ${heads}`, about: `what ${tokens[token]?.trim()} attends to`, values: weights, colors: colorsOf(weights), signed: false },
-    { name: "Integrated gradients", about: aboutIntegratedGradients(label, integrated), values: integrated.scores, colors: colorsOf(integrated.scores), signed: true },
+    { name: image ? `Integrated gradients, ${label}` : "Integrated gradients", about: aboutIntegratedGradients(label, integrated), values: integrated.scores, colors: colorsOf(integrated.scores), signed: true },
+    ...(image && integrated_other
+      ? [{ name: `Integrated gradients, ${other}`, about: aboutIntegratedGradients(other ?? "", integrated_other), values: integrated_other.scores, colors: colorsOf(integrated_other.scores), signed: true }]
+      : []),
     { name: "Gradient × input", about: ABOUT_GRADIENT, values: gradient.scores, colors: colorsOf(gradient.scores), signed: true },
   ];
 }
@@ -120,12 +151,13 @@ const WIDTH = 900;
 
 function drawing(payload: FaithfulnessPayload): Drawing {
   const { verdict, checks, means, tokens } = payload;
+  const [picture, strips] = [pictureOf(payload), stripsOf(payload)];
   const headline = `${verdict ? `${verdict} (${passedCount(payload)} of ${checks.length} passed): ` : ""}${summary(payload)}`;
   const drawings: Part[] = [
     textPart(headline, { size: 18, bold: true }, 30),
     ...(means ? [textPart(means, { color: colors.get().muted }, 28)] : []),
     ...checks.map(checkPart),
-    ...stripsOf(payload).flatMap((strip) => [textPart(strip.name, { bold: true }, 28), tokenStripPart(tokens, strip.colors, WIDTH)]),
+    ...(picture ? [patchPicturesPart(picture, strips)] : strips.flatMap((strip) => [textPart(strip.name, { bold: true }, 28), tokenStripPart(tokens, strip.colors, WIDTH)])),
   ];
   return stack(drawings, WIDTH);
 }
@@ -160,18 +192,20 @@ function table(payload: FaithfulnessPayload): Table {
 export const faithfulness: View<FaithfulnessPayload> = {
   name: "faithfulness",
   title: "Faithfulness",
-  about: "A model attends to the right word. Is that why it decides? Six tests of the attention map of a classifier, with a verdict; next to it, gradient attributions.",
+  about: "A model attends to the right word, or the right part of an image. Is that why it decides? Six tests of the attention map of a classifier, with a verdict; next to it, gradient attributions.",
   verb: "faithfulness",
-  excludes: ["translation", "image"],
+  excludes: ["translation"],
   prefers: ["fine-tuned"],
   submitLabel: "Test",
   fields: [
     { name: "text", label: "Text to classify", lines: 2, start: "Thank you so much, this is the best help I ever got in New York." },
     { name: "text_b", label: "Second text, for pairs", start: "", optional: true },
+    { name: "image", label: "Image (PNG or JPEG, at most 8 MB)", start: "digit-7", image: true },
     { name: "label", label: "Class", start: "", hidden: true },
     { name: "layer", label: "Layer", start: "", hidden: true },
     { name: "head", label: "Head", start: "", hidden: true },
   ],
+  toRequest: ({ model, text, text_b, image, label, layer, head }, takesImages) => ({ model, label, layer, head, ...(takesImages ? { image } : { text, text_b }) }),
   Show,
   Below,
   drawing,
@@ -200,7 +234,7 @@ function Headline({ payload, verdict }: { payload: FaithfulnessPayload; verdict:
       </p>
       <p class="muted">
         A faithful map passes {payload.required_passes} tests, “{payload.decisive}” among them; if that one fails, the map is unfaithful. The thresholds were fixed before any model was measured.{" "}
-        {fixedPercent(payload.special_weight, 1)} of the map’s weight is on special tokens, which no test counts as words.
+        {fixedPercent(payload.special_weight, 1)} of the map’s weight is on special tokens, which no test counts as {payload.image ? "patches" : "words"}.
       </p>
     </section>
   );

@@ -113,7 +113,7 @@ export const tasks: View<TasksPayload> = {
   fields: [
     { name: "text", label: "Text, or a question", lines: 2, start: "Thank you so much, this is the best help I ever got in New York." },
     { name: "text_b", label: "Second text, the text that holds the answer, or endings", start: "", optional: true },
-    { name: "image", label: "Image (PNG or JPEG, at most 8 MB)", start: "", image: true },
+    { name: "image", label: "Image (PNG or JPEG, at most 8 MB)", start: "digit-7", image: true },
   ],
   toRequest: ({ model, text, text_b, image }, takesImages) => ({ model, source: takesImages ? image : text_b ? [[text, text_b]] : [text], evidence: true }),
   Show,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from regard.data.example_images import image_file
 from regard.data.examples import ImageExample
 from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, display_name, read_all_bytes
 from regard.data.readers.records import ExampleSet, Path
@@ -41,17 +42,19 @@ def holds_images(path: Path) -> bool:
 def read_image_examples(path: Path, *, labeled: bool | None = None) -> ExampleSet[ImageExample]:
     """Read a folder with one folder per class, a folder of images, a single image, or an IDX file.
 
+    A single image may also be an example image by its name, such as digit-7.
+
     The labels of an IDX file are in the file next to it with "labels" instead of "images" in its name, as in MNIST.
     `labeled`: True raises an error if there are no labels, False ignores labels, None reads them if there
     are any.
     """
-    file = File(path)
+    file = image_file(path)
     if os.fspath(path) != STANDARD_INPUT and file.is_dir():
         return _from_folder(file, labeled)
     if file.suffix.lower() in _SUFFIXES:
         if labeled:
             raise InputError(f"{path} is one image without a label; expected a folder with one folder per class")
-        image = ImageExample(read_pixels(file), None, os.fspath(file))
+        image = ImageExample(read_pixels(file), None, os.fspath(path))
         return ExampleSet([image], display_name(path), "one image", {}, [1], "image")
     return _from_idx(path, labeled)
 

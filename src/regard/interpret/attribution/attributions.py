@@ -19,17 +19,16 @@ from rich.cells import cell_len
 from torch import Tensor
 
 from regard.data.examples import Example
-from regard.errors import InputError, check_choice
+from regard.errors import InputError
 from regard.escaping import escape_controls
 from regard.inference.masked_lm import BATCH_TOKENS, find_blanks
 from regard.interpret.attention.rollout import rollout
-from regard.interpret.attribution.probe import Probe, ProbedModel, task_probe
+from regard.interpret.attribution.probe import Probe, ProbedModel, TextProbe, task_probe
 from regard.render.result import Result, Table
 from regard.tasks.fine_tuned_model import FineTunedModel
 from regard.tasks.task import Prediction
 
 Baseline = Literal["mask", "pad", "zero"]
-BASELINES = ("mask", "pad", "zero")
 Method = Literal["integrated-gradients", "gradient-x-input", "occlusion", "attention", "rollout"]
 STEPS = 32
 BAR = 20  # characters for the largest score
@@ -51,7 +50,7 @@ class Attribution:
     tokens: tuple[str, ...]
     scores: tuple[float, ...]
     value: float
-    baseline: Baseline | None = None
+    baseline: str | None = None
     baseline_value: float | None = None
     steps: int | None = None
     completeness_error: float | None = None
@@ -83,7 +82,7 @@ class AttributionResult(Result):
     label: str
     probability: float
     value: float
-    baseline: Baseline | None
+    baseline: str | None
     baseline_value: float | None
     steps: int | None
     completeness_error: float | None
@@ -108,13 +107,13 @@ class AttributionResult(Result):
 
 
 def attribute(
-    probe: Probe,
+    probe: TextProbe,
     *,
     method: Method = "integrated-gradients",
     target: int = 0,
     label: str | None = None,
     steps: int = STEPS,
-    baseline: Baseline | None = None,
+    baseline: str | None = None,
 ) -> AttributionResult:
     """Attribute an output of a model, by default the likeliest, to the tokens that it reads; `target` counts from 0.
 
@@ -166,18 +165,17 @@ def integrated_gradients(
     target: int = 0,
     output: str | int | None = None,
     steps: int = STEPS,
-    baseline: Baseline | None = None,
+    baseline: str | None = None,
 ) -> Attribution:
     """For an output by name or index, by default the likeliest; `target` counts from 0.
 
-    The baseline has [MASK] or [PAD] in place of every token that is not special, or zero embeddings for all tokens; the
-    default is the first of these that the tokenizer has. Positions and segments stay as they are. The integral is
-    Gauss-Legendre quadrature with `steps` points, which is best for smooth functions.
+    The baseline is the input without content, see `Probe.baseline`; positions and segments stay as they are. The
+    integral is Gauss-Legendre quadrature with `steps` points, which is best for smooth functions.
     """
     if steps < 1:
         raise InputError(f"steps is {steps}; expected the number of gradients to average, at least 1")
     index, name = _output(probe, target, output)
-    kind, start = _baseline(probe, baseline)
+    kind, start = probe.baseline(baseline)
     end = probe.token_embeddings().detach()
     points, weights = np.polynomial.legendre.leggauss(steps)
     fractions = torch.from_numpy((points + 1) / 2).to(end)
@@ -201,11 +199,11 @@ def integrated_gradients(
 
 
 def occlusion(
-    probe: Probe, *, target: int = 0, output: str | int | None = None, baseline: Baseline | None = None
+    probe: Probe, *, target: int = 0, output: str | int | None = None, baseline: str | None = None
 ) -> Attribution:
     """What the output loses when the baseline replaces each token alone; see `integrated_gradients`."""
     index, name = _output(probe, target, output)
-    kind, replacement = _baseline(probe, baseline)
+    kind, replacement = probe.baseline(baseline)
     whole = probe.token_embeddings().detach()
     each = torch.eye(len(whole), dtype=torch.bool, device=whole.device)[:, :, None]
     value, *without = _values(probe, torch.cat([whole[None], torch.where(each, replacement, whole)]), target, index)
@@ -232,22 +230,6 @@ def _output(probe: Probe, target: int, output: str | int | None) -> tuple[int, s
     return output, probe.outputs[output]
 
 
-def _baseline(probe: Probe, baseline: Baseline | None) -> tuple[Baseline, Tensor]:
-    """The name and the embeddings (T, W) of the baseline."""
-    ids = {"mask": probe.tokenizer.mask_token_id, "pad": probe.tokenizer.pad_token_id}
-    if baseline is None:
-        baseline = "mask" if ids["mask"] is not None else "pad" if ids["pad"] is not None else "zero"
-    check_choice("baseline", baseline, BASELINES)
-    embeddings = probe.token_embeddings().detach()
-    if baseline == "zero":
-        return baseline, torch.zeros_like(embeddings)
-    if ids[baseline] is None:
-        raise InputError(f"the baseline is {baseline}, and this model's tokenizer has no such token; use zero")
-    token: Tensor = probe.encoder.embedding.tokens.weight[ids[baseline]].detach()
-    special = torch.tensor(probe.special, device=embeddings.device)
-    return baseline, torch.where(special[:, None], embeddings, token)
-
-
 def _batches(embeddings: Tensor) -> tuple[Tensor, ...]:
     return torch.split(embeddings, max(1, BATCH_TOKENS[embeddings.device.type] // embeddings.shape[1]))
 
@@ -267,7 +249,7 @@ def _gradients(probe: Probe, embeddings: Tensor, target: int, index: int) -> tup
     return values.detach(), gradients.double()
 
 
-def _character_spans(probe: Probe) -> list[tuple[int, int, int] | tuple[None, None, None]]:
+def _character_spans(probe: TextProbe) -> list[tuple[int, int, int] | tuple[None, None, None]]:
     """For each token the index of its text and the characters [start, end) there."""
     ids = probe.ids.tolist()
     spans: list[tuple[int, int, int] | tuple[None, None, None]] = [(None, None, None)] * len(ids)

@@ -1,4 +1,4 @@
-"""One text, one model, and the outputs of the model that an analysis studies.
+"""One input, one model, and the outputs of the model that an analysis studies.
 
 A BERT predicts the tokens of its blanks, a GPT the next token, a fine-tuned model its labels. With `at`, a pretrained
 model also predicts every token: a BERT with each token masked in turn ("masked") or left in place ("plain"), a GPT what
@@ -11,6 +11,7 @@ B copies, T tokens, P targets, O outputs per target, W width.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -55,15 +56,16 @@ class ProbedModel:
     labels: tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Probe:
-    """A text encoded for a model, with named targets (what is predicted) and outputs (the possible values).
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Probe(ABC):
+    """An input encoded for a model, with named targets (what is predicted) and outputs (the possible values).
 
     Attributes:
         task: "fill", "next", or the task of a fine-tuned model.
         read: Computes logits (B, P, O) from the last hidden states (B, T, W).
         positions: The token that each target stands for, if there is one; T stands for the token after the text.
         mask: If given, each position is masked in a row of its own, and `read` gets the states there, (B, P, W).
+        ids: What the model reads, (T,).
         at: Where a pretrained model predicts: "blanks", "masked" or "plain".
         name: The name of the model, for the results.
     """
@@ -72,7 +74,6 @@ class Probe:
     texts: tuple[str, ...]
     model: nn.Module
     encoder: Any
-    tokenizer: Tokenizer
     ids: Tensor
     targets: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -90,19 +91,31 @@ class Probe:
         return 1 if self.mask is None else len(self.positions)
 
     @property
+    @abstractmethod
     def tokens(self) -> tuple[str, ...]:
-        return tuple(self.tokenizer.token(number) for number in self.ids.tolist())
+        """The tokens of the model's vocabulary, or the names of the patches of an image."""
 
     @property
+    @abstractmethod
     def token_texts(self) -> tuple[str, ...]:
         """The tokens as text; white space is shown as signs."""
-        return tuple(map(self.token_text, self.ids.tolist()))
 
     @property
+    @abstractmethod
     def special(self) -> tuple[bool, ...]:
-        """True for tokens that are not part of the text."""
-        special = _special_ids(self.tokenizer)
-        return tuple(number in special for number in self.ids.tolist())
+        """True for tokens that are not part of the text or the image."""
+
+    @abstractmethod
+    def token_embeddings(self) -> Tensor:
+        """The embeddings of the tokens, without positions, (T, W)."""
+
+    @abstractmethod
+    def baseline(self, name: str | None) -> tuple[str, Tensor]:
+        """The name and the embeddings (T, W) of the input without content, by default the first that there is."""
+
+    def output_text(self, name: str) -> str:
+        """An output as text."""
+        return name
 
     @property
     def num_layers(self) -> int:
@@ -133,11 +146,6 @@ class Probe:
         labels = () if self.predicts_tokens else self.outputs
         family = family_name(self.encoder)
         return ProbedModel(self.name, family, self.task, self.problem_type, self.num_layers, self.num_heads, labels)
-
-    def token_embeddings(self) -> Tensor:
-        """The embeddings of the tokens, (T, W)."""
-        embeddings: Tensor = self.encoder.embedding.tokens(self.ids)
-        return embeddings
 
     def attention(self) -> NDArray[np.float32]:
         """The attention maps of all layers and heads for the text, (L, H, T, T)."""
@@ -183,14 +191,9 @@ class Probe:
                 return logits.double().sigmoid()
         return logits.double()
 
-    def token_text(self, number: int) -> str:
-        return display_token(self.tokenizer, number)
-
     def output_index(self, name: str) -> int:
         """The index of an output; InputError if there is none of this name."""
         if name not in self.outputs:
-            if self.predicts_tokens:
-                self.tokenizer.id(name)  # its error suggests similar tokens instead of listing them all
             check_choice("label", name, self.outputs)
         return self.outputs.index(name)
 
@@ -201,7 +204,54 @@ class Probe:
             yield
 
 
-def probe_model(loaded: LoadedModel, text: str, second: str | None = None, *, at: str = "blanks") -> Probe:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TextProbe(Probe):
+    """A text encoded for a model."""
+
+    tokenizer: Tokenizer
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        return tuple(self.tokenizer.token(number) for number in self.ids.tolist())
+
+    @property
+    def token_texts(self) -> tuple[str, ...]:
+        return tuple(display_token(self.tokenizer, number) for number in self.ids.tolist())
+
+    @property
+    def special(self) -> tuple[bool, ...]:
+        special = _special_ids(self.tokenizer)
+        return tuple(number in special for number in self.ids.tolist())
+
+    def token_embeddings(self) -> Tensor:
+        embeddings: Tensor = self.encoder.embedding.tokens(self.ids)
+        return embeddings
+
+    def baseline(self, name: str | None) -> tuple[str, Tensor]:
+        """[MASK] or [PAD] in place of every token that is not special, or zero embeddings for all tokens."""
+        ids = {"mask": self.tokenizer.mask_token_id, "pad": self.tokenizer.pad_token_id}
+        if name is None:
+            name = "mask" if ids["mask"] is not None else "pad" if ids["pad"] is not None else "zero"
+        check_choice("baseline", name, (*ids, "zero"))
+        embeddings = self.token_embeddings().detach()
+        if name == "zero":
+            return name, torch.zeros_like(embeddings)
+        if ids[name] is None:
+            raise InputError(f"the baseline is {name}, and this model's tokenizer has no such token; use zero")
+        token: Tensor = self.encoder.embedding.tokens.weight[ids[name]].detach()
+        special = torch.tensor(self.special, device=embeddings.device)
+        return name, torch.where(special[:, None], embeddings, token)
+
+    def output_text(self, name: str) -> str:
+        return display_token(self.tokenizer, self.tokenizer.id(name)).strip() if self.predicts_tokens else name
+
+    def output_index(self, name: str) -> int:
+        if name not in self.outputs and self.predicts_tokens:
+            self.tokenizer.id(name)  # its error suggests similar tokens instead of listing them all
+        return super().output_index(name)
+
+
+def probe_model(loaded: LoadedModel, text: str, second: str | None = None, *, at: str = "blanks") -> TextProbe:
     """Probe a loaded model, fine-tuned or pretrained, with a text; see `task_probe` and `pretrained_probe`."""
     if not text.strip():
         raise InputError("the text is empty; expected at least a word")
@@ -214,7 +264,7 @@ def probe_model(loaded: LoadedModel, text: str, second: str | None = None, *, at
 
 def pretrained_probe(
     model: nn.Module, tokenizer: Tokenizer | None, text: str, second: str | None = None, *, at: str = "blanks"
-) -> Probe:
+) -> TextProbe:
     """Probe a pretrained model at the blanks (BERT) or the end (GPT) of a text, or at every token.
 
     "auto" is "masked" if the model and the length of the text allow it, else "plain".
@@ -246,7 +296,7 @@ def probe_modes(model: nn.Module) -> tuple[str, ...]:
     return ("masked", "plain", "blanks") if can(model, "text-encoder") else ("blanks",)
 
 
-def subsample_targets(probe: Probe, count: int) -> Probe:
+def subsample_targets(probe: TextProbe, count: int) -> TextProbe:
     """The same probe with at most `count` evenly spaced targets, if each target costs a row of its own."""
     total = len(probe.targets)
     if probe.mask is None or total <= count:
@@ -256,7 +306,7 @@ def subsample_targets(probe: Probe, count: int) -> Probe:
     return replace(probe, targets=targets, positions=positions)
 
 
-def _masked(model: Any, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
+def _masked(model: Any, tokenizer: Tokenizer | None, text: str, at: str) -> TextProbe:
     masked = MaskedLM.from_model(
         model, tokenizer, purpose="filling in blanks" if at == "blanks" else "predicting every token"
     )
@@ -280,7 +330,7 @@ def _masked(model: Any, tokenizer: Tokenizer | None, text: str, at: str) -> Prob
             f"the text has {len(positions)} tokens, and at most {MAX_MASKED_TOKENS} are masked in turn; "
             "shorten it, or use 'plain'"
         )
-    return Probe(
+    return TextProbe(
         task="fill",
         texts=(text,),
         model=model,
@@ -296,14 +346,14 @@ def _masked(model: Any, tokenizer: Tokenizer | None, text: str, at: str) -> Prob
     )
 
 
-def _next_token(model: Any, tokenizer: Tokenizer | None, text: str, at: str) -> Probe:
+def _next_token(model: Any, tokenizer: Tokenizer | None, text: str, at: str) -> TextProbe:
     """What a GPT predicts after the text or, with "plain", after each token; the first token is never predicted."""
     generator = TextGenerator(model, tokenizer)
     prompt = generator.encode_prompt(text, max_new_tokens=1)
     _check_length(len(prompt.ids) + prompt.truncated, model.config.max_position_embeddings)
     every = [f"{n} {display_token(generator.tokenizer, prompt.ids[n]).strip()}" for n in range(1, len(prompt.ids))]
     plain = at == "plain"
-    return Probe(
+    return TextProbe(
         task="next",
         texts=(text,),
         model=model,
@@ -318,7 +368,7 @@ def _next_token(model: Any, tokenizer: Tokenizer | None, text: str, at: str) -> 
     )
 
 
-def task_probe(fine_tuned: FineTunedModel, text: str, second: str | None = None, *, at: str = "blanks") -> Probe:
+def task_probe(fine_tuned: FineTunedModel, text: str, second: str | None = None, *, at: str = "blanks") -> TextProbe:
     """Probe a fine-tuned model.
 
     classify and tag take one text, regress one or two, pair two, answer a question and its context.
@@ -352,7 +402,7 @@ def task_probe(fine_tuned: FineTunedModel, text: str, second: str | None = None,
 
     device = encoder.embedding.tokens.weight.device
     segments = torch.tensor(row.segments, device=device)
-    return Probe(
+    return TextProbe(
         task=name,
         texts=(text,) if second is None else (text, second),
         model=model,

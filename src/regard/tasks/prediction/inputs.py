@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from regard.data.example_images import example_images
 from regard.data.examples import ChoiceExample, Example, ImageExample, QuestionExample, TaggedExample, TextExample
 from regard.data.files import COMPRESSED_SUFFIXES, STANDARD_INPUT, display_name, read_all_lines
 from regard.data.readers import RecordList, TableOptions, holds_images
@@ -84,6 +85,8 @@ def open_input(
         return _of_examples([_typed_pair(task, source, second)], "the input", "two texts", keep, typed=True)
     if isinstance(source, os.PathLike) or (isinstance(source, str) and is_file_name(source)):
         return _open_file(task, os.fspath(source), table, keep, names, live=live)
+    if task.reads_images and (images := _example_images(source)):
+        return _of_examples([task.example(name) for name in images], "the input", "example images", keep)
     if isinstance(source, str):
         return _of_examples([_typed(task, source)], "the input", "one text", keep, typed=True)
     if task.reads_images:
@@ -254,6 +257,12 @@ def _chosen(keep: Sequence[str], columns: Sequence[str], name: str) -> tuple[str
         if column not in columns:
             raise InputError(f"--keep: {name} has no column {column!r}; {suggest(column, columns)}")
     return tuple(dict.fromkeys(keep))
+
+
+def _example_images(source: Any) -> list[str]:
+    """The names of example images, if the input consists of these alone."""
+    names = [source] if isinstance(source, str) else source if isinstance(source, list) else []
+    return names if all(isinstance(name, str) and name in example_images() for name in names) else []
 
 
 def _typed(task: Task[Any], text: str) -> Example:
