@@ -34,7 +34,7 @@ def test_the_json_document(call: Callable[..., int], tiny_bert_folder: Path, cap
     assert document == regard.fill("the _ was [MASK]", model=tiny_bert_folder, top=3).to_dict()
     assert list(document) == ["text", "masks", "joint", "exact"]
     assert [len(candidates) for candidates in document["masks"]] == [3, 3]
-    assert set(document["masks"][0][0]) == {"token", "id", "probability"}
+    assert set(document["masks"][0][0]) == {"token", "id", "ids", "probability"}
     assert set(document["joint"][0]) == {"tokens", "ids", "text", "probability"}
     assert error == ""
 
@@ -48,9 +48,10 @@ def test_targets(call: Callable[..., int], capsys: Captured) -> None:
 
 def test_the_table_of_one_blank(call: Callable[..., int], capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     from regard.inference import masked_lm
-    from regard.inference.masked_lm import Candidate, FillResult
+    from regard.inference.masked_lm import BlankCandidate, FillResult
 
-    words = [Candidate("improvisation", 7, 0.5), Candidate("日本", 8, 0.0125), Candidate("x", 9, 1e-9)]
+    rows = [("improvisation", 7, 0.5), ("日本", 8, 0.0125), ("x", 9, 1e-9)]
+    words = [BlankCandidate(*row, [row[1]]) for row in rows]
     result = FillResult(text="stick to _", masks=[words], joint=[], exact=True)
     monkeypatch.setattr(masked_lm, "fill_blanks", lambda *_, **__: result)
     assert call("stick to _") == 0
@@ -103,7 +104,7 @@ def test_an_inexact_search_is_reported(call: Callable[..., int], capsys: Capture
     ("arguments", "message"),
     [
         (["no blank"], "expected a text with a blank, got 'no blank'; mark it with _ or [MASK]"),
-        (["a _", "--targets", "films"], "'films' is film ##s"),
+        (["a _", "--targets", "film,日"], "'日' is [UNK]; leave them out"),
         (["a _", "--targets", ", "], "targets is empty"),
         (["a _", "--top", "0"], "top is 0"),
         (["film " * 130 + "_"], "has 133 tokens"),

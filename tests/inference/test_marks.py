@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from regard.errors import InputError
-from regard.inference.masked_lm import find_blanks, target_ids
+from regard.inference.masked_lm import find_blanks, target_pieces
 from regard.text import Tokenizer
 from tests.inference.conftest import Loaded
 
@@ -60,25 +60,26 @@ def test_targets_are_encoded_by_the_tokenizer(bert: Loaded) -> None:
     _, tokenizer = bert
     words = [" Film", "the", "THE", "##s", "."]
     for space in (False, True):
-        found = target_ids(words, tokenizer, after_space=space)
-        assert [tokenizer.token(number) for number in found] == ["film", "the", "##s", "."]
+        found = target_pieces(words, tokenizer, after_space=space)
+        assert [tokenizer.token(number) for (number,) in found] == ["film", "the", "##s", "."]
 
 
 def test_a_byte_level_target_includes_the_space_before_it(roberta: Loaded) -> None:
     _, tokenizer = roberta
 
     def target_tokens(*targets: str, after_space: bool) -> list[str]:
-        return [tokenizer.token(number) for number in target_ids(targets, tokenizer, after_space=after_space)]
+        return [
+            " ".join(map(tokenizer.token, word)) for word in target_pieces(targets, tokenizer, after_space=after_space)
+        ]
 
     assert target_tokens("the", "film", "Ġday", after_space=True) == ["Ġthe", "Ġfilm", "Ġday"]
     assert target_tokens("the", "good", "Ġday", after_space=False) == ["the", "good", "Ġday"]
-    with pytest.raises(InputError, match="'good' is Ġ good"):  # "good" is in the vocabulary only without a space
-        target_ids(["good"], tokenizer, after_space=True)
+    assert target_tokens("good", after_space=True) == ["Ġ good"]  # in the vocabulary only without a space
 
 
-def test_targets_of_several_tokens_are_all_reported_with_their_pieces(bert: Loaded) -> None:
-    with pytest.raises(InputError, match=r"'films' is film ##s; 'ß€' is \[UNK\]; '' is nothing: leave it out"):
-        target_ids(["film", "films", "ß€", ""], bert[1], after_space=True)
+def test_targets_that_the_vocabulary_cannot_spell_are_all_reported(bert: Loaded) -> None:
+    with pytest.raises(InputError, match=r"'ß€' is \[UNK\]; '' is nothing; leave them out"):
+        target_pieces(["film", "films", "ß€", ""], bert[1], after_space=True)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_targets_of_several_tokens_are_all_reported_with_their_pieces(bert: Load
 def test_the_filled_text(text: str, tokens: list[str], filled: str, bert: Loaded) -> None:
     _, tokenizer = bert
     marked = find_blanks(text, tokenizer, mask_of(tokenizer))
-    assert marked.fill(tokenizer, [tokenizer.id(token) for token in tokens]) == filled
+    assert marked.fill(tokenizer, [(tokenizer.id(token),) for token in tokens]) == filled
 
 
 @pytest.mark.parametrize(
@@ -106,4 +107,4 @@ def test_the_filled_text(text: str, tokens: list[str], filled: str, bert: Loaded
 def test_the_filled_text_of_byte_level_tokens(text: str, tokens: list[str], filled: str, roberta: Loaded) -> None:
     _, tokenizer = roberta
     marked = find_blanks(text, tokenizer, mask_of(tokenizer))
-    assert marked.fill(tokenizer, [tokenizer.id(token) for token in tokens]) == filled
+    assert marked.fill(tokenizer, [(tokenizer.id(token),) for token in tokens]) == filled

@@ -108,6 +108,32 @@ def test_targets_together_are_all_combinations(bert: Loaded, theirs: Any) -> Non
     assert best.probability != pytest.approx(alone[0][best.ids[0]] * alone[1][best.ids[1]] * alone[2][best.ids[2]])
 
 
+def test_targets_of_several_pieces_are_filled_from_left_to_right(bert: Loaded, theirs: Any) -> None:
+    _, tokenizer = bert
+    film, plural = tokenizer.id("film"), tokenizer.id("##s")
+    found = fill_blanks(*bert, "the _ was _", targets=["films", "good"])
+    twice = tokenizer.encode("the [MASK] [MASK] was [MASK]").ids
+    masked = [position for position, number in enumerate(twice) if number == tokenizer.mask_token_id]
+    first = their_probabilities(theirs, twice, masked[0])[film]
+    second = [film if position == masked[0] else number for position, number in enumerate(twice)]
+    expected = float(first * their_probabilities(theirs, second, masked[1])[plural])
+    films = next(one for one in found.masks[0] if one.token == "film ##s")
+    assert (films.id, films.ids) == (film, [film, plural])
+    assert films.probability == pytest.approx(expected, rel=1e-4)
+    once = tokenizer.encode("the [MASK] was [MASK]").ids
+    good = next(one for one in found.masks[0] if one.token == "good")
+    assert good.probability == pytest.approx(float(their_probabilities(theirs, once, masked[0])[good.id]), rel=1e-4)
+    assert {one.text for one in found.joint} == {
+        "the films was films",
+        "the films was good",
+        "the good was films",
+        "the good was good",
+    }
+    both = next(one for one in found.joint if one.text == "the films was good")
+    assert (both.tokens, both.ids) == (["film ##s", "good"], [film, plural, good.id])
+    assert both.probability == pytest.approx(step_by_step(theirs, twice, (film, plural, good.id)), rel=1e-4)
+
+
 def test_a_small_vocabulary_is_enumerated(tmp_path: Path, randomized: Callable[..., Any]) -> None:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "day"]
     (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
@@ -229,7 +255,9 @@ def test_the_longest_text_that_fits(bert: Loaded) -> None:
     [
         ("no blank", {}, "expected a text with a blank, got 'no blank'; mark it with _"),
         ("film " * 130 + "_", {}, "the text has 133 tokens .* reads 128; .* by 5"),
-        (TEXT, {"targets": ["film", "films"]}, "'films' is film ##s"),
+        (TEXT, {"targets": ["film", "ß€"]}, "'ß€' is .UNK."),
+        ("_ _ _ _", {"targets": ["film", "films", "good", "day", "dull"]}, "make 625 combinations"),
+        ("film " * 125 + "_", {"targets": ["films"]}, "the text has 129 tokens"),
         (TEXT, {"targets": []}, "targets is empty"),
         (TEXT, {"top": 0}, "top is 0"),
     ],

@@ -3,6 +3,9 @@
 A blank by itself is scored while all others are masked. Together, blanks are filled from left to right, each given the
 words before it and masks after it; the probability of an assignment is the product of the steps. Probabilities are
 over the full vocabulary.
+
+A word that is several pieces gets as many masks in place of its blank, which are filled in the same way. Its
+probability is that of these pieces in this many masks: compare words with the same number of pieces.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -34,6 +38,7 @@ BLANK_PATTERN = r"(?<!\w)_+(?!\w)|\[MASK\]"
 ENUMERATED = 256  # maximum number of partial assignments that are all extended
 LINE = 60  # characters; a longer text is not repeated in the table of assignments
 BEAM = 20  # if there are more, the number of likeliest ones to extend
+Word = tuple[int, ...]  # the ids of its pieces
 # Tokens per batch: each masked position gets one row as wide as the vocabulary.
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}
 
@@ -99,8 +104,20 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class BlankCandidate(Candidate):
+    """A word for one blank. `ids` are its pieces, of which `id` is the first; `token` spells them with spaces."""
+
+    ids: list[int]
+
+    @property
+    def mean_log_probability(self) -> float:
+        """Per piece, in nats."""
+        return math.log(self.probability) / len(self.ids) if self.probability else -math.inf
+
+
+@dataclass(frozen=True)
 class Assignment:
-    """A token for every blank, and the text with them in position."""
+    """A word for every blank, and the text with them in position; `ids` are the pieces of all words."""
 
     tokens: list[str]
     ids: list[int]
@@ -115,7 +132,7 @@ class FillResult(Result):
     """
 
     text: str
-    masks: list[list[Candidate]]
+    masks: list[list[BlankCandidate]]
     joint: list[Assignment]
     exact: bool
 
@@ -124,6 +141,10 @@ class FillResult(Result):
         parts = [self.text]
         for number, candidates in enumerate(self.masks, 1):
             rows = [(candidate.token, candidate.probability) for candidate in candidates]
+            if any(len(candidate.ids) > 1 for candidate in candidates):
+                rows = [
+                    (f"{one.token}  {one.mean_log_probability:.2f} per piece", one.probability) for one in candidates
+                ]
             parts += [f"\nblank {number}" if several else "", *probability_table(rows)]
         if several:
             short = len(self.text) <= LINE and self.text.isprintable()
@@ -132,8 +153,10 @@ class FillResult(Result):
         return "\n".join(parts)
 
     def to_table(self) -> Table:
-        rows = [(blank, *vars(one).values()) for blank, found in enumerate(self.masks) for one in found]
-        return ("blank", "token", "id", "probability"), rows
+        found = [(blank, one) for blank, several in enumerate(self.masks) for one in several]
+        return ("blank", "token", "id", "probability", "pieces"), [
+            (blank, one.token, one.id, one.probability, len(one.ids)) for blank, one in found
+        ]
 
 
 def fill_blanks(
@@ -159,24 +182,102 @@ def fill_blanks(
             f"the text has {len(marked.ids)} tokens with special ones, and the model reads {masked_lm.max_length}; "
             f"shorten it by {len(marked.ids) - masked_lm.max_length}"
         )
-    choices = _choices(masked_lm, marked, targets)
+    known, pieces = _choices(masked_lm, marked, targets)
     listed = top if targets is None else max(top, len(targets))
     with evaluation_mode(model):
+        if pieces is not None:
+            masks, joint = _score_words(masked_lm, marked, pieces, listed)
+            return FillResult(text=text, masks=masks, joint=joint, exact=True)
         alone = _scores(masked_lm, [marked.ids], [(0, position) for position in marked.positions])
-        masks = [_ranked(masked_lm.tokenizer, row[ids], ids, listed) for row, ids in zip(alone, choices, strict=True)]
-        joint, exact = _search(masked_lm, marked, choices, alone[:1], listed)
+        masks = [_ranked(masked_lm.tokenizer, row[ids], ids, listed) for row, ids in zip(alone, known, strict=True)]
+        joint, exact = _search(masked_lm, marked, known, alone[:1], listed)
     return FillResult(text=text, masks=masks, joint=joint, exact=exact)
 
 
-def _choices(masked_lm: MaskedLM, marked: TextWithBlanks, targets: Sequence[str] | None) -> list[Tensor]:
-    """The ids that may fill each blank: those with a token (an output layer may be padded), or the targets."""
+def _choices(
+    masked_lm: MaskedLM, marked: TextWithBlanks, targets: Sequence[str] | None
+) -> tuple[list[Tensor], list[list[Word]] | None]:
+    """The ids that may fill each blank: those with a token (an output layer may be padded), or the targets.
+
+    If a target is several pieces, the pieces of all targets for each blank as well.
+    """
     count, device = len(masked_lm.head.bias), masked_lm.head.bias.device
     if targets is None:
         known = torch.tensor([number for number in masked_lm.tokenizer.vocabulary.values() if number < count])
-        return [known.to(device)] * len(marked.spans)
+        return [known.to(device)] * len(marked.spans), None
     spaces = [marked.after_space(blank) for blank in range(len(marked.spans))]
-    found = {space: target_ids(targets, masked_lm.tokenizer, after_space=space) for space in set(spaces)}
-    return [torch.tensor(found[space], device=device) for space in spaces]
+    found = {space: target_pieces(targets, masked_lm.tokenizer, after_space=space) for space in set(spaces)}
+    pieces = [found[space] for space in spaces]
+    single = all(len(word) == 1 for words in pieces for word in words)
+    return [torch.tensor([word[0] for word in words], device=device) for words in pieces], None if single else pieces
+
+
+def _score_words(
+    masked_lm: MaskedLM, marked: TextWithBlanks, words: list[list[Word]], listed: int
+) -> tuple[list[list[BlankCandidate]], list[Assignment]]:
+    """The candidates of each blank alone and all assignments, of words that may be several pieces; likeliest first."""
+    count = math.prod(map(len, words))
+    if len(words) > 1 and count > ENUMERATED:
+        raise InputError(
+            f"{len(words[0])} targets in {len(words)} blanks make {count:,} combinations, and with targets of several "
+            f"pieces at most {ENUMERATED} are scored; give fewer targets"
+        )
+    tokenizer, masks = masked_lm.tokenizer, []
+    for blank, several in enumerate(words):
+        options: list[list[Word | None]] = [
+            [None] * blank + [word] + [None] * (len(words) - blank - 1) for word in several
+        ]
+        scored = zip(several, _log_probabilities(masked_lm, marked, options), strict=True)
+        masks.append(
+            [
+                BlankCandidate(_tokens(tokenizer, word), word[0], math.exp(value), list(word))
+                for word, value in sorted(scored, key=lambda one: -one[1])[:listed]
+            ]
+        )
+    assignments = list(product(*words))
+    joint = [
+        Assignment(
+            [_tokens(tokenizer, word) for word in chosen],
+            [number for word in chosen for number in word],
+            marked.fill(tokenizer, chosen),
+            math.exp(value),
+        )
+        for chosen, value in zip(assignments, _log_probabilities(masked_lm, marked, assignments), strict=True)
+    ]
+    return masks, sorted(joint, key=lambda one: -one.probability)[:listed]
+
+
+def _log_probabilities(
+    masked_lm: MaskedLM, marked: TextWithBlanks, assignments: Sequence[Sequence[Word | None]]
+) -> list[float]:
+    """The log-probability of each assignment, whose pieces are filled in from left to right; None stays masked."""
+    rows, positions, targets, owners = [], [], [], []
+    for owner, assignment in enumerate(assignments):
+        row, places = marked.expand([1 if word is None else len(word) for word in assignment], masked_lm.mask_id)
+        if len(row) > masked_lm.max_length:
+            raise InputError(
+                f"with the pieces of the targets the text has {len(row)} tokens, and the model reads "
+                f"{masked_lm.max_length}; shorten it by {len(row) - masked_lm.max_length}"
+            )
+        for word, at in zip(assignment, places, strict=True):
+            for offset, number in enumerate(word or ()):
+                rows.append(list(row))
+                positions.append(at + offset)
+                targets.append(number)
+                owners.append(owner)
+                row[at + offset] = number
+    totals = [0.0] * len(assignments)
+    numbers = iter(range(len(rows)))
+    for group in in_groups(rows, max(1, masked_lm.batch_tokens // max(map(len, rows)))):
+        indices = [next(numbers) for _ in group]
+        scores = _scores(masked_lm, group, [(row, positions[index]) for row, index in enumerate(indices)])
+        for values, index in zip(scores, indices, strict=True):
+            totals[owners[index]] += float(values[targets[index]])
+    return totals
+
+
+def _tokens(tokenizer: Tokenizer, word: Word) -> str:
+    return " ".join(map(tokenizer.token, word))
 
 
 def _scores(masked_lm: MaskedLM, rows: Sequence[Sequence[int]], positions: Sequence[tuple[int, int]]) -> Tensor:
@@ -184,11 +285,11 @@ def _scores(masked_lm: MaskedLM, rows: Sequence[Sequence[int]], positions: Seque
     return masked_lm.logits(rows, positions).log_softmax(-1).double()
 
 
-def _ranked(tokenizer: Tokenizer, scores: Tensor, ids: Tensor, listed: int) -> list[Candidate]:
+def _ranked(tokenizer: Tokenizer, scores: Tensor, ids: Tensor, listed: int) -> list[BlankCandidate]:
     best = scores.topk(min(listed, len(ids)))
     token_ids = ids[best.indices].tolist()
     values = best.values.exp().tolist()
-    return [Candidate(tokenizer.token(n), n, value) for n, value in zip(token_ids, values, strict=True)]
+    return [BlankCandidate(tokenizer.token(n), n, value, [n]) for n, value in zip(token_ids, values, strict=True)]
 
 
 def _search(
@@ -213,7 +314,9 @@ def _search(
         chosen = [[*chosen[at // len(ids)], token_ids[at % len(ids)]] for at in best.indices[:keep].tolist()]
     spelled = masked_lm.tokenizer
     joint = [
-        Assignment([spelled.token(n) for n in token_ids], token_ids, marked.fill(spelled, token_ids), value)
+        Assignment(
+            [spelled.token(n) for n in token_ids], token_ids, marked.fill(spelled, [(n,) for n in token_ids]), value
+        )
         for token_ids, value in zip(chosen, totals.exp().tolist(), strict=True)
     ]
     return joint, dropped <= float(totals[-1])
@@ -252,17 +355,29 @@ class TextWithBlanks:
         start = self.spans[blank][0]
         return self.text[start - 1 : start].isspace()
 
-    def fill(self, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-        """The text with a token in position of each blank; pieces such as "##ing" join the word before them."""
+    def expand(self, counts: Sequence[int], mask: int) -> tuple[list[int], list[int]]:
+        """The ids with so many masks for each blank, and the position of the first of each."""
+        ids, starts, end = [], [], 0
+        for position, count in zip(self.positions, counts, strict=True):
+            ids += self.ids[end:position]
+            starts.append(len(ids))
+            ids += [mask] * count
+            end = position + 1
+        return ids + self.ids[end:], starts
+
+    def fill(self, tokenizer: Tokenizer, words: Sequence[Word]) -> str:
+        """The text with the pieces of a word for each blank; pieces such as "##ing" join the word before them."""
         written, end = "", 0
-        for (start, stop), number in zip(self.spans, ids, strict=True):
+        for (start, stop), pieces in zip(self.spans, words, strict=True):
             written += self.text[end:start]
-            word, joins = _spelled(tokenizer, number)
-            if joins:
-                written = written.rstrip()
-            elif written[-1:].isalnum():  # two blanks without a space between them are two words
-                written += " "
-            written, end = written + word, stop
+            for number in pieces:
+                word, joins = _spelled(tokenizer, number)
+                if joins:
+                    written = written.rstrip()
+                elif written[-1:].isalnum():  # two blanks without a space between them are two words
+                    written += " "
+                written += word
+            end = stop
         return written + self.text[end:]
 
 
@@ -293,23 +408,21 @@ def find_blanks(text: str, tokenizer: Tokenizer, mask: int) -> TextWithBlanks:
     return TextWithBlanks(text, spans, encoding.ids, positions, offsets)
 
 
-def target_ids(targets: Sequence[str], tokenizer: Tokenizer, *, after_space: bool) -> list[int]:
-    """The id of each word in a blank, without duplicates; InputError for words that are not one token."""
-    found: dict[int, None] = {}
+def target_pieces(targets: Sequence[str], tokenizer: Tokenizer, *, after_space: bool) -> list[Word]:
+    """The ids of each word in a blank, without duplicates; InputError for words that the vocabulary cannot spell."""
+    found: dict[Word, None] = {}
     refused = []
     for target in targets:
         pieces = tokenizer.encode(" " + target if after_space else target, add_special_tokens=False)
-        if len(pieces) == 1 and pieces.ids[0] != tokenizer.unk_token_id:
-            found[pieces.ids[0]] = None
-        elif (number := tokenizer.vocabulary.get(target)) is not None and _spelled(tokenizer, number)[0] != target:
-            found[number] = None  # a spelling that only the vocabulary has: ##ing
+        number = tokenizer.vocabulary.get(target)
+        if len(pieces) != 1 and number is not None and _spelled(tokenizer, number)[0] != target:
+            found[(number,)] = None  # a spelling that only the vocabulary has: ##ing
+        elif pieces.ids and tokenizer.unk_token_id not in pieces.ids:
+            found[tuple(pieces.ids)] = None
         else:
             refused.append(f"{target!r} is {' '.join(pieces.tokens) or 'nothing'}")
     if refused:
-        raise InputError(
-            f"a target must be one token of the vocabulary, but {'; '.join(refused)}: "
-            "leave it out, or mark a blank for each piece and give the pieces"
-        )
+        raise InputError(f"the vocabulary cannot spell every target: {'; '.join(refused)}; leave them out")
     return list(found)
 
 

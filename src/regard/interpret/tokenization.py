@@ -22,8 +22,8 @@ from regard.text import Tokenizer
 from regard.text.tokenizer import Encoding, readable_token
 from regard.wording import count_of
 
-LISTED = 10  # texts in the terminal
-SHOWN = 50  # texts on the page
+TERMINAL_TEXTS = 10
+PAGE_TEXTS = 50
 DIMENSIONS = 8  # of an embedding that are listed
 SEGMENTS = "AB"
 
@@ -98,7 +98,7 @@ class TokenizeResult(Result):
         return notes
 
     def view_data(self) -> dict[str, object]:
-        return {**self.model_copy(update={"texts": self.texts[:SHOWN]}).to_dict(), "notes": self.notes}
+        return {**self.model_copy(update={"texts": self.texts[:PAGE_TEXTS]}).to_dict(), "notes": self.notes}
 
     def to_text(self) -> str:
         one = self.num_texts == 1
@@ -128,11 +128,11 @@ class TokenizeResult(Result):
                 yield f"  {name}{padding}{norm:7.3f}   {''.join(f'{value:8.3f}' for value in values)}"
 
     def _list(self) -> Iterator[str]:
-        for number, text in enumerate(self.texts[:LISTED], 1):
+        for number, text in enumerate(self.texts[:TERMINAL_TEXTS], 1):
             yield f"{number}. {count_of(len(text.tokens), 'token')}"
             yield from token_columns([token.token for token in text.tokens], text.ids)
-        if len(self.texts) > LISTED:
-            yield f"... and {len(self.texts) - LISTED:,} more texts; --json or --output lists them all"
+        if len(self.texts) > TERMINAL_TEXTS:
+            yield f"... and {len(self.texts) - TERMINAL_TEXTS:,} more texts; --json or --output lists them all"
 
     def to_table(self) -> Table:
         headers = ["text", "position", *InputToken.model_fields]

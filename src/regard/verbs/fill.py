@@ -17,7 +17,7 @@ class FillRequest(Request):
     model: ModelName = model_option()
     top: int = option(10, "-k", help="Number of candidates per blank.", metavar="N", ge=1)
     targets: list[str] | None = option(
-        None, "-t", help="Score only these words; each must be one token of the model.", metavar="A,B,C"
+        None, "-t", help="Score only these words; a word of several pieces gets as many masks.", metavar="A,B,C"
     )
 
 
@@ -26,7 +26,8 @@ def fill(request: FillRequest, models: Models) -> Generator[Note, None, FillResu
     """Fill in the blanks of a text with the words a masked language model finds likely.
 
     Probabilities are over the full vocabulary, also with --targets. With several blanks, each is first scored with the
-    others masked, and then all together: filled from left to right, with the product of the steps as probability.
+    others masked, and then all together: filled from left to right, with the product of the steps as probability. A
+    target of several pieces is scored in the same way, with a mask for each piece: compare words of as many pieces.
     """
     from regard.inference.masked_lm import fill_blanks
 
