@@ -61,6 +61,7 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
     "studio": [(2, [EVIL])],
     "tour": [(2, ["--output", EVIL])],
     "lesson": [(2, [EVIL]), (2, ["reverse", "--output", EVIL])],
+    "tokenize": [(0, [TEXTS, "--model", BERT]), (0, [f"the {WORD}", "--model", BERT]), (2, ["a", "--vocab", EVIL])],
     "embed": [
         (0, [TEXTS, "--model", BERT, "--output", f"{EVIL}.npy"]),
         (2, [EVIL, "--model", BERT, "--output", "x.npy"]),
