@@ -29,7 +29,7 @@ from regard.inference.masked_lm import NextSentence
 from regard.inference.search.clusters import ClusterResult
 from regard.inference.search.duplicates import DuplicatesResult
 from regard.inference.search.results import SearchResult
-from regard.inference.translation.translator import TranslationResult
+from regard.inference.translation.result import TranslationResult
 from regard.interpret.ablation import AblationResult
 from regard.interpret.activations import HeadActivations
 from regard.interpret.attention.maps import AttentionRecord
@@ -295,6 +295,7 @@ def translate(
     num_beams: int = 5,
     num_return_sequences: int = 1,
     length_penalty: float = 1.0,
+    target: list[str] = [],
     alignments: str | PathLike[str] | None = None,
     trace: str | PathLike[str] | None = None,
     steps: bool = False,

@@ -17,7 +17,13 @@ from regard.inference.generation.beam_search import Beam
 from regard.inference.generation.decoder import as_decoder
 from regard.inference.generation.text_generator import token_text
 from regard.inference.translation.subwords import word_indices
-from regard.inference.translation.translator import Translation, TranslationModel, Translator
+from regard.inference.translation.translator import (
+    AlignmentHeads,
+    Translation,
+    TranslationModel,
+    Translator,
+    has_attention,
+)
 from regard.models.family import can
 from regard.nn.attention import Attention, SeparateProjections
 from regard.nn.recording import Tape, record
@@ -150,18 +156,28 @@ class TranslatorView(BaseModel):
 
 
 class AlignmentHeadsView(BaseModel):
+    """The heads whose mean defines alignments, and the one of them with the sharpest attention in the first hypothesis:
+    its largest weights on the words of the source are the highest."""
+
     layer: int
     heads: list[int]
+    sharpest: int
     description: str
 
 
 class TranslationSteps(Result):
-    """A text and its hypotheses, best first; `encoder` and `alignment_heads` are None if the model has no attention."""
+    """A text and its hypotheses, best first; `encoder` and `alignment_heads` are None if the model has no attention.
+
+    The hypotheses are `forced` if they were given. A recurrent encoder takes `time_steps_read` time steps to read the
+    source without its end token, as the lectures count them: "Je suis étudiant" takes steps 1 to 3, and "I" is step 4.
+    """
 
     page_view: ClassVar[str | None] = "translation"
 
     model: TranslatorView
     text: str
+    forced: bool = False
+    time_steps_read: int = 0
     source: SubwordTokens
     hypotheses: list[DecodedHypothesis]
     encoder: EncoderStates | None
@@ -200,15 +216,15 @@ def translate_in_steps(
 
 
 def replay_translations(
-    translator: Translator, text: str, translations: Sequence[Translation], *, name: str = ""
+    translator: Translator, text: str, translations: Sequence[Translation], *, name: str = "", forced: bool = False
 ) -> TranslationSteps:
-    """Decode translations of the text once more and record every step."""
+    """Decode translations of the text once more and record every step; `forced`: they were given, not found."""
     model, subwords = translator.model, translator.subwords
     source = source_ids(translator, text)
     targets = [[*one.ids, *([subwords.end] if one.finished else [])] for one in translations]
     logits, tape = _decode(model, source, targets)
     encoder, attentions = None, [None] * len(targets)
-    if not can(model, "recurrent") or model.decoder.cross is not None:
+    if has_attention(model):
         with torch.inference_mode():
             encoder, attentions = cross_attention_of(tape, steps=[len(ids) for ids in targets])  # type: ignore[assignment]
     hypotheses = [
@@ -240,13 +256,23 @@ def replay_translations(
             heads=num_heads,
         ),
         text=text,
+        forced=forced,
+        time_steps_read=0 if recurrent is None else len(source) - 1,
         source=_pieces(subwords.source, source, ended=True),
         hypotheses=hypotheses,
         encoder=encoder,
         alignment_heads=None
         if encoder is None
-        else AlignmentHeadsView(layer=heads.layer, heads=list(heads.heads), description=str(heads)),
+        else AlignmentHeadsView(
+            layer=heads.layer, heads=list(heads.heads), sharpest=_sharpest(first, heads), description=str(heads)
+        ),
     )
+
+
+def _sharpest(attention: CrossAttention | None, heads: AlignmentHeads) -> int:
+    assert attention is not None
+    words = attention.weights[heads.layer - 1, list(heads.heads), :, :-1]  # without the end token of the source
+    return heads.heads[int(words.max(-1).mean(-1).argmax())]
 
 
 def source_ids(translator: Translator, text: str) -> list[int]:

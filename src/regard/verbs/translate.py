@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from regard.data.rows import RowReader
     from regard.inference.generation.beam_search import Beam
     from regard.inference.generation.trace import Trace
-    from regard.inference.translation.translator import TranslatedText, TranslationResult, Translator
+    from regard.inference.translation.result import TranslatedText, TranslationResult
+    from regard.inference.translation.translator import Translator
 
 AT_ONCE = 512  # texts
 TRACED = 50  # maximum number of texts with a trace, which keeps every step
@@ -39,6 +40,12 @@ class TranslateRequest(RowsRequest):
     num_beams: int = option(5, help="Number of beams; 1 is greedy search.", metavar="N", ge=1)
     num_return_sequences: int = option(1, help="Translations per text.", metavar="N", ge=1)
     length_penalty: float = option(1.0, help="Above 0 favors long translations.", metavar="P")
+    target: list[str] = option(
+        [],
+        help="Read this translation of one text instead of searching: its log-probability and alignment. Repeatable.",
+        metavar="TEXT",
+        repeat=True,
+    )
     alignments: Path | None = option(
         None, help="Write soft alignments as .json, or hard ones as .txt (i-j, words from 0).", metavar="FILE"
     )
@@ -51,7 +58,7 @@ class TranslateRequest(RowsRequest):
 
 @verb(
     TranslateRequest,
-    result="regard.inference.translation.translator:TranslationResult",
+    result="regard.inference.translation.result:TranslationResult",
     formats=(".html", ".json"),
     http_limits={"num_beams": 10, "num_return_sequences": 10},
     items="texts",
@@ -60,18 +67,16 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
     """Translate texts, one per line. Rows without a text stay empty, so line numbers are kept.
 
     With --num-return-sequences each line holds the number of the text from 0, the score and the translation, separated
-    by tabs. Words of an alignment are separated by spaces.
+    by tabs. Words of an alignment are separated by spaces. With --target nothing is searched: the model reads the given
+    translation and reports the log-probability of each token and the attention of each word, soft and hard.
+
+    Example: regard translate regard-fr-en "Je suis étudiant." --target "I am a student."
     """
     from regard.data.files import read_all_lines
     from regard.files.disk import replace_file
     from regard.inference.generation.beam_search import Beam
-    from regard.inference.translation.translator import (
-        TranslatedText,
-        TranslationResult,
-        check_has_attention,
-        require_translator,
-        translator_of,
-    )
+    from regard.inference.translation.result import TranslatedText, TranslationResult
+    from regard.inference.translation.translator import check_has_attention, require_translator, translator_of
 
     for name, known in (("alignments", (".json", ".txt")), ("trace", (".json", ".html"))):
         _check_suffix(name, getattr(request, name), known)
@@ -86,6 +91,8 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
         if request.alignments is not None:
             check_has_attention(translator.model)
         rows = yield from _open_rows(request)
+        if request.target:
+            return _force(request, translator, rows)
         texts: Iterator[str] = (row.texts[0] or "" for row in rows.read(request.missing))
         references = None if request.reference is None else read_all_lines(request.reference, request.encoding)
         if references is not None and request.source != STANDARD_INPUT:
@@ -93,7 +100,7 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
             _check_count(references, str(request.reference), len(read))
             texts = iter(read)
         if request.steps:
-            texts = iter([_single_text(texts, translator)])
+            texts = iter([_single_text(texts, translator, "steps")])
         trace = _trace(translator) if request.trace else None
         at_once = 1 if request.source == STANDARD_INPUT else AT_ONCE  # a sender may wait for each answer
         if trace is not None:
@@ -139,6 +146,30 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
 
             steps = replay_translations(translator, done[0].source, done[0].translations, name=request.model)
             result._steps = steps.view_data()
+    return result
+
+
+def _force(request: TranslateRequest, translator: Translator, rows: RowReader) -> TranslationResult:
+    """Score the given translations of one text."""
+    from regard.files.disk import replace_file
+    from regard.inference.translation.forced_decoding import force_targets
+    from regard.inference.translation.result import TranslatedText, TranslationResult
+
+    for name in ("trace", "reference"):
+        if getattr(request, name) is not None:
+            raise InputError(f"--{name} needs a search, and --target gives the translation; leave one of them out")
+    text = _single_text((row.texts[0] or "" for row in rows.read(request.missing)), translator, "target")
+    targets = force_targets(translator, text, request.target)
+    done = TranslatedText(text, [one.translation for one in targets])
+    if request.alignments is not None:
+        with replace_file(request.alignments) as path:
+            _write_alignments(path, translator, [done])
+    result = TranslationResult(model=request.model, texts=[done], targets=targets)
+    if request.steps:
+        from regard.interpret.translation import replay_translations
+
+        steps = replay_translations(translator, text, done.translations, name=request.model, forced=True)
+        result._steps = steps.view_data()
     return result
 
 
@@ -198,13 +229,14 @@ def _open_rows(request: TranslateRequest) -> Generator[Note, None, RowReader]:
         raise InputError(f"{error}; a single word is taken for a file: to translate it, {command}") from None
 
 
-def _single_text(texts: Iterator[str], translator: Translator) -> str:
-    """The text of a page; a text that cannot be shown is refused before the work."""
+def _single_text(texts: Iterator[str], translator: Translator, flag: str) -> str:
+    """The only text of an option that takes one; a text that cannot be shown is refused before the work."""
     from regard.interpret.translation import source_ids
 
     first = list(islice(texts, 2))
     if len(first) != 1:
-        raise InputError(f"--steps records one text, and the input has {'several' if first else 'none'}; give one line")
+        found = "several" if first else "none"
+        raise InputError(f"--{flag} is for one text, and the input has {found}; give one line")
     source_ids(translator, first[0])
     return first[0]
 

@@ -11,13 +11,15 @@ import { drawVector } from "../heat_map";
 import type { Drawing, Table, View } from "../view";
 import { Alignment, alignmentLayout, alignmentOf, drawAlignment } from "./translation/alignment";
 import { AttentionSteps, Candidates, goToStep, TimeSlider } from "./translation/attention_steps";
-import { describeHeads, headVector, meanWeights, type Selection, selectionOf, type StepAttention, type Translation } from "./translation/payload";
+import { describeHeads, describeTimeStep, headVector, meanWeights, type Selection, selectionOf, type StepAttention, type Translation } from "./translation/payload";
 import "./translation/translation.css";
 
 /** The sentences of the lectures; `languages` is the suffix of the names of models that can translate them. */
 const EXAMPLES = [
-  { text: "Ich muss auf den Markt gehen.", languages: "de-en" },
-  { text: "Je suis étudiant.", languages: "fr-en" },
+  { text: "Ich muss auf den Markt gehen.", target: "", languages: "de-en" },
+  { text: "Je suis étudiant.", target: "", languages: "fr-en" },
+  { text: "L'accord sur la zone économique européenne a été signé en août 1992.", target: "The agreement on the European Economic Area was signed in August 1992.", languages: "fr-en" },
+  { text: "Il m'a entarté.", target: "He hit me with a pie.", languages: "fr-en" },
 ];
 
 const BEAMS = "5";
@@ -51,9 +53,9 @@ function Show({ payload }: { payload: Translation }) {
 function Examples() {
   const { parameters } = currentRoute.get();
   const names = modelsThatCan("translation");
-  const examples = EXAMPLES.flatMap(({ text, languages }) => {
+  const examples = EXAMPLES.flatMap(({ text, target, languages }) => {
     const model = names.find((name) => name.endsWith(languages));
-    return model ? [{ source: text, model, num_beams: parameters["num_beams"] ?? BEAMS }] : [];
+    return model ? [{ source: text, target, model, num_beams: parameters["num_beams"] ?? BEAMS }] : [];
   });
   return (
     <p class="muted">
@@ -81,7 +83,8 @@ function Hypotheses({ selection }: { selection: Selection }) {
       <div class="choices">
         <Select name="translation" label="Translation" options={hypotheses} value={number} onSelect={(translation) => setParameters({ translation })} />
         <span class="muted">
-          {number + 1} of {payload.hypotheses.length} of the beam; score {hypothesis.score.toFixed(3)}, log-probability {hypothesis.log_probability.toFixed(3)}
+          {payload.forced ? "given, not searched; mean" : `${number + 1} of ${payload.hypotheses.length} of the beam; score ${hypothesis.score.toFixed(3)},`} log-probability{" "}
+          {payload.forced ? `${hypothesis.score.toFixed(3)} per token, ${hypothesis.log_probability.toFixed(3)} in all` : hypothesis.log_probability.toFixed(3)}
           {!hypothesis.finished && ", cut off"}
         </span>
       </div>
@@ -92,7 +95,7 @@ function Hypotheses({ selection }: { selection: Selection }) {
             <legend>Head</legend>
             <span class="heads">
               {model.heads > 1 && (
-                <button type="button" aria-pressed={mean} onClick={() => setParameters({ head: "" })}>
+                <button type="button" aria-pressed={mean} onClick={() => setParameters({ head: "mean" })}>
                   mean of {aligned?.heads.join(", ")}
                 </button>
               )}
@@ -122,7 +125,7 @@ function NoAttention() {
 export const translation: View<Translation> = {
   name: "translation",
   title: "Translation",
-  about: "Translate a sentence and follow its decoding step by step: what the decoder attends to, how the context vector is computed, and which word follows.",
+  about: "Translate a sentence and follow its decoding step by step: what the decoder attends to, how the context vector is computed, and which word follows. Or give the translation, and see its probability and alignment.",
   verb: "translate",
   needs: {
     capability: "translation",
@@ -133,9 +136,13 @@ export const translation: View<Translation> = {
   submitLabel: "Translate",
   fields: [
     { name: "source", label: "Text to translate", start: EXAMPLES[0]!.text },
+    { name: "target", label: "Given translation (optional)", start: "", optional: true },
     { name: "num_beams", label: "Beams (1 to 10)", start: BEAMS, optional: true },
   ],
-  toRequest: ({ model, source = "", num_beams }) => ({ model, source: [source], num_beams: num_beams || BEAMS, num_return_sequences: num_beams || BEAMS, steps: true }),
+  toRequest: ({ model, source = "", target = "", num_beams }) => {
+    const request = { model, source: [source], steps: true };
+    return target.trim() ? { ...request, target: [target] } : { ...request, num_beams: num_beams || BEAMS, num_return_sequences: num_beams || BEAMS };
+  },
   Show,
   drawing: (payload, route) => drawing(selectionOf(payload, route)),
   table: (payload, route) => table(selectionOf(payload, route)),
@@ -159,7 +166,7 @@ export function drawing(selection: Selection | null): Drawing {
     draw(painter) {
       const { token, probability } = hypothesis.steps[step]!;
       painter.text(truncate(`${payload.text}  →  ${hypothesis.text}`.replace(/\s/g, " "), MAX_TITLE), MARGIN, 24, { size: 16, bold: true });
-      painter.text(`Time step ${step + 1} of ${hypothesis.steps.length}: ${visible(token)} ${fixedPercent(probability, 1)}`, MARGIN, 50);
+      painter.text(`${describeTimeStep(selection)}: ${visible(token)} ${fixedPercent(probability, 1)}`, MARGIN, 50);
       const about = attention ? `Encoder-decoder attention: ${describeHeads(selection)}` : "No encoder-decoder attention";
       painter.text(`${model.name}. ${about}`, MARGIN, 72, { size: 12, color: colors.get().muted });
       if (attention) drawSteps(painter, selection, attention);
@@ -179,9 +186,9 @@ function drawSteps(painter: Painter, { payload, substeps, dimension }: Selection
   const number = (text: string, x: number, y: number) => painter.text(text, x, y, { align: "right", mono: true, size: 12 });
   painter.text("1. state", first, TOP, header);
   if (substeps > 1) painter.text("2. score", score, TOP, { ...header, align: "right" });
-  if (substeps > 2) {
-    painter.text("3. softmax", weight, TOP, { ...header, align: "right" });
-    painter.text("weight × value", second, TOP, header);
+  if (substeps > 2) painter.text("3. softmax", weight, TOP, { ...header, align: "right" });
+  if (substeps > 3) {
+    painter.text("4. weight × value", second, TOP, header);
     painter.text(`dimension ${dimension}`, last, TOP, { ...header, align: "right" });
   }
   const [largestState, largestValue] = [largestMagnitude(...attention.states), largestMagnitude(...attention.values)];
@@ -193,12 +200,13 @@ function drawSteps(painter: Painter, { payload, substeps, dimension }: Selection
     if (substeps < 3) return;
     painter.rect(weight - 60, y - 8, 60 * attention.weights[at]!, 16, accent, 0.28);
     number(decimal(attention.weights[at]!), weight, y);
+    if (substeps < 4) return;
     drawVector(painter, attention.weighted[at]!, largestValue, second, y - 8, strip, dimension);
     number(decimal(attention.weighted[at]![dimension]!, 4), last, y);
   });
-  if (substeps < 4) return;
+  if (substeps < 5) return;
   const y = TOP + (payload.source.tokens.length + 1) * LINE;
-  painter.text("4. sum: the context vector", weight, y, { align: "right", bold: true });
+  painter.text("5. sum: the context vector", weight, y, { align: "right", bold: true });
   drawVector(painter, attention.context, largestValue, second, y - 8, strip, dimension);
   number(decimal(attention.context[dimension]!, 4), last, y);
 }

@@ -10,10 +10,9 @@ import os
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
-from pydantic import PrivateAttr
 from torch import Tensor, nn
 
 from regard.checkpoints import loading
@@ -30,7 +29,6 @@ from regard.models.family import can, describe_model
 from regard.nn.masks import Padded
 from regard.nn.recording import record
 from regard.nn.training import evaluation_mode
-from regard.render.result import Result
 
 if TYPE_CHECKING:
     from regard.inference.generation.trace import Trace
@@ -52,51 +50,6 @@ class Translation:
     log_probability: float
     score: float
     finished: bool
-
-
-@dataclass(frozen=True)
-class TranslatedText:
-    """A text and its translations, best first."""
-
-    source: str
-    translations: list[Translation]
-
-    def lines(self, number: int, *, several: bool) -> str:
-        """One line per translation; with `several`, after the number of the text and the score."""
-        # A line break inside a translation would end its line.
-        texts = [
-            " ".join(item.text.split("\n")).encode("utf-8", "backslashreplace").decode() for item in self.translations
-        ]
-        scores = [f"{number}\t{item.score:.4f}\t" if several else "" for item in self.translations]
-        return "".join(f"{score}{text}\n" for score, text in zip(scores, texts, strict=True))
-
-
-class TranslationResult(Result):
-    """The translations of all texts and, if there were references, their BLEU scores."""
-
-    page_view: ClassVar[str | None] = "translation"
-    view_type: ClassVar[str | None] = "regard.interpret.translation:TranslationSteps"
-
-    model: str
-    texts: list[TranslatedText]
-    bleu: dict[str, float | str] | None = None
-    _steps: Mapping[str, object] | None = PrivateAttr(None)  # the data of the page's view, if they were recorded
-
-    def view_data(self) -> Mapping[str, object]:
-        if self._steps is None:
-            raise InputError("the page shows the decoding steps of one text; translate it with --steps")
-        return self._steps
-
-    def to_dict(self) -> dict[str, Any]:
-        document = self.model_dump(mode="json", exclude_none=True)
-        for text in document["texts"]:
-            for translation in text["translations"]:
-                del translation["ids"]
-        return document
-
-    def to_text(self) -> str:
-        several = any(len(text.translations) > 1 for text in self.texts)
-        return "".join(text.lines(number, several=several) for number, text in enumerate(self.texts)).rstrip("\n")
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,9 +210,13 @@ class Alignment:
     weights: list[list[float]]
     outside: list[float]
 
+    def hard(self) -> list[int]:
+        """For each target word the index of the source word with the highest weight."""
+        return [max(range(len(row)), key=row.__getitem__) for row in self.weights]
+
     def pharaoh(self) -> str:
         """`i-j` for each target word j and the source word i with the highest weight, both from 0."""
-        return " ".join(f"{max(range(len(row)), key=row.__getitem__)}-{j}" for j, row in enumerate(self.weights))
+        return " ".join(f"{i}-{j}" for j, i in enumerate(self.hard()))
 
 
 def default_alignment_heads(model: TranslationModel) -> AlignmentHeads:
@@ -269,9 +226,13 @@ def default_alignment_heads(model: TranslationModel) -> AlignmentHeads:
     return AlignmentHeads(max(model.config.num_hidden_layers - 1, 1), tuple(range(model.config.num_attention_heads)))
 
 
+def has_attention(model: TranslationModel) -> bool:
+    return not can(model, "recurrent") or model.decoder.cross is not None
+
+
 def check_has_attention(model: TranslationModel) -> None:
     """Raise InputError for a model without attention."""
-    if can(model, "recurrent") and model.decoder.cross is None:
+    if not has_attention(model):
         raise InputError(
             "this model has no attention (model.score is none), so it has no alignment; train one with attention"
         )

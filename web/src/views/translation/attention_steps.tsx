@@ -1,4 +1,4 @@
-// The four sub-steps of encoder-decoder attention with their numbers: encoder states, scores, softmax and weighted states,
+// The five sub-steps of encoder-decoder attention with their numbers: encoder states, scores, softmax, weighted states,
 // and the context vector. Also the slider over time steps, and the most probable tokens of one.
 import type { ComponentChildren } from "preact";
 import { useWidth } from "../../canvas";
@@ -6,9 +6,7 @@ import { DataTable, Token } from "../../components";
 import { decimal, fixedPercent, largestMagnitude, visible } from "../../format";
 import { setParameters } from "../../route";
 import { STRIP_HEIGHT, VectorStrip } from "../../heat_map";
-import { describeHeads, type Selection, type StepAttention } from "./payload";
-
-const SUBSTEPS = ["States", "Score", "Softmax and multiply", "Sum"] as const;
+import { describeHeads, describeTimeStep, type Selection, type StepAttention, SUBSTEPS, timeStep } from "./payload";
 
 interface Props {
   readonly selection: Selection;
@@ -16,10 +14,10 @@ interface Props {
 }
 
 export function AttentionSteps({ selection, attention }: Props) {
-  const { substeps, model, step } = selection;
+  const { substeps, model } = selection;
   return (
     <section class="substeps" aria-label="Encoder-decoder attention">
-      <h2>Encoder-decoder attention at time step {step + 1}</h2>
+      <h2>Encoder-decoder attention: {lowerFirst(describeTimeStep(selection))}</h2>
       <p class="muted">
         {model.name}: {describeHeads(selection)}
       </p>
@@ -27,7 +25,7 @@ export function AttentionSteps({ selection, attention }: Props) {
         <legend class="muted">Sub-steps up to</legend>
         <span class="group">
           {SUBSTEPS.map((name, number) => (
-            <button key={name} type="button" aria-pressed={number + 1 === substeps} onClick={() => setParameters({ sub: number === 3 ? "" : String(number + 1) })}>
+            <button key={name} type="button" aria-pressed={number + 1 === substeps} onClick={() => setParameters({ sub: number + 1 === SUBSTEPS.length ? "" : String(number + 1) })}>
               {number + 1}. {name}
             </button>
           ))}
@@ -60,9 +58,8 @@ function Numbers({ selection, attention }: Props) {
     "source",
     { content: `1. state${recurrent ? " h" : ""}`, class: "vector", ref: stateColumn },
     ...(substeps > 1 ? ["2. score"] : []),
-    ...(substeps > 2
-      ? [{ content: "3. softmax", class: "soft" }, { content: `× ${name}`, class: "vector", ref: weightedColumn }, `${name}[${dimension}]`, `× ${name}[${dimension}]`]
-      : []),
+    ...(substeps > 2 ? [{ content: "3. softmax", class: "soft" }] : []),
+    ...(substeps > 3 ? [{ content: `4. × ${name}`, class: "vector", ref: weightedColumn }, `${name}[${dimension}]`, `× ${name}[${dimension}]`] : []),
   ];
   const weightBar = (weight: number) => (
     <>
@@ -74,9 +71,9 @@ function Numbers({ selection, attention }: Props) {
     <Token text={visible(token)} />,
     { content: <VectorStrip vector={states[at]!} largest={largestState} width={stripWidth} {...(recurrent && selectable)} />, class: "vector" },
     ...(substeps > 1 ? [number(scores ? decimal(scores[at]!) : "–", "score")] : []),
-    ...(substeps > 2
+    ...(substeps > 2 ? [number(weightBar(weights[at]!), "weight")] : []),
+    ...(substeps > 3
       ? [
-          number(weightBar(weights[at]!), "weight"),
           { content: valueStrip(weighted[at]!), class: "vector" },
           number(decimal(values[at]![dimension]!), "value"),
           number(decimal(weighted[at]![dimension]!, 4), "product"),
@@ -84,7 +81,7 @@ function Numbers({ selection, attention }: Props) {
       : []),
   ];
   const sum = [
-    { content: "4. sum: the context vector", colSpan: 3 },
+    { content: "5. sum: the context vector", colSpan: 3 },
     number(decimal(weights.reduce((a, b) => a + b, 0)), ""),
     { content: valueStrip(context), class: "vector", style: { height: `${STRIP_HEIGHT + 8}px` } },
     "",
@@ -103,9 +100,9 @@ function Numbers({ selection, attention }: Props) {
         headers={headers}
         rows={payload.source.tokens.map(cells)}
         rowProps={(at) => ({ class: substeps > 2 && at === strongest ? "strong" : "" })}
-        {...(substeps > 3 && { footer: sum })}
+        {...(substeps > 4 && { footer: sum })}
       />
-      {substeps > 2 && (
+      {substeps > 3 && (
         <label class="which">
           <span class="muted">
             Dimension of the {context.length} whose numbers are written out
@@ -146,15 +143,15 @@ export function explanations({ model, payload, mean, attention }: Selection): re
     return [
       `${states} The decoder attends to all of them.`,
       `Each state h gets a score: ${SCORES[model.score]}.`,
-      "The softmax turns the scores into weights that sum to 1. Each state is multiplied by its weight.",
+      "The softmax turns the scores into weights that sum to 1.",
+      "Each state is multiplied by its weight: a large one amplifies it, a small one drowns it out.",
       `The sum is the context vector. ${RECIPES[model.recipe ?? "luong"]}`,
     ];
   return [
     `${states} A head computes a key k and a value v from each.`,
     mean ? "Each head has its own scores: select one to see them." : `Each key gets a score: ${SCORES[model.score]}, here the product times ${payload.encoder?.scale.toFixed(4)}.`,
-    mean
-      ? "The softmax turns the scores of each head into weights; shown is their mean, which alignments use. Each value is multiplied by the weight of its own head; the heads are next to each other."
-      : "The softmax turns the scores into weights that sum to 1. Each value is multiplied by its weight.",
+    mean ? "The softmax turns the scores of each head into weights; shown is their mean, which alignments use." : "The softmax turns the scores into weights that sum to 1.",
+    mean ? "Each value is multiplied by the weight of its own head; the heads are next to each other." : "Each value is multiplied by its weight: a large one amplifies it, a small one drowns it out.",
     `The sum is the context vector${mean ? `, ${width} numbers of these heads` : ` of this head, ${width} numbers`}. The contexts of all heads are concatenated, multiplied by a matrix and added to the decoder’s vector.`,
   ];
 }
@@ -163,52 +160,69 @@ export function goToStep(step: number, { hypothesis }: Selection): void {
   setParameters({ step: String(Math.max(0, Math.min(hypothesis.steps.length - 1, step))) });
 }
 
+const lowerFirst = (text: string) => text.charAt(0).toLowerCase() + text.slice(1);
+
 export function TimeSlider({ selection }: { selection: Selection }) {
-  const { hypothesis, step } = selection;
-  const count = hypothesis.steps.length;
+  const { payload, hypothesis, step } = selection;
   return (
     <div class="time">
       <label class="slider">
-        <span>
-          Time step {step + 1} of {count}
-        </span>
+        <span>{describeTimeStep(selection)}</span>
         <input
           type="range"
           name="step"
           min={1}
-          max={count}
+          max={hypothesis.steps.length}
           value={step + 1}
-          aria-valuetext={`${step + 1} of ${count}: ${visible(hypothesis.steps[step]!.token)}`}
+          aria-valuetext={`${lowerFirst(describeTimeStep(selection))}: ${visible(hypothesis.steps[step]!.token)}`}
           onInput={(event) => goToStep(Number(event.currentTarget.value) - 1, selection)}
         />
       </label>
       <ol class="steps" aria-label="Tokens of the translation, step by step">
+        {payload.source.tokens.slice(0, payload.time_steps_read).map((token, number) => (
+          <li key={`read ${number}`} class="read" title={`Time step ${number + 1}: the encoder reads`}>
+            <sub>{number + 1}</sub>
+            <bdi>{visible(token)}</bdi>
+          </li>
+        ))}
+        {payload.time_steps_read > 0 && (
+          <li class="read" aria-hidden="true">
+            →
+          </li>
+        )}
         {hypothesis.steps.map((one, number) => (
           <li key={number}>
             <button
               type="button"
               class={number < step ? "past" : number > step ? "future" : ""}
               aria-pressed={number === step}
-              title={`step ${number + 1}: ${fixedPercent(one.probability, 1)}`}
+              title={`${describeTimeStep(selection, number)}: ${fixedPercent(one.probability, 1)}`}
               onClick={() => goToStep(number, selection)}
             >
+              {payload.time_steps_read > 0 && timeStep(selection, number).number && <sub>{timeStep(selection, number).number}</sub>}
               <bdi>{visible(one.token)}</bdi>
             </button>
           </li>
         ))}
       </ol>
+      {payload.time_steps_read > 0 && (
+        <p class="muted">
+          The encoder reads one token per time step, steps 1 to {payload.time_steps_read}; the decoder then writes one per step. End tokens are not counted, as in the lectures.
+        </p>
+      )}
     </div>
   );
 }
 
-export function Candidates({ selection: { hypothesis, step } }: { selection: Selection }) {
+export function Candidates({ selection }: { selection: Selection }) {
+  const { hypothesis, step } = selection;
   const { token, probability, likeliest } = hypothesis.steps[step]!;
   const isSelected = (one: { token: string; probability: number }) => one.token === token && one.probability === probability;
-  const rows = likeliest.some(isSelected) ? likeliest : [{ token, probability }, ...likeliest]; // the beam may select another token
+  const rows = likeliest.some(isSelected) ? likeliest : [{ token, probability }, ...likeliest]; // the beam, or who gave the translation, may select another token
   return (
     <div class="candidates">
       <h2>
-        Time step {step + 1}: <Token text={visible(token)} /> {fixedPercent(probability, 1)}
+        {describeTimeStep(selection)}: <Token text={visible(token)} /> {fixedPercent(probability, 1)}
       </h2>
       <DataTable
         class="candidates-table"

@@ -6,6 +6,8 @@ import type { ViewOf } from "../../view";
 
 export type Translation = ViewOf<"translate">;
 
+export const SUBSTEPS = ["States", "Score", "Softmax", "Multiply", "Sum"] as const;
+
 /** The attention of one time step: everything from the encoder states to the context vector. */
 export interface StepAttention {
   /** Query and scores are null for several heads: each has its own. */
@@ -28,7 +30,7 @@ export interface Selection {
   /** One head, or those whose mean is shown. */
   readonly heads: readonly number[];
   readonly mean: boolean;
-  /** How many of the four sub-steps are shown. */
+  /** How many of the five sub-steps are shown. */
   readonly substeps: number;
   /** The dimension whose numbers are written out. */
   readonly dimension: number;
@@ -45,8 +47,8 @@ export function selectionOf(payload: Translation, { parameters }: Route): Select
   // Another hypothesis may be shorter: then its last step is shown.
   const step = Math.max(0, Math.min(Number.parseInt(parameters["step"] ?? "", 10) || 0, hypothesis.steps.length - 1));
   const layer = layerParameter(parameters, model.layers, aligned?.layer);
-  const head = integerParameter(parameters, "head", model.heads, model.heads === 1 ? 0 : -1);
-  const heads = head >= 0 ? [head] : (aligned?.heads ?? []);
+  const mean = parameters["head"] === "mean" && model.heads > 1;
+  const heads = mean ? (aligned?.heads ?? []) : [integerParameter(parameters, "head", model.heads, aligned?.sharpest)];
   const attention = hypothesis.attention && attentionOf(payload, hypothesis, step, layer, heads);
   return {
     payload,
@@ -56,8 +58,8 @@ export function selectionOf(payload: Translation, { parameters }: Route): Select
     step,
     layer,
     heads,
-    mean: head < 0,
-    substeps: integerParameter(parameters, "sub", 5, 4) || 4,
+    mean,
+    substeps: integerParameter(parameters, "sub", SUBSTEPS.length + 1, SUBSTEPS.length) || SUBSTEPS.length,
     dimension: integerParameter(parameters, "d", attention?.context.length ?? 1),
     level: parameters["level"] === "piece" ? "piece" : "word",
     hard: parameters["alignment"] === "hard",
@@ -119,6 +121,18 @@ function attentionOf(payload: Translation, hypothesis: DecodedHypothesis, step: 
     weighted: concatenateHeads(weighted),
     context: Float32Array.from(heads.flatMap((head) => [...vector("context", head)])),
   };
+}
+
+/** The time step as the lectures count: a recurrent encoder reads the source in the first steps. End tokens have no number. */
+export function timeStep({ payload, hypothesis }: Selection, step: number): { readonly number: number | null; readonly count: number } {
+  const first = payload.time_steps_read;
+  const steps = hypothesis.steps.length - (first && hypothesis.finished ? 1 : 0);
+  return { number: step < steps ? first + step + 1 : null, count: first + steps };
+}
+
+export function describeTimeStep(selection: Selection, step = selection.step): string {
+  const { number, count } = timeStep(selection, step);
+  return number === null ? `After time step ${count}` : `Time step ${number} of ${count}`;
 }
 
 export function describeHeads({ model, layer, heads, mean }: Selection): string {
