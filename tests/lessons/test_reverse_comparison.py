@@ -40,6 +40,11 @@ def test_longer_sequences_have_other_defaults_and_explicit_options_win() -> None
     assert given == ReverseConfig(20, 10, 3, 4, 5, 6, 0.7, 0, 8, config.target_accuracy, 9)
 
 
+def test_the_decks_exercise_changes_two_variables_only() -> None:
+    config = reverse_config(steps=20, features=16, as_in_deck=True)
+    assert config == replace(ReverseConfig(), steps=20, features=16)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -10,9 +10,10 @@ from multiprocessing.context import SpawnProcess
 import pytest
 
 from regard.errors import InputError, RegardError
-from regard.lessons import reverse_comparison as workers
+from regard.lessons import workers
 from regard.lessons.reverse import ReverseEpoch
-from regard.lessons.reverse_comparison import ReverseConfig, ReverseRun, ReverseTask, plan_tasks, train_all
+from regard.lessons.reverse_comparison import ReverseConfig, ReverseRun, ReverseTask, plan_tasks
+from regard.lessons.workers import train_all
 
 SMALL = ReverseConfig(steps=3, features=5, units=6, train_size=60, test_size=12, epochs=2)
 

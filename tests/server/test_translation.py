@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from regard.inference.generation.beam_search import Beam
+from regard.inference.translation.forced_decoding import force_targets
 from regard.inference.translation.translator import AlignmentHeads, load_translator
 from regard.interpret.translation import CrossAttention, TranslationSteps, translate_in_steps
 
@@ -56,7 +57,7 @@ def read(cells: Locator) -> list[float]:
 
 
 def check_table(page: Page, found: TranslationSteps, *, number: int, step: int, layer: int, head: int, d: int) -> None:
-    """Checks that the four sub-steps on the page equal the library's for this step."""
+    """Checks that the five sub-steps on the page equal the library's for this step."""
     attention, values = attention_of(found, number), values_of(found, layer, head)
     weights = attention.weights[layer, head, step]
     assert page.locator(".attention-steps tbody th").all_inner_texts() == list(map(visible, found.source.tokens))
@@ -81,13 +82,12 @@ def test_the_slider_moves_with_the_arrow_keys(page: Page, address: str, folders:
     slider.focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    expect(heading).to_contain_text("Time step 4:")
+    expect(heading).to_contain_text(f"Time step 4 of {len(hypothesis.steps)}:")
     page.locator(".steps button").nth(6).click()  # also when the focus is not in a field
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
-    expect(heading).to_contain_text(
-        f"Time step 5: {visible(hypothesis.steps[4].token)} {hypothesis.steps[4].probability:.1%}"
-    )
+    token, probability = hypothesis.steps[4].token, hypothesis.steps[4].probability
+    expect(heading).to_contain_text(f"Time step 5 of {len(hypothesis.steps)}: {visible(token)} {probability:.1%}")
     expect(page).to_have_url(re.compile("step=4(&|$)"))
     expect(slider).to_have_value("5")
     check_table(page, found, number=0, step=4, layer=1, head=1, d=5)
@@ -100,11 +100,13 @@ def test_the_slider_moves_with_the_arrow_keys(page: Page, address: str, folders:
     texts = [[row.locator("th").inner_text(), row.locator(".number").inner_text()] for row in rows]
     assert texts == [[visible(token), f"{share:.2%}"] for token, share in expected_rows]
     assert page.locator(".steps button").all_inner_texts() == list(map(visible, hypothesis.pieces.tokens))
-    expect(page.locator(".substeps h2")).to_have_text("Encoder-decoder attention at time step 5")
+    expect(page.locator(".substeps h2")).to_have_text(
+        f"Encoder-decoder attention: time step 5 of {len(hypothesis.steps)}"
+    )
 
 
 def test_the_mean_attention_used_for_alignments(page: Page, address: str, folders: dict[str, str]) -> None:
-    open_at(page, address, model=folders["transformer"], step="2", d="11")
+    open_at(page, address, model=folders["transformer"], step="2", d="11", head="mean")
     found = library(folders["transformer"])
     attention = attention_of(found, 0)
     assert load_translator(folders["transformer"]).alignment_heads == AlignmentHeads(1, (0, 1))
@@ -145,6 +147,45 @@ def test_recurrent_models(page: Page, address: str, folders: dict[str, str], nam
     expect(page.locator(".query")).to_contain_text(queries[name])
 
 
+def test_the_view_opens_on_one_head_with_a_number_in_every_sub_step(
+    page: Page, address: str, folders: dict[str, str]
+) -> None:
+    open_at(page, address, model=folders["transformer"])
+    found = library(folders["transformer"])
+    assert found.alignment_heads is not None
+    check_table(page, found, number=0, step=0, layer=0, head=found.alignment_heads.sharpest, d=0)
+    for sub, count in (("2. Score", 2), ("3. Softmax", 3), ("4. Multiply", 4), ("5. Sum", 5)):
+        page.get_by_role("button", name=sub).click()
+        expect(page.locator(".explanations li")).to_have_count(count)
+        assert page.locator(".attention-steps .product").count() == (len(found.source.tokens) if count > 3 else 0)
+
+
+def test_time_steps_are_counted_as_in_the_lectures(page: Page, address: str, folders: dict[str, str]) -> None:
+    """An LSTM reads the source in the first time steps; end tokens have no number."""
+    open_at(page, address, model=folders["dot"], source=FRENCH)
+    found = library(folders["dot"], FRENCH)
+    read, written = len(found.source.tokens) - 1, len(found.hypotheses[0].steps) - found.hypotheses[0].finished
+    expect(page.locator(".slider")).to_contain_text(f"Time step {read + 1} of {read + written}")
+    first = page.locator(".steps .read").first
+    assert first.inner_text() == f"1{visible(found.source.tokens[0])}"
+
+
+@pytest.mark.parametrize("name", ["transformer", "general"])
+def test_a_given_translation(page: Page, address: str, folders: dict[str, str], name: str) -> None:
+    target = "I am the market."
+    open_at(page, address, model=folders[name], target=target, alignment="hard", head="mean")
+    [forced] = force_targets(load_translator(folders[name]), TEXT, [target])
+    assert forced.alignment is not None
+    expect(page.locator(".both")).to_contain_text(target)
+    expect(page.locator(".choices").first).to_contain_text(
+        f"given, not searched; mean log-probability {forced.translation.score:.3f} per token"
+    )
+    expect(page.locator(".pharaoh")).to_have_text(forced.alignment.pharaoh())
+    page.locator("[name=target]").fill("")
+    page.get_by_role("button", name="Translate").click()
+    expect(page.locator(".choices").first).to_contain_text("of the beam")
+
+
 def test_another_hypothesis_of_the_beam(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["general"], step="1")
     found = library(folders["general"])
@@ -160,7 +201,7 @@ def test_another_hypothesis_of_the_beam(page: Page, address: str, folders: dict[
 
 @pytest.mark.parametrize("name", ["transformer", "general"])
 def test_alignments_equal_the_librarys(page: Page, address: str, folders: dict[str, str], name: str) -> None:
-    open_at(page, address, model=folders[name], alignment="hard")
+    open_at(page, address, model=folders[name], alignment="hard", head="mean")
     translator, found = load_translator(folders[name]), library(folders[name])
     hypothesis = found.hypotheses[0]
     expected = translator.align(TEXT, hypothesis.translation.ids)
@@ -245,7 +286,7 @@ def test_downloaded_files_contain_the_displayed_numbers(
     assert files["PNG"].read_bytes().startswith(b"\x89PNG")
     svg = files["SVG"].read_text(encoding="utf-8")
     assert addresses(svg) == {"http://www.w3.org/2000/svg"}
-    assert "Encoder-decoder attention: layer 2, head 0" in svg and "4. sum: the context vector" in svg
+    assert "Encoder-decoder attention: layer 2, head 0" in svg and "5. sum: the context vector" in svg
     assert f">{attention.context[1, 0, 0, 0]:.4f}<" in svg
 
 
@@ -263,7 +304,8 @@ def test_an_exported_file_works_from_disk(
         assert alone.locator(".current").inner_text() == before
         assert alone.locator(".translation a").count() == 0
         alone.get_by_role("slider").press("ArrowRight")
-        expect(alone.locator(".candidates h2")).to_contain_text("Time step 6:")
+        read = len(library(folders["additive"]).source.tokens) - 1
+        expect(alone.locator(".candidates h2")).to_contain_text(f"Time step {read + 6} of")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark"), (390, "light")])

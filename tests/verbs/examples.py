@@ -83,6 +83,11 @@ EXAMPLES: dict[str, Example] = {
         {"prompt": "the film", "model": "GPT", "length_penalty": 2},
         "length_penalty is for beam search",
     ),
+    "next_token": Example(
+        {"text": "the film was", "model": "GPT", "top": 3, "targets": ["good"]},
+        {"text": "the film was", "model": "MODEL"},
+        "the next token needs a language model with its output layer",
+    ),
     "score": Example(
         {"source": ["the film was good", "a day"], "model": "GPT"},
         {"source": ["a day"], "model": "CLASSIFIER"},

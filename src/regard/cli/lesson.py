@@ -184,6 +184,10 @@ def tour(
 def reverse(
     steps: Annotated[int, typer.Option("--steps", metavar="N", help="Number of digits in a sequence.")] = 4,
     features: Annotated[int, typer.Option("--features", metavar="N", help="Number of distinct digits.")] = 10,
+    as_in_deck: Annotated[
+        bool,
+        typer.Option("--as-in-deck", help="Keep the deck's configuration for any number of steps, as its exercise."),
+    ] = False,
     units: Annotated[
         int | None, typer.Option("--units", metavar="N", help="Units of each LSTM; 16, above 8 steps 64.")
     ] = None,
@@ -227,7 +231,8 @@ def reverse(
     """Reverse sequences with an LSTM encoder-decoder: no attention against dot, general and additive in two recipes.
 
     Up to 8 steps the defaults are those of the deck (4 digits of 10, 2,000/200 sequences, 16 units, batches of 10);
-    longer sequences get a larger configuration. All models share data and budget.
+    longer sequences get a larger configuration, unless --as-in-deck. All models share data and budget. The deck's
+    exercise is --steps 20 --features 16 --as-in-deck.
     """
 
     def train() -> ReverseComparison:
@@ -236,6 +241,7 @@ def reverse(
         config = reverse_config(
             steps=steps,
             features=features,
+            as_in_deck=as_in_deck,
             units=units,
             train_size=train_size,
             test_size=test_size,
@@ -299,7 +305,7 @@ def _run(train: Callable[[], Tour | ReverseComparison | SixWordsLesson], output:
 
 def _train(tasks: Sequence[ReverseTask], jobs: int | None) -> list[ReverseRun]:
     from regard.cli.output import note, status_line
-    from regard.lessons.reverse_comparison import train_all
+    from regard.lessons.workers import train_all
 
     current: dict[ReverseTask, ReverseEpoch] = {}
     done: list[ReverseRun] = []

@@ -180,7 +180,7 @@ FAMILY = Family(
     description="forward and backward LSTM language models over subwords or characters; layers are mixed",
     model_class=Elmo,
     config_class=ElmoConfig,
-    capabilities=frozenset({"fine-tuning", "layer-mix", "recurrent"}),
+    capabilities=frozenset({"bidirectional-lm", "fine-tuning", "layer-mix", "recurrent"}),
     heads=("output",),
     earlier_keys={
         "vocabulary": "vocab_size",

@@ -20,6 +20,7 @@ Capability = Literal[
     "masked-lm",  # predicts masked tokens
     "next-sentence",  # predicts whether two sentences follow each other
     "causal-lm",  # reads from left to right and predicts the next token
+    "bidirectional-lm",  # two language models: one predicts the next token, the other the previous one
     "encoder-decoder",  # encodes a source and decodes a target
     "text-generation",  # continues a prompt
     "translation",  # trained on sentence pairs, with one vocabulary per language
@@ -30,6 +31,12 @@ Capability = Literal[
     "layer-mix",  # tasks use a weighted sum of all layers
     "recurrent",  # has no Transformer layers
 ]
+REQUIRED_HEADS: Mapping[Capability, tuple[str, ...]] = {
+    "masked-lm": ("masked",),
+    "next-sentence": ("pooler", "next"),
+    "bidirectional-lm": ("output",),
+    "pooling": ("pooler",),
+}
 Objective = Literal["masked-lm", "causal-lm", "bidirectional-lm", "span-corruption"]  # of pretraining
 Table = Mapping[str, str | tuple[str, ...]]
 NOTHING = "(?!)"  # a pattern that matches no name
@@ -224,10 +231,7 @@ def can(model: object, capability: Capability) -> TypeGuard[Any]:
     family = family_of(model)
     if family is None or not family.can(capability):
         return False
-    required = {"masked-lm": ("masked",), "next-sentence": ("pooler", "next"), "pooling": ("pooler",)}.get(
-        capability, ()
-    )
-    return all(getattr(model, head, None) is not None for head in required)
+    return all(getattr(model, head, None) is not None for head in REQUIRED_HEADS.get(capability, ()))
 
 
 def build(config: Any, *, heads: Collection[str] | None = None) -> Any:

@@ -21,6 +21,7 @@ VERBS = (
     "fill",
     "compare",
     "next",
+    "next_token",
     "perplexity",
     "generate",
     "score",

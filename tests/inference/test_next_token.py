@@ -1,0 +1,61 @@
+"""The next token: equal to the model's own softmax in both directions, and to the causal scorer for words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regard.errors import InputError
+from regard.inference.next_token import predict_next_token
+from regard.models import Elmo, ElmoConfig
+from regard.text import Tokenizer
+
+TEXT = "the film was"
+
+
+@pytest.fixture
+def tokenizer(tiny_bert_folder: Path) -> Tokenizer:
+    return Tokenizer.open(tiny_bert_folder)
+
+
+@pytest.fixture
+def elmo(randomized: Callable[..., Any], tokenizer: Tokenizer) -> Elmo:
+    config = ElmoConfig(vocab_size=tokenizer.size, num_characters=0, hidden_size=12, cell_size=12)
+    model = Elmo(config)
+    randomized(model, std=0.5)
+    return model.eval()
+
+
+def test_both_directions_of_an_elmo(elmo: Elmo, tokenizer: Tokenizer) -> None:
+    found = predict_next_token(elmo, tokenizer, TEXT, top=5, targets=["good film"])
+    ids = tokenizer.encode(TEXT, add_special_tokens=False).ids
+    first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
+    assert first is not None and last is not None and found.preceding is not None and found.targets is not None
+    with torch.inference_mode():
+        ahead = elmo.logits(elmo(torch.tensor([[first, *ids]])))[0][0, -1].softmax(-1)
+        back = elmo.logits(elmo(torch.tensor([[*ids, last]])))[1][0, 0].softmax(-1)
+        for given, probabilities in ((found.following, ahead), (found.preceding, back)):
+            best = probabilities.topk(5)
+            assert [one.id for one in given] == best.indices.tolist()
+            assert [one.probability for one in given] == pytest.approx(best.values.tolist(), rel=1e-4)
+        total = 0.0  # the forward model alone decides what follows
+        for piece in tokenizer.encode("good film", add_special_tokens=False).ids:
+            logits = elmo.logits(elmo(torch.tensor([[first, *ids]])))[0][0, -1]
+            total += float(logits.log_softmax(-1)[piece])
+            ids = [*ids, piece]
+    assert found.targets["good film"] == pytest.approx(math.exp(total), rel=1e-4)
+
+
+def test_a_text_that_cannot_be_continued(elmo: Elmo, tokenizer: Tokenizer) -> None:
+    with pytest.raises(InputError, match="the text has 0 tokens; expected 1 to"):
+        predict_next_token(elmo, tokenizer, " ")
+    with pytest.raises(InputError, match="has no tokens; expected a word"):
+        predict_next_token(elmo, tokenizer, TEXT, targets=[" "])
+    without = Elmo(elmo.config, heads=())
+    with pytest.raises(InputError, match="needs a language model with its output layer, and this is an ELMo"):
+        predict_next_token(without, tokenizer, TEXT)
