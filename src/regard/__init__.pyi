@@ -26,6 +26,7 @@ from regard.inference.likelihood import LineScores
 from regard.inference.likelihood import Perplexity
 from regard.inference.masked_lm import FillResult
 from regard.inference.masked_lm import NextSentence
+from regard.inference.next_token import NextTokens
 from regard.inference.search.clusters import ClusterResult
 from regard.inference.search.duplicates import DuplicatesResult
 from regard.inference.search.results import SearchResult
@@ -200,6 +201,17 @@ def next_sentence(
     on_event: Callable[[Event], object] | None = None,
 ) -> NextSentence:
     """Predict how likely the second text follows the first, with BERT's next-sentence head."""
+
+def next_token(
+    text: str,
+    *,
+    model: _Model = 'regard-gpt',
+    top: int = 10,
+    targets: list[str] | None = None,
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> NextTokens:
+    """List the likeliest next tokens of a text with their probabilities."""
 
 def perplexity(
     source: list[str | None] | str | PathLike[str] | Any,

@@ -250,7 +250,7 @@ export interface MaskedWord { readonly word: string; readonly spaced: boolean; r
 /** A model as the page lists it. */
 export interface ModelState {
   readonly name: string; readonly state: "loading" | "ready" | "failed"; readonly error: string;
-  readonly capabilities: readonly ("text-encoder" | "masked-lm" | "next-sentence" | "causal-lm" | "encoder-decoder" | "text-generation" | "translation" | "image" | "fine-tuning" | "pooling" | "segments" | "layer-mix" | "recurrent" | "fine-tuned" | "sentence-embedding")[] | null;
+  readonly capabilities: readonly ("text-encoder" | "masked-lm" | "next-sentence" | "causal-lm" | "bidirectional-lm" | "encoder-decoder" | "text-generation" | "translation" | "image" | "fine-tuning" | "pooling" | "segments" | "layer-mix" | "recurrent" | "fine-tuned" | "sentence-embedding")[] | null;
   readonly task: string | null;
 }
 /** `index` counts the sentences of the map from 0. */

@@ -97,7 +97,7 @@ def _force(translator: Translator, text: str, source: Sequence[int], ids: Sequen
         translation=Translation(subwords.decode(ids), tuple(ids), total, total / len(values), finished=True),
         tokens=[TokenLogProbability(*pair) for pair in zip(tokens, values, strict=True)],
         alignment=alignment,
-        hard=alignment and alignment.hard(),
+        hard=None if alignment is None else alignment.hard(),
     )
 
 
