@@ -17,6 +17,11 @@ export interface AblationResult {
   readonly positions: readonly number[]; readonly at: string; readonly modes: readonly string[]; readonly heads: readonly (readonly [number, number])[];
   readonly layers: readonly number[]; readonly effects: readonly AblationEffect[]; readonly sweep: HeadSweep | null;
 }
+/** A text with its strongest pair: token `query` attends to token `key` with `weight`, its score. */
+export interface ActivatingText {
+  readonly line: number; readonly text: string; readonly tokens: readonly string[]; readonly special: readonly boolean[]; readonly query: number;
+  readonly key: number; readonly weight: number; readonly weights: readonly number[];
+}
 /** The heads whose mean defines alignments, and the one of them with the sharpest attention in the first hypothesis: its largest weights on the words of the source are the highest. */
 export interface AlignmentHeadsView { readonly layer: number; readonly heads: readonly number[]; readonly sharpest: number; readonly description: string; }
 export interface AnswerView { readonly answer: string; readonly start: number; readonly end: number; readonly probability: number; }
@@ -30,6 +35,8 @@ export interface Attribution {
   readonly value: number; readonly baseline: string | null; readonly baseline_value: number | null; readonly steps: number | null;
   readonly completeness_error: number | null;
 }
+/** Horizontal bars below each other */
+export interface BarChart { readonly kind: "bars"; readonly title: string; readonly bars: readonly ChartBar[]; }
 export interface BoxPassView {
   readonly tensors: readonly (readonly [string, number])[]; readonly parameters: Readonly<Record<string, readonly number[]>>; readonly difference: number;
 }
@@ -51,8 +58,14 @@ export interface CandidateToken {
   readonly token: number; readonly text: string; readonly probability: number; readonly scaled_probability: number;
   readonly cumulative_probability: number | null; readonly sampling_probability: number; readonly removed_by: string | null;
 }
+/** A chapter in the list. */
+export interface ChapterEntry {
+  readonly name: string; readonly title: string; readonly summary: string; readonly parts: number; readonly exercises: readonly string[];
+}
 /** The labels at the ends of the axes */
 export interface ChartAxes { readonly right: string; readonly up: string; readonly left: string; readonly down: string; }
+/** A name and a value */
+export interface ChartBar { readonly name: string; readonly value: number; readonly text: string; }
 export interface ChartLine { readonly name: string; readonly values: readonly number[]; }
 /** A pair or a grid: the tokens that any chart may show, the values of every sentence for them, and all pairs. */
 export interface ChartsView {
@@ -77,6 +90,9 @@ export interface ClusterResult {
   readonly source: string; readonly model: string; readonly rows: number; readonly num_clusters: number; readonly inertia: number; readonly silhouette: number;
   readonly clusters: readonly Cluster[]; readonly members: readonly ClusterMember[];
 }
+export interface CodePart {
+  readonly kind: "code"; readonly name: string; readonly title: string; readonly language: "python" | "shell"; readonly code: string;
+}
 /** The page's view. */
 export type CompareView = ChartsView | SweepView | CompletionsView;
 export interface CompletionsView {
@@ -84,10 +100,15 @@ export interface CompletionsView {
 }
 /** A part of the model that can be removed */
 export interface Component { readonly name: string; readonly title: string; readonly removed: boolean; readonly disabled: string | null; }
-/** The intact model first, then each component removed alone, then all that are removed together, if several. */
+/** The intact model first, then components removed alone, then all that are removed together, if several. */
 export interface ComponentAblation {
   readonly measure: string; readonly outcomes: readonly AblationOutcome[]; readonly sentences: readonly (readonly [string, string | null])[];
   readonly remarks: readonly string[];
+}
+/** `blocks` is null until it is computed. */
+export interface ComputedPart {
+  readonly kind: "computed"; readonly name: string; readonly title: string; readonly slow: boolean;
+  readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | BarChart | NumberMatrix | Diagram | FigureRow | Section)[] | null;
 }
 /** A label that was taken for another, and how often. */
 export interface Confusion { readonly label: string; readonly predicted: string; readonly count: number; }
@@ -102,6 +123,14 @@ export interface DecodedHypothesis {
 }
 /** The token of a step, its probability, and the likeliest tokens, best first. */
 export interface DecodingStep { readonly token: string; readonly probability: number; readonly likeliest: readonly TokenProbability[]; }
+/** Boxes on a grid with arrows between them. */
+export interface Diagram { readonly kind: "diagram"; readonly title: string; readonly boxes: readonly DiagramBox[]; readonly arrows: readonly DiagramArrow[]; }
+/** An arrow between two boxes, by their keys. */
+export interface DiagramArrow { readonly start: string; readonly end: string; readonly label: string; }
+/** A box at a position of the grid: column 0 is the first, row 0 the top. */
+export interface DiagramBox {
+  readonly key: string; readonly text: string; readonly column: number; readonly row: number; readonly width: number; readonly strong: boolean;
+}
 /** One vector per token: the first numbers of each, and its length. */
 export interface EmbeddingRow { readonly name: string; readonly values: readonly (readonly number[])[]; readonly norms: readonly number[]; }
 /** What every step of a decoding attends to: the encoder's `states` (S, W) and the `values` (L, H, S, E) of them. */
@@ -127,6 +156,11 @@ export interface ExampleError {
   readonly row: number; readonly line: number | null; readonly texts: Readonly<Record<string, string>>; readonly label: string | number | readonly string[];
   readonly predicted: string | number | readonly string[]; readonly confidence: number | null; readonly probability: number | null; readonly kind: string;
   readonly score: number | null;
+}
+/** `answer` is null until it is computed. */
+export interface ExercisePart {
+  readonly kind: "exercise"; readonly name: string; readonly question: string; readonly choices: readonly string[]; readonly slow: boolean;
+  readonly answer: RevealedAnswer | null;
 }
 /** One test: passed if `value` is at least `threshold`. */
 export interface FaithfulnessCheck {
@@ -155,14 +189,15 @@ export interface FeatureWalk {
 }
 export interface FigureModelView {
   readonly name: string; readonly family: string; readonly depth: number; readonly heads: number; readonly width: number; readonly norm_first: boolean;
+  readonly norms: string;
 }
 /** Drawings side by side, or below each other on a narrow screen */
-export interface FigureRow { readonly kind: "figures"; readonly blocks: readonly HeatMap[]; }
+export interface FigureRow { readonly kind: "figures"; readonly blocks: readonly (HeatMap | NumberMatrix | BarChart | Diagram)[]; }
 export interface FigureView {
   readonly model: FigureModelView; readonly text: string; readonly target: string | null; readonly given: string; readonly without: readonly string[];
   readonly components: readonly Component[]; readonly tokens: Readonly<Record<string, readonly string[]>>; readonly boxes: Readonly<Record<string, BoxView>>;
-  readonly tensors: readonly TensorView[]; readonly ablation: ComponentAblation; readonly positions: PositionsView | null; readonly notes: readonly string[];
-  readonly place: string;
+  readonly tensors: readonly TensorView[]; readonly ablation: ComponentAblation | null; readonly positions: PositionsView | null;
+  readonly notes: readonly string[]; readonly place: string;
 }
 /** What one filter took from the whole vocabulary: how many tokens, and their share of the model's probability. */
 export interface FilterCut { readonly by: string; readonly count: number; readonly share: number; }
@@ -193,6 +228,12 @@ export interface GenerationView { readonly runs: readonly GenerationRun[]; }
 export interface GroupScores {
   readonly by: string; readonly group: string; readonly n: number; readonly exact_match: number; readonly f1: number;
   readonly f1_interval: readonly [number, number];
+}
+/** The texts that activate a head most, the strongest first. */
+export interface HeadActivations {
+  readonly model: string; readonly family: string; readonly layer: number; readonly head: number; readonly pattern: "any" | "previous" | "next" | "same";
+  readonly min_distance: number; readonly read: number; readonly scored: number; readonly truncated: number; readonly mean: number;
+  readonly histogram: readonly number[]; readonly texts: readonly ActivatingText[]; readonly notes: readonly string[];
 }
 /** Heads by layer, from 1, then by number, from 0. */
 export interface HeadCensus {
@@ -232,10 +273,27 @@ export interface InputToken {
   readonly token: string; readonly id: number; readonly start: number | null; readonly end: number | null; readonly word: number | null;
   readonly segment: number; readonly special: boolean;
 }
+/** A token with the probability that a layer gives it. */
+export interface LensCandidate { readonly token: string; readonly id: number; readonly probability: number; }
+/** The predictions of one layer at every position */
+export interface LensLayer { readonly layer: number; readonly predictions: readonly LensPrediction[]; }
+/** What one layer predicts at one position: the likeliest candidates, and the final answer's rank, from 1, and probability. */
+export interface LensPrediction { readonly candidates: readonly LensCandidate[]; readonly rank: number; readonly probability: number; }
+/** `chapter` is null for the list of chapters alone */
+export interface Lesson {
+  readonly chapters: readonly ChapterEntry[]; readonly chapter: string | null; readonly number: number | null; readonly title: string; readonly summary: string;
+  readonly parts: readonly (ProsePart | ComputedPart | ViewPart | ExercisePart | CodePart)[]; readonly reading: readonly ReadingEntry[];
+}
 /** Named lines of percentages, one value for every point in `at`, which increases. */
 export interface LineChart {
   readonly kind: "chart"; readonly lines: readonly ChartLine[]; readonly at: readonly number[]; readonly title: string; readonly across: string;
   readonly up: string;
+}
+/** What each layer would predict at each position. */
+export interface LogitLens {
+  readonly model: string; readonly family: string; readonly text: string; readonly predicts: "next" | "same"; readonly tokens: readonly string[];
+  readonly special: readonly boolean[]; readonly layers: readonly LensLayer[]; readonly position: number; readonly truncated: number;
+  readonly notes: readonly string[];
 }
 /** The maps of one kind. */
 export interface MapView {
@@ -250,7 +308,7 @@ export interface MaskedWord { readonly word: string; readonly spaced: boolean; r
 /** A model as the page lists it. */
 export interface ModelState {
   readonly name: string; readonly state: "loading" | "ready" | "failed"; readonly error: string;
-  readonly capabilities: readonly ("text-encoder" | "masked-lm" | "next-sentence" | "causal-lm" | "bidirectional-lm" | "encoder-decoder" | "text-generation" | "translation" | "image" | "fine-tuning" | "pooling" | "segments" | "layer-mix" | "recurrent" | "fine-tuned" | "sentence-embedding")[] | null;
+  readonly capabilities: readonly ("text-encoder" | "masked-lm" | "next-sentence" | "causal-lm" | "bidirectional-lm" | "encoder-decoder" | "text-generation" | "translation" | "image" | "fine-tuning" | "pooling" | "segments" | "layer-mix" | "recurrent" | "fine-tuned" | "sentence-embedding" | "post-norm")[] | null;
   readonly task: string | null;
 }
 /** `index` counts the sentences of the map from 0. */
@@ -262,6 +320,11 @@ export interface NoAnswerCurve {
 }
 /** A message for the user that is not part of the result. */
 export interface Note { readonly type: "note"; readonly message: string; }
+/** A matrix of any numbers with names on both axes: vectors, scores, one-hot rows. */
+export interface NumberMatrix {
+  readonly kind: "numbers"; readonly title: string; readonly values: readonly (readonly number[])[]; readonly rows: readonly string[];
+  readonly columns: readonly string[]; readonly digits: number;
+}
 /** The probability (or the value) of one output before and after. */
 export interface OutputChange { readonly output: string; readonly before: number; readonly after: number; }
 /** Two sentences by their indices. */
@@ -300,7 +363,10 @@ export interface ProbedModel {
 }
 /** How much of a stage is done */
 export interface Progress { readonly type: "progress"; readonly stage: string; readonly done: number; readonly total: number | null; readonly unit: string; }
+export interface ProsePart { readonly kind: "prose"; readonly name: string; readonly heading: string; readonly text: string; }
 export interface QueryResult { readonly query: string; readonly hits: readonly Hit[]; }
+/** A paper or an article of the reading list. */
+export interface ReadingEntry { readonly authors: string; readonly title: string; readonly year: number; readonly arxiv: string; readonly venue: string; }
 /** In percent: `accuracy` on the test quarter, `guess` the accuracy of the most frequent label there, `mean` and `deviation` of the accuracy over the folds. */
 export interface RegressionScore {
   readonly train: number; readonly test: number; readonly accuracy: number; readonly guess: number; readonly mean: number; readonly deviation: number;
@@ -311,6 +377,8 @@ export interface ReliabilityBin {
 }
 /** Differences, predicted minus true: their mean and quantiles, such as "0.05". */
 export interface Residuals { readonly mean: number; readonly quantiles: Readonly<Record<string, number>>; }
+/** `choice` counts from 0. */
+export interface RevealedAnswer { readonly choice: number; readonly explanation: string; }
 /** Scores of entities by one of nervaluate's schemes. */
 export interface SchemeScores {
   readonly scheme: string; readonly correct: number; readonly incorrect: number; readonly partial: number; readonly missed: number; readonly spurious: number;
@@ -323,7 +391,8 @@ export interface SearchResult {
 }
 /** A heading with its blocks. */
 export interface Section {
-  readonly kind: "section"; readonly heading: string; readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | FigureRow | Section)[];
+  readonly kind: "section"; readonly heading: string;
+  readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | BarChart | NumberMatrix | Diagram | FigureRow | Section)[];
 }
 /** The page's data of one model: its planes and similarities by layer. */
 export interface SensesView {
@@ -340,10 +409,13 @@ export interface SentenceMap {
 export interface SentenceView { readonly text: string; readonly model: string; readonly total: number; readonly values: string; }
 /** The differences of two pairs, by their indices, against each other. */
 export interface SquareView { readonly across: number; readonly up: number; readonly axes: ChartAxes; }
-export interface Story { readonly title: string; readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | FigureRow | Section)[]; }
+export interface Story {
+  readonly title: string; readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | BarChart | NumberMatrix | Diagram | FigureRow | Section)[];
+}
 /** A table whose first column names the rows */
 export interface StoryTable {
   readonly kind: "table"; readonly headers: readonly string[]; readonly rows: readonly (readonly string[])[]; readonly caption: string;
+  readonly text_columns: readonly number[];
 }
 /** The `tokens` of a text, with the end token if there is one, and the word of each token, without the end. */
 export interface SubwordTokens { readonly tokens: readonly string[]; readonly words: readonly string[]; readonly word_indices: readonly number[]; }
@@ -425,6 +497,12 @@ export interface TranslatorView {
   readonly name: string; readonly kind: string; readonly recurrent: boolean; readonly score: string; readonly recipe: string | null; readonly width: number;
   readonly layers: number; readonly heads: number;
 }
+/** A verb's view: `payload` is the data of its page and `text` its text in the terminal, null until computed. */
+export interface ViewPart {
+  readonly kind: "view"; readonly name: string; readonly title: string; readonly slow: boolean; readonly verb: string;
+  readonly arguments: Readonly<Record<string, unknown>>; readonly route: Readonly<Record<string, string>>; readonly command_line: string;
+  readonly python_code: string; readonly payload: Readonly<Record<string, unknown>> | null; readonly text: string | null;
+}
 export interface ViewedModel { readonly name: string; readonly family: string; readonly depth: number; readonly heads: number; }
 export interface Verbs {
   readonly tokenize: TokenizeResult;
@@ -437,9 +515,12 @@ export interface Verbs {
   readonly faithfulness: FaithfulnessResult;
   readonly features: FeatureWalk;
   readonly look: AttentionView;
+  readonly lens: LogitLens;
   readonly figure: FigureView;
+  readonly lesson: Lesson;
   readonly senses: SensesView;
   readonly heads: HeadCensus;
+  readonly activations: HeadActivations;
   readonly ablate: AblationResult;
   readonly map: SentenceMap;
   readonly predict: PredictionsView;
