@@ -151,7 +151,13 @@ def serious_findings(page: Page, axe: str) -> list[tuple[str, str]]:
     return [(one["id"], one["nodes"][0]["html"]) for one in found]
 
 
+def open_share(page: Page) -> None:
+    """Opens the menu with downloads and reproducing lines."""
+    page.locator(".export-panel").evaluate("menu => { menu.open = true }")
+
+
 def download(page: Page, name: str, folder: Path) -> Path:
+    open_share(page)
     with page.expect_download() as waiting:
         page.get_by_role("button", name=name, exact=True).click()
     file = folder / waiting.value.suggested_filename
@@ -177,7 +183,9 @@ def addresses(text: str) -> set[str]:
 @contextmanager
 def watched(browser: Browser, *, seconds: int = 30) -> Iterator[Page]:
     """A page that must not log errors or contact another machine; `seconds` is its timeout."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    context = browser.new_context(
+        viewport={"width": 1280, "height": 900}, accept_downloads=True, reduced_motion="reduce"
+    )
     page = context.new_page()
     page.set_default_timeout(1000 * seconds)
     complaints: list[str] = []

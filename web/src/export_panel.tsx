@@ -1,7 +1,8 @@
-// A view with what surrounds it: files to download, and the commands that reproduce the result.
+// A result with what surrounds it: its headline, and a menu with files to download and the commands that reproduce it.
 import { useState } from "preact/hooks";
 import { svgDocument } from "./painter";
-import { currentRoute, formatRoute } from "./route";
+import { Menu } from "./menu";
+import { currentRoute, formatRoute, type Frame } from "./route";
 import type { Payload, Table, View } from "./view";
 
 const MAX_CANVAS = 16000; // pixels per side that browsers support
@@ -13,18 +14,35 @@ interface Props {
   readonly args?: Readonly<Record<string, string>>;
 }
 
-export function ViewWithExports({ view, payload, args }: Props) {
+/** A result with its headline and the menu to share it; `frame` says how much of that is shown. */
+export function ViewWithExports({ frame = "full", ...props }: Props & { frame?: Frame }) {
+  const { view, payload } = props;
   const { Show } = view;
+  const finding = view.finding?.(payload, currentRoute.use()) ?? "";
   return (
     <>
+      <div class="headline">
+        {finding && (
+          <h2 class="finding" dir="auto">
+            {finding}
+          </h2>
+        )}
+        {frame === "full" && <Share {...props} />}
+      </div>
       <Show payload={payload} />
-      <section class="export-panel" aria-labelledby="export-panel">
-        <h2 id="export-panel">Export or reproduce</h2>
-        <Downloads view={view} payload={payload} {...(args && { args })} />
-        <Code title="Command line" text={payload.cli} />
-        <Code title="Python" text={payload.python} />
-      </section>
     </>
+  );
+}
+
+/** Files of the result, a link to it, and the lines that reproduce it. */
+function Share(props: Props) {
+  return (
+    <Menu class="export-panel" label="Share">
+      <h3>Download</h3>
+      <Downloads {...props} />
+      <Code title="Command line" text={props.payload.cli} />
+      <Code title="Python" text={props.payload.python} />
+    </Menu>
   );
 }
 

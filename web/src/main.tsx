@@ -4,9 +4,10 @@ import { render } from "preact";
 import { studioModels } from "./api";
 import { ViewWithExports } from "./export_panel";
 import { svgDocument } from "./painter";
-import { currentRoute, followAddress, navigate, parseRoute, type Route } from "./route";
-import { Studio } from "./studio";
+import { currentRoute, followAddress, frameOf, navigate, parseRoute, type Route } from "./route";
+import { Studio, useFrame } from "./studio";
 import "./style.css";
+import "./shell.css";
 import { followTheme, ThemeSwitch } from "./theme";
 import type { ModelState } from "./types";
 import type { Payload } from "./view";
@@ -15,15 +16,19 @@ import { views } from "./views";
 function ExportedPage({ payload }: { payload: Payload }) {
   const view = views.find((one) => one.name === payload.view);
   const title = payload.title ?? view?.title ?? "Regard";
+  const frame = frameOf(currentRoute.use());
+  useFrame(frame);
   document.title = title === "Regard" ? title : `Regard: ${title}`;
   return (
     <>
-      <header class="top">
-        <h1>{title}</h1>
-        <ThemeSwitch />
-      </header>
-      <main>{view ? <ViewWithExports view={view} payload={payload} /> : <p class="error">This page has no view {payload.view}.</p>}</main>
-      <footer class="muted">Made by Regard.</footer>
+      {frame !== "embed" && (
+        <header class="top">
+          <h1>{title}</h1>
+          {frame === "full" && <ThemeSwitch />}
+        </header>
+      )}
+      <main class="result">{view ? <ViewWithExports view={view} payload={payload} frame={frame} /> : <p class="error">This page has no view {payload.view}.</p>}</main>
+      {frame === "full" && <footer class="muted">Made by Regard.</footer>}
     </>
   );
 }

@@ -17,6 +17,9 @@ export function formatRoute({ view, parameters }: Route): string {
   return `#${view}${query && `?${query}`}`;
 }
 
+/** Parameters without the empty ones. */
+export const withoutEmpty = (parameters: Route["parameters"]): Route["parameters"] => Object.fromEntries(Object.entries(parameters).filter(([, value]) => value !== ""));
+
 export const currentRoute = store<Route>({ view: "", parameters: {} });
 
 /** Reads the route from the address, now and when it changes. */
@@ -25,6 +28,16 @@ export function followAddress(): void {
   addEventListener("hashchange", read);
   read();
 }
+
+/** How much of the studio surrounds a view: all of it, nothing (`embed=1`, for slides), or only its headline in large type (`present=1`). */
+export type Frame = "full" | "embed" | "present";
+
+const FRAMES = ["embed", "present"] as const;
+
+export const frameOf = ({ parameters }: Route): Frame => FRAMES.find((one) => parameters[one] === "1") ?? "full";
+
+/** The parameters of the frame, which stay when another view is opened. */
+export const frameParameters = ({ parameters }: Route) => Object.fromEntries(FRAMES.flatMap((one) => (parameters[one] ? [[one, parameters[one]]] : [])));
 
 /** Changes the route; with `push`, the Back button returns to the previous one. */
 export function navigate(next: Route, { push = false } = {}): void {
@@ -39,7 +52,7 @@ export function navigate(next: Route, { push = false } = {}): void {
 /** Changes some parameters of the current route; an empty value removes one. */
 export function setParameters(changes: Readonly<Record<string, string>>): void {
   const { view, parameters } = currentRoute.get();
-  const merged = Object.entries({ ...parameters, ...changes }).filter(([, value]) => value !== "");
+  const merged = Object.entries({ ...parameters, ...changes }).filter(([name]) => changes[name] !== "");
   navigate({ view, parameters: Object.fromEntries(merged) });
 }
 

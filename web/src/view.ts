@@ -31,6 +31,8 @@ export interface Field {
   readonly optional?: boolean;
   /** Set inside the view; not part of the form. */
   readonly hidden?: boolean;
+  /** Shown only on demand while it has its initial value. */
+  readonly fold?: boolean;
   /** The value is the name of one of the studio's models, or empty. */
   readonly model?: boolean;
   /** The value is an uploaded image; shown instead of the other fields if the model takes images. */
@@ -98,6 +100,14 @@ export interface Need {
   readonly advice: string;
 }
 
+/** A page of the studio that is not the result of a verb, such as the home page. */
+export interface Page {
+  /** Name in routes. */
+  readonly name: string;
+  readonly title: string;
+  readonly Show: ComponentType<{ models: readonly ModelState[]; views: readonly View[] }>;
+}
+
 export interface View<P extends Payload = Payload> {
   /** Name of the view in payloads and routes. */
   readonly name: string;
@@ -139,4 +149,10 @@ export interface View<P extends Payload = Payload> {
   drawing(payload: P, route: Route): Drawing;
   /** CSV and JSON export of what the route selects. */
   table(payload: P, route: Route): Table;
+}
+
+/** The views of each group that has some. */
+export function groupViews(views: readonly View[]): readonly (readonly [Group, readonly View[]])[] {
+  const names = Object.keys(GROUPS) as Group[];
+  return names.map((group) => [group, views.filter((view) => (view.group ?? "inside") === group)] as const).filter(([, list]) => list.length);
 }
