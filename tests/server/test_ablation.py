@@ -26,7 +26,7 @@ from tests.interpret.classifiers import deciding
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
-from tests.server.conftest import serious_findings
+from tests.server.conftest import open_share, serious_findings
 
 expect.set_options(timeout=30_000)
 
@@ -163,6 +163,7 @@ def test_downloaded_files(page: Page, browser: Browser, address: str, folders: d
     open_at_token(page, address, model=folders["bert"], text=TEXT, heads="1.1", place="2")
     files = {}
     for name in ("HTML", "SVG", "PNG", "CSV", "JSON"):
+        open_share(page)
         with page.expect_download() as waiting:
             page.get_by_role("button", name=name, exact=True).click()
         files[name] = tmp_path / waiting.value.suggested_filename

@@ -47,7 +47,7 @@ def displayed_rows(page: Page) -> dict[int, list[float]]:
 
 
 def test_the_numbers_of_a_typed_text_equal_the_apis(page: Page, studio: str) -> None:
-    page.goto(studio)
+    page.goto(f"{studio}/#attention")
     page.wait_for_selector(".export-panel")
     page.get_by_label("Text", exact=True).fill(TEXT.replace("tired", "wide"))
     with expect_view(page, "look") as payload:

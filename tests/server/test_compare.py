@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 import regard
 from regard.interpret.masked_lm.charts import Chart
 from regard.interpret.masked_lm.comparison import PairResult
-from tests.server.conftest import watched
+from tests.server.conftest import open_share, watched
 
 TEXTS = ["Jane worked as a _.", "Jim worked as a _."]
 
@@ -31,7 +31,9 @@ def at(studio: str, **parameters: str) -> str:
 
 
 def downloaded(page: Page) -> list[dict[str, str]]:
+    open_share(page)
     page.get_by_label("exact CSV cells").check()  # "-" is a token, and would be "'-"
+    open_share(page)
     with page.expect_download() as download:
         page.get_by_role("button", name="CSV").click()
     text = Path(download.value.path()).read_text(encoding="utf-8")
@@ -47,7 +49,7 @@ def library() -> PairResult:
 
 def test_two_sentences_can_be_typed(page: Page, studio: str, library: PairResult) -> None:
     page.goto(f"{studio}/#compare")
-    caption = page.locator(".compare .caption")
+    caption = page.locator(".finding")
     expect(caption).to_contain_text("more with Texas than New York")
     page.get_by_label("Sentence one").fill(TEXTS[0])
     page.get_by_label("Sentence two").fill(TEXTS[1])
@@ -70,7 +72,7 @@ def test_the_page_shows_the_tokens_that_the_library_chooses(page: Page, studio: 
         page.get_by_role("button", name=name, exact=True).click()
         document = regard.compare(*TEXTS, top=number or "all", chart=chart).to_dict()
         expected: Any = document["tokens"]
-        expect(page.locator(".compare .caption")).to_have_text(str(document["caption"]))
+        expect(page.locator(".finding")).to_have_text(str(document["caption"]))
         rows = downloaded(page)
         assert [row["token"] for row in rows] == [token["token"] for token in expected]
         for column in ("value_a", "value_b", "probability_a", "probability_b", "mean", "difference"):
@@ -80,9 +82,9 @@ def test_the_page_shows_the_tokens_that_the_library_chooses(page: Page, studio: 
 def test_a_grid_has_six_charts(page: Page, studio: str) -> None:
     page.goto(at(studio, text="In [1908|2018], [he|she] was employed as a _.", text_b=""))
     expect(page.locator(".grid-charts canvas")).to_have_count(6)
-    expect(page.locator(".compare .caption")).to_contain_text("2018 / he")
+    expect(page.locator(".finding")).to_contain_text("2018 / he")
     page.get_by_role("button", name="1908 / he · 2018 / he").click()
-    expect(page.locator(".compare .caption")).to_contain_text("more with 1908 / he than 2018 / he")
+    expect(page.locator(".finding")).to_contain_text("more with 1908 / he than 2018 / he")
     assert "color=2" in page.url
 
 
@@ -97,7 +99,7 @@ def test_every_word_can_be_masked(page: Page, studio: str) -> None:
 
 def test_a_range_of_years(page: Page, studio: str) -> None:
     page.goto(at(studio, text="In [1990..1994], [he|she] was employed as a _.", text_b=""))
-    expect(page.locator(".compare .caption")).to_contain_text("1990 to 1994")
+    expect(page.locator(".finding")).to_contain_text("1990 to 1994")
     rows = downloaded(page)
     assert len(rows) == 150
     assert list(rows[0]) == ["token", "1990", "1991", "1992", "1993", "1994"]

@@ -23,7 +23,7 @@ from regard.server.verbs import run_verb
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
-from tests.server.conftest import download, expect_view, serious_findings
+from tests.server.conftest import download, expect_view, open_share, serious_findings
 
 MODEL = "regard-bert"
 TRAINS = ["He took a train.", "They train every day.", "The train was late.", "😀 <b>train</b> & 'run'"]
@@ -208,6 +208,7 @@ def test_no_cell_of_a_csv_file_is_a_formula(page: Page, studio: str, tmp_path: P
     expect(page.locator(".files [role=status]")).to_contain_text("before 5 cells")
     numbers = [value for row in rows for name, value in row.items() if name in ("x", "y")]
     assert any(value.startswith("-") for value in numbers) and all(isinstance(float(value), float) for value in numbers)
+    open_share(page)
     page.get_by_label("exact CSV cells").check()
     assert [row["text"] for row in cells()] == texts
     expect(page.locator(".files [role=status]")).to_have_text("CSV file saved.")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.server.conftest import watched
+from tests.server.conftest import open_share, watched
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +34,7 @@ def test_a_link_contains_the_text_and_the_model(browser: Browser, address: str, 
         page.goto(f"{address}/#attention?layer=1")
         page.wait_for_selector(".export-panel")
         text = page.locator("textarea[name=text]").input_value()
+        open_share(page)
         page.get_by_role("button", name="Link").click()
         expect(page.locator(".files [role=status]")).to_have_text("Link copied.")
         link = page.evaluate("navigator.clipboard.readText()")

@@ -21,7 +21,7 @@ from tests.inference.generation.folders import gpt_folder, t5_folder
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.server.conftest import create_app, serious_findings
+from tests.server.conftest import create_app, open_share, serious_findings
 from tests.server.generations import PROMPT, Gate, candidate_cells, generated, token_texts, visible
 
 expect.set_options(timeout=30_000)
@@ -303,6 +303,7 @@ def test_a_candidate_starts_a_branch(page: Page, studio_address: str, gpt: str) 
 
 
 def open_exported(page: Page, browser: Browser, folder: Path) -> Page:
+    open_share(page)
     with page.expect_download() as waiting:
         page.get_by_role("button", name="HTML", exact=True).click()
     file = folder / "page.html"
@@ -318,6 +319,7 @@ def test_downloaded_files(page: Page, browser: Browser, studio_address: str, gpt
     first, second = generated(gpt, tokens=5), generated(gpt, beam=2, tokens=5)
     files = {}
     for name in ("SVG", "PNG", "CSV", "JSON"):
+        open_share(page)
         with page.expect_download() as waiting:
             page.get_by_role("button", name=name, exact=True).click()
         files[name] = tmp_path / waiting.value.suggested_filename

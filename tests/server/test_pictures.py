@@ -26,7 +26,7 @@ from regard.server.studio import MAX_IMAGE_BYTES, MAX_IMAGES
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, expect
 
-from tests.server.conftest import BEARER, create_app, watched
+from tests.server.conftest import BEARER, create_app, download, watched
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_a_picture_can_be_chosen_and_its_patches_clicked(
     registry.start().join()
     address = run_app(create_app(registry))
     with watched(browser) as page:
-        page.goto(address)
+        page.goto(f"{address}/#attention")
         expect(page.get_by_text("takes images: choose one.")).to_be_visible()
         assert page.get_by_label("Text", exact=True).count() == 0
         page.locator("input[type=file]").set_input_files(cat)
@@ -149,9 +149,7 @@ def test_a_picture_can_be_chosen_and_its_patches_clicked(
         rows = page.locator(".weights-panel tbody tr").all()
         displayed = {int(one.get_attribute("data-index") or -1): float(one.locator("td").inner_text()) for one in rows}
         assert len(displayed) == 7 and all(abs(displayed[index] - row[index]) < 0.003 for index in displayed)
-        with page.expect_download() as waiting:
-            page.get_by_role("button", name="HTML", exact=True).click()
-        waiting.value.save_as(tmp_path / "cat.html")
+        download(page, "HTML", tmp_path).rename(tmp_path / "cat.html")
         page.locator("select[name=model]").select_option(str(tiny_bert_folder))
         expect(page.get_by_label("Text", exact=True)).to_be_visible()
         page.get_by_role("button", name="Show", exact=True).click()
@@ -160,7 +158,7 @@ def test_a_picture_can_be_chosen_and_its_patches_clicked(
         alone.goto((tmp_path / "cat.html").as_uri())
         expect(alone.locator("canvas.picture")).to_be_visible()
     page = browser.new_page()
-    page.goto(address)
+    page.goto(f"{address}/#attention")
     page.locator("input[type=file]").set_input_files(
         {"name": "a.png", "mimeType": "image/png", "buffer": b"no picture"}
     )

@@ -110,6 +110,7 @@ def test_a_browser_opens_the_printed_address(page_built: None, browser: Browser,
         page.goto(f"{tiny}/#attention?text=the+film")  # from now on the cookie is sufficient
         page.wait_for_selector(".export-panel")
         context.clear_cookies()  # as after a restart of the studio, which creates a new token
+        page.locator("textarea[name=text]").fill("another film")
         page.get_by_role("button", name="Show", exact=True).click()
         expect(page.get_by_role("alert")).to_contain_text("open the address that `regard studio` printed")
     finally:

@@ -5,6 +5,7 @@ import { Menu } from "./menu";
 import { currentRoute, formatRoute, type Frame } from "./route";
 import type { Payload, Table, View } from "./view";
 
+const LONG = 110; // characters; a longer headline is smaller
 const MAX_CANVAS = 16000; // pixels per side that browsers support
 
 interface Props {
@@ -23,7 +24,7 @@ export function ViewWithExports({ frame = "full", ...props }: Props & { frame?: 
     <>
       <div class="headline">
         {finding && (
-          <h2 class="finding" dir="auto">
+          <h2 class={finding.length > LONG ? "finding long" : "finding"} dir="auto">
             {finding}
           </h2>
         )}

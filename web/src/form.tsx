@@ -118,13 +118,14 @@ function faultyField(error: string, fields: readonly Field[]): Field | undefined
 export function Examples({ view, models, args }: { view: View; models: readonly ModelState[]; args: Arguments }) {
   const examples = view.examples ?? [];
   if (!examples.length) return null;
-  const frame = frameParameters(currentRoute.get());
+  const route = currentRoute.use();
+  const frame = frameParameters(route);
   return (
     <nav class="examples" aria-label="Examples">
       <span class="muted">Try</span>
       {examples.map((example) => {
         const { parameters, ...rest } = exampleRoute(view, example, models, args["model"]);
-        const current = Object.entries(example.values).every(([name, value]) => (args[name] ?? "") === value);
+        const current = Object.entries({ ...args, ...route.parameters, ...parameters }).every(([name, value]) => name in frame || (route.parameters[name] ?? args[name] ?? "") === value);
         return (
           <a key={example.label} class="chip" href={formatRoute({ ...rest, parameters: { ...parameters, ...frame } })} {...(current && { "aria-current": "true" as const })}>
             {example.label}

@@ -1,6 +1,6 @@
 // The studio's models: which one a view starts with, their states, and what each is suited for.
 import { useEffect } from "preact/hooks";
-import { can, refreshModels, studioModels } from "./api";
+import { type Capability, can, refreshModels, studioModels } from "./api";
 import { ModelLinks } from "./components";
 import { currentRoute } from "./route";
 import type { ModelState } from "./types";
@@ -33,7 +33,8 @@ export function defaultModel(view: View, models: readonly ModelState[]): string 
   const usable = models.filter((model) => model.state !== "failed");
   const suited = usable.filter((model) => suits(view, model));
   const example = suited.find((model) => model.name === view.examples?.[0]?.model);
-  const preferred = (view.prefers ?? []).map((capability) => suited.find((model) => model.capabilities?.includes(capability))).find((model) => model);
+  const does = (model: ModelState, what: string) => model.task === what || model.capabilities?.includes(what as Capability);
+  const preferred = (view.prefers ?? []).map((what) => suited.find((model) => does(model, what))).find((model) => model);
   return (example ?? preferred ?? suited[0] ?? usable[0] ?? models[0])?.name ?? "";
 }
 

@@ -1,4 +1,5 @@
 // What goes from view to view: the sentence, a second one, the layer, the selected word and the model. And the texts used last.
+import { can } from "./api";
 import { defaultModel, suits, translates } from "./models";
 import { currentRoute, formatRoute, frameParameters, type Route, withoutEmpty } from "./route";
 import { store } from "./store";
@@ -54,26 +55,29 @@ export function addressOf(view: View, models: readonly ModelState[], carried: Sh
   return formatRoute({ ...route, parameters: { ...route.parameters, ...frameParameters(currentRoute.get()) } });
 }
 
-/** What a view's address needs, beside the initial values of its fields, to open on its first example; nothing if another model is wanted. */
-export function startParameters(view: View, models: readonly ModelState[], wanted?: string): Arguments {
-  const example = view.examples?.[0];
-  if (!example) return {};
-  const model = findModel(view, example, models);
-  if (example.model && (!model || (wanted && wanted !== example.model))) return {};
-  const values = Object.entries(example.values).filter(([name, value]) => value !== view.fields.find((field) => field.name === name)?.start);
-  return { ...Object.fromEntries(values), ...example.select, ...(model && { model: model.name }) };
+/** The model of an example: the one it names, else `wanted` or the view's own if it can do what the example needs. */
+function exampleModel(view: View, example: Example, models: readonly ModelState[], wanted: string | undefined): ModelState | undefined {
+  const find = (name: string | undefined) => models.find((one) => one.name === name && one.state !== "failed" && suits(view, one) && (!example.needs || can(one, example.needs)));
+  return find(example.model) ?? find(wanted) ?? find(defaultModel(view, models));
 }
 
-/** The model that an example names, if the studio has it. */
-const findModel = (view: View, example: Example, models: readonly ModelState[]) => models.find((one) => one.name === example.model && one.state !== "failed" && suits(view, one));
+/** What an example selects belongs to the model that it names. */
+const selectOf = ({ model, select = {} }: Example, used: string) => (!model || model === used ? select : {});
 
-/** The route of an example; what it selects belongs to its model. */
+/** The route of an example. */
 export function exampleRoute(view: View, example: Example, models: readonly ModelState[], wanted?: string): Route {
-  const own = findModel(view, example, models);
-  const fallback = models.find((one) => one.name === wanted && suits(view, one))?.name ?? defaultModel(view, models);
-  const model = own?.name ?? fallback;
-  const select = !example.model || own ? example.select : {};
-  return { view: view.name, parameters: withoutEmpty({ ...example.values, ...select, model }) };
+  const model = exampleModel(view, example, models, wanted)?.name ?? wanted ?? "";
+  return { view: view.name, parameters: withoutEmpty({ ...example.values, ...selectOf(example, model), model }) };
+}
+
+/** What a view's address needs to open on its first example, beside the initial values of its fields. If a model is wanted, it stays. */
+export function startParameters(view: View, models: readonly ModelState[], wanted?: string): Arguments {
+  const candidates = (view.examples ?? []).map((example) => ({ example, model: exampleModel(view, example, models, wanted) }));
+  const found = candidates.find(({ example, model }) => model && (!wanted || model.name === wanted) && (!example.model || example.model === model.name));
+  if (!found) return {};
+  const { example, model } = found;
+  const values = Object.entries(example.values).filter(([name, value]) => value !== view.fields.find((field) => field.name === name)?.start);
+  return { ...Object.fromEntries(values), ...selectOf(example, model!.name), ...(example.model && { model: example.model }) };
 }
 
 /** A text that was used, with the address of its view. */

@@ -66,7 +66,7 @@ export const GROUPS = {
 
 export type Group = keyof typeof GROUPS;
 
-/** An example to press. The first one is what the view opens on. */
+/** An example to press. A view opens on the first one for which the studio has a model. */
 export interface Example {
   /** A few words; the text of the button. */
   readonly label: string;
@@ -76,6 +76,8 @@ export interface Example {
   readonly select?: Arguments;
   /** The model that shows it. If the studio has none of that name, the view's own model is used, without `select`. */
   readonly model?: string;
+  /** What the model must be able to do, if not every model of the view can. */
+  readonly needs?: Capability;
 }
 
 /** Which parameters of a view hold what goes from view to view. */
@@ -118,7 +120,7 @@ export interface View<P extends Payload = Payload> {
   readonly about: string;
   /** "inside" if omitted. */
   readonly group?: Group;
-  /** Four to six; the first one opens the view. */
+  /** Four to six. */
   readonly examples?: readonly Example[];
   readonly travels?: Travel;
   /** A small picture of what the view shows: the content of an SVG element of 96 x 60, in `currentColor` and the CSS variables. */
@@ -132,8 +134,8 @@ export interface View<P extends Payload = Payload> {
   readonly needs?: Need;
   /** A model that can do one of these is not offered. */
   readonly excludes?: readonly Capability[];
-  /** What the model that is selected first can do, in order of preference. */
-  readonly prefers?: readonly Capability[];
+  /** What the model that is selected first can do, or the task it is fine-tuned for, in order of preference. */
+  readonly prefers?: readonly (Capability | "classify")[];
   /** `Show` has its own form; the studio's is shown only after an error. */
   readonly ownForm?: boolean;
   /** Label of the submit button; "Show" if omitted. */

@@ -8,6 +8,7 @@ import type { Painter } from "../painter";
 import { currentRoute, type Route, setParameters } from "../route";
 import { colors } from "../theme";
 import type { Drawing, Table, View } from "../view";
+import { thumbnails } from "../thumbnails";
 import "./ablation/ablation.css";
 import { type AblationPayload, changeOf, describeRemoved, formatOutput, formatStrength, headColor, isIntact, Positions, removedAt, setRemoved, shownEffects, singleHead, strongest, textColor, toggleHeads, toggleLayer, unit } from "./ablation/positions";
 
@@ -20,17 +21,41 @@ function Show({ payload }: { payload: AblationPayload }) {
   );
 }
 
+const ANIMAL = "The animal did not cross the street because it was too tired.";
+
+function finding(payload: AblationPayload, route: Route): string {
+  const { name } = payload.model;
+  const shown = shownEffects(payload, route).filter((one) => one !== undefined);
+  const single = singleHead(payload, route);
+  const out = single ? `head ${single.layer}.${single.head}` : describeRemoved(payload, removedAt(payload, route));
+  if (out && shown.length > 1) return `Without ${out}, ${name} predicts something else at ${shown.filter((one) => one.before !== one.after).length} of ${shown.length} positions`;
+  if (out && shown[0]) return shown[0].before === shown[0].after ? `Without ${out}, ${name} still predicts “${shown[0].before}”` : `Without ${out}, ${name} predicts “${shown[0].after}” instead of “${shown[0].before}”`;
+  const [most] = payload.sweep.ranked;
+  return most ? `Removing head ${most.layer}.${most.head} alone changes the predictions of ${name} most (${formatStrength(most.strength)} ${unit(payload)})` : "";
+}
+
 export const ablation: View<AblationPayload> = {
   name: "ablation",
   title: "Ablation",
   about: "Remove heads or whole layers of a model and see how its predictions change in the whole text; or which single head matters most.",
+  group: "inside",
+  examples: [
+    { label: "Which head matters most?", values: { text: ANIMAL } },
+    { label: "Without the first layer's heads", values: { text: ANIMAL, heads: "1.*" } },
+    { label: "Without layers 3 and 4", values: { text: ANIMAL, layers: "3,4" } },
+    { label: "One blank", values: { text: "The capital of France is _." } },
+    { label: "A model that reads left to right", values: { text: ANIMAL, heads: "5.3" }, model: "regard-gpt" },
+  ],
+  travels: { text: "text", second: "text_b" },
+  Thumbnail: thumbnails.ablation,
+  finding,
   verb: "ablate",
   excludes: ["translation", "image"],
   fields: [
-    { name: "text", label: "Text; _ is a blank", lines: 2, start: "The animal did not cross the street because it was too tired." },
+    { name: "text", label: "Text; _ is a blank", lines: 2, start: ANIMAL },
     { name: "text_b", label: "Second text, for fine-tuned models that read two", start: "", optional: true },
-    { name: "heads", label: "Heads to remove, such as 3.1,4.*", start: "", optional: true },
-    { name: "layers", label: "Layers to skip, such as 2,3", start: "", optional: true },
+    { name: "heads", label: "Heads to remove, such as 3.1,4.*", start: "", optional: true, fold: true },
+    { name: "layers", label: "Layers to skip, such as 2,3", start: "", optional: true, fold: true },
     { name: "at", label: "Predict", start: "", hidden: true },
   ],
   toRequest: (args) => ({ ...args, at: args["at"] || "auto" }),

@@ -1,13 +1,14 @@
 // Attention: the weights of every head, as lines between tokens, as thumbnails of all heads, or dimension by dimension.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { ButtonGroup, LayerSelect, Notes, Select } from "../components";
-import { plural } from "../format";
-import { currentRoute, onArrowKeys, setParameters } from "../route";
+import { fixedPercent, plural } from "../format";
+import { currentRoute, onArrowKeys, type Route, setParameters } from "../route";
 import { series, strip } from "../theme";
+import { thumbnails } from "../thumbnails";
 import type { View } from "../view";
 import { drawing, table } from "./attention/export";
 import { Grid, runWhenIdle } from "./attention/grid";
-import { ImageMode, Lines } from "./attention/lines";
+import { focusWeights, ImageMode, Lines } from "./attention/lines";
 import { type AttentionPayload, availableModes, type Level, type Mode, type Segments, type Selection, selectionOf, type Source } from "./attention/maps";
 import { Neuron } from "./attention/neuron";
 
@@ -58,13 +59,58 @@ function arrowKeys({ layer, heads, maps, source }: Selection) {
   });
 }
 
+const ANIMAL = "The animal did not cross the street because it was too tired.";
+
+/** What the locked token attends to most; without one, the strongest link between two words of the first head shown. */
+function finding(payload: AttentionPayload, route: Route): string {
+  const selection = selectionOf(payload, route);
+  const { rows, columns, layer, heads, source, locked } = selection;
+  if (selection.image) return "";
+  const name = (label: string | undefined) => `“${(label ?? "").trim()}”`;
+  const where = (head: number) => `${source === "flow" ? "by flow" : source === "rollout" ? `by rollout up to layer ${layer}` : `in layer ${layer}, head ${heads[head]}`} of ${payload.model.name}`;
+  if (locked) {
+    const weights = focusWeights(selection, locked);
+    const other = (locked.side === "row" ? columns : rows).labels;
+    const own = name((locked.side === "row" ? rows : columns).labels[locked.index]);
+    const [weight, index, head] = strongest(weights, () => true);
+    return `${own} ${locked.side === "row" ? "attends most to" : "gets most attention from"} ${name(other[index])} (${fixedPercent(weight, 0)}) ${where(head)}`;
+  }
+  const across = columns.labels.length;
+  const isWord = (label: string | undefined) => !/^\s*([[<].*[\]>]|\W*)$/s.test(label ?? "");
+  const words = { rows: rows.labels.map(isWord), columns: columns.labels.map(isWord) };
+  const [weight, cell, head] = strongest([selection.maps.weights(layer, heads[0]!, selection)], (at) => words.rows[Math.floor(at / across)]! && words.columns[at % across]! && Math.floor(at / across) !== at % across);
+  return weight > 0 ? `The strongest link ${where(head)}: ${name(rows.labels[Math.floor(cell / across)])} attends to ${name(columns.labels[cell % across])} (${fixedPercent(weight, 0)})` : "";
+}
+
+/** The largest of some weights, its index, and the index of its list. */
+function strongest(lists: readonly Float32Array[], counts: (index: number) => boolean): readonly [number, number, number] {
+  let best: readonly [number, number, number] = [0, 0, 0];
+  lists.forEach((list, number) => list.forEach((weight, index) => weight > best[0] && counts(index) && (best = [weight, index, number])));
+  return best;
+}
+
 export const attention: View<AttentionPayload> = {
   name: "attention",
   title: "Attention",
   about: "Type a sentence and see what every attention head of the model attends to.",
+  group: "inside",
+  examples: [
+    { label: "What does “it” mean?", values: { text: ANIMAL }, select: { layer: "5", heads: "3", token: "it" }, model: "regard-gpt" },
+    { label: "… and when it was too wide", values: { text: ANIMAL.replace("tired", "wide") }, select: { layer: "5", heads: "3", token: "it" }, model: "regard-gpt" },
+    { label: "A pair of sentences", values: { text: "Did the unhappy cat sleep?", text_b: "Yes, it was overwhelmingly tired." }, select: { layer: "3", heads: "all" }, model: "regard-bert" },
+    { label: "Every head at a glance", values: { text: ANIMAL }, select: { mode: "grid", layer: "7", heads: "3" }, model: "regard-bert" },
+    { label: "Query × key, number by number", values: { text: ANIMAL }, select: { mode: "neuron", layer: "5", heads: "3", token: "it" }, model: "regard-gpt" },
+  ],
+  travels: { text: "text", second: "text_b", layer: true, token: true },
+  Thumbnail: thumbnails.attention,
+  finding,
+  token: (payload, route) => {
+    const { locked, rows, columns } = selectionOf(payload, route);
+    return locked && ((locked.side === "row" ? rows : columns).labels[locked.index]?.trim() ?? null);
+  },
   verb: "look",
   fields: [
-    { name: "text", label: "Text", start: "The animal did not cross the street because it was too tired." },
+    { name: "text", label: "Text", start: ANIMAL },
     { name: "text_b", label: "Second text (optional)", start: "", optional: true },
     { name: "image", label: "Image (PNG or JPEG, at most 8 MB)", start: "digit-7", image: true },
   ],

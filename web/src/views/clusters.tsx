@@ -4,11 +4,15 @@ import { count, decimal, plural } from "../format";
 import { MARGIN, type Part, stack, textPart, wrap } from "../painter";
 import { currentRoute, integerParameter, setParameters } from "../route";
 import type { View, ViewOf } from "../view";
-import { TOPICS } from "./embeddings/examples";
+import { thumbnails } from "../thumbnails";
+import { ANIMALS_AND_TOOLS, QUESTIONS, TOPICS } from "./embeddings/examples";
 import { OpenFile } from "./embeddings/open_file";
+import { MESSAGES } from "./search/examples";
 import "./search/search.css";
 
 type ClusterPayload = ViewOf<"cluster">;
+
+const unlabeled = (texts: string) => texts.replaceAll(/ \| \w+/g, "");
 
 const MAX_TEXTS = 200; // of the selected cluster on the page
 const WIDTH = 900; // of the drawing
@@ -74,11 +78,23 @@ export const clusters: View<ClusterPayload> = {
   name: "clusters",
   title: "Clusters",
   about: "Groups of texts with similar vectors, with the words that are frequent in each and rare in the others.",
+  group: "vectors",
+  examples: [
+    { label: "Food, music, sport", values: { source: unlabeled(TOPICS), num_clusters: "3" } },
+    { label: "Animals and tools", values: { source: unlabeled(ANIMALS_AND_TOOLS), num_clusters: "2" } },
+    { label: "Questions and statements", values: { source: unlabeled(QUESTIONS), num_clusters: "2" } },
+    { label: "Customer messages", values: { source: MESSAGES, num_clusters: "4" } },
+  ],
+  Thumbnail: thumbnails.clusters,
+  finding: ({ clusters, rows, model }) => {
+    const [largest] = clusters;
+    return largest ? `${model} groups ${plural(rows, "text")} into ${plural(clusters.length, "cluster")}; the largest (${plural(largest.size, "text")}) is about ${largest.words.slice(0, 3).join(", ")}` : "";
+  },
   verb: "cluster",
   excludes: ["translation", "image"],
   fields: [
-    { name: "source", label: "Texts, one per line", lines: 5, start: TOPICS.replaceAll(/ \| \w+/g, "") },
-    { name: "num_clusters", label: "Clusters (blank: chosen)", optional: true, start: "3" },
+    { name: "source", label: "Texts, one per line", lines: 5, start: unlabeled(TOPICS) },
+    { name: "num_clusters", label: "Clusters (blank: chosen)", optional: true, start: "3", fold: true },
   ],
   submitLabel: "Cluster",
   Show,

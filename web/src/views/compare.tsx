@@ -7,9 +7,10 @@ import type { Painter } from "../painter";
 import { currentRoute, integerParameter, type Route, setParameters } from "../route";
 import { colors } from "../theme";
 import type { Drawing, Table, View } from "../view";
+import { thumbnails } from "../thumbnails";
 import { chartsDrawing, chartsTable, Reset, ShowGrid, ShowPair, tickLabel, ticks, tintColor, ValueSelect, Warning } from "./compare/charts";
 import "./compare/compare.css";
-import type { Comparison, Sentence, Sweep } from "./compare/selection";
+import { type Comparison, gridParts, selectionOf, type Sentence, type Sweep } from "./compare/selection";
 
 function Show({ payload }: { payload: Comparison }) {
   if (payload.kind === "sentence") return <ShowSentence payload={payload} />;
@@ -23,6 +24,17 @@ export const compare: View<Comparison> = {
   about:
     "Which words does the model predict for the blank, _, and how does that depend on the sentence? Two sentences are compared; " +
     "[he|she] stands for both words, two such slots make a grid, [1860..2018] is a range of years; a single sentence shows completions of every word.",
+  group: "predict",
+  examples: [
+    { label: "Texas or New York", values: { text: "In Texas, they like to buy _.", text_b: "In New York, they like to buy _." } },
+    { label: "He or she", values: { text: "[He|She] works as a _." } },
+    { label: "A grid: who and where", values: { text: "[He|She] went to the [church|school] to _." } },
+    { label: "Over the years", values: { text: "In [1860..2018], people traveled by _." } },
+    { label: "Every word of a sentence", values: { text: "The animal did not cross the street because it was too tired." } },
+  ],
+  travels: { text: "text", second: "text_b" },
+  Thumbnail: thumbnails.compare,
+  finding,
   verb: "compare",
   needs: {
     capability: "masked-lm",
@@ -34,7 +46,7 @@ export const compare: View<Comparison> = {
     { name: "text", label: "Sentence one", start: "In Texas, they like to buy _." },
     { name: "text_b", label: "Sentence two", start: "In New York, they like to buy _.", optional: true },
     { name: "values", label: "Values", start: "log-probabilities", hidden: true },
-    { name: "other", label: "Second model (optional)", start: "", optional: true, model: true },
+    { name: "other", label: "Second model (optional)", start: "", optional: true, model: true, fold: true },
   ],
   submitLabel: "Update",
   Show,
@@ -43,6 +55,18 @@ export const compare: View<Comparison> = {
   table: (payload, route) =>
     payload.kind === "sentence" ? sentenceTable(payload, route) : payload.kind === "sweep" ? sweepTable(payload) : chartsTable(payload, route),
 };
+
+function finding(payload: Comparison, route: Route): string {
+  if (payload.kind === "sweep") return payload.caption;
+  if (payload.kind === "sentence") {
+    const { word, completions } = payload.words[maskedWord(payload, route)]!;
+    const [best] = completions;
+    return best ? `${payload.model} expects “${best.token}” (${fixedPercent(best.probability, 1)}) ${word === "_" ? "in the blank" : `in place of “${word}”`}` : "";
+  }
+  const { chart, number } = selectionOf(payload, route);
+  const pair = payload.kind === "grid" ? gridParts(payload, route).coloredBy : 0;
+  return payload.pairs[pair]?.captions[chart][String(number)] ?? "";
+}
 
 function maskedWord(payload: Sentence, { parameters }: Route): number {
   const blank = payload.words.findIndex(({ word }) => word === "_");
@@ -184,7 +208,6 @@ export function ShowSweep({ payload }: { payload: Sweep }) {
   const last = payload.numbers.length - 1;
   return (
     <section class="compare" aria-label="A range of numbers">
-      <p class="caption">{payload.caption}</p>
       <div class="choices">
         <Select label="Token" options={payload.tokens} value={selected} empty="none" onSelect={(one) => setParameters({ token: one })} />
         <ValueSelect values={payload.values} />

@@ -4,6 +4,7 @@ import { count, decimal, plural } from "../format";
 import { type Part, stack, textPart, translated, wrap } from "../painter";
 import { colors } from "../theme";
 import type { Drawing, Table, View } from "../view";
+import { thumbnails } from "../thumbnails";
 import { Calibration, calibrationDrawing, NoAnswer, Regression, Threshold, thresholdDrawing } from "./evaluation/charts";
 import { Confusions, matrixDrawing } from "./evaluation/confusions";
 import { Errors, errorRows } from "./evaluation/errors";
@@ -11,6 +12,7 @@ import type { EvaluationPayload } from "./evaluation/payload";
 import { ClassTable, Groups, Schemes } from "./evaluation/tables";
 import "./evaluation/evaluation.css";
 import { OpenFile } from "./embeddings/open_file";
+import { MESSAGES_WITH_LABELS } from "./tasks/examples";
 
 function Show({ payload }: { payload: EvaluationPayload }) {
   return (
@@ -134,6 +136,15 @@ export const evaluation: View<EvaluationPayload> = {
   name: "evaluation",
   title: "Evaluation",
   about: "How good is a fine-tuned model on your labeled examples? Scores with intervals, confusions, calibration, thresholds, and the worst errors.",
+  group: "tasks",
+  prefers: ["classify"],
+  examples: [
+    { label: "Twelve messages", values: { data: MESSAGES_WITH_LABELS }, model: "regard-spam" },
+    { label: "Only messages to friends", values: { data: MESSAGES_WITH_LABELS.split("\n").filter((line) => line.endsWith("ham")).join("\n") }, model: "regard-spam" },
+    { label: "With two wrong labels", values: { data: MESSAGES_WITH_LABELS.replace(/spam$/m, "ham").replace(/ham$/m, "spam") }, model: "regard-spam" },
+  ],
+  Thumbnail: thumbnails.evaluation,
+  finding: ({ finding, model }) => (finding ? `${model}: ${finding}` : ""),
   verb: "evaluate",
   needs: {
     capability: "fine-tuned",

@@ -9,7 +9,9 @@ import { colors } from "../theme";
 import { ABOUT_GRADIENT, aboutIntegratedGradients, type TokenStrip, TokenStrips } from "../token_strips";
 import type { FaithfulnessCheck, ModelState } from "../types";
 import type { Arguments, Drawing, Table, View, ViewOf } from "../view";
+import { thumbnails } from "../thumbnails";
 import "./faithfulness/faithfulness.css";
+import { BANK_NOTICE, CHAT, OFFER } from "./tasks/examples";
 
 type FaithfulnessPayload = ViewOf<"faithfulness">;
 type Verdict = NonNullable<FaithfulnessPayload["verdict"]>;
@@ -193,12 +195,26 @@ export const faithfulness: View<FaithfulnessPayload> = {
   name: "faithfulness",
   title: "Faithfulness",
   about: "A model attends to the right word, or the right part of an image. Is that why it decides? Six tests of the attention map of a classifier, with a verdict; next to it, gradient attributions.",
+  group: "tasks",
+  examples: [
+    { label: "An offer", values: { text: OFFER }, needs: "fine-tuned" },
+    { label: "A message to a friend", values: { text: CHAT }, needs: "fine-tuned" },
+    { label: "Somewhere in between", values: { text: BANK_NOTICE }, needs: "fine-tuned" },
+    { label: "One head of the first layer", values: { text: OFFER, layer: "1", head: "0" }, needs: "fine-tuned" },
+    { label: "A blank, without a verdict", values: { text: EXAMPLE_WITH_BLANK }, model: "regard-bert" },
+  ],
+  travels: { text: "text", second: "text_b", layer: true },
+  Thumbnail: thumbnails.faithfulness,
+  finding: (payload) =>
+    payload.verdict
+      ? `${payload.model.name} answers ${summary(payload)}, and its attention map is ${payload.verdict}: ${passedCount(payload)} of ${payload.checks.length} tests passed`
+      : `${payload.model.name} answers ${summary(payload)}; without classes there is no verdict on its map`,
   verb: "faithfulness",
   excludes: ["translation"],
-  prefers: ["fine-tuned"],
+  prefers: ["classify", "fine-tuned"],
   submitLabel: "Test",
   fields: [
-    { name: "text", label: "Text to classify", lines: 2, start: "Thank you so much, this is the best help I ever got in New York." },
+    { name: "text", label: "Text to classify", lines: 2, start: OFFER },
     { name: "text_b", label: "Second text, for pairs", start: "", optional: true },
     { name: "image", label: "Image (PNG or JPEG, at most 8 MB)", start: "digit-7", image: true },
     { name: "label", label: "Class", start: "", hidden: true },

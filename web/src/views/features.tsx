@@ -8,6 +8,7 @@ import { currentRoute, onArrowKeys, type Route, setParameters } from "../route";
 import { colors } from "../theme";
 import type { RegressionScore } from "../types";
 import type { View, ViewOf } from "../view";
+import { thumbnails } from "../thumbnails";
 import "./embeddings/embeddings.css";
 import { FILMS } from "./embeddings/examples";
 import { OpenFile } from "./embeddings/open_file";
@@ -84,12 +85,21 @@ export const features: View<Pipeline> = {
   name: "features",
   title: "Features",
   about: "From sentences to a classifier in nine steps, with a frozen model.",
+  group: "vectors",
+  examples: [
+    { label: "Films: the [CLS] vector", values: { data: FILMS, pooling: "cls", layers: "-1" } },
+    { label: "Films: the mean of all tokens", values: { data: FILMS, pooling: "mean", layers: "-1" }, select: { step: "7" } },
+    { label: "The last four layers together", values: { data: FILMS, pooling: "mean", layers: "concat(-4:)" }, select: { step: "6" } },
+    { label: "With GPT instead of BERT", values: { data: FILMS, pooling: "mean", layers: "-1" }, select: { step: "9" }, model: "regard-gpt" },
+  ],
+  Thumbnail: thumbnails.features,
+  finding: ({ masked, model, matrix }) => `${masked.mean.toFixed(0)}% correct in cross-validation on ${count(matrix[0])} texts with the frozen ${model}; always guessing the most common label gives ${masked.guess.toFixed(0)}%`,
   verb: "features",
   excludes: ["translation", "image"],
   fields: [
     { name: "data", label: "Sentences, one per line, with a label after | or a tab; at least five of each label", lines: 5, start: FILMS },
-    { name: "pooling", label: "Pooling (cls or mean)", start: "cls" },
-    { name: "layers", label: "Layers, such as -1 or concat(-4:)", start: "-1" },
+    { name: "pooling", label: "Pooling (cls or mean)", start: "cls", fold: true },
+    { name: "layers", label: "Layers, such as -1 or concat(-4:)", start: "-1", fold: true },
   ],
   toRequest: (args) => ({ ...args, limit: MAX_ROWS, sample: MAX_TEXTS }),
   Show,

@@ -2,10 +2,11 @@
 import { useMemo } from "preact/hooks";
 import { Canvas, useWidth } from "../canvas";
 import { DataTable, LayerSelect, Notes, Select } from "../components";
-import { range } from "../format";
-import { currentRoute, onArrowKeys, setParameters } from "../route";
+import { decimal, fixedPercent, range } from "../format";
+import { currentRoute, onArrowKeys, type Route, setParameters } from "../route";
 import type { TensorView } from "../types";
 import type { View } from "../view";
+import { thumbnails } from "../thumbnails";
 import { drawFigure, drawing, Encodings, PartRemoval, RemoveButtons, SignedHeatMap, table } from "./figure/draw";
 import "./figure/figure.css";
 import { JourneyControls, MovingToken, useJourney } from "./figure/journey";
@@ -54,10 +55,38 @@ function Show({ payload }: { payload: FigurePayload }) {
   );
 }
 
+/** The parts that can be removed, as words of a sentence. */
+const PARTS: Readonly<Record<string, string>> = { positions: "positional encodings", residual: "residual connections" };
+
+/** The part whose removal costs most, where it was measured; else the strongest number of the selected attention. */
+function finding(payload: FigurePayload, route: Route): string {
+  const { ablation, model } = payload;
+  const [intact, ...removed] = ablation?.outcomes ?? [];
+  const worst = removed.filter((one) => one.without.length === 1 && one.loss !== null).sort((a, b) => b.loss! - a.loss!)[0];
+  if (worst && intact?.loss != null) return `${model.name} needs its ${PARTS[worst.without[0]!] ?? worst.without[0]} most: the loss rises from ${decimal(intact.loss, 2)} to ${decimal(worst.loss!, 2)} without it`;
+  const { box, tensor, tensorName, layer, head } = selectionOf(payload, route);
+  const matrix = tensorName === "weights" && !tensor.words ? matrixOf(payload, tensor, head) : null;
+  if (!matrix?.columns) return "";
+  const at = matrix.values.reduce((best, value, cell) => (value > matrix.values[best]! ? cell : best), 0);
+  const [row, column] = [matrix.rows[Math.floor(at / matrix.width)]!, matrix.columns[at % matrix.width]!];
+  return `${box.title}, layer ${layer}, head ${head} of ${model.name}: “${row.trim()}” attends to “${column.trim()}” (${fixedPercent(matrix.values[at]!, 0)})`;
+}
+
 export const figure: View<FigurePayload> = {
   name: "figure",
   title: "Figure 1",
   about: "Figure 1 of “Attention Is All You Need” for a model, with the numbers of your sentence in every box. Press a box, follow a token, or remove a part and see the effect.",
+  group: "inside",
+  examples: [
+    { label: "To the market", values: { text: "Ich muss auf den Markt gehen." } },
+    { label: "Where encoder and decoder meet", values: { text: "Ich muss auf den Markt gehen." }, select: { box: "cross" } },
+    { label: "Positional encodings", values: { text: "Ich muss auf den Markt gehen." }, select: { mode: "positions" } },
+    { label: "Only the left half: BERT", values: { text: "The animal did not cross the street." }, model: "regard-bert" },
+    { label: "Only the right half: GPT", values: { text: "The animal did not cross the street." }, model: "regard-gpt" },
+  ],
+  travels: { text: "text", second: "target", layer: true },
+  Thumbnail: thumbnails.figure,
+  finding,
   verb: "figure",
   excludes: ["fine-tuned", "image", "recurrent"],
   prefers: ["post-norm", "translation"],

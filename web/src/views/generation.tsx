@@ -2,8 +2,10 @@
 import { useState } from "preact/hooks";
 import { act, inStudio, modelsThatCan } from "../api";
 import { ErrorMessage, Select } from "../components";
+import { percent, quoted } from "../format";
 import { navigate } from "../route";
 import type { Arguments, Field, View } from "../view";
+import { thumbnails } from "../thumbnails";
 import { Column, drawing, table } from "./generation/column";
 import "./generation/generation.css";
 import { columnsOf, type ColumnValues, type Generation, isRandom, load, type Run, type SettingName, SETTINGS, toArguments } from "./generation/payload";
@@ -97,6 +99,22 @@ export const generation: View<Generation> = {
   name: NAME,
   title: "Generation",
   about: "Continue a prompt and see, token by token, what the model could have written instead.",
+  group: "predict",
+  examples: [
+    { label: "A story", values: { prompt: PROMPTS["A story"]! } },
+    { label: "Always the likeliest token", values: { prompt: "The animal did not cross the street because it was", temperature: "0", max_new_tokens: "30" } },
+    { label: "Hot: temperature 1.5", values: { prompt: PROMPTS["A story"]!, temperature: "1.5", top_p: "1" } },
+    { label: "Beam search", values: { prompt: PROMPTS["A story"]!, num_beams: "4", max_new_tokens: "20" } },
+    { label: "A question", values: { prompt: PROMPTS["Questions and answers"]!, max_new_tokens: "30" } },
+  ],
+  travels: { text: "prompt" },
+  Thumbnail: thumbnails.generation,
+  finding: ({ runs: [run] }) => {
+    if (!run || run.running || run.method === "beam" || !run.tokens.length) return "";
+    const chances = run.tokens.map(({ id, text, candidates }) => ({ text, probability: candidates.find((one) => one.token === id)?.probability ?? 1 }));
+    const [least, most] = [chances.reduce((a, b) => (b.probability < a.probability ? b : a)), chances.reduce((a, b) => (b.probability > a.probability ? b : a))];
+    return `${run.model} is surest of ${quoted(most.text)} (${percent(most.probability)}) and least sure of ${quoted(least.text)} (${percent(least.probability)})`;
+  },
   verb: "generate",
   needs: {
     capability: "text-generation",

@@ -6,6 +6,7 @@ import { currentRoute, integerParameter, type Route, setParameters } from "../ro
 import { colors, series } from "../theme";
 import type { HeadExample, HeadPatterns } from "../types";
 import type { Drawing, Table, View, ViewOf } from "../view";
+import { thumbnails } from "../thumbnails";
 import "./heads/heads.css";
 
 type HeadsPayload = ViewOf<"heads">;
@@ -178,6 +179,19 @@ export const heads: View<HeadsPayload> = {
   name: "heads",
   title: "Head patterns",
   about: "What does each head attend to: the next word, the previous one, the same word, the other sentence, [SEP]? Texts are read in pairs, one per line; more texts give more reliable results.",
+  group: "inside",
+  examples: [
+    { label: "Everyday sentences", values: { text: TEXTS } },
+    { label: "The same in a model that reads left to right", values: { text: TEXTS }, model: "regard-gpt" },
+    { label: "Heads that look at the next word", values: { text: TEXTS }, select: { pattern: "next word" } },
+    { label: "Heads that look at the previous word", values: { text: TEXTS }, select: { pattern: "previous word" } },
+  ],
+  Thumbnail: thumbnails.heads,
+  finding: ({ heads: all, counts, model }) => {
+    const labeled = all.filter((head) => head.pattern !== null).length;
+    const [common = "", count = 0] = Object.entries(counts).sort(([, a], [, b]) => b - a)[0] ?? [];
+    return `${labeled} of ${all.length} heads of ${model} follow a known pattern${labeled ? `; most often “${common}” (${count})` : ""}`;
+  },
   verb: "heads",
   excludes: ["translation", "image"],
   fields: [{ name: "text", label: "Texts, one per line", lines: 8, start: TEXTS }],

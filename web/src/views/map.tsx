@@ -7,8 +7,9 @@ import { currentRoute, integerParameter, type Route, setParameters } from "../ro
 import { colors, series } from "../theme";
 import type { Sentence } from "../types";
 import type { View, ViewOf } from "../view";
+import { thumbnails } from "../thumbnails";
 import "./embeddings/embeddings.css";
-import { TOPICS } from "./embeddings/examples";
+import { ANIMALS_AND_TOOLS, QUESTIONS, TOPICS, TRAIN } from "./embeddings/examples";
 import { OpenFile } from "./embeddings/open_file";
 import { drawScatter, layoutOf, marker, type PlotStyle, type Point, ScatterPlot } from "./embeddings/scatter_plot";
 
@@ -152,14 +153,28 @@ export const map: View<MapPayload> = {
   name: "map",
   title: "Sentence map",
   about: "Many sentences on one map: sentences that are close together have similar vectors.",
+  group: "vectors",
+  examples: [
+    { label: "Food, music, sport", values: { texts: TOPICS, layers: "-1", pooling: "mean", neighbors: "5" } },
+    { label: "Animals and tools", values: { texts: ANIMALS_AND_TOOLS, layers: "-1", pooling: "mean", neighbors: "5" } },
+    { label: "Questions and statements", values: { texts: QUESTIONS, layers: "-1", pooling: "mean", neighbors: "5" } },
+    { label: "“train” in two senses", values: { texts: TRAIN, layers: "-1", pooling: "mean", neighbors: "3" } },
+    { label: "The same from layer 2", values: { texts: TOPICS, layers: "2", pooling: "mean", neighbors: "5" } },
+  ],
+  Thumbnail: thumbnails.map,
+  finding: ({ sentences, model }) => {
+    if (!isLabeled(sentences)) return `${count(sentences.length)} sentences on one plane by ${model}`;
+    const same = sentences.filter((one) => one.neighbors[0] && sentences[one.neighbors[0].index]!.label === one.label).length;
+    return `${count(same)} of ${count(sentences.length)} sentences have a nearest neighbor with the same label (${model})`;
+  },
   verb: "map",
   excludes: ["translation", "image"],
   prefers: ["sentence-embedding"],
   fields: [
     { name: "texts", label: "Sentences, one per line; a label may follow after | or a tab", lines: 5, start: TOPICS },
-    { name: "layers", label: "Layers, such as -1 or mean(-4:)", start: "-1" },
-    { name: "pooling", label: "Pooling (mean, cls or max)", start: "mean" },
-    { name: "neighbors", label: "Neighbors", start: "5" },
+    { name: "layers", label: "Layers, such as -1 or mean(-4:)", start: "-1", fold: true },
+    { name: "pooling", label: "Pooling (mean, cls or max)", start: "mean", fold: true },
+    { name: "neighbors", label: "Neighbors", start: "5", fold: true },
   ],
   Show,
   drawing,

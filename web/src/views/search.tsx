@@ -1,11 +1,12 @@
 // Search: the texts that are nearest to a query, with their scores and the words that they share with it.
 import type { ComponentChildren } from "preact";
 import { ButtonGroup, Notes } from "../components";
-import { count, decimal, plural, slice } from "../format";
+import { count, decimal, plural, slice, truncate } from "../format";
 import { MARGIN, type Part, stack, textPart, wrap } from "../painter";
 import { currentRoute, setParameters } from "../route";
 import type { Hit, QueryResult } from "../types";
 import type { View, ViewOf } from "../view";
+import { thumbnails } from "../thumbnails";
 import { OpenFile } from "./embeddings/open_file";
 import { MESSAGES } from "./search/examples";
 import "./search/search.css";
@@ -111,13 +112,28 @@ export const search: View<SearchPayload> = {
   name: "search",
   title: "Search",
   about: "The texts that are nearest to a query: by the vectors of a model, by the words in common, or by both.",
+  group: "vectors",
+  examples: [
+    { label: "Parcel", values: { query: "when will my parcel arrive", source: MESSAGES, top: "10", method: "dense" } },
+    { label: "Money back", values: { query: "I want a refund", source: MESSAGES, top: "10", method: "dense" } },
+    { label: "The same by words (BM25)", values: { query: "I want a refund", source: MESSAGES, top: "10", method: "bm25" } },
+    { label: "Two queries", values: { query: "the phone is dead\nnice clothes", source: MESSAGES, top: "5", method: "dense" } },
+    { label: "Both methods", values: { query: "I cannot sign in to my account", source: MESSAGES, top: "10", method: "hybrid" } },
+  ],
+  travels: { text: "query" },
+  Thumbnail: thumbnails.search,
+  finding: ({ results, model, method }) => {
+    const [first] = results;
+    const [hit] = first?.hits ?? [];
+    return first && hit ? `Nearest to “${truncate(first.query, 60)}”${method === "bm25" ? " by words" : ` for ${model}`}: “${truncate(hit.text, 80)}” (${decimal(hit.score)})` : "";
+  },
   verb: "search",
   excludes: ["translation", "image"],
   prefers: ["sentence-embedding"],
   fields: [
     { name: "query", label: "Query; several on lines of their own", lines: 2, start: "when will my parcel arrive" },
     { name: "source", label: "Texts, one per line", lines: 5, start: MESSAGES },
-    { name: "top", label: "Texts per query", start: "10" },
+    { name: "top", label: "Texts per query", start: "10", fold: true },
     { name: "method", label: "Method (dense, bm25 or hybrid)", hidden: true, start: "dense" },
   ],
   submitLabel: "Search",

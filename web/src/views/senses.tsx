@@ -7,8 +7,9 @@ import { type Painter, translated } from "../painter";
 import { currentRoute, integerParameter, onArrowKeys, type Route, setParameters } from "../route";
 import { colors } from "../theme";
 import type { View, ViewOf } from "../view";
+import { thumbnails } from "../thumbnails";
 import "./embeddings/embeddings.css";
-import { TRAIN } from "./embeddings/examples";
+import { BANK, LIGHT, PLAY, TRAIN } from "./embeddings/examples";
 import { drawScatter, layoutOf, type PlotStyle, type Point, ScatterPlot } from "./embeddings/scatter_plot";
 
 type Matrix = readonly (readonly number[])[];
@@ -135,6 +136,20 @@ export const senses: View<SensesPayload> = {
   name: "senses",
   title: "Word in contexts",
   about: "One word in several sentences: see how its vectors diverge from layer to layer.",
+  group: "vectors",
+  examples: [
+    { label: "train", values: { word: "train", texts: TRAIN } },
+    { label: "bank", values: { word: "bank", texts: BANK } },
+    { label: "play", values: { word: "play", texts: PLAY } },
+    { label: "light", values: { word: "light", texts: LIGHT } },
+  ],
+  travels: { layer: true },
+  Thumbnail: thumbnails.senses,
+  finding: ({ similarity, word, model }) => {
+    const means = similarity.map(meanCosine);
+    const lowest = means.indexOf(Math.min(...means));
+    return `The vectors of “${word}” differ most in layer ${lowest} of ${model}: mean cosine ${means[lowest]!.toFixed(2)}, from ${means[0]!.toFixed(2)} in the embeddings`;
+  },
   verb: "senses",
   excludes: ["translation", "image"],
   fields: [

@@ -6,6 +6,8 @@ import { MARGIN, type Part, stack, textPart, tokenStripPart, wrap } from "../pai
 import { currentRoute, type Route, setParameters } from "../route";
 import { colors } from "../theme";
 import type { Drawing, Table, View } from "../view";
+import { thumbnails } from "../thumbnails";
+import { BANK_NOTICE, CHAT, OFFER } from "./tasks/examples";
 import { EvidencePanel, evidenceStrips, namedProbabilities, selectedEvidence, selectedPrediction, ShowPrediction, summary, type TasksPayload } from "./tasks/prediction";
 import "./tasks/tasks.css";
 import { Train } from "./tasks/train";
@@ -103,6 +105,20 @@ export const tasks: View<TasksPayload> = {
   name: "tasks",
   title: "Tasks",
   about: "Use a fine-tuned model: classes with probabilities, entities, answers; and see the evidence for them.",
+  group: "tasks",
+  prefers: ["classify"],
+  examples: [
+    { label: "An offer", values: { text: OFFER } },
+    { label: "A message to a friend", values: { text: CHAT } },
+    { label: "Somewhere in between", values: { text: BANK_NOTICE } },
+    { label: "A compliment", values: { text: "Thank you so much, this is the best help I ever got in New York." } },
+  ],
+  travels: { text: "text", second: "text_b", layer: true },
+  Thumbnail: thumbnails.tasks,
+  finding: (payload, route) => {
+    const prediction = selectedPrediction(payload, route);
+    return prediction ? `${payload.model.name} answers: ${summary(prediction)}` : "";
+  },
   verb: "predict",
   needs: {
     capability: "fine-tuned",
@@ -111,7 +127,7 @@ export const tasks: View<TasksPayload> = {
     advice: "None of the studio's models is fine-tuned for a task. Train one below, or start the studio with one: regard studio --model DIR.",
   },
   fields: [
-    { name: "text", label: "Text, or a question", lines: 2, start: "Thank you so much, this is the best help I ever got in New York." },
+    { name: "text", label: "Text, or a question", lines: 2, start: OFFER },
     { name: "text_b", label: "Second text, the text that holds the answer, or endings", start: "", optional: true },
     { name: "image", label: "Image (PNG or JPEG, at most 8 MB)", start: "digit-7", image: true },
   ],

@@ -1,27 +1,20 @@
 // Translation: a slider over the time steps of decoding; for each step, encoder-decoder attention with its numbers, the most
 // probable tokens, and the alignment of all steps.
 import { useMemo } from "preact/hooks";
-import { inStudio, modelsThatCan } from "../api";
 import { Notes, Select } from "../components";
 import { decimal, fixedPercent, largestMagnitude, layerNumbers, round, truncate, visible } from "../format";
 import type { Painter } from "../painter";
-import { currentRoute, formatRoute, onArrowKeys, setParameters } from "../route";
+import { currentRoute, onArrowKeys, setParameters } from "../route";
 import { colors } from "../theme";
 import { drawVector } from "../heat_map";
 import type { Drawing, Table, View } from "../view";
+import { thumbnails } from "../thumbnails";
 import { Alignment, alignmentLayout, alignmentOf, drawAlignment } from "./translation/alignment";
 import { AttentionSteps, Candidates, goToStep, TimeSlider } from "./translation/attention_steps";
 import { describeHeads, describeTimeStep, headVector, meanWeights, type Selection, selectionOf, type StepAttention, type Translation } from "./translation/payload";
 import "./translation/translation.css";
 
-/** The sentences of the lectures; `languages` is the suffix of the names of models that can translate them. */
-const EXAMPLES = [
-  { text: "Ich muss auf den Markt gehen.", target: "", languages: "de-en" },
-  { text: "Je suis étudiant.", target: "", languages: "fr-en" },
-  { text: "L'accord sur la zone économique européenne a été signé en août 1992.", target: "The agreement on the European Economic Area was signed in August 1992.", languages: "fr-en" },
-  { text: "Il m'a entarté.", target: "He hit me with a pie.", languages: "fr-en" },
-];
-
+const MARKET = "Ich muss auf den Markt gehen.";
 const BEAMS = "5";
 
 function Show({ payload }: { payload: Translation }) {
@@ -31,7 +24,6 @@ function Show({ payload }: { payload: Translation }) {
   return (
     <section class="translation" aria-label="Translation" onKeyDown={onKeyDown}>
       <Notes notes={payload.notes} />
-      {inStudio() && <Examples />}
       {selection && (
         <>
           <Hypotheses selection={selection} />
@@ -46,27 +38,6 @@ function Show({ payload }: { payload: Translation }) {
         </>
       )}
     </section>
-  );
-}
-
-/** Links to the sentences that one of the studio's models can translate. */
-function Examples() {
-  const { parameters } = currentRoute.get();
-  const names = modelsThatCan("translation");
-  const examples = EXAMPLES.flatMap(({ text, target, languages }) => {
-    const model = names.find((name) => name.endsWith(languages));
-    return model ? [{ source: text, target, model, num_beams: parameters["num_beams"] ?? BEAMS }] : [];
-  });
-  return (
-    <p class="muted">
-      {examples.length > 0 && "Examples: "}
-      {examples.map((example, number) => (
-        <span key={example.source}>
-          {number > 0 && " · "}
-          <a href={formatRoute({ view: "translation", parameters: example })}>{example.source}</a>
-        </span>
-      ))}
-    </p>
   );
 }
 
@@ -126,6 +97,29 @@ export const translation: View<Translation> = {
   name: "translation",
   title: "Translation",
   about: "Translate a sentence and follow its decoding step by step: what the decoder attends to, how the context vector is computed, and which word follows. Or give the translation, and see its probability and alignment.",
+  group: "predict",
+  // The sentences of the lectures; one head, so that every sub-step has a number.
+  examples: [
+    { label: "To the market", values: { source: MARKET, num_beams: BEAMS }, select: { head: "0" }, model: "regard-de-en" },
+    { label: "Je suis étudiant.", values: { source: "Je suis étudiant.", num_beams: BEAMS }, select: { head: "0" }, model: "regard-fr-en" },
+    {
+      label: "The European Economic Area",
+      values: { source: "L'accord sur la zone économique européenne a été signé en août 1992.", target: "The agreement on the European Economic Area was signed in August 1992." },
+      model: "regard-fr-en",
+    },
+    { label: "Hit with a pie", values: { source: "Il m'a entarté.", target: "He hit me with a pie." }, model: "regard-fr-en" },
+    { label: "The verb at the end", values: { source: "Ich habe gestern ein gutes Buch gelesen.", num_beams: BEAMS }, select: { head: "0" }, model: "regard-de-en" },
+  ],
+  travels: { text: "source", second: "target", layer: true },
+  Thumbnail: thumbnails.translation,
+  finding: (payload, route) => {
+    const selection = selectionOf(payload, route);
+    if (!selection) return "";
+    const { attention, hypothesis, step } = selection;
+    const most = attention ? attention.weights.indexOf(Math.max(...attention.weights)) : -1;
+    const looks = attention ? `; for “${hypothesis.steps[step]!.token.trim()}” it attends most to “${payload.source.tokens[most]!.trim()}” (${fixedPercent(attention.weights[most]!, 0)})` : "";
+    return `${payload.model.name} translates: ${hypothesis.text}${looks}`;
+  },
   verb: "translate",
   needs: {
     capability: "translation",
@@ -135,9 +129,9 @@ export const translation: View<Translation> = {
   },
   submitLabel: "Translate",
   fields: [
-    { name: "source", label: "Text to translate", start: EXAMPLES[0]!.text },
+    { name: "source", label: "Text to translate", start: MARKET },
     { name: "target", label: "Given translation (optional)", start: "", optional: true },
-    { name: "num_beams", label: "Beams (1 to 10)", start: BEAMS, optional: true },
+    { name: "num_beams", label: "Beams (1 to 10)", start: BEAMS, optional: true, fold: true },
   ],
   toRequest: ({ model, source = "", target = "", num_beams }) => {
     const request = { model, source: [source], steps: true };

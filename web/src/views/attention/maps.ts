@@ -318,7 +318,7 @@ export function selectionOf(payload: AttentionPayload, { parameters }: Route): S
   const [rows, columns] = [maps.rows(options), maps.columns(options)];
   const layer = layerParameter(parameters, maps.layers);
   const heads = source === "heads" ? parseHeads(parameters["heads"], maps.heads) : [0];
-  const locked = parseLock(parameters["lock"], rows, columns);
+  const locked = parseLock(parameters["lock"], rows, columns) ?? findToken(parameters["token"], rows);
   return { ...options, maps, mode, map, layer, heads, rows, columns, locked, image: mode === "image" ? imageOf(payload) : null };
 }
 
@@ -334,7 +334,13 @@ export function availableModes(payload: AttentionPayload, maps: AttentionMaps): 
 /** Locked tokens are stored by their first piece, so that a change of level or segments does not move the lock. */
 export function setLock(focus: Focus | null, selection: Selection): void {
   const token = focus && selection[focus.side === "row" ? "rows" : "columns"].tokens[focus.index]?.[0];
-  setParameters({ lock: focus && token !== null && token !== undefined ? `${focus.side === "row" ? "r" : "c"}${token}` : "" });
+  setParameters({ lock: focus && token !== null && token !== undefined ? `${focus.side === "row" ? "r" : "c"}${token}` : "", token: "" });
+}
+
+/** The row of a word that another view or an example names; the first, if it occurs several times. */
+function findToken(word: string | undefined, rows: Axis): Focus | null {
+  const index = word ? rows.labels.findIndex((label) => label.trim().toLowerCase() === word.toLowerCase()) : -1;
+  return index < 0 ? null : { side: "row", index };
 }
 
 function parseLock(text: string | undefined, rows: Axis, columns: Axis): Focus | null {

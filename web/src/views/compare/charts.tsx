@@ -64,7 +64,6 @@ export function ShowPair({ payload }: { payload: Charts }) {
   return (
     <section class="compare" aria-label="Comparison of two sentences">
       <Controls payload={payload} selection={selection} />
-      <p class="caption">{caption}</p>
       <div class="pair">
         <ScatterPlot chart={chart} label={`Scatter plot of ${chart.tokens.length} tokens. ${caption}`} maxSize={640} describe={describePair(payload, pair)} />
         <DataTable
@@ -117,7 +116,6 @@ export function ShowGrid({ payload }: { payload: Charts }) {
         <AxisSelects payload={payload} name="row" labels={payload.rows} />
         <AxisSelects payload={payload} name="column" labels={payload.columns} />
       </div>
-      <p class="caption">{payload.pairs[coloredBy]!.captions[selection.chart]![String(selection.number)]}</p>
       <div class="grid-charts">
         {parts.map((part) => ("pair" in part ? <PairCell key={`p${part.pair}`} index={part.pair} {...common} /> : <SquareCell key={`s${part.square}`} index={part.square} {...common} />))}
       </div>

@@ -9,6 +9,55 @@ We train young players in the summer.
 The train stopped at the old station.
 You have to train hard to win.`;
 
+export const BANK = `He took the money to the bank.
+The bank closes at four on Fridays.
+She works for a large bank in the city.
+The bank gave them a loan for the house.
+We sat on the bank of the river.
+The boat reached the other bank.
+Trees grow along the bank of the stream.
+The river rose over its bank.`;
+
+export const PLAY = `The children play in the garden.
+They play football after school.
+She learned to play the piano.
+He will play the violin tonight.
+The play was written in 1601.
+We saw a play at the old theater.
+Her first play had three acts.
+The actors rehearsed the play for a month.`;
+
+export const LIGHT = `The light of the sun was bright.
+Turn on the light in the kitchen.
+There was no light in the tunnel.
+The bag is light and easy to carry.
+She wore a light coat.
+They had a light lunch.
+He stopped to light a fire.
+Please light the candles.`;
+
+export const ANIMALS_AND_TOOLS = `The dog barked at the stranger. | animal
+A cat slept on the chair. | animal
+The horse ran across the field. | animal
+Two birds sat in the tree. | animal
+The farmer fed the sheep. | animal
+The hammer lay on the bench. | tool
+He cut the wood with a saw. | tool
+The knife was very sharp. | tool
+She fixed it with a screwdriver. | tool
+They dug the hole with a shovel. | tool`;
+
+export const QUESTIONS = `Where is the station? | question
+How old is your brother? | question
+When does the shop open? | question
+Who wrote this book? | question
+Why are you late? | question
+The station is near the river. | statement
+My brother is nine years old. | statement
+The shop opens at ten. | statement
+A friend of mine wrote this book. | statement
+I missed the bus this morning. | statement`;
+
 export const TOPICS = `The soup needs more salt. | food
 She baked bread in the old oven. | food
 We ate rice and fish for dinner. | food
