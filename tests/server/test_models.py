@@ -32,7 +32,9 @@ def test_a_model_that_loads_again_is_shown_as_ready(
     context = browser.new_context()
     try:
         page = context.new_page()
-        page.goto(f"{run_app(create_app(registry))}/#attention")  # and its first request makes the studio load the model again
+        page.goto(
+            f"{run_app(create_app(registry))}/#attention"
+        )  # and its first request makes the studio load the model again
         page.locator(".states li.ready").wait_for(state="attached")
         assert tries == ["a-model", "a-model"]
         assert "its folder is not there" not in (page.locator(".states").text_content() or "")
