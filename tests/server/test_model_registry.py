@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 from pathlib import Path
@@ -14,8 +13,7 @@ from torch import nn
 import regard
 from regard.checkpoints.loaded_model import LoadedModel
 from regard.errors import InputError
-from regard.models import Gpt, GptConfig
-from regard.server.model_registry import ModelRegistry, ModelState, folder_capabilities, model_capabilities
+from regard.server.model_registry import ModelRegistry, ModelState
 from regard.tasks.encoder_with_head import EncoderWithHead
 from regard.tasks.fine_tuned_model import FineTunedModel, save_fine_tuned
 from regard.tasks.text_classification import TextClassification
@@ -39,7 +37,7 @@ def test_models_are_loaded_in_order_in_the_background() -> None:
     go_on.set()
     thread.join(10)
     assert load_order == ["a", "b"]
-    states: dict[str, Any] = {"state": "ready", "error": "", "capabilities": [], "task": None}
+    states: dict[str, Any] = {"state": "ready", "error": "", "capabilities": [], "num_parameters": 0}
     assert registry.states() == [ModelState(name=name, **states) for name in ("a", "b")]
 
 
@@ -116,50 +114,6 @@ def test_two_users_wait_for_each_other() -> None:
     for thread in threads:
         thread.join(10)
     assert order == ["first leaves", "second enters"]
-
-
-@pytest.mark.parametrize(
-    ("files", "some"),
-    [
-        ({"config.json": {"model_type": "bert"}}, ["text-encoder", "masked-lm"]),
-        ({"config.json": {"model_type": "gpt2"}}, ["causal-lm", "text-generation"]),
-        ({"config.json": {"model_type": "t5"}}, ["text-generation"]),
-        ({"config.json": {"model_type": "bert"}, "task.json": {}}, ["fine-tuned", "text-encoder"]),
-        ({"config.json": {"model_type": "regard-transformer"}, "translate.json": {}}, ["translation"]),
-        ({"config.json": {"model_type": "regard-transformer", "norm_first": False}}, ["translation", "post-norm"]),
-        ({"config.json": {"model_type": "marian"}}, []),
-        ({"config.json": []}, None),
-        ({}, None),
-    ],
-)
-def test_capabilities_of_a_folder(tmp_path: Path, files: dict[str, object], some: list[str] | None) -> None:
-    for name, document in files.items():
-        (tmp_path / name).write_text(json.dumps(document))
-    found = folder_capabilities(str(tmp_path))
-    assert found is None if some is None else set(some) <= set(found or ())
-    if "task.json" in files:
-        assert not {"masked-lm", "fine-tuning"} & set(found or ())
-
-
-def test_capabilities_of_built_in_models() -> None:
-    expected = {"regard-bert": "masked-lm", "regard-de-en": "translation", "regard-gpt": "text-generation"}
-    expected |= {"regard-embed": "sentence-embedding"}
-    assert "masked-lm" not in (folder_capabilities("regard-embed") or ())
-    assert all(capability in (folder_capabilities(name) or ()) for name, capability in expected.items())
-
-
-def test_capabilities_of_a_loaded_model_without_a_folder() -> None:
-    assert folder_capabilities("somebody/gpt") is None
-    small = GptConfig(
-        vocab_size=10,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=8,
-        max_position_embeddings=8,
-    )
-    assert "text-generation" in model_capabilities(LoadedModel("a", Gpt(small), None))
-    assert model_capabilities(LoadedModel("a", nn.Identity(), None)) == []
 
 
 def test_a_deleted_folder_keeps_its_capabilities(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from regard.checkpoints.storage import SCALE, dequantize
 from regard.errors import InputError, suggest
 from regard.files.disk import finish_save
 from regard.files.json_files import json_bytes, read_json
-from regard.known import builtin_folder, builtin_names
+from regard.known import BUILT_IN, INSTALL, builtin_folder, builtin_names
 from regard.models.family import Table, TensorNames, build, describe_family, families, get_family
 from regard.text import Tokenizer
 
@@ -64,6 +64,8 @@ def find_folder(name_or_path: str | os.PathLike[str], *, revision: str = "main",
         return folder
     if name in builtin_names():
         return builtin_folder(name)
+    if name in BUILT_IN and BUILT_IN[name].second_package:
+        raise InputError(f"{name} is a built-in model of the package regard-models, which is not installed: {INSTALL}")
     if name.startswith("regard-"):
         known = builtin_names()
         hint = suggest(name, known) if known else "this installation has no built-in models"
@@ -101,7 +103,7 @@ def read_parts(folder: Path, *, dtype: torch.dtype = torch.float32) -> tuple[nn.
     tensors = tidied(names, tensors)
     heads = heads_in(names, get_family(config.family).heads, tensors)
     try:
-        with torch.device("meta"), _SkipInit():  # allocates nothing: every weight comes from the file
+        with torch.device("meta"), SkipInit():  # allocates nothing: every weight comes from the file
             model = build(config, heads=heads)
     except (ValueError, RuntimeError) as error:
         raise InputError(f"{path}: {error}") from error
@@ -187,7 +189,7 @@ def _aligned(tensor: Tensor) -> Tensor:
     return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
 
 
-class _SkipInit(TorchFunctionMode):
+class SkipInit(TorchFunctionMode):
     """Skips random initialization, which on the device "meta" would only import torch's compiler."""
 
     RANDOM = frozenset({Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_})

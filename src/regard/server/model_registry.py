@@ -5,20 +5,14 @@ Depends on neither HTTP nor views; torch is imported in the loading thread, not 
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Literal
 
 from regard.errors import InputError, RegardError, suggest
-from regard.files.json_files import read_json
-from regard.known import builtin_folder, builtin_names
-from regard.models.family import Capability, can, families
+from regard.inference.model_summary import ModelCapability, ModelSummary, summarize_folder, summarize_model
 from regard.server.request_queue import acquire, interruptible
 
 if TYPE_CHECKING:
@@ -26,28 +20,21 @@ if TYPE_CHECKING:
 
 LOADER_NAME = "regard-models"  # name of the loading thread
 
-# What the page needs to know of a model: the capabilities of its family, that it is fine-tuned for a task, that it was
-# trained for sentence embeddings, or that it is an encoder-decoder with post-norm layers, as Figure 1 draws them.
-ModelCapability = Capability | Literal["fine-tuned", "sentence-embedding", "post-norm"]
-PRETRAINED_ONLY = {"masked-lm", "next-sentence", "text-generation", "fine-tuning"}  # a fine-tuned model has lost these
 
-
-class ModelState(BaseModel):
-    """A model as the page lists it. `capabilities` is null for a hub model that is not loaded yet; `task` names the
-    task of a fine-tuned model that is loaded."""
+class ModelState(ModelSummary):
+    """A model as the page lists it. `capabilities` is null for a hub model that is not loaded yet; `description` says
+    what it suits; `num_attention_heads` is 1 for a recurrent model with attention."""
 
     name: str
     state: Literal["loading", "ready", "failed"]
     error: str
-    capabilities: list[ModelCapability] | None
-    task: str | None
 
 
 @dataclass
 class ModelEntry:
     """One model: its name as given and its state.
 
-    `capabilities` are inferred from the model folder when it is read, and stay when the folder disappears.
+    The summary is inferred from the model folder when it is read, and stays when the folder disappears.
     """
 
     name: str
@@ -55,25 +42,18 @@ class ModelEntry:
     error: str = ""
     loaded: LoadedModel | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
-    capabilities: list[ModelCapability] | None = None
+    summary: ModelSummary = field(default_factory=ModelSummary)
 
     def __post_init__(self) -> None:
-        self.capabilities = folder_capabilities(self.name)
+        self.summary = summarize_folder(self.name)
 
     def set_loaded(self, loaded: LoadedModel) -> None:
         """Store the loaded model. From now on requests need only memory, whatever happens to the folder."""
         self.loaded = replace(loaded, cache={})
-        self.capabilities, self.state, self.error = model_capabilities(loaded), "ready", ""
+        self.summary, self.state, self.error = summarize_model(loaded), "ready", ""
 
     def status(self) -> ModelState:
-        fine_tuned = None if self.loaded is None else self.loaded.fine_tuned
-        return ModelState(
-            name=self.name,
-            state=self.state,
-            error=self.error,
-            capabilities=self.capabilities,
-            task=None if fine_tuned is None else fine_tuned.task.name,
-        )
+        return ModelState(name=self.name, state=self.state, error=self.error, **dict(self.summary))
 
 
 class ModelRegistry:
@@ -94,7 +74,7 @@ class ModelRegistry:
 
     def capabilities(self, name: str) -> list[ModelCapability] | None:
         """What a model can do, also one that is not among those of the server; None if that is not known."""
-        return self.entries[name].capabilities if name in self.entries else folder_capabilities(name)
+        return (self.entries[name].summary if name in self.entries else summarize_folder(name)).capabilities
 
     @contextmanager
     def use(self, name: str, check: Callable[[str], object] | None = None) -> Iterator[LoadedModel]:
@@ -141,38 +121,6 @@ class ModelRegistry:
             entry.state, entry.error = "failed", str(error)
         except Exception as error:  # a broken model must stop neither the page nor the other models
             entry.state, entry.error = "failed", f"{type(error).__name__}: {error}"
-
-
-def folder_capabilities(name: str) -> list[ModelCapability] | None:
-    """Infer from its folder what a model can do, before it is loaded; None if there is no such folder, as for a model
-    of the hub."""
-    folder = builtin_folder(name) if name in builtin_names() else Path(os.path.expanduser(name))
-    fine_tuned = (folder / "task.json").is_file()
-    try:
-        config = read_json(folder / "config.json")
-        model_type = config["model_type"]
-    except (InputError, KeyError):
-        return ["fine-tuned"] if fine_tuned else None
-    family = families().get(str(model_type).removeprefix("regard-"))
-    known = set() if family is None else family.capabilities
-    return _ordered(known, fine_tuned, folder, norm_first=config.get("norm_first"))
-
-
-def model_capabilities(loaded: LoadedModel) -> list[ModelCapability]:
-    known = {capability for capability in get_args(Capability) if can(loaded.model, capability)}
-    norm_first = getattr(getattr(loaded.model, "config", None), "norm_first", None)
-    return _ordered(known, loaded.fine_tuned is not None, loaded.folder, norm_first=norm_first)
-
-
-def _ordered(
-    known: Collection[Capability], fine_tuned: bool, folder: Path | None, *, norm_first: object
-) -> list[ModelCapability]:
-    trained: list[ModelCapability] = ["fine-tuned"] if fine_tuned else []
-    if folder is not None and (folder / "modules.json").is_file():
-        trained.append("sentence-embedding")
-    listed = [one for one in get_args(Capability) if one in known and not (trained and one in PRETRAINED_ONLY)]
-    drawn: list[ModelCapability] = ["post-norm"] if "encoder-decoder" in known and norm_first is False else []
-    return [*trained, *listed, *drawn]
 
 
 def _load(name: str) -> LoadedModel:

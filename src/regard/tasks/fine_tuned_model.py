@@ -185,6 +185,11 @@ def describe_compute(model: FineTunedModel, device: torch.device) -> str:
     return f"computing on {device} in {dtype}, as run.precision was {model.precision} in training"
 
 
+def read_task(folder: Path) -> Task[Any]:
+    """The task of a fine-tuned model, without its weights."""
+    return _read(folder / TASK_FILE)[0]
+
+
 def is_fine_tuned(folder: str | os.PathLike[str]) -> bool:
     return Path(folder, TASK_FILE).is_file()
 

@@ -71,6 +71,7 @@ class ImageTask(TextClassification):
     input_hint: ClassVar[str] = (
         "This model reads images: give the path of an image file on this machine as text, or an example: digit-7."
     )
+    purpose: ClassVar[str] = "Classifies images"
     reads_images: ClassVar[bool] = True
     reads_plain_text: ClassVar[bool] = False
 

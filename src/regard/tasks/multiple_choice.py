@@ -23,6 +23,7 @@ class MultipleChoice(Task[ChoiceExample]):
     """Each ending with the text before it is one sequence, with one logit."""
 
     name: ClassVar[str] = "choose"
+    purpose: ClassVar[str] = "Chooses the best ending of a text"
     about: ClassVar[str] = """The best of several endings of a text.
 
     Reads JSONL and Parquet with ctx, endings and label, SWAG's CSV, and text with six lines per example. --columns

@@ -50,6 +50,7 @@ class QuestionAnswering(Task[QuestionExample]):
     """
 
     name: ClassVar[str] = "answer"
+    purpose: ClassVar[str] = "Answers questions from a text"
     about: ClassVar[str] = """The span of a context that answers a question.
 
     Reads SQuAD's JSON, v1.1 and v2, and JSONL and Parquet with question, context and answers, or the names that

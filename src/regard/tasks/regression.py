@@ -27,6 +27,7 @@ class Regression(Task[TextExample]):
     """`mean` and `deviation` are those of the training labels; the loss is measured in deviations."""
 
     name: ClassVar[str] = "regress"
+    purpose: ClassVar[str] = "Predicts a number for a text or a pair of texts"
     about: ClassVar[str] = """A number for a text or pair: similarity.
 
     Reads TSV, CSV, JSONL and Parquet: one or two texts and a number."""

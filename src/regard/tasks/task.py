@@ -27,6 +27,7 @@ Prediction = dict[str, Any]  # JSON: what `regard predict` prints
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # of logits and targets
 ClassWeights = Literal["none", "balanced"] | Mapping[str, float]
 # What a column of a table of predictions holds; the plurals are lists.
+MAX_LISTED = 10  # classes in a summary
 ColumnKind = Literal["string", "integer", "number", "strings", "numbers", "entities"]
 
 
@@ -62,6 +63,7 @@ class Task(ABC, Generic[Example]):
     name: ClassVar[str]
     about: ClassVar[str]  # the help page of `regard train`: what is predicted, and the files that are read
     description: ClassVar[str]  # the help of `regard train NAME`: what the task predicts, and the files it reads
+    purpose: ClassVar[str]  # what a fine-tuned model does, for lists of models
     main_metric: ClassVar[str]
     transformers_head: ClassVar[str]
     pooled: ClassVar[bool]
@@ -94,6 +96,12 @@ class Task(ABC, Generic[Example]):
     def classes(self) -> tuple[str, ...]:
         """The labels, if they are classes that occur in the training data."""
         return self.labels
+
+    @property
+    def summary(self) -> str:
+        """What a model fine-tuned for this task does, with its classes."""
+        more = f" and {len(self.classes) - MAX_LISTED} more" if len(self.classes) > MAX_LISTED else ""
+        return f"{self.purpose}: {', '.join(self.classes[:MAX_LISTED])}{more}" if self.classes else self.purpose
 
     @property
     def transformers_labels(self) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ class TextClassification(LabelTask[TextExample]):
     """One class per text, or any number of them (`multi_label`). F1 of two classes is that of `positive_label`."""
 
     name: ClassVar[str] = "classify"
+    purpose: ClassVar[str] = "Classifies texts"
     about: ClassVar[str] = """One class per text, or several: sentiment, spam, topics. Or one class per image.
 
     Reads TSV, CSV, JSONL and Parquet: a text and its label, or several columns of 0 and 1. Images are a folder
@@ -187,6 +188,7 @@ class PairClassification(TextClassification):
     """One class per pair of texts."""
 
     name: ClassVar[str] = "pair"
+    purpose: ClassVar[str] = "Classifies pairs of texts"
     about: ClassVar[str] = """One class per pair of texts: entailment, paraphrase.
 
     Reads TSV, CSV, JSONL and Parquet: two texts and their label."""

@@ -31,6 +31,7 @@ OVERLAP = 64  # tokens shared with the previous window
 
 class TokenClassification(LabelTask[TaggedExample]):
     name: ClassVar[str] = "tag"
+    purpose: ClassVar[str] = "Marks entities in texts"
     about: ClassVar[str] = """Entities in a text: persons, places, organizations.
 
     Reads CoNLL's columns, the word first and its tag last, in IOB1, IOB2 or BIOES, with a blank line between sentences;
