@@ -1,6 +1,6 @@
 """The built-in ELMo: pretrained on a slice of the corpus, evaluated, and written with a model card.
 
-    python -m benchmarks.builtin_elmo [--megabytes 30] [--budget 75min] [--data DIR] [--work DIR] [--resume]
+    python -m benchmarks.builtin_elmo [--megabytes 12] [--budget 25min] [--data DIR] [--work DIR] [--resume]
                                       [--set KEY=VALUE ...] [--output DIR] [--device auto] [--save]
     python -m benchmarks.builtin_elmo --from-run DIR      a finished run of `regard pretrain elmo`
 
@@ -34,14 +34,14 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 NAME = "regard-elmo"
 FOLDER = ROOT / "src" / "regard" / "builtin" / NAME
-SETTINGS = ROOT / "configs" / "regard-elmo.toml"
+SETTINGS = ROOT / "configs" / "elmo-tiny.toml"
 CARD = Path(__file__).with_suffix(".md")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megabytes", type=float, default=30.0, help="text of part-a.txt.xz to train on")
-    parser.add_argument("--budget", metavar="TIME", help="length of the run; default: that of configs/regard-elmo.toml")
+    parser.add_argument("--megabytes", type=float, default=12.0, help="text of part-a.txt.xz to train on")
+    parser.add_argument("--budget", default="25min", metavar="TIME", help="length of the run")
     parser.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="folder with corpus/")
     parser.add_argument("--work", type=Path, metavar="DIR", help="folder of the run; --resume continues it")
     parser.add_argument("--resume", action="store_true", help="continue the run in --work")

@@ -100,7 +100,7 @@ TASKS = {
     ),
     "toxic": BuiltInTask(
         comment_rows,
-        (*FAST, "training.num_epochs=2"),
+        (*FAST, "training.num_epochs=1"),
         "Tells toxic comments (insults, threats, obscenity) from others, in English discussions on Wikipedia",
         "Comments of Wikipedia's talk pages with labels by Jigsaw, in a balanced selection by the authors of RobTest "
         "(https://github.com/Hongcheng-Gao/RobTest-Demo). The labels are in the public domain (CC0); the text is by "
@@ -113,7 +113,7 @@ TASKS = {
     ),
     "digits": BuiltInTask(
         None,
-        ("training.num_epochs=5", "training.select=last"),
+        ("training.num_epochs=3", "training.select=last"),
         "Reads a handwritten digit, 0 to 9, in an image of 28 x 28 pixels",
         "MNIST by Yann LeCun, Corinna Cortes and Christopher J. C. Burges, http://yann.lecun.com/exdb/mnist/, made "
         "from data of NIST: CC BY-SA 3.0, https://creativecommons.org/licenses/by-sa/3.0/.",

@@ -24,7 +24,7 @@ from regard.device import autocast_dtype
 from regard.errors import InputError, check_choice
 from regard.events import drain
 from regard.files.json_files import json_bytes, read_json
-from regard.known import builtin_names
+from regard.known import BUILT_IN
 from regard.models.family import can, describe_model, family_name, get_family
 from regard.settings import Precision
 from regard.tasks.encoder_with_head import EncoderWithHead, compute_logits
@@ -229,7 +229,7 @@ def save_fine_tuned(
 def require_fine_tuned(name_or_path: str | os.PathLike[str]) -> Path:
     """The folder of a fine-tuned model; raises InputError for anything else. Nothing is downloaded."""
     name = os.fspath(name_or_path)
-    if not os.path.isdir(os.path.expanduser(name)) and name not in builtin_names():
+    if not os.path.isdir(os.path.expanduser(name)) and name not in BUILT_IN:
         raise InputError(f"{name}: no such folder; expected one that `regard train` wrote")
     folder = loading.find_folder(name_or_path)
     if not is_fine_tuned(folder):

@@ -1,0 +1,1 @@
+"""More built-in models of Regard, one folder each; `regard.known` finds them here."""
