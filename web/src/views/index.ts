@@ -13,6 +13,7 @@ import { figure } from "./figure";
 import { generation } from "./generation";
 import { heads } from "./heads";
 import { lens } from "./lens";
+import { lesson } from "./lesson";
 import { map } from "./map";
 import { search } from "./search";
 import { senses } from "./senses";
@@ -21,4 +22,4 @@ import { tasks } from "./tasks";
 import { tokenize } from "./tokenize";
 import { translation } from "./translation";
 
-export const views = [attention, lens, tokenize, compare, heads, activations, generation, search, clusters, senses, map, features, tasks, evaluation, translation, figure, ablation, faithfulness, decoding, story] as unknown as readonly View[];
+export const views = [attention, lens, tokenize, compare, heads, activations, generation, search, clusters, senses, map, features, tasks, evaluation, translation, figure, ablation, faithfulness, decoding, lesson, story] as unknown as readonly View[];
