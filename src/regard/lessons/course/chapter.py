@@ -119,6 +119,7 @@ class CodeBlock:
     code: str
     language: Literal["python", "shell"] = "python"
     title: str = ""
+    slow: bool = False  # its test is slow
     spec: tuple[str, ...] = ()
 
 
