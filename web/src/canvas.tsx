@@ -22,7 +22,8 @@ export function Canvas({ width, height, draw, inputs, label, canvas }: Props) {
   useLayoutEffect(() => {
     const context = element.current?.getContext("2d");
     if (!context || !width || !height) return;
-    const scale = Math.min(devicePixelRatio || 1, MAX_SIDE / Math.max(width, height));
+    const zoom = (context.canvas as { currentCSSZoom?: number }).currentCSSZoom ?? 1;
+    const scale = Math.min((devicePixelRatio || 1) * zoom, MAX_SIDE / Math.max(width, height));
     context.canvas.width = Math.round(width * scale);
     context.canvas.height = Math.round(height * scale);
     context.scale(scale, scale);

@@ -3,6 +3,7 @@
 import { render } from "preact";
 import { studioModels } from "./api";
 import { ViewWithExports } from "./export_panel";
+import { reportToParent } from "./learn/embedded_view";
 import { svgDocument } from "./painter";
 import { currentRoute, followAddress, frameOf, navigate, parseRoute, type Route } from "./route";
 import { Studio, useFrame } from "./studio";
@@ -34,13 +35,14 @@ function ExportedPage({ payload }: { payload: Payload }) {
 }
 
 function openPage(): void {
-  followTheme();
-  followAddress();
   const payload = JSON.parse(document.getElementById("regard")!.textContent!) as Payload & { models?: ModelState[] };
+  followTheme(payload.theme);
+  followAddress();
   if (payload.models) studioModels.set(payload.models);
   if (payload.view !== "studio" && !currentRoute.get().view) navigate(parseRoute(payload.place ?? payload.view));
   const root = document.getElementById("page")!;
   root.textContent = "";
+  if (frameOf(currentRoute.get()) === "embed") reportToParent();
   render(payload.view === "studio" ? <Studio /> : <ExportedPage payload={payload} />, root);
 }
 

@@ -85,9 +85,9 @@ function storedPreference(): Preference {
   }
 }
 
-/** Applies the stored theme, or the system's and its changes. */
-export function followTheme(): void {
-  preference.set(storedPreference());
+/** Applies the given theme, else the stored one, else the system's and its changes. */
+export function followTheme(given?: Preference): void {
+  preference.set(given ?? storedPreference());
   matchMedia(SYSTEM).addEventListener("change", apply);
   apply();
 }

@@ -13,6 +13,8 @@ export interface Payload {
   readonly python: string;
   /** The route at which an exported file opens. */
   readonly place?: string;
+  /** The theme of a view inside a chapter, which is that of the chapter. */
+  readonly theme?: "light" | "dark";
   /** Title of an exported file, if it is not the view's own. */
   readonly title?: string;
 }

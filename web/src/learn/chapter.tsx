@@ -69,7 +69,7 @@ function Contents({ lesson }: { lesson: Lesson }) {
 export function Reading({ entries }: { entries: readonly ReadingEntry[] }) {
   if (!entries.length) return null;
   return (
-    <section class="part reading" aria-label="Reading">
+    <section class="part reading-part" aria-label="Reading">
       <h2>Reading</h2>
       <ul>
         {entries.map((entry) => (

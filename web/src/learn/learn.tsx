@@ -4,7 +4,7 @@ import { runVerb, studioModels } from "../api";
 import { ErrorMessage } from "../components";
 import { currentRoute, formatRoute } from "../route";
 import type { ChapterEntry, Lesson } from "../types";
-import type { ViewOf } from "../view";
+import type { Page, ViewOf } from "../view";
 import { useAnswers } from "./answers";
 import { Chapter } from "./chapter";
 import { type Part, progressText } from "./content";
@@ -13,7 +13,7 @@ import "./learn.css";
 const POLL = 300; // milliseconds
 const outlines = new Map<string, Lesson>(); // by chapter; "" is the list
 
-export function Learn() {
+function Show() {
   const chapter = currentRoute.use().parameters["chapter"] ?? "";
   const [lesson, error] = useOutline(chapter);
   useEffect(() => {
@@ -93,7 +93,7 @@ function ChapterList({ lesson }: { lesson: Lesson }) {
           {answered} of {exercises} exercises answered.
         </p>
       </header>
-      <ol class="chapters">
+      <ol class="chapter-list">
         {lesson.chapters.map((entry, number) => (
           <li key={entry.name}>
             <a href={formatRoute({ view: "learn", parameters: { chapter: entry.name } })}>
@@ -103,9 +103,11 @@ function ChapterList({ lesson }: { lesson: Lesson }) {
               <span class="what">
                 <strong>{entry.title}</strong>
                 <span>{entry.summary}</span>
-                <span class="muted">
-                  {done(entry)} of {entry.exercises.length} {entry.exercises.length === 1 ? "exercise" : "exercises"} answered
-                </span>
+                {entry.exercises.length > 0 && (
+                  <span class="muted">
+                    {done(entry)} of {entry.exercises.length} {entry.exercises.length === 1 ? "exercise" : "exercises"} answered
+                  </span>
+                )}
               </span>
             </a>
             <progress value={done(entry)} max={entry.exercises.length || 1} aria-label={`Exercises answered in ${entry.title}`} />
@@ -138,3 +140,5 @@ function Neighbors({ lesson }: { lesson: Lesson }) {
     </nav>
   );
 }
+
+export const learn: Page = { name: "learn", title: "Learn", Show };

@@ -25,7 +25,7 @@ export function ShowPart({ lesson, part, load, onKey }: PartProps) {
   const automatic = (part.kind === "computed" || part.kind === "view") && !part.slow;
   const ref = useVisible<HTMLElement>(() => automatic && start(), key);
   return (
-    <section ref={ref} class={`part ${part.kind}`} id={`part-${part.name}`} aria-label={label(lesson, part)} data-state={content.state}>
+    <section ref={ref} class={`part ${part.kind}-part`} id={`part-${part.name}`} aria-label={label(lesson, part)} data-state={content.state}>
       {part.kind === "prose" && <Prose part={part} />}
       {part.kind === "code" && <Code part={part} />}
       {part.kind === "exercise" && <Exercise key={key} lesson={lesson} part={part} content={content} start={start} offline={!load} />}

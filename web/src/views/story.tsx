@@ -68,7 +68,8 @@ function ShowFigure({ figure }: { figure: Figure }) {
   const drawing = useMemo(() => figureDrawing(figure), [figure]);
   const [tooltip, setTooltip] = useState("");
   const point = (event: MouseEvent) => {
-    const { x, y } = pointerIn(event);
+    const { across, down } = pointerIn(event);
+    const [x, y] = [across * drawing.width, down * drawing.height];
     setTooltip(drawing.tooltips.find((area) => x >= area.x && x < area.x + area.width && y >= area.y && y < area.y + area.height)?.text ?? "");
   };
   return (
