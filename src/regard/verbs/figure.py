@@ -6,25 +6,11 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from regard.events import Note
-from regard.files.json_files import read_json
-from regard.known import DEFAULT_MODEL, builtin_folder, builtin_names
+from regard.known import DEFAULT_MODEL
 from regard.verbs.base import ModelName, Models, Request, argument, layer_option, option, verb
 
 if TYPE_CHECKING:
     from regard.interpret.figure.figure import Figure
-
-
-def default_model() -> str:
-    """A built-in translator that is a Transformer, which has both halves of the figure: one whose norms follow the
-    sublayers, as in the paper, if there is one."""
-    folders = {name: builtin_folder(name) for name in builtin_names()}
-    configs = {
-        name: read_json(folder / "config.json")
-        for name, folder in folders.items()
-        if (folder / "translate.json").is_file()
-    }
-    transformers = [name for name, config in configs.items() if "norm_first" in config]
-    return min(transformers, key=lambda name: bool(configs[name]["norm_first"]), default=DEFAULT_MODEL)
 
 
 class FigureRequest(Request):
@@ -56,9 +42,10 @@ def figure(request: FigureRequest, models: Models) -> Generator[Note, None, Figu
 
     Example: regard figure "The cat sat on the mat." --without positions --output page.html
     """
+    from regard.interpret.figure.default_model import default_figure_model
     from regard.interpret.figure.figure import figure_of
 
-    with models.use(request.model or default_model()) as loaded:
+    with models.use(request.model or default_figure_model()) as loaded:
         result = figure_of(
             loaded,
             request.text,
