@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from regard.lessons.course.chapters import self_attention_answers as attention_answers
 from regard.lessons.course.chapters import self_attention_examples as attention
+from regard.lessons.course.chapters import transformer_answers
 from regard.lessons.course.chapters import transformer_examples as transformer
 from regard.render.story import FigureRow, HeatMap, NumberMatrix, Section, StoryBlock, StoryTable
 from regard.verbs.python import LocalModels
@@ -75,7 +77,7 @@ def test_heads_that_resolve_it(models: LocalModels) -> None:
 
 
 def test_the_mask_shares_out_the_weight_of_later_words(models: LocalModels) -> None:
-    _, _, plain, masked, difference = attention._masked(models)
+    _, _, plain, masked, difference = attention.masked_weights(models)
     assert difference < 1e-5 and not masked.triu(1).any() and (plain.triu(1) > 0).any()
     earlier = plain.tril()
     assert (earlier / earlier.sum(-1, keepdim=True) - masked).abs().max() < 1e-5
@@ -91,12 +93,12 @@ def test_three_kinds_of_attention(models: LocalModels) -> None:
 
 def test_positional_encodings_meet_the_criteria(models: LocalModels) -> None:
     criteria, _ = tables(transformer.five_criteria(models))
-    told = dict(criteria.rows)
-    assert float(told["unique for each position"].rsplit(" ", 1)[1]) > 1
-    assert float(told["consistent distances"].rsplit(" ", 1)[1]) < 1e-5
-    assert told["bounded"].startswith("all values lie between -1.000 and 1.000") and told["deterministic"].endswith(
-        "yes"
-    )
+    measured = dict(criteria.rows)
+    assert float(measured["unique for each position"].rsplit(" ", 1)[1]) > 1
+    assert float(measured["consistent distances"].rsplit(" ", 1)[1]) < 1e-5
+    assert measured["bounded"].startswith("all values lie between -1.000 and 1.000") and measured[
+        "deterministic"
+    ].endswith("yes")
     assert ours(transformer.five_criteria(models))["layout"] == "0.0e+00"
 
 
@@ -132,21 +134,21 @@ def test_sizes_of_the_paper(models: LocalModels) -> None:
 def test_answers_of_the_exercises(models: LocalModels) -> None:
     """Each answer is computed; these are the ones that the text of the chapters relies on."""
     expected = {
-        attention.answer_scale: 1,
-        attention.answer_concatenation: 1,
-        attention.answer_order: 0,
-        attention.answer_animal: 2,
-        attention.answer_all_heads: 0,
-        attention.answer_first_row: 2,
-        attention.answer_last_row: 2,
-        attention.answer_cross_shape: 1,
-        transformer.answer_position_zero: 2,
-        transformer.answer_shift: 0,
-        transformer.answer_norm: 0,
-        transformer.answer_feed_forward: 0,
-        transformer.answer_memory: 2,
-        transformer.answer_first_input: 1,
-        transformer.answer_initial_loss: 1,
+        attention_answers.answer_scale: 1,
+        attention_answers.answer_concatenation: 1,
+        attention_answers.answer_order: 0,
+        attention_answers.answer_animal: 2,
+        attention_answers.answer_all_heads: 0,
+        attention_answers.answer_first_row: 2,
+        attention_answers.answer_last_row: 2,
+        attention_answers.answer_cross_shape: 1,
+        transformer_answers.answer_position_zero: 2,
+        transformer_answers.answer_shift: 0,
+        transformer_answers.answer_norm: 0,
+        transformer_answers.answer_feed_forward: 0,
+        transformer_answers.answer_memory: 2,
+        transformer_answers.answer_first_input: 1,
+        transformer_answers.answer_initial_loss: 1,
     }
     assert {answer.__name__: answer(models).choice for answer in expected} == {
         answer.__name__: choice for answer, choice in expected.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from regard.lessons.course.chapter import Chapter, CodeBlock, Computed, Exercise, LiveView, Prose
+from regard.lessons.course.chapters import self_attention_answers as answers
 from regard.lessons.course.chapters import self_attention_examples as examples
 
 CHAPTER = Chapter(
@@ -37,7 +38,7 @@ CHAPTER = Chapter(
             "scale",
             "The vectors of a head are 64 wide. By which number are its scores divided?",
             ("4", "8", "64"),
-            examples.answer_scale,
+            answers.answer_scale,
             spec=("D3",),
         ),
         Prose(
@@ -52,7 +53,7 @@ CHAPTER = Chapter(
             "tiny-weights",
             "How many of the weights of all heads in layer 1 are below 0.01 for this sentence?",
             ("Almost none: below 5%", "Some: between 5% and 50%", "Most: above 50%"),
-            examples.answer_tiny,
+            answers.answer_tiny,
             spec=("D11",),
         ),
         Prose(
@@ -70,7 +71,7 @@ CHAPTER = Chapter(
             "concatenation",
             "Four tokens, six heads that are 64 wide. What shape do the concatenated outputs of the heads have?",
             ("4 x 64", "4 x 384", "24 x 64"),
-            examples.answer_concatenation,
+            answers.answer_concatenation,
             spec=("D4", "D5"),
         ),
         CodeBlock(
@@ -101,7 +102,7 @@ CHAPTER = Chapter(
             "The position vectors are removed and the words are read in reverse order. What happens to the vector of "
             "“car”?",
             ("Nothing, up to rounding", "It changes a little, because its neighbors are others"),
-            examples.answer_order,
+            answers.answer_order,
             spec=("D10",),
         ),
         Computed("order", "The same words in another order", examples.order, spec=("D10",)),
@@ -117,7 +118,7 @@ CHAPTER = Chapter(
             f"Among all heads of {examples.DECODER}, how much of the attention of “it” goes to “animal” in the head "
             "where it is most?",
             ("Less than 20%", "20% to 50%", "More than 50%"),
-            examples.answer_animal,
+            answers.answer_animal,
             spec=("D7",),
         ),
         Computed("coreference", "“it”: one head, two heads, all heads", examples.coreference, spec=("D7", "D6")),
@@ -141,7 +142,7 @@ CHAPTER = Chapter(
             "all-heads",
             f"In how many of the heads of {examples.COREFERENCE[1]} is “animal” the word to which “it” attends most?",
             ("In a few: below 15%", "In many: 15% to 60%", "In most: above 60%"),
-            examples.answer_all_heads,
+            answers.answer_all_heads,
             spec=("D7", "L3"),
         ),
         Computed("all-heads-counted", "What all heads look at", examples.all_heads, spec=("L3", "D7")),
@@ -156,7 +157,7 @@ CHAPTER = Chapter(
             "first-row",
             "With the mask, what is the weight that the first token gives to itself?",
             ("About 1 / number of tokens", "It depends on its query and key", "1"),
-            examples.answer_first_row,
+            answers.answer_first_row,
             spec=("D9",),
         ),
         Computed("masked", "Self-attention and masked self-attention", examples.masked_beside_plain, spec=("D9",)),
@@ -164,7 +165,7 @@ CHAPTER = Chapter(
             "last-row",
             "Which row of the map does the mask leave as it is?",
             ("The first", "The one in the middle", "The last"),
-            examples.answer_last_row,
+            answers.answer_last_row,
             spec=("D9",),
         ),
         CodeBlock(
@@ -187,7 +188,7 @@ CHAPTER = Chapter(
             "The source has S tokens, the decoder has read T. What shape does a map of the encoder-decoder attention "
             "have?",
             ("S x S", "T x S", "T x T"),
-            examples.answer_cross_shape,
+            answers.answer_cross_shape,
             spec=("D12",),
         ),
     ),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from regard.checkpoints.models import Models
-from regard.lessons.course.chapter import DeckRow, ExerciseAnswer, beside_deck
+from regard.lessons.course.chapter import DeckRow, beside_deck
 from regard.render.story import FigureRow, HeatMap, NumberMatrix, Paragraph, Section, StoryBlock, StoryTable
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ HEAD, OTHER_HEAD = 4, 2  # of the worked example "The car is blue"
 TINY = 0.001  # the deck's example of a tiny weight
 
 
-def _figure(models: Models, name: str, text: str) -> Figure:
+def figure_for(models: Models, name: str, text: str) -> Figure:
     from regard.interpret.figure.figure import figure_of
 
     with models.use(name) as loaded:
@@ -60,13 +60,13 @@ def _map(title: str, weights: Tensor, rows: Sequence[str], columns: Sequence[str
     )
 
 
-def _shape(tensor: Tensor) -> str:
+def shape_text(tensor: Tensor) -> str:
     return " x ".join(map(str, tensor.shape))
 
 
 def five_steps(models: Models) -> list[StoryBlock]:
     """Multi-head attention on "Thinking Machines": the five steps of the deck's picture, head by head."""
-    figure = _figure(models, ENCODER, THINKING)
+    figure = figure_for(models, ENCODER, THINKING)
     tokens = figure.tokens["encoder"]
     box = figure.box("encoder.attention")
     one, two = box.in_layer(1), box.in_layer(2)
@@ -77,7 +77,7 @@ def five_steps(models: Models) -> list[StoryBlock]:
     ]
     weights = [_map(f"head {head}", one["weights"][head], tokens) for head in heads]
     averages = [_numbers(f"Z of head {head}", one["z"][head], tokens) for head in heads]
-    parts = one["concatenated"].unflatten(-1, (len(heads), -1)).transpose(0, 1)
+    parts = one["concatenated"].view(len(tokens), len(heads), -1).transpose(0, 1)
     return [
         Section(
             heading="1. The sentence",
@@ -86,7 +86,7 @@ def five_steps(models: Models) -> list[StoryBlock]:
         Section(
             heading="2. Embed each token: X",
             blocks=[
-                Paragraph(text=f"X is {_shape(one['x'])}: a row for each token. Its first numbers:"),
+                Paragraph(text=f"X is {shape_text(one['x'])}: a row for each token. Its first numbers:"),
                 _numbers("X", one["x"], tokens),
             ],
         ),
@@ -95,7 +95,7 @@ def five_steps(models: Models) -> list[StoryBlock]:
             blocks=[
                 Paragraph(
                     text=f"Each head multiplies X by its own W^Q, W^K and W^V, of {one['x'].shape[-1]} x "
-                    f"{one['q'].shape[-1]} numbers, so the queries of a head are {_shape(one['q'][0])}. The first "
+                    f"{one['q'].shape[-1]} numbers, so the queries of a head are {shape_text(one['q'][0])}. The first "
                     f"three numbers of “{tokens[1]}” in each head:"
                 ),
                 StoryTable(headers=("head", "q", "k", "v"), rows=projections),
@@ -117,8 +117,8 @@ def five_steps(models: Models) -> list[StoryBlock]:
             heading="5. Concatenate, then multiply by W^O",
             blocks=[
                 Paragraph(
-                    text=f"{len(heads)} matrices of {_shape(one['z'][0])} side by side make "
-                    f"{_shape(one['concatenated'])}, and W^O is {' x '.join(map(str, one.parameters['W_o']))}. The "
+                    text=f"{len(heads)} matrices of {shape_text(one['z'][0])} side by side make "
+                    f"{shape_text(one['concatenated'])}, and W^O is {' x '.join(map(str, one.parameters['W_o']))}. The "
                     "output of the layer's attention:"
                 ),
                 _numbers("Z W^O", one["out"], tokens),
@@ -145,7 +145,7 @@ def five_steps(models: Models) -> list[StoryBlock]:
 
 def dimensions(models: Models) -> list[StoryBlock]:
     with models.use(ENCODER) as loaded:
-        config = loaded.model.config
+        config: Any = loaded.model.config
     width, heads = config.hidden_size, config.num_attention_heads
     each = width // heads
     return [
@@ -161,8 +161,8 @@ def dimensions(models: Models) -> list[StoryBlock]:
     ]
 
 
-def _car(models: Models) -> tuple[list[str], BoxPass]:
-    figure = _figure(models, ENCODER, CAR)
+def car_attention(models: Models) -> tuple[list[str], BoxPass]:
+    figure = figure_for(models, ENCODER, CAR)
     return figure.tokens["encoder"], figure.box("encoder.attention").in_layer(1)
 
 
@@ -170,7 +170,7 @@ def car_is_blue(models: Models) -> list[StoryBlock]:
     """Scores, weights s_ij and output z of "The car is blue" in one head, number by number."""
     import torch.nn.functional as F
 
-    tokens, one = _car(models)
+    tokens, one = car_attention(models)
     q, k, v, weights = (one[name][HEAD] for name in ("q", "k", "v", "weights"))
     products = q @ k.T
     query = 1
@@ -248,7 +248,7 @@ def order(models: Models) -> list[StoryBlock]:
     import torch
     import torch.nn.functional as F
 
-    plain, shuffled, states = _shuffled(models)
+    plain, shuffled, states = shuffled_states(models)
     rows = []
     for index, word in enumerate(plain):
         pairs = [(a[index], b[shuffled.index(word)]) for a, b in states]
@@ -271,7 +271,7 @@ def order(models: Models) -> list[StoryBlock]:
     ]
 
 
-def _shuffled(models: Models) -> tuple[list[str], list[str], list[tuple[Tensor, Tensor]]]:
+def shuffled_states(models: Models) -> tuple[list[str], list[str], list[tuple[Tensor, Tensor]]]:
     """The words in two orders, and their last vectors in both: without positions, and with them."""
     import torch
 
@@ -324,11 +324,11 @@ def coreference(models: Models) -> list[StoryBlock]:
         names = [f"layer {layer}, head {head}" for layer, head, _ in found] + [
             f"mean of all {maps.num_layers * maps.num_heads}"
         ]
-        told = " and ".join(
+        descriptions = " and ".join(
             f"layer {layer}, head {head} gives {weight:.0%} of its weight to “{word}”"
             for word, (layer, head, weight) in zip(words, found, strict=True)
         )
-        blocks.append(Paragraph(text=f"In {name}, “it” looks different in different heads: {told}."))
+        blocks.append(Paragraph(text=f"In {name}, “it” looks different in different heads: {descriptions}."))
         blocks.append(
             HeatMap(
                 title=f"Attention of “it” in {name}",
@@ -348,7 +348,7 @@ def coreference(models: Models) -> list[StoryBlock]:
     return blocks
 
 
-def _favorites(models: Models) -> tuple[Counter[str], int]:
+def favorite_tokens(models: Models) -> tuple[Counter[str], int]:
     """The word to which each head of the encoder attends most from "it", and the number of heads."""
     tokens, maps = _maps(models, COREFERENCE[1])
     best = maps.weights[:, :, tokens.index("it")].argmax(-1).flatten().tolist()
@@ -356,7 +356,7 @@ def _favorites(models: Models) -> tuple[Counter[str], int]:
 
 
 def all_heads(models: Models) -> list[StoryBlock]:
-    counts, total = _favorites(models)
+    counts, total = favorite_tokens(models)
     rows = [(word, str(count), f"{count / total:.0%}") for word, count in counts.most_common()]
     separators = counts["[SEP]"] + counts["[CLS]"]
     return [
@@ -373,11 +373,11 @@ def all_heads(models: Models) -> list[StoryBlock]:
     ]
 
 
-def _masked(models: Models) -> tuple[list[str], int, Tensor, Tensor, Tensor]:
+def masked_weights(models: Models) -> tuple[list[str], int, Tensor, Tensor, Tensor]:
     """Tokens, the head with the widest map, its scores, and the weights of these scores without and with the mask."""
     import torch
 
-    figure = _figure(models, DECODER, CAR)
+    figure = figure_for(models, DECODER, CAR)
     tokens = [token.strip() for token in figure.tokens["decoder"]]
     one = figure.box("decoder.attention").in_layer(1)
     scores = one["q"] @ one["k"].mT / one["q"].shape[-1] ** 0.5
@@ -392,7 +392,7 @@ def _masked(models: Models) -> tuple[list[str], int, Tensor, Tensor, Tensor]:
 
 def masked_beside_plain(models: Models) -> list[StoryBlock]:
     """The same scores with and without the causal mask."""
-    tokens, head, plain, masked, difference = _masked(models)
+    tokens, head, plain, masked, difference = masked_weights(models)
     names = [token if token != "<|endoftext|>" else "begin" for token in tokens]
     row = 2
     allowed = plain[row, : row + 1]
@@ -424,8 +424,8 @@ def masked_beside_plain(models: Models) -> list[StoryBlock]:
     ]
 
 
-def _three_maps(models: Models) -> tuple[Figure, list[tuple[str, str, str, str, BoxPass]]]:
-    figure = _figure(models, TRANSLATOR, STUDENT)
+def translator_attentions(models: Models) -> tuple[Figure, list[tuple[str, str, str, str, BoxPass]]]:
+    figure = figure_for(models, TRANSLATOR, STUDENT)
     kinds = [
         ("encoder self-attention", "encoder.attention", "the source", "the source"),
         ("masked decoder self-attention", "decoder.attention", "the translation so far", "the translation so far"),
@@ -436,12 +436,12 @@ def _three_maps(models: Models) -> tuple[Figure, list[tuple[str, str, str, str, 
 
 def beside_encoder_decoder(models: Models) -> list[StoryBlock]:
     """Self-attention and encoder-decoder attention of one translator, with the shapes of their maps."""
-    figure, kinds = _three_maps(models)
+    figure, kinds = translator_attentions(models)
     rows, drawings = [], []
     for title, name, queries, keys, one in kinds:
         weights = one["weights"].mean(0)
         zeros = int((weights == 0).sum())
-        rows.append((title, queries, keys, _shape(weights), f"{zeros} of {weights.numel()}"))
+        rows.append((title, queries, keys, shape_text(weights), f"{zeros} of {weights.numel()}"))
         part = "decoder" if name.startswith("decoder") else "encoder"
         sides = figure.tokens[part], figure.tokens["encoder" if name.endswith("cross") else part]
         drawings.append(_map(title, weights, *([_begin(token) for token in side] for side in sides)))
@@ -464,83 +464,3 @@ def beside_encoder_decoder(models: Models) -> list[StoryBlock]:
 
 def _begin(token: str) -> str:
     return {"<|endoftext|>": "end", "<|begin|>": "begin"}.get(token, token.strip())
-
-
-def answer_scale(models: Models) -> ExerciseAnswer:
-    _, one = _car(models)
-    width = one["q"].shape[-1]
-    return ExerciseAnswer(1, f"√{width} = {width**0.5:g}: the square root of the width of a key, {width} in {ENCODER}.")
-
-
-def answer_concatenation(models: Models) -> ExerciseAnswer:
-    figure = _figure(models, ENCODER, THINKING)
-    one = figure.box("encoder.attention").in_layer(1)
-    shape = tuple(one["concatenated"].shape)
-    choices = [(4, 64), (4, 384), (24, 64)]
-    heads = len(one["z"])
-    return ExerciseAnswer(
-        choices.index(shape),
-        f"{heads} heads of {_shape(one['z'][0])} stand side by side: {_shape(one['concatenated'])}.",
-    )
-
-
-def answer_tiny(models: Models) -> ExerciseAnswer:
-    _, one = _car(models)
-    share = float((one["weights"] < 0.01).float().mean())
-    choice = 0 if share < 0.05 else 1 if share < 0.5 else 2
-    return ExerciseAnswer(choice, f"{share:.0%} of all weights of layer 1 are below 0.01.")
-
-
-def answer_order(models: Models) -> ExerciseAnswer:
-    _, _, states = _shuffled(models)
-    without, complete = (float((a - b.flip(0)).abs().max()) for a, b in states)
-    return ExerciseAnswer(
-        0 if without < 1e-3 < complete else 1,
-        f"The largest difference is {without:.1e} without positions, which is rounding, and {complete:.2f} with them.",
-    )
-
-
-def answer_animal(models: Models) -> ExerciseAnswer:
-    layer, head, weight = strongest_head(models, DECODER, "animal")
-    choice = 0 if weight < 0.2 else 1 if weight < 0.5 else 2
-    return ExerciseAnswer(choice, f"Layer {layer}, head {head} of {DECODER} puts {weight:.0%} of “it” on “animal”.")
-
-
-def answer_all_heads(models: Models) -> ExerciseAnswer:
-    counts, total = _favorites(models)
-    share = counts["animal"] / total
-    choice = 0 if share < 0.15 else 1 if share < 0.6 else 2
-    return ExerciseAnswer(
-        choice,
-        f"In {counts['animal']} of {total} heads of {COREFERENCE[1]}. The most frequent favorite is "
-        f"“{counts.most_common(1)[0][0]}”, in {counts.most_common(1)[0][1]}.",
-    )
-
-
-def answer_first_row(models: Models) -> ExerciseAnswer:
-    _, _, _, masked, _ = _masked(models)
-    return ExerciseAnswer(
-        2 if float(masked[0, 0]) == 1 else 0,
-        f"It may attend to itself only, so softmax has a single score to share out: the weight is {masked[0, 0]:.3f}.",
-    )
-
-
-def answer_last_row(models: Models) -> ExerciseAnswer:
-    _, _, plain, masked, _ = _masked(models)
-    changes = (plain - masked).abs().amax(-1)
-    return ExerciseAnswer(
-        2 if int(changes.argmin()) == len(changes) - 1 else 0,
-        f"No word comes after the last one, so the mask hides nothing from it: its row changes by {changes[-1]:.1e}, "
-        f"the first row by {changes[0]:.2f}.",
-    )
-
-
-def answer_cross_shape(models: Models) -> ExerciseAnswer:
-    figure, kinds = _three_maps(models)
-    rows, columns = kinds[2][-1]["weights"].shape[1:]
-    sizes = len(figure.tokens["decoder"]), len(figure.tokens["encoder"])
-    return ExerciseAnswer(
-        1 if (rows, columns) == sizes else 0,
-        f"One row for each of {rows} decoder tokens and one column for each of {columns} source tokens: {rows} x "
-        f"{columns}.",
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from regard.lessons.course.chapter import Chapter, CodeBlock, Computed, Exercise, LiveView, Prose
+from regard.lessons.course.chapters import transformer_answers as answers
 from regard.lessons.course.chapters import transformer_examples as examples
 
 SHORT = {"text": "Ich bin da.", "ablation": False}  # for pictures that do not depend on the text
@@ -55,7 +56,7 @@ CHAPTER = Chapter(
             "position-zero",
             "What is the encoding of position 0?",
             ("All zeros", "All ones", "0, 1, 0, 1, ..."),
-            examples.answer_position_zero,
+            answers.answer_position_zero,
             spec=("E3",),
         ),
         Computed("five-criteria", "Five criteria, measured", examples.five_criteria, spec=("E3", "E4", "P4", "P5")),
@@ -63,7 +64,7 @@ CHAPTER = Chapter(
             "shift",
             "Positions 0 and 5, and positions 40 and 45: which pair of encodings is farther apart?",
             ("Neither: the distance depends on the shift alone", "40 and 45", "0 and 5"),
-            examples.answer_shift,
+            answers.answer_shift,
             spec=("E4",),
         ),
         LiveView(
@@ -107,7 +108,7 @@ CHAPTER = Chapter(
             "norm",
             "Layer norm (without gain and bias) of 2, 4, 6 and of 4, 8, 12: how do the results compare?",
             ("They are equal", "The second is twice the first"),
-            examples.answer_norm,
+            answers.answer_norm,
             spec=("E7",),
         ),
         Prose(
@@ -120,7 +121,7 @@ CHAPTER = Chapter(
             "feed-forward",
             "The vector of the first word changes. Which outputs of the feed-forward network change?",
             ("Only that of the first word", "Those of all words"),
-            examples.answer_feed_forward,
+            answers.answer_feed_forward,
             spec=("E8",),
         ),
         Computed("position-wise", "Position by position", examples.feed_forward, spec=("E8",)),
@@ -152,7 +153,7 @@ CHAPTER = Chapter(
             "memory",
             "From where does the second decoder layer take its keys and values?",
             ("From the second encoder layer", "From the first decoder layer", "From the top encoder layer"),
-            examples.answer_memory,
+            answers.answer_memory,
             spec=("E10",),
         ),
         Computed("keys-and-values", "One memory for all layers", examples.top_of_the_encoder, spec=("E10",)),
@@ -160,7 +161,7 @@ CHAPTER = Chapter(
             "first-input",
             "What does the decoder read at the first time step?",
             ("The first word of the source", "A token that marks the beginning", "The first word of the translation"),
-            examples.answer_first_input,
+            answers.answer_first_input,
             spec=("E11",),
         ),
         Computed("decoding-loop", "Time step after time step", examples.decoding_loop, spec=("E11",)),
@@ -190,7 +191,7 @@ CHAPTER = Chapter(
             "Two sentences with seven outputs in all, six words, a model that gives each word the same probability. "
             "What is the summed cross-entropy?",
             ("ln 6", "7 ln 6", "7 times 6"),
-            examples.answer_initial_loss,
+            answers.answer_initial_loss,
             spec=("E13",),
         ),
         Computed("one-hot-target", "Targets and loss", examples.one_hot_target, spec=("E13",)),
@@ -204,7 +205,7 @@ CHAPTER = Chapter(
             "removed",
             "Which part does a trained translator miss most?",
             ("The causal mask", "The positions", "The scaling of the scores", "The residual connections"),
-            examples.answer_removed,
+            answers.answer_removed,
             slow=True,
             spec=("E6", "E15"),
         ),

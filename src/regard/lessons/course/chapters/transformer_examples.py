@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from regard.checkpoints.models import Models
-from regard.lessons.course.chapter import DeckRow, ExerciseAnswer, beside_deck
+from regard.lessons.course.chapter import DeckRow, beside_deck
 from regard.render.story import HeatMap, NumberMatrix, Paragraph, StoryBlock, StoryTable
 
 if TYPE_CHECKING:
@@ -22,11 +24,17 @@ WIDTH, COUNT = 128, 50  # of the positional encodings that the deck draws
 FAR = 10_000  # a position beyond every training sentence
 
 
-def _figure(models: Models, text: str, name: str = TRANSLATOR, **options: bool) -> Figure:
+def figure_for(models: Models, text: str, name: str = TRANSLATOR, *, ablation: bool = False) -> Figure:
     from regard.interpret.figure.figure import figure_of
 
     with models.use(name) as loaded:
-        return figure_of(loaded, text, **{"ablation": False, **options})
+        return figure_of(loaded, text, ablation=ablation)
+
+
+@contextmanager
+def use_network(models: Models, name: str) -> Iterator[Any]:
+    with models.use(name) as loaded:
+        yield loaded.model
 
 
 def _difference(a: Tensor, b: Tensor) -> str:
@@ -45,9 +53,9 @@ def sizes(models: Models) -> list[StoryBlock]:
     base, name = TransformerConfig(), default_figure_model()
     with torch.device("meta"):  # counts parameters without memory for them
         parameters = sum(one.numel() for one in build(base).parameters())
-    with models.use(name) as loaded:
-        ours = loaded.model.config
-        own = sum(one.numel() for one in loaded.model.parameters())
+    with use_network(models, name) as model:
+        ours = model.config
+        own = sum(one.numel() for one in model.parameters())
     large = next(one for one in known_checkpoints() if one.name.endswith("bert-large-uncased"))
     rows = [
         DeckRow("width of the embeddings", str(base.hidden_size), str(ours.hidden_size), f"ours is {name}"),
@@ -82,10 +90,13 @@ def one_hot(models: Models) -> list[StoryBlock]:
     """A one-hot vector times the embedding matrix is a row of that matrix."""
     import torch
 
+    from regard.inference.translation.translator import translator_of
+
     with models.use(TRANSLATOR) as loaded:
-        matrix = loaded.model.embedding.tokens.weight.detach()
-        token_id = loaded.tokenizer.encode_sources([STUDENT])[0][2]
-        token = loaded.tokenizer.source.decode([token_id]).strip()
+        translator = translator_of(loaded)
+    matrix: Tensor = translator.model.embedding.tokens.weight.detach()
+    token_id = translator.subwords.encode_sources([STUDENT])[0][2]
+    token = translator.subwords.source.decode([token_id]).strip()
     vector = torch.zeros(len(matrix))
     vector[token_id] = 1
     product = vector @ matrix
@@ -130,8 +141,8 @@ def five_criteria(models: Models) -> list[StoryBlock]:
     frequencies = 10000.0 ** (-2 * k / WIDTH)
     halves = sinusoids(positions, WIDTH, arrangement="halves").double()
     permuted = torch.cat([p[:, 0::2], p[:, 1::2]], dim=1)
-    with models.use(TRANSLATOR) as loaded:
-        embedded = loaded.model.embedding.tokens.weight.shape[1]
+    with use_network(models, TRANSLATOR) as model:
+        embedded = model.embedding.tokens.weight.shape[1]
     return [
         StoryTable(
             headers=("criterion", f"sinusoids, {WIDTH} wide"),
@@ -167,11 +178,11 @@ def layer_norm(models: Models) -> list[StoryBlock]:
     """Layer norm on one row, step by step, and what it does not depend on."""
     import torch
 
-    figure = _figure(models, "The car is blue", ENCODER)
+    figure = figure_for(models, "The car is blue", ENCODER)
     one = figure.box("encoder.attended").in_layer(1)
     total, out = one["total"], one["out"]
-    with models.use(ENCODER) as loaded:
-        norm = loaded.model.encoder.layers[0].attended.norm
+    with use_network(models, ENCODER) as model:
+        norm = model.encoder.layers[0].attended.norm
         gain, bias = norm.weight.detach(), norm.bias.detach()
         with torch.inference_mode():
             alone = norm(total[2:3])
@@ -221,17 +232,17 @@ def feed_forward(models: Models) -> list[StoryBlock]:
     """The same network at every position: row by row, and in another order."""
     import torch
 
-    figure = _figure(models, STUDENT)
+    figure = figure_for(models, STUDENT)
     one = figure.box("encoder.ffn").in_layer(1)
     x, hidden, out = one["x"], one["hidden"], one["out"]
-    with models.use(TRANSLATOR) as loaded, torch.inference_mode():
-        network = loaded.model.encoder.layers[0].ffn
+    with use_network(models, TRANSLATOR) as model, torch.inference_mode():
+        network = model.encoder.layers[0].ffn
         alone = torch.cat([network(row[None]) for row in x])
         flipped = network(x.flip(0)).flip(0)
     changed = x.clone()
     changed[0] = 0
-    with models.use(TRANSLATOR) as loaded, torch.inference_mode():
-        others = loaded.model.encoder.layers[0].ffn(changed)[1:]
+    with use_network(models, TRANSLATOR) as model, torch.inference_mode():
+        others = model.encoder.layers[0].ffn(changed)[1:]
     shapes = " to ".join(str(size) for size in (x.shape[1], hidden.shape[1], out.shape[1]))
     return [
         beside_deck(
@@ -257,12 +268,14 @@ def stack(models: Models) -> list[StoryBlock]:
     """The layers share their structure, not their weights, and their number does not depend on the length."""
     import torch
 
-    with models.use(TRANSLATOR) as loaded:
-        layers = loaded.model.encoder.layers
+    with use_network(models, TRANSLATOR) as model:
+        layers = model.encoder.layers
         first, second = (one.ffn.inner.weight.detach().flatten() for one in layers[:2])
         counts = [sum(parameter.numel() for parameter in one.parameters()) for one in layers]
         cosine = float(torch.nn.functional.cosine_similarity(first, second, dim=0))
-    lengths = [_figure(models, text) for text in (STUDENT, "Je suis étudiant, et ma sœur travaille dans une banque.")]
+    lengths = [
+        figure_for(models, text) for text in (STUDENT, "Je suis étudiant, et ma sœur travaille dans une banque.")
+    ]
     passes = [(len(one.tokens["encoder"]), len(one.box("encoder.ffn").passes)) for one in lengths]
     return [
         beside_deck(
@@ -285,7 +298,7 @@ def stack(models: Models) -> list[StoryBlock]:
 
 def top_of_the_encoder(models: Models) -> list[StoryBlock]:
     """All decoder layers read the same encoder output, and make their own keys and values of it."""
-    figure = _figure(models, STUDENT)
+    figure = figure_for(models, STUDENT)
     norm = [box for box in figure.model_boxes if box.name == "encoder.final_norm"]
     top = norm[0].passes[-1]["out"] if norm else figure.box("encoder.fed").passes[-1]["out"]
     cross = figure.box("decoder.cross").passes
@@ -335,8 +348,8 @@ def decoding_loop(models: Models) -> list[StoryBlock]:
     rows = []
     for number, step in enumerate(steps, 1):
         token = "<end of sentence>" if step.token == "<|endoftext|>" else step.token.strip()
-        said = deck[number - 1] if number <= len(deck) else ""
-        rows.append((str(number), " ".join(read), said, token, f"{step.probability:.1%}"))
+        expected = deck[number - 1] if number <= len(deck) else ""
+        rows.append((str(number), " ".join(read), expected, token, f"{step.probability:.1%}"))
         read.append(token)
     return [
         StoryTable(
@@ -355,7 +368,7 @@ def decoding_loop(models: Models) -> list[StoryBlock]:
 
 def final_layer(models: Models) -> list[StoryBlock]:
     """Logits, softmax and argmax of the first time step."""
-    figure = _figure(models, STUDENT)
+    figure = figure_for(models, STUDENT)
     logits = figure.box("decoder.softmax").passes[0]["logits"][0]
     probabilities = figure.box("decoder.softmax").passes[0]["out"][0]
     best = probabilities.topk(5).indices.tolist()
@@ -413,7 +426,7 @@ def residual_lengths(models: Models) -> list[StoryBlock]:
     """The share of each sublayer in the residual stream, over the tokens of a sentence."""
     from regard.interpret.figure.default_model import default_figure_model
 
-    figure = _figure(models, MARKET, default_figure_model())
+    figure = figure_for(models, MARKET, default_figure_model())
     rows = []
     for part in ("encoder", "decoder"):
         for layer in (1, 2):
@@ -437,7 +450,7 @@ def residual_lengths(models: Models) -> list[StoryBlock]:
 
 
 def removed_parts(models: Models) -> list[StoryBlock]:
-    figure = _figure(models, STUDENT, ablation=True)
+    figure = figure_for(models, STUDENT, ablation=True)
     assert figure.ablation is not None
     names = {(): "nothing", ("mask",): "the mask", ("positions",): "the positions", ("scaling",): "the scaling"}
     rows = [
@@ -470,99 +483,3 @@ def cross_map(models: Models) -> list[StoryBlock]:
 
 def _name(token: str) -> str:
     return "end" if token == "<|endoftext|>" else token.strip()
-
-
-def answer_position_zero(models: Models) -> ExerciseAnswer:
-    import torch
-
-    from regard.nn.embedding import sinusoids
-
-    row = sinusoids(torch.tensor([0]), WIDTH)[0]
-    return ExerciseAnswer(
-        2 if row.tolist() == [0.0, 1.0] * (WIDTH // 2) else 0,
-        f"sin 0 = 0 and cos 0 = 1, so the row is {', '.join(f'{value:g}' for value in row[:6])}, ... and its length "
-        f"√{WIDTH // 2} = {row.norm():.0f}.",
-    )
-
-
-def answer_shift(models: Models) -> ExerciseAnswer:
-    import torch
-
-    from regard.nn.embedding import sinusoids
-
-    p = sinusoids(torch.arange(COUNT), WIDTH).double()
-    near, far = (float((p[a] - p[a + 5]).norm()) for a in (0, 40))
-    choice = 0 if abs(near - far) < 1e-5 else 1 if near < far else 2
-    return ExerciseAnswer(choice, f"Positions 0 and 5 are {near:.4f} apart, positions 40 and 45 {far:.4f}.")
-
-
-def answer_norm(models: Models) -> ExerciseAnswer:
-    import torch
-
-    row = torch.tensor([2.0, 4.0, 6.0])
-    doubled = torch.nn.functional.layer_norm(2 * row, (3,), eps=0.0)
-    plain = torch.nn.functional.layer_norm(row, (3,), eps=0.0)
-    choice = 0 if torch.allclose(plain, doubled) else 1
-    numbers = ", ".join(f"{value:.3f}" for value in plain)
-    return ExerciseAnswer(choice, f"Both give {numbers}: mean and standard deviation double as well, and cancel.")
-
-
-def answer_feed_forward(models: Models) -> ExerciseAnswer:
-    import torch
-
-    figure = _figure(models, STUDENT)
-    one = figure.box("encoder.ffn").in_layer(1)
-    with models.use(TRANSLATOR) as loaded, torch.inference_mode():
-        changed = one["x"].clone()
-        changed[0] += 1
-        out = loaded.model.encoder.layers[0].ffn(changed)
-    effect = (out - one["out"]).abs().amax(-1)
-    return ExerciseAnswer(
-        0 if float(effect[1:].max()) < 1e-4 < float(effect[0]) else 1,
-        f"The first row changes by {effect[0]:.2f}, the others by {effect[1:].max():.1e}: the network sees one row at "
-        "a time.",
-    )
-
-
-def answer_memory(models: Models) -> ExerciseAnswer:
-    figure = _figure(models, STUDENT)
-    passes = figure.box("decoder.cross").passes
-    same = max(float((one["memory"] - passes[0]["memory"]).abs().max()) for one in passes)
-    return ExerciseAnswer(
-        2 if same == 0 else 0,
-        f"All {len(passes)} layers read the same {passes[0]['memory'].shape[0]} vectors; the largest difference is "
-        f"{same:g}.",
-    )
-
-
-def answer_first_input(models: Models) -> ExerciseAnswer:
-    figure = _figure(models, STUDENT)
-    first = figure.tokens["decoder"][0]
-    return ExerciseAnswer(
-        1 if first.startswith("<|begin") else 0,
-        f"{first}: the outputs are shifted to the right by one, so that the first word is predicted from the source "
-        "alone.",
-    )
-
-
-def answer_removed(models: Models) -> ExerciseAnswer:
-    figure = _figure(models, STUDENT, ablation=True)
-    assert figure.ablation is not None
-    losses = {one.without[0]: one.sentences_loss or 0.0 for one in figure.ablation.outcomes if one.without}
-    worst = max(losses, key=lambda name: losses[name])
-    order = ("mask", "positions", "scaling", "residual")
-    numbers = ", ".join(f"{name} {losses[name]:.2f}" for name in order)
-    return ExerciseAnswer(order.index(worst), f"Loss over five sentences without each part: {numbers}.")
-
-
-def answer_initial_loss(models: Models) -> ExerciseAnswer:
-    import math
-
-    from regard.lessons.six_words import PAIRS
-
-    outputs = sum(len(words.split()) for _, words in PAIRS)
-    expected = outputs * math.log(6)
-    choices = (math.log(6), expected, outputs * 6.0)
-    return ExerciseAnswer(
-        choices.index(expected), f"{outputs} outputs, each ln 6 = {math.log(6):.3f}: {expected:.2f} in all."
-    )
