@@ -62,13 +62,20 @@ def draw(one: AttentionRecord, *, layer: int | None = None, head: int | None = N
     return ElementTree.fromstring(svg(one.select(kind=None, layer=layer, head=head).drawing_data()).encode())
 
 
+def caption_of(root: ElementTree.Element) -> list[str]:
+    (caption,) = (one for one in root.iter(f"{SVG}g") if one.get("class") == "caption")
+    return ["".join(one.itertext()) for one in caption]
+
+
 def texts_of(root: ElementTree.Element) -> list[str]:
-    return ["".join(one.itertext()) for one in root.iter(f"{SVG}text")]
+    """The texts of the picture, without its caption."""
+    texts = ["".join(one.itertext()) for one in root.iter(f"{SVG}text")]
+    return texts[: len(texts) - len(caption_of(root))]
 
 
 def lines_of(root: ElementTree.Element) -> list[dict[str, str]]:
     """The groups of lines of one style, without those of the legend."""
-    groups = [one for one in root.iter(f"{SVG}g") if one.get("stroke-width") != "3"]
+    groups = [one for one in root.iter(f"{SVG}g") if one.get("stroke-width", "3") != "3"]
     return [{**one.attrib, "paths": " ".join(path.get("d", "") for path in one)} for one in groups]
 
 
@@ -148,10 +155,28 @@ def test_png_shows_the_same(tmp_path: Path) -> None:
         pixels = np.asarray(image.convert("RGB")).astype(int)
     (line,) = (line for line in lines_of(root) if line["stroke-opacity"] == "1")
     numbers = [float(number) for number in re.findall(r"[\d.]+", line["paths"])]
-    x, y = numbers[0] + numbers[-2], numbers[1] + numbers[-1]  # the middle, at double resolution
+    left, top, *_ = map(float, root.attrib["viewBox"].split())
+    x, y = numbers[0] + numbers[-2] - 2 * left, numbers[1] + numbers[-1] - 2 * top  # the middle, at double resolution
     color = [int(line["stroke"][start : start + 2], 16) for start in (1, 3, 5)]
     assert np.abs(pixels[int(y) - 2 : int(y) + 3, int(x)] - color).sum(-1).min() <= 30
     assert (pixels[: 2 * 34].min(axis=(0, 2)) < 80).any()  # the heading
+
+
+def test_pictures_are_cut_to_what_is_drawn_and_name_text_model_and_maker(tmp_path: Path) -> None:
+    long = "a long text " * 60
+    one = FOUND.model_copy(update={"model": "a-model", "texts": [long]}).select(kind=None, layer=1, head=2)
+    root = ElementTree.fromstring(svg(one.drawing_data()).encode())
+    *lines, credit = caption_of(root)
+    assert credit == "a-model \u00b7 Made with Regard"
+    assert len(lines) == 3 and "".join(lines).startswith("\u201ca long text") and lines[-1].endswith("\u2026")
+    one.save(tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as image:
+        pixels = np.asarray(image.convert("L")).astype(int)
+    marked = np.argwhere(pixels < 200)
+    margins = [*marked.min(0), *(np.array(pixels.shape) - marked.max(0))]
+    assert max(margins) <= 2 * 40, margins  # at double resolution; how wide a text is depends on the font
+    shorter = FOUND.model_copy(update={"texts": []}).select(kind=None, layer=1, head=2)
+    assert caption_of(ElementTree.fromstring(svg(shorter.drawing_data()).encode())) == ["Made with Regard"]
 
 
 def test_fonts_are_needed_for_png(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 // A result with what surrounds it: its headline, and a menu with files to download and the commands that reproduce it.
 import { useState } from "preact/hooks";
-import { svgDocument } from "./painter";
+import { pictureOf } from "./picture";
 import { Menu } from "./menu";
 import { currentRoute, formatRoute, type Frame } from "./route";
 import type { Payload, Table, View } from "./view";
@@ -54,7 +54,7 @@ function Downloads({ view, payload, args }: Props) {
   const [status, setStatus] = useState("");
   const [exact, setExact] = useState(false);
   const name = `regard-${view.name}`;
-  const svg = () => svgDocument(view.drawing(payload, currentRoute.get()), payload.title ?? view.title);
+  const svg = () => pictureOf(view, payload, currentRoute.get());
   const table = () => view.table(payload, currentRoute.get());
   const saveCsv = () => {
     const { headers, rows } = table();

@@ -4,7 +4,7 @@ import { render } from "preact";
 import { studioModels } from "./api";
 import { ViewWithExports } from "./export_panel";
 import { reportToParent } from "./learn/embedded_view";
-import { svgDocument } from "./painter";
+import { pictureOf } from "./picture";
 import { currentRoute, followAddress, frameOf, navigate, parseRoute, type Route } from "./route";
 import { Studio, useFrame } from "./studio";
 import "./style.css";
@@ -50,7 +50,7 @@ function openPage(): void {
 function drawSvg(payloadJson: string, routeJson: string): string {
   const payload = JSON.parse(payloadJson) as Payload;
   const view = views.find((one) => one.name === payload.view)!;
-  return svgDocument(view.drawing(payload, JSON.parse(routeJson) as Route), payload.title ?? view.title);
+  return pictureOf(view, payload, JSON.parse(routeJson) as Route);
 }
 
 if (typeof document === "undefined") Object.assign(globalThis, { drawSvg });

@@ -126,16 +126,77 @@ export function canvasPainter(context: CanvasRenderingContext2D, ink: string): P
   return painter;
 }
 
-/** A complete SVG document that refers to nothing outside itself. */
-export function svgDocument(drawing: Drawing, title: string): string {
-  const [width, height, name] = [Math.ceil(drawing.width), Math.ceil(drawing.height), escaped(title)];
+/** What stands below a picture: the text in quotation marks, then the model and where the picture was made. */
+export interface Caption {
+  readonly text: string;
+  readonly credit: string;
+}
+
+const PADDING = 12; // around a picture that is cut
+const [CAPTION_SIZE, CAPTION_LINE, MAX_CAPTION_LINES, MIN_CAPTION_WIDTH] = [11, 16, 3, 300];
+
+/** A complete SVG document that refers to nothing outside itself: cut to what is drawn, with the caption below it. */
+export function svgDocument(drawing: Drawing, title: string, caption: Caption): string {
+  const [left, top, right, bottom] = boundingBox(drawing);
+  const width = Math.max(MIN_CAPTION_WIDTH, Math.ceil(right - left));
+  const lines = caption.text ? wrap(caption.text.replace(/\s+/g, " "), Math.floor(width / (CAPTION_SIZE * CHARACTER_WIDTH))) : [];
+  const shown = lines.length > MAX_CAPTION_LINES ? [...lines.slice(0, MAX_CAPTION_LINES - 1), `${lines[MAX_CAPTION_LINES - 1]!.slice(0, -1)}…`] : lines;
+  const box = [left - PADDING, top - PADDING, width + 2 * PADDING, Math.ceil(bottom - top) + CAPTION_LINE * (shown.length + 1) + 2.5 * PADDING].map(Math.round) as [number, number, number, number];
   const parts: string[] = [];
   const painter = svgPainter(parts);
-  painter.rect(0, 0, width, height, colors.get().page);
+  const { page, muted, ink } = colors.get();
+  painter.rect(...box, page);
   drawing.draw(painter);
-  const size = `width="${width}" height="${height}" viewBox="0 0 ${width} ${height}"`;
+  parts.push('<g class="caption">');
+  shown.forEach((line, number) => painter.text(line, left, bottom + PADDING + CAPTION_LINE * (number + 0.5), { size: CAPTION_SIZE, color: ink }));
+  painter.text(caption.credit, left, bottom + PADDING + CAPTION_LINE * (shown.length + 0.5), { size: CAPTION_SIZE, color: muted });
+  parts.push("</g>");
+  const name = escaped(title);
+  const size = `width="${box[2]}" height="${box[3]}" viewBox="${box.join(" ")}"`;
   // Joined, not concatenated: the library's JavaScript engine cannot return a string that has not been copied together.
   return [`<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="${name}" ${size}>`, `<title>${name}</title>`, ...parts, "</svg>\n"].join("\n");
+}
+
+const CHARACTER_WIDTH = 0.62; // of the font size, as in DejaVu Sans, the widest of the fonts; in the monospaced one all are as wide
+const NARROW = /[ijl.,:;'|! ftrI()[\]-]/;
+const WIDE = /[mwMW%→]/;
+const FULL_WIDTH = /[\u1100-\u115f\u2e80-\uffef]|\p{Extended_Pictographic}/u;
+
+/** About how wide a text is: there is no font to measure where the library draws. */
+function textWidth(text: string, { size = 13, bold = false, mono = false }: TextStyle): number {
+  let width = 0;
+  for (const character of text) {
+    if (FULL_WIDTH.test(character)) width += 1;
+    else if (mono) width += CHARACTER_WIDTH;
+    else width += (NARROW.test(character) ? 0.38 : WIDE.test(character) ? 0.9 : CHARACTER_WIDTH) * (bold ? 1.1 : 1);
+  }
+  return width * size;
+}
+
+/** Left, top, right and bottom of everything that is drawn. */
+export function boundingBox(drawing: Drawing): readonly [number, number, number, number] {
+  let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
+  const include = (x1: number, y1: number, x2: number, y2: number) => {
+    [left, top, right, bottom] = [Math.min(left, x1, x2), Math.min(top, y1, y2), Math.max(right, x1, x2), Math.max(bottom, y1, y2)];
+  };
+  drawing.draw({
+    line: (x1, y1, x2, y2) => include(x1, y1, x2, y2),
+    lines(ends) {
+      for (let i = 0; i < ends.length; i += 4) include(ends[i]!, ends[i + 1]!, ends[i + 2]!, ends[i + 3]!);
+    },
+    rect: (x, y, width, height) => include(x, y, x + width, y + height),
+    text(text, x, y, style = {}) {
+      if (!text) return;
+      const [length, half] = [textWidth(text, style), (style.size ?? 13) * 0.6];
+      const [before, after] = { left: [0, length], right: [length, 0], center: [length / 2, length / 2] }[style.align ?? "left"] as [number, number];
+      // A rotated text reads upwards.
+      if (style.rotated) include(x - half, y - after, x + half, y + before);
+      else include(x - before, y - half, x + after, y + half);
+    },
+    matrix: (_values, _columns, x, y, width, height) => include(x, y, x + width, y + height),
+    image: (_source, x, y, width, height) => include(x, y, x + width, y + height),
+  });
+  return left < Infinity ? [left, top, right, bottom] : [0, 0, drawing.width, drawing.height];
 }
 
 /** A painter that adds SVG markup to a list. Text is escaped. */
