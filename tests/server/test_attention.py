@@ -133,10 +133,12 @@ def test_the_model_view_has_every_head_and_arrow_key_navigation(page: Page, stud
 def test_rollout_and_flow_equal_the_librarys(page: Page, studio: str) -> None:
     payload = open_at(page, studio, text=TEXT, source="rollout", layer="5", lock="r9")
     rollout = np.frombuffer(base64.b64decode(payload["maps"][0]["rollout"]), np.uint8).reshape(8, 15, 15) / 255
+    rollout *= np.array(payload["maps"][0]["rollout_largest"])[:, None, None]
     assert all(abs(numbers[0] - rollout[4, 9, index]) <= 0.0005 for index, numbers in displayed_rows(page).items())
     page.get_by_role("button", name="flow").click()
     expect(page.locator(".weights-panel thead")).to_contain_text("flow")
     flow = np.frombuffer(base64.b64decode(payload["maps"][0]["flow"]), np.uint8).reshape(15, 15) / 255
+    flow *= payload["maps"][0]["flow_largest"]
     assert all(abs(numbers[0] - flow[9, index]) <= 0.0005 for index, numbers in displayed_rows(page).items())
 
 
@@ -322,3 +324,39 @@ def test_the_view_is_accessible_and_fits_a_narrow_screen(
         assert page.evaluate("document.documentElement.scrollWidth") == width
         assert (mode, serious_findings(page, axe)) == (mode, [])
     page.close()
+
+
+def test_mean_and_maximum_over_heads_without_special_tokens_above_a_threshold(page: Page, studio: str) -> None:
+    payload = open_at(page, studio, text=TEXT, source="mean", layer="5", lock="r9", min="0.05")
+    weights = weights_of(payload)[4, :, 9]
+    special = payload["maps"][0]["row_special"]
+    assert [index for index, one in enumerate(special) if one] == [0, 14]
+
+    def check(expected: NDArray[np.float64], threshold: float) -> None:
+        found = displayed_rows(page)
+        assert set(found) == {index for index, value in enumerate(expected) if value >= threshold}
+        assert all(abs(numbers[0] - expected[index]) <= 0.001 for index, numbers in found.items())
+
+    check(weights.mean(0), 0.05)
+    expect(page.locator(".attention-legend")).to_contain_text("below 0.05 are not drawn")
+    page.get_by_role("button", name="maximum").click()
+    page.get_by_label("Hide below").fill("0.2")
+    expect(page.locator(".weights-panel thead")).to_contain_text("max of heads")
+    check(weights.max(0), 0.2)
+    page.get_by_label("hide special tokens").check()
+    expect(page.locator(".tokens.row button")).to_have_count(13)
+    page.get_by_role("button", name="across").click()
+    expect(page.locator(".tokens.row.across button[aria-pressed=true]")).to_have_text("it")
+    check(weights.max(0)[1:-1], 0.2)  # rows are numbered as they are shown
+    assert {"special=hide", "layout=across", "min=0.2", "source=max"} <= set(page.url.partition("?")[2].split("&"))
+
+
+def test_rollout_and_flow_use_the_whole_color_scale(page: Page, studio: str) -> None:
+    payload = open_at(page, studio, text=TEXT, source="rollout", layer="8", mode="grid")
+    (found,) = payload["maps"]
+    expect(page.locator(".attention-legend")).to_contain_text(
+        f"{found['rollout_largest'][7]:.3f}, the smallest and largest"
+    )
+    page.get_by_role("button", name="flow", exact=True).click()
+    expect(page.locator(".attention-legend")).to_contain_text(f"{found['flow_largest']:.3f}, the smallest and largest")
+    expect(page.get_by_text("capacities of pipes")).to_be_visible()

@@ -13,8 +13,8 @@ export interface TextStyle {
 
 export interface Painter {
   line(x1: number, y1: number, x2: number, y2: number, color: string, opacity?: number, width?: number): void;
-  /** Lines of one style; each takes four numbers of `ends`: x and y of both ends. */
-  lines(ends: readonly number[], color: string, opacity: number, curved?: boolean, width?: number, dash?: readonly number[]): void;
+  /** Lines of one style; each takes four numbers of `ends`: x and y of both ends. A curve leaves its ends sideways, or downwards. */
+  lines(ends: readonly number[], color: string, opacity: number, curved?: boolean | "down", width?: number, dash?: readonly number[]): void;
   rect(x: number, y: number, width: number, height: number, color: string, opacity?: number): void;
   text(text: string, x: number, y: number, style?: TextStyle): void;
   /** A raster of values from 0 to 1 in row-major order; the opacity of a cell is the square root of its value. */
@@ -90,7 +90,8 @@ export function canvasPainter(context: CanvasRenderingContext2D, ink: string): P
         const [x1, y1, x2, y2] = [ends[i]!, ends[i + 1]!, ends[i + 2]!, ends[i + 3]!] as const;
         context.beginPath();
         context.moveTo(x1, y1);
-        if (curved) context.bezierCurveTo((x1 + x2) / 2, y1, (x1 + x2) / 2, y2, x2, y2);
+        if (curved === "down") context.bezierCurveTo(x1, (y1 + y2) / 2, x2, (y1 + y2) / 2, x2, y2);
+        else if (curved) context.bezierCurveTo((x1 + x2) / 2, y1, (x1 + x2) / 2, y2, x2, y2);
         else context.lineTo(x2, y2);
         context.stroke();
       }
@@ -210,8 +211,9 @@ function svgPainter(parts: string[]): Painter {
       parts.push(`<g fill="none" stroke="${color}" stroke-opacity="${n(opacity)}" stroke-width="${n(width)}"${dashed}>`);
       for (let i = 0; i < ends.length; i += 4) {
         const [x1, y1, x2, y2] = [n(ends[i]!), n(ends[i + 1]!), n(ends[i + 2]!), n(ends[i + 3]!)];
-        const middle = n((ends[i]! + ends[i + 2]!) / 2);
-        parts.push(`<path d="M${x1} ${y1}${curved ? `C${middle} ${y1} ${middle} ${y2} ` : "L"}${x2} ${y2}"/>`);
+        const middle = n(curved === "down" ? (ends[i + 1]! + ends[i + 3]!) / 2 : (ends[i]! + ends[i + 2]!) / 2);
+        const bend = curved === "down" ? `C${x1} ${middle} ${x2} ${middle} ` : curved ? `C${middle} ${y1} ${middle} ${y2} ` : "L";
+        parts.push(`<path d="M${x1} ${y1}${bend}${x2} ${y2}"/>`);
       }
       parts.push("</g>");
     },

@@ -250,6 +250,11 @@ def test_json_document(bert: Both) -> None:
     (one,) = document["maps"]  # type: ignore[misc]
     assert (one["layers"], one["heads"]) == ([2], [2])
     np.testing.assert_allclose(one["weights"][0][0], found.maps[0].weights[1, 2], atol=1e-6)
-    assert one["rows"] == {"tokens": ["[CLS]", "good", "day", "[SEP]"], "words": [0, 1, 2, 3], "segments": [0] * 4}
+    assert one["rows"] == {
+        "tokens": ["[CLS]", "good", "day", "[SEP]"],
+        "words": [0, 1, 2, 3],
+        "segments": [0] * 4,
+        "special": [True, False, False, True],
+    }
     with pytest.raises(InputError, match="no cross attention in this bert model; it has encoder"):
         found.select(kind="cross", layer=None, head=None)

@@ -69,8 +69,10 @@ def test_text_that_contains_the_sentencepiece_space_character(tmp_path: Path) ->
 
 
 def test_decoder_inputs_are_shifted_right() -> None:
-    shifted = token_axis.shift_right("<s>", TokenAxis(("ein", " Hund", "</s>"), (0, 1, 2), (0, 0, 0)))
-    assert shifted == TokenAxis(("<s>", "ein", " Hund"), (0, 1, 2), (0, 0, 0))
+    shifted = token_axis.shift_right(
+        "<s>", TokenAxis(("ein", " Hund", "</s>"), (0, 1, 2), (0, 0, 0), (False, False, True))
+    )
+    assert shifted == TokenAxis(("<s>", "ein", " Hund"), (0, 1, 2), (0, 0, 0), (True, False, False))
 
 
 def test_unequal_lengths_are_rejected() -> None:

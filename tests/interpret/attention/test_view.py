@@ -26,7 +26,8 @@ KEYS = {
 }  # fmt: skip
 MAP_KEYS = {
     "kind", "layers", "heads", "rows", "columns", "row_words", "column_words", "row_segments", "column_segments",
-    "weights", "q", "k", "q_step", "k_step", "scale", "bias", "causal", "rollout", "flow",
+    "row_special", "column_special", "weights", "q", "k", "q_step", "k_step", "scale", "bias", "causal",
+    "rollout", "rollout_largest", "flow", "flow_largest",
 }  # fmt: skip
 
 
@@ -92,9 +93,12 @@ def test_short_texts_include_weights_and_vectors(bert: Both) -> None:
     np.testing.assert_array_equal(weights, np.rint(one.weights * 255))
     np.testing.assert_allclose(weights_from_page_data(document), one.weights, atol=5e-3)
     joined = array(document["rollout"], "u1", 3, tokens, tokens)
-    np.testing.assert_allclose(joined / 255, rollout(one.weights), atol=0.5 / 255 + 1e-9)
+    largest = np.array(document["rollout_largest"])[:, None, None]
+    np.testing.assert_allclose(joined / 255 * largest, rollout(one.weights), atol=0.5 / 255 * largest.max() + 1e-9)
     np.testing.assert_allclose(
-        array(document["flow"], "u1", tokens, tokens) / 255, flow(one.weights), atol=0.5 / 255 + 1e-9
+        array(document["flow"], "u1", tokens, tokens) / 255 * document["flow_largest"],
+        flow(one.weights),
+        atol=0.5 / 255,
     )
 
 

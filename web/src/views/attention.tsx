@@ -8,9 +8,11 @@ import { thumbnails } from "../thumbnails";
 import type { View } from "../view";
 import { drawing, table } from "./attention/export";
 import { Grid, runWhenIdle } from "./attention/grid";
+import { AboutSource, RangeLegend, Threshold } from "./attention/legend";
 import { focusWeights, ImageMode, Lines } from "./attention/lines";
 import { type AttentionPayload, availableModes, type Level, type Mode, type Segments, type Selection, selectionOf, type Source } from "./attention/maps";
 import { Neuron } from "./attention/neuron";
+import "./attention/attention.css";
 
 const PREFETCH_DELAY = 200; // milliseconds after the last change
 
@@ -27,9 +29,11 @@ function Show({ payload }: { payload: AttentionPayload }) {
       </p>
       <Notes notes={payload.notes} class="muted" />
       <Controls payload={payload} selection={selection} />
+      <AboutSource selection={selection} />
       {mode === "lines" && <Lines selection={selection} />}
       {mode === "grid" && <Grid selection={selection} />}
       {mode === "neuron" && <Neuron selection={selection} />}
+      {(mode === "lines" || mode === "grid") && <RangeLegend selection={selection} />}
       {selection.image && <ImageMode selection={selection} image={selection.image} />}
     </section>
   );
@@ -67,7 +71,7 @@ function finding(payload: AttentionPayload, route: Route): string {
   const { rows, columns, layer, heads, source, locked } = selection;
   if (selection.image) return "";
   const name = (label: string | undefined) => `“${(label ?? "").trim()}”`;
-  const where = (head: number) => `${source === "flow" ? "by flow" : source === "rollout" ? `by rollout up to layer ${layer}` : `in layer ${layer}, head ${heads[head]}`} of ${payload.model.name}`;
+  const where = (head: number) => `${source === "flow" ? "by flow" : source === "rollout" ? `by rollout up to layer ${layer}` : source === "heads" ? `in layer ${layer}, head ${heads[head]}` : `in layer ${layer}, ${source === "mean" ? "on average over the heads" : "in one of the heads"}`} of ${payload.model.name}`;
   if (locked) {
     const weights = focusWeights(selection, locked);
     const other = (locked.side === "row" ? columns : rows).labels;
@@ -121,7 +125,8 @@ export const attention: View<AttentionPayload> = {
 };
 
 const MODES: Record<Mode, string> = { image: "Image", lines: "Heads", grid: "Model", neuron: "Neurons" };
-const SOURCES: Record<Source, string> = { heads: "attention heads", rollout: "rollout", flow: "flow" };
+const SOURCES: Record<Source, string> = { heads: "attention heads", mean: "mean", max: "maximum", rollout: "rollout", flow: "flow" };
+const LAYOUTS = { down: "down", across: "across" };
 const SEGMENTS: Record<Segments, string> = { all: "all", aa: "A → A", ab: "A → B", ba: "B → A", bb: "B → B" };
 const LEVELS: Record<Level, string> = { piece: "subwords", word: "words" };
 
@@ -141,6 +146,14 @@ export function Controls({ payload, selection }: { payload: AttentionPayload; se
       {maps.paired && <ButtonGroup title="From → to" options={SEGMENTS} value={pair} onSelect={set("pair", "all")} />}
       {source !== "flow" && <LayerSelect layer={layer} layers={maps.layers} onSelect={(value) => setParameters({ layer: value })} />}
       {source === "heads" && <HeadButtons selection={selection} />}
+      {maps.hasSpecial && mode !== "image" && (
+        <label>
+          <input type="checkbox" checked={selection.hidesSpecial} onChange={(event) => setParameters({ special: event.currentTarget.checked ? "hide" : "" })} />
+          hide special tokens
+        </label>
+      )}
+      {(mode === "lines" || mode === "grid") && <Threshold selection={selection} />}
+      {mode === "lines" && <ButtonGroup title="Tokens run" options={LAYOUTS} value={selection.across ? "across" : "down"} onSelect={set("layout", "down")} />}
     </div>
   );
 }

@@ -40,15 +40,24 @@ Weights = Annotated[Floats, PlainSerializer(_round, return_type=list[list[list[l
 
 @dataclass(frozen=True)
 class TokenAxis:
-    """Tokens with the index of the word (from 0) and of the text (0 or 1) that each belongs to."""
+    """Tokens with the index of the word (from 0) and of the text (0 or 1) that each belongs to.
+
+    `special` marks tokens that are not part of a text, such as [CLS]; by default there are none.
+    """
 
     tokens: tuple[str, ...]
     words: tuple[int, ...]
     segments: tuple[int, ...]
+    special: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
-        if not len(self.tokens) == len(self.words) == len(self.segments):
-            raise ValueError(f"{len(self.tokens)} tokens, {len(self.words)} words, {len(self.segments)} segments")
+        if not self.special:
+            object.__setattr__(self, "special", (False,) * len(self.tokens))
+        if not len(self.tokens) == len(self.words) == len(self.segments) == len(self.special):
+            raise ValueError(
+                f"{len(self.tokens)} tokens, {len(self.words)} words, {len(self.segments)} segments, "
+                f"{len(self.special)} marks of special tokens"
+            )
 
 
 class AttentionMaps(BaseModel):
@@ -256,7 +265,8 @@ def axis_of_encoding(tokenizer: Tokenizer, encoding: Encoding, *, second_text: i
         index += current is None or current != previous
         words.append(index)
         previous = current
-    return TokenAxis(_tokens(tokenizer, encoding.ids), tuple(words), tuple(segments))
+    special = tuple(encoding.special_tokens_mask)
+    return TokenAxis(_tokens(tokenizer, encoding.ids), tuple(words), tuple(segments), special)
 
 
 def axis_of_ids(tokenizer: Tokenizer, ids: Sequence[int], *, special: int) -> TokenAxis:
@@ -264,20 +274,22 @@ def axis_of_ids(tokenizer: Tokenizer, ids: Sequence[int], *, special: int) -> To
     text_ids = ids[: len(ids) - special]
     words = [len(f"{tokenizer.decode(text_ids[: end + 1])}.".split()) - 1 for end in range(len(text_ids))]
     following = words[-1] + 1 if words else 0
-    return TokenAxis(_tokens(tokenizer, ids), (*words, *range(following, following + special)), (0,) * len(ids))
+    marks = (*(False for _ in text_ids), *(True for _ in ids[len(text_ids) :]))
+    every_word = (*words, *range(following, following + special))
+    return TokenAxis(_tokens(tokenizer, ids), every_word, (0,) * len(ids), marks)
 
 
 def shift_right(first: str, axis: TokenAxis) -> TokenAxis:
     """The decoder inputs at which the tokens of an axis are predicted: the start token, then all but the last."""
     words = (0, *(word + 1 for word in axis.words[:-1]))
-    return TokenAxis((first, *axis.tokens[:-1]), words, axis.segments)
+    return TokenAxis((first, *axis.tokens[:-1]), words, axis.segments, (True, *axis.special[:-1]))
 
 
 def axis_of_patches(grid: tuple[int, int]) -> TokenAxis:
     """[CLS], then the patches of an image by row and column from 1."""
     names = [f"{row},{column}" for row in range(1, grid[0] + 1) for column in range(1, grid[1] + 1)]
     count = len(names) + 1
-    return TokenAxis(("[CLS]", *names), tuple(range(count)), (0,) * count)
+    return TokenAxis(("[CLS]", *names), tuple(range(count)), (0,) * count, (True, *(False for _ in names)))
 
 
 def _segments(encoding: Encoding) -> list[int]:

@@ -50,6 +50,8 @@ class MapView(BaseModel):
     column_words: list[int]
     row_segments: list[int]
     column_segments: list[int]
+    row_special: list[bool]
+    column_special: list[bool]
     weights: str | None  # bytes [L,H,T,S], weight times 255; null if the page computes them from q and k
     q: str | None  # float16 [L,H,T,D], or int8 with q_step
     k: str | None  # float16 [L,H,S,D], or int8 with k_step
@@ -58,8 +60,10 @@ class MapView(BaseModel):
     scale: float | None
     bias: str | None  # float16 [H,T+S-1] by distance: the bias of row i and column j is at j - i + T - 1
     causal: bool
-    rollout: str | None  # bytes [L,T,S]
-    flow: str | None  # bytes [T,S]
+    rollout: str | None  # bytes [L,T,S], 255 times the quotient of a weight and the largest of its layer
+    rollout_largest: list[float]  # of each layer
+    flow: str | None  # bytes [T,S], likewise
+    flow_largest: float
 
 
 class AttentionView(BaseModel):
@@ -151,6 +155,10 @@ def _map_view(maps: AttentionMaps, form: str, *, with_rollout: bool) -> MapView:
     with_flow = maps.is_self_attention and form != "weights" and len(maps.rows.tokens) <= MAX_FLOW_TOKENS
     q, q_step = _vectors(maps.query, each) if with_vectors else (None, None)
     k, k_step = _vectors(maps.key, each) if with_vectors else (None, None)
+    rolled = rollout(maps.weights) if maps.is_self_attention and with_rollout else None
+    flowing = flow(maps.weights) if with_flow else None
+    largest = [] if rolled is None else [float(layer.max()) for layer in rolled]
+    most = 1.0 if flowing is None else float(flowing.max())
     return MapView(
         kind=maps.kind,
         layers=maps.num_layers,
@@ -161,6 +169,8 @@ def _map_view(maps: AttentionMaps, form: str, *, with_rollout: bool) -> MapView:
         column_words=list(maps.columns.words),
         row_segments=list(maps.rows.segments),
         column_segments=list(maps.columns.segments),
+        row_special=list(maps.rows.special),
+        column_special=list(maps.columns.special),
         weights=_as_bytes(maps.weights) if form == "whole" or not with_vectors else None,
         q=q,
         k=k,
@@ -169,8 +179,10 @@ def _map_view(maps: AttentionMaps, form: str, *, with_rollout: bool) -> MapView:
         scale=maps.scale,
         bias=None if maps.bias is None else encode_float16(maps.bias),
         causal=maps.causal,
-        rollout=_as_bytes(rollout(maps.weights)) if maps.is_self_attention and with_rollout else None,
-        flow=_as_bytes(flow(maps.weights)) if with_flow else None,
+        rollout=None if rolled is None else _as_bytes(rolled / np.array(largest)[:, None, None]),
+        rollout_largest=largest,
+        flow=None if flowing is None else _as_bytes(flowing / most),
+        flow_largest=most,
     )
 
 

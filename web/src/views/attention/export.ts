@@ -4,13 +4,16 @@ import { outline, type Painter } from "../../painter";
 import { colors } from "../../theme";
 import { drawVector } from "../../heat_map";
 import type { Drawing, Table } from "../../view";
-import { drawLines, drawPatches, focusOf, headColor, headDash, legendWarning, sizeOf } from "./lines";
+import { aboutRange } from "./legend";
+import { drawLines, drawPatches, focusOf, headColor, headDash, legendWarning, type LineGeometry, sizeOf, tokenColumns } from "./lines";
 import { drawHeatMap, gridSize, heatMapLayout, mapTitle } from "./grid";
 import { computeWeights } from "./neuron";
 import type { Selection } from "./maps";
 
 const [WIDTH, MARGIN, HEADING, ROW] = [720, 16, 34, 20];
 const [ENTRY, LEGEND] = [43, 18]; // width of a legend entry, height of a legend row
+const CHARACTER = 7.4; // approximate width in pixels
+const ACROSS = 200; // height of the lines between tokens that run across
 const IMAGE = 360; // pixels of an image's longer side
 
 export function drawing(selection: Selection): Drawing {
@@ -20,14 +23,17 @@ export function drawing(selection: Selection): Drawing {
 }
 
 export function table(selection: Selection): Table {
-  const { mode, maps, layer, rows, columns, source } = selection;
+  const { mode, maps, layer, rows, columns, source, threshold } = selection;
   if (mode === "neuron") return neuronTable(selection);
   const kind = source === "heads" ? maps.raw.kind : source;
   return {
     headers: ["map", "layer", "head", "row", "row_token", "column", "column_token", "weight"],
     rows: selection.heads.flatMap((head) => {
       const map = maps.weights(layer, head, selection);
-      return rows.labels.flatMap((row, i) => columns.labels.map((column, j) => [kind, layer, head, i, row, j, column, round(map[i * columns.labels.length + j]!, 4)]));
+      const weight = (i: number, j: number) => map[i * columns.labels.length + j]!;
+      return rows.labels.flatMap((row, i) =>
+        columns.labels.flatMap((column, j) => (weight(i, j) < threshold ? [] : [[kind, layer, source === "heads" ? head : "", i, row, j, column, round(weight(i, j), 4)]])),
+      );
     }),
   };
 }
@@ -47,21 +53,31 @@ const score = (value: number) => (Number.isFinite(value) ? round(value, 3) : "ma
 function heading({ source, layer, heads, maps }: Selection): string {
   if (source === "flow") return "Attention flow";
   if (source === "rollout") return `Attention rollout to layer ${layer}`;
+  if (source !== "heads") return `${maps.raw.kind} attention, layer ${layer}, ${source === "mean" ? "mean of all heads" : "maximum over heads"}`;
   const which = heads.length === maps.heads ? "all heads" : `head${heads.length > 1 ? "s" : ""} ${heads.join(", ")}`;
   return `${maps.raw.kind} attention, layer ${layer}, ${which}`;
 }
 
 function linesDrawing(selection: Selection): Drawing {
-  const { rows, columns, locked } = selection;
+  const { rows, columns, locked, across } = selection;
   const legend = legendRows(selection);
   const warning = legend.length ? legendWarning(selection) : "";
   const top = HEADING + (legend.length + (warning ? 1 : 0)) * LEGEND;
-  const [left, right] = [WIDTH / 2 - 130, WIDTH / 2 + 130];
+  const label = (text: string) => truncate(text, 24);
+  const longest = (labels: readonly string[]) => CHARACTER * Math.max(...labels.map((one) => [...label(one)].length));
+  const [left, places] = [MARGIN + longest(rows.labels) + 8, tokenColumns(rows.labels.map(label), columns.labels.map(label))];
+  const right = left + 260;
   const middle = (index: number) => top + (index + 0.5) * ROW;
+  const geometry: LineGeometry = across
+    ? { down: true, row: (i) => [MARGIN + places[i]!.center, top + ROW], column: (j) => [MARGIN + places[j]!.center, top + ROW + ACROSS] }
+    : { down: false, row: (i) => [left, middle(i)], column: (j) => [right, middle(j)] };
+  const bold = (side: "row" | "column", index: number) => locked?.side === side && locked.index === index;
+  const bottom = across ? top + 2 * ROW + ACROSS : top + Math.max(rows.labels.length, columns.labels.length) * ROW;
   return {
-    width: WIDTH,
-    height: top + Math.max(rows.labels.length, columns.labels.length) * ROW + MARGIN,
+    width: across ? 2 * MARGIN + places.at(-1)!.center + 40 : Math.max(right + longest(columns.labels) + MARGIN, 320),
+    height: bottom + LEGEND + MARGIN,
     draw(painter) {
+      const { muted } = colors.get();
       painter.text(heading(selection), MARGIN, HEADING / 2, { bold: true });
       legend.forEach((heads, row) =>
         heads.forEach((number, column) => {
@@ -70,10 +86,17 @@ function linesDrawing(selection: Selection): Drawing {
           painter.text(String(selection.heads[number]), x + 25, y, { size: 11 });
         }),
       );
-      painter.text(warning, MARGIN, top - LEGEND, { size: 11, color: colors.get().muted });
-      drawLines(painter, selection, locked, { left, right, row: middle, column: middle });
-      rows.labels.forEach((label, i) => painter.text(truncate(label, 24), left - 8, middle(i), { align: "right", bold: locked?.side === "row" && locked.index === i }));
-      columns.labels.forEach((label, j) => painter.text(truncate(label, 24), right + 8, middle(j), { bold: locked?.side === "column" && locked.index === j }));
+      painter.text(warning, MARGIN, top - LEGEND, { size: 11, color: muted });
+      drawLines(painter, selection, locked, geometry);
+      rows.labels.forEach((text, i) => {
+        if (across) painter.text(label(text), geometry.row(i)[0], top + ROW / 2, { align: "center", bold: bold("row", i) });
+        else painter.text(label(text), left - 8, middle(i), { align: "right", bold: bold("row", i) });
+      });
+      columns.labels.forEach((text, j) => {
+        if (across) painter.text(label(text), geometry.column(j)[0], top + 1.5 * ROW + ACROSS, { align: "center", bold: bold("column", j) });
+        else painter.text(label(text), right + 8, middle(j), { bold: bold("column", j) });
+      });
+      if (selection.source !== "heads" || selection.threshold) painter.text(aboutRange(selection), MARGIN, bottom + LEGEND - 2, { size: 11, color: muted });
     },
   };
 }
@@ -107,7 +130,7 @@ function gridDrawing(selection: Selection): Drawing {
             drawPatches(painter, { ...selection, layer: row, heads: [head] }, image, size, x, y);
             continue;
           }
-          painter.matrix(maps.thumbnail(row, head, selection, Math.ceil(2 * size)), selection.columns.labels.length, x, y, size, size, accent);
+          painter.matrix(maps.thumbnail(row, head, selection, Math.ceil(2 * size), selection.threshold), selection.columns.labels.length, x, y, size, size, accent);
           outline(painter, x, y, size, size, rule);
         }
       }

@@ -16,7 +16,8 @@ const MARGIN = 22;
 export const gridSize = ({ source, maps }: Selection) => [source === "flow" ? 1 : maps.layers, source === "heads" ? maps.heads : 1] as const;
 
 export function mapTitle({ source }: Selection, layer: number, head: number): string {
-  return source === "heads" ? `Layer ${layer}, head ${head}` : source === "flow" ? "Flow" : `Rollout to layer ${layer}`;
+  if (source === "heads") return `Layer ${layer}, head ${head}`;
+  return { flow: "Flow", rollout: `Rollout to layer ${layer}`, mean: `Layer ${layer}, mean of all heads`, max: `Layer ${layer}, maximum over heads` }[source];
 }
 
 export function Grid({ selection }: { selection: Selection }) {
@@ -30,7 +31,9 @@ export function Grid({ selection }: { selection: Selection }) {
       <div ref={element}>
         <DataTable
           class="thumbnails"
-          caption={{ heads: "Layers down, heads across", flow: "Flow through all layers", rollout: "Rollout, layer by layer" }[source]}
+          caption={
+            { heads: "Layers down, heads across", flow: "Flow through all layers", rollout: "Rollout, layer by layer", mean: "Mean of the heads, layer by layer", max: "Maximum over the heads, layer by layer" }[source]
+          }
           {...(source === "heads" && { headers: ["", ...range(heads)] })}
           rows={layerNumbers(layers).map((row) => [
             source === "flow" ? "" : row,
@@ -57,18 +60,18 @@ interface ThumbnailProps {
 function Thumbnail({ selection, layer, head, size, pressed }: ThumbnailProps) {
   const button = useRef<HTMLButtonElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const { maps, source, level, pair, columns } = selection;
+  const { maps, source, level, pair, hidesSpecial, threshold, columns } = selection;
   const { accent } = colors.use();
   const draw = () => {
     const context = canvas.current?.getContext("2d");
     if (!context) return;
     const pixels = size * (devicePixelRatio || 1);
-    const image = raster(maps.thumbnail(layer, head, selection, Math.ceil(pixels)), columns.labels.length, accent, pixels);
+    const image = raster(maps.thumbnail(layer, head, selection, Math.ceil(pixels), threshold), columns.labels.length, accent, pixels);
     context.canvas.width = context.canvas.height = pixels;
     context.imageSmoothingEnabled = false;
     context.drawImage(image, 0, 0, pixels, pixels);
   };
-  useEffect(() => runWhenIdle(draw), [maps, source, level, pair, layer, head, size, accent]);
+  useEffect(() => runWhenIdle(draw), [maps, source, level, pair, hidesSpecial, threshold, layer, head, size, accent]);
   // Arrow keys change the selected thumbnail; the focus follows.
   useEffect(() => {
     if (pressed && document.activeElement?.closest(".thumbnails")) button.current?.focus();
@@ -91,11 +94,11 @@ function Thumbnail({ selection, layer, head, size, pressed }: ThumbnailProps) {
 export const heatMapLayout = ({ rows, columns }: Selection, room: number) => squareLayout(rows.labels, columns.labels, room, MAX_CELL);
 
 export function drawHeatMap(painter: Painter, selection: Selection, head: number, layout: MapLayout, x = 0, y = 0): void {
-  const { rows, columns, maps, layer } = selection;
+  const { rows, columns, maps, layer, threshold } = selection;
   const { accent, rule } = colors.get();
   drawLabels(painter, rows.labels, columns.labels, layout, x, y);
   const box = [x + layout.left, y + layout.top, layout.width - layout.left, layout.height - layout.top] as const;
-  painter.matrix(maps.weights(layer, head, selection), columns.labels.length, ...box, accent);
+  painter.matrix(maps.shades(layer, head, selection, threshold), columns.labels.length, ...box, accent);
   outline(painter, ...box, rule);
 }
 

@@ -8,24 +8,91 @@ import { loadImage, outline, type Painter } from "../../painter";
 import { colors, dash, SERIES, series, strip } from "../../theme";
 import { type Focus, type PatchImage, type Selection, setLock } from "./maps";
 
+const ACROSS = 220; // pixels between the tokens that run across
 const MANY = 120; // tokens; longer texts get lower rows
 const TALL = 1600; // pixels; of taller maps only the visible part is drawn
 
 export function Lines({ selection }: { selection: Selection }) {
+  return selection.across ? <LinesAcross selection={selection} /> : <LinesDown selection={selection} />;
+}
+
+/** The token in focus: the one under the pointer, or the locked one; and its weights. */
+function useFocus(selection: Selection) {
   const [pointed, setPointed] = useState<Focus | null>(null);
+  const axis = (side: Focus["side"]) => (side === "row" ? selection.rows : selection.columns);
+  const focus = pointed && pointed.index < axis(pointed.side).labels.length ? pointed : selection.locked;
+  const weights = useMemo(() => (focus ? focusWeights(selection, focus) : null), [selection, focus?.side, focus?.index]);
+  return { focus, weights, setPointed, axis };
+}
+
+/** Where the tokens of both sides are when they run across: below each other, each as wide as the longer label. */
+export interface TokenColumn {
+  readonly center: number;
+  readonly width: number;
+}
+
+export function tokenColumns(rows: readonly string[], columns: readonly string[]): readonly TokenColumn[] {
+  let end = 0;
+  return range(Math.max(rows.length, columns.length)).map((index) => {
+    const width = 16 + 8.2 * Math.max([...(rows[index] ?? "")].length, [...(columns[index] ?? "")].length);
+    end += width;
+    return { center: end - width / 2, width };
+  });
+}
+
+/** Queries on top, keys below. */
+function LinesAcross({ selection }: { selection: Selection }) {
+  const { rows, columns, locked } = selection;
+  const { focus, weights, setPointed, axis } = useFocus(selection);
+  const places = useMemo(() => tokenColumns(rows.labels, columns.labels), [rows, columns]);
+  const last = places.at(-1)!;
+  const width = Math.ceil(last.center + last.width / 2);
+  const [status, setStatus] = useState("");
+  const draw = (painter: Painter) => {
+    const { drawn, omitted } = drawLines(painter, selection, focus, { down: true, row: (i) => [places[i]!.center, 2], column: (j) => [places[j]!.center, ACROSS - 2] });
+    setStatus(omitted > 0 ? `The ${count(drawn)} strongest lines are drawn; ${count(omitted)} weaker ones are omitted.` : "");
+  };
+  const tokens = (side: Focus["side"]) => (
+    <Tokens
+      labels={axis(side).labels}
+      side={side}
+      height={24}
+      places={places}
+      locked={locked?.side === side ? locked.index : -1}
+      focus={focus?.side === side ? focus.index : -1}
+      weights={focus?.side === side ? null : weights}
+      selection={selection}
+      onPoint={setPointed}
+      onPress={(index) => setLock(locked?.side === side && locked.index === index ? null : { side, index }, selection)}
+    />
+  );
+  return (
+    <div class="split across">
+      <div class="wide" tabIndex={0} role="region" aria-label="Lines between the tokens" onPointerLeave={() => setPointed(null)}>
+        <div style={{ width: `${width}px` }}>
+          {tokens("row")}
+          <Canvas width={width} height={ACROSS} inputs={[selection, focus?.side, focus?.index, places]} draw={draw} />
+          {tokens("column")}
+        </div>
+        <p class="muted note">{status}</p>
+      </div>
+      <WeightsPanel selection={selection} focus={focus} weights={weights} />
+    </div>
+  );
+}
+
+function LinesDown({ selection }: { selection: Selection }) {
   const [element, width] = useWidth<HTMLDivElement>();
   const [status, setStatus] = useState("");
   const { rows, columns, locked } = selection;
-  const axis = (side: Focus["side"]) => (side === "row" ? rows : columns);
-  const focus = pointed && pointed.index < axis(pointed.side).labels.length ? pointed : locked;
+  const { focus, weights, setPointed, axis } = useFocus(selection);
   const most = Math.max(rows.labels.length, columns.labels.length);
   const height = most > MANY ? 17 : 24;
   const viewport = useViewport(element, most * height);
   const middle = (index: number) => index * height + height / 2 - viewport.top;
-  const weights = useMemo(() => (focus ? focusWeights(selection, focus) : null), [selection, focus?.side, focus?.index]);
   const draw = (painter: Painter) => {
     const visible = [Math.floor(viewport.top / height), Math.ceil((viewport.top + viewport.height) / height)] as const;
-    const { drawn, omitted } = drawLines(painter, selection, focus, { left: 2, right: width - 2, row: middle, column: middle, visible });
+    const { drawn, omitted } = drawLines(painter, selection, focus, { down: false, row: (i) => [2, middle(i)], column: (j) => [width - 2, middle(j)], visible });
     const where = viewport.height < most * height ? " of the visible part" : "";
     setStatus(omitted > 0 ? `The ${count(drawn)} strongest lines${where} are drawn; ${count(omitted)} weaker ones are omitted.` : "");
   };
@@ -37,7 +104,7 @@ export function Lines({ selection }: { selection: Selection }) {
       locked={locked?.side === side ? locked.index : -1}
       focus={focus?.side === side ? focus.index : -1}
       weights={focus?.side === side ? null : weights}
-      color={headColor(selection, 0)}
+      selection={selection}
       onPoint={setPointed}
       onPress={(index) => setLock(locked?.side === side && locked.index === index ? null : { side, index }, selection)}
     />
@@ -98,19 +165,24 @@ interface TokensProps {
   readonly focus: number;
   /** Weights between each token and the one in focus, one array per head. */
   readonly weights: readonly Float32Array[] | null;
-  readonly color: string;
+  /** Where the tokens are, if they run across. */
+  readonly places?: readonly TokenColumn[];
+  readonly selection: Selection;
   onPoint(focus: Focus | null): void;
   onPress(index: number): void;
 }
 
-function Tokens({ labels, side, height, locked, focus, weights, color, onPoint, onPress }: TokensProps) {
-  const tint = (index: number) => (weights ? Math.round(60 * Math.max(...weights.map((list) => list[index] ?? 0)) ** 0.75) : 0);
+function Tokens({ labels, side, height, places, locked, focus, weights, selection, onPoint, onPress }: TokensProps) {
+  const color = headColor(selection, 0);
+  const shade = shadeOf(selection);
+  const tint = (index: number) => (weights ? Math.round(60 * shade(Math.max(...weights.map((list) => list[index] ?? 0))) ** 0.75) : 0);
+  const size = (index: number) => (places ? { width: `${places[index]!.width}px` } : {});
   // A long text has a thousand tokens: they are rendered again only when they change.
   return useMemo(
     () => (
-      <ol class={`tokens ${side}`} aria-label={side === "row" ? "Queries" : "Keys"}>
+      <ol class={`tokens ${side}${places ? " across" : ""}`} aria-label={side === "row" ? "Queries" : "Keys"}>
         {labels.map((label, index) => (
-          <li key={index} style={{ height: `${height}px` }}>
+          <li key={index} style={{ height: `${height}px`, ...size(index) }}>
             <button
               type="button"
               dir="auto"
@@ -128,8 +200,14 @@ function Tokens({ labels, side, height, locked, focus, weights, color, onPoint, 
         ))}
       </ol>
     ),
-    [labels, side, height, locked, focus, weights, color],
+    [labels, side, height, places, locked, focus, weights, color],
   );
+}
+
+/** From a weight to the strength of its color. */
+function shadeOf({ maps, layer, heads, threshold, ...options }: Selection): (weight: number) => number {
+  const [low, high] = maps.range(layer, heads[0]!, options);
+  return (weight) => (weight < threshold ? 0 : Math.max(0, Math.min(1, (weight - low) / (high - low || 1))));
 }
 
 const MAX_ROWS = 12;
@@ -149,20 +227,22 @@ export function WeightsPanel({ selection, focus, weights }: Props) {
       </aside>
     );
   }
-  const { rows, columns, heads, source } = selection;
+  const { rows, columns, heads, source, threshold } = selection;
+  const shade = shadeOf(selection);
   const [own, other] = focus.side === "row" ? [rows.labels, columns.labels] : [columns.labels, rows.labels];
   const largest = other.map((_, index) => Math.max(...weights.map((list) => list[index]!)));
-  const order = other.map((_, index) => index).sort((a, b) => largest[b]! - largest[a]! || a - b).slice(0, MAX_ROWS);
+  const above = other.map((_, index) => index).filter((index) => largest[index]! >= threshold);
+  const order = above.sort((a, b) => largest[b]! - largest[a]! || a - b).slice(0, MAX_ROWS);
   const headers = heads.map((head, number) => (
     <>
       <span class="swatch" style={{ backgroundImage: headStrip(selection, number) }} />
-      {source !== "heads" ? source : heads.length > 3 ? <span aria-label={`head ${head}`}>{head}</span> : `head ${head}`}
+      {source === "mean" || source === "max" ? `${source} of heads` : source !== "heads" ? source : heads.length > 3 ? <span aria-label={`head ${head}`}>{head}</span> : `head ${head}`}
     </>
   ));
   const cells = (index: number) =>
     weights.map((list, number) => (
       <>
-        <span class="bar" style={{ width: `${100 * list[index]!}%`, backgroundImage: headStrip(selection, number) }} />
+        <span class="bar" style={{ width: `${100 * shade(list[index]!)}%`, backgroundImage: headStrip(selection, number) }} />
         {list[index]!.toFixed(3)}
       </>
     ));
@@ -178,7 +258,8 @@ export function WeightsPanel({ selection, focus, weights }: Props) {
         rows={order.map((index) => [other[index], ...cells(index)])}
         rowProps={(row) => ({ "data-index": order[row] })}
       />
-      {other.length > MAX_ROWS && <p class="muted note">The {MAX_ROWS} largest of {other.length}; CSV and JSON contain all.</p>}
+      {above.length > MAX_ROWS && <p class="muted note">The {MAX_ROWS} largest of {above.length}; CSV and JSON contain all.</p>}
+      {above.length < other.length && <p class="muted note">{count(other.length - above.length)} below {threshold} are not shown.</p>}
     </aside>
   );
 }
@@ -190,10 +271,11 @@ const MAX_CURVES = 800;
 const STEPS = 24; // of opacity
 
 export interface LineGeometry {
-  readonly left: number;
-  readonly right: number;
-  row(index: number): number;
-  column(index: number): number;
+  /** Whether lines run from top to bottom instead of from left to right. */
+  readonly down: boolean;
+  /** Where the lines of a query start, and those of a key end. */
+  row(index: number): readonly [number, number];
+  column(index: number): readonly [number, number];
   /** First and last visible row, if not all are. */
   readonly visible?: readonly [number, number];
 }
@@ -226,7 +308,7 @@ function several(selection: Selection): boolean {
 
 /** Draws the lines of the selected heads, or only those of the token in focus; returns how many were drawn and omitted. */
 export function drawLines(painter: Painter, selection: Selection, focus: Focus | null, geometry: LineGeometry): { readonly drawn: number; readonly omitted: number } {
-  const maps = selection.heads.map((head) => selection.maps.weights(selection.layer, head, selection));
+  const maps = selection.heads.map((head) => selection.maps.shades(selection.layer, head, selection, selection.threshold));
   const counts = new Uint32Array(256);
   visit(selection, focus, geometry.visible, (row, column) => {
     for (const map of maps) counts[Math.floor(map[row + column]! * 255)]!++;
@@ -243,7 +325,7 @@ export function drawLines(painter: Painter, selection: Selection, focus: Focus |
       const bucket = head * (STEPS + 1) + Math.ceil(weight ** 0.75 * STEPS);
       const list = buckets.get(bucket) ?? [];
       buckets.set(bucket, list);
-      list.push(geometry.left, geometry.row(row / across), geometry.right, geometry.column(column));
+      list.push(...geometry.row(row / across), ...geometry.column(column));
       drawn++;
     });
   });
@@ -252,7 +334,7 @@ export function drawLines(painter: Painter, selection: Selection, focus: Focus |
   for (const [bucket, list] of order) {
     const opacity = (bucket % (STEPS + 1)) / STEPS;
     const head = Math.floor(bucket / (STEPS + 1));
-    painter.lines(list, headColor(selection, head), opacity, drawn <= MAX_CURVES, 1 + opacity, headDash(selection, head));
+    painter.lines(list, headColor(selection, head), opacity, drawn <= MAX_CURVES && (geometry.down ? "down" : true), 1 + opacity, headDash(selection, head));
   }
   return { drawn, omitted: total - drawn };
 }

@@ -1,11 +1,11 @@
-// Attention maps as numbers: of one head, rolled out over layers, or as flow; by subwords or words; of all tokens or from
-// one segment to another. And what the route selects.
+// Attention maps as numbers: of one head, the mean or maximum over heads, rolled out over layers, or as flow; by subwords or
+// words; with or without special tokens; of all tokens or from one segment to another. And what the route selects.
 import { bytes, halves } from "../../binary";
 import { integerParameter, layerParameter, type Route, setParameters } from "../../route";
 import type { AttentionView, MapView } from "../../types";
 import type { Payload } from "../../view";
 
-export type Source = "heads" | "rollout" | "flow";
+export type Source = "heads" | "mean" | "max" | "rollout" | "flow";
 export type Level = "piece" | "word";
 /** From segment A or B to segment A or B. */
 export type Segments = "all" | "aa" | "ab" | "ba" | "bb";
@@ -14,6 +14,8 @@ export interface MapOptions {
   readonly source: Source;
   readonly level: Level;
   readonly pair: Segments;
+  /** Whether special tokens such as [CLS] are left out. The other weights stay as they are. */
+  readonly hidesSpecial: boolean;
 }
 
 /** Rows or columns of a map: a label for each, and the tokens it consists of. */
@@ -57,7 +59,7 @@ export class AttentionMaps {
   }
 
   get sources(): readonly Source[] {
-    return ["heads", ...(this.rollout ? (["rollout"] as const) : []), ...(this.flow ? (["flow"] as const) : [])];
+    return ["heads", ...(this.heads > 1 ? (["mean", "max"] as const) : []), ...(this.rollout ? (["rollout"] as const) : []), ...(this.flow ? (["flow"] as const) : [])];
   }
 
   /** Whether queries and keys are available. */
@@ -65,14 +67,20 @@ export class AttentionMaps {
     return this.q !== null && this.k !== null && this.raw.scale !== null;
   }
 
-  rows({ level, pair }: MapOptions): Axis {
-    const { rows, row_words, row_segments } = this.raw;
-    return this.axis(`rows ${level} ${pair[0]}`, () => makeAxis(rows, row_words, row_segments, level, segmentOf(pair, 0)));
+  /** Whether there are special tokens to leave out, and others that remain. */
+  get hasSpecial(): boolean {
+    const some = (marks: readonly boolean[]) => marks.includes(true) && marks.includes(false);
+    return some(this.raw.row_special) || some(this.raw.column_special);
   }
 
-  columns({ level, pair }: MapOptions): Axis {
-    const { columns, column_words, column_segments } = this.raw;
-    return this.axis(`columns ${level} ${pair[1]}`, () => makeAxis(columns, column_words, column_segments, level, segmentOf(pair, 1)));
+  rows({ level, pair, hidesSpecial }: MapOptions): Axis {
+    const { rows, row_words, row_segments, row_special } = this.raw;
+    return this.axis(`rows ${level} ${pair[0]} ${hidesSpecial}`, () => makeAxis(rows, row_words, row_segments, level, segmentOf(pair, 0), hidesSpecial ? row_special : []));
+  }
+
+  columns({ level, pair, hidesSpecial }: MapOptions): Axis {
+    const { columns, column_words, column_segments, column_special } = this.raw;
+    return this.axis(`columns ${level} ${pair[1]} ${hidesSpecial}`, () => makeAxis(columns, column_words, column_segments, level, segmentOf(pair, 1), hidesSpecial ? column_special : []));
   }
 
   /** Returns the same object for the same options, so that components need not render again. */
@@ -89,9 +97,9 @@ export class AttentionMaps {
 
   /** The weights of a layer and head in row-major order. A word attends as the mean of its pieces and receives their sum. */
   weights(layer: number, head: number, options: MapOptions): Float32Array {
-    const { source, level, pair } = options;
-    if (level === "piece" && pair === "all") return this.fullMap(layer, head, source);
-    return this.cached(`${source} ${layer} ${head} ${level} ${pair}`, () => {
+    const { source, level, pair, hidesSpecial } = options;
+    if (level === "piece" && pair === "all" && !hidesSpecial) return this.fullMap(layer, head, source);
+    return this.cached(`${source} ${layer} ${head} ${level} ${pair} ${hidesSpecial}`, () => {
       const map = this.fullMap(layer, head, source);
       const rows = this.rows(options).tokens;
       const columns = this.columns(options).tokens;
@@ -108,12 +116,33 @@ export class AttentionMaps {
     });
   }
 
-  /** A map for a thumbnail: if it has more than `rows` rows, only so many, evenly spaced. */
-  thumbnail(layer: number, head: number, options: MapOptions, rows: number): Float32Array {
-    const { source, level, pair } = options;
+  /** The weights that get no color and full color. A head's are comparable with every other's: 0 and 1. The others are small:
+   * color ends at the largest weight shown, and for rollout and flow, in which every token has a share, begins at the smallest. */
+  range(layer: number, head: number, options: MapOptions): readonly [number, number] {
+    if (options.source === "heads") return [0, 1];
+    let [low, high] = [Infinity, 0];
+    for (const weight of this.weights(layer, head, options)) [low, high] = [Math.min(low, weight), Math.max(high, weight)];
+    return [options.source === "rollout" || options.source === "flow" ? Math.min(low, high) : 0, high || 1];
+  }
+
+  /** The colors of a map, from 0 to 1; weights below `threshold` have none. */
+  shades(layer: number, head: number, options: MapOptions, threshold: number): Float32Array {
+    const weights = this.weights(layer, head, options);
+    return this.shaded(weights, this.range(layer, head, options), threshold);
+  }
+
+  private shaded(weights: Float32Array, [low, high]: readonly [number, number], threshold: number): Float32Array {
+    if (low === 0 && high === 1 && threshold === 0) return weights;
+    const width = high - low || 1;
+    return weights.map((weight) => (weight < threshold ? 0 : (weight - low) / width));
+  }
+
+  /** The colors of a thumbnail: if it has more than `rows` rows, only so many, evenly spaced. */
+  thumbnail(layer: number, head: number, options: MapOptions, rows: number, threshold: number): Float32Array {
+    const { source, level, pair, hidesSpecial } = options;
     const [count, across] = [this.raw.rows.length, this.raw.columns.length];
-    const plain = source === "heads" && level === "piece" && pair === "all";
-    if (!plain || count <= rows) return this.weights(layer, head, options);
+    const plain = source === "heads" && level === "piece" && pair === "all" && !hidesSpecial;
+    if (!plain || count <= rows) return this.shades(layer, head, options, threshold);
     const keys = this.headWeights ? null : new Float64Array(this.keys(layer, head));
     const result = new Float32Array(rows * across);
     for (let i = 0; i < rows; i++) {
@@ -121,7 +150,7 @@ export class AttentionMaps {
       const first = (this.index(layer, head) * count + row) * across;
       result.set(keys ? softmax(this.scores(layer, head, row, keys)) : unquantize(this.headWeights!, first, across), i * across);
     }
-    return result;
+    return this.shaded(result, [0, 1], threshold);
   }
 
   query(layer: number, head: number, row: number): Float32Array {
@@ -153,11 +182,23 @@ export class AttentionMaps {
 
   private fullMap(layer: number, head: number, source: Source): Float32Array {
     const size = this.raw.rows.length * this.raw.columns.length;
-    if (source === "flow" && this.flow) return this.cached("flow", () => unquantize(this.flow!, 0, size));
-    if (source === "rollout" && this.rollout) return this.cached(`rollout ${layer}`, () => unquantize(this.rollout!, (layer - 1) * size, size));
+    if (source === "flow" && this.flow) return this.cached("flow", () => unquantize(this.flow!, 0, size, this.raw.flow_largest));
+    if (source === "rollout" && this.rollout) {
+      return this.cached(`rollout ${layer}`, () => unquantize(this.rollout!, (layer - 1) * size, size, this.raw.rollout_largest[layer - 1]));
+    }
+    if (source === "mean" || source === "max") return this.cached(`${source} ${layer}`, () => this.overHeads(layer, source));
     return this.cached(`${layer} ${head}`, () =>
       this.headWeights ? unquantize(this.headWeights, this.index(layer, head) * size, size) : this.computeMap(layer, head),
     );
+  }
+
+  private overHeads(layer: number, source: "mean" | "max"): Float32Array {
+    const result = new Float32Array(this.raw.rows.length * this.raw.columns.length);
+    for (let head = 0; head < this.heads; head++) {
+      const map = this.fullMap(layer, head, "heads");
+      for (let i = 0; i < result.length; i++) result[i] = source === "mean" ? result[i]! + map[i]! / this.heads : Math.max(result[i]!, map[i]!);
+    }
+    return result;
   }
 
   private computeMap(layer: number, head: number): Float32Array {
@@ -222,9 +263,9 @@ export function softmax(scores: Float32Array): Float32Array {
   return result;
 }
 
-function unquantize(values: Uint8Array, start: number, size: number): Float32Array {
+function unquantize(values: Uint8Array, start: number, size: number, largest = 1): Float32Array {
   const result = new Float32Array(size);
-  for (let i = 0; i < size; i++) result[i] = values[start + i]! / 255;
+  for (let i = 0; i < size; i++) result[i] = (values[start + i]! * largest) / 255;
   return result;
 }
 
@@ -236,11 +277,11 @@ function hasRepeats(words: readonly number[]): boolean {
   return words.some((word, i) => i > 0 && word === words[i - 1]);
 }
 
-/** Groups the tokens of a segment (null: all) by words if `level` says so. */
-function makeAxis(names: readonly string[], words: readonly number[], segments: readonly number[], level: Level, segment: 0 | 1 | null): Axis {
+/** Groups the tokens of a segment (null: all) by words if `level` says so; without those that are `hidden`. */
+function makeAxis(names: readonly string[], words: readonly number[], segments: readonly number[], level: Level, segment: 0 | 1 | null, hidden: readonly boolean[]): Axis {
   const tokens: number[][] = [];
   names.forEach((_, i) => {
-    if (segment !== null && segments[i] !== segment) return;
+    if ((segment !== null && segments[i] !== segment) || hidden[i]) return;
     const last = tokens.at(-1)?.at(-1);
     if (level === "word" && last === i - 1 && words[i] === words[last] && segments[i] === segments[last]) tokens.at(-1)!.push(i);
     else tokens.push([i]);
@@ -293,6 +334,10 @@ export interface Selection extends MapOptions {
   readonly rows: Axis;
   readonly columns: Axis;
   readonly locked: Focus | null;
+  /** Smaller weights are not drawn. */
+  readonly threshold: number;
+  /** Whether the tokens of the lines run across the page instead of down. */
+  readonly across: boolean;
   /** The image in image mode. */
   readonly image: PatchImage | null;
 }
@@ -314,12 +359,18 @@ export function selectionOf(payload: AttentionPayload, { parameters }: Route): S
   const source = mode === "neuron" ? "heads" : oneOf<Source>(parameters["source"], maps.sources);
   const level = mode === "neuron" || !maps.hasWords ? "piece" : oneOf<Level>(parameters["level"], ["piece", "word"]);
   const pair = maps.paired ? oneOf<Segments>(parameters["pair"], ["all", "aa", "ab", "ba", "bb"]) : "all";
-  const options = { source, level, pair };
+  const hidesSpecial = parameters["special"] === "hide" && maps.hasSpecial && mode !== "image";
+  const options = { source, level, pair, hidesSpecial };
   const [rows, columns] = [maps.rows(options), maps.columns(options)];
   const layer = layerParameter(parameters, maps.layers);
   const heads = source === "heads" ? parseHeads(parameters["heads"], maps.heads) : [0];
   const locked = parseLock(parameters["lock"], rows, columns) ?? findToken(parameters["token"], rows);
-  return { ...options, maps, mode, map, layer, heads, rows, columns, locked, image: mode === "image" ? imageOf(payload) : null };
+  return { ...options, maps, mode, map, layer, heads, rows, columns, locked, threshold: thresholdOf(parameters["min"]), across: parameters["layout"] === "across", image: mode === "image" ? imageOf(payload) : null };
+}
+
+function thresholdOf(text: string | undefined): number {
+  const value = Number(text ?? 0);
+  return value > 0 && value <= 1 ? value : 0;
 }
 
 function imageOf({ image, grid, maps }: AttentionPayload): PatchImage | null {
@@ -344,9 +395,11 @@ function findToken(word: string | undefined, rows: Axis): Focus | null {
 }
 
 function parseLock(text: string | undefined, rows: Axis, columns: Axis): Focus | null {
-  const token = Number.parseInt(text?.slice(1) ?? "", 10);
-  if (!text || Number.isNaN(token)) return null;
+  const number = Number.parseInt(text?.slice(1) ?? "", 10);
+  if (!text || Number.isNaN(number)) return null;
   const side = text[0] === "c" ? "column" : "row";
+  // A negative number counts from the last token.
+  const token = number < 0 ? number + 1 + Math.max(-1, ...(side === "row" ? rows : columns).tokens.flat()) : number;
   const index = (side === "row" ? rows : columns).tokens.findIndex((group) => group.includes(token));
   return index < 0 ? null : { side, index };
 }
