@@ -6,6 +6,7 @@ import { MARGIN, type Painter, type Part, stack, textPart, tokenStripPart } from
 import { formatRoute } from "../route";
 import { colors } from "../theme";
 import type { ActivatingText } from "../types";
+import { thumbnails } from "../thumbnails";
 import type { View, ViewOf } from "../view";
 import "./activations/activations.css";
 import { OpenFile } from "./embeddings/open_file";
@@ -130,6 +131,7 @@ export const activations: View<ActivationsPayload> = {
   title: "Corpus search",
   about: "Which texts make one attention head fire most? The strongest pair of tokens in every text, and the texts in order.",
   group: "inside",
+  Thumbnail: thumbnails.activations,
   finding,
   examples: [
     { label: "Determiner to noun", values: { source: TEXTS, layer: "5", head: "2", pattern: "any", top: "5" }, model: "regard-bert" },
@@ -143,8 +145,8 @@ export const activations: View<ActivationsPayload> = {
     { name: "source", label: "Texts, one per line", lines: 5, start: TEXTS },
     { name: "layer", label: "Layer", start: "5" },
     { name: "head", label: "Head", start: "2" },
-    { name: "pattern", label: "Attention to (any, previous, next or same)", start: "any" },
-    { name: "top", label: "Texts to list", start: "5" },
+    { name: "pattern", label: "Attention to (any, previous, next or same)", start: "any", fold: true },
+    { name: "top", label: "Texts to list", start: "5", fold: true },
   ],
   Show,
   drawing,

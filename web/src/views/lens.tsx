@@ -5,6 +5,7 @@ import type { Painter } from "../painter";
 import { currentRoute, integerParameter, onArrowKeys, type Route, setParameters } from "../route";
 import { colors } from "../theme";
 import type { LensPrediction } from "../types";
+import { thumbnails } from "../thumbnails";
 import type { Drawing, Table, View, ViewOf } from "../view";
 import "./lens/lens.css";
 
@@ -221,6 +222,7 @@ export const lens: View<LensPayload> = {
     { label: "A room (GPT)", values: { text: "She opened the door and went into the" }, model: "regard-gpt" },
   ],
   travels: { text: "text", layer: true },
+  Thumbnail: thumbnails.lens,
   finding,
   verb: "lens",
   excludes: ["translation", "image", "encoder-decoder", "recurrent", "sentence-embedding"],
