@@ -108,7 +108,7 @@ export interface ComponentAblation {
 /** `blocks` is null until it is computed. */
 export interface ComputedPart {
   readonly kind: "computed"; readonly name: string; readonly title: string; readonly slow: boolean;
-  readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | BarChart | NumberMatrix | Diagram | FigureRow | Section)[] | null;
+  readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | BarChart | NumberMatrix | Diagram | PatchSequence | FigureRow | Section)[] | null;
 }
 /** A label that was taken for another, and how often. */
 export interface Confusion { readonly label: string; readonly predicted: string; readonly count: number; }
@@ -335,6 +335,10 @@ export interface PairView {
   readonly captions: Readonly<Record<"likelihoods" | "differences", Readonly<Record<string, string>>>>;
 }
 export interface Paragraph { readonly kind: "text"; readonly text: string; }
+/** An image cut into patches, in the order in which a Vision Transformer reads them, after [CLS] at position 0. */
+export interface PatchSequence {
+  readonly kind: "patches"; readonly title: string; readonly columns: number; readonly patches: readonly string[]; readonly brightness: readonly number[];
+}
 /** One pattern of one head. */
 export interface PatternScore {
   readonly pattern: string; readonly tokens: number; readonly score: number | null; readonly chance: number | null; readonly p: number | null;
@@ -393,7 +397,7 @@ export interface SearchResult {
 /** A heading with its blocks. */
 export interface Section {
   readonly kind: "section"; readonly heading: string;
-  readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | BarChart | NumberMatrix | Diagram | FigureRow | Section)[];
+  readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | BarChart | NumberMatrix | Diagram | PatchSequence | FigureRow | Section)[];
 }
 /** The page's data of one model: its planes and similarities by layer. */
 export interface SensesView {
@@ -411,7 +415,8 @@ export interface SentenceView { readonly text: string; readonly model: string; r
 /** The differences of two pairs, by their indices, against each other. */
 export interface SquareView { readonly across: number; readonly up: number; readonly axes: ChartAxes; }
 export interface Story {
-  readonly title: string; readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | BarChart | NumberMatrix | Diagram | FigureRow | Section)[];
+  readonly title: string;
+  readonly blocks: readonly (Paragraph | StoryTable | HeatMap | LineChart | BarChart | NumberMatrix | Diagram | PatchSequence | FigureRow | Section)[];
 }
 /** A table whose first column names the rows */
 export interface StoryTable {

@@ -9,14 +9,17 @@ from collections.abc import Iterator, Sequence
 from textwrap import fill, wrap
 from typing import ClassVar, Literal, Self, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, Field, field_validator, model_validator
 from rich.cells import cell_len
 from rich.text import Text
 
 from regard.escaping import escape_controls
 from regard.render import bundle
+from regard.render.page_arrays import data_uri
 from regard.render.result import Result
-from regard.render.terminal import check_weights, terminal_heat_map, text_bar
+from regard.render.terminal import SHADES, check_weights, terminal_heat_map, text_bar
 
 LINES = 4  # of a chart that differ in more than color
 WIDTH = 96  # characters of a line in the terminal
@@ -220,6 +223,40 @@ class Diagram(BaseModel):
             yield f"    {names[arrow.start]} -> {names[arrow.end]}{label}"
 
 
+class PatchSequence(BaseModel):
+    """An image cut into patches, in the order in which a Vision Transformer reads them, after [CLS] at position 0.
+
+    `patches` are data URIs, row by row; `brightness` from 0 to 1 shades them in the terminal.
+    """
+
+    kind: Literal["patches"] = "patches"
+    title: str
+    columns: int = Field(ge=1, description="Patches in a row of the image.")
+    patches: list[str] = Field(min_length=1)
+    brightness: list[float]
+
+    @classmethod
+    def of_image(cls, title: str, pixels: NDArray[np.uint8], grid: tuple[int, int]) -> PatchSequence:
+        """`pixels` are (height, width), or (height, width, 3); `grid` is the number of rows and columns of patches."""
+        rows = np.split(pixels, grid[0], axis=0)
+        patches = [patch for row in rows for patch in np.split(row, grid[1], axis=1)]
+        return cls(
+            title=title,
+            columns=grid[1],
+            patches=[data_uri(np.ascontiguousarray(patch)) for patch in patches],
+            brightness=[float(patch.mean()) / 255 for patch in patches],
+        )
+
+    def lines(self) -> Iterator[str]:
+        """The positions in the image for the terminal, each with a shade."""
+        largest = max(self.brightness) or 1.0
+        yield "  [CLS] is position 0"
+        for start in range(0, len(self.patches), self.columns):
+            cells = enumerate(self.brightness[start : start + self.columns], start + 1)
+            shades = ((position, SHADES[round(value / largest * (len(SHADES) - 1))]) for position, value in cells)
+            yield "  " + " ".join(f"{position:3}{shade * 2}" for position, shade in shades).rstrip()
+
+
 class FigureRow(BaseModel):
     """Drawings side by side, or below each other on a narrow screen; the terminal may leave them out."""
 
@@ -237,7 +274,7 @@ class Section(BaseModel):
 
 
 StoryBlock: TypeAlias = (
-    Paragraph | StoryTable | HeatMap | LineChart | BarChart | NumberMatrix | Diagram | FigureRow | Section
+    Paragraph | StoryTable | HeatMap | LineChart | BarChart | NumberMatrix | Diagram | PatchSequence | FigureRow | Section
 )
 Section.model_rebuild()
 
@@ -267,7 +304,7 @@ def rich_blocks(blocks: Sequence[StoryBlock]) -> Iterator[Text]:
                 yield Text(fill(block.text, WIDTH))
             case StoryTable() | NumberMatrix():
                 yield Text("\n".join(block.lines()))
-            case BarChart() | Diagram():
+            case BarChart() | Diagram() | PatchSequence():
                 yield Text("\n".join([f"{block.title}:", *block.lines()]))
             case HeatMap():
                 names = f"{block.title}; columns: {block.column_title}, rows: {block.row_title}\n\n"

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from regard.errors import InputError, suggest
-from regard.events import Event, Progress
+from regard.events import Event, Progress, drain
 from regard.verbs.base import Models, Request, argument, option, verb
 
 if TYPE_CHECKING:
@@ -104,10 +104,10 @@ def _compute_part(part: Part, models: Models, *, wanted: bool) -> Generator[Even
                 name=part.name, question=part.question, choices=list(part.choices), slow=part.slow, answer=answer
             )
         case course.LiveView():
-            return (yield from _run_view(part, models, wanted=wanted))
+            return _run_view(part, models, wanted=wanted)
 
 
-def _run_view(part: LiveView, models: Models, *, wanted: bool) -> Generator[Event, None, ViewPart]:
+def _run_view(part: LiveView, models: Models, *, wanted: bool) -> ViewPart:
     from regard.lessons.course.lesson import ViewPart
     from regard.verbs import find
 
@@ -115,7 +115,7 @@ def _run_view(part: LiveView, models: Models, *, wanted: bool) -> Generator[Even
     request = viewed.parse(part.arguments)
     payload, text = None, None
     if wanted:
-        found = yield from viewed.run(request, models)
+        found = drain(viewed.run(request, models))  # text as it is generated would be printed before the chapter
         payload, text = found.page_data(), found.to_text()
     return ViewPart(
         name=part.name,

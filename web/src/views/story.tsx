@@ -4,7 +4,7 @@ import { Canvas, pointerIn } from "../canvas";
 import { DataTable, ScrollRegion } from "../components";
 import { outline, type Painter, translated } from "../painter";
 import { colors } from "../theme";
-import type { BarChart, Diagram, HeatMap, LineChart, NumberMatrix, Story, StoryTable } from "../types";
+import type { BarChart, Diagram, HeatMap, LineChart, NumberMatrix, PatchSequence, Story, StoryTable } from "../types";
 import type { Drawing, Payload, View } from "../view";
 import { barDrawing, CHARACTER, diagramDrawing, type FigureDrawing, longest, numbersDrawing } from "./story/figures";
 import "./story/story.css";
@@ -52,11 +52,55 @@ function ShowBlock({ block }: { block: Block }) {
           <Blocks blocks={block.blocks} />
         </div>
       );
+    case "patches":
+      return <ShowPatches block={block} />;
     case "table":
       return <ShowTable table={block} />;
     default:
       return <ShowFigure figure={block} />;
   }
+}
+
+/** The image cut apart, and the same patches in a row after [CLS]. */
+function ShowPatches({ block }: { block: PatchSequence }) {
+  const patches = block.patches.map((source, number) => (
+    <li key={number}>
+      <img src={source} alt="" />
+      <span>{number + 1}</span>
+    </li>
+  ));
+  return (
+    <figure class="patches">
+      <figcaption>{block.title}</figcaption>
+      <ol style={{ gridTemplateColumns: `repeat(${block.columns}, 40px)` }} aria-label="The patches in the image">
+        {patches}
+      </ol>
+      <ol class="sequence" aria-label="The sequence that the model reads">
+        <li>
+          <b>[CLS]</b>
+          <span>0</span>
+        </li>
+        {patches}
+      </ol>
+    </figure>
+  );
+}
+
+/** The patches in the image, for SVG and PNG. */
+function patchDrawing({ patches, columns }: PatchSequence): FigureDrawing {
+  const [size, label] = [40, 14];
+  const corner = (number: number) => [(number % columns) * (size + 4), Math.floor(number / columns) * (size + label + 4)] as const;
+  return {
+    width: columns * (size + 4),
+    height: Math.ceil(patches.length / columns) * (size + label + 4),
+    tooltips: [],
+    draw: (painter) =>
+      patches.forEach((source, number) => {
+        const [x, y] = corner(number);
+        painter.image(source, x, y, size, size);
+        painter.text(String(number + 1), x + size / 2, y + size + 8, { size: 10, align: "center", color: colors.get().muted });
+      }),
+  };
 }
 
 function ShowTable({ table }: { table: StoryTable }) {
@@ -121,7 +165,7 @@ export const story: View<StoryPayload> = {
   },
 };
 
-export type Figure = HeatMap | LineChart | BarChart | NumberMatrix | Diagram;
+export type Figure = HeatMap | LineChart | BarChart | NumberMatrix | Diagram | PatchSequence;
 
 const FEW = 16; // columns; with more, cells are too small for numbers
 const DARK = 0.655; // weights from here on get light numbers
@@ -138,6 +182,8 @@ export function figureDrawing(figure: Figure): FigureDrawing {
       return numbersDrawing(figure);
     case "diagram":
       return diagramDrawing(figure);
+    case "patches":
+      return patchDrawing(figure);
   }
 }
 
