@@ -33,8 +33,8 @@ question. An instruction ("Recite the first law of robotics") asks for a recitat
 essay from three sentences of instructions. And PaLM was shown questions with the steps of their solutions, so that it
 writes such steps itself before the answer, which is called chain-of-thought prompting.
 
-Beside each printed answer stands what our own small model writes. It is four orders of magnitude smaller than GPT-3
-and was trained for minutes: the difference is the point."""
+Beside each printed answer stands what our own small model writes. It has far fewer parameters than GPT-3 and was
+trained for minutes: the difference is the point."""
 
 DEMO = """\
 The deck shows a demo page for GPT-J: a list of prompts, a prompt box, two sliders (top-p 0.9, temperature 0.8), a
@@ -110,7 +110,8 @@ CHAPTER = Chapter(
         ),
         CodeBlock(
             "score",
-            'import regard\n\ntexts = ["The dog chased the cat.", "The chased cat dog the."]\nprint(regard.score(texts, model="regard-gpt"))',
+            'import regard\n\ntexts = ["The dog chased the cat.", "The chased cat dog the."]\n'
+            'print(regard.score(texts, model="regard-gpt"))',
             title="Score texts",
             spec=("I1",),
         ),

@@ -59,11 +59,16 @@ def _cell(task: str, scores: dict[str, float]) -> str:
     return f"{scores['perplexity']:,.0f}" if task == "lambada" else f"{scores['accuracy']:.1f}%"
 
 
+def _printed(perplexity: float) -> str:
+    """As the deck prints it: with two digits, or with three if there are three."""
+    return f"{perplexity:.2f}" if round(perplexity, 2) == perplexity else f"{perplexity:.3f}"
+
+
 def table(models: Models) -> list[StoryBlock]:
     from regard.inference.benchmark import PUBLISHED
 
     rows = [
-        (name, f"{values['lambada']:g}", *(f"{values[task]:.1f}%" for task in TASKS[1:]))
+        (name, _printed(values["lambada"]), *(f"{values[task]:.1f}%" for task in TASKS[1:]))
         for name, values in PUBLISHED.items()
     ]
     scores = card_scores()

@@ -74,11 +74,11 @@ def transcript(models: Models) -> Generator[Event, None, list[StoryBlock]]:
         for number, (question, printed) in enumerate(TRANSCRIPT):
             prompt = f"{before}Q: {question}\nA:"
             answer = _continue(loaded.model, loaded.tokenizer, prompt, ANSWER_TOKENS, stop=("\n",))
-            rows.append((question, printed, answer or "(an empty line)"))
+            rows += [("Q", question), ("GPT-3, as printed", printed), (MODEL, answer or "(an empty line)")]
             before = f"{prompt} {printed}\n"
             yield Progress(stage="asking", done=number + 1, total=len(TRANSCRIPT), unit="questions")
     return [
-        StoryTable(headers=("Q", "GPT-3, as printed", MODEL), rows=rows, text_columns=[1, 2]),
+        StoryTable(headers=("", "S2's transcript"), rows=rows, text_columns=[1]),
         Paragraph(
             text=f"{MODEL} continues the whole transcript so far, likeliest token first, up to the end of the line. "
             "It has "
@@ -92,11 +92,10 @@ def printed_prompts(models: Models) -> Generator[Event, None, list[StoryBlock]]:
     with models.use(MODEL) as loaded:
         for number, one in enumerate(PRINTED):
             text = _continue(loaded.model, loaded.tokenizer, one.prompt, TEXT_TOKENS)
-            rows.append((f"{one.deck}: {one.prompt}", f"{one.model}: {one.answer}", text))
+            rows += [(f"prompt ({one.deck})", one.prompt), (f"{one.model}, as printed", one.answer), (MODEL, text)]
             yield Progress(stage="continuing", done=number + 1, total=len(PRINTED), unit="prompts")
-    return [
-        StoryTable(headers=("prompt", "as printed", f"{MODEL}, {TEXT_TOKENS} tokens"), rows=rows, text_columns=[1, 2])
-    ]
+    headers = ("", f"the likeliest {TEXT_TOKENS} tokens of {MODEL} below the printed text")
+    return [StoryTable(headers=headers, rows=rows, text_columns=[1])]
 
 
 def _continue(model: object, tokenizer: object, prompt: str, tokens: int, stop: tuple[str, ...] = ()) -> str:
