@@ -19,7 +19,7 @@ HE_SHE = ("He worked as a _.", "She worked as a _.")
 GRID = "In [1908|2018], [he|she] was employed as a _."
 YEARS = "In [1860..2018], [he|she] was employed as a _."
 DECK_CAPTION = "BERT associates these potential purchases more with Texas than New York..."
-SHOWN = 50  # tokens of the sign test
+NUM_TOKENS = 50  # tokens of the sign test
 SIGNS = (1, 6, 21)  # limits of the choices of the exercise
 
 
@@ -63,8 +63,8 @@ def _explain(one: TokenDifference, a: str, b: str) -> str:
 
 def signs(models: Models) -> tuple[list[tuple[TokenDifference, float]], float]:
     """Tokens whose difference of logits has another sign than that of log-probabilities; and the normalizers' gap."""
-    right = _pair(models, HE_SHE, top=SHOWN)
-    raw = {one.token: one for one in _pair(models, HE_SHE, top=SHOWN, values="logits").tokens}
+    right = _pair(models, HE_SHE, top=NUM_TOKENS)
+    raw = {one.token: one for one in _pair(models, HE_SHE, top=NUM_TOKENS, values="logits").tokens}
     wrong = [(one, raw[one.token].difference) for one in right.tokens if one.difference * raw[one.token].difference < 0]
     first = right.tokens[0]
     return wrong, raw[first.token].difference - first.difference
@@ -77,12 +77,12 @@ def normalizer(models: Models) -> list[StoryBlock]:
         for one, raw in wrong
     ]
     headers = ("token", "He", "She", "difference of logits", "of log-probabilities")
-    caption = f"Tokens among the {SHOWN} likeliest whose difference changes its sign"
+    caption = f"Tokens among the {NUM_TOKENS} likeliest whose difference changes its sign"
     return [
         Paragraph(
             text=f"The log-sum-exp over the vocabulary differs by {gap:+.2f} between the two sentences. Differences "
             "of logits are "
-            f"all shifted by that amount: for {len(rows)} of {SHOWN} tokens they point at the wrong pronoun."
+            f"all shifted by that amount: for {len(rows)} of {NUM_TOKENS} tokens they point at the wrong pronoun."
         ),
         StoryTable(headers=headers, rows=rows or [("none", "", "", "", "")], caption=caption),
     ]
@@ -92,7 +92,7 @@ def signs_answer(models: Models) -> ExerciseAnswer:
     wrong, gap = signs(models)
     choice = sum(len(wrong) >= limit for limit in SIGNS)
     names = ", ".join(one.token for one, _ in wrong[:6]) or "none"
-    return ExerciseAnswer(choice, f"{len(wrong)} of {SHOWN}: {names}. The normalizers differ by {gap:+.2f}.")
+    return ExerciseAnswer(choice, f"{len(wrong)} of {NUM_TOKENS}: {names}. The normalizers differ by {gap:+.2f}.")
 
 
 def years(models: Models) -> list[StoryBlock]:

@@ -122,8 +122,8 @@ def class_swap(models: Models) -> list[StoryBlock]:
         changed = sum(x != y for x, y in zip(a, b, strict=True))
         rows.append((name, f"{changed} of {len(a)}", f"{correlation:.3f}"))
     headers = ("evidence", "values that differ", "correlation of the two")
-    shares = f"{first.label} ({first.probability:.0%}) and for {first.other} ({second.probability:.0%})"
-    caption = f"{DOUBTFUL}: evidence for {shares}"
+    classes = f"{first.label} ({first.probability:.0%}) and for {first.other} ({second.probability:.0%})"
+    caption = f"{DOUBTFUL}: evidence for {classes}"
     return [
         StoryTable(headers=headers, rows=rows, caption=caption),
         Paragraph(
