@@ -62,6 +62,7 @@ class ModelRegistry:
     def __init__(self, names: Sequence[str], *, load: Callable[[str], LoadedModel] | None = None) -> None:
         self.entries = {name: ModelEntry(name) for name in names}
         self._load = load or _load
+        self._adding = threading.Lock()
 
     def start(self) -> threading.Thread:
         """Load all models in the background, in order."""
@@ -97,6 +98,11 @@ class ModelRegistry:
         self.entries = {**self.entries, name: entry}  # a new dictionary: other threads may be iterating over the old
 
     def entry(self, name: str) -> ModelEntry:
+        """The model of a name. A built-in one is loaded when it is asked for: chapters of the course need them."""
+        if name not in self.entries and name in builtin_names():
+            with acquire(self._adding):
+                if name not in self.entries:
+                    self.add(name)
         if name not in self.entries:
             raise InputError(f"the studio has no model {name!r}; {suggest(name, self.entries)}")
         return self.entries[name]
