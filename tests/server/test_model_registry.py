@@ -124,3 +124,19 @@ def test_a_deleted_folder_keeps_its_capabilities(tmp_path: Path) -> None:
     shutil.rmtree(folder)
     registry.start().join()
     assert [(one.capabilities, one.state) for one in registry.states()] == [(["fine-tuned"], "failed")]
+
+
+def test_a_built_in_model_is_loaded_when_it_is_asked_for() -> None:
+    loaded: list[str] = []
+
+    def load(name: str) -> Any:
+        loaded.append(name)
+        return LoadedModel(name, nn.Identity(), None)
+
+    registry = ModelRegistry([], load=load)
+    for _ in range(2):
+        with registry.use("regard-bert") as model:
+            assert model.name == "regard-bert"
+    assert loaded == ["regard-bert"]
+    with pytest.raises(InputError, match="has no model"), registry.use("regard-brt"):
+        pass

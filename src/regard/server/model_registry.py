@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from regard.errors import InputError, RegardError, suggest
 from regard.inference.model_summary import ModelCapability, ModelSummary, summarize_folder, summarize_model
+from regard.known import builtin_names
 from regard.server.request_queue import acquire, interruptible
 
 if TYPE_CHECKING:
