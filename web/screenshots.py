@@ -52,7 +52,11 @@ class Shot:
 
 
 PICTURES: dict[str, Shot] = {
-    "attention": Shot("attention", {"text": TEXT, "layer": "4", "heads": "all", "lock": "r9"}),
+    "home": Shot("home"),
+    "home-dark": Shot("home", width=1920, scheme="dark"),
+    "home-phone": Shot("home", width=390),
+    "attention": Shot("attention", {"text": TEXT, "model": "regard-gpt", "layer": "5", "heads": "3", "token": "it"}),
+    "attention-wide": Shot("attention", {"text": TEXT, "layer": "4", "heads": "all", "lock": "r9"}, width=1920),
     "attention-model": Shot("attention", {"text": TEXT, "mode": "grid", "layer": "4", "heads": "2"}),
     "attention-neurons": Shot("attention", {"text": TEXT, "mode": "neuron", "layer": "3", "lock": "r9"}, scheme="dark"),
     "attention-phone": Shot("attention", {**PAIR, "layer": "3", "heads": "1,3", "lock": "r3"}, width=390),

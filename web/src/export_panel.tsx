@@ -23,12 +23,12 @@ export function ViewWithExports({ frame = "full", ...props }: Props & { frame?: 
   return (
     <>
       <div class="headline">
+        {frame === "full" && <Share {...props} />}
         {finding && (
           <h2 class={finding.length > LONG ? "finding long" : "finding"} dir="auto">
             {finding}
           </h2>
         )}
-        {frame === "full" && <Share {...props} />}
       </div>
       <Show payload={payload} />
     </>

@@ -12,6 +12,7 @@ import type { ModelState } from "./types";
 import type { Arguments, Field, View } from "./view";
 
 const MAX_SUBMIT_LINES = 2; // in taller text boxes, Enter starts a new line
+const SHORT = 12; // characters
 const NARROW = "(max-width: 820px)";
 
 interface FormProps {
@@ -83,7 +84,7 @@ export function Form({ view, models, args, error, submit }: FormProps) {
       }}
     >
       {shown.map((field) => (
-        <div key={field.name} class={`slot ${field.optional || field.fold ? "small" : ""} ${field.model ? "models" : ""}`}>
+        <div key={field.name} class={`slot ${isShort(field) ? "short" : field.optional ? "small" : ""} ${field.model ? "models" : ""}`}>
           {control(field)}
           {field === faulty && (
             <div id="field-error">
@@ -108,6 +109,9 @@ export function Form({ view, models, args, error, submit }: FormProps) {
   );
 }
 
+/** Whether a few characters are enough for a field. */
+const isShort = ({ start, lines, optional, fold }: Field) => !lines && (fold || !optional) && start !== "" && start.length <= SHORT;
+
 /** The field that an error is about: the one it begins with, or the first; none if the studio does not answer. */
 function faultyField(error: string, fields: readonly Field[]): Field | undefined {
   if (/^[Tt]he studio (does not answer|is busy)/.test(error)) return undefined;
@@ -121,7 +125,7 @@ export function Examples({ view, models, args }: { view: View; models: readonly 
   const route = currentRoute.use();
   const frame = frameParameters(route);
   return (
-    <nav class="examples" aria-label="Examples">
+    <nav class="try" aria-label="Examples">
       <span class="muted">Try</span>
       {examples.map((example) => {
         const { parameters, ...rest } = exampleRoute(view, example, models, args["model"]);

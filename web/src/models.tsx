@@ -43,7 +43,7 @@ export function describeModel({ capabilities, task }: ModelState): string {
   if (capabilities === null) return "from the hub; what it can do is known once it is loaded";
   const has = (...names: readonly string[]) => names.some((name) => capabilities.includes(name as never));
   if (task) return `fine-tuned: ${task}`;
-  if (has("translation")) return has("recurrent") ? "translates with a recurrent network" : "translates";
+  if (has("translation")) return `translates sentences with ${has("recurrent") ? "a recurrent network and attention" : "a Transformer"}`;
   if (has("image")) return "reads images";
   if (has("sentence-embedding")) return "compares sentences: search, clusters, maps";
   if (has("masked-lm")) return "reads a text in both directions and fills in blanks";

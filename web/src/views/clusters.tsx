@@ -92,6 +92,7 @@ export const clusters: View<ClusterPayload> = {
   },
   verb: "cluster",
   excludes: ["translation", "image"],
+  prefers: ["sentence-embedding"],
   fields: [
     { name: "source", label: "Texts, one per line", lines: 5, start: unlabeled(TOPICS) },
     { name: "num_clusters", label: "Clusters (blank: chosen)", optional: true, start: "3", fold: true },

@@ -21,9 +21,7 @@ function Show({ payload }: { payload: Comparison }) {
 export const compare: View<Comparison> = {
   name: "compare",
   title: "Fill in the blank",
-  about:
-    "Which words does the model predict for the blank, _, and how does that depend on the sentence? Two sentences are compared; " +
-    "[he|she] stands for both words, two such slots make a grid, [1860..2018] is a range of years; a single sentence shows completions of every word.",
+  about: "Which words does a model expect in the blank, _, and how does the sentence change that? [he|she] stands for both words, [1860..2018] for a range of years.",
   group: "predict",
   examples: [
     { label: "Texas or New York", values: { text: "In Texas, they like to buy _.", text_b: "In New York, they like to buy _." } },

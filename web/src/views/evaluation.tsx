@@ -141,6 +141,7 @@ export const evaluation: View<EvaluationPayload> = {
   examples: [
     { label: "Twelve messages", values: { data: MESSAGES_WITH_LABELS }, model: "regard-spam" },
     { label: "Only messages to friends", values: { data: MESSAGES_WITH_LABELS.split("\n").filter((line) => line.endsWith("ham")).join("\n") }, model: "regard-spam" },
+    { label: "Only offers", values: { data: MESSAGES_WITH_LABELS.split("\n").filter((line) => line.endsWith("spam")).join("\n") }, model: "regard-spam" },
     { label: "With two wrong labels", values: { data: MESSAGES_WITH_LABELS.replace(/spam$/m, "ham").replace(/ham$/m, "spam") }, model: "regard-spam" },
   ],
   Thumbnail: thumbnails.evaluation,

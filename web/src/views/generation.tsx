@@ -151,6 +151,7 @@ function GenerationForm({ initial, running, run, stop }: Props) {
   const [columns, setColumns] = useState(columnsOf(initial));
   const [first, second] = columns;
   const random = columns.some(isRandom);
+  const change = (number: number, changes: Partial<ColumnValues>) => setColumns(columns.map((one, at) => (at === number ? { ...one, ...changes } : one)));
   const anotherText = () => {
     const step = 1 + Math.floor(Math.random() * (SEEDS - 1)); // never the same seed
     const seed = String((Number(first!.seed) + step) % SEEDS);
@@ -169,7 +170,7 @@ function GenerationForm({ initial, running, run, stop }: Props) {
           <span>Prompt</span>
           <textarea
             name="generation-prompt"
-            rows={3}
+            rows={2}
             dir="auto"
             spellcheck={false}
             title={KEYS}
@@ -179,28 +180,11 @@ function GenerationForm({ initial, running, run, stop }: Props) {
             onKeyDown={(event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && submit(event)}
           />
         </label>
-        <Select
-          class="field model"
-          label="Prompt list"
-          empty="your own"
-          options={Object.keys(PROMPTS)}
-          value={Object.keys(PROMPTS).find((name) => PROMPTS[name] === prompt) ?? ""}
-          onSelect={(name) => setPrompt(PROMPTS[name] ?? prompt)}
-        />
+        <ModelSelect class="field model" suffix={second ? " (first text)" : ""} value={first!.model} onSelect={(model) => change(0, { model })} />
       </div>
       <p id="generation-keys" class="muted generation-hint">
         {KEYS}
       </p>
-      <div class={second ? "generation-columns" : ""}>
-        {columns.map((column, number) => (
-          <SettingFields
-            key={number}
-            legend={second ? (number ? "Second text" : "First text") : ""}
-            values={column}
-            change={(changes) => setColumns(columns.map((one, at) => (at === number ? { ...one, ...changes } : one)))}
-          />
-        ))}
-      </div>
       <div class="generation-buttons">
         <button type="submit" class="main" title="Ctrl+Enter in the prompt">
           Run
@@ -215,6 +199,24 @@ function GenerationForm({ initial, running, run, stop }: Props) {
           <input type="checkbox" checked={!!second} onChange={(event) => setColumns(event.currentTarget.checked ? [first!, first!] : [first!])} /> two side by side
         </label>
       </div>
+      <details class="generation-more" {...(second && { open: true })}>
+        <summary>
+          Settings: {Number(first!.num_beams) > 1 ? `${first!.num_beams} beams` : `temperature ${first!.temperature}, top-p ${first!.top_p}, seed ${first!.seed}`}, {first!.max_new_tokens} tokens
+        </summary>
+        <div class={second ? "generation-columns" : ""}>
+          {columns.map((column, number) => (
+            <SettingFields key={number} legend={second ? (number ? "Second text" : "First text") : ""} values={column} withModel={number > 0} change={(changes) => change(number, changes)} />
+          ))}
+        </div>
+        <Select
+          class="generation-number"
+          label="Prompt list"
+          empty="your own"
+          options={Object.keys(PROMPTS)}
+          value={Object.keys(PROMPTS).find((name) => PROMPTS[name] === prompt) ?? ""}
+          onSelect={(name) => setPrompt(PROMPTS[name] ?? prompt)}
+        />
+      </details>
     </form>
   );
 }
@@ -222,10 +224,16 @@ function GenerationForm({ initial, running, run, stop }: Props) {
 interface SettingFieldsProps {
   readonly legend: string;
   readonly values: ColumnValues;
+  /** Whether the model is one of the settings; that of the first text is beside the prompt. */
+  readonly withModel: boolean;
   change(changes: Partial<ColumnValues>): void;
 }
 
-function SettingFields({ legend, values, change }: SettingFieldsProps) {
+function ModelSelect({ class: className, suffix, value, onSelect }: { class: string; suffix: string; value: string; onSelect(model: string): void }) {
+  return <Select class={className} label="Model" ariaLabel={`Model${suffix}`} options={[...new Set([value, ...modelsThatCan("text-generation")])]} value={value} onSelect={onSelect} />;
+}
+
+function SettingFields({ legend, values, withModel, change }: SettingFieldsProps) {
   const searching = Number(values.num_beams) > 1;
   const suffix = legend && ` (${legend.toLowerCase()})`;
   const attributes = (name: SettingName, limits: object, disabled: boolean) => ({
@@ -249,14 +257,7 @@ function SettingFields({ legend, values, change }: SettingFieldsProps) {
   return (
     <fieldset class="generation-settings">
       {legend && <legend>{legend}</legend>}
-      <Select
-        class="generation-number generation-model"
-        label="Model"
-        ariaLabel={`Model${suffix}`}
-        options={[...new Set([values.model, ...modelsThatCan("text-generation")])]}
-        value={values.model}
-        onSelect={(model) => change({ model })}
-      />
+      {withModel && <ModelSelect class="generation-number generation-model" suffix={suffix} value={values.model} onSelect={(model) => change({ model })} />}
       {slider("top_p", "Top-p", { min: 0.01, max: 1, step: 0.01 })}
       {slider("temperature", "Temperature", { min: 0, max: 2, step: 0.05 })}
       {number("max_new_tokens", "Tokens", { min: 1, max: MAX_TOKENS, step: 1 })}

@@ -61,6 +61,7 @@ function Show({ payload }: { payload: HeadsPayload }) {
           {payload.heads.length} heads of {payload.model} on {payload.read} texts. Click a head for its scores and examples, or a pattern for the scores of all heads.
         </p>
         <Notes notes={payload.notes} />
+        <HeadGrid layers={payload.layers} heads={payload.heads_each} focused={index} onFocus={select} onPress={select} cell={cell} />
         <ul class="legend">
           {Object.entries(payload.about).map(([name, about]) => (
             <li key={name}>
@@ -73,7 +74,6 @@ function Show({ payload }: { payload: HeadsPayload }) {
           ))}
         </ul>
         <p class="muted">none of these: {unlabeled}</p>
-        <HeadGrid layers={payload.layers} heads={payload.heads_each} focused={index} onFocus={select} onPress={select} cell={cell} />
       </div>
       <HeadDetails payload={payload} head={payload.heads[index]!} />
     </section>

@@ -7,6 +7,7 @@ import { currentRoute, integerParameter, onArrowKeys, type Route, setParameters 
 import { colors } from "../theme";
 import type { InputToken, TokenizedText } from "../types";
 import type { View, ViewOf } from "../view";
+import { thumbnails } from "../thumbnails";
 import "./tokenize/tokenize.css";
 
 type TokensPayload = ViewOf<"tokenize">;
@@ -168,6 +169,7 @@ export const tokenize: View<TokensPayload> = {
   about: "The tokens, ids and segments of a text, and the embeddings that a model adds up for each token.",
   verb: "tokenize",
   group: "inside",
+  Thumbnail: thumbnails.tokenize,
   excludes: ["image"],
   examples: [
     { label: "A pair of sentences", values: { source: SKIT, pair: "The actors had no script." } },
