@@ -31,6 +31,7 @@ from regard.server.token_auth import generate_token
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, LISTED = ROOT / "docs", ROOT / "web" / "src" / "views" / "index.ts"
+PAGES = {"home", "learn"}  # of the studio, beside its views
 ELSEWHERE = {"decoding", "story"}  # only pages of the command line
 TALLEST = 1700  # pixels
 LARGEST = 300_000  # bytes; a larger picture gets fewer colors
@@ -55,11 +56,21 @@ PICTURES: dict[str, Shot] = {
     "home": Shot("home"),
     "home-dark": Shot("home", width=1920, scheme="dark"),
     "home-phone": Shot("home", width=390),
+    "learn": Shot("learn"),
+    "learn-attention": Shot("learn", {"chapter": "attention"}),
     "attention": Shot("attention", {"text": TEXT, "model": "regard-gpt", "layer": "5", "heads": "3", "token": "it"}),
-    "attention-wide": Shot("attention", {"text": TEXT, "layer": "4", "heads": "all", "lock": "r9"}, width=1920),
-    "attention-model": Shot("attention", {"text": TEXT, "mode": "grid", "layer": "4", "heads": "2"}),
-    "attention-neurons": Shot("attention", {"text": TEXT, "mode": "neuron", "layer": "3", "lock": "r9"}, scheme="dark"),
-    "attention-phone": Shot("attention", {**PAIR, "layer": "3", "heads": "1,3", "lock": "r3"}, width=390),
+    "attention-wide": Shot(
+        "attention", {"text": TEXT, "model": "regard-bert", "layer": "4", "heads": "all", "lock": "r9"}, width=1920
+    ),
+    "attention-model": Shot(
+        "attention", {"text": TEXT, "model": "regard-bert", "mode": "grid", "layer": "4", "heads": "2"}
+    ),
+    "attention-neurons": Shot(
+        "attention", {"text": TEXT, "model": "regard-bert", "mode": "neuron", "layer": "3", "lock": "r9"}, scheme="dark"
+    ),
+    "attention-phone": Shot(
+        "attention", {**PAIR, "model": "regard-bert", "layer": "3", "heads": "1,3", "lock": "r3"}, width=390
+    ),
     "compare": Shot("compare"),
     "heads": Shot("heads"),
     "generation": Shot(
@@ -69,14 +80,14 @@ PICTURES: dict[str, Shot] = {
     "map": Shot("map"),
     "search": Shot("search", {}, "sentence-embedding"),
     "clusters": Shot("clusters", {}, "sentence-embedding"),
-    "evaluation": Shot("evaluation", {}, "fine-tuned"),
+    "evaluation": Shot("evaluation"),
     "features": Shot("features", {"step": "6"}),
-    "tasks": Shot("tasks", {"text": SPAM}, "fine-tuned"),
-    "translation": Shot("translation", {"source": MARKET}, "translation"),
+    "tasks": Shot("tasks"),
+    "translation": Shot("translation"),
     "figure": Shot("figure", {"text": MARKET, "box": "cross"}, "translation"),
     "positions": Shot("figure", {"text": MARKET, "mode": "positions"}, "translation"),
-    "ablation": Shot("ablation", {"text": TEXT, "heads": "1.*"}),
-    "faithfulness": Shot("faithfulness", {"text": SPAM}, "fine-tuned"),
+    "ablation": Shot("ablation", {"text": TEXT, "model": "regard-bert", "heads": "1.*"}),
+    "faithfulness": Shot("faithfulness"),
 }
 
 
@@ -128,8 +139,10 @@ def views() -> set[str]:
 def take(browser: Browser, address: str, shot: Shot, model: str, path: Path) -> None:
     page = browser.new_page(viewport={"width": shot.width, "height": 900}, color_scheme=shot.scheme)
     page.set_default_timeout(120_000)
-    page.goto(f"{address}#{shot.view}?{urlencode({'model': model, **shot.parameters})}")
-    ready(page)
+    # A view without parameters opens on its own example and model.
+    parameters = {"model": model, **shot.parameters} if shot.needs else shot.parameters
+    page.goto(f"{address}#{shot.view}?{urlencode(parameters)}")
+    ready(page, ".home .chapters a" if shot.view == "home" else ".learn" if shot.view == "learn" else ".export-panel")
     height = min(TALLEST, page.evaluate("document.documentElement.scrollHeight"))
     clip = {"x": 0, "y": 0, "width": shot.width, "height": height}
     content = page.screenshot(full_page=True, clip=clip)  # type: ignore[arg-type]
@@ -152,9 +165,9 @@ def small(content: bytes) -> bytes:
     return saved.getvalue()
 
 
-def ready(page: Page) -> None:
+def ready(page: Page, selector: str) -> None:
     """Wait until the result is shown and nothing is being computed or drawn."""
-    page.wait_for_selector(".export-panel")
+    page.wait_for_selector(selector)
     page.wait_for_selector("[aria-busy=true]", state="detached")
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(1500)  # thumbnails are drawn a few per frame

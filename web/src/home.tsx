@@ -1,26 +1,14 @@
 // The home page: what Regard is, and the ways into it: the course, the views, the models and the texts used last.
 import { useState } from "preact/hooks";
+import { useOutline } from "./learn/learn";
 import { describeModel } from "./models";
 import { addressOf, clearRecent, recentTexts, shared } from "./travel";
 import type { ModelState } from "./types";
 import { GROUPS, groupViews, type Page, type View } from "./view";
 
-/** The chapters of the course, in order. */
-const CHAPTERS: readonly (readonly [string, string, string])[] = [
-  ["recurrent-translation", "Recurrent translation", "An encoder, a decoder, and the bottleneck between them"],
-  ["attention", "Attention", "Five steps from hidden states to a context vector"],
-  ["elmo", "ELMo", "The same word, another vector in every sentence"],
-  ["self-attention", "Self-attention", "Queries, keys, values; heads and masks"],
-  ["transformer", "The Transformer", "Figure 1, box by box"],
-  ["decoding", "Decoding", "Greedy, beam search and sampling"],
-  ["bert", "BERT", "Masked words and next sentences"],
-  ["fine-tuning", "Fine-tuning and features", "Two ways to use a pretrained model"],
-  ["gpt", "GPT", "One model, asked in words"],
-  ["what-models-learn", "What models learn", "And whether attention explains it"],
-];
-
 function Show({ models, views }: { models: readonly ModelState[]; views: readonly View[] }) {
   const carried = shared.use();
+  const [course] = useOutline("");
   return (
     <div class="home">
       <section class="hero">
@@ -47,13 +35,13 @@ function Show({ models, views }: { models: readonly ModelState[]; views: readonl
       <section aria-labelledby="home-course">
         <h2 id="home-course">The course</h2>
         <p class="muted">Ten chapters with live views, exercises and the code.</p>
-        <ol class="cards chapters">
-          {CHAPTERS.map(([name, title, about], number) => (
+        <ol class="cards chapters" aria-busy={!course}>
+          {(course?.chapters ?? []).map(({ name, title, summary }, number) => (
             <li key={name}>
               <a class="card" href={`#learn?chapter=${name}`}>
                 <b aria-hidden="true">{number + 1}</b>
                 <strong>{title}</strong>
-                <span>{about}</span>
+                <span>{summary}</span>
               </a>
             </li>
           ))}

@@ -38,8 +38,9 @@ export function defaultModel(view: View, models: readonly ModelState[]): string 
   return (example ?? preferred ?? suited[0] ?? usable[0] ?? models[0])?.name ?? "";
 }
 
-/** What a model suits, in words. */
-export function describeModel({ capabilities, task }: ModelState): string {
+/** What a model suits, in words: its own, or what follows from its capabilities. */
+export function describeModel({ description, capabilities, task }: ModelState): string {
+  if (description) return description;
   if (capabilities === null) return "from the hub; what it can do is known once it is loaded";
   const has = (...names: readonly string[]) => names.some((name) => capabilities.includes(name as never));
   if (task) return `fine-tuned: ${task}`;

@@ -60,7 +60,7 @@ async function modelsLoaded(onProgress: (text: string) => void, signal: AbortSig
 }
 
 /** The texts of a chapter, or the list of chapters, without anything that takes time. */
-function useOutline(chapter: string): [Lesson | undefined, string] {
+export function useOutline(chapter: string): [Lesson | undefined, string] {
   const [, setLoaded] = useState("");
   const [failure, setFailure] = useState<readonly [string, string]>(["", ""]);
   useEffect(() => {
