@@ -32,13 +32,12 @@ from regard.server.token_auth import generate_token
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, LISTED = ROOT / "docs", ROOT / "web" / "src" / "views" / "index.ts"
 PAGES = {"home", "learn"}  # of the studio, beside its views
-ELSEWHERE = {"decoding", "story"}  # only pages of the command line
+ELSEWHERE = {"decoding", "lesson", "story"}  # only pages of the command line
 TALLEST = 1700  # pixels
 LARGEST = 300_000  # bytes; a larger picture gets fewer colors
 TEXT = "The animal did not cross the street because it was too tired."
 PAIR = {"text": "Did the unhappy cat sleep?", "text_b": "Yes, it was overwhelmingly tired."}
 MARKET = "Ich muss auf den Markt gehen."
-SPAM = "URGENT! You have won a 1 week FREE membership in our 100,000 prize jackpot! Txt the word: CLAIM to 81010"
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,9 @@ PICTURES: dict[str, Shot] = {
     ),
     "compare": Shot("compare"),
     "heads": Shot("heads"),
+    "lens": Shot("lens"),
+    "activations": Shot("activations"),
+    "tokenize": Shot("tokenize"),
     "generation": Shot(
         "generation", {"prompt": "This is a story about me and my brothers", "max_new_tokens": "40"}, "text-generation"
     ),
