@@ -1,4 +1,4 @@
-"""What surrounds the views of the studio: home page, menu, the bar with text and model, headlines; and how fast it is."""
+"""What surrounds the views of the studio: home page, menu, the bar with text and model, headlines; and its speed."""
 
 from __future__ import annotations
 

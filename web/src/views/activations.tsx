@@ -8,7 +8,6 @@ import { colors } from "../theme";
 import type { ActivatingText } from "../types";
 import { thumbnails } from "../thumbnails";
 import type { View, ViewOf } from "../view";
-import { thumbnails } from "../thumbnails";
 import "./activations/activations.css";
 import { OpenFile } from "./embeddings/open_file";
 

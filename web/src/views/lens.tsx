@@ -7,7 +7,6 @@ import { colors } from "../theme";
 import type { LensPrediction } from "../types";
 import { thumbnails } from "../thumbnails";
 import type { Drawing, Table, View, ViewOf } from "../view";
-import { thumbnails } from "../thumbnails";
 import "./lens/lens.css";
 
 type LensPayload = ViewOf<"lens">;
@@ -215,7 +214,6 @@ export const lens: View<LensPayload> = {
   title: "Logit lens",
   about: "What would each layer predict if it were the last? See where in the model an answer appears.",
   group: "inside",
-  Thumbnail: thumbnails.lens,
   examples: [
     { label: "The capital of France", values: { text: "The capital of France is _." }, model: "regard-bert" },
     { label: "Snow", values: { text: "In winter the fields are _ with snow." }, model: "regard-bert" },
