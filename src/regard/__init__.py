@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from regard.inference.search.index import open_index as open_index
     from regard.nn.recording import ablate_heads as ablate_heads
     from regard.nn.recording import record as record
+    from regard.render.widget import widget as widget
     from regard.training.estimators import Tagger as Tagger
     from regard.training.estimators import TextClassifier as TextClassifier
     from regard.training.finetuning.fit import fit as fit
@@ -31,6 +32,7 @@ _HOMES = {
     "open_index": "regard.inference.search.index",
     "record": "regard.nn.recording",
     "save": "regard.checkpoints.loading",
+    "widget": "regard.render.widget",
 }
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "open_index",
     "record",
     "save",
+    "widget",
 ]
 
 

@@ -20,6 +20,7 @@ from regard.inference.load_model import load as load
 from regard.inference.search.index import open_index as open_index
 from regard.nn.recording import record as record
 from regard.checkpoints.loading import save as save
+from regard.render.widget import widget as widget
 from regard.inference.benchmark import BenchmarkResult
 from regard.inference.embedding.bulk import EmbedResult
 from regard.inference.likelihood import LineScores
@@ -552,6 +553,7 @@ def sentence_map(
     layers: str = '-1',
     neighbors: int = 5,
     pooling: Literal['mean', 'cls', 'max'] = 'mean',
+    projection: Literal['pca', 'tsne', 'umap'] = 'pca',
     limit: int = 2000,
     seed: int = 0,
     device: Literal['auto', 'cpu', 'cuda'] = 'auto',

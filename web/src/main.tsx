@@ -1,9 +1,11 @@
 // Entry point of the studio and of exported files: renders the payload embedded in the page. In the library's JavaScript
 // engine, which has no document, it defines `drawSvg` instead.
 import { render } from "preact";
+import { useEffect } from "preact/hooks";
 import { studioModels } from "./api";
 import { ViewWithExports } from "./export_panel";
 import { reportToParent } from "./learn/embedded_view";
+import { followParent, reportRoute } from "./notebook";
 import { pictureOf } from "./picture";
 import { currentRoute, followAddress, frameOf, navigate, parseRoute, type Route } from "./route";
 import { Studio, useFrame } from "./studio";
@@ -17,8 +19,10 @@ import { views } from "./views";
 function ExportedPage({ payload }: { payload: Payload }) {
   const view = views.find((one) => one.name === payload.view);
   const title = payload.title ?? view?.title ?? "Regard";
-  const frame = frameOf(currentRoute.use());
+  const route = currentRoute.use();
+  const frame = frameOf(route);
   useFrame(frame);
+  useEffect(() => reportRoute(route), [route]);
   document.title = title === "Regard" ? title : `Regard: ${title}`;
   return (
     <>
@@ -43,6 +47,7 @@ function openPage(): void {
   const root = document.getElementById("page")!;
   root.textContent = "";
   if (frameOf(currentRoute.get()) === "embed") reportToParent();
+  if (payload.view !== "studio") followParent();
   render(payload.view === "studio" ? <Studio /> : <ExportedPage payload={payload} />, root);
 }
 

@@ -204,7 +204,7 @@ export interface FilterCut { readonly by: string; readonly count: number; readon
 /** One generated token: `text` is what it adds to the text, `name` the token by itself. */
 export interface GeneratedToken {
   readonly candidates: readonly CandidateToken[]; readonly nucleus_size: number; readonly nucleus_probability: number; readonly vocab_size: number;
-  readonly id: number; readonly text: string; readonly name: string;
+  readonly tail: readonly (readonly [number, number])[]; readonly id: number; readonly text: string; readonly name: string;
 }
 /** The tokens of a piece of text, with their candidates. */
 export interface GeneratedTokens { readonly type: "text"; readonly text: string; readonly tokens: readonly GeneratedToken[]; }
@@ -409,7 +409,8 @@ export interface Sentence { readonly text: string; readonly label: string | null
 /** `label` is None for all sentences if no text has one. */
 export interface SentenceMap {
   readonly model: string; readonly layer: number | string; readonly pooling: string; readonly width: number; readonly total: number; readonly seed: number;
-  readonly cut: number; readonly explained: readonly number[]; readonly sentences: readonly Sentence[]; readonly notes: readonly string[];
+  readonly cut: number; readonly projection: "pca" | "tsne" | "umap"; readonly explained: readonly number[]; readonly sentences: readonly Sentence[];
+  readonly notes: readonly string[];
 }
 export interface SentenceView { readonly text: string; readonly model: string; readonly total: number; readonly values: string; }
 /** The differences of two pairs, by their indices, against each other. */

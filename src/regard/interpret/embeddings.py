@@ -1,9 +1,9 @@
 """Analyses of embeddings: a map of sentences, and the senses of a word.
 
-A map has the vectors of sentences on a plane (principal component analysis), and the nearest neighbors of each in the
-full space. Word senses compare the vectors of one word in several texts, in every layer of a model: a static vector is
-the same in every text; a model computes a new one for each, so that the noun and the verb "train" separate from layer
-to layer.
+A map has the vectors of sentences on a plane (principal component analysis, t-SNE or UMAP), and the nearest neighbors
+of each in the full space. Word senses compare the vectors of one word in several texts, in every layer of a model: a
+static vector is the same in every text; a model computes a new one for each, so that the noun and the verb "train"
+separate from layer to layer.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from regard.data.files import display_name, open_text
 from regard.errors import InputError
 from regard.events import Progress
 from regard.inference.embedding.embedder import EmbeddingEngine, load_engine
+from regard.interpret.projection import PROJECTION_NAMES, Projection, project, project_onto_plane
 from regard.known import DEFAULT_MODEL
 from regard.render.result import Result, Table
 from regard.wording import is_count, truncation_note
@@ -56,28 +57,6 @@ def sampling_note(total: int, used: int, seed: int) -> list[str]:
     if used >= total:
         return []
     return [f"{used:,} of {total:,} texts were sampled at random (seed {seed}); {total - used:,} are left out"]
-
-
-def project(vectors: NDArray[np.floating], *, components: int = 2) -> tuple[Doubles, Doubles]:
-    """Principal component analysis: centered points (n, components), and each component's share of the variance.
-
-    The largest entry of each component is positive, since its sign has no meaning. Components beyond the rank of the
-    vectors are 0.
-    """
-    exact = vectors.astype(np.float64)
-    centered = exact - exact.mean(0)
-    left, singular_values, right = np.linalg.svd(centered, full_matrices=False)
-    points = np.zeros((len(exact), components))
-    explained = np.zeros(components)
-    # The difference of equal vectors is rounding noise, which has no meaningful direction.
-    noise = np.finfo(np.float64).eps * max(exact.shape) * float(np.abs(exact).max(initial=0.0))
-    rank = min(components, int((singular_values > noise).sum()))
-    if rank:
-        largest = np.abs(right[:rank]).argmax(1)
-        signs = np.where(right[np.arange(rank), largest] < 0, -1.0, 1.0)
-        points[:, :rank] = left[:, :rank] * singular_values[:rank] * signs
-        explained[:rank] = singular_values[:rank] ** 2 / float((singular_values**2).sum())
-    return points, explained
 
 
 def nearest_neighbors(vectors: NDArray[np.floating], count: int) -> tuple[NDArray[np.int64], Doubles]:
@@ -129,7 +108,8 @@ class Sentence(BaseModel):
 
 class SentenceMap(Result):
     """`label` is None for all sentences if no text has one. `total` texts were given, `cut` were longer than the model
-    reads. `explained` is the share of variance of each axis. `notes` report texts that were left out or truncated."""
+    reads. `explained` is the share of variance of each axis, empty unless `projection` is "pca". `notes` report texts
+    that were left out or truncated."""
 
     page_view: ClassVar[str | None] = "map"
 
@@ -140,16 +120,19 @@ class SentenceMap(Result):
     total: int
     seed: int
     cut: int
+    projection: Projection
     explained: list[float]
     sentences: list[Sentence]
     notes: list[str]
 
     def to_text(self) -> str:
-        first, second = self.explained
-        lines = [
-            f"{len(self.sentences):,} sentences, vectors of width {self.width:,}, projected onto a plane",
-            f"The plane keeps {first + second:.1%} of the variance: {first:.1%} horizontally, {second:.1%} vertically",
-        ]
+        lines = [f"{len(self.sentences):,} sentences, vectors of width {self.width:,}, projected onto a plane"]
+        if self.explained:
+            first, second = self.explained
+            shares = f"{first:.1%} horizontally, {second:.1%} vertically"
+            lines.append(f"The plane keeps {first + second:.1%} of the variance: {shares}")
+        else:
+            lines.append(f"The plane is that of {PROJECTION_NAMES[self.projection]}: only close points mean something")
         for sentence in self.sentences[:PRINTED]:
             x, y = sentence.point
             label = f"  [{sentence.label}]" if sentence.label else ""
@@ -179,6 +162,7 @@ def sentence_map(
     neighbors: int = 5,
     limit: int = MAX_SENTENCES,
     seed: int = 0,
+    projection: Projection = "pca",
 ) -> Generator[Progress, None, SentenceMap]:
     """Embed the texts, project them onto a plane and find the nearest neighbors of each.
 
@@ -203,7 +187,7 @@ def sentence_map(
         done = min(start + CHUNK_SIZE, len(texts))
         yield Progress(stage="embedding", done=done, total=len(texts), unit="sentences")
     vectors = np.concatenate(chunks)
-    points, explained = project(vectors)
+    points, explained = project_onto_plane(vectors, projection, seed)
     nearest, cosines = nearest_neighbors(vectors, neighbors)
     columns = zip(
         texts,
@@ -221,6 +205,7 @@ def sentence_map(
         total=len(given),
         seed=seed,
         cut=engine.truncated,
+        projection=projection,
         explained=np.round(explained, 6).tolist(),
         sentences=[
             Sentence(

@@ -34,6 +34,8 @@ from regard.render.result import Result
 from regard.text import Tokenizer
 
 TOP = 15  # candidates at a position
+TAIL_BIN = 0.25  # nats: tokens beyond those are binned by their log-probability
+TAIL_BINS = 100
 RESCALING = ("repetition", "temperature")  # filters that move probability and, above temperature 0, remove none
 Stages = Sequence[tuple[str, Tensor]]
 
@@ -62,13 +64,15 @@ class CandidateTokens:
     """The likeliest tokens at one position, likeliest first, then the chosen one if it is not among them.
 
     `nucleus_size` tokens of the vocabulary pass the filters; `nucleus_probability` is the sum of their scaled
-    probabilities.
+    probabilities. `tail` bins all other tokens by the model's own probability, the likeliest first: how many tokens,
+    and the logarithm of their mean probability. It makes other temperatures and top-p computable.
     """
 
     candidates: list[CandidateToken]
     nucleus_size: int
     nucleus_probability: float
     vocab_size: int
+    tail: list[tuple[int, float]]
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,25 @@ def candidate_tokens(
         )
         for rank, token in listed
     ]
-    return CandidateTokens(candidates, int(nucleus.sum()), float(scaled[nucleus].sum()), len(logits))
+    tail = _tail(logits.log_softmax(-1), [token for _, token in listed])
+    return CandidateTokens(candidates, int(nucleus.sum()), float(scaled[nucleus].sum()), len(logits), tail)
+
+
+def _tail(log_probabilities: Tensor, listed: Sequence[int]) -> list[tuple[int, float]]:
+    """The tokens that are not listed, in bins of TAIL_BIN nats: their number and the log of their mean probability."""
+    rest = torch.ones_like(log_probabilities, dtype=torch.bool)
+    rest[list(listed)] = False
+    values = log_probabilities[rest]
+    if not len(values):
+        return []
+    bins = ((values.max() - values) / TAIL_BIN).clamp(max=TAIL_BINS - 1).long()
+    counts = torch.bincount(bins)
+    sums = torch.bincount(bins, weights=values.exp())
+    return [
+        (count, round(math.log(total / count), 4))
+        for count, total in zip(counts.tolist(), sums.tolist(), strict=True)
+        if total > 0
+    ]
 
 
 def _last(after: dict[str, Tensor], names: Sequence[str]) -> Tensor:

@@ -137,11 +137,13 @@ class Result(BaseModel):
         return self.to_text()
 
     def _repr_html_(self) -> str:
-        """The interactive view inside a notebook, offline; a table or the text where there is no view."""
-        if self.page_view is None:
+        """The interactive view inside a notebook, offline and isolated; the text where there is no view."""
+        try:
+            document = self.to_html()
+        except InputError:  # no view at all, or none of this result: a generation without candidates, for one
             return f"<pre>{html.escape(self.to_text())}</pre>"
         return (
-            f'<iframe srcdoc="{html.escape(self.to_html())}" width="100%" height="640" '
+            f'<iframe srcdoc="{html.escape(document)}" width="100%" height="640" title="Regard: {self.page_view}" '
             'style="border: 1px solid #d0d7de" sandbox="allow-scripts allow-downloads"></iframe>'
         )
 

@@ -22,6 +22,9 @@ class MapRequest(TableRequest):
     layers: str = layers_option()
     neighbors: int = option(5, "-k", help="Number of nearest neighbors of each sentence.", metavar="K", ge=1, le=50)
     pooling: Literal["mean", "cls", "max"] = option("mean", help="How the token vectors become one sentence vector.")
+    projection: Literal["pca", "tsne", "umap"] = option(
+        "pca", help="How vectors become points: pca, tsne (needs scikit-learn) or umap (needs umap-learn)."
+    )
     limit: int = option(2000, help="Maximum number of sentences; more are sampled at random.", metavar="N", ge=2)
     seed: int = seed_option()
 
@@ -36,8 +39,8 @@ class MapRequest(TableRequest):
 def map(request: MapRequest, models: Models) -> Generator[Event, None, SentenceMap]:
     """Map sentences: the first two principal components of their vectors, and the nearest neighbors of each by cosine.
 
-    The labels of the file become colors on the page. Neighbors are exact and computed in the full space, not on the
-    plane.
+    With --projection, t-SNE or UMAP place the points instead, if scikit-learn or umap-learn is installed. The labels of
+    the file become colors on the page. Neighbors are exact and computed in the full space, not on the plane.
 
     Example: regard map sentences.txt --output map.html
     """
@@ -53,6 +56,7 @@ def map(request: MapRequest, models: Models) -> Generator[Event, None, SentenceM
             neighbors=request.neighbors,
             limit=request.limit,
             seed=request.seed,
+            projection=request.projection,
         )
     for note in result.notes:
         yield Note(message=note)

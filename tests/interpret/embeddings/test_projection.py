@@ -1,13 +1,18 @@
-"""Principal components: equal to scikit-learn's, and degenerate inputs."""
+"""Principal components: equal to scikit-learn's, and degenerate inputs; t-SNE and UMAP."""
 
 from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.interpret.embeddings import project
+from regard.errors import InputError
+from regard.interpret.projection import project, project_onto_plane
 
 PCA = pytest.importorskip("sklearn.decomposition").PCA
 
@@ -45,3 +50,46 @@ def test_equal_vectors_are_one_point() -> None:
     points, explained = project(vectors)
     assert not points.any() and not explained.any()
     assert not project(np.ones((1, 4)))[0].any()
+
+
+def clusters() -> np.ndarray[Any, Any]:
+    random = np.random.default_rng(0)
+    centers = np.eye(3, 16) * 5
+    return np.concatenate([center + random.normal(0, 0.2, (12, 16)) for center in centers])
+
+
+def test_tsne_separates_clusters_and_has_no_shares_of_variance() -> None:
+    pytest.importorskip("sklearn")
+    points, explained = project_onto_plane(clusters(), "tsne", seed=1)
+    again, _ = project_onto_plane(clusters(), "tsne", seed=1)
+    assert points.shape == (36, 2) and len(explained) == 0
+    np.testing.assert_allclose(points, again)
+    distances = np.linalg.norm(points[:, None] - points[None], axis=-1) + np.eye(36) * 1e9
+    assert (distances.argmin(1) // 12 == np.arange(36) // 12).all()
+
+
+def test_umap_uses_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    class UMAP:  # a stand-in, since umap-learn may not be installed
+        def __init__(self, **options: Any) -> None:
+            self.options = options
+
+        def fit_transform(self, vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            assert self.options["n_neighbors"] == 15 and self.options["random_state"] == 7
+            return vectors[:, :2]
+
+    monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=UMAP))
+    points, _ = project_onto_plane(clusters(), "umap", seed=7)
+    np.testing.assert_allclose(points, clusters()[:, :2] - clusters()[:, :2].mean(0))
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "package"), [("tsne", "sklearn", "scikit-learn"), ("umap", "umap", "umap-learn")]
+)
+def test_a_missing_package_is_named(name: Any, module: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for one in [found for found in sys.modules if found.split(".")[0] == module] or [module]:
+        monkeypatch.delitem(sys.modules, one, raising=False)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(InputError, match=f"pip install {package}"):
+        project_onto_plane(clusters(), name)
+    with pytest.raises(InputError, match="at least 4 sentences"):
+        project_onto_plane(clusters()[:3], name)

@@ -17,7 +17,8 @@ import regard
 import regard.interpret.embeddings as module
 from regard.errors import InputError
 from regard.inference.embedding.embedder import Embedder
-from regard.interpret.embeddings import SensesResult, find_word, project
+from regard.interpret.embeddings import SensesResult, find_word
+from regard.interpret.projection import project
 from regard.models import Elmo, ElmoConfig, Gpt, GptConfig
 from regard.text import Tokenizer
 from regard.verbs.python import LocalModels

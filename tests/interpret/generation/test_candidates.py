@@ -108,3 +108,16 @@ def test_candidates_agree_with_the_sampler(
     scaled = [one.scaled_probability for one in found.candidates]
     assert all(after <= before + 1e-12 for before, after in pairwise(scaled))
     assert sum(scaled) == pytest.approx(1)
+
+
+def test_the_tail_holds_every_other_token() -> None:
+    logits = torch.randn(3000, generator=torch.Generator().manual_seed(0)) * 3
+    found = candidate_tokens(logits, [], spell=str, top=10)
+    assert sum(count for count, _ in found.tail) == 3000 - 10
+    mass = sum(one.probability for one in found.candidates) + sum(count * math.exp(mean) for count, mean in found.tail)
+    assert mass == pytest.approx(1, abs=1e-3)
+    for temperature in (0.5, 1.7):  # the partition function at another temperature
+        exact = float((logits.double().log_softmax(-1) / temperature).exp().sum())
+        listed = sum(one.probability ** (1 / temperature) for one in found.candidates)
+        binned = sum(count * math.exp(mean / temperature) for count, mean in found.tail)
+        assert listed + binned == pytest.approx(exact, rel=0.005)

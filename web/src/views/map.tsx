@@ -1,4 +1,4 @@
-// A map of sentences: the first two principal components of their vectors, and the nearest neighbors of each by cosine.
+// A map of sentences: their vectors on a plane (principal components, t-SNE or UMAP), and the nearest neighbors of each by cosine.
 import { useMemo } from "preact/hooks";
 import { DataTable, Notes } from "../components";
 import { count, fixedPercent } from "../format";
@@ -11,7 +11,7 @@ import { thumbnails } from "../thumbnails";
 import "./embeddings/embeddings.css";
 import { ANIMALS_AND_TOOLS, QUESTIONS, TOPICS, TRAIN } from "./embeddings/examples";
 import { OpenFile } from "./embeddings/open_file";
-import { drawScatter, layoutOf, marker, type PlotStyle, type Point, ScatterPlot } from "./embeddings/scatter_plot";
+import { drawScatter, layoutOf, marker, type PlotStyle, type Point, ScatterPlot, type Viewport, viewport, ZoomButtons } from "./embeddings/scatter_plot";
 
 type MapPayload = ViewOf<"map">;
 
@@ -22,19 +22,26 @@ function Show({ payload }: { payload: MapPayload }) {
   const { sentences, explained } = payload;
   const selected = integerParameter(parameters, "at", sentences.length);
   const find = parameters["find"] ?? "";
+  const only = parameters["label"] ?? null;
+  const view = viewOf(parameters);
   const labels = useMemo(() => labelsOf(sentences), [sentences]);
   const points = useMemo(() => sentences.map((one) => one.point as Point), [sentences]);
-  const style = useMemo(() => plotStyle(payload, labels, selected, find), [payload, labels, selected, find]);
+  const style = useMemo(() => plotStyle(payload, labels, selected, find, only), [payload, labels, selected, find, only]);
+  const setView = ({ zoom, x, y }: Viewport) => setParameters(zoom === 1 ? { zoom: "", center: "" } : { zoom: zoom.toFixed(2), center: `${x.toFixed(3)},${y.toFixed(3)}` });
   const select = (number: number) => setParameters({ at: String(number) });
   return (
     <section aria-label="Sentence map">
       <OpenFile view="map" field="texts" />
       <Notes notes={payload.notes} />
       <p class="muted">
-        {count(sentences.length)} sentences with vectors of {payload.width} numbers ({payload.model}, layer {payload.layer}, pooling {payload.pooling}). The plane keeps{" "}
-        {fixedPercent(explained.reduce((a, b) => a + b, 0), 1)} of their variance; neighbors are computed from the full vectors.
+        {count(sentences.length)} sentences with vectors of {payload.width} numbers ({payload.model}, layer {payload.layer}, pooling {payload.pooling}).{" "}
+        {explained.length
+          ? `The plane keeps ${fixedPercent(explained.reduce((a, b) => a + b, 0), 1)} of their variance; `
+          : `The plane is that of ${PROJECTIONS[payload.projection]}: only what is close together means something; `}
+        neighbors are computed from the full vectors.
       </p>
       <div class="choices">
+        <ZoomButtons view={view} onView={setView} />
         <label>
           Sentence
           <input type="number" min={1} max={sentences.length} value={selected + 1} onInput={(event) => select(Number(event.currentTarget.value) - 1)} />
@@ -49,13 +56,15 @@ function Show({ payload }: { payload: MapPayload }) {
           </span>
         )}
       </div>
-      {labels.length > 0 && <Legend labels={labels} />}
+      {labels.length > 0 && <Legend labels={labels} only={only} />}
       <div class="sides">
         <ScatterPlot
           points={points}
           style={style}
           height={460}
-          label={`${sentences.length} sentences on the first two principal components of their vectors`}
+          label={`${sentences.length} sentences on a plane: ${PROJECTIONS[payload.projection]} of their vectors`}
+          view={view}
+          onView={setView}
           describe={(number) => labeledText(sentences[number]!)}
           neighbors={(number) => sentences[number]!.neighbors.map((one) => one.index)}
           onSelect={select}
@@ -81,16 +90,26 @@ function Show({ payload }: { payload: MapPayload }) {
   );
 }
 
-function Legend({ labels }: { labels: readonly string[] }) {
+const PROJECTIONS: Readonly<Record<MapPayload["projection"], string>> = { pca: "principal components", tsne: "t-SNE", umap: "UMAP" };
+
+function viewOf({ zoom, center }: Route["parameters"]): Viewport {
+  const [x, y] = (center ?? "").split(",").map(Number);
+  return viewport(Number(zoom ?? 1), x ?? 0.5, y ?? 0.5);
+}
+
+/** The labels with their colors; pressing one fades the others. */
+function Legend({ labels, only }: { labels: readonly string[]; only: string | null }) {
   colors.use();
   return (
-    <ul class="legend" aria-label="Labels">
+    <ul class="legend labels" aria-label="Labels">
       {labels.slice(0, MAX_LABELS).map((label, group) => (
         <li key={label}>
-          <span aria-hidden="true" style={{ color: series(group) }}>
-            {marker(group)}
-          </span>{" "}
-          {label || "no label"}
+          <button type="button" aria-pressed={label === only} onClick={() => setParameters({ label: label === only ? "" : label })}>
+            <span aria-hidden="true" style={{ color: series(group) }}>
+              {marker(group)}
+            </span>{" "}
+            {label || "no label"}
+          </button>
         </li>
       ))}
       {labels.length > MAX_LABELS && <li class="muted">and {labels.length - MAX_LABELS} more</li>}
@@ -106,27 +125,27 @@ function labelsOf(sentences: readonly Sentence[]): readonly string[] {
   return isLabeled(sentences) ? [...new Set(sentences.map((one) => one.label ?? ""))] : [];
 }
 
-function plotStyle({ sentences, explained }: MapPayload, labels: readonly string[], selected: number, find: string): PlotStyle {
+function plotStyle({ sentences, explained }: MapPayload, labels: readonly string[], selected: number, find: string, only: string | null): PlotStyle {
   const groups = new Map(labels.map((label, group) => [label, group]));
   const query = find.trim().toLowerCase();
-  const matching = () => sentences.flatMap((one, number) => (labeledText(one).toLowerCase().includes(query) ? [number] : []));
+  const matching = () => sentences.flatMap((one, number) => (labeledText(one).toLowerCase().includes(query) && (only === null || one.label === only) ? [number] : []));
   return {
     explained,
     size: sentences.length > 500 ? 9 : sentences.length > 100 ? 12 : 15,
     group: (number) => groups.get(sentences[number]!.label ?? "") ?? 0,
     selected,
     neighbors: sentences[selected]!.neighbors.map((one) => one.index),
-    ...(query && { highlighted: new Set(matching()) }),
+    ...((query || only !== null) && { highlighted: new Set(matching()) }),
   };
 }
 
 function drawing(payload: MapPayload, { parameters }: Route) {
   const { sentences } = payload;
   const labels = labelsOf(sentences);
-  const style = plotStyle(payload, labels, integerParameter(parameters, "at", sentences.length), parameters["find"] ?? "");
+  const style = plotStyle(payload, labels, integerParameter(parameters, "at", sentences.length), parameters["find"] ?? "", parameters["label"] ?? null);
   const [width, height] = [900, 640];
   const legend = labels.slice(0, MAX_LABELS);
-  const layout = layoutOf(sentences.map((one) => one.point as Point), width, height);
+  const layout = layoutOf(sentences.map((one) => one.point as Point), width, height, undefined, viewOf(parameters));
   return {
     width,
     height: height + 20 * legend.length + 8,
@@ -155,11 +174,12 @@ export const map: View<MapPayload> = {
   about: "Many sentences on one map: sentences that are close together have similar vectors.",
   group: "vectors",
   examples: [
-    { label: "Food, music, sport", values: { texts: TOPICS, layers: "-1", pooling: "mean", neighbors: "5" } },
-    { label: "Animals and tools", values: { texts: ANIMALS_AND_TOOLS, layers: "-1", pooling: "mean", neighbors: "5" } },
-    { label: "Questions and statements", values: { texts: QUESTIONS, layers: "-1", pooling: "mean", neighbors: "5" } },
-    { label: "“train” in two senses", values: { texts: TRAIN, layers: "-1", pooling: "mean", neighbors: "3" } },
-    { label: "The same from layer 2", values: { texts: TOPICS, layers: "2", pooling: "mean", neighbors: "5" } },
+    { label: "Food, music, sport", values: { texts: TOPICS, projection: "pca", layers: "-1", pooling: "mean", neighbors: "5" } },
+    { label: "Animals and tools", values: { texts: ANIMALS_AND_TOOLS, projection: "pca", layers: "-1", pooling: "mean", neighbors: "5" } },
+    { label: "Questions and statements", values: { texts: QUESTIONS, projection: "pca", layers: "-1", pooling: "mean", neighbors: "5" } },
+    { label: "“train” in two senses", values: { texts: TRAIN, projection: "pca", layers: "-1", pooling: "mean", neighbors: "3" } },
+    { label: "The first map by t-SNE", values: { texts: TOPICS, projection: "tsne", layers: "-1", pooling: "mean", neighbors: "5" } },
+    { label: "The same from layer 2", values: { texts: TOPICS, projection: "pca", layers: "2", pooling: "mean", neighbors: "5" } },
   ],
   Thumbnail: thumbnails.map,
   finding: ({ sentences, model }) => {
@@ -172,6 +192,7 @@ export const map: View<MapPayload> = {
   prefers: ["sentence-embedding"],
   fields: [
     { name: "texts", label: "Sentences, one per line; a label may follow after | or a tab", lines: 5, start: TOPICS },
+    { name: "projection", label: "Projection (pca, tsne or umap)", start: "pca", fold: true },
     { name: "layers", label: "Layers, such as -1 or mean(-4:)", start: "-1", fold: true },
     { name: "pooling", label: "Pooling (mean, cls or max)", start: "mean", fold: true },
     { name: "neighbors", label: "Neighbors", start: "5", fold: true },

@@ -1,8 +1,8 @@
 // One word in several texts: the similarity of its vectors in every layer, as a matrix of cosines and as points in a plane.
 import { useMemo } from "preact/hooks";
 import { Canvas } from "../canvas";
-import { DataTable, Notes } from "../components";
-import { fixedPercent, slice } from "../format";
+import { ButtonGroup, DataTable, Notes } from "../components";
+import { fixedPercent, slice, truncate } from "../format";
 import { type Painter, translated } from "../painter";
 import { currentRoute, integerParameter, onArrowKeys, type Route, setParameters } from "../route";
 import { colors } from "../theme";
@@ -20,9 +20,11 @@ const THUMBNAIL = 104;
 const MAX_TEXTS = 16; // in an exported picture
 
 function Show({ payload }: { payload: SensesPayload }) {
-  const layer = layerOf(payload, currentRoute.use());
+  const route = currentRoute.use();
+  const layer = layerOf(payload, route);
   const plane = payload.planes[layer]!;
-  const style = useMemo(() => plotStyle(plane.explained), [plane]);
+  const named = hasContexts(payload, route);
+  const style = useMemo(() => plotStyle(plane.explained, named ? contextsOf(payload) : undefined), [plane, named]);
   const explained = plane.explained.reduce((a, b) => a + b, 0);
   const select = (next: number) => setParameters({ layer: String(Math.max(0, Math.min(payload.planes.length - 1, next))) });
   const onKeyDown = onArrowKeys({ ArrowLeft: -1, ArrowRight: 1 }, (step) => select(layer + step));
@@ -50,7 +52,11 @@ function Show({ payload }: { payload: SensesPayload }) {
           <h3>
             {layerName(layer)}: this plane keeps {fixedPercent(explained, 1)} of the variance
           </h3>
+          <div class="choices">
+            <ButtonGroup title="Labels" options={{ context: "words around", number: "numbers" }} value={named ? "context" : "number"} onSelect={(labels) => setParameters({ labels })} />
+          </div>
           <ScatterPlot
+            moves
             points={plane.points as readonly Point[]}
             style={style}
             height={380}
@@ -97,7 +103,23 @@ function CosineTable({ values }: { values: Matrix }) {
 
 const layerOf = ({ planes }: SensesPayload, { parameters }: Route) => integerParameter(parameters, "layer", planes.length, planes.length - 1);
 const layerName = (layer: number) => (layer === 0 ? "0 (embeddings)" : `Layer ${layer}`);
-const plotStyle = (explained: readonly number[]): PlotStyle => ({ explained, group: () => 0, size: 15, label: (number) => String(number + 1) });
+const plotStyle = (explained: readonly number[], labels?: readonly string[]): PlotStyle => ({ explained, group: () => 0, size: 15, label: (number) => labels?.[number] ?? String(number + 1) });
+
+const MANY = 16; // texts; so many labels would cover each other
+const AROUND = 2; // words before and after
+
+const hasContexts = ({ texts }: SensesPayload, { parameters }: Route) => (parameters["labels"] ?? (texts.length > MANY ? "number" : "context")) === "context";
+
+/** For each text, its number and the words around the word. */
+function contextsOf({ texts, spans }: SensesPayload): readonly string[] {
+  return texts.map((text, number) => {
+    const [start, end] = spans[number]!;
+    const before = slice(text, 0, start).split(/\s+/).filter(Boolean);
+    const after = slice(text, end).split(/\s+/).filter(Boolean);
+    const words = [...before.slice(-AROUND), slice(text, start, end), ...after.slice(0, AROUND)].join(" ").replace(/ (?=[.,;:!?])/g, "");
+    return truncate(`${number + 1} ${before.length > AROUND ? "… " : ""}${words}${after.length > AROUND ? " …" : ""}`, 34);
+  });
+}
 const lowest = (values: Matrix) => values.flat().reduce((a, b) => Math.min(a, b), 1);
 const strength = (value: number, low: number) => (low < 1 ? (value - low) / (1 - low) : 1);
 
@@ -117,7 +139,7 @@ function drawing(payload: SensesPayload, route: Route) {
     height: side + 50 + 18 * Math.min(MAX_TEXTS, payload.texts.length),
     draw(painter: Painter) {
       painter.text(`“${payload.word}” in ${payload.model}, ${layerName(layer)}`, 8, 14, { bold: true });
-      drawScatter(translated(painter, 0, 28), layoutOf(points as readonly Point[], side, side), plotStyle(explained));
+      drawScatter(translated(painter, 0, 28), layoutOf(points as readonly Point[], side, side), plotStyle(explained, hasContexts(payload, route) ? contextsOf(payload) : undefined));
       const cells = Float32Array.from(values.flat(), (value) => (0.45 * strength(value, low)) ** 2); // the opacity is the square root
       painter.matrix(cells, values.length, side + 40, 48, side - 20, side - 20, colors.get().accent);
       const size = (side - 20) / values.length;

@@ -1,11 +1,13 @@
 // One generated text: its tokens, the candidates at one position, and the search tree of a beam search; and the exports of the view.
 import { count, plural, quoted, visible } from "../../format";
 import { MARGIN, type Part, stack, textPart, translated, wrap } from "../../painter";
-import { currentRoute, onArrowKeys, type Route, setParameters } from "../../route";
+import { currentRoute, formatRoute, onArrowKeys, type Route, setParameters } from "../../route";
 import { colors } from "../../theme";
 import type { CandidateToken, GeneratedToken } from "../../types";
 import type { Drawing, Table } from "../../view";
 import { allCandidates, drawTree, layoutTree, outcome, Results, Steps, tokensTo, TreeView } from "../decoding/tree_view";
+import { inStudio } from "../../api";
+import { reshape, type WhatIf, whatIf, WhatIfSliders } from "./what_if";
 import { describeSettings, type Generation, percent, type Run, selectedToken } from "./payload";
 
 interface Props {
@@ -118,12 +120,21 @@ interface CandidatesProps {
   readonly onSelect?: (candidate: CandidateToken) => void;
 }
 
+/** The attention view of the text up to a token, with that token selected; of a model that answers, its row in the decoder's cross-attention. */
+function attentionRoute({ model, prompt, continues, tokens }: Run, at: number): string {
+  const text = (last: number) => tokens.slice(0, last).map((one) => one.text).join("");
+  const parameters: Record<string, string> = continues ? { text: prompt + text(at + 1), lock: "r-1" } : { text: prompt, text_b: text(tokens.length), map: "2", lock: `r${at}` };
+  return formatRoute({ view: "attention", parameters: { model, ...parameters } });
+}
+
 const FILTERS: Readonly<Record<string, string>> = { temperature: "temperature 0", top_k: "top-k", top_p: "top-p", min_p: "min-p" };
 
 export function Candidates({ run, at, onSelect }: CandidatesProps) {
-  const token = run.tokens[at];
-  if (!token) return null;
-  const { temperature } = run.settings;
+  const asked = whatIf(run, currentRoute.use().parameters);
+  const generated = run.tokens[at];
+  if (!generated) return null;
+  const token = asked ? reshape(generated, asked) : generated;
+  const temperature = asked?.temperature ?? run.settings.temperature;
   const sampled = run.method !== "beam";
   const { candidates, nucleus_size: size, nucleus_probability: total, vocab_size: vocabulary } = token;
   const largest = Math.max(...candidates.map((one) => Math.max(one.scaled_probability, one.probability)));
@@ -136,8 +147,14 @@ export function Candidates({ run, at, onSelect }: CandidatesProps) {
   return (
     <section class="generation-bars" aria-label="Candidates for the next token">
       <h3>
-        Token {at + 1} of {run.tokens.length}: <span class="token">{visible(token.name)}</span>
+        Token {at + 1} of {run.tokens.length}: <span class="token">{visible(token.name)}</span>{" "}
+        {inStudio() && (
+          <a class="generation-attention" href={attentionRoute(run, at)}>
+            its attention
+          </a>
+        )}
       </h3>
+      <WhatIfSliders run={run} />
       <p class="muted">
         {size === vocabulary
           ? `All ${count(vocabulary)} tokens are candidates.`
@@ -148,7 +165,7 @@ export function Candidates({ run, at, onSelect }: CandidatesProps) {
           <tr>
             <th scope="col">Token</th>
             <th scope="col" class="generation-wide">
-              Probability{run.method === "sample" ? ` at temperature ${temperature}` : ""}
+              Probability{run.method === "sample" || asked ? ` at temperature ${temperature}` : ""}
             </th>
             <th scope="col" title="of this token and the more probable ones">
               Sum
@@ -219,7 +236,7 @@ export function drawing(payload: Generation, { parameters }: Route): Drawing {
       textPart(run.model, { bold: true, size: 15 }, 20),
       textPart(describeSettings(run), { color: colors.get().muted }, 26),
       textOf(run),
-      candidates(run, selectedToken(run, parameters)),
+      candidates(run, selectedToken(run, parameters), whatIf(run, parameters)),
       ...(tree ? ([[tree.height + 10, (painter, y) => drawTree(translated(painter, 0, y), tree)]] as Part[]) : []),
     ];
   });
@@ -232,16 +249,17 @@ function textOf(run: Run): Part {
   return [lines.length * LINE + 14, (painter, y) => lines.forEach((line, number) => painter.text(line, MARGIN, y + LINE * (number + 0.5), { mono: true }))];
 }
 
-function candidates(run: Run, at: number): Part {
-  const token = run.tokens[at];
-  if (!token) return [0, () => undefined];
+function candidates(run: Run, at: number, asked: WhatIf | null): Part {
+  const generated = run.tokens[at];
+  if (!generated) return [0, () => undefined];
+  const token = asked ? reshape(generated, asked) : generated;
   const largest = Math.max(...token.candidates.map((one) => Math.max(one.scaled_probability, one.probability)));
   const sampled = run.method !== "beam";
   return [
     LINE * (token.candidates.length + 3),
     (painter, y) => {
       const { accent, muted, ink, other } = colors.get();
-      const title = `Token ${at + 1}: ${visible(token.name)}; the nucleus holds ${count(token.nucleus_size)} tokens with ${percent(token.nucleus_probability)} of the probability`;
+      const title = `Token ${at + 1}: ${visible(token.name)}; the nucleus holds ${count(token.nucleus_size)} tokens with ${percent(token.nucleus_probability)} of the probability${asked ? ` at temperature ${asked.temperature} and top-p ${asked.topP}` : ""}`;
       painter.text(title, MARGIN, y + LINE / 2, { color: muted });
       const columns = { Token: LEFT - 10, Probability: LEFT + BAR + 60, Sum: LEFT + BAR + 130, ...(sampled && { Filtered: LEFT + BAR + 200 }) };
       for (const [text, x] of Object.entries(columns)) painter.text(text, x, y + LINE * 1.5, { align: "right", color: muted, size: 12 });
