@@ -77,8 +77,8 @@ function finding(payload: LensPayload, route: Route): string {
   const { token, probability } = answerAt(payload, position);
   const first = decided(payload, position);
   const place = payload.predicts === "next" ? `after “${payload.tokens[position]!.trim()}”` : payload.special[position] || payload.tokens[position] === "[MASK]" ? `at ${payload.tokens[position]}` : `at “${payload.tokens[position]!.trim()}”`;
-  const since = first === 0 ? "even the embeddings do" : first === payload.layers.length - 1 ? "only the last layer does" : `every layer from ${first} on does`;
-  return `${payload.model} predicts “${token.trim()}” ${place} (${percent(probability)}); ${since}.`;
+  const since = first === 0 ? "from the embeddings on" : first === payload.layers.length - 1 ? "only in the last layer" : `from layer ${first} on`;
+  return `${payload.model} predicts “${token.trim()}” ${place} (${percent(probability)}), settled ${since}.`;
 }
 
 interface PartProps {
