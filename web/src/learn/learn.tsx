@@ -61,7 +61,7 @@ async function modelsLoaded(onProgress: (text: string) => void, signal: AbortSig
 
 /** The texts of a chapter, or the list of chapters, without anything that takes time. */
 export function useOutline(chapter: string): [Lesson | undefined, string] {
-  const [, setLoaded] = useState("");
+  const [, setLoaded] = useState(0); // a number, so that every answer renders the page again
   const [failure, setFailure] = useState<readonly [string, string]>(["", ""]);
   useEffect(() => {
     if (outlines.has(chapter)) return;
@@ -70,7 +70,7 @@ export function useOutline(chapter: string): [Lesson | undefined, string] {
     runVerb<ViewOf<"lesson">>("lesson", request, () => undefined, controller.signal).then(
       (lesson) => {
         outlines.set(chapter, lesson);
-        setLoaded(chapter);
+        setLoaded((count) => count + 1);
       },
       (error: Error) => controller.signal.aborted || setFailure([chapter, error.message]),
     );
