@@ -1,4 +1,5 @@
 // Initial texts of the forms.
+import reviews from "../../../../src/regard/lessons/reviews.tsv?raw";
 
 export const TRAIN = `He took a train.
 He likes to train in the mornings.
@@ -77,27 +78,5 @@ The players trained every morning. | sport
 The coach left the club in May. | sport
 They lost the cup in the last minute. | sport`;
 
-export const FILMS = `a warm and funny film with a great cast | good
-a dull and empty film with no story | bad
-one of the best films of the year | good
-one of the worst films of the year | bad
-i loved every minute of this story | good
-i hated every minute of this mess | bad
-the actors are wonderful and the music is lovely | good
-the actors are weak and the music is awful | bad
-a beautiful and moving film about friendship | good
-a slow and boring film about nothing | bad
-smart , fresh and very funny | good
-stupid , stale and never funny | bad
-a great story , well told and well played | good
-a poor story , badly told and badly played | bad
-this is a charming and clever comedy | good
-this is a tired and silly comedy | bad
-the director has made a rich and exciting film | good
-the director has made a long and lifeless film | bad
-a touching film with a brilliant ending | good
-a cheap film with a terrible ending | bad
-it is a joy to watch from the first scene to the last | good
-it is a pain to watch from the first scene to the last | bad
-an honest and powerful film | good
-a false and pointless film | bad`;
+/** Short reviews of our own, as the course uses them: a text and its label per line. */
+export const REVIEWS = reviews.trim().replaceAll("\t", " | ");
