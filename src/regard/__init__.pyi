@@ -408,14 +408,14 @@ def features(
 
 def compare_layers(
     *,
-    train: str | PathLike[str],
-    dev: str | PathLike[str],
+    train: list[tuple[str, str | None]] | str | PathLike[str],
     columns: list[str] | None = None,
     header: bool | None = None,
     delimiter: str | None = None,
     quoted: bool | None = None,
     encoding: str | None = None,
     missing: Literal['error', 'skip'] = 'error',
+    dev: list[tuple[str, str | None]] | str | PathLike[str] | None = None,
     model: _Model = 'regard-bert',
     task: Literal['tag', 'classify'] = 'tag',
     head: Literal['linear', 'bilstm'] = 'linear',

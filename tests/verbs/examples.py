@@ -134,9 +134,9 @@ EXAMPLES: dict[str, Example] = {
         "the same label",
     ),
     "layers": Example(
-        {"train": "TAGGED", "dev": "TAGGED", "model": "MODEL"},
-        {"train": "TAGGED", "dev": "nowhere.conll", "model": "MODEL"},
-        "nowhere.conll",
+        {"train": [("the good film", "1"), ("the bad film", "0")] * 6, "model": "MODEL", "task": "classify"},
+        {"train": [("the good film", "1")] * 9, "model": "MODEL", "task": "classify"},
+        "has the label '1'",
     ),
     "look": Example(
         {"text": "the film", "text_b": "was good", "model": "MODEL", "layer": 1, "head": 2},

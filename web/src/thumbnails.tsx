@@ -53,4 +53,7 @@ export const thumbnails = {
   features: () => [text(6, 14, [18, 18, 18, 18]), <path key="a" d="M28 30H34M62 30H68" stroke="currentColor" stroke-width="2" />, cells(6, 4, (row, column) => 0.2 + 0.7 * mixed(row, column)), <rect key="good" x="72" y="18" width="18" height="10" rx="3" fill="currentColor" />, <rect key="bad" x="72" y="33" width="18" height="10" rx="3" fill={OTHER} />],
   tasks: () => [text(10, 8, [70, 54]), <rect key="label" x="10" y="30" width="34" height="16" rx="8" fill={OTHER} opacity=".9" />, <rect key="bar" x="50" y="35" width="36" height="6" rx="3" fill="currentColor" opacity=".7" />],
   evaluation: () => cells(3, 3, (row, column) => (row === column ? 0.9 : 0.2), (row, column) => row === 0 && column === 1),
+  tokenize: () => [...[[8, 20], [31, 12], [46, 26], [75, 13]].map(([x, width], piece) => <rect key={`t${x}`} x={x} y="10" width={width} height="14" rx="4" fill={piece === 2 ? OTHER : "currentColor"} opacity=".7" />), cells(1, 12, (row, column) => 0.2 + 0.7 * mixed(row + 2, column)).map((cell) => <g key={cell.key} transform="translate(0 14)">{cell}</g>)],
+  fill: () => [text(8, 10, [26]), text(66, 10, [22]), <rect key="blank" x="38" y="16" width="24" height="3" fill={OTHER} />, bars([60, 34, 20], 0).map((bar) => <g key={bar.key} transform="translate(0 22) scale(1 .62)">{bar}</g>)],
+  layers: () => bars([30, 44, 56, 66, 60, 52], 3),
 } satisfies Readonly<Record<string, Picture>>;

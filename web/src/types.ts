@@ -25,6 +25,8 @@ export interface ActivatingText {
 /** The heads whose mean defines alignments, and the one of them with the sharpest attention in the first hypothesis: its largest weights on the words of the source are the highest. */
 export interface AlignmentHeadsView { readonly layer: number; readonly heads: readonly number[]; readonly sharpest: number; readonly description: string; }
 export interface AnswerView { readonly answer: string; readonly start: number; readonly end: number; readonly probability: number; }
+/** A word for every blank, and the text with them in position */
+export interface Assignment { readonly tokens: readonly string[]; readonly ids: readonly number[]; readonly text: string; readonly probability: number; }
 export interface AttentionView {
   readonly model: ViewedModel; readonly texts: readonly string[]; readonly maps: readonly MapView[]; readonly image: string | null;
   readonly grid: readonly [number, number] | null; readonly truncated: number; readonly notes: readonly string[]; readonly place: string;
@@ -37,6 +39,8 @@ export interface Attribution {
 }
 /** Horizontal bars below each other */
 export interface BarChart { readonly kind: "bars"; readonly title: string; readonly bars: readonly ChartBar[]; }
+/** A word for one blank. */
+export interface BlankCandidate { readonly token: string; readonly id: number; readonly probability: number; readonly ids: readonly number[]; }
 export interface BoxPassView {
   readonly tensors: readonly (readonly [string, number])[]; readonly parameters: Readonly<Record<string, readonly number[]>>; readonly difference: number;
 }
@@ -199,6 +203,10 @@ export interface FigureView {
   readonly tensors: readonly TensorView[]; readonly ablation: ComponentAblation | null; readonly positions: PositionsView | null;
   readonly notes: readonly string[]; readonly place: string;
 }
+/** `masks` has a list for each blank, `joint` the assignments */
+export interface FillResult {
+  readonly text: string; readonly masks: readonly (readonly BlankCandidate[])[]; readonly joint: readonly Assignment[]; readonly exact: boolean;
+}
 /** What one filter took from the whole vocabulary: how many tokens, and their share of the model's probability. */
 export interface FilterCut { readonly by: string; readonly count: number; readonly share: number; }
 /** One generated token: `text` is what it adds to the text, `name` the token by itself. */
@@ -272,6 +280,17 @@ export interface ImageKey { readonly image: string; }
 export interface InputToken {
   readonly token: string; readonly id: number; readonly start: number | null; readonly end: number | null; readonly word: number | null;
   readonly segment: number; readonly special: boolean;
+}
+/** The score of a combination of layers in percent, and its 95% bootstrap interval. */
+export interface LayerScore {
+  readonly name: string; readonly operation: string; readonly layers: readonly number[]; readonly head: "linear" | "bilstm"; readonly score: number;
+  readonly low: number; readonly high: number; readonly deck: number | null;
+}
+/** `layers` has every layer under a linear head */
+export interface LayersResult {
+  readonly model: string; readonly task: string; readonly metric: string; readonly head: "linear" | "bilstm"; readonly train: number; readonly dev: number;
+  readonly layers: readonly LayerScore[]; readonly rows: readonly LayerScore[]; readonly mix: readonly number[]; readonly unseen: readonly string[];
+  readonly cut: number; readonly parted: number; readonly deck_note: string; readonly notes: readonly string[];
 }
 /** A token with the probability that a layer gives it. */
 export interface LensCandidate { readonly token: string; readonly id: number; readonly probability: number; }
@@ -372,9 +391,10 @@ export interface ProsePart { readonly kind: "prose"; readonly name: string; read
 export interface QueryResult { readonly query: string; readonly hits: readonly Hit[]; }
 /** A paper or an article of the reading list. */
 export interface ReadingEntry { readonly authors: string; readonly title: string; readonly year: number; readonly arxiv: string; readonly venue: string; }
-/** In percent: `accuracy` on the test quarter, `guess` the accuracy of the most frequent label there, `mean` and `deviation` of the accuracy over the folds. */
+/** In percent: `folds` has the accuracy on each fold of a cross-validation, `mean` and `deviation` are over them */
 export interface RegressionScore {
   readonly train: number; readonly test: number; readonly accuracy: number; readonly guess: number; readonly mean: number; readonly deviation: number;
+  readonly folds: readonly number[];
 }
 /** Predictions with a confidence in (low, high]: their mean confidence, and how many were right. */
 export interface ReliabilityBin {
@@ -515,12 +535,14 @@ export interface Verbs {
   readonly tokenize: TokenizeResult;
   readonly search: SearchResult;
   readonly cluster: ClusterResult;
+  readonly fill: FillResult;
   readonly compare: CompareView;
   readonly generate: GenerationView;
   readonly translate: TranslationSteps;
   readonly evaluate: EvaluationView;
   readonly faithfulness: FaithfulnessResult;
   readonly features: FeatureWalk;
+  readonly layers: LayersResult;
   readonly look: AttentionView;
   readonly lens: LogitLens;
   readonly figure: FigureView;

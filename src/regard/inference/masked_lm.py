@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -130,6 +130,8 @@ class FillResult(Result):
 
     `exact`: no assignment that is not listed has a higher probability; False: the search may have missed one.
     """
+
+    page_view: ClassVar[str | None] = "fill"
 
     text: str
     masks: list[list[BlankCandidate]]

@@ -274,7 +274,16 @@ class Section(BaseModel):
 
 
 StoryBlock: TypeAlias = (
-    Paragraph | StoryTable | HeatMap | LineChart | BarChart | NumberMatrix | Diagram | PatchSequence | FigureRow | Section
+    Paragraph
+    | StoryTable
+    | HeatMap
+    | LineChart
+    | BarChart
+    | NumberMatrix
+    | Diagram
+    | PatchSequence
+    | FigureRow
+    | Section
 )
 Section.model_rebuild()
 

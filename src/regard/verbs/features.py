@@ -35,8 +35,8 @@ class FeaturesRequest(TableRequest):
 def features(request: FeaturesRequest, models: Models) -> Generator[Event, None, FeatureWalk]:
     """Walk from sentences to a classifier on a frozen model's vectors: tokens, ids, padding, hidden states, a slice.
 
-    Logistic regression is then fitted on three quarters of the texts and scored on the rest, and cross-validated on all
-    of them. Needs scikit-learn.
+    Logistic regression is then cross-validated on all texts, and fitted on three quarters of them and scored on the
+    rest. Needs scikit-learn.
     """
     from regard.interpret.probes.feature_walk import feature_walk
 

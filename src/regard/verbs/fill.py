@@ -21,7 +21,7 @@ class FillRequest(Request):
     )
 
 
-@verb(FillRequest, result="regard.inference.masked_lm:FillResult", formats=(".csv", ".json"))
+@verb(FillRequest, result="regard.inference.masked_lm:FillResult", formats=(".html", ".svg", ".png", ".csv", ".json"))
 def fill(request: FillRequest, models: Models) -> Generator[Note, None, FillResult]:
     """Fill in the blanks of a text with the words a masked language model finds likely.
 

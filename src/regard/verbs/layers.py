@@ -6,17 +6,21 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from regard.errors import InputError
 from regard.events import Event, Note
 from regard.verbs.base import ModelName, Models, model_option, option, seed_option, verb
-from regard.verbs.tables import TableRequest, read_table
+from regard.verbs.tables import LabeledTexts, TableRequest, read_labeled_texts, read_table
 
 if TYPE_CHECKING:
+    from regard.data.examples import TextExample
     from regard.interpret.probes.layers import LayersResult
 
 
 class LayersRequest(TableRequest):
-    train: Path = option(help="Examples to train the heads on.", metavar="FILE")
-    dev: Path = option(help="Examples to score the heads on.", metavar="FILE")
+    train: LabeledTexts = option(help="Examples to train the heads on.", metavar="FILE")
+    dev: LabeledTexts | None = option(
+        None, help="Examples to score the heads on. Default: a random quarter of the others.", metavar="FILE"
+    )
     model: ModelName = model_option()
     task: Literal["tag", "classify"] = option(
         "tag", help="Tag words (CoNLL columns or JSONL), or classify texts (TSV, CSV, JSONL)."
@@ -34,8 +38,8 @@ class LayersRequest(TableRequest):
 @verb(
     LayersRequest,
     result="regard.interpret.probes.layers:LayersResult",
-    formats=(".csv", ".json"),
-    http=False,
+    formats=(".html", ".svg", ".png", ".csv", ".json"),
+    max_characters=300_000,
 )
 def layers(request: LayersRequest, models: Models) -> Generator[Event, None, LayersResult]:
     """Score every layer of a frozen model for a task, with the deck's six combinations of layers and a learned mix.
@@ -43,10 +47,13 @@ def layers(request: LayersRequest, models: Models) -> Generator[Event, None, Lay
     The model reads each text once; probing heads are trained on its hidden states. Scores come with a 95% bootstrap
     interval over the dev examples.
     """
-    from regard.interpret.probes.layers import score_layers
+    from regard.interpret.probes.layers import hold_out, score_layers
 
-    train = yield from read_table(request.task, request.train, request, labeled=True)
-    dev = yield from read_table(request.task, request.dev, request, labeled=True)
+    train = yield from _read(request.train, request)
+    if request.dev is None:
+        train, dev = hold_out(train[: request.limit], seed=request.seed)
+    else:
+        dev = yield from _read(request.dev, request)
     with models.use(request.model) as loaded:
         result = yield from score_layers(
             loaded,
@@ -59,3 +66,13 @@ def layers(request: LayersRequest, models: Models) -> Generator[Event, None, Lay
     for note in result.notes:
         yield Note(message=note)
     return result
+
+
+def _read(
+    source: list[tuple[str, str | None]] | Path, request: LayersRequest
+) -> Generator[Event, None, list[TextExample]]:
+    if isinstance(source, Path):
+        return (yield from read_table(request.task, source, request, labeled=True))
+    if request.task != "classify":
+        raise InputError("texts with one label each can only be classified: give task classify, or a file of tags")
+    return (yield from read_labeled_texts(source, request, labeled=True))

@@ -10,7 +10,7 @@ import type { RegressionScore } from "../types";
 import type { View, ViewOf } from "../view";
 import { thumbnails } from "../thumbnails";
 import "./embeddings/embeddings.css";
-import { FILMS } from "./embeddings/examples";
+import { REVIEWS } from "./embeddings/examples";
 import { OpenFile } from "./embeddings/open_file";
 
 const STAGES = ["Sentences", "Tokens", "Ids", "Padding", "Mask", "Hidden states", "Slice", "Learning", "Score"] as const;
@@ -71,11 +71,11 @@ function drawing(data: Pipeline) {
     draw(painter: Painter) {
       const { accent, other, muted } = colors.get();
       drawTensorBox(painter, data.hidden, data.pooling);
-      painter.text(`Accuracy on ${data.masked.test} texts, ${data.model}`, 380, 40, { bold: true });
-      accuracies(data).forEach(([name, value], number) => {
+      painter.text(`Accuracy in 5 folds of ${data.matrix[0]} texts, ${data.model}`, 380, 40, { bold: true });
+      accuracies(data).forEach(({ name, value, text }, number) => {
         painter.text(name, 380, 74 + 46 * number, { size: 12 });
-        painter.rect(380, 84 + 46 * number, 2.6 * value, 14, [muted, accent, other][number]!);
-        painter.text(`${value.toFixed(2)}%`, 388 + 2.6 * value, 91 + 46 * number, { size: 12, bold: true });
+        painter.rect(380, 84 + 46 * number, 2.2 * value, 14, [muted, accent, other][number]!);
+        painter.text(text, 388 + 2.2 * value, 91 + 46 * number, { size: 12, bold: true });
       });
     },
   };
@@ -87,17 +87,17 @@ export const features: View<Pipeline> = {
   about: "From sentences to a classifier in nine steps, with a frozen model.",
   group: "vectors",
   examples: [
-    { label: "Films: the [CLS] vector", values: { data: FILMS, pooling: "cls", layers: "-1" } },
-    { label: "Films: the mean of all tokens", values: { data: FILMS, pooling: "mean", layers: "-1" }, select: { step: "7" } },
-    { label: "The last four layers together", values: { data: FILMS, pooling: "mean", layers: "concat(-4:)" }, select: { step: "6" } },
-    { label: "With GPT instead of BERT", values: { data: FILMS, pooling: "mean", layers: "-1" }, select: { step: "9" }, model: "regard-gpt" },
+    { label: "Films: the [CLS] vector", values: { data: REVIEWS, pooling: "cls", layers: "-1" } },
+    { label: "Films: the mean of all tokens", values: { data: REVIEWS, pooling: "mean", layers: "-1" }, select: { step: "7" } },
+    { label: "The last four layers together", values: { data: REVIEWS, pooling: "mean", layers: "concat(-4:)" }, select: { step: "6" } },
+    { label: "With GPT instead of BERT", values: { data: REVIEWS, pooling: "mean", layers: "-1" }, select: { step: "9" }, model: "regard-gpt" },
   ],
   Thumbnail: thumbnails.features,
-  finding: ({ masked, model, matrix }) => `${masked.mean.toFixed(0)}% correct in cross-validation on ${count(matrix[0])} texts with the frozen ${model}; always guessing the most common label gives ${masked.guess.toFixed(0)}%`,
+  finding: ({ masked, model, matrix }) => `${spread(masked)} correct in 5-fold cross-validation on ${count(matrix[0])} texts with the frozen ${model}; always guessing the most common label gives ${masked.guess.toFixed(0)}%`,
   verb: "features",
   excludes: ["translation", "image"],
   fields: [
-    { name: "data", label: "Sentences, one per line, with a label after | or a tab; at least five of each label", lines: 5, start: FILMS },
+    { name: "data", label: "Sentences, one per line, with a label after | or a tab; at least five of each label", lines: 5, start: REVIEWS },
     { name: "pooling", label: "Pooling (cls or mean)", start: "cls", fold: true },
     { name: "layers", label: "Layers, such as -1 or concat(-4:)", start: "-1", fold: true },
   ],
@@ -143,8 +143,8 @@ function Stage({ data, number }: { data: Pipeline; number: number }) {
     () => <Slice data={data} />,
     () => (
       <p>
-        Logistic regression learns the label from the {count(data.slice[1])} numbers of each text. It is trained on {count(data.masked.train)} texts with their labels and tested on the other{" "}
-        {count(data.masked.test)}. The model itself is not changed.
+        Logistic regression learns the label from the {count(data.slice[1])} numbers of each text. Five times it is trained on four fifths of the texts and tested on the remaining fifth. The model itself is not
+        changed.
       </p>
     ),
     () => <Score data={data} />,
@@ -249,26 +249,37 @@ function drawTensorBox(painter: Painter, sizes: readonly number[], slice: string
   if (slice === "cls") painter.text("[:, 0, :]", LEFT + marked / 2, bottom + 30, { size: 12, align: "center", mono: true, color: other });
 }
 
-/** Names and percentages of the bars. */
-const accuracies = ({ masked, unmasked }: Pipeline) =>
-  [["always the most common label", masked.guess], ["with mask", masked.accuracy], ["without mask, as on the slides", unmasked.accuracy]] as const;
+const spread = ({ mean, deviation }: RegressionScore) => `${mean.toFixed(1)} ± ${deviation.toFixed(1)}%`;
+
+/** The bars: mean accuracy over the folds. */
+const accuracies = ({ masked, unmasked }: Pipeline) => [
+  { name: "always the most common label", value: masked.guess, text: `${masked.guess.toFixed(1)}%` },
+  { name: "with mask", value: masked.mean, text: spread(masked) },
+  { name: "without mask, as on the slides", value: unmasked.mean, text: spread(unmasked) },
+];
 
 function Score({ data }: { data: Pipeline }) {
   const { masked, unmasked } = data;
+  const folds = (name: string, score: RegressionScore) => [name, ...score.folds.map((fold) => `${fold.toFixed(1)}%`), spread(score), `${score.accuracy.toFixed(1)}%`];
   return (
     <>
-      <p>Accuracy on the {count(masked.test)} test texts:</p>
+      <p>
+        <strong>Accuracy {spread(masked)}</strong>, the mean and standard deviation over 5 folds: each text is tested once, by a classifier that was trained on the other four fifths.
+      </p>
       <div class="bars">
-        {accuracies(data).map(([name, value], number) => [
+        {accuracies(data).map(({ name, value, text }, number) => [
           <span key={name}>{name}</span>,
           <i key={`${name} bar`} class={["guess", "", "deck"][number]} style={{ width: `${value}%` }} aria-hidden="true" />,
-          <strong key={`${name} value`}>{value.toFixed(2)}%</strong>,
+          <strong key={`${name} value`}>{text}</strong>,
         ])}
       </div>
-      <p>
-        With 5-fold cross-validation on all texts: {masked.mean.toFixed(2)} ± {masked.deviation.toFixed(2)}% with mask, {unmasked.mean.toFixed(2)} ± {unmasked.deviation.toFixed(2)}% without.
-      </p>
-      {masked.test < 100 && <p class="muted">With {masked.test} test texts one correct answer changes the accuracy by {(100 / masked.test).toFixed(1)} points: use more texts for a reliable result.</p>}
+      <DataTable
+        class="stage"
+        label="Folds and one split"
+        headers={["", ...masked.folds.map((_, fold) => `fold ${fold + 1}`), "mean", `one split: ${count(masked.train)} to train, ${count(masked.test)} to test`]}
+        rows={[folds("with mask", masked), folds("without mask", unmasked)]}
+      />
+      {masked.test < 100 && <p class="muted">With {masked.test} test texts one correct answer changes the accuracy of the split by {(100 / masked.test).toFixed(1)} points: read the mean of the folds.</p>}
     </>
   );
 }

@@ -9,10 +9,12 @@ import { decoding } from "./decoding";
 import { evaluation } from "./evaluation";
 import { faithfulness } from "./faithfulness";
 import { features } from "./features";
+import { fill } from "./fill";
 import { figure } from "./figure";
 import { generation } from "./generation";
 import { heads } from "./heads";
 import { lens } from "./lens";
+import { layers } from "./layers";
 import { lesson } from "./lesson";
 import { map } from "./map";
 import { search } from "./search";
@@ -22,4 +24,4 @@ import { tasks } from "./tasks";
 import { tokenize } from "./tokenize";
 import { translation } from "./translation";
 
-export const views = [attention, lens, tokenize, compare, heads, activations, generation, search, clusters, senses, map, features, tasks, evaluation, translation, figure, ablation, faithfulness, decoding, lesson, story] as unknown as readonly View[];
+export const views = [attention, lens, tokenize, fill, compare, heads, activations, generation, search, clusters, senses, map, features, layers, tasks, evaluation, translation, figure, ablation, faithfulness, decoding, lesson, story] as unknown as readonly View[];

@@ -5,6 +5,7 @@ import { count, decimal, largestMagnitude, plural, range, slice, truncate, visib
 import { type Painter, translated } from "../painter";
 import { currentRoute, integerParameter, onArrowKeys, type Route, setParameters } from "../route";
 import { colors } from "../theme";
+import { thumbnails } from "../thumbnails";
 import type { InputToken, TokenizedText } from "../types";
 import type { View, ViewOf } from "../view";
 import { thumbnails } from "../thumbnails";
@@ -168,6 +169,7 @@ export const tokenize: View<TokensPayload> = {
   title: "Tokens",
   about: "The tokens, ids and segments of a text, and the embeddings that a model adds up for each token.",
   verb: "tokenize",
+  Thumbnail: thumbnails.tokenize,
   group: "inside",
   Thumbnail: thumbnails.tokenize,
   excludes: ["image"],

@@ -39,8 +39,9 @@ Vectors = NDArray[np.float32]
 
 
 class RegressionScore(BaseModel):
-    """In percent: `accuracy` on the test quarter, `guess` the accuracy of the most frequent label there, `mean` and
-    `deviation` of the accuracy over the folds. `train` and `test` are numbers of texts."""
+    """In percent: `folds` has the accuracy on each fold of a cross-validation, `mean` and `deviation` are over them;
+    `accuracy` is that on a test quarter, `guess` the accuracy of the most frequent label there. `train` and `test` are
+    numbers of texts."""
 
     train: int
     test: int
@@ -48,6 +49,7 @@ class RegressionScore(BaseModel):
     guess: float
     mean: float
     deviation: float
+    folds: list[float]
 
 
 class FeatureWalk(Result):
@@ -117,8 +119,7 @@ class FeatureWalk(Result):
         yield f"\n7. Features: {how}: {_shape(self.slice)}"
         for vector, label in zip(self.features, self.labels, strict=True):
             yield f"   {'  '.join(f'{value:8.4f}' for value in vector[:4])}  ...  {vector[-1]:8.4f}   label {label}"
-        score = self.masked
-        yield f"\n8. Logistic regression: trained on {score.train:,} texts, scored on the other {score.test:,}"
+        yield f"\n8. Logistic regression, cross-validated: each fifth of the {count:,} texts is scored once"
         yield from _score_lines(self.masked, self.unmasked)
         if self.similarity is not None:
             yield f"   cosine of a text's vectors with and without mask, on average {self.similarity / 100:.3f}"
@@ -206,6 +207,7 @@ def score_regression(features: Vectors, labels: Sequence[str], *, seed: int = 0)
         guess=100 * test_labels.count(most_frequent) / len(test_labels),
         mean=100 * float(folds.mean()),
         deviation=100 * float(folds.std()),
+        folds=[100 * float(fold) for fold in folds],
     )
 
 
@@ -257,11 +259,16 @@ def _mean_cosine(one: Vectors, other: Vectors) -> float:
 def _score_lines(masked: RegressionScore, unmasked: RegressionScore | None) -> Iterator[str]:
     scores = [masked] if unmasked is None else [masked, unmasked]
     if unmasked is not None:
-        yield f"   {'':34}{'with mask':>16}{'as in the deck':>16}"
-    yield f"   {'accuracy':34}" + "".join(f"{one.accuracy:15.2f}%" for one in scores)
-    folds = (f"{one.mean:.2f} +- {one.deviation:.2f}%" for one in scores)
-    yield f"   {'5-fold cross-validation':34}" + "".join(f"{fold:>16}" for fold in folds)
-    yield f"   {'always guessing the larger class':34}" + "".join(f"{one.guess:15.2f}%" for one in scores)
+        yield f"   {'':42}{'with mask':>18}{'as in the deck':>18}"
+
+    def line(name: str, cells: Sequence[str]) -> str:
+        return f"   {name:42}" + "".join(f"{cell:>18}" for cell in cells)
+
+    yield line("accuracy, mean and spread of 5 folds", [f"{one.mean:.2f} +- {one.deviation:.2f}%" for one in scores])
+    yield line("lowest and highest fold", [f"{min(one.folds):.1f} to {max(one.folds):.1f}%" for one in scores])
+    split = f"one split: {masked.train:,} to train, {masked.test:,} to test"
+    yield line(split, [f"{one.accuracy:.2f}%" for one in scores])
+    yield line("always guessing the larger class", [f"{one.guess:.2f}%" for one in scores])
 
 
 def _row(numbers: Sequence[int]) -> str:

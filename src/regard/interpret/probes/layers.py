@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, ClassVar, Literal, cast, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, cast, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, computed_field
 from torch import nn
 
 from regard.data.examples import TaggedExample, TextExample
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
 
 
+T = TypeVar("T")
 Classes = NDArray[np.int64]
 Score = Callable[[Classes], tuple[float, float, float]]
 
@@ -206,7 +207,7 @@ METRICS = {"f1": "Entity F1", "accuracy": "Accuracy"}
 class LayerScore(BaseModel):
     """The score of a combination of layers in percent, and its 95% bootstrap interval.
 
-    `deck` is the score in the lecture's table, for another model and head, if the task is tagging entities.
+    `deck` is the entity F1 in the lecture's table, for another model, head and, unless entities are tagged, task.
     """
 
     name: str
@@ -244,8 +245,14 @@ class LayersResult(Result):
     parted: int
     seconds_reading: float = Field(exclude=True)
     seconds_heads: float = Field(exclude=True)
-    page_view: ClassVar[None] = None
+    page_view: ClassVar[str | None] = "layers"
 
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def deck_note(self) -> str:
+        return DECK_NOTE
+
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def notes(self) -> list[str]:
         notes = []
@@ -258,17 +265,17 @@ class LayersResult(Result):
         return notes
 
     def to_text(self) -> str:
-        metric = METRICS[self.metric]
+        metric, tags = METRICS[self.metric], self.task == "tag"
         lines = [
             f"{metric} on {self.dev:,} examples, heads trained on {self.train:,}; layers of {self.model}",
             "",
             f"{'every layer':30}{'linear':>8}   95% interval   weight in the mix",
             *(f"{row.line()}{weight:20.3f}" for row, weight in zip(self.layers, self.mix, strict=True)),
             "",
-            f"{'combinations':30}{self.head:>8}   95% interval{'    the deck' if self.task == 'tag' else ''}",
-            *(row.line() + (f"{row.deck:12.1f}" if row.deck is not None else "") for row in self.rows),
+            f"{'combinations':30}{self.head:>8}   95% interval{'    the deck' if tags else ''}",
+            *(row.line() + (f"{row.deck:12.1f}" if row.deck is not None and tags else "") for row in self.rows),
         ]
-        return "\n".join([*lines, "", DECK_NOTE] if self.task == "tag" else lines)
+        return "\n".join([*lines, "", DECK_NOTE] if tags else lines)
 
     def to_table(self) -> tuple[list[str], list[list[object]]]:
         rows: list[list[object]] = [
@@ -276,6 +283,15 @@ class LayersResult(Result):
             for one in [*self.layers, *self.rows]
         ]
         return ["name", "operation", "layers", "head", self.metric, "low", "high"], rows
+
+
+def hold_out(examples: Sequence[T], *, seed: int, share: float = 0.25) -> tuple[list[T], list[T]]:
+    """Split examples at random into those to train on, and `share` of them to score on."""
+    count = round(share * len(examples))
+    if not 0 < count < len(examples):
+        raise InputError(f"expected at least 4 examples to hold out a part of them, got {len(examples)}; give dev data")
+    order = np.random.default_rng(seed).permutation(len(examples)).tolist()
+    return [examples[index] for index in order[count:]], [examples[index] for index in order[:count]]
 
 
 def score_layers(
@@ -372,6 +388,5 @@ def _train_heads(
     scores = []
     for one in combinations:
         score, low, high = intervals[one.operation, one.layers]
-        deck = DECK.get(one.name) if task.task == "tag" else None
-        scores.append(LayerScore(**vars(one), head=head, score=score, low=low, high=high, deck=deck))
+        scores.append(LayerScore(**vars(one), head=head, score=score, low=low, high=high, deck=DECK.get(one.name)))
     return scores, features.weights
