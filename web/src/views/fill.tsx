@@ -24,7 +24,7 @@ function Show({ payload }: { payload: FillPayload }) {
           <ol class="fill-bars">
             {candidates.map((one) => (
               <li key={one.ids.join(" ")}>
-                <bdi class="token">{visible(one.token)}</bdi>
+                <bdi class="token">{spelling(one)}</bdi>
                 <i style={{ width: `${100 * share(one, candidates)}%` }} aria-hidden="true" />
                 <span>{probabilityText(one)}</span>
               </li>
@@ -49,6 +49,9 @@ function Show({ payload }: { payload: FillPayload }) {
   );
 }
 
+/** Pieces are separated by spaces. */
+const spelling = ({ token, ids }: BlankCandidate) => (ids.length > 1 ? token : visible(token));
+
 const share = (one: BlankCandidate, all: readonly BlankCandidate[]) => one.probability / Math.max(1e-12, ...all.map(({ probability }) => probability));
 
 function probabilityText({ probability, ids }: BlankCandidate): string {
@@ -60,7 +63,7 @@ function drawing(payload: FillPayload) {
   const bar = (one: BlankCandidate, all: readonly BlankCandidate[]): Part => [
     22,
     (painter, y) => {
-      painter.text(visible(one.token), 20, y + 10, { mono: true });
+      painter.text(spelling(one), 20, y + 10, { mono: true });
       const width = (WIDTH - NAMES - 260) * share(one, all);
       painter.rect(NAMES, y + 3, width, 14, colors.get().accent, 0.8);
       painter.text(probabilityText(one), NAMES + width + 8, y + 10, { size: 12 });

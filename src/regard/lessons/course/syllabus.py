@@ -145,4 +145,5 @@ SYLLABUS = {
     "P12": "hidden units or width",
     "P13": "accuracy per token",
     "P14": "three names for self-supervised",
+    "P15": "the longest sentence",
 }
