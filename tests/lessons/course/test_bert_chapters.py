@@ -11,7 +11,7 @@ import pytest
 import regard
 from regard.events import drain
 from regard.lessons.course import data_sets
-from regard.lessons.course.chapter import Exercise
+from regard.lessons.course.chapter import Chapter, Exercise
 from regard.lessons.course.chapters import bert, bert_examples, fine_tuning, fine_tuning_examples
 from regard.render.story import Paragraph, StoryTable
 from regard.verbs.python import LocalModels
@@ -96,7 +96,7 @@ def test_the_layer_table_has_the_deck_beside_ours(models: LocalModels) -> None:
 
 
 @pytest.mark.parametrize("chapter", [bert.CHAPTER, fine_tuning.CHAPTER], ids=lambda chapter: chapter.name)
-def test_answers_are_among_the_choices(chapter: bert.Chapter, models: LocalModels) -> None:
+def test_answers_are_among_the_choices(chapter: Chapter, models: LocalModels) -> None:
     exercises = [part for part in chapter.parts if isinstance(part, Exercise)]
     assert len(exercises) >= 7
     if chapter is fine_tuning.CHAPTER:  # the others embed the reviews anew
@@ -104,4 +104,4 @@ def test_answers_are_among_the_choices(chapter: bert.Chapter, models: LocalModel
     for part in exercises:
         outcome = part.answer(models)
         answer = outcome if isinstance(outcome, tuple) else drain(outcome)
-        assert 0 <= answer.choice < len(part.choices) and any(letter.isdigit() for letter in answer.explanation), part.name
+        assert 0 <= answer.choice < len(part.choices) and answer.explanation, part.name

@@ -25,7 +25,7 @@ CHAPTER = Chapter(
         Prose(
             "Start with the first way, as the deck does: embed film reviews with a frozen model, keep the vector of "
             "the first token, and fit logistic regression. The deck uses DistilBERT and 2,000 reviews of SST-2. The "
-            f"model here is {examples.MODEL}, which is much smaller, and the reviews are 64 of our own, so expect less.",
+            f"model here is {examples.MODEL}, which is much smaller, and the 64 reviews are our own: expect less.",
             heading="Features: reviews, vectors, logistic regression",
             spec=("H1", "H2"),
         ),

@@ -243,7 +243,7 @@ def frozen_or_tuned(models: Models) -> list[StoryBlock]:
     rows = [
         ("frozen, [CLS] of the last layer", 100 * frozen["cls"]),
         ("frozen, mean of all tokens", 100 * frozen["mean"]),
-        ("frozen, mean, standardized", 100 * frozen["mean scaled"]),
+        ("frozen, mean, scaled vectors", 100 * frozen["mean scaled"]),
         ("fine-tuned, mean of three seeds", 100 * tuned["mean"]),
     ]
     bars = BarChart(
@@ -253,8 +253,8 @@ def frozen_or_tuned(models: Models) -> list[StoryBlock]:
     seeds = ", ".join(f"{100 * one:.1f}" for one in tuned["accuracy"])
     note = (
         f"Read from benchmarks/results/{path.name} ({found['date']}). Logistic regression on the features of the first "
-        "2,000 training rows, as in the deck; fine-tuning used all training rows and was scored on dev, with three "
-        f"seeds: {seeds}."
+        "2,000 training rows, mean of 20 random splits; fine-tuning used all training rows and was scored on dev, with "
+        f"three seeds: {seeds}."
     )
     return [bars, Paragraph(text=note)]
 
@@ -330,8 +330,8 @@ def answer_guess(models: Models) -> Generator[Event, None, ExerciseAnswer]:
     found = yield from walk(models)
     return ExerciseAnswer(
         min(range(3), key=lambda choice: abs((0, 50, 75)[choice] - found.masked.guess)),
-        f"There are {' and '.join(f'{count} {label}' for label, count in found.counts.items())} reviews: the most common "
-        f"label alone is right for {found.masked.guess:.0f}% of the test texts.",
+        f"There are {' and '.join(f'{count} {label}' for label, count in found.counts.items())} reviews: the most "
+        f"common label alone is right for {found.masked.guess:.0f}% of the test texts.",
     )
 
 
@@ -368,7 +368,8 @@ def answer_split(models: Models) -> Generator[Event, None, ExerciseAnswer]:
 def answer_human(models: Models) -> ExerciseAnswer:
     gain = 91.835 - 91.221
     return ExerciseAnswer(
-        0 if gain <= 0 else 1 if gain < 1 else 2, f"91.835 - 91.221 = {gain:.3f} points of F1, and 85.083 - 82.304 = {85.083 - 82.304:.3f} of exact match."
+        0 if gain <= 0 else 1 if gain < 1 else 2,
+        f"91.835 - 91.221 = {gain:.3f} points of F1, and 85.083 - 82.304 = {85.083 - 82.304:.3f} of exact match.",
     )
 
 
