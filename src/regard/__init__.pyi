@@ -36,6 +36,7 @@ from regard.interpret.ablation import AblationResult
 from regard.interpret.activations import HeadActivations
 from regard.interpret.attention.maps import AttentionRecord
 from regard.interpret.attribution.attributions import AttributionResult
+from regard.interpret.decoding import DecodingSteps
 from regard.interpret.embeddings import SensesResult
 from regard.interpret.embeddings import SentenceMap
 from regard.interpret.faithfulness import FaithfulnessResult
@@ -255,6 +256,27 @@ def generate(
     on_event: Callable[[Event], object] | None = None,
 ) -> GenerateResult:
     """Generate text: a GPT continues the prompt, a T5 answers it. The text appears as it is generated."""
+
+def decode(
+    text: str,
+    *,
+    max_new_tokens: int = 200,
+    temperature: float = 0.8,
+    top_p: float = 0.9,
+    top_k: int | None = None,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    seed: int = 0,
+    num_return_sequences: int = 1,
+    num_beams: int = 1,
+    length_penalty: float = 1.0,
+    early_stopping: bool = False,
+    stop: list[str] = [],
+    model: _Model = 'regard-fr-en',
+    device: Literal['auto', 'cpu', 'cuda'] = 'auto',
+    on_event: Callable[[Event], object] | None = None,
+) -> DecodingSteps:
+    """Show how a text is found: the candidates of every step, and which of them were kept."""
 
 def score(
     source: list[str | None] | str | PathLike[str] | Any,

@@ -148,6 +148,11 @@ EXAMPLES: dict[str, Example] = {
         {"text": "the film", "model": "GPT", "position": 9},
         "no position 9",
     ),
+    "decode": Example(
+        {"text": "the film", "model": "GPT", "num_beams": 2, "max_new_tokens": 3},
+        {"text": " ", "model": "GPT"},
+        "the text is empty",
+    ),
     "figure": Example(
         {"text": "the film was _", "model": "MODEL", "without": ["positions", "scaling"], "layer": 1},
         {"text": "the film", "model": "MODEL", "without": ["masks"]},

@@ -374,6 +374,12 @@ class Generation:
     def _spell(self, token: int) -> str:
         return token_text(self.generator.tokenizer, token)
 
+    def recorded_trace(self) -> Trace:
+        """The steps so far, if they were recorded."""
+        if self._recorder is None:
+            raise ValueError("no trace was recorded; pass record_trace=True")
+        return self._recorder
+
     def write_trace(self, path: Path, *, cli: str, python: str) -> None:
         """Write the recorded steps as JSON or, by the extension, as a page with the lines that reproduce it."""
         assert self._recorder is not None

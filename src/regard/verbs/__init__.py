@@ -24,6 +24,7 @@ VERBS = (
     "next_token",
     "perplexity",
     "generate",
+    "decode",
     "score",
     "benchmark",
     "cost",

@@ -2,12 +2,15 @@
 import { Select } from "../components";
 import { currentRoute, integerParameter, type Route, setParameters } from "../route";
 import type { TraceDocument } from "../types";
+import { percent } from "../format";
 import type { Payload, View } from "../view";
 import { About, allCandidates, drawTree, layoutTree, outcome, Results, Steps, TreeView } from "./decoding/tree_view";
 
 interface DecodingPayload extends Payload {
   readonly trace: TraceDocument;
 }
+
+const DEFAULT_TOKENS = 20; // of a language model, which has no end of its own
 
 const LEGENDS: Record<TraceDocument["method"], string> = {
   beam:
@@ -43,11 +46,42 @@ function Show({ payload }: { payload: DecodingPayload }) {
   );
 }
 
+/** The best text and its probability. */
+function finding({ trace }: DecodingPayload): string {
+  const best = trace.rows[0]?.results[0];
+  if (!best || best.log_probability === null) return "";
+  const steps = trace.rows[0]!.steps.length;
+  return `“${best.text.trim()}” in ${steps} steps, with probability ${percent(Math.exp(best.log_probability))}${trace.about["model"] ? ` (${String(trace.about["model"])})` : ""}`;
+}
+
 export const decoding: View<DecodingPayload> = {
   name: "decoding",
-  title: "A search, step by step",
-  about: "",
-  fields: [],
+  title: "Decoding",
+  about: "How a text is found: the candidates of every step of a greedy search, a beam search or a sampled text, as a tree.",
+  group: "predict",
+  examples: [
+    { label: "Three beams", values: { text: "Je suis étudiant", num_beams: "3" }, model: "regard-fr-en" },
+    { label: "Greedy search", values: { text: "Je suis étudiant", temperature: "0" }, model: "regard-fr-en" },
+    { label: "Sampled", values: { text: "Je suis étudiant", temperature: "1", top_p: "0.9" }, model: "regard-fr-en" },
+    { label: "GPT with four beams", values: { text: "The old man went to the", num_beams: "4", max_new_tokens: "8" }, model: "regard-gpt" },
+    { label: "GPT, sampled", values: { text: "This is a story about me and my brothers", max_new_tokens: "12" }, model: "regard-gpt" },
+  ],
+  travels: { text: "text" },
+  finding,
+  verb: "decode",
+  prefers: ["translation"],
+  excludes: ["text-encoder", "layer-mix", "image", "fine-tuned"],
+  fields: [
+    { name: "text", label: "Text", start: "Je suis étudiant" },
+    { name: "num_beams", label: "Beams", start: "3", optional: true },
+    { name: "temperature", label: "Temperature", start: "", optional: true },
+    { name: "top_p", label: "Top-p", start: "", optional: true },
+    { name: "max_new_tokens", label: "Tokens at most", start: "", optional: true },
+  ],
+  toRequest(args) {
+    const numbers = Object.entries(args).filter(([name, value]) => name !== "text" && name !== "model" && value.trim() !== "");
+    return { text: args["text"], model: args["model"], max_new_tokens: DEFAULT_TOKENS, ...Object.fromEntries(numbers.map(([name, value]) => [name, Number(value)])) };
+  },
   Show,
   drawing(payload, route) {
     const tree = layoutTree(rowAt(payload, route));
