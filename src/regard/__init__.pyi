@@ -260,7 +260,7 @@ def generate(
 def decode(
     text: str,
     *,
-    max_new_tokens: int = 200,
+    max_new_tokens: int = 20,
     temperature: float = 0.8,
     top_p: float = 0.9,
     top_k: int | None = None,

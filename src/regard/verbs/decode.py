@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from regard.generation_config import GenerationConfig
-from regard.verbs.base import ModelName, Models, Request, argument, model_option, verb
+from regard.verbs.base import ModelName, Models, Request, argument, model_option, option, verb
 
 if TYPE_CHECKING:
     from regard.interpret.decoding import DecodingSteps
@@ -18,6 +18,8 @@ class DecodeRequest(Request, GenerationConfig):
     model: ModelName = model_option(
         DEFAULT_TRANSLATOR, "A translator or a language model: a folder, a hub name or a built-in name."
     )
+
+    max_new_tokens: int = option(20, help="Maximum number of tokens to generate.", metavar="N", ge=1)
 
     def config(self) -> GenerationConfig:
         return GenerationConfig(**{name: getattr(self, name) for name in GenerationConfig.model_fields})

@@ -10,8 +10,6 @@ interface DecodingPayload extends Payload {
   readonly trace: TraceDocument;
 }
 
-const DEFAULT_TOKENS = 20; // of a language model, which has no end of its own
-
 const LEGENDS: Record<TraceDocument["method"], string> = {
   beam:
     "One column per step, the most probable hypotheses on top. A filled box was kept, one with a double frame ended a text, a pale one was not " +
@@ -80,7 +78,7 @@ export const decoding: View<DecodingPayload> = {
   ],
   toRequest(args) {
     const numbers = Object.entries(args).filter(([name, value]) => name !== "text" && name !== "model" && value.trim() !== "");
-    return { text: args["text"], model: args["model"], max_new_tokens: DEFAULT_TOKENS, ...Object.fromEntries(numbers.map(([name, value]) => [name, Number(value)])) };
+    return { text: args["text"], model: args["model"], ...Object.fromEntries(numbers.map(([name, value]) => [name, Number(value)])) };
   },
   Show,
   drawing(payload, route) {
