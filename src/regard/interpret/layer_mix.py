@@ -57,7 +57,7 @@ def mix_layers(
 ) -> LayerMix:
     """The vector of the first occurrence of a word; the pieces of a word are averaged. By default all weights are
     equal, as before a task has learned any."""
-    layers, pieces = layer_vectors(loaded, [text], word)
+    layers, pieces = layer_vectors(loaded, [text], [word])
     count = len(layers)
     given = [1 / count] * count if weights is None else list(weights)
     if len(given) != count or min(given) < 0 or abs(sum(given) - 1) > 1e-5:
@@ -66,15 +66,15 @@ def mix_layers(
     return LayerMix(pieces[0], ahead, back, np.asarray(given, dtype=np.float32), gamma)
 
 
-def layer_vectors(loaded: LoadedModel, texts: Sequence[str], word: str) -> tuple[Floats, list[list[str]]]:
-    """The vectors (layers, texts, width) of the word in each text, and its pieces; InputError if tasks of this model
-    do not mix its layers."""
+def layer_vectors(loaded: LoadedModel, texts: Sequence[str], words: Sequence[str]) -> tuple[Floats, list[list[str]]]:
+    """The vectors (layers, texts, width) of one word of each text, and its pieces; InputError if tasks of this model do
+    not mix its layers."""
     if not can(loaded.model, "layer-mix"):
         raise InputError(
             f"a mix of layers is how ELMo makes a vector, and {loaded.name} is {describe_model(loaded.model)} model; "
             "use one that `regard pretrain elmo` wrote"
         )
-    spans = [find_word(word, text, number) for number, text in enumerate(texts, start=1)]
+    spans = [find_word(*pair, number) for number, pair in enumerate(zip(words, texts, strict=True), start=1)]
     device = next((parameter.device.type for parameter in loaded.model.parameters()), "cpu")
     engine = load_engine((loaded.model, loaded.tokenizer), layers="concat(:)", pooling="none", device=device)
     return word_vectors(engine, texts, spans, model=loaded.name)

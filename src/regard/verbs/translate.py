@@ -76,7 +76,7 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
     from regard.files.disk import replace_file
     from regard.inference.generation.beam_search import Beam
     from regard.inference.translation.result import TranslatedText, TranslationResult
-    from regard.inference.translation.translator import check_has_attention, require_translator, translator_of
+    from regard.inference.translation.translator import check_has_attention, use_translator
 
     for name, known in (("alignments", (".json", ".txt")), ("trace", (".json", ".html"))):
         _check_suffix(name, getattr(request, name), known)
@@ -87,7 +87,7 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
         else Beam(num_beams=request.num_beams, num_return_sequences=several, length_penalty=request.length_penalty)
     )
     with ExitStack() as stack:
-        translator = translator_of(stack.enter_context(models.use(request.model, require_translator)))
+        translator = stack.enter_context(use_translator(models, request.model))
         if request.alignments is not None:
             check_has_attention(translator.model)
         rows = yield from _open_rows(request)

@@ -7,7 +7,8 @@ translation (teacher forcing), so any translation can be aligned.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ from regard.nn.recording import record
 from regard.nn.training import evaluation_mode
 
 if TYPE_CHECKING:
+    from regard.checkpoints.models import Models
     from regard.inference.generation.trace import Trace
 
 TranslationModel = Any  # a model with the capability "translation"
@@ -147,6 +149,13 @@ def translator_of(loaded: LoadedModel) -> Translator:
         raise InputError(f"{loaded.name} does not translate; expected a folder that `regard train translate` wrote")
     model = as_translation_model(loaded.model)
     return Translator(model, loaded.tokenizer, default_alignment_heads(model))
+
+
+@contextmanager
+def use_translator(models: Models, name: str) -> Iterator[Translator]:
+    """The translator of a name, for one user at a time."""
+    with models.use(name, require_translator) as loaded:
+        yield translator_of(loaded)
 
 
 def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> Translator:
