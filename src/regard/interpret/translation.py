@@ -168,8 +168,9 @@ class AlignmentHeadsView(BaseModel):
 class TranslationSteps(Result):
     """A text and its hypotheses, best first; `encoder` and `alignment_heads` are None if the model has no attention.
 
-    The hypotheses are `forced` if they were given. A recurrent encoder takes `time_steps_read` time steps to read the
-    source without its end token, as the lectures count them: "Je suis étudiant" takes steps 1 to 3, and "I" is step 4.
+    The hypotheses are `forced` if they were given. `time_steps_read` is the number of time steps in which a
+    recurrent encoder reads the source, counted in words as in the lectures: "Je suis étudiant" takes steps 1 to 3, and
+    "I" is step 4. End tokens are not counted.
     """
 
     page_view: ClassVar[str | None] = "translation"
@@ -241,6 +242,7 @@ def replay_translations(
         for row, (one, ids) in enumerate(zip(translations, targets, strict=True))
     ]
     recurrent = model.config if can(model, "recurrent") else None
+    read = _pieces(subwords.source, source, ended=True)
     first = attentions[0]
     layers, num_heads = (0, 0) if first is None else first.weights.shape[:2]
     heads = translator.alignment_heads
@@ -257,8 +259,8 @@ def replay_translations(
         ),
         text=text,
         forced=forced,
-        time_steps_read=0 if recurrent is None else len(source) - 1,
-        source=_pieces(subwords.source, source, ended=True),
+        time_steps_read=0 if recurrent is None else len(read.words),
+        source=read,
         hypotheses=hypotheses,
         encoder=encoder,
         alignment_heads=None

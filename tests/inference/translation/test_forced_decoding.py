@@ -64,7 +64,7 @@ def test_the_greedy_translation_forced_has_the_attention_of_the_greedy_decoding(
 def test_a_recurrent_encoder_reads_the_source_in_time_steps(folders: dict[str, Path]) -> None:
     for name in ("lstm", "transformer"):
         found = translate_in_steps(load_translator(folders[name]), TEXT)
-        assert found.time_steps_read == (len(found.source.tokens) - 1 if name == "lstm" else 0)
+        assert found.time_steps_read == (len(TEXT.split()) if name == "lstm" else 0)
         assert found.alignment_heads is not None and found.alignment_heads.sharpest in found.alignment_heads.heads
 
 

@@ -179,10 +179,10 @@ export function TimeSlider({ selection }: { selection: Selection }) {
         />
       </label>
       <ol class="steps" aria-label="Tokens of the translation, step by step">
-        {payload.source.tokens.slice(0, payload.time_steps_read).map((token, number) => (
+        {payload.source.words.slice(0, payload.time_steps_read).map((word, number) => (
           <li key={`read ${number}`} class="read" title={`Time step ${number + 1}: the encoder reads`}>
             <sub>{number + 1}</sub>
-            <bdi>{visible(token)}</bdi>
+            <bdi>{word}</bdi>
           </li>
         ))}
         {payload.time_steps_read > 0 && (
@@ -207,7 +207,7 @@ export function TimeSlider({ selection }: { selection: Selection }) {
       </ol>
       {payload.time_steps_read > 0 && (
         <p class="muted">
-          The encoder reads one token per time step, steps 1 to {payload.time_steps_read}; the decoder then writes one per step. End tokens are not counted, as in the lectures.
+          The encoder reads a word per time step, steps 1 to {payload.time_steps_read}; the decoder then writes a word per step. As in the lectures, the pieces of a word count as one, and end tokens are not counted.
         </p>
       )}
     </div>

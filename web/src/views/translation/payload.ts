@@ -123,11 +123,12 @@ function attentionOf(payload: Translation, hypothesis: DecodedHypothesis, step: 
   };
 }
 
-/** The time step as the lectures count: a recurrent encoder reads the source in the first steps. End tokens have no number. */
+/** The time step as the lectures count: a recurrent encoder reads the words of the source in the first steps. The pieces of a word share a number, end tokens have none. */
 export function timeStep({ payload, hypothesis }: Selection, step: number): { readonly number: number | null; readonly count: number } {
   const first = payload.time_steps_read;
-  const steps = hypothesis.steps.length - (first && hypothesis.finished ? 1 : 0);
-  return { number: step < steps ? first + step + 1 : null, count: first + steps };
+  if (!first) return { number: step + 1, count: hypothesis.steps.length };
+  const word = hypothesis.pieces.word_indices[step];
+  return { number: word === undefined ? null : first + word + 1, count: first + hypothesis.pieces.words.length };
 }
 
 export function describeTimeStep(selection: Selection, step = selection.step): string {

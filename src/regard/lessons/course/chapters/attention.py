@@ -21,6 +21,7 @@ from regard.lessons.course.chapters.alignment import ALIGNMENT_PARTS, REVERSAL_P
 from regard.render.story import BarChart, NumberMatrix, Paragraph, StoryBlock, StoryTable
 
 if TYPE_CHECKING:
+    from regard.inference.translation.translator import Alignment
     from regard.interpret.translation import TranslationSteps
 
 TRANSLATOR = "regard-lstm-fr-en"
@@ -242,35 +243,31 @@ def _five_steps(models: Models) -> list[StoryBlock]:
     ]
 
 
+def _words(models: Models) -> Alignment:
+    """The attention between the words of the two sentences; pieces of a word are taken together."""
+    from regard.inference.translation.forced_decoding import force_targets
+    from regard.inference.translation.translator import use_translator
+
+    with use_translator(models, TRANSLATOR) as translator:
+        [forced] = force_targets(translator, SOURCE, [TARGET])
+    assert forced.alignment is not None
+    return forced.alignment
+
+
 def _time_steps(models: Models) -> list[StoryBlock]:
-    steps = _decode(models)
-    hypothesis = steps.hypotheses[0]
-    assert hypothesis.attention is not None
-    read, written = steps.time_steps_read, len(hypothesis.steps) - 1
-    rows = [
-        (str(number), "reads", token.strip(), "", "")
-        for number, token in enumerate(steps.source.tokens[:read], start=1)
-    ]
-    for step in range(written):
-        weights = hypothesis.attention.weights[0, 0, step]
-        best = int(weights.argmax())
-        rows.append(
-            (
-                str(read + step + 1),
-                "writes",
-                hypothesis.steps[step].token.strip(),
-                steps.source.tokens[best].strip(),
-                f"{weights[best]:.3f}",
-            )
-        )
-    student = hypothesis.attention.weights[0, 0, written - 1][:read]
-    focus = steps.source.tokens[int(student.argmax())].strip()
+    words = _words(models)
+    read, written = len(words.source), len(words.target)
+    rows = [(str(number), "reads", word, "", "") for number, word in enumerate(words.source, start=1)]
+    for number, (word, best, weights) in enumerate(
+        zip(words.target, words.hard(), words.weights, strict=True), start=read + 1
+    ):
+        rows.append((str(number), "writes", word, words.source[best], f"{weights[best]:.3f}"))
     deck = [
-        DeckRow("time steps in all", "7", str(read + written), "3 to read, 4 to write; end tokens not counted"),
+        DeckRow("time steps in all", "7", str(read + written), f"{read} to read, {written} to write; no end tokens"),
         DeckRow("first step that writes", "4", str(read + 1)),
-        DeckRow("in focus at the last step", "étudiant", focus, f"weight {student.max():.3f} of {student.sum():.3f}"),
+        DeckRow("in focus at the last step", "étudiant", rows[-1][3], f"weight {rows[-1][4]}"),
     ]
-    headers = ("time step", "", "token", "largest weight on", "weight")
+    headers = ("time step", "", "word", "largest weight on", "weight")
     return [
         StoryTable(headers=headers, rows=rows, text_columns=[1, 2, 3], caption="Attention at every decoding step"),
         beside_deck(deck),
@@ -278,11 +275,8 @@ def _time_steps(models: Models) -> list[StoryBlock]:
 
 
 def _last_step(models: Models) -> list[StoryBlock]:
-    steps = _decode(models)
-    hypothesis = steps.hypotheses[0]
-    assert hypothesis.attention is not None
-    weights = hypothesis.attention.weights[0, 0, len(hypothesis.steps) - 2].tolist()
-    rows = list(zip((token.strip() for token in steps.source.tokens), weights, strict=True))
+    words = _words(models)
+    rows = list(zip(words.source, words.weights[-1], strict=True))
     return [BarChart.of_probabilities("Where the decoder looks when it writes “student”", rows)]
 
 
@@ -338,15 +332,12 @@ def _list(numbers: object) -> str:
 
 
 def _answer_focus(models: Models) -> ExerciseAnswer:
-    steps = _decode(models)
-    assert steps.hypotheses[0].attention is not None
-    weights = steps.hypotheses[0].attention.weights[0, 0, len(steps.hypotheses[0].steps) - 2][: steps.time_steps_read]
-    best = steps.source.tokens[int(weights.argmax())].strip()
-    choices = ("Je", "suis", "étudiant")
+    words = _words(models)
+    best = words.hard()[-1]
     return ExerciseAnswer(
-        choices.index(best) if best in choices else 2,
-        f"The largest weight on a word is that of {best!r}, {weights.max():.3f}. The slide of time step 7 shows the "
-        "same: the decoder looks at the word it is about to translate.",
+        best,
+        f"The largest weight is that of “{words.source[best]}”, {words.weights[-1][best]:.3f}. The slide of time step "
+        "7 shows the same: the decoder looks at the word it is about to translate.",
     )
 
 

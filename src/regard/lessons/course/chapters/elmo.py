@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from regard.checkpoints.models import Models
 from regard.lessons.course.chapter import (
@@ -109,7 +109,8 @@ def _homonyms(models: Models) -> list[StoryBlock]:
 
 def _architecture(models: Models) -> list[StoryBlock]:
     with models.use(ELMO) as loaded:
-        config, model = loaded.model.config, loaded.model
+        model: Any = loaded.model
+        config = model.config
         layers = config.num_hidden_layers
         parts = [
             ("token embeddings", model.embedding),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from regard.checkpoints.models import Models
 from regard.events import Progress, drain
@@ -140,7 +140,8 @@ def _fine_tuning(models: Models) -> Generator[Progress, None, list[StoryBlock]]:
 
 def _answer_width(models: Models) -> ExerciseAnswer:
     with models.use(ELMO) as loaded:
-        width, output = loaded.model.config.hidden_size, loaded.model.config.output_size
+        config: Any = loaded.model.config
+    width, output = config.hidden_size, config.output_size
     return ExerciseAnswer(
         (1, 2, 3).index(output // width),
         f"One direction has {width} numbers, the vector {output}: both directions are next to each other. The layers "

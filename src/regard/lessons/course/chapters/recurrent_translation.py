@@ -41,10 +41,9 @@ def _unrolled(models: Models) -> list[StoryBlock]:
 
     source = "Je suis étudiant"
     with use_translator(models, TRANSLATOR) as translator:
-        subwords = translator.subwords
-        read = [subwords.source.decode([token]).strip() for token in subwords.encode_sources([source])[0][:-1]]
-        [target] = force_targets(translator, source, ["I am a student"])
-    written = [one.token.strip() for one in target.tokens[:-1]]
+        [forced] = force_targets(translator, source, ["I am a student"])
+    assert forced.alignment is not None
+    read, written = forced.alignment.source, forced.alignment.target
     boxes = [DiagramBox(key=f"r{n}", text=word, column=n, row=2) for n, word in enumerate(read)]
     boxes += [DiagramBox(key=f"h{n}", text=f"encoder, step {n + 1}", column=n, row=1) for n in range(len(read))]
     at = len(read)
@@ -58,7 +57,7 @@ def _unrolled(models: Models) -> list[StoryBlock]:
     arrows = [DiagramArrow(start=one, end=two) for one, two in pairwise(chain)]
     arrows += [DiagramArrow(start=f"r{n}", end=f"h{n}") for n in range(at)]
     arrows += [DiagramArrow(start=f"s{n}", end=f"w{n}") for n in range(len(written))]
-    title = "The encoder reads one token per time step, the decoder writes one per time step"
+    title = "The encoder reads a word per time step, the decoder writes a word per time step"
     return [Diagram(title=title, boxes=boxes, arrows=arrows)]
 
 

@@ -124,7 +124,7 @@ def _four_digits(models: Models) -> Generator[Progress, None, list[StoryBlock]]:
 
 
 def _by_length(models: Models) -> Generator[Progress, None, list[StoryBlock]]:
-    runs = []
+    runs: list[ReverseRun] = []
     for length in LENGTHS:
         run = yield from _train(length, 16, done=len(runs), total=len(LENGTHS))
         runs.append(run)
