@@ -370,6 +370,11 @@ def test_a_model_is_trained_on_the_page(
     assert (tmp_path / "trained" / "films.tsv").read_text("utf-8") == "".join(lines)
 
 
+def open_attention(page: Page) -> None:
+    page.locator("header summary", has_text="Look inside").click()
+    page.locator("header a[href^='#attention']").click()
+
+
 def test_form_input_is_preserved_after_a_failed_training(
     page: Page, address: str, folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -384,7 +389,7 @@ def test_form_input_is_preserved_after_a_failed_training(
     order.get_by_label("Epochs").fill("7")
     order.get_by_role("button", name="Train").click()
     expect(page.locator(".task-job")).to_contain_text("Failed")
-    page.get_by_role("link", name="Attention").click()  # nor is it lost in another view
+    open_attention(page)  # nor is it lost in another view
     expect(order).to_have_count(0)
     page.go_back()
     expect(order.locator("[name=path]")).to_have_value(str(path))
@@ -400,9 +405,7 @@ def test_training_starts_with_one_button(
     open_at(page, address, model=folders["plain"], text="thank you")
     page.get_by_role("button", name="Train on 60 built-in sentences").click()
     expect(page.get_by_role("progressbar", name="Steps done")).to_be_visible()
-    page.get_by_role(
-        "link", name="Attention"
-    ).click()  # it continues while another view is open, which then offers the new model
+    open_attention(page)  # it continues while another view is open, which then offers the new model
     expect(page.locator("ul.states")).to_contain_text("trained/messages-classify", timeout=200_000)
     page.go_back()
     page.get_by_role("button", name="Use it").click()

@@ -19,8 +19,8 @@ export const prefersReducedMotion = () => matchMedia("(prefers-reduced-motion: r
 const DURATION = 240; // milliseconds
 
 /** The numbers on their way from the previous ones to `values`, so that a change of layer or head can be followed. They arrive at once
- * if the user asks for reduced motion, if their count changes, or if there are more than `most` of them. */
-export function useMotion(values: Float32Array, most = 20_000): Float32Array {
+ * if the user asks for reduced motion or if their count changes. */
+export function useMotion(values: Float32Array): Float32Array {
   const [shown, setShown] = useState(values);
   const latest = useRef(values);
   useEffect(() => {
@@ -29,7 +29,8 @@ export function useMotion(values: Float32Array, most = 20_000): Float32Array {
       latest.current = now;
       setShown(now);
     };
-    if (from === values || from.length !== values.length || values.length > most || prefersReducedMotion()) return move(values);
+    const same = from.length === values.length && from.every((value, index) => value === values[index]);
+    if (same || from.length !== values.length || prefersReducedMotion()) return move(values);
     const start = performance.now();
     let frame = requestAnimationFrame(function step(time: number) {
       const part = Math.min(1, Math.max(0, (time - start) / DURATION));

@@ -208,7 +208,7 @@ export const faithfulness: View<FaithfulnessPayload> = {
   finding: (payload) =>
     payload.verdict
       ? `${payload.model.name} answers ${summary(payload)}, and its attention map is ${payload.verdict}: ${passedCount(payload)} of ${payload.checks.length} tests passed`
-      : `${payload.model.name} answers ${summary(payload)}; without classes there is no verdict on its map`,
+      : `${payload.model.name} answers ${summary(payload)}; only the map of a classifier gets a verdict`,
   verb: "faithfulness",
   excludes: ["translation"],
   prefers: ["classify", "fine-tuned"],

@@ -4,16 +4,40 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { Canvas, pointerIn, useWidth } from "../../canvas";
 import { DataTable, Select, Token } from "../../components";
 import { count, range } from "../../format";
+import { useMotion } from "../../media";
 import { loadImage, outline, type Painter } from "../../painter";
 import { colors, dash, SERIES, series, strip } from "../../theme";
 import { type Focus, type PatchImage, type Selection, setLock } from "./maps";
 
 const ACROSS = 220; // pixels between the tokens that run across
+const MAX_MOVING = 20_000; // weights
 const MANY = 120; // tokens; longer texts get lower rows
 const TALL = 1600; // pixels; of taller maps only the visible part is drawn
 
+interface LinesProps {
+  readonly selection: Selection;
+  /** The weights of each head, on their way from those of another layer or head. */
+  readonly shades: readonly Float32Array[];
+}
+
 export function Lines({ selection }: { selection: Selection }) {
-  return selection.across ? <LinesAcross selection={selection} /> : <LinesDown selection={selection} />;
+  const shades = useShades(selection);
+  return selection.across ? <LinesAcross selection={selection} shades={shades} /> : <LinesDown selection={selection} shades={shades} />;
+}
+
+const shadesOf = ({ heads, maps, layer, threshold, ...options }: Selection) => heads.map((head) => maps.shades(layer, head, options, threshold));
+
+/** The weights that are drawn: a change of layer or head can be followed, unless there are too many lines. */
+function useShades(selection: Selection): readonly Float32Array[] {
+  const shades = useMemo(() => shadesOf(selection), [selection]);
+  const size = shades[0]!.length;
+  const joined = useMemo(() => {
+    const all = new Float32Array(size * shades.length <= MAX_MOVING ? size * shades.length : 0);
+    if (all.length) shades.forEach((list, number) => all.set(list, number * size));
+    return all;
+  }, [shades]);
+  const moving = useMotion(joined);
+  return useMemo(() => (moving.length ? shades.map((_, number) => moving.subarray(number * size, (number + 1) * size)) : shades), [shades, moving]);
 }
 
 /** The token in focus: the one under the pointer, or the locked one; and its weights. */
@@ -41,7 +65,7 @@ export function tokenColumns(rows: readonly string[], columns: readonly string[]
 }
 
 /** Queries on top, keys below. */
-function LinesAcross({ selection }: { selection: Selection }) {
+function LinesAcross({ selection, shades }: LinesProps) {
   const { rows, columns, locked } = selection;
   const { focus, weights, setPointed, axis } = useFocus(selection);
   const places = useMemo(() => tokenColumns(rows.labels, columns.labels), [rows, columns]);
@@ -49,7 +73,7 @@ function LinesAcross({ selection }: { selection: Selection }) {
   const width = Math.ceil(last.center + last.width / 2);
   const [status, setStatus] = useState("");
   const draw = (painter: Painter) => {
-    const { drawn, omitted } = drawLines(painter, selection, focus, { down: true, row: (i) => [places[i]!.center, 2], column: (j) => [places[j]!.center, ACROSS - 2] });
+    const { drawn, omitted } = drawLines(painter, selection, focus, { down: true, row: (i) => [places[i]!.center, 2], column: (j) => [places[j]!.center, ACROSS - 2] }, shades);
     setStatus(omitted > 0 ? `The ${count(drawn)} strongest lines are drawn; ${count(omitted)} weaker ones are omitted.` : "");
   };
   const tokens = (side: Focus["side"]) => (
@@ -71,7 +95,7 @@ function LinesAcross({ selection }: { selection: Selection }) {
       <div class="wide" tabIndex={0} role="region" aria-label="Lines between the tokens" onPointerLeave={() => setPointed(null)}>
         <div style={{ width: `${width}px` }}>
           {tokens("row")}
-          <Canvas width={width} height={ACROSS} inputs={[selection, focus?.side, focus?.index, places]} draw={draw} />
+          <Canvas width={width} height={ACROSS} inputs={[selection, shades, focus?.side, focus?.index, places]} draw={draw} />
           {tokens("column")}
         </div>
         <p class="muted note">{status}</p>
@@ -81,7 +105,7 @@ function LinesAcross({ selection }: { selection: Selection }) {
   );
 }
 
-function LinesDown({ selection }: { selection: Selection }) {
+function LinesDown({ selection, shades }: LinesProps) {
   const [element, width] = useWidth<HTMLDivElement>();
   const [status, setStatus] = useState("");
   const { rows, columns, locked } = selection;
@@ -92,7 +116,7 @@ function LinesDown({ selection }: { selection: Selection }) {
   const middle = (index: number) => index * height + height / 2 - viewport.top;
   const draw = (painter: Painter) => {
     const visible = [Math.floor(viewport.top / height), Math.ceil((viewport.top + viewport.height) / height)] as const;
-    const { drawn, omitted } = drawLines(painter, selection, focus, { down: false, row: (i) => [2, middle(i)], column: (j) => [width - 2, middle(j)], visible });
+    const { drawn, omitted } = drawLines(painter, selection, focus, { down: false, row: (i) => [2, middle(i)], column: (j) => [width - 2, middle(j)], visible }, shades);
     const where = viewport.height < most * height ? " of the visible part" : "";
     setStatus(omitted > 0 ? `The ${count(drawn)} strongest lines${where} are drawn; ${count(omitted)} weaker ones are omitted.` : "");
   };
@@ -116,7 +140,7 @@ function LinesDown({ selection }: { selection: Selection }) {
           {tokens("row")}
           <div ref={element} class="between" style={{ height: `${most * height}px` }}>
             <div style={{ transform: `translateY(${viewport.top}px)` }}>
-              <Canvas width={width} height={viewport.height} inputs={[selection, focus?.side, focus?.index, height, viewport]} draw={draw} />
+              <Canvas width={width} height={viewport.height} inputs={[selection, shades, focus?.side, focus?.index, height, viewport]} draw={draw} />
             </div>
           </div>
           {tokens("column")}
@@ -307,8 +331,7 @@ function several(selection: Selection): boolean {
 }
 
 /** Draws the lines of the selected heads, or only those of the token in focus; returns how many were drawn and omitted. */
-export function drawLines(painter: Painter, selection: Selection, focus: Focus | null, geometry: LineGeometry): { readonly drawn: number; readonly omitted: number } {
-  const maps = selection.heads.map((head) => selection.maps.shades(selection.layer, head, selection, selection.threshold));
+export function drawLines(painter: Painter, selection: Selection, focus: Focus | null, geometry: LineGeometry, maps: readonly Float32Array[] = shadesOf(selection)): { readonly drawn: number; readonly omitted: number } {
   const counts = new Uint32Array(256);
   visit(selection, focus, geometry.visible, (row, column) => {
     for (const map of maps) counts[Math.floor(map[row + column]! * 255)]!++;
