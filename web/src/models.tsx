@@ -31,7 +31,7 @@ export function suits({ needs, excludes }: View, model: ModelState): boolean {
 /** The model a view starts with: that of its first example, or the first that can do what the view prefers. */
 export function defaultModel(view: View, models: readonly ModelState[]): string {
   const usable = models.filter((model) => model.state !== "failed");
-  const suited = usable.filter((model) => suits(view, model));
+  const suited = usable.filter((model) => suits(view, model)).sort((a, b) => Number(takesImages(a)) - Number(takesImages(b))); // texts first
   const example = suited.find((model) => model.name === view.examples?.[0]?.model);
   const does = (model: ModelState, what: string) => model.task === what || model.capabilities?.includes(what as Capability);
   const preferred = (view.prefers ?? []).map((what) => suited.find((model) => does(model, what))).find((model) => model);

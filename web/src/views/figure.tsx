@@ -67,8 +67,11 @@ function finding(payload: FigurePayload, route: Route): string {
   const { box, tensor, tensorName, layer, head } = selectionOf(payload, route);
   const matrix = tensorName === "weights" && !tensor.words ? matrixOf(payload, tensor, head) : null;
   if (!matrix?.columns) return "";
-  const at = matrix.values.reduce((best, value, cell) => (value > matrix.values[best]! ? cell : best), 0);
-  const [row, column] = [matrix.rows[Math.floor(at / matrix.width)]!, matrix.columns[at % matrix.width]!];
+  const words = (cell: number) => [matrix.rows[Math.floor(cell / matrix.width)]!, matrix.columns![cell % matrix.width]!] as const;
+  const counts = (cell: number) => words(cell).every((word) => !/^[<[]/.test(word.trim()));
+  const at = matrix.values.reduce((best, value, cell) => (counts(cell) && (best < 0 || value > matrix.values[best]!) ? cell : best), -1);
+  if (at < 0) return "";
+  const [row, column] = words(at);
   return `${box.title}, layer ${layer}, head ${head} of ${model.name}: “${row.trim()}” attends to “${column.trim()}” (${fixedPercent(matrix.values[at]!, 0)})`;
 }
 

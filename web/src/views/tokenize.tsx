@@ -8,7 +8,6 @@ import { colors } from "../theme";
 import { thumbnails } from "../thumbnails";
 import type { InputToken, TokenizedText } from "../types";
 import type { View, ViewOf } from "../view";
-import { thumbnails } from "../thumbnails";
 import "./tokenize/tokenize.css";
 
 type TokensPayload = ViewOf<"tokenize">;
@@ -171,7 +170,6 @@ export const tokenize: View<TokensPayload> = {
   verb: "tokenize",
   Thumbnail: thumbnails.tokenize,
   group: "inside",
-  Thumbnail: thumbnails.tokenize,
   excludes: ["image"],
   examples: [
     { label: "A pair of sentences", values: { source: SKIT, pair: "The actors had no script." } },
