@@ -185,7 +185,7 @@ CHAPTER = Chapter(
         Exercise(
             "years",
             "How long would one V100 train GPT-3, at the speed that this price assumes?",
-            ("3.5 years", "35 years", "355 years", "3,550 years"),
+            ("about 3.6 years", "about 36 years", "about 360 years", "about 3,600 years"),
             gpt_benchmarks.years_answer,
             spec=("I7",),
         ),

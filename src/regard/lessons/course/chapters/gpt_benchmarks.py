@@ -138,7 +138,7 @@ def sample(models: Models) -> Generator[Event, None, list[StoryBlock]]:
             Paragraph(
                 text=f"Not computed, {where}: {', '.join(missing)}. Set {DATA} to a folder with these files: "
                 f"{expected or 'none known'}; "
-                "or run `regard benchmark` with your own copy."
+                "or run regard benchmark with your own copy."
             )
         )
     return blocks
@@ -175,7 +175,7 @@ def _gpt3_cost() -> CostEstimate:
 
 def years_answer(models: Models) -> ExerciseAnswer:
     years = _gpt3_cost().gpu_years
-    choices = (3.5, 35, 355, 3550)
+    choices = (3.6, 36, 360, 3600)
     choice = min(range(len(choices)), key=lambda index: abs(choices[index] - years))
     return ExerciseAnswer(
         choice,

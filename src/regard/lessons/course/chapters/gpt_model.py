@@ -145,6 +145,7 @@ def transformations() -> list[tuple[str, list[list[str]]]]:
 
 
 SPECIAL = ("Start", "Delim", "Extract")
+STEP = 0.58  # columns of the drawing from box to box
 SHORT = {PREMISE: "text 1", HYPOTHESIS: "text 2", REVIEW: "text", STORY: "context"}
 
 
@@ -160,17 +161,18 @@ def transformations_drawn(models: Models) -> list[StoryBlock]:
             for column, part in enumerate(parts):
                 text = SHORT.get(part, f"answer {number + 1}") if part not in SPECIAL else part
                 place = 5 if part == "Extract" else column
+                left, strong = 1 + STEP * place, part in SPECIAL
                 boxes.append(
-                    DiagramBox(key=f"{key}-{column}", text=text, column=1.5 + place, row=row, strong=part in SPECIAL)
+                    DiagramBox(key=f"{key}-{column}", text=text, column=left, row=row, width=0.55, strong=strong)
                 )
-            boxes.append(DiagramBox(key=f"{key}-model", text="Transformer", column=7.7, row=row))
+            boxes.append(DiagramBox(key=f"{key}-model", text="Transformer", column=4.5, row=row, width=0.8))
             arrows.append(DiagramArrow(start=f"{key}-{len(parts) - 1}", end=f"{key}-model"))
             ends.append(f"{key}-model")
             row += 1
         middle = row - (len(sequences) + 1) / 2
-        boxes.append(DiagramBox(key=f"{task}-name", text=task, column=0, row=middle, width=1.3))
+        boxes.append(DiagramBox(key=f"{task}-name", text=task, column=0, row=middle, width=0.95))
         head = {"similarity": "sum, Linear", "multiple choice": "Linear each, softmax"}.get(task, "Linear")
-        boxes.append(DiagramBox(key=f"{task}-head", text=head, column=9, row=middle, width=1.5, strong=True))
+        boxes.append(DiagramBox(key=f"{task}-head", text=head, column=5.6, row=middle, width=1.2, strong=True))
         arrows += [DiagramArrow(start=end, end=f"{task}-head") for end in ends]
     return [Diagram(title="Input transformations: what is read for each task", boxes=boxes, arrows=arrows)]
 

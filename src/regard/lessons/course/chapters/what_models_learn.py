@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from regard.lessons.course.chapter import Chapter, CodeBlock, Computed, Exercise, LiveView, Prose
-from regard.lessons.course.chapters import associations, head_patterns
+from regard.lessons.course.chapters import associations, head_patterns, images_and_reasons
 
 VIEWS = """\
 BertViz, to which the deck links, shows attention at three scales: one layer with its heads as lines between two
@@ -45,6 +45,20 @@ logits` gives the explorable's numbers."""
 YEARS = """\
 The appendix of the explorable repeats the question for every year from 1860 to 2018 and draws, for the 150 likeliest
 jobs, the difference between he and she. The view does the same for our model; it takes some seconds."""
+
+PATCHES = """\
+"Bye, bye convolutions?", asks the deck about the Vision Transformer. Its idea is to read an image as a text: cut it
+into patches, project each to a vector, put [CLS] before them, add a learned vector for each position, and give the
+sequence to the same encoder that reads words. A linear layer reads the class from the state of [CLS], as in BERT."""
+
+REASONS = """\
+"Just because you pay attention to the right thing doesn't mean you are paying attention for the right reason", says a
+deck, and shows an example of Rudin's: a map of what a network attended to in a photograph of a husky, offered as the
+evidence for "Siberian husky", and nearly the same map as the evidence for "transverse flute". A map that is evidence
+for everything explains nothing.
+
+The test is the class swap: show the explanation for another class and see whether it changes. An attention map cannot,
+because it is computed before there are classes. Gradient attributions are computed for one output, and so they can."""
 
 VERDICT = """\
 Whether a given map may be read as a reason is measured by six tests with fixed thresholds: class swap, permuted
@@ -182,13 +196,66 @@ CHAPTER = Chapter(
             title="Compare in Python",
             spec=("K1",),
         ),
+        Prose(PATCHES, heading="An image as a sequence", spec=("M1",)),
+        Computed("patches", "The patches in order", images_and_reasons.patches, spec=("M1",)),
+        LiveView(
+            "image-attention",
+            "look",
+            {"image": images_and_reasons.SEVEN, "model": images_and_reasons.MODEL},
+            title="What [CLS] and each patch attend to",
+            spec=("M1",),
+        ),
+        Exercise(
+            "vit-tokens",
+            "How many tokens does ViT base read for an image of 224 x 224 pixels in patches of 16 x 16?",
+            ("196", "197", "224", "256"),
+            images_and_reasons.tokens_answer,
+            spec=("M1",),
+        ),
+        Exercise(
+            "patch-order",
+            "The patches of a digit are put in a random order. Does the class stay the same?",
+            ("nearly always: the model reads a bag of patches", "often not: the positions matter"),
+            images_and_reasons.order_answer,
+            spec=("M1",),
+        ),
+        Prose(REASONS, heading="The right thing for the wrong reason", spec=("L1", "L2")),
+        LiveView(
+            "class-swap-view",
+            "faithfulness",
+            {"model": images_and_reasons.MODEL, "image": images_and_reasons.DOUBTFUL},
+            title="One map, two classes",
+            spec=("L2",),
+        ),
+        Computed("class-swap", "The class swap in numbers", images_and_reasons.class_swap, spec=("L2",)),
+        Exercise(
+            "swap",
+            "The attention map is shown once for the predicted class and once for the other. How many weights change?",
+            ("none", "some", "most"),
+            images_and_reasons.swap_answer,
+            spec=("L2",),
+        ),
         Prose(VERDICT, heading="A verdict", spec=("L1",)),
+        Exercise(
+            "verdict",
+            "Is the map of the last layer, mean of all heads, the reason for regard-digits to see a 7 in digit-7?",
+            ("faithful", "doubtful", "unfaithful"),
+            images_and_reasons.verdict_answer,
+            spec=("L1", "L2"),
+        ),
         LiveView(
             "words",
             "faithfulness",
             {"model": "regard-spam", "text": "Win cash prizes! Call now to claim your free phone."},
             title="The same tests for a text",
             spec=("L1",),
+        ),
+        CodeBlock(
+            "faithfulness-code",
+            "regard faithfulness regard-digits --image digit-7",
+            language="shell",
+            title="The six tests on the command line",
+            spec=("L1", "L2"),
         ),
     ),
     reading=(
