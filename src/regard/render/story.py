@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from textwrap import fill, wrap
-from typing import ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, Field, field_validator, model_validator
 from rich.cells import cell_len
 from rich.text import Text
 
 from regard.escaping import escape_controls
 from regard.render import bundle
-from regard.render.page_arrays import data_uri
 from regard.render.result import Result
 from regard.render.terminal import SHADES, check_weights, terminal_heat_map, text_bar
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 LINES = 4  # of a chart that differ in more than color
 WIDTH = 96  # characters of a line in the terminal
@@ -238,6 +239,10 @@ class PatchSequence(BaseModel):
     @classmethod
     def of_image(cls, title: str, pixels: NDArray[np.uint8], grid: tuple[int, int]) -> PatchSequence:
         """`pixels` are (height, width), or (height, width, 3); `grid` is the number of rows and columns of patches."""
+        import numpy as np
+
+        from regard.render.page_arrays import data_uri
+
         rows = np.split(pixels, grid[0], axis=0)
         patches = [patch for row in rows for patch in np.split(row, grid[1], axis=1)]
         return cls(

@@ -68,8 +68,8 @@ export function ShowPair({ payload }: { payload: Charts }) {
         <ScatterPlot chart={chart} label={`Scatter plot of ${chart.tokens.length} tokens. ${caption}`} maxSize={640} describe={describePair(payload, pair)} />
         <DataTable
           label="Numbers"
-          caption={`${tokens.length > MAX_ROWS ? `${MAX_ROWS} of the ${count(tokens.length)} tokens shown` : `${tokens.length} tokens`}, highest mean first`}
-          headers={["token", { content: pair.labels[0], class: "side-a" }, { content: pair.labels[1], class: "side-b" }, `difference of ${payload.values}`]}
+          caption={`${tokens.length > MAX_ROWS ? `${MAX_ROWS} of the ${count(tokens.length)} tokens shown` : `${tokens.length} tokens`}, highest mean first; differences of ${payload.values}`}
+          headers={["token", { content: pair.labels[0], class: "side-a" }, { content: pair.labels[1], class: "side-b" }, "difference"]}
           rows={Array.from(tokens.subarray(0, MAX_ROWS), (token) => [
             payload.tokens[token],
             fixedPercent(probability(payload, pair.a, token), 3),
