@@ -120,7 +120,7 @@ function faultyField(error: string, fields: readonly Field[]): Field | undefined
 
 /** Examples to press: each fills the fields, and may select a model and something in its result. */
 export function Examples({ view, models, args }: { view: View; models: readonly ModelState[]; args: Arguments }) {
-  const examples = view.examples ?? [];
+  const examples = (view.examples ?? []).filter((example) => !example.values["image"] || models.some(takesImages));
   if (!examples.length) return null;
   const route = currentRoute.use();
   const frame = frameParameters(route);

@@ -104,6 +104,7 @@ export const attention: View<AttentionPayload> = {
     { label: "A pair of sentences", values: { text: "Did the unhappy cat sleep?", text_b: "Yes, it was overwhelmingly tired." }, select: { layer: "3", heads: "all" }, model: "regard-bert" },
     { label: "Every head at a glance", values: { text: ANIMAL }, select: { mode: "grid", layer: "7", heads: "3" }, model: "regard-bert" },
     { label: "Query × key, number by number", values: { text: ANIMAL }, select: { mode: "neuron", layer: "5", heads: "3", token: "it" }, model: "regard-gpt" },
+    { label: "A handwritten digit", values: { image: "digit-7" }, model: "regard-digits", needs: "image" },
   ],
   travels: { text: "text", second: "text_b", layer: true, token: true },
   Thumbnail: thumbnails.attention,

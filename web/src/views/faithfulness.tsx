@@ -201,6 +201,7 @@ export const faithfulness: View<FaithfulnessPayload> = {
     { label: "A message to a friend", values: { text: CHAT }, needs: "fine-tuned" },
     { label: "Somewhere in between", values: { text: BANK_NOTICE }, needs: "fine-tuned" },
     { label: "One head of the first layer", values: { text: OFFER, layer: "1", head: "0" }, needs: "fine-tuned" },
+    { label: "A digit: one map, two classes", values: { image: "digit-4-or-9" }, model: "regard-digits", needs: "image" },
     { label: "A blank, without a verdict", values: { text: EXAMPLE_WITH_BLANK }, model: "regard-bert" },
   ],
   travels: { text: "text", second: "text_b", layer: true },

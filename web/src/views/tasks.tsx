@@ -112,6 +112,7 @@ export const tasks: View<TasksPayload> = {
     { label: "A message to a friend", values: { text: CHAT } },
     { label: "Somewhere in between", values: { text: BANK_NOTICE } },
     { label: "A compliment", values: { text: "Thank you so much, this is the best help I ever got in New York." } },
+    { label: "A handwritten digit", values: { image: "digit-4-or-9" }, model: "regard-digits", needs: "image" },
   ],
   travels: { text: "text", second: "text_b", layer: true },
   Thumbnail: thumbnails.tasks,

@@ -75,9 +75,9 @@ CHAPTER = Chapter(
         LiveView(
             "head-view",
             "look",
-            {"text": head_patterns.ANIMAL, "model": head_patterns.MODEL},
-            route={"mode": "lines", "layer": "5"},
-            title="Heads: one layer",
+            {"text": head_patterns.ANIMAL, "model": "regard-gpt"},
+            route={"mode": "lines", "layer": "5", "heads": "3", "token": "it"},
+            title='Heads: what "it" attends to',
             spec=("J1",),
         ),
         LiveView(
@@ -91,8 +91,8 @@ CHAPTER = Chapter(
         LiveView(
             "neuron-view",
             "look",
-            {"text": head_patterns.ANIMAL, "model": head_patterns.MODEL},
-            route={"mode": "neuron", "layer": "5"},
+            {"text": head_patterns.ANIMAL, "model": "regard-gpt"},
+            route={"mode": "neuron", "layer": "5", "heads": "3", "token": "it"},
             title="Neurons: queries and keys of one head",
             spec=("J1",),
         ),
