@@ -31,7 +31,6 @@ function Show({ payload }: { payload: DecodingPayload }) {
   return (
     <div class="decoding">
       <p>{LEGENDS[trace.method]}</p>
-      <About about={trace.about} />
       {trace.rows.length > 1 && (
         <div class="choices">
           <Select label="Text" options={texts} value={trace.rows.indexOf(row)} onSelect={(value) => setParameters({ row: value })} />
@@ -40,6 +39,7 @@ function Show({ payload }: { payload: DecodingPayload }) {
       <Results row={row} />
       <TreeView row={row} />
       <Steps row={row} method={trace.method} />
+      <About about={trace.about} />
     </div>
   );
 }
