@@ -44,6 +44,13 @@ export const thumbnails = {
   faithfulness: () => [bars([60, 34, 70, 22], 3), <path key="tick" d="M74 42L80 48L90 34" fill="none" stroke="currentColor" stroke-width="3" />],
   compare: () => [dots([[20, 48], [30, 40], [42, 32], [54, 27], [66, 16], [76, 11]]), dots([[38, 14], [48, 20]], OTHER), <path key="line" d="M10 56L90 4" stroke="currentColor" opacity=".35" />],
   generation: () => [text(8, 8, [46, 38]), bars([44, 24, 16, 8], 0, 40).map((bar) => <g key={bar.key} transform="translate(0 18) scale(1 .7)">{bar}</g>), <rect key="caret" x="8" y="28" width="20" height="5" rx="2" fill={OTHER} />],
+  decoding: () => [
+    <path key="kept" d="M10 30H34M42 30L58 18M66 18H84" fill="none" stroke="currentColor" stroke-width="2.5" />,
+    <path key="cut" d="M42 30L58 42M66 18L84 30" fill="none" stroke="currentColor" opacity=".35" />,
+    dots([[38, 30], [62, 18]]),
+    dots([[88, 18]], OTHER),
+    dots([[62, 42], [88, 32]], "var(--muted)"),
+  ],
   translation: () => cells(5, 7, (row, column) => (Math.abs(column - row - (row > 2 ? 1 : 0)) < 1 ? 0.95 : 0.12)),
   senses: () => [dots([[18, 18], [26, 24], [20, 30], [30, 16]]), dots([[66, 40], [74, 34], [72, 46], [62, 48]], OTHER)],
   map: () => [dots([[14, 14], [24, 20], [18, 26]]), dots([[70, 12], [80, 18], [74, 24]], OTHER), dots([[42, 44], [52, 48], [48, 38]], "var(--muted)")],
@@ -52,7 +59,6 @@ export const thumbnails = {
   features: () => [text(6, 14, [18, 18, 18, 18]), <path key="a" d="M28 30H34M62 30H68" stroke="currentColor" stroke-width="2" />, cells(6, 4, (row, column) => 0.2 + 0.7 * mixed(row, column)), <rect key="good" x="72" y="18" width="18" height="10" rx="3" fill="currentColor" />, <rect key="bad" x="72" y="33" width="18" height="10" rx="3" fill={OTHER} />],
   tasks: () => [text(10, 8, [70, 54]), <rect key="label" x="10" y="30" width="34" height="16" rx="8" fill={OTHER} opacity=".9" />, <rect key="bar" x="50" y="35" width="36" height="6" rx="3" fill="currentColor" opacity=".7" />],
   evaluation: () => cells(3, 3, (row, column) => (row === column ? 0.9 : 0.2), (row, column) => row === 0 && column === 1),
-  tokenize: () => [...[[8, 20], [31, 12], [46, 26], [75, 13]].map(([x, width], piece) => <rect key={`t${x}`} x={x} y="10" width={width} height="14" rx="4" fill={piece === 2 ? OTHER : "currentColor"} opacity=".7" />), cells(1, 12, (row, column) => 0.2 + 0.7 * mixed(row + 2, column)).map((cell) => <g key={cell.key} transform="translate(0 14)">{cell}</g>)],
   fill: () => [text(8, 10, [26]), text(66, 10, [22]), <rect key="blank" x="38" y="16" width="24" height="3" fill={OTHER} />, bars([60, 34, 20], 0).map((bar) => <g key={bar.key} transform="translate(0 22) scale(1 .62)">{bar}</g>)],
   layers: () => bars([30, 44, 56, 66, 60, 52], 3),
 } satisfies Readonly<Record<string, Picture>>;

@@ -1,6 +1,7 @@
 // Decoding step by step: the tree of candidates, and a table for every step.
 import { Select } from "../components";
 import { currentRoute, integerParameter, type Route, setParameters } from "../route";
+import { thumbnails } from "../thumbnails";
 import type { TraceDocument } from "../types";
 import { percent } from "../format";
 import type { Payload, View } from "../view";
@@ -65,6 +66,7 @@ export const decoding: View<DecodingPayload> = {
     { label: "GPT, sampled", values: { text: "This is a story about me and my brothers", max_new_tokens: "12" }, model: "regard-gpt" },
   ],
   travels: { text: "text" },
+  Thumbnail: thumbnails.decoding,
   finding,
   verb: "decode",
   prefers: ["translation"],

@@ -168,7 +168,6 @@ export const tokenize: View<TokensPayload> = {
   title: "Tokens",
   about: "The tokens, ids and segments of a text, and the embeddings that a model adds up for each token.",
   verb: "tokenize",
-  Thumbnail: thumbnails.tokenize,
   group: "inside",
   excludes: ["image"],
   examples: [
