@@ -101,13 +101,14 @@ export const translation: View<Translation> = {
   // The sentences of the lectures; one head, so that every sub-step has a number.
   examples: [
     { label: "To the market", values: { source: MARKET, num_beams: BEAMS }, select: { head: "0" }, model: "regard-de-en" },
-    { label: "Je suis étudiant.", values: { source: "Je suis étudiant.", num_beams: BEAMS }, select: { head: "0" }, model: "regard-fr-en" },
+    { label: "Je suis étudiant: 7 time steps", values: { source: "Je suis étudiant", target: "I am a student" }, model: "regard-lstm-fr-en" },
     {
       label: "The European Economic Area",
       values: { source: "L'accord sur la zone économique européenne a été signé en août 1992.", target: "The agreement on the European Economic Area was signed in August 1992." },
+      select: { layer: "3", head: "3" },
       model: "regard-fr-en",
     },
-    { label: "Hit with a pie", values: { source: "Il m'a entarté.", target: "He hit me with a pie." }, model: "regard-fr-en" },
+    { label: "Hit with a pie", values: { source: "Il m'a entarté.", target: "He hit me with a pie." }, select: { alignment: "hard" }, model: "regard-lstm-fr-en" },
     { label: "The verb at the end", values: { source: "Ich habe gestern ein gutes Buch gelesen.", num_beams: BEAMS }, select: { head: "0" }, model: "regard-de-en" },
   ],
   travels: { text: "source", second: "target", layer: true },
@@ -118,7 +119,7 @@ export const translation: View<Translation> = {
     const { attention, hypothesis, step } = selection;
     const most = attention ? attention.weights.indexOf(Math.max(...attention.weights)) : -1;
     const looks = attention ? `; for “${hypothesis.steps[step]!.token.trim()}” it attends most to “${payload.source.tokens[most]!.trim()}” (${fixedPercent(attention.weights[most]!, 0)})` : "";
-    return `${payload.model.name} translates: ${hypothesis.text}${looks}`;
+    return `${payload.model.name} ${payload.forced ? "reads" : "translates"}: ${hypothesis.text}${looks}`;
   },
   verb: "translate",
   needs: {
