@@ -9,6 +9,8 @@ Starts `regard studio` on a free port of 127.0.0.1 and prints one JSON document:
             to every view.
 `overload`  an open loop of Poisson arrivals, each on its own connection, at 0.9 and 4 times the capacity that a closed
             loop measured before: latencies, goodput relative to capacity, lost requests.
+`threads`   Figure 1 alone and four requests at once, to an idle machine and beside two busy processes, with all threads
+            for each request and with the default, one for a small model (`benchmarks/studio_threads.py`).
 `slow`      clients that send headers or a body too slowly or not at all, and clients that disconnect while waiting.
 
 Latencies are measured by this client, which shares the cores with the studio. If other programs are running, goodput
@@ -33,6 +35,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from benchmarks.timing import save_results
 
 TEXT = "The animal did not cross the street because it was too tired."
 LINES = "\n".join(f"the film number {number} was {word} | {word}" for number in range(6) for word in ("good", "bad"))
@@ -101,11 +105,11 @@ class StudioProcess:
 
 
 @contextlib.contextmanager
-def start_studio(models: list[str]) -> Iterator[StudioProcess]:
+def start_studio(models: list[str], *options: str, env: dict[str, str] | None = None) -> Iterator[StudioProcess]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "regard", "studio", "--port", "0"]
-        command += [part for name in models for part in ("--model", name)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder) as process:
+        command += [*options, *(part for name in models for part in ("--model", name))]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=env) as process:
             try:
                 assert process.stdout is not None
                 line = process.stdout.readline()
@@ -537,14 +541,21 @@ async def main() -> None:
     parser.add_argument("--requests", type=int, default=10_000, help="number of malformed requests")
     parser.add_argument("--seconds", type=float, default=15.0, help="length of each part of the overload")
     parser.add_argument("--only", default="fuzz,overload,slow", type=lambda text: text.split(","), help="parts to run")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of `threads`; the best counts")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/studio_load.json")
     options = parser.parse_args()
-    with start_studio(options.model) as studio:
-        results = {name: result async for name, result in measure(options, studio)}
-    print(json.dumps(results, indent=1, ensure_ascii=False))
-    if options.save:
-        from benchmarks.timing import save_results
+    results: dict[str, Any] = {}
+    if "threads" in options.only:
+        from benchmarks.studio_threads import compare_threads
 
+        results["threads"] = await compare_threads(rounds=options.rounds)
+        if options.save:
+            print(save_results("studio_threads", results["threads"]), file=sys.stderr)
+    if {*options.only} - {"threads"}:
+        with start_studio(options.model) as studio:
+            results |= {name: result async for name, result in measure(options, studio)}
+    print(json.dumps(results, indent=1, ensure_ascii=False))
+    if options.save and {*results} - {"threads"}:
         print(save_results("studio_load", results), file=sys.stderr)
 
 

@@ -31,6 +31,7 @@ from regard.device import choose_device
 from regard.events import drain
 from regard.files.json_files import read_checked_json, read_json
 from regard.inference.generation.beam_search import Beam
+from regard.inference.translation.language import LANGUAGE, LanguageProfile
 from regard.inference.translation.translator import Translator, bleu, load_translator
 from regard.training.run_folder import REPORT, RUN
 from regard.training.translation.config import TranslationConfig
@@ -126,8 +127,10 @@ def evaluate_and_write(options: argparse.Namespace, scratch: Path, output: Path)
         "minutes": round(report.outcome.seconds / 60, 1),
         "machine": describe_machine(),
     }
-    card = model_card(results, report, spec)
-    size = write_compact(run, output, storage=spec.storage, files={"README.md": card.encode()})
+    files = {"README.md": model_card(results, report, spec).encode()}
+    if (profile := LanguageProfile.fit(*zip(*parts["train"].examples, strict=True), name=spec.language)) is not None:
+        files[LANGUAGE] = profile.file()
+    size = write_compact(run, output, storage=spec.storage, files=files)
     if size > MAX_BYTES:
         raise SystemExit(f"{output} has {size:,} bytes, more than {MAX_BYTES:,}: use a smaller model or vocabulary")
     return {**results, "bytes": size}

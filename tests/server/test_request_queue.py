@@ -24,7 +24,14 @@ from regard.nn.recording import record
 from regard.nn.stack import Stack
 from regard.server.app import TAB_HEADER
 from regard.server.model_registry import ModelRegistry
-from regard.server.request_queue import ClientDisconnected, RequestQueue, _disconnected, check_connected, interruptible
+from regard.server.request_queue import (
+    ClientDisconnected,
+    RequestQueue,
+    _disconnected,
+    check_connected,
+    interruptible,
+    use_threads,
+)
 from regard.server.studio import Studio
 from tests.server.conftest import BEARER, create_app, run_verb_stub
 
@@ -226,6 +233,27 @@ def test_a_decoder_with_cancellation_uses_its_fast_path() -> None:
     finally:
         _disconnected.reset(token)
     assert not any(part._forward_pre_hooks for part in model.modules())
+
+
+@pytest.mark.parametrize(("parameters", "threads", "expected"), [(1000, 0, 1), (10**9, 0, None), (1000, 2, 2)])
+def test_threads_of_a_request(
+    parameters: int, threads: int, expected: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One for a small model, all for a large one, and never a change for other threads."""
+    monkeypatch.setattr("regard.server.request_queue._available_threads", lambda: 3)
+    before, found = torch.get_num_threads(), list[int]()
+
+    def request() -> None:
+        _disconnected.set(threading.Event())
+        use_threads(parameters, threads=threads)
+        found.append(torch.get_num_threads())
+
+    worker = threading.Thread(target=request)
+    worker.start()
+    worker.join(10)
+    use_threads(parameters, threads=threads)  # not in a worker thread
+    assert found == [expected or 3] and torch.get_num_threads() == before
+    torch.set_num_threads(before)  # MKL has one number for the process
 
 
 def test_a_client_waiting_for_a_model_can_disconnect() -> None:

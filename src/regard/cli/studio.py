@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -41,6 +42,15 @@ def studio(
             help="A file or folder of examples or images that the page may read, besides --output; may be repeated.",
         ),
     ] = None,
+    threads: Annotated[
+        int,
+        typer.Option(
+            "--threads",
+            metavar="N",
+            min=0,
+            help="Threads per request; 0: one for models of up to 150 million parameters, all for larger ones.",
+        ),
+    ] = 0,
 ) -> None:
     """Look inside models in the browser: type a sentence and see what a model does with it.
 
@@ -51,5 +61,6 @@ def studio(
     from regard.server.serve import serve
 
     names = list(dict.fromkeys(models or builtin_names()))
-    if serve(names, port=port, folder=output, data=data or [], on_message=lambda line: print(line, flush=True)):
+    show = partial(print, flush=True)
+    if serve(names, port=port, folder=output, data=data or [], threads=threads, on_message=show):
         os._exit(0)  # a normal exit would wait for the remaining threads, or crash them

@@ -201,7 +201,8 @@ class TranslationSteps(Result):
             raise InputError(f"{rows} steps over {columns} tokens are too many for a page; give a shorter text")
         left_out = len(self.hypotheses) - len(fitting)
         note = f"the last {left_out} of {len(self.hypotheses)} translations are left out: they do not fit on a page"
-        return self.model_copy(update={"hypotheses": fitting, "notes": [note] if left_out else []}).to_dict()
+        notes = [*self.notes, note] if left_out else self.notes
+        return self.model_copy(update={"hypotheses": fitting, "notes": notes}).to_dict()
 
 
 def _size(array: NDArray[np.float32] | None) -> int:
@@ -246,7 +247,9 @@ def replay_translations(
     first = attentions[0]
     layers, num_heads = (0, 0) if first is None else first.weights.shape[:2]
     heads = translator.alignment_heads
+    language_note = translator.language_note([text])
     return TranslationSteps(
+        notes=[] if language_note is None else [language_note],
         model=TranslatorView(
             name=name,
             kind="transformer" if recurrent is None else recurrent.cell,

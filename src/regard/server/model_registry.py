@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from regard.errors import InputError, RegardError, suggest
 from regard.inference.model_summary import ModelCapability, ModelSummary, summarize_folder, summarize_model
 from regard.known import builtin_names
-from regard.server.request_queue import acquire, interruptible
+from regard.server.request_queue import acquire, interruptible, use_threads
 
 if TYPE_CHECKING:
     from regard.checkpoints.loaded_model import LoadedModel
@@ -58,12 +58,18 @@ class ModelEntry:
 
 
 class ModelRegistry:
-    """Models by name. `start` begins to load them; `use` gives one request exclusive use of a model."""
+    """Models by name. `start` begins to load them; `use` gives one request exclusive use of a model.
 
-    def __init__(self, names: Sequence[str], *, load: Callable[[str], LoadedModel] | None = None) -> None:
+    `threads` is the number of threads of a request; 0: by the size of its model.
+    """
+
+    def __init__(
+        self, names: Sequence[str], *, load: Callable[[str], LoadedModel] | None = None, threads: int = 0
+    ) -> None:
         self.entries = {name: ModelEntry(name) for name in names}
         self._load = load or _load
         self._adding = threading.Lock()
+        self.threads = threads
 
     def start(self) -> threading.Thread:
         """Load all models in the background, in order."""
@@ -89,6 +95,7 @@ class ModelRegistry:
             raise InputError(f"{name} is still being loaded; try again in a moment")
         with acquire(entry.lock):
             assert entry.loaded is not None
+            use_threads(entry.summary.num_parameters or 0, threads=self.threads)
             with interruptible(entry.loaded.model):
                 yield entry.loaded
 

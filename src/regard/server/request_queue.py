@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from regard.errors import RegardError
@@ -59,6 +59,7 @@ def _malloc_trim() -> Callable[[int], int] | None:
 
 Answer = TypeVar("Answer")
 WORKER_NAME = "regard-request"  # name of the worker threads
+SMALL_MODEL = 150_000_000  # parameters
 POLL_SECONDS = 0.1  # between two checks whether a client that waits for a model has gone
 _disconnected: ContextVar[threading.Event | None] = ContextVar("disconnected", default=None)
 
@@ -235,6 +236,28 @@ def acquire(lock: threading.Lock) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def use_threads(num_parameters: int, *, threads: int = 0) -> None:
+    """Set the number of threads that tensor operations of this request use; outside of a worker thread do nothing.
+
+    0 chooses: one for a small model, all for a larger one. Threads of several requests that wait for each other on busy
+    cores make all of them many times slower, and a sentence in a small model gains nothing from a second thread.
+    PyTorch keeps the number per calling thread for its own operations, and MKL one number for the process: the request
+    that began last decides it, which matters only while a large and a small model compute at the same time.
+    """
+    import torch
+
+    if _disconnected.get() is not None:
+        available = _available_threads()  # before the first change
+        torch.set_num_threads(threads or (1 if num_parameters <= SMALL_MODEL else available))
+
+
+@cache
+def _available_threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
 
 
 @contextmanager

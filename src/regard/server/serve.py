@@ -30,12 +30,14 @@ def serve(
     port: int = 8080,
     folder: str = FOLDER,
     data: Sequence[str] = (),
+    threads: int = 0,
     on_message: Callable[[str], None] = print,
 ) -> bool:
     """Serve the studio on this machine only, until Ctrl-C. Port 0 takes any free port.
 
-    `folder` is where the studio writes, `data` the other paths that the page may name. Only those who know the reported
-    address can use the studio. Returns whether threads still load models or compute answers that are no longer wanted.
+    `folder` is where the studio writes, `data` the other paths that the page may name, `threads` the number of threads
+    of a request (0: by the size of its model). Only those who know the reported address can use the studio. Returns
+    whether threads still load models or compute answers that are no longer wanted.
     """
     check_built()
     from regard.server.app import create_app
@@ -45,7 +47,7 @@ def serve(
 
     workspace = Workspace(folder, data)
     workspace.check()
-    studio, queue, token = Studio(ModelRegistry(models), workspace), RequestQueue(), generate_token()
+    studio, queue, token = Studio(ModelRegistry(models, threads=threads), workspace), RequestQueue(), generate_token()
     with listen(port) as bound:
         server = create_server(create_app(studio, token=token, queue=queue))
         try:

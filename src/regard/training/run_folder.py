@@ -47,6 +47,7 @@ MODEL = "config.json"
 OUTPUTS = (
     MODEL,
     REPORT,
+    "language.json",
     "report.md",
     "task.json",
     "test.tsv",

@@ -54,6 +54,9 @@ def figure(request: FigureRequest, models: Models) -> Generator[Note, None, Figu
             layer=request.layer,
             ablation=request.ablation,
         )
+        note = None if loaded.translator is None else loaded.translator.language_note([request.text])
+    if note is not None:
+        result = result.model_copy(update={"notes": [*result.notes, note]})
     for note in result.notes:
         yield Note(message=note)
     return result

@@ -92,7 +92,10 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
             check_has_attention(translator.model)
         rows = yield from _open_rows(request)
         if request.target:
-            return _force(request, translator, rows)
+            result = _force(request, translator, rows)
+            for message in result.notes:
+                yield Note(message=f"warning: {message}")
+            return result
         texts: Iterator[str] = (row.texts[0] or "" for row in rows.read(request.missing))
         references = None if request.reference is None else read_all_lines(request.reference, request.encoding)
         if references is not None and request.source != STANDARD_INPUT:
@@ -114,11 +117,14 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
         # Otherwise memory does not grow with the number of texts.
         keep = request.steps or references is not None or any(outputs)
         done: list[TranslatedText] = []
+        foreign: list[int] = []
         count = 0
         yield TextPiece(text="")  # translations are printed as they come
         while batch := list(islice(texts, at_once)):
             for text, found in zip(batch, translator.translate(batch, beam=beam, trace=trace), strict=True):
                 translated = TranslatedText(text, found)
+                if translator.language is not None and not translator.language.fits(text):
+                    foreign.append(count)
                 if keep:
                     done.append(translated)
                 yield ResultItem(text=translated.lines(count, several=several > 1), item=translated)
@@ -140,7 +146,10 @@ def translate(request: TranslateRequest, models: Models) -> Generator[Event, Non
             yield Note(message=f"{request.alignments}: alignments by {translator.alignment_heads}")
         if trace_file and trace is not None:
             _write_trace(trace_file, trace, request, beam, [one.source for one in done])
-        result = TranslationResult(model=request.model, texts=[], bleu=bleu)
+        note = None if translator.language is None else translator.language.note(foreign, count=count)
+        if note is not None:
+            yield Note(message=f"warning: {note}")
+        result = TranslationResult(model=request.model, texts=[], bleu=bleu, notes=[note] if note else [])
         if request.steps:
             from regard.interpret.translation import replay_translations
 
@@ -164,7 +173,8 @@ def _force(request: TranslateRequest, translator: Translator, rows: RowReader) -
     if request.alignments is not None:
         with replace_file(request.alignments) as path:
             _write_alignments(path, translator, [done])
-    result = TranslationResult(model=request.model, texts=[done], targets=targets)
+    note = translator.language_note([text])
+    result = TranslationResult(model=request.model, texts=[done], targets=targets, notes=[note] if note else [])
     if request.steps:
         from regard.interpret.translation import replay_translations
 

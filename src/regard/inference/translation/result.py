@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pydantic import PrivateAttr
+from pydantic import Field, PrivateAttr
 
 from regard.errors import InputError
 from regard.inference.translation.forced_decoding import ForcedTarget
@@ -34,7 +34,8 @@ class TranslatedText:
 class TranslationResult(Result):
     """The translations of all texts and, if there were references, their BLEU scores.
 
-    `targets` are given translations of one text, with their log-probabilities and alignments.
+    `targets` are given translations of one text, with their log-probabilities and alignments. `notes` warn of texts
+    that are not in the language that the translator reads.
     """
 
     page_view: ClassVar[str | None] = "translation"
@@ -44,6 +45,7 @@ class TranslationResult(Result):
     texts: list[TranslatedText]
     bleu: dict[str, float | str] | None = None
     targets: list[ForcedTarget] | None = None
+    notes: list[str] = Field(default_factory=list)
     _steps: Mapping[str, object] | None = PrivateAttr(None)  # the data of the page's view, if they were recorded
 
     def view_data(self) -> Mapping[str, object]:

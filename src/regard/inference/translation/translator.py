@@ -25,6 +25,7 @@ from regard.events import drain
 from regard.files.json_files import json_bytes, read_json
 from regard.inference.generation.beam_search import Beam, Hypothesis, beam_search, greedy_search
 from regard.inference.generation.decoder import as_decoder, reuse_packed_weights
+from regard.inference.translation.language import LANGUAGE, LanguageProfile
 from regard.inference.translation.subwords import Subwords, word_indices
 from regard.models.family import can, describe_model
 from regard.nn.masks import Padded
@@ -61,6 +62,12 @@ class Translator:
     model: TranslationModel
     subwords: Subwords
     alignment_heads: AlignmentHeads
+    language: LanguageProfile | None = None  # of the sources, if it is known
+
+    def language_note(self, texts: Sequence[str]) -> str | None:
+        """A warning if some of the texts are not in the language that the translator reads."""
+        foreign = [] if self.language is None else [n for n, text in enumerate(texts) if not self.language.fits(text)]
+        return None if self.language is None else self.language.note(foreign, count=len(texts))
 
     @property
     def device(self) -> torch.device:
@@ -129,6 +136,8 @@ def save_translator(translator: Translator, folder: Path, *, files: Mapping[str,
         "alignment": {"layer": heads.layer - 1, "heads": heads.heads},  # from 0, as in the names of the weights
     }
     contents = {**translator.subwords.files(), **(files or {}), TRANSLATE: json_bytes(document)}
+    if translator.language is not None:
+        contents[LANGUAGE] = translator.language.file()
     write_model(translator.model, folder, files=contents)
 
 
@@ -170,7 +179,7 @@ def load_translator(name_or_path: str | os.PathLike[str], *, device: torch.devic
             raise InputError(
                 f"{folder}: the model has {rows:,} {side} tokens and the tokenizer {size:,}; copy the folder again"
             )
-    return Translator(model.to(device).eval(), subwords, alignment_heads)
+    return Translator(model.to(device).eval(), subwords, alignment_heads, LanguageProfile.open(folder))
 
 
 def _read_alignment_heads(path: Path) -> AlignmentHeads:

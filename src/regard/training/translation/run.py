@@ -25,6 +25,7 @@ from regard.errors import InputError
 from regard.events import Note
 from regard.files.disk import replace_folder
 from regard.inference.generation.beam_search import Beam
+from regard.inference.translation.language import LanguageProfile
 from regard.inference.translation.subwords import SIDES, Subwords, train_subwords
 from regard.inference.translation.translator import Translator, bleu, default_alignment_heads, save_translator
 from regard.text.tokenizer import TOKENIZER_FILES
@@ -124,7 +125,8 @@ def _train(
     subwords = yield from _subwords(data["train"].examples, config, work / SUBWORDS)
     pairs = yield from _encode(data["train"].examples, subwords, max_length=config.training.max_length)
     model = new_model(config.model, subwords, seed=config.run.seed)
-    translator = Translator(model, subwords, default_alignment_heads(model))
+    language = LanguageProfile.fit(*zip(*data["train"].examples, strict=True))
+    translator = Translator(model, subwords, default_alignment_heads(model), language)
     sources, references = zip(*data["dev"].examples, strict=True)
     beam = Beam(num_beams=config.training.num_beams) if config.training.num_beams > 1 else None
 
