@@ -37,7 +37,7 @@ def report(page_built: None, tmp_path: Path) -> str:
 def test_metrics_and_the_matrix_equal_the_result(page: Page, report: str) -> None:
     found = two_classes()
     page.goto(report)
-    expect(page.locator(".evaluation-finding")).to_have_text(found.finding)
+    expect(page.locator(".finding")).to_contain_text(found.finding)
     metrics = page.locator(".evaluation-metrics li")
     expect(metrics).to_have_count(len(found.metrics))
     low, high = found.intervals["accuracy"]
@@ -100,7 +100,7 @@ def test_the_page_is_accessible_and_fits_a_narrow_screen(
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto((tmp_path / "page.html").as_uri())
-    expect(page.locator(".evaluation-finding")).to_have_text(result.finding)
+    expect(page.locator(".finding")).to_contain_text(result.finding)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert serious_findings(page, axe) == []
     assert errors == []
@@ -113,7 +113,7 @@ def test_the_studio_evaluates_pasted_examples(page: Page, address: str) -> None:
     expect(page.get_by_role("status").filter(has_text="Paste labeled examples")).to_be_visible()
     page.locator("textarea[name=data]").fill("\n".join("\t".join(row) for row in rows))
     page.get_by_role("button", name="Evaluate").click()
-    expect(page.locator(".evaluation-finding")).to_contain_text("100.0% of 12 examples are classified correctly")
+    expect(page.locator(".finding")).to_contain_text("100.0% of 12 examples are classified correctly")
     page.locator("input[type=file]").set_input_files(
         {
             "name": "more.tsv",
@@ -121,7 +121,7 @@ def test_the_studio_evaluates_pasted_examples(page: Page, address: str) -> None:
             "buffer": "\n".join("\t".join(sentence(number)) for number in range(20)).encode(),
         }
     )
-    expect(page.locator(".evaluation-finding")).to_contain_text("of 20 examples")
+    expect(page.locator(".finding")).to_contain_text("of 20 examples")
 
 
 def test_drawings_and_tables_of_every_task(page_built: None, tmp_path: Path) -> None:

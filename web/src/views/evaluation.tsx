@@ -18,7 +18,6 @@ function Show({ payload }: { payload: EvaluationPayload }) {
   return (
     <div class="evaluation">
       <OpenFile view="evaluation" field="data" whole />
-      <p class="evaluation-finding">{payload.finding}</p>
       <ul class="evaluation-remarks">
         {payload.remarks.map((remark) => (
           <li key={remark}>{remark}</li>
@@ -132,6 +131,9 @@ function table(payload: EvaluationPayload): Table {
   return { headers: ["what", "name", "value", "low", "high"], rows };
 }
 
+/** The first two examples with each other's label. */
+const swapLabels = (data: string) => data.replace("\tspam", "\t?").replace("\tham", "\tspam").replace("\t?", "\tham");
+
 export const evaluation: View<EvaluationPayload> = {
   name: "evaluation",
   title: "Evaluation",
@@ -142,10 +144,10 @@ export const evaluation: View<EvaluationPayload> = {
     { label: "Twelve messages", values: { data: MESSAGES_WITH_LABELS }, model: "regard-spam" },
     { label: "Only messages to friends", values: { data: MESSAGES_WITH_LABELS.split("\n").filter((line) => line.endsWith("ham")).join("\n") }, model: "regard-spam" },
     { label: "Only offers", values: { data: MESSAGES_WITH_LABELS.split("\n").filter((line) => line.endsWith("spam")).join("\n") }, model: "regard-spam" },
-    { label: "With two wrong labels", values: { data: MESSAGES_WITH_LABELS.replace(/spam$/m, "ham").replace(/ham$/m, "spam") }, model: "regard-spam" },
+    { label: "With two wrong labels", values: { data: swapLabels(MESSAGES_WITH_LABELS) }, model: "regard-spam" },
   ],
   Thumbnail: thumbnails.evaluation,
-  finding: ({ finding, model }) => (finding ? `${model}: ${finding}` : ""),
+  finding: ({ finding, model }) => `${model}: ${finding}`,
   verb: "evaluate",
   needs: {
     capability: "fine-tuned",
