@@ -5,7 +5,6 @@ import { count, decimal, largestMagnitude, plural, range, slice, truncate, visib
 import { type Painter, translated } from "../painter";
 import { currentRoute, integerParameter, onArrowKeys, type Route, setParameters } from "../route";
 import { colors } from "../theme";
-import { thumbnails } from "../thumbnails";
 import type { InputToken, TokenizedText } from "../types";
 import type { View, ViewOf } from "../view";
 import "./tokenize/tokenize.css";
