@@ -42,6 +42,7 @@ export const thumbnails = {
   ],
   ablation: () => cells(4, 7, (row, column) => 0.2 + 0.5 * mixed(row, column), (row, column) => row === 1 && column === 3),
   faithfulness: () => [bars([60, 34, 70, 22], 3), <path key="tick" d="M74 42L80 48L90 34" fill="none" stroke="currentColor" stroke-width="3" />],
+  tokenize: () => [[8, 24], [34, 14], [50, 20], [72, 16]].map(([x, width]) => <rect key={x} x={x} y="20" width={width} height="18" rx="4" fill={x === 34 ? OTHER : "currentColor"} opacity=".75" />),
   compare: () => [dots([[20, 48], [30, 40], [42, 32], [54, 27], [66, 16], [76, 11]]), dots([[38, 14], [48, 20]], OTHER), <path key="line" d="M10 56L90 4" stroke="currentColor" opacity=".35" />],
   generation: () => [text(8, 8, [46, 38]), bars([44, 24, 16, 8], 0, 40).map((bar) => <g key={bar.key} transform="translate(0 18) scale(1 .7)">{bar}</g>), <rect key="caret" x="8" y="28" width="20" height="5" rx="2" fill={OTHER} />],
   decoding: () => [

@@ -7,6 +7,7 @@ import { currentRoute, integerParameter, onArrowKeys, type Route, setParameters 
 import { colors } from "../theme";
 import type { InputToken, TokenizedText } from "../types";
 import type { View, ViewOf } from "../view";
+import { thumbnails } from "../thumbnails";
 import "./tokenize/tokenize.css";
 
 type TokensPayload = ViewOf<"tokenize">;
