@@ -87,6 +87,55 @@ def test_the_map_and_its_neighbors(page: Page, studio: str) -> None:
     expect(page.get_by_text("2 found")).to_be_visible()
 
 
+def test_zoom_labels_and_projections_of_the_map(page: Page, studio: str) -> None:
+    texts = "\n".join(f"{text} | {label}" for label in ("a", "b") for text in ("the king", "the sea", "a dog", "rain"))
+    open_at(page, studio, "map", texts=texts, projection="tsne", layers="-1", pooling="mean", neighbors="2")
+    expect(page.locator("main")).to_contain_text("The plane is that of t-SNE")
+    plot = page.locator(".plane")
+    page.get_by_role("button", name="Zoom in").click()
+    assert "zoom=1.40" in page.url
+    plot.focus()
+    page.keyboard.press("+")
+    page.keyboard.press("ArrowRight")
+    assert "zoom=1.96" in page.url and "center=0.5" in page.url and "center=0.500" not in page.url
+    plot.hover()
+    page.mouse.wheel(0, -300)
+    expect(page.locator(".choices", has_text="Zoom")).to_contain_text("5.3")
+    page.keyboard.press("0")
+    expect(page.get_by_role("button", name="Zoom out")).to_be_disabled()
+    assert "zoom" not in page.url
+    page.locator(".legend.labels button").first.click()
+    assert "label=a" in page.url
+
+
+def test_points_glide_from_layer_to_layer(browser: Browser, studio: str) -> None:
+    """Every frame in between is drawn; with reduced motion there is none."""
+    parameters = urlencode({"word": "train", "texts": "He took a train.\nHe likes to train.\nThe train was late."})
+    drawn = {}
+    for motion in ("no-preference", "reduce"):
+        page = browser.new_page(reduced_motion=motion)
+        page.goto(f"{studio}/#senses?{parameters}")
+        page.locator(".plane canvas").wait_for()
+        page.evaluate(
+            """() => {
+                window.texts = [];
+                const draw = CanvasRenderingContext2D.prototype.fillText;
+                CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+                    if (String(text).startsWith("1 ")) window.texts.push(text);
+                    return draw.call(this, text, ...rest);
+                };
+            }"""
+        )
+        for layer in (2, 4, 6):
+            page.get_by_role("button", name=f"Layer {layer}").click()
+            page.wait_for_timeout(600)
+        texts = page.evaluate("window.texts")
+        assert set(texts) == {"1 … took a train."}  # labels are the words around
+        drawn[motion] = len(texts)
+        page.close()
+    assert drawn["no-preference"] > drawn["reduce"]
+
+
 def test_hovering_over_the_map(page: Page, studio: str) -> None:
     """The points are centered in the box, with one scale for both axes."""
     open_at(page, studio, "map", texts="\n".join(LINES))

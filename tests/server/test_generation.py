@@ -15,6 +15,8 @@ import pytest
 from starlette.applications import Starlette
 
 import regard
+from regard.inference.generation.sampling import Sampling
+from regard.interpret.generation import next_tokens
 from regard.server.model_registry import ModelRegistry
 from tests.inference.generation.folders import gpt_folder, t5_folder
 
@@ -129,6 +131,30 @@ def test_a_text_and_its_candidates(page: Page, studio_address: str, gpt: str) ->
     assert pieces(page) == token_texts(generation) and displayed_candidates(page) == candidate_cells(generation, 6)
     page.get_by_role("button", name="Another text").click()
     expect(page.locator("pre", has_text="regard generate")).not_to_have_text(re.compile("--seed 2 "))
+
+
+def test_sliders_reshape_the_candidates_and_a_token_links_to_its_attention(
+    page: Page, studio_address: str, gpt: str
+) -> None:
+    open_at(page, studio_address, model=gpt, prompt=PROMPT, max_new_tokens="6", lock="0")
+    before = displayed_candidates(page)
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.get_by_label("What if: temperature").fill("1.5")
+    page.get_by_label("What if: top-p").fill("0.6")
+    expect(page.locator(".generation-what-if [role=status]")).to_contain_text("Computed in the page")
+    exact = next_tokens(*regard.load(gpt), PROMPT, sampling=Sampling(temperature=1.5, top_p=0.6))
+    found = displayed_candidates(page)
+    assert found != before and not requests
+    for (scaled, cumulative, sampling), one in zip(found, exact.candidates, strict=False):
+        assert float((scaled or "").split(";")[0]) == pytest.approx(one.scaled_probability, rel=0.01)
+        assert float(cumulative or "nan") == pytest.approx(one.cumulative_probability, rel=0.01)
+        assert float(sampling or "nan") == pytest.approx(one.sampling_probability, rel=0.02)
+    page.get_by_role("button", name="as generated").click()
+    assert displayed_candidates(page) == before
+    page.get_by_role("link", name="its attention").click()
+    expect(page.locator(".tokens.row button[aria-pressed=true]")).to_be_visible()
+    assert page.locator(".tokens.row button").last.get_attribute("aria-pressed") == "true"
 
 
 def test_streaming_and_stopping(
