@@ -84,6 +84,11 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
         (0, [9 * EVIL, "--model", GPT, "--max-new-tokens", "2"]),
         (2, ["the film", "--model", GPT, "--trace", EVIL]),
     ],
+    "lens": [(0, [f"the {WORD} was", "--model", GPT]), (2, [EVIL, "--model", GPT, "--position", "999"])],
+    "activations": [
+        (0, [TEXTS, "--model", BERT, "--layer", "1", "--head", "0"]),
+        (2, [EVIL, "--layer", "1", "--head", "0"]),
+    ],
     "score": [(0, [TEXTS, "--model", GPT]), (2, [EVIL])],
     "benchmark": [(0, ["piqa", "--data", "items.jsonl", "--model", GPT]), (2, [EVIL, "--data", EVIL])],
     "cost": [(2, [EVIL, "--tokens", "1B"]), (2, [SETTINGS, "--tokens", "1B"])],

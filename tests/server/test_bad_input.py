@@ -41,6 +41,7 @@ PLAIN: dict[str, dict[str, Any]] = {
     "senses": {"word": "film", "texts": "the film was good\na film is long"},
     "map": {"texts": "the film was good\na film is long\nno water"},
     "features": {"data": "\n".join(f"the film {n} is {w} | {w}" for n in range(6) for w in ("good", "bad"))},
+    "activations": {"source": "the film was good\na film is long", "layer": 1, "head": 0},
     "heads": {"text": "the film was good\na film is long"},
     "generate": {"prompt": "the film", "max_new_tokens": 3, "candidates": True},
     "translate": {"source": "the film was good", "steps": True},
