@@ -120,6 +120,8 @@ export interface Confusion { readonly label: string; readonly predicted: string;
 export interface ConfusionMatrix { readonly rows: readonly string[]; readonly columns: readonly string[]; readonly counts: readonly (readonly number[])[]; }
 /** The attention of one hypothesis, for each layer L, head H and step T, over the S states of the encoder. */
 export interface CrossAttention { readonly query: string; readonly scores: string; readonly weights: string; readonly context: string; }
+/** The training loss at a step */
+export interface CurvePoint { readonly step: number; readonly loss: number; readonly score: number | null; }
 /** One hypothesis of the beam, step by step */
 export interface DecodedHypothesis {
   readonly text: string; readonly score: number; readonly log_probability: number; readonly finished: boolean; readonly pieces: SubwordTokens;
@@ -514,7 +516,7 @@ export interface TrainingStatus {
   readonly state: "running" | "done" | "failed" | "cancelled"; readonly stopping: boolean; readonly error: string; readonly task: string; readonly data: string;
   readonly model: string; readonly output: string; readonly command: string; readonly step: number; readonly steps: number; readonly epoch: number;
   readonly epochs: number; readonly steps_per_second: number; readonly seconds_left: number | null; readonly seconds: number; readonly loss: number | null;
-  readonly scores: Readonly<Record<string, number>>; readonly messages: readonly string[];
+  readonly scores: Readonly<Record<string, number>>; readonly curve: readonly CurvePoint[]; readonly messages: readonly string[];
 }
 /** A text and its hypotheses, best first */
 export interface TranslationSteps {

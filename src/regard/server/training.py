@@ -30,6 +30,7 @@ from regard.events import Event, drain
 from regard.files.disk import atomic_write
 from regard.files.output_folder import remove_output
 from regard.known import DEFAULT_MODEL, builtin_names
+from regard.training.events import describe_scores
 from regard.verbs.base import validated
 from regard.verbs.python import LocalModels
 from regard.verbs.train import TrainRequest, train
@@ -45,6 +46,7 @@ STOP_SECONDS = 20.0  # that a job may take to stop
 GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
 TERMINATED = 143  # exit code after SIGTERM
 EXAMPLES = Path(__file__).with_name("messages.tsv")  # labeled messages that come with Regard
+MAX_POINTS = 400  # of a learning curve
 EXAMPLES_EPOCHS = 10  # there are few examples
 Stripped = Annotated[str, StringConstraints(strip_whitespace=True)]
 
@@ -67,6 +69,14 @@ class TrainingForm(BaseModel):
     columns: Stripped = ""
 
 
+class CurvePoint(BaseModel):
+    """The training loss at a step; at the end of an epoch also the score on dev, in percent."""
+
+    step: int
+    loss: float
+    score: float | None = None
+
+
 class TrainingStatus(BaseModel):
     """The progress of a job. `command` trains the same; times are in seconds."""
 
@@ -87,6 +97,7 @@ class TrainingStatus(BaseModel):
     seconds: float = 0.0
     loss: float | None = None
     scores: dict[str, float] = Field(default_factory=dict)
+    curve: list[CurvePoint] = Field(default_factory=list)
     messages: list[str] = Field(default_factory=list)
 
 
@@ -153,10 +164,26 @@ class TrainingJob:
                 progress.step, progress.steps, progress.epoch = event["step"], event["steps"], event["epoch"]
                 progress.steps_per_second = progress.step / max(event["seconds"], 1e-9)
                 progress.loss, progress.seconds_left = event["loss"], event["seconds_left"]
+                self._add_point(CurvePoint(step=progress.step, loss=event["loss"]))
             case "evaluation":
                 progress.scores = event["scores"]
-                scores = ", ".join(f"{name} {value:.1f}" for name, value in progress.scores.items())
+                scores = ", ".join(describe_scores(progress.scores, event.get("examples")))
                 self.on_message(f"epoch {event['epoch']}: {scores}")
+                score, loss = next(iter(progress.scores.values()), None), event.get("train_loss")
+                if loss is not None:
+                    step = (
+                        round(progress.steps * event["epoch"] / progress.epochs) if progress.steps else event["epoch"]
+                    )
+                    self._add_point(CurvePoint(step=step, loss=loss, score=score))
+
+    def _add_point(self, point: CurvePoint) -> None:
+        """Add a point to the curve; of two at the same step the one with a score stays."""
+        points = [one for one in self.progress.curve if one.step != point.step or one.score is not None]
+        if not any(one.step == point.step for one in points):
+            points.append(point)
+        if len(points) > MAX_POINTS:  # every second point without a score
+            points = [one for index, one in enumerate(points) if one.score is not None or index % 2]
+        self.progress.curve = sorted(points, key=lambda one: one.step)
 
     def check_cancelled(self) -> None:
         if self.stop.is_set():

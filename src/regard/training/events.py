@@ -19,6 +19,7 @@ from regard.wording import duration
 
 R = TypeVar("R")
 Events = Generator[Event, None, R]  # yields events and returns a result
+FEW_EXAMPLES = 50  # on so many, answers are counted
 OBJECTIVES = {  # how the scores of a pretrained model are shown
     "words": "tokens",
     "pairs": "next sentence",
@@ -152,11 +153,12 @@ class Evaluated(TrainingEvent):
     step: int | None = None
     tokens: int | None = None
     train_loss: float | None = None
+    examples: int | None = None  # in the dev data, if known
 
     def text(self) -> str:
         where = f"epoch {self.epoch} " if self.epoch is not None else f"step {self.step:,}, held-out text:"
         loss = [] if self.train_loss is None else [f"train loss {self.train_loss:.3f}"]
-        return f"{where} {'  '.join([*describe_scores(self.scores), *loss])}"
+        return f"{where} {'  '.join([*describe_scores(self.scores, self.examples), *loss])}"
 
 
 class AverageEvaluated(TrainingEvent):
@@ -232,8 +234,19 @@ class EventLog:
         self._file.close()
 
 
-def describe_scores(scores: Mapping[str, Any]) -> list[str]:
-    """Percentages by name, or the loss and accuracy or perplexity of each objective."""
+def count_correct(scores: Mapping[str, Any], examples: int | None) -> str | None:
+    """ "6 of 6 correct": what the accuracy means on so few examples that percentages would mislead; else None."""
+    accuracy = scores.get("accuracy")
+    if examples is None or not 0 < examples <= FEW_EXAMPLES or not isinstance(accuracy, float | int):
+        return None
+    return f"{round(accuracy * examples / 100)} of {examples} correct"
+
+
+def describe_scores(scores: Mapping[str, Any], examples: int | None = None) -> list[str]:
+    """Percentages by name, or the loss and accuracy or perplexity of each objective; the number of correct answers if
+    the scores are those of few `examples`."""
+    if (correct := count_correct(scores, examples)) is not None:
+        return [correct]
     parts = []
     for name, value in scores.items():
         if not isinstance(value, Mapping):

@@ -83,6 +83,15 @@ def test_the_scores_of_the_leader_board(models: LocalModels) -> None:
     assert [row[1:] for row in inference] == [("86.7", "91.1", "86.3"), ("82.2", "88.1", "75.0")]
 
 
+def test_the_messages_of_the_deck(models: LocalModels) -> None:
+    rows = table(fine_tuning_examples.spam(models)).rows
+    assert [row[:2] for row in rows] == [*fine_tuning_examples.MESSAGES]
+    for text, _, ours, _ in rows:
+        [found] = regard.predict("regard-spam", [text]).predictions
+        assert ours.startswith(f"{found['label']} (")
+    assert table(fine_tuning_examples.toxic(models)).rows[0][1] == "99% toxic comment"
+
+
 def test_the_built_in_reviews() -> None:
     rows = data_sets.reviews()
     assert len({text for text, _ in rows}) == 64

@@ -169,7 +169,6 @@ export const tokenize: View<TokensPayload> = {
   about: "The tokens, ids and segments of a text, and the embeddings that a model adds up for each token.",
   verb: "tokenize",
   group: "inside",
-  Thumbnail: thumbnails.tokenize,
   excludes: ["image"],
   examples: [
     { label: "A pair of sentences", values: { source: SKIT, pair: "The actors had no script." } },

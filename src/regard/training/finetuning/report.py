@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from regard.render.result import Table
+from regard.training.events import count_correct
 from regard.training.learning_curve import curve_lines, curve_markdown
 from regard.training.run_folder import RunReport
 
@@ -86,7 +87,10 @@ class FineTuningReport(RunReport):
             lines = [f"{folder}the model of seed {self.best_seed}, the best; means of {count} seeds on dev"]
         else:
             lines = [f"{folder}scores on dev after epoch {self.best.epoch}"]
-        for name, value in self.mean.items():
+        correct = count_correct(self.mean, self.data.get("dev", {}).get("examples")) if count == 1 else None
+        if correct is not None:
+            lines.append(correct)
+        for name, value in self.mean.items() if correct is None else ():
             spread = f" ± {self.deviation[name]:.2f}" if count > 1 else ""
             lines.append(f"{name:<20}{value:6.2f}{spread}")
         for name, other in self.beside.items():

@@ -40,7 +40,7 @@ from regard.tasks.task import LossFunction
 from regard.training.callbacks import Callback, Callbacks
 from regard.training.doctor import examine_data, problems
 from regard.training.doctor.data import classes
-from regard.training.events import Events, Finished, ThresholdChosen, TrainingEvent
+from regard.training.events import Evaluated, Events, Finished, ThresholdChosen, TrainingEvent
 from regard.training.finetuning.config import DISTILLATION_DEFAULTS, FineTuningConfig
 from regard.training.finetuning.model_factory import ImageModelFactory, ModelFactory, StudentFactory, TaskModel
 from regard.training.finetuning.report import FineTuningReport, SeedResult, summarize
@@ -381,7 +381,9 @@ def _train_seeds(
             loss=extras.loss,
             callbacks=extras.callbacks,
         )
-        done[seed] = yield from map_events(trainer.run_interruptible(), partial(_with_seed, seed=seed))
+        done[seed] = yield from map_events(
+            trainer.run_interruptible(), partial(_with_seed, seed=seed, examples=len(data["dev"].examples))
+        )
         if _best_seed(done, task.main_metric) == seed:
             model = trainer.model.eval()
             if task.has_calibration:
@@ -402,8 +404,10 @@ def _train_seeds(
     return [done[seed] for seed in seeds]
 
 
-def _with_seed(event: Event, seed: int) -> Event:
-    return event.model_copy(update={"seed": seed}) if isinstance(event, TrainingEvent) else event
+def _with_seed(event: Event, seed: int, examples: int) -> Event:
+    """The event with its seed, and an evaluation with the number of dev examples."""
+    update = {"seed": seed, **({"examples": examples} if isinstance(event, Evaluated) else {})}
+    return event.model_copy(update=update) if isinstance(event, TrainingEvent) else event
 
 
 def _best_seed(done: Mapping[int, SeedResult], score: str) -> int:

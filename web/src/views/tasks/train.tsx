@@ -1,10 +1,13 @@
 // Training a model from the page: the form, the progress, and stopping it.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { act, modelsThatCan, refreshModels } from "../../api";
+import { Canvas } from "../../canvas";
 import { ErrorMessage, Select } from "../../components";
 import { count } from "../../format";
+import type { Painter } from "../../painter";
 import { currentRoute, formatRoute } from "../../route";
 import { store } from "../../store";
+import { colors } from "../../theme";
 import type { TrainingOptions, TrainingStatus } from "../../types";
 
 const POLL = 700; // milliseconds
@@ -139,6 +142,7 @@ function Progress({ job, cancel }: { job: TrainingStatus; cancel(): void }) {
       <p class="muted" role="status">
         {status}
       </p>
+      {job.curve.length > 1 && <Curve job={job} />}
       {job.messages.length > 0 && (
         <ul class="muted">
           {job.messages.map((line, number) => (
@@ -164,6 +168,42 @@ function Progress({ job, cancel }: { job: TrainingStatus; cancel(): void }) {
         </p>
       )}
     </section>
+  );
+}
+
+const CURVE = { width: 460, height: 150, left: 46, top: 12, right: 46 };
+
+/** The training loss over the steps, and the score on dev after each epoch; drawn again as points arrive. */
+function Curve({ job: { curve, steps, scores } }: { job: TrainingStatus }) {
+  const { width, height, left, top, right } = CURVE;
+  const last = Math.max(steps, ...curve.map((point) => point.step), 1);
+  const highest = Math.max(...curve.map((point) => point.loss), 1e-9);
+  const x = (step: number) => left + ((width - left - right) * step) / last;
+  const y = (share: number) => top + height * (1 - share);
+  const evaluated = curve.filter((point) => point.score !== null);
+  const line = (points: readonly (readonly [number, number])[]) => points.slice(1).flatMap((point, index) => [...points[index]!, ...point]);
+  const draw = (painter: Painter) => {
+    const { accent, muted, other, rule } = colors.get();
+    for (const share of [0, 0.5, 1]) {
+      painter.line(left, y(share), width - right, y(share), rule);
+      painter.text((highest * share).toFixed(2), left - 6, y(share), { align: "right", size: 11, color: accent });
+      if (evaluated.length) painter.text(`${100 * share}%`, width - right + 6, y(share), { size: 11, color: other });
+    }
+    painter.text("step 0", left, top + height + 16, { size: 11, color: muted });
+    painter.text(`step ${count(last)}`, width - right, top + height + 16, { size: 11, align: "right", color: muted });
+    painter.lines(line(curve.map((point) => [x(point.step), y(point.loss / highest)] as const)), accent, 1, false, 2);
+    const points = evaluated.map((point) => [x(point.step), y(point.score! / 100)] as const);
+    painter.lines(line(points), other, 1, false, 2, [6, 4]);
+    for (const [px, py] of points) painter.rect(px - 3, py - 3, 6, 6, other);
+  };
+  const name = Object.keys(scores)[0];
+  return (
+    <figure class="task-curve">
+      <figcaption class="muted">
+        Training loss (solid){name && evaluated.length > 0 ? `, and ${name} on dev after each epoch (dashed)` : ""}
+      </figcaption>
+      <Canvas width={width} height={top + height + 26} inputs={[curve]} draw={draw} label={`Training loss from ${curve[0]!.loss.toFixed(2)} to ${curve.at(-1)!.loss.toFixed(2)}`} />
+    </figure>
   );
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from regard.checkpoints.models import Models
@@ -143,7 +143,7 @@ def spam(models: Models) -> list[StoryBlock]:
         return [_without(SPAM, "regard train classify --train messages.tsv --output spam")]
     rows = []
     for (text, label), answer in zip(MESSAGES, _predict(models, SPAM, [text for text, _ in MESSAGES]), strict=True):
-        rows.append(DeckRow(text, label, f"{answer.label} ({answer.probability:.0%})"))
+        rows.append(DeckRow(text, label, _answer_text(answer)))
     note = (
         "The model learned from text messages, where spam advertises ring tones and prizes; a message of three words "
         "that does not sound like its examples may fool it."
@@ -159,9 +159,9 @@ def toxic(models: Models) -> list[StoryBlock]:
         return [_without(TOXIC, "regard train classify --train comments.tsv --output toxic")]
     [answer] = _predict(models, TOXIC, [COMMENT])
     bars = BarChart.of_probabilities(
-        f"{TOXIC}: {COMMENT}", sorted(answer.probabilities.items(), key=lambda one: -one[1])
+        f"{TOXIC}: {COMMENT}", sorted(answer["probabilities"].items(), key=lambda one: -one[1])
     )
-    rows = [DeckRow(COMMENT, "99% toxic comment", f"{answer.label} ({answer.probability:.0%})", "the deck is joking")]
+    rows = [DeckRow(COMMENT, "99% toxic comment", _answer_text(answer), "the deck is joking")]
     return [bars, beside_deck(rows)]
 
 
@@ -169,11 +169,15 @@ def _without(name: str, command: str) -> Paragraph:
     return Paragraph(text=f"This installation has no model {name}. Train one with labeled texts of your own: {command}")
 
 
-def _predict(models: Models, name: str, texts: list[str]) -> list[Any]:
+def _answer_text(answer: Mapping[str, Any]) -> str:
+    return f"{answer['label']} ({answer['probabilities'][answer['label']]:.1%})"
+
+
+def _predict(models: Models, name: str, texts: list[str]) -> list[Mapping[str, Any]]:
     from regard.tasks.fine_tuned_model import fine_tuned_of
 
     with models.use(name) as loaded:
-        return list(fine_tuned_of(loaded).predict(texts))
+        return list(fine_tuned_of(loaded).predict(texts).predictions)
 
 
 def walk(models: Models, *, pooling: str = "cls") -> Generator[Event, None, FeatureWalk]:
@@ -271,9 +275,8 @@ def frozen_or_tuned_here(models: Models) -> Generator[Event, None, list[StoryBlo
     for done, (name, frozen) in enumerate((("frozen encoder, new head only", True), ("all weights", False))):
         yield Progress(stage=f"training: {name}", done=done, total=2, unit="runs")
         tuned = fit(train, dev=held, model=MODEL, epochs=8, batch_size=8, frozen=frozen, device="cpu")
-        right = sum(
-            one.label == label for one, (_, label) in zip(tuned.predict([t for t, _ in held]), held, strict=True)
-        )
+        answers = tuned.predict([text for text, _ in held]).predictions
+        right = sum(one["label"] == label for one, (_, label) in zip(answers, held, strict=True))
         scores.append((name, f"{right} of {len(held)}", f"{tuned.report.best.losses[-1]:.3f}"))
     return [
         StoryTable(
