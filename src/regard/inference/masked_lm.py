@@ -255,13 +255,13 @@ def _log_probabilities(
     """The log-probability of each assignment, whose pieces are filled in from left to right; None stays masked."""
     rows, positions, targets, owners = [], [], [], []
     for owner, assignment in enumerate(assignments):
-        row, places = marked.expand([1 if word is None else len(word) for word in assignment], masked_lm.mask_id)
+        row, starts = marked.expand([1 if word is None else len(word) for word in assignment], masked_lm.mask_id)
         if len(row) > masked_lm.max_length:
             raise InputError(
                 f"with the pieces of the targets the text has {len(row)} tokens, and the model reads "
                 f"{masked_lm.max_length}; shorten it by {len(row) - masked_lm.max_length}"
             )
-        for word, at in zip(assignment, places, strict=True):
+        for word, at in zip(assignment, starts, strict=True):
             for offset, number in enumerate(word or ()):
                 rows.append(list(row))
                 positions.append(at + offset)

@@ -56,9 +56,9 @@ def test_only_chosen_positions_have_a_loss(models: LocalModels) -> None:
 
 
 def test_masking_replaces_80_10_10(models: LocalModels) -> None:
-    shares = bert_examples._mask_shares(models)
-    assert shares["chosen"] == pytest.approx(0.15, abs=0.001)
-    assert [shares["mask"], shares["random"], shares["same"]] == pytest.approx([0.8, 0.1, 0.1], abs=0.015)
+    fractions = bert_examples._mask_fractions(models)
+    assert fractions["chosen"] == pytest.approx(0.15, abs=0.001)
+    assert [fractions["mask"], fractions["random"], fractions["same"]] == pytest.approx([0.8, 0.1, 0.1], abs=0.015)
 
 
 def test_half_of_the_pairs_follow(models: LocalModels) -> None:

@@ -200,17 +200,17 @@ def masking(models: Models) -> list[StoryBlock]:
         chosen = [f"{tokenizer.token(ids[at])} -> {changed[at]}" for at in sorted(batch.positions.tolist())]
         rows.append((f"seed {seed}", " ".join(changed[1:-1]), "; ".join(chosen)))
     table = StoryTable(headers=("", "input", "chosen tokens"), rows=rows, text_columns=[1, 2])
-    shares = _mask_shares(models)
+    fractions = _mask_fractions(models)
     deck = [
-        DeckRow("tokens chosen", "15%", f"{shares['chosen']:.1%}", "tokens, not words", "P10"),
-        DeckRow("of these: [MASK]", "all", f"{shares['mask']:.1%}", "BERT's paper: 80%", "P10"),
-        DeckRow("of these: another token", "-", f"{shares['random']:.1%}", "BERT's paper: 10%"),
-        DeckRow("of these: unchanged", "-", f"{shares['same']:.1%}", "BERT's paper: 10%"),
+        DeckRow("tokens chosen", "15%", f"{fractions['chosen']:.1%}", "tokens, not words", "P10"),
+        DeckRow("of these: [MASK]", "all", f"{fractions['mask']:.1%}", "BERT's paper: 80%", "P10"),
+        DeckRow("of these: another token", "-", f"{fractions['random']:.1%}", "BERT's paper: 10%"),
+        DeckRow("of these: unchanged", "-", f"{fractions['same']:.1%}", "BERT's paper: 10%"),
     ]
     return [table, beside_deck(deck, caption="100,000 tokens, masked at random")]
 
 
-def _mask_shares(models: Models) -> dict[str, float]:
+def _mask_fractions(models: Models) -> dict[str, float]:
     """What becomes of 100,000 ordinary tokens."""
     import torch
 
@@ -224,8 +224,8 @@ def _mask_shares(models: Models) -> dict[str, float]:
     batch = masking(ids, generator)
     after = batch.ids[batch.positions]
     mask, same = after == tokenizer.mask_token_id, after == batch.targets
-    shares = {"mask": mask, "same": same, "random": ~mask & ~same}
-    return {"chosen": len(after) / len(ids), **{name: float(where.float().mean()) for name, where in shares.items()}}
+    fractions = {"mask": mask, "same": same, "random": ~mask & ~same}
+    return {"chosen": len(after) / len(ids), **{name: float(where.float().mean()) for name, where in fractions.items()}}
 
 
 def loss(models: Models) -> list[StoryBlock]:
@@ -376,12 +376,12 @@ def both_losses(models: Models) -> list[StoryBlock]:
 
 
 def answer_mask_count(models: Models) -> ExerciseAnswer:
-    shares = _mask_shares(models)
-    count = 100 * shares["chosen"] * shares["mask"]
+    fractions = _mask_fractions(models)
+    count = 100 * fractions["chosen"] * fractions["mask"]
     choice = min(range(3), key=lambda index: abs((15, 12, 80)[index] - count))
     return ExerciseAnswer(
         choice,
-        f"{shares['chosen']:.1%} of the tokens are chosen and {shares['mask']:.1%} of those become [MASK]: about "
+        f"{fractions['chosen']:.1%} of the tokens are chosen and {fractions['mask']:.1%} of those become [MASK]: about "
         f"{count:.1f} of 100. The rest of the chosen ones stay or become other tokens, and are predicted as well.",
     )
 

@@ -243,18 +243,18 @@ def frozen_or_tuned(models: Models) -> list[StoryBlock]:
         return [Paragraph(text=text)]
     found = json.loads(path.read_text(encoding="utf-8"))
     frozen = found["features_-1"]
-    tuned = found["sst2"]
+    fine_tuned = found["sst2"]
     rows = [
         ("frozen, [CLS] of the last layer", 100 * frozen["cls"]),
         ("frozen, mean of all tokens", 100 * frozen["mean"]),
         ("frozen, mean, scaled vectors", 100 * frozen["mean scaled"]),
-        ("fine-tuned, mean of three seeds", 100 * tuned["mean"]),
+        ("fine-tuned, mean of three seeds", 100 * fine_tuned["mean"]),
     ]
     bars = BarChart(
         title=f"Accuracy on SST-2 with {MODEL}",
         bars=[ChartBar(name=name, value=value, text=f"{value:.1f}%") for name, value in rows],
     )
-    seeds = ", ".join(f"{100 * one:.1f}" for one in tuned["accuracy"])
+    seeds = ", ".join(f"{100 * one:.1f}" for one in fine_tuned["accuracy"])
     note = (
         f"Read from benchmarks/results/{path.name} ({found['date']}). Logistic regression on the features of the first "
         "2,000 training rows, mean of 20 random splits; fine-tuning used all training rows and was scored on dev, with "
@@ -274,10 +274,10 @@ def frozen_or_tuned_here(models: Models) -> Generator[Event, None, list[StoryBlo
     scores = []
     for done, (name, frozen) in enumerate((("frozen encoder, new head only", True), ("all weights", False))):
         yield Progress(stage=f"training: {name}", done=done, total=2, unit="runs")
-        tuned = fit(train, dev=held, model=MODEL, epochs=8, batch_size=8, frozen=frozen, device="cpu")
-        answers = tuned.predict([text for text, _ in held]).predictions
+        fine_tuned = fit(train, dev=held, model=MODEL, epochs=8, batch_size=8, frozen=frozen, device="cpu")
+        answers = fine_tuned.predict([text for text, _ in held]).predictions
         right = sum(one["label"] == label for one, (_, label) in zip(answers, held, strict=True))
-        scores.append((name, f"{right} of {len(held)}", f"{tuned.report.best.losses[-1]:.3f}"))
+        scores.append((name, f"{right} of {len(held)}", f"{fine_tuned.report.best.losses[-1]:.3f}"))
     return [
         StoryTable(
             headers=("trained", "correct on held-out reviews", "training loss at the end"),
