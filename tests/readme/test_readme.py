@@ -132,7 +132,7 @@ def test_the_translation_commands_run(tmp_path: Path) -> None:
     assert (tmp_path / "alignments.json").stat().st_size > 0
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.split()[1] in ("lesson", "senses")])
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.split()[1] in ("lesson", "senses", "lens")])
 def test_lessons_run(command: str, tmp_path: Path) -> None:
     given = [sys.executable, "-m", *shlex.split(command)]
     done = subprocess.run(given, cwd=tmp_path, capture_output=True, text=True, check=False)
