@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import pytest
 from starlette.testclient import TestClient
 
+import regard
 from regard.inference.load_model import load_model
 from regard.interpret.attribution.probe import probe_model
 from regard.interpret.faithfulness import FaithfulnessResult, measure_faithfulness
@@ -39,7 +40,7 @@ def folders(tiny_bert_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     save_fine_tuned(deciding(tokenizer, 3, uniform=True), folder / "uniform")
     save_fine_tuned(deciding(tokenizer, 3, unused_head=True), folder / "astray")
     names = ("honest", "uniform", "astray")
-    return {"plain": str(tiny_bert_folder), **{name: str(folder / name) for name in names}}
+    return {"plain": str(tiny_bert_folder), "digits": "regard-digits", **{name: str(folder / name) for name in names}}
 
 
 def request_faithfulness(client: TestClient, **arguments: str) -> dict[str, Any]:
@@ -72,13 +73,23 @@ def check_meter(page: Page, found: FaithfulnessResult) -> None:
             assert f"{name} {expected:z.3f}".replace("-", MINUS) in numbers
 
 
+def test_one_map_for_two_classes_of_an_image(page: Page, address: str, folders: dict[str, str]) -> None:
+    open_at(page, address, model=folders["digits"], image="digit-4-or-9")
+    check_meter(page, regard.faithfulness("regard-digits", image="digit-4-or-9"))
+    expect(page.locator(".patch-pictures canvas")).to_have_count(4)
+    expect(page.locator(".faithfulness")).to_contain_text("exactly as good a reason for")
+    page.get_by_label("Example image").select_option("digit-7")
+    expect(page.locator(".faithfulness-answer")).to_contain_text("% 7")
+    assert "image=digit-7" in page.url
+
+
 def test_a_faithful_map(page: Page, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["honest"], text=TEXT)
     found = measure_faithfulness(probe_model(load_model(folders["honest"]), TEXT))
     assert found.verdict == "faithful"
     check_meter(page, found)
     expect(page.locator(".faithfulness-answer")).to_have_text(f"{found.probability:.1%} {found.label}")
-    page.get_by_text("Numbers").click()
+    page.get_by_text("Numbers", exact=True).click()
     rows = [row.locator("td").all_inner_texts() for row in page.locator(".strip-table tbody tr").all()]
     for column, expected_scores in enumerate((found.weights, found.integrated.scores, found.gradient.scores)):
         assert [number(row[column]) for row in rows] == pytest.approx(expected_scores, abs=6e-4)
@@ -114,6 +125,7 @@ def test_another_class_layer_and_head(page: Page, address: str, folders: dict[st
     expect(page.locator(".faithfulness-answer")).to_contain_text("negative")
     check_meter(page, measure_faithfulness(probe_model(load_model(folders["astray"]), TEXT), label="negative", head=0))
     assert "head=0" in page.url and "label=negative" in page.url
+    open_share(page)
     assert "--label negative --head 0" in page.locator("pre", has_text="regard faithfulness").inner_text()
 
 
@@ -138,8 +150,8 @@ def test_a_pretrained_model_links_to_training(browser: Browser, address: str, fo
     page.keyboard.press("Enter")
     found = measure_faithfulness(probe_model(load_model(folders["plain"]), BLANK))
     expect(page.locator(".faithfulness-answer")).to_have_text(f"{found.probability:.1%} {found.label}")
-    expect(page.get_by_text("there is no verdict")).to_be_visible()
-    page.get_by_text("Numbers").click()
+    expect(page.get_by_text("no classes, so there is no verdict")).to_be_visible()
+    page.get_by_text("Numbers", exact=True).click()
     rows = [row.locator("td").all_inner_texts() for row in page.locator(".strip-table tbody tr").all()]
     assert [number(row[0]) for row in rows] == pytest.approx(found.weights, abs=6e-4)
     page.get_by_role("link", name="Train a classifier in Tasks").click()
@@ -161,7 +173,7 @@ def test_numbers_near_zero_have_no_sign_and_do_not_wrap(page: Page, address: str
     expect(page.locator(".faithfulness-number strong").first).to_have_text("0.000")
     expect(page.locator(".token-strips")).to_contain_text("for every word it is 0.000 (the sum is off by 7e-8)")
     assert page.locator(".strip-error").evaluate("e => getComputedStyle(e).whiteSpace") == "nowrap"
-    page.get_by_text("Numbers").click()
+    page.get_by_text("Numbers", exact=True).click()
     rows = page.locator(".strip-table tbody tr td:last-child").all_inner_texts()
     assert rows[:3] == ["0.000", "0.000", f"{MINUS}0.001"]
     assert not any(zero in page.locator("main").inner_text() for zero in ("-0.000", f"{MINUS}0.000"))

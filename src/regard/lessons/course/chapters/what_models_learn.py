@@ -202,6 +202,7 @@ CHAPTER = Chapter(
             "image-attention",
             "look",
             {"image": images_and_reasons.SEVEN, "model": images_and_reasons.MODEL},
+            route={"layer": "6"},
             title="What [CLS] and each patch attend to",
             spec=("M1",),
         ),
