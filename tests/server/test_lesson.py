@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,33 +56,30 @@ def test_walk_through_the_course(name: str, course_page: Page) -> None:
         section.scroll_into_view_if_needed()
         if part.name in chapter.exercises:
             if not getattr(part, "slow", False):
-                answer_exercise(page, part.name)
+                answer_exercise(page, name, part.name)
         elif getattr(part, "slow", False):
             assert section.get_by_role("button", name="Run", exact=True).is_visible() or section.locator("pre").count()
         else:
             page.locator(f"#part-{part.name}:is([data-state=done], [data-state=failed])").wait_for()
             assert section.get_attribute("data-state") == "done", section.inner_text()
             if section.locator("iframe").count():
-                section.frame_locator("iframe").locator("main *").first.wait_for()
+                section.frame_locator("iframe").locator("main > :not(.headline)").first.wait_for()
     assert page.locator(".reading-part li").count() == len(chapter.reading)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def answer_exercise(page: Page, name: str) -> None:
-    """Press the first choice: what is revealed is what the server computed."""
+def answer_exercise(page: Page, chapter: str, name: str) -> None:
+    """Press the first choice: what is revealed is what the verb computes."""
     section = page.locator(f"#part-{name}")
     assert section.locator(".reveal p").count() == 0
-    with page.expect_response(
-        lambda one: one.url.endswith("/v1/lesson/events") and one.request.post_data_json["part"] == name
-    ) as waiting:
-        section.locator(".predictions button").first.click()
+    section.locator(".predictions button").first.click()
     section.locator(".reveal strong").wait_for()
-    answer = json.loads(waiting.value.text().strip().splitlines()[-1])["view"]["parts"][0]["answer"]
+    address = page.url.partition("#")[0]
+    found = page.request.post(f"{address}v1/lesson", data={"chapter": chapter, "part": name}).json()
+    answer = found["parts"][0]["answer"]
     assert answer["explanation"].replace("`", "") in section.locator(".reveal").inner_text()
-    buttons = section.locator(".predictions button")
-    assert [
-        index for index in range(buttons.count()) if "right" in (buttons.nth(index).get_attribute("class") or "")
-    ] == [answer["choice"]]
+    marks = [one.get_attribute("class") for one in section.locator(".predictions button").all()]
+    assert marks.index("right") == answer["choice"]
 
 
 def test_the_list_remembers_what_was_answered(course_page: Page, axe: str) -> None:
@@ -247,7 +243,7 @@ def test_presentation(small_course: str, browser: Browser, axe: str) -> None:
 
 
 @pytest.mark.usefixtures("page_built")
-def test_an_exported_chapter_works_offline(browser: Browser, tmp_path: Path, axe: str) -> None:
+def test_an_exported_chapter_works_offline(browser: Browser, tmp_path: Path) -> None:
     """Its views, exercises and presentation need no server."""
     name = "self-attention"
     file = tmp_path / "chapter.html"
@@ -265,10 +261,9 @@ def test_an_exported_chapter_works_offline(browser: Browser, tmp_path: Path, axe
                 assert part.answer.explanation.replace("`", "") in section.inner_text()
             elif part.kind == "view" and part.payload is not None:
                 section.scroll_into_view_if_needed()
-                section.frame_locator("iframe").locator("main *").first.wait_for()
+                section.frame_locator("iframe").locator("main > :not(.headline)").first.wait_for()
             elif part.kind == "computed" and part.blocks is not None:
                 assert section.locator(".story *").count() > 0
-        assert serious_findings(page, axe) == []
         page.get_by_role("button", name="Present").click()
         page.keyboard.press("ArrowRight")
         page.locator("[data-step='1']").wait_for()
