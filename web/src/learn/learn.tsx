@@ -60,13 +60,8 @@ async function modelsLoaded(onProgress: (text: string) => void, signal: AbortSig
 }
 
 /** The texts of a chapter, or the list of chapters, without anything that takes time. */
-<<<<<<< HEAD
 export function useOutline(chapter: string): [Lesson | undefined, string] {
   const [, setLoaded] = useState(0); // a number, so that every answer renders the page again
-=======
-function useOutline(chapter: string): [Lesson | undefined, string] {
-  const [, setLoaded] = useState(0);
->>>>>>> 44d6bf0d (Learn page: the list appears as soon as it is there; tests of the walk)
   const [failure, setFailure] = useState<readonly [string, string]>(["", ""]);
   useEffect(() => {
     if (outlines.has(chapter)) return;
