@@ -178,6 +178,7 @@ export const tokenize: View<TokensPayload> = {
     { label: "A byte-level tokenizer", values: { source: SKIT }, model: "regard-gpt" },
   ],
   travels: { text: "source", second: "pair", token: true },
+  Thumbnail: thumbnails.tokenize,
   token: (payload, route) => {
     const { text, selected } = selectionOf(payload, route);
     return text.tokens[selected]?.token ?? null;
