@@ -59,7 +59,7 @@ def open_at(page: Page, studio: str, **parameters: str) -> None:
 
 
 def field(page: Page, label: str) -> Locator:
-    page.locator(".generation-more").evaluate("settings => { settings.open = true }")
+    page.locator(".generation-folded").evaluate("settings => { settings.open = true }")
     return page.locator(".generation-form").get_by_label(label, exact=True)
 
 

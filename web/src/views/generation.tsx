@@ -199,7 +199,7 @@ function GenerationForm({ initial, running, run, stop }: Props) {
           <input type="checkbox" checked={!!second} onChange={(event) => setColumns(event.currentTarget.checked ? [first!, first!] : [first!])} /> two side by side
         </label>
       </div>
-      <details class="generation-more" {...(second && { open: true })}>
+      <details class="generation-folded" {...(second && { open: true })}>
         <summary>
           Settings: {Number(first!.num_beams) > 1 ? `${first!.num_beams} beams` : `temperature ${first!.temperature}, top-p ${first!.top_p}, seed ${first!.seed}`}, {first!.max_new_tokens} tokens
         </summary>
