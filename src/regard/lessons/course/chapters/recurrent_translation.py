@@ -44,15 +44,12 @@ def _unrolled(models: Models) -> list[StoryBlock]:
         [forced] = force_targets(translator, source, ["I am a student"])
     assert forced.alignment is not None
     read, written = forced.alignment.source, forced.alignment.target
-    boxes = [DiagramBox(key=f"r{n}", text=word, column=n, row=2) for n, word in enumerate(read)]
-    boxes += [DiagramBox(key=f"h{n}", text=f"encoder, step {n + 1}", column=n, row=1) for n in range(len(read))]
+    boxes = [DiagramBox(key=f"r{n}", text=word, column=n, row=3) for n, word in enumerate(read)]
+    boxes += [DiagramBox(key=f"h{n}", text=f"encoder, step {n + 1}", column=n, row=2) for n in range(len(read))]
     at = len(read)
-    boxes.append(DiagramBox(key="c", text="context", column=at, row=1, strong=True))
-    boxes += [
-        DiagramBox(key=f"s{n}", text=f"decoder, step {at + n + 1}", column=at + 1 + n, row=1)
-        for n in range(len(written))
-    ]
-    boxes += [DiagramBox(key=f"w{n}", text=word, column=at + 1 + n, row=0) for n, word in enumerate(written)]
+    boxes.append(DiagramBox(key="c", text="context", column=at, row=2, strong=True))
+    boxes += [DiagramBox(key=f"s{n}", text=f"decoder, step {at + n + 1}", column=n, row=1) for n in range(len(written))]
+    boxes += [DiagramBox(key=f"w{n}", text=word, column=n, row=0) for n, word in enumerate(written)]
     chain = [*(f"h{n}" for n in range(at)), "c", *(f"s{n}" for n in range(len(written)))]
     arrows = [DiagramArrow(start=one, end=two) for one, two in pairwise(chain)]
     arrows += [DiagramArrow(start=f"r{n}", end=f"h{n}") for n in range(at)]
