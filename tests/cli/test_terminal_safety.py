@@ -84,7 +84,7 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
         (0, [9 * EVIL, "--model", GPT, "--max-new-tokens", "2"]),
         (2, ["the film", "--model", GPT, "--trace", EVIL]),
     ],
-    "lens": [(0, [f"the {WORD} was", "--model", GPT]), (2, [EVIL, "--model", GPT, "--position", "999"])],
+    "lens": [(0, [f"the {WORD} was", "--model", GPT]), (2, ["a", "--model", f"./{EVIL}"])],
     "activations": [
         (0, [TEXTS, "--model", BERT, "--layer", "1", "--head", "0"]),
         (2, [EVIL, "--layer", "1", "--head", "0"]),
