@@ -196,9 +196,11 @@ def test_the_feature_walk_step_by_step(page: Page, studio: str) -> None:
         assert row[6] == label
     page.get_by_role("button", name="9 Score").click()
     assert page.locator(".bars strong").all_inner_texts() == [
-        f"{value:.2f}%" for value in (found.masked.guess, found.masked.accuracy, found.unmasked.accuracy)
+        f"{found.masked.guess:.1f}%",
+        *(f"{one.mean:.1f} ± {one.deviation:.1f}%" for one in (found.masked, found.unmasked)),
     ]
-    expect(page.get_by_text(f"{found.masked.mean:.2f} ± {found.masked.deviation:.2f}% with mask")).to_be_visible()
+    folds = table(page, ".pipeline")[0]
+    assert folds[:5] == [f"{fold:.1f}%" for fold in found.masked.folds] and folds[-1] == f"{found.masked.accuracy:.1f}%"
     assert "step=9" in page.url
 
 

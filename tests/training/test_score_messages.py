@@ -25,7 +25,7 @@ def test_few_examples_are_counted() -> None:
 @pytest.mark.parametrize(("examples", "expected"), [(6, "5 of 6 correct"), (600, "accuracy             83.33")])
 def test_the_report(examples: int, expected: str) -> None:
     report = FineTuningReport(
-        output=None,
+        output="",
         task="classify",
         model="tiny",
         score="accuracy",
