@@ -69,10 +69,10 @@ class LanguageProfile:
         known = f"{self.name}, which this translator reads" if self.name else "the language that this translator reads"
         if count == 1:
             return f"the text does not look like {known}: its translation may be meaningless"
-        shown = ", ".join(map(str, foreign[:MAX_SHOWN])) + (", ..." if len(foreign) > MAX_SHOWN else "")
+        listed = ", ".join(map(str, foreign[:MAX_SHOWN])) + (", ..." if len(foreign) > MAX_SHOWN else "")
         return (
             f"{len(foreign):,} of {count:,} texts do not look like {known}: their translations may be meaningless "
-            f"(texts {shown}, from 0)"
+            f"(texts {listed}, from 0)"
         )
 
     def file(self) -> bytes:
