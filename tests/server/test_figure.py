@@ -109,7 +109,7 @@ def test_the_numbers_of_a_clicked_box_equal_the_apis(page: Page, figure_studio: 
     page.get_by_role("button", name="Softmax, encoder").click()
     words = payload["tensors"][dict(payload["boxes"]["encoder.softmax"]["steps"][0]["tensors"])["out"]]["words"]
     expect(page.locator(".figure-panel tbody td").first).to_have_text(f"{words[0][0][0]} {100 * words[0][0][1]:.1f}%")
-    assert page.locator("pre", has_text="regard figure").inner_text() == payload["cli"]
+    assert page.locator("pre", has_text="regard figure").text_content() == payload["cli"]
 
 
 def test_switches_run_the_model_again(page: Page, figure_studio: str) -> None:

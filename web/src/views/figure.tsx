@@ -82,7 +82,8 @@ export const figure: View<FigurePayload> = {
   group: "inside",
   examples: [
     { label: "To the market", values: { text: "Ich muss auf den Markt gehen." } },
-    { label: "Where encoder and decoder meet", values: { text: "Ich muss auf den Markt gehen." }, select: { box: "cross" } },
+    { label: "Where encoder and decoder meet", values: { text: "Ich muss auf den Markt gehen." }, select: { box: "decoder.cross" } },
+    { label: "Residual stream", values: { text: "Ich muss auf den Markt gehen." }, select: { mode: "stream" } },
     { label: "Positional encodings", values: { text: "Ich muss auf den Markt gehen." }, select: { mode: "positions" } },
     { label: "Only the left half: BERT", values: { text: "The animal did not cross the street." }, model: "regard-bert" },
     { label: "Only the right half: GPT", values: { text: "The animal did not cross the street." }, model: "regard-gpt" },
