@@ -63,10 +63,11 @@ CHAPTER = Chapter(
             spec=("F5",),
         ),
         Prose(
-            "As in the paper, 15% of the tokens are chosen in each text, anew each time it is read. If all of them became [MASK], the "
-            "model would learn that only [MASK] needs thought, and a text without masks, which is what it gets in use, "
-            "would be foreign to it. So 80% of the chosen tokens become [MASK], 10% another token and 10% stay as they "
-            "are. The model does not know which of the visible tokens were chosen and must keep all of them honest.",
+            "As in the paper, 15% of the tokens are chosen in each text, anew each time it is read. If all of them "
+            "became [MASK], the model would learn that only [MASK] needs thought, and a text without masks, which is "
+            "what it gets in use, would be foreign to it. So in the paper 80% of the chosen tokens become [MASK], 10% "
+            "another token and 10% stay as they are. The model does not know which of the visible tokens were chosen "
+            "and must keep all of them honest.",
             heading="Task 1: masked language modeling",
             spec=("F2", "P10"),
         ),
