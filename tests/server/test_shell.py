@@ -302,6 +302,7 @@ def test_the_shell_is_accessible(page: Page, axe: str, scheme: Literal["light", 
             wait_for_result(page)
         for width in (390, 1280, 1920):
             page.set_viewport_size({"width": width, "height": 900})
+            page.wait_for_timeout(100)  # the layout follows the window
             page.evaluate("document.querySelectorAll('.menu').forEach(one => { one.open = true })")
             faults += [(view, width, *one) for one in serious_findings(page, axe)]
             assert page.evaluate("document.documentElement.scrollWidth") == width
