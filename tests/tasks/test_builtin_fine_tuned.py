@@ -20,7 +20,7 @@ NAME = "regard-spam"  # a tiny model in its place
 @pytest.fixture
 def builtin(tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_fine_tuned(deciding(Tokenizer.open(tiny_bert_folder), 3), tmp_path / NAME)
-    monkeypatch.setattr(known, "_BUILT_IN", tmp_path)
+    monkeypatch.setattr(known, "_roots", lambda: [tmp_path])
 
 
 def test_by_name_everywhere(builtin: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,7 +33,7 @@ def test_by_name_everywhere(builtin: None, capsys: pytest.CaptureFixture[str]) -
     assert found["label"] in capsys.readouterr().out
     rows = ["it is a good day\tpositive", "a bad film\tnegative"]
     assert regard.evaluate(NAME, data=rows).n == 2
-    assert regard.faithfulness(NAME, "it is a good day for them").model == NAME
+    assert regard.faithfulness(NAME, "it is a good day for them").model.name == NAME
     registry = ModelRegistry([NAME])
     registry.start().join()
     capabilities = registry.capabilities(NAME)
