@@ -201,17 +201,17 @@ def _five_steps(models: Models) -> list[StoryBlock]:
     scores, weights = hypothesis.attention.scores[0, 0, 0], hypothesis.attention.weights[0, 0, 0]
     states, context = steps.encoder.states, hypothesis.attention.context[0, 0, 0]
     tokens = [token.strip() for token in steps.source.tokens]
-    shown = 4
-    numbers = list(map(str, range(shown)))
+    num_shown = 4
+    numbers = list(map(str, range(num_shown)))
     weighted = weights[:, None] * states
     number = steps.time_steps_read + 1
     return [
         Paragraph(
             text=f"Time step {number}: the decoder is about to write {hypothesis.steps[0].token.strip()!r}. "
-            f"Each vector has {states.shape[1]} numbers, of which the first {shown} are shown."
+            f"Each vector has {states.shape[1]} numbers, of which the first {num_shown} are shown."
         ),
         NumberMatrix(
-            title="1. Look at the encoder's states", values=states[:, :shown].tolist(), rows=tokens, columns=numbers
+            title="1. Look at the encoder's states", values=states[:, :num_shown].tolist(), rows=tokens, columns=numbers
         ),
         StoryTable(
             headers=("source", "2. score", "3. softmax"),
@@ -224,14 +224,14 @@ def _five_steps(models: Models) -> list[StoryBlock]:
         ),
         NumberMatrix(
             title="4. Multiply each state by its weight: amplify some, drown out the others",
-            values=weighted[:, :shown].tolist(),
+            values=weighted[:, :num_shown].tolist(),
             rows=tokens,
             columns=numbers,
             digits=3,
         ),
         NumberMatrix(
             title="5. Sum: the context vector of this step",
-            values=[weighted.sum(0)[:shown].tolist(), context[:shown].tolist()],
+            values=[weighted.sum(0)[:num_shown].tolist(), context[:num_shown].tolist()],
             rows=["sum of the rows above", "the model's own context"],
             columns=numbers,
             digits=3,

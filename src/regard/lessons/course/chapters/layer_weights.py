@@ -26,23 +26,25 @@ def _mix(models: Models) -> list[StoryBlock]:
 
     with models.use(ELMO) as loaded:
         mix = mix_layers(loaded, SENTENCE, "stick")
-    shown, width = 4, mix.forward.shape[1]
+    num_shown, width = 4, mix.forward.shape[1]
     layers = [f"layer {layer}" for layer in range(len(mix.forward))]
-    dimensions = list(map(str, range(shown)))
-    both = [*dimensions, *(str(width + number) for number in range(shown))]
-    joined = [[*row[:shown], *row[width : width + shown]] for row in mix.concatenated.tolist()]
-    weighted = [[*row[:shown], *row[width : width + shown]] for row in mix.weighted.tolist()]
+    dimensions = list(map(str, range(num_shown)))
+    both = [*dimensions, *(str(width + number) for number in range(num_shown))]
+    joined = [[*row[:num_shown], *row[width : width + num_shown]] for row in mix.concatenated.tolist()]
+    weighted = [[*row[:num_shown], *row[width : width + num_shown]] for row in mix.weighted.tolist()]
     vector = mix.vector.tolist()
     return [
         Paragraph(
             text=f"“stick” in “{SENTENCE}”. Each direction has {width} numbers, so a concatenated layer has "
-            f"{2 * width}; {shown} of each half are shown."
+            f"{2 * width}; {num_shown} of each half are shown."
         ),
         FigureRow(
             blocks=[
-                NumberMatrix(title="forward", values=mix.forward[:, :shown].tolist(), rows=layers, columns=dimensions),
                 NumberMatrix(
-                    title="backward", values=mix.backward[:, :shown].tolist(), rows=layers, columns=dimensions
+                    title="forward", values=mix.forward[:, :num_shown].tolist(), rows=layers, columns=dimensions
+                ),
+                NumberMatrix(
+                    title="backward", values=mix.backward[:, :num_shown].tolist(), rows=layers, columns=dimensions
                 ),
             ]
         ),
@@ -57,7 +59,7 @@ def _mix(models: Models) -> list[StoryBlock]:
         ),
         NumberMatrix(
             title="3. Sum",
-            values=[[*vector[:shown], *vector[width : width + shown]]],
+            values=[[*vector[:num_shown], *vector[width : width + num_shown]]],
             rows=["stick"],
             columns=both,
             digits=3,
