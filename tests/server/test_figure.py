@@ -168,7 +168,7 @@ def test_a_translator_has_encoder_and_decoder(page: Page, figure_studio: str) ->
     assert page.locator(".figure-panel tbody th").all_inner_texts() == spaced
     assert page.locator(".figure-panel thead th").all_inner_texts()[1:] == spaced
     page.get_by_role("button", name="no mask").click()
-    expect(page.get_by_role("button", name="Multi-Head Attention (mask off), decoder")).to_be_visible()
+    expect(page.get_by_role("button", name="Multi-Head Attention (mask off), decoder")).to_be_visible(timeout=60_000)
     expect(page.locator(".figure-removal summary")).to_have_text("The 5 built-in sentences")
 
 
@@ -186,6 +186,7 @@ def test_the_view_opens_on_the_model_that_has_add_and_norm(page: Page, figure_st
 
 
 def test_a_token_moves_from_box_to_box(browser: Browser, page: Page, figure_studio: str) -> None:
+    page.emulate_media(reduced_motion="no-preference")
     payload = open_at(page, figure_studio, model="tiny-en-de", text=SAID, row="1")
     token = page.locator(".figure-token")
     expect(token).to_have_count(0)
