@@ -129,8 +129,8 @@ class SentenceMap(Result):
         lines = [f"{len(self.sentences):,} sentences, vectors of width {self.width:,}, projected onto a plane"]
         if self.explained:
             first, second = self.explained
-            shares = f"{first:.1%} horizontally, {second:.1%} vertically"
-            lines.append(f"The plane keeps {first + second:.1%} of the variance: {shares}")
+            variances = f"{first:.1%} horizontally, {second:.1%} vertically"
+            lines.append(f"The plane keeps {first + second:.1%} of the variance: {variances}")
         else:
             lines.append(f"The plane is that of {PROJECTION_NAMES[self.projection]}: only close points mean something")
         for sentence in self.sentences[:PRINTED]:

@@ -70,8 +70,8 @@ def answer_samples(models: Models) -> ExerciseAnswer:
 
 
 def answer_repetition(models: Models) -> ExerciseAnswer:
-    shares = {name: examples.repeated_share(text) for name, text in examples.repetition_runs(models).items()}
-    names = list(shares)
-    most = max(names, key=lambda name: shares[name])
-    numbers = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+    repeated = {name: examples.repeated_share(text) for name, text in examples.repetition_runs(models).items()}
+    names = list(repeated)
+    most = max(names, key=lambda name: repeated[name])
+    numbers = ", ".join(f"{name} {ratio:.0%}" for name, ratio in repeated.items())
     return ExerciseAnswer(1 if most == "sampled" else 0, f"Repeated sequences of three words: {numbers}.")

@@ -147,9 +147,9 @@ def temperatures(models: Models) -> list[StoryBlock]:
     for temperature in (0.5, TEMPERATURE, 1.0, 1.5):
         probabilities = Sampling(temperature=temperature).filtered(logits[None])[0].softmax(-1)
         entropy = float(-(probabilities * probabilities.clamp(min=1e-300).log()).sum())
-        shares = [float(probabilities[token]) for token in best]
-        rows.append((f"{temperature:g}", *(f"{share:.1%}" for share in shares), f"{math.exp(entropy):.1f}"))
-        charts.append(BarChart.of_probabilities(f"temperature {temperature:g}", list(zip(names, shares, strict=True))))
+        largest = [float(probabilities[token]) for token in best]
+        rows.append((f"{temperature:g}", *(f"{one:.1%}" for one in largest), f"{math.exp(entropy):.1f}"))
+        charts.append(BarChart.of_probabilities(f"temperature {temperature:g}", list(zip(names, largest, strict=True))))
     return [
         StoryTable(
             headers=("temperature", *names, "effective choices"),
