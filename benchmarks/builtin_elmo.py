@@ -1,6 +1,6 @@
 """The built-in ELMo: pretrained on a slice of the corpus, evaluated, and written with a model card.
 
-    python -m benchmarks.builtin_elmo [--megabytes 12] [--budget 25min] [--data DIR] [--work DIR] [--resume]
+    python -m benchmarks.builtin_elmo [--megabytes 12] [--budget 50min] [--data DIR] [--work DIR] [--resume]
                                       [--set KEY=VALUE ...] [--output DIR] [--device auto] [--save]
     python -m benchmarks.builtin_elmo --from-run DIR      a finished run of `regard pretrain elmo`
 
@@ -41,11 +41,12 @@ CARD = Path(__file__).with_suffix(".md")
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=float, default=12.0, help="text of part-a.txt.xz to train on")
-    parser.add_argument("--budget", default="25min", metavar="TIME", help="length of the run")
+    parser.add_argument("--budget", default="50min", metavar="TIME", help="length of the run")
     parser.add_argument("--data", type=Path, default=DATA, metavar="DIR", help="folder with corpus/")
     parser.add_argument("--work", type=Path, metavar="DIR", help="folder of the run; --resume continues it")
     parser.add_argument("--resume", action="store_true", help="continue the run in --work")
     parser.add_argument("--from-run", type=Path, metavar="DIR", help="do not train: a finished run")
+    parser.add_argument("--started-from", type=Path, metavar="DIR", help="the run that --from-run was started from")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="override settings")
     parser.add_argument("--output", type=Path, default=FOLDER, metavar="DIR", help="default: the folder in the package")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
@@ -80,10 +81,8 @@ def train(options: argparse.Namespace, scratch: Path, run: Path) -> Path:
 
 def evaluate_and_write(options: argparse.Namespace, run: Path, scratch: Path) -> dict[str, Any]:
     """Store the weights of a finished run in 8 bits, evaluate those, and write."""
-    events = [json.loads(line) for line in (run / EVENTS).read_text().splitlines()]
-    end = next((event for event in events if event["type"] == "finished"), None)
-    if end is None:
-        raise SystemExit(f"{run}: not finished; continue it with `regard pretrain --resume`")
+    ends = [finished(folder) for folder in (options.started_from, run) if folder]
+    end = ends[-1]
     config = PretrainingConfig.read(run / CONFIG, family="elmo", saved=True)
     write_compact(run, scratch / "stored", storage="int8")
     model, tokenizer = regard.load(scratch / "stored")
@@ -97,9 +96,9 @@ def evaluate_and_write(options: argparse.Namespace, run: Path, scratch: Path) ->
         "vocab_size": tokenizer.size,
         "hidden_size": config.model.hidden_size,
         "num_hidden_layers": config.model.num_hidden_layers,
-        "steps": end["steps"],
-        "tokens": end["tokens"],
-        "minutes": round(end["seconds"] / 60, 1),
+        "steps": sum(one["steps"] for one in ends),
+        "tokens": sum(one["tokens"] for one in ends),
+        "minutes": round(sum(one["seconds"] for one in ends) / 60, 1),
         "held_out": {"forwards": forwards.to_dict(), "backwards": backwards.to_dict()},
         "held_out_float32": end["scores"],
         "machine": describe_machine(),
@@ -107,6 +106,15 @@ def evaluate_and_write(options: argparse.Namespace, run: Path, scratch: Path) ->
     card = CARD.read_text(encoding="utf-8").format(**results, name=NAME, millions=results["parameters"] / 1e6)
     size = write_compact(run, options.output, storage="int8", files={"README.md": card.encode()})
     return {**results, "bytes": size}
+
+
+def finished(run: Path) -> dict[str, Any]:
+    """The event with which a run ended."""
+    for line in (run / EVENTS).read_text().splitlines():
+        event: dict[str, Any] = json.loads(line)
+        if event["type"] == "finished":
+            return event
+    raise SystemExit(f"{run}: not finished; continue it with `regard pretrain --resume`")
 
 
 if __name__ == "__main__":
