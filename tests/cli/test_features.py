@@ -50,7 +50,7 @@ def test_stages(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
         "5. Attention mask, 24 x 19: 1 is a token, 0 is padding and not attended to",
         "6. Hidden states: 24 x 19 x 32 (texts x tokens x width), computed in batches",
         "7. Features: the slice [:, 0, :], each text's first token: 24 x 32",
-        "8. Logistic regression: trained on 18 texts, scored on the other 6",
+        "8. Logistic regression, cross-validated: each fifth of the 24 texts is scored once",
     ]
     assert "      1  the good film" in lines
     tokens = next(index for index, line in enumerate(lines) if "[CLS]" in line)
@@ -63,12 +63,11 @@ def test_stages(call: Call, tiny_bert_folder: Path, capsys: Captured) -> None:
     assert "   [1, 1, 1, 1, 1, 0, 0, 0, ..., 0, 0, 0]" in lines
     assert f"{expected.features[0][0]:8.4f}" in out
     assert expected.unmasked is not None
-    results = {line[3:37].strip(): line[37:].split() for line in lines[-5:]}
+    results = {line[3:45].strip(): line[45:].split() for line in lines[-5:]}
     both = (expected.masked, expected.unmasked)
-    assert results["accuracy"] == [f"{one.accuracy:.2f}%" for one in both]
-    assert " ".join(results["5-fold cross-validation"]) == " ".join(
-        f"{one.mean:.2f} +- {one.deviation:.2f}%" for one in both
-    )
+    folds = " ".join(results["accuracy, mean and spread of 5 folds"])
+    assert folds == " ".join(f"{one.mean:.2f} +- {one.deviation:.2f}%" for one in both)
+    assert results["one split: 18 to train, 6 to test"] == [f"{one.accuracy:.2f}%" for one in both]
     assert results["always guessing the larger class"] == [f"{one.guess:.2f}%" for one in both]
     assert "data.tsv: tab-separated, no header" in error
     assert "embedding: 48 texts in" in error

@@ -116,7 +116,6 @@ def test_notes(call: Call, capsys: Captured) -> None:
         (["--train", "train.conll", "--dev", "dev.conll", "--columns", "0,1"], "expected a tag in column 1"),
         (["--train", "one.tsv", "--dev", "train.tsv", "--task", "classify", "--columns", "0,1"], "has the label 'x'"),
         (["--train", "train.conll", "--dev", "dev.conll", "--head", "crf"], "--head"),
-        (["--train", "train.conll"], "--dev"),
     ],
 )
 def test_invalid_input_is_a_one_line_error(arguments: list[str], message: str, call: Call, capsys: Captured) -> None:

@@ -77,6 +77,8 @@ CASES: dict[str, list[tuple[int, list[str]]]] = {
     "duplicates": [(0, [TEXTS, "--model", BERT, "--threshold", "0.1"]), (2, [EVIL, "--model", BERT])],
     "cluster": [(0, [TEXTS, "--model", BERT, "--num-clusters", "2"]), (2, [EVIL, "--model", BERT])],
     "next": [(2, [EVIL, EVIL, "--model", f"./{EVIL}"])],
+    "next-token": [(0, ["the \x1b[5;7m\x08 was", "--model", GPT]), (2, ["a", "--model", f"./{EVIL}"])],
+    "decode": [(0, [f"the {WORD} was", "--model", GPT, "--max-new-tokens", "2"]), (2, ["a", "--model", f"./{EVIL}"])],
     "perplexity": [(0, [TEXTS, "--model", GPT]), (2, [EVIL])],
     "generate": [
         (0, ["the film", "--model", GPT, "--max-new-tokens", "30", "-t", "3", "--top-p", "1"]),
@@ -230,8 +232,9 @@ TRIED: list[Case] = [(verb, code, arguments) for verb, several in CASES.items() 
 
 def _register(verb: str) -> Register:
     """Registers only this command: building all of them takes longer."""
-    if verb in DEFINED:
-        return lambda app: register_verb(app, find(verb))
+    name = verb.replace("-", "_")
+    if name in DEFINED and name not in REGISTERS:
+        return lambda app: register_verb(app, find(name))
     return REGISTERS["lesson" if verb == "tour" else verb]
 
 

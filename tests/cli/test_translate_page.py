@@ -96,7 +96,7 @@ def test_translations_that_a_page_cannot_show(folder: Path, tmp_path: Path, caps
     (tmp_path / "two.txt").write_text("der Hund\nsieht\n", encoding="utf-8")
     (tmp_path / "none.txt").write_text("", encoding="utf-8")
     for source, message in (
-        (tmp_path / "two.txt", "--steps records one text, and the input has several; give one line"),
+        (tmp_path / "two.txt", "--steps is for one text, and the input has several; give one line"),
         (tmp_path / "none.txt", "none.txt is empty"),
         ("Hund " * MAX_SOURCE_TOKENS, f"expected at most {MAX_SOURCE_TOKENS}"),
         (" ", "the text is empty"),

@@ -235,8 +235,11 @@ class EventLog:
 
 
 def count_correct(scores: Mapping[str, Any], examples: int | None) -> str | None:
-    """ "6 of 6 correct": what the accuracy means on so few examples that percentages would mislead; else None."""
-    accuracy = scores.get("accuracy")
+    """ "6 of 6 correct": what the accuracy means on so few examples that percentages would mislead; else None.
+
+    The accuracy of tagging counts tokens, not examples; it comes with precision and recall.
+    """
+    accuracy = None if "recall" in scores else scores.get("accuracy")
     if examples is None or not 0 < examples <= FEW_EXAMPLES or not isinstance(accuracy, float | int):
         return None
     return f"{round(accuracy * examples / 100)} of {examples} correct"
