@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) ->
 
 
 def test_the_commands_and_the_python_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(COMMANDS) == 9
+    assert len(COMMANDS) == 10
     outputs: list[tuple[str, str]] = []
     for command in COMMANDS:
         words = shlex.split(command)[1:]
@@ -60,7 +60,7 @@ def test_the_commands_and_the_python_run(folder: Path, capsys: pytest.CaptureFix
     assert "mean of heads 0, 1 of decoder layer 1" in outputs[5][1]  # the second to last of two
     assert "<html" in (folder / "search.html").read_text(encoding="utf-8")
     assert json.loads((folder / "search.json").read_text(encoding="utf-8"))["about"]["texts"] == ["the big dog eats"]
-    assert "BLEU, lower case" in outputs[8][1] and "case:lc" in outputs[8][1]
+    assert "BLEU, lower case" in outputs[9][1] and "case:lc" in outputs[9][1]
     names: dict[str, Any] = {}
     exec(compile(blocks("python")[0], "translation.md", "exec"), names)
     assert len(names["translations"]) == 2 and len(capsys.readouterr().out.splitlines()) == 3

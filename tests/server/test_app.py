@@ -64,8 +64,16 @@ def test_the_page_lists_the_models_and_contacts_no_other_host(tiny: str, model: 
 
 
 def test_the_states_of_the_models(tiny: str, model: str) -> None:
-    assert send_request(tiny, "/api/models")[1] == {
-        "models": [{"name": model, "state": "ready", "error": "", "capabilities": BERT, "task": None}]
+    (found,) = send_request(tiny, "/api/models")[1]["models"]
+    assert found.pop("num_parameters") > 1000
+    assert found == {
+        "name": model,
+        "state": "ready",
+        "error": "",
+        "capabilities": BERT,
+        "description": "Fills in blanks and gives word vectors.",
+        "task": None,
+        "num_attention_heads": 4,
     }
 
 

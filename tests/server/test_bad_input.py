@@ -34,13 +34,21 @@ from tests.inference.generation.folders import gpt_folder
 from tests.server.conftest import create_app
 from tests.server.test_app import send_request as post
 
-VERBS = {name: verb for name, verb in http_verbs().items() if verb.result_type().page_view is not None}
-TEXTS = {"text", "text_b", "texts", "data", "source", "prompt", "word", "target"}  # arguments that are texts
+VERBS = {
+    name: verb
+    for name, verb in http_verbs().items()
+    if verb.result_type().page_view is not None and "model" in verb.request.model_fields
+}
+TEXTS = {"text", "text_b", "texts", "data", "source", "prompt", "word", "target", "train"}  # arguments that are texts
+LABELED = "\n".join(f"the film {n} is {w} | {w}" for n in range(6) for w in ("good", "bad"))
 PLAIN: dict[str, dict[str, Any]] = {
+    "tokenize": {"source": "the film was good"},
+    "fill": {"text": "the film was _ ."},
+    "layers": {"train": LABELED, "task": "classify"},
     "compare": {"text": "the film was _ .", "text_b": "a good day was _ ."},
     "senses": {"word": "film", "texts": "the film was good\na film is long"},
     "map": {"texts": "the film was good\na film is long\nno water"},
-    "features": {"data": "\n".join(f"the film {n} is {w} | {w}" for n in range(6) for w in ("good", "bad"))},
+    "features": {"data": LABELED},
     "activations": {"source": "the film was good\na film is long", "layer": 1, "head": 0},
     "heads": {"text": "the film was good\na film is long"},
     "generate": {"prompt": "the film", "max_new_tokens": 3, "candidates": True},

@@ -216,10 +216,7 @@ def test_downloaded_files(page: Page, studio: str, tmp_path: Path, view: str, pa
     open_at(page, studio, view, **parameters)
 
     def downloaded_content(kind: str) -> str:
-        with page.expect_download() as download:
-            page.get_by_role("button", name=kind, exact=True).click()
-        path = tmp_path / download.value.suggested_filename
-        download.value.save_as(path)
+        path = download(page, kind, tmp_path)
         return path.read_text(encoding="utf-8") if kind != "PNG" else str(path.stat().st_size)
 
     rows = list(csv.DictReader(io.StringIO(downloaded_content("CSV"))))

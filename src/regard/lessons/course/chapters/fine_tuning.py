@@ -85,9 +85,10 @@ CHAPTER = Chapter(
         ),
         CodeBlock(
             "features-code",
-            "regard features --data src/regard/lessons/reviews.tsv --model regard-embed --pooling mean",
-            language="shell",
-            title="Another model is another name (run in a clone of the repository)",
+            "import regard\n"
+            "from regard.lessons.course.data_sets import reviews\n\n"
+            'print(regard.features(data=reviews(), model="regard-embed", pooling="mean"))',
+            title="Another model is another name",
             spec=("H4",),
         ),
         Prose(
@@ -165,9 +166,9 @@ CHAPTER = Chapter(
         ),
         CodeBlock(
             "fit",
-            "import regard\n\n"
-            'reviews = [("a warm and funny film", "good"), ("dull and far too long", "bad")] * 8\n'
-            "tuned = regard.fit(reviews, epochs=1)\n"
+            "import regard\n"
+            "from regard.lessons.course.data_sets import reviews\n\n"
+            "tuned = regard.fit(reviews(), epochs=1)\n"
             'print(tuned.predict(["a funny film"]))',
             title="Fine-tune in Python: the exercise of the deck",
             spec=("G10",),
