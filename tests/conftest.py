@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from torch import nn
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 # The duration of an example depends more on the machine than on the code.
 settings.register_profile("regard", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("regard")
+
+# The token of every studio in the tests, and the header with it.
+TOKEN = "the-token-of-all-studios-in-tests"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -96,6 +105,24 @@ def page_built() -> None:
 
     if not is_built():
         missing("the page was not built: python web/build.py")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium, signed in to every studio."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        missing("Chromium is not here (Debian: apt-get install chromium); this test needs a browser")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # Chromium's sandbox does not work as root or in most containers; the pages are our own.
+        found = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        # Every request is signed in; signing in with a browser is tested in test_token_auth.
+        for method in ("new_context", "new_page"):
+            setattr(found, method, partial(getattr(found, method), extra_http_headers=BEARER))
+        yield found
+        found.close()
 
 
 @pytest.fixture(scope="session")

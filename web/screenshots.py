@@ -71,6 +71,7 @@ PICTURES: dict[str, Shot] = {
         "attention", {**PAIR, "model": "regard-bert", "layer": "3", "heads": "1,3", "lock": "r3"}, width=390
     ),
     "compare": Shot("compare"),
+    "fill": Shot("fill"),
     "heads": Shot("heads"),
     "lens": Shot("lens"),
     "activations": Shot("activations"),
@@ -83,6 +84,7 @@ PICTURES: dict[str, Shot] = {
     "search": Shot("search", {}, "sentence-embedding"),
     "clusters": Shot("clusters", {}, "sentence-embedding"),
     "evaluation": Shot("evaluation"),
+    "layers": Shot("layers"),
     "features": Shot("features", {"step": "6"}),
     "tasks": Shot("tasks"),
     "translation": Shot("translation"),

@@ -14,7 +14,6 @@ import regard
 from regard.errors import InputError
 from regard.render import widget as widgets
 from regard.render.result import Result
-from tests.server.conftest import browser as browser
 from tests.verbs.examples import EXAMPLES
 from tests.verbs.test_interfaces import NAMES, fill_placeholders
 from tests.verbs.test_interfaces import placeholders as placeholders

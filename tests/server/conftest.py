@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import shutil
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
@@ -23,14 +21,13 @@ from regard.server import app as application
 from regard.server.model_registry import ModelRegistry
 from regard.server.serve import HOST, create_server, listen
 from regard.server.studio import Studio
-from tests.conftest import missing
+from tests.conftest import BEARER as BEARER
+from tests.conftest import TOKEN, missing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 
-TOKEN = "the-token-of-all-studios-in-tests"
-BEARER = {"Authorization": f"Bearer {TOKEN}"}
 AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 
 
@@ -84,23 +81,6 @@ def studio(page_built: None, run_app: Callable[[Starlette], str]) -> str:
     registry = ModelRegistry(["regard-bert"])
     registry.start().join()
     return run_app(create_app(registry))
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        missing("Chromium is not here (Debian: apt-get install chromium); this test needs a browser")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        # Chromium's sandbox does not work as root or in most containers; the pages are our own.
-        found = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        # Every request is signed in; signing in with a browser is tested in test_token_auth.
-        for method in ("new_context", "new_page"):
-            setattr(found, method, partial(getattr(found, method), extra_http_headers=BEARER))
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,7 @@ def displayed_rows(page: Page) -> dict[int, list[float]]:
 
 
 def test_the_numbers_of_a_typed_text_equal_the_apis(page: Page, studio: str) -> None:
-    page.goto(f"{studio}/#attention")
+    page.goto(f"{studio}/#attention?{urlencode({'text': TEXT})}")
     page.wait_for_selector(".export-panel")
     page.get_by_label("Text", exact=True).fill(TEXT.replace("tired", "wide"))
     with expect_view(page, "look") as payload:
@@ -63,8 +63,8 @@ def test_the_numbers_of_a_typed_text_equal_the_apis(page: Page, studio: str) -> 
     assert all(abs(numbers[0] - row[index]) <= 0.0005 for index, numbers in found.items())
     assert sorted(found, key=lambda index: -row[index]) == list(found)
     assert "layer=2" in page.url and "heads=3" in page.url and "lock=r9" in page.url
-    assert page.locator("pre", has_text="regard look").inner_text() == payload["cli"]
-    assert page.locator("pre", has_text="import").inner_text() == payload["python"]
+    assert page.locator("pre", has_text="regard look").text_content() == payload["cli"]
+    assert page.locator("pre", has_text="import").text_content() == payload["python"]
     page.get_by_label("Text", exact=True).fill("Another text")
     page.get_by_role("button", name="Show", exact=True).click()
     expect(page.locator(".tokens.row button").nth(1)).to_have_text("another")

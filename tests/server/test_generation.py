@@ -125,7 +125,8 @@ def test_a_text_and_its_candidates(page: Page, studio_address: str, gpt: str) ->
     expect(page.locator(".generation-bars p").first).to_contain_text(
         f"{generation.tokens[6].nucleus_size} of {generation.tokens[6].vocab_size} tokens with"
     )
-    assert page.locator("pre", has_text="regard generate").inner_text().count("--top-p 0.7 --seed 2 ") == 1
+    command = page.locator("pre", has_text="regard generate")
+    assert (command.text_content() or "").count("--top-p 0.7 --seed 2 ") == 1
     page.reload()
     expect(page.locator(".generation-text [role=button]")).to_have_count(len(generation.tokens))
     assert pieces(page) == token_texts(generation) and displayed_candidates(page) == candidate_cells(generation, 6)

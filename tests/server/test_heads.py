@@ -33,7 +33,7 @@ def test_the_findings_of_a_clicked_head_equal_the_apis(browser: Browser, studio:
     expect(page.locator(".examples li")).to_have_count(len(head["examples"]))
     buttons.nth(10).press("ArrowDown")
     assert "head=16" in page.url
-    page.get_by_role("button", name="delimiter").first.click()
+    page.locator(".legend button", has_text="delimiter").click()
     score = payload["heads"][0]["findings"][4]["score"]
     expect(buttons.first).to_have_text(f"{score:.3f}".lstrip("0"))
     page.evaluate(axe)

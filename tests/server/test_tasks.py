@@ -39,7 +39,7 @@ from regard.tasks.token_classification import TokenClassification
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, expect
 
-from tests.server.conftest import BEARER, create_app, serious_findings
+from tests.server.conftest import BEARER, create_app, download, serious_findings
 
 expect.set_options(timeout=30_000)
 
@@ -278,7 +278,7 @@ def test_a_late_training_request_leaves_no_files(
 def test_evidence_equals_the_librarys(page: Page, client: TestClient, address: str, folders: dict[str, str]) -> None:
     open_at(page, address, model=folders["toxic"], text=PLAIN, layer="2")
     evidence = request_prediction(client, folders["toxic"], PLAIN)["predictions"][0]["evidence"][0]
-    page.get_by_text("Numbers").click()
+    page.get_by_text("Numbers", exact=True).click()
     rows = [row.locator("td").all_inner_texts() for row in page.locator(".strip-table tbody tr").all()]
     expected_columns = (evidence["integrated"]["scores"], evidence["gradient"]["scores"], evidence["attention"][1])
     for column, values in enumerate(expected_columns):
@@ -318,12 +318,7 @@ def test_answers_are_marked(page: Page, address: str, folders: dict[str, str]) -
 
 def test_downloaded_files(page: Page, browser: Browser, address: str, folders: dict[str, str], tmp_path: Path) -> None:
     open_at(page, address, model=folders["toxic"], text=TEXT, layer="2")
-    files = {}
-    for name in ("HTML", "SVG", "PNG", "CSV", "JSON"):
-        with page.expect_download() as waiting:
-            page.get_by_role("button", name=name, exact=True).click()
-        files[name] = tmp_path / waiting.value.suggested_filename
-        waiting.value.save_as(files[name])
+    files = {name: download(page, name, tmp_path) for name in ("HTML", "SVG", "PNG", "CSV", "JSON")}
     prediction = predict_one(folders["toxic"], TextExample(TEXT))
     rows = list(csv.DictReader(io.StringIO(files["CSV"].read_text("utf-8"))))
     shares = {row["name"]: float(row["number"]) for row in rows if row["what"] == "prediction"}
@@ -427,7 +422,7 @@ def test_the_view_is_accessible_and_fits_a_narrow_screen(
 ) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     open_at(page, address, model=folders[name], text=PLAIN, text_b=CONTEXT if name == "answer" else "")
-    for part in page.locator("summary").all():
+    for part in page.locator("main summary").all():
         if part.locator("xpath=..").get_attribute("open") is None:
             part.click()
     assert page.evaluate("document.documentElement.scrollWidth") == width

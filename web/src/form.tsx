@@ -27,6 +27,8 @@ interface FormProps {
 export function Form({ view, models, args, error, submit }: FormProps) {
   const [values, setValues] = useState(args);
   const [open, setOpen] = useState(false);
+  // A tall field grows when it gets the focus and stays so: if it shrank again, what is pressed next would move away.
+  const [editing, setEditing] = useState(false);
   const narrow = useMedia(NARROW);
   // The arguments change when an example or a link is followed; what was submitted here is in the fields already.
   useEffect(() => setValues(args), [args]);
@@ -64,6 +66,7 @@ export function Form({ view, models, args, error, submit }: FormProps) {
         value={values[field.name] ?? ""}
         onInput={(event) => change(field.name)(event.currentTarget.value)}
         onKeyDown={(event) => onEnter(event, field.lines ?? 1)}
+        onFocus={() => setEditing(true)}
         style={{ "--lines": field.lines ?? 1 }}
         {...describe(field)}
       />
@@ -76,7 +79,7 @@ export function Form({ view, models, args, error, submit }: FormProps) {
   };
   return (
     <form
-      class="request-form"
+      class={editing ? "request-form editing" : "request-form"}
       aria-label="Text and model"
       onSubmit={(event) => {
         event.preventDefault();

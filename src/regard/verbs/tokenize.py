@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,7 +83,8 @@ def _read(request: TokenizeRequest) -> Generator[Event, None, list[str]]:
     if isinstance(source, str) and not is_file_name(source):
         source = [source]
     rows = yield from open_texts(source, request)
-    texts = [row.texts[0] or "" for row in islice(rows.read(request.missing), request.limit)]
+    limit = request.limit and min(request.limit, sys.maxsize)
+    texts = [row.texts[0] or "" for row in islice(rows.read(request.missing), limit)]
     if (note := rows.missing_note(request.missing)) is not None:
         yield Note(message=note)
     return texts

@@ -93,7 +93,12 @@ export const fill: View<FillPayload> = {
     { label: "Two blanks", values: { text: "The _ was too _ to cross the street." } },
   ],
   travels: { text: "text" },
-  finding: ({ masks, text }) => (masks.length === 1 && masks[0]?.[0] ? `The likeliest word for the blank of ${quoted(text)} is ${quoted(masks[0][0].token)}, with ${fixedPercent(masks[0][0].probability, 1)}.` : ""),
+  finding: ({ masks, text }, { parameters }) => {
+    const best = masks.flatMap((candidates) => candidates.slice(0, 1));
+    const model = parameters["model"] ?? "the model";
+    if (best.length > 1) return `For ${model} the likeliest words for the blanks of ${quoted(text)} are ${best.map(({ token }) => quoted(token)).join(", ")}.`;
+    return best[0] ? `For ${model} the likeliest word for the blank of ${quoted(text)} is ${quoted(best[0].token)}, with ${fixedPercent(best[0].probability, 1)}.` : "";
+  },
   fields: [
     { name: "text", label: "Text; _ or [MASK] marks each blank", lines: 2, start: "Let's stick to _ in this skit" },
     { name: "targets", label: "Score only these words, one per line (optional)", lines: 3, optional: true, start: "" },
