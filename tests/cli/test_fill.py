@@ -32,7 +32,7 @@ def test_the_json_document(call: Callable[..., int], tiny_bert_folder: Path, cap
     out, error = capsys.readouterr()
     document = json.loads(out)
     assert document == regard.fill("the _ was [MASK]", model=tiny_bert_folder, top=3).to_dict()
-    assert list(document) == ["text", "masks", "joint", "exact"]
+    assert list(document) == ["model", "text", "masks", "joint", "exact"]
     assert [len(candidates) for candidates in document["masks"]] == [3, 3]
     assert set(document["masks"][0][0]) == {"token", "id", "ids", "probability"}
     assert set(document["joint"][0]) == {"tokens", "ids", "text", "probability"}
@@ -52,7 +52,7 @@ def test_the_table_of_one_blank(call: Callable[..., int], capsys: Captured, monk
 
     rows = [("improvisation", 7, 0.5), ("日本", 8, 0.0125), ("x", 9, 1e-9)]
     words = [BlankCandidate(*row, [row[1]]) for row in rows]
-    result = FillResult(text="stick to _", masks=[words], joint=[], exact=True)
+    result = FillResult(model="m", text="stick to _", masks=[words], joint=[], exact=True)
     monkeypatch.setattr(masked_lm, "fill_blanks", lambda *_, **__: result)
     assert call("stick to _") == 0
     assert capsys.readouterr() == (

@@ -209,7 +209,8 @@ export interface FigureView {
 }
 /** `masks` has a list for each blank, `joint` the assignments */
 export interface FillResult {
-  readonly text: string; readonly masks: readonly (readonly BlankCandidate[])[]; readonly joint: readonly Assignment[]; readonly exact: boolean;
+  readonly model: string; readonly text: string; readonly masks: readonly (readonly BlankCandidate[])[]; readonly joint: readonly Assignment[];
+  readonly exact: boolean;
 }
 /** What one filter took from the whole vocabulary: how many tokens, and their share of the model's probability. */
 export interface FilterCut { readonly by: string; readonly count: number; readonly share: number; }

@@ -133,6 +133,7 @@ class FillResult(Result):
 
     page_view: ClassVar[str | None] = "fill"
 
+    model: str
     text: str
     masks: list[list[BlankCandidate]]
     joint: list[Assignment]
@@ -168,6 +169,7 @@ def fill_blanks(
     *,
     top: int = 10,
     targets: Sequence[str] | None = None,
+    name: str = "",
 ) -> FillResult:
     """The likeliest `top` tokens for the blanks of a text, marked by `_` or `[MASK]`, or the given `targets` only.
 
@@ -189,11 +191,11 @@ def fill_blanks(
     with evaluation_mode(model):
         if pieces is not None:
             masks, joint = _score_words(masked_lm, marked, pieces, listed)
-            return FillResult(text=text, masks=masks, joint=joint, exact=True)
+            return FillResult(model=name, text=text, masks=masks, joint=joint, exact=True)
         alone = _scores(masked_lm, [marked.ids], [(0, position) for position in marked.positions])
         masks = [_ranked(masked_lm.tokenizer, row[ids], ids, listed) for row, ids in zip(alone, known, strict=True)]
         joint, exact = _search(masked_lm, marked, known, alone[:1], listed)
-    return FillResult(text=text, masks=masks, joint=joint, exact=exact)
+    return FillResult(model=name, text=text, masks=masks, joint=joint, exact=exact)
 
 
 def _choices(

@@ -32,7 +32,14 @@ def fill(request: FillRequest, models: Models) -> Generator[Note, None, FillResu
     from regard.inference.masked_lm import fill_blanks
 
     with models.use(request.model) as loaded:
-        result = fill_blanks(loaded.model, loaded.tokenizer, request.text, top=request.top, targets=request.targets)
+        result = fill_blanks(
+            loaded.model,
+            loaded.tokenizer,
+            request.text,
+            top=request.top,
+            targets=request.targets,
+            name=request.model,
+        )
     if not result.exact:
         yield Note(message="together: the best that a beam search found; a likelier combination may exist")
     return result

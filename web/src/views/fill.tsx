@@ -93,9 +93,8 @@ export const fill: View<FillPayload> = {
     { label: "Two blanks", values: { text: "The _ was too _ to cross the street." } },
   ],
   travels: { text: "text" },
-  finding: ({ masks, text }, { parameters }) => {
+  finding: ({ model, masks, text }) => {
     const best = masks.flatMap((candidates) => candidates.slice(0, 1));
-    const model = parameters["model"] ?? "the model";
     if (best.length > 1) return `For ${model} the likeliest words for the blanks of ${quoted(text)} are ${best.map(({ token }) => quoted(token)).join(", ")}.`;
     return best[0] ? `For ${model} the likeliest word for the blank of ${quoted(text)} is ${quoted(best[0].token)}, with ${fixedPercent(best[0].probability, 1)}.` : "";
   },
