@@ -47,11 +47,11 @@ def test_the_benchmark_table_has_the_decks_figures_and_ours(models: LocalModels)
 
 
 def test_without_data_the_sample_says_what_is_missing(models: LocalModels, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(gpt_benchmarks.DATA, raising=False)
+    monkeypatch.setattr(gpt_benchmarks, "find_data", lambda name: None)
     with pytest.raises(StopIteration) as stop:
         next(gpt_benchmarks.sample(models))
-    (paragraph,) = stop.value.value
-    assert "REGARD_DATA is not set" in paragraph.text and "lambada/" in paragraph.text
+    assert [block.text.split("/")[0] for block in stop.value.value] == list(gpt_benchmarks.FILES)
+    assert "REGARD_DATA" in stop.value.value[0].text
 
 
 def test_the_price_of_gpt3_is_that_of_the_deck() -> None:

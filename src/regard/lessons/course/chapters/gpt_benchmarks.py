@@ -1,27 +1,25 @@
 """Parts of the chapter on GPT: the benchmark table of GPT-J, its training facts, and what GPT-3 cost.
 
-The data sets do not come with Regard. The slow part reads them from the folder that the environment variable
-REGARD_DATA names; the scores of the built-in model on the whole sets are in its model card.
+The data sets do not come with Regard: the slow part scores the first examples of those that `find_data` finds. The
+scores of the built-in model on the whole sets are in its model card.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Generator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.checkpoints.models import Models
 from regard.events import Event
 from regard.lessons.course.chapter import DeckRow, ExerciseAnswer, beside_deck
 from regard.lessons.course.chapters.gpt_model import MODEL
+from regard.lessons.course.data_sets import find_data, missing_data
 from regard.render.story import Paragraph, StoryBlock, StoryTable
 
 if TYPE_CHECKING:
     from regard.training.cost import CostEstimate
 
-DATA = "REGARD_DATA"  # environment variable for the folder of data sets
 SAMPLE = 40  # examples of each benchmark in the slow part
 FILES = {
     "lambada": ("lambada/lambada_development_plain_text.txt", None),
@@ -114,12 +112,11 @@ def sample(models: Models) -> Generator[Event, None, list[StoryBlock]]:
     """Score the first examples of each data set that is there."""
     from regard.inference.benchmark import benchmark_events, read_items
 
-    folder = os.environ.get(DATA)
-    rows, missing = [], []
-    for task in TASKS:
-        data, labels = (None if name is None else Path(folder or "", name) for name in FILES.get(task, (None, None)))
-        if folder is None or data is None or not data.is_file():
-            missing.append(task)
+    rows, blocks = [], list[StoryBlock]()
+    for task, (data_name, labels_name) in FILES.items():
+        data, labels = find_data(data_name), labels_name and find_data(labels_name)
+        if data is None or (labels_name and labels is None):
+            blocks.append(Paragraph(text=missing_data(data_name)))
             continue
         items = read_items(task, data, labels=labels, limit=SAMPLE)
         with models.use(MODEL) as loaded:
@@ -127,20 +124,10 @@ def sample(models: Models) -> Generator[Event, None, list[StoryBlock]]:
         low, high = result.interval
         perplexity = "" if result.perplexity is None else f"{result.perplexity:,.0f}"
         rows.append((task, str(result.n), f"{result.accuracy:.1f}% ({low:.0f} to {high:.0f})", perplexity))
-    blocks: list[StoryBlock] = []
     if rows:
         headers = ("benchmark", "examples", "accuracy (95% interval)", "perplexity of a word")
-        blocks.append(StoryTable(headers=headers, rows=rows, caption=f"The first {SAMPLE} examples, computed now"))
-    if missing:
-        expected = ", ".join(name for task in missing for name in FILES.get(task, ()) if name)
-        where = f"in {folder}" if folder else f"because {DATA} is not set"
-        blocks.append(
-            Paragraph(
-                text=f"Not computed, {where}: {', '.join(missing)}. Set {DATA} to a folder with these files: "
-                f"{expected or 'none known'}; "
-                "or run regard benchmark with your own copy."
-            )
-        )
+        caption = f"The first {SAMPLE} examples, computed now"
+        blocks.insert(0, StoryTable(headers=headers, rows=rows, caption=caption))
     return blocks
 
 
