@@ -40,7 +40,7 @@ VERBS = {
     if verb.result_type().page_view is not None and "model" in verb.request.model_fields
 }
 TEXTS = {"text", "text_b", "texts", "data", "source", "prompt", "word", "target", "train"}  # arguments that are texts
-LABELED = "\n".join(f"the film {n} is {w} | {w}" for n in range(6) for w in ("good", "bad"))
+LABELED = "\n".join(f"the film {n} is {w} | {w}" for n in range(3) for w in ("good", "bad"))
 PLAIN: dict[str, dict[str, Any]] = {
     "tokenize": {"source": "the film was good"},
     "fill": {"text": "the film was _ ."},

@@ -35,13 +35,25 @@ if TYPE_CHECKING:
 SIZES = ((390, 844), (1280, 720), (1920, 1080))
 
 
+@pytest.fixture(scope="module")
+def course_studio(page_built: None, run_app: Callable[[Starlette], str]) -> str:
+    """The address of a studio of its own: chapters load further models, and views would open on those."""
+    registry = ModelRegistry(["regard-bert"])
+    registry.start().join()
+    return run_app(create_app(registry))
+
+
 @pytest.fixture
-def course_page(studio: str, browser: Browser) -> Iterator[Page]:
+def course_page(course_studio: str, browser: Browser) -> Iterator[Page]:
     """The list of chapters."""
     with watched(browser, seconds=120) as page:
-        page.goto(f"{studio}/#learn")
+        page.goto(f"{course_studio}/#learn")
         page.get_by_role("heading", name="Learn", exact=True).wait_for()
         yield page
+
+
+def is_slow(part: object) -> bool:
+    return bool(getattr(part, "slow", False))
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
@@ -55,9 +67,9 @@ def test_walk_through_the_course(name: str, course_page: Page) -> None:
         section = page.locator(f"#part-{part.name}")
         section.scroll_into_view_if_needed()
         if part.name in chapter.exercises:
-            if not getattr(part, "slow", False):
+            if not is_slow(part):
                 answer_exercise(page, name, part.name)
-        elif getattr(part, "slow", False):
+        elif is_slow(part):
             assert section.get_by_role("button", name="Run", exact=True).is_visible() or section.locator("pre").count()
         else:
             page.locator(f"#part-{part.name}:is([data-state=done], [data-state=failed])").wait_for()
@@ -66,6 +78,27 @@ def test_walk_through_the_course(name: str, course_page: Page) -> None:
                 section.frame_locator("iframe").locator("main > :not(.headline)").first.wait_for()
     assert page.locator(".reading-part li").count() == len(chapter.reading)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+SLOW_PARTS = [(name, part.name) for name in CHAPTERS for part in load_chapter(name).parts if is_slow(part)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("name", "part"), SLOW_PARTS)
+def test_slow_parts_of_the_course(name: str, part: str, course_page: Page) -> None:
+    """A slow part is computed on request, and a slow exercise reveals its answer as the others do."""
+    page, chapter = course_page, load_chapter(name)
+    page.set_default_timeout(1_500_000)
+    page.get_by_role("link", name=chapter.title).first.click()
+    section = page.locator(f"#part-{part}")
+    section.scroll_into_view_if_needed()
+    if part in chapter.exercises:
+        answer_exercise(page, name, part)
+    elif section.get_by_role("button", name="Run", exact=True).count():
+        section.get_by_role("button", name="Run", exact=True).click()
+        page.locator(f"#part-{part}:is([data-state=done], [data-state=failed])").wait_for()
+        assert section.get_attribute("data-state") == "done", section.inner_text()
 
 
 def answer_exercise(page: Page, chapter: str, name: str) -> None:
@@ -84,9 +117,7 @@ def answer_exercise(page: Page, chapter: str, name: str) -> None:
 
 def test_the_list_remembers_what_was_answered(course_page: Page, axe: str) -> None:
     page, chapter = course_page, load_chapter(CHAPTERS[0])
-    exercise = next(
-        part for part in chapter.parts if part.name in chapter.exercises and not getattr(part, "slow", False)
-    )
+    exercise = next(part for part in chapter.parts if part.name in chapter.exercises and not is_slow(part))
     page.get_by_role("link", name=chapter.title).first.click()
     page.locator(f"#part-{exercise.name}").scroll_into_view_if_needed()
     answer_exercise(page, CHAPTERS[0], exercise.name)
