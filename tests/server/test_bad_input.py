@@ -10,6 +10,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ VERBS = {
     if verb.result_type().page_view is not None and "model" in verb.request.model_fields
 }
 TEXTS = {"text", "text_b", "texts", "data", "source", "prompt", "word", "target", "train"}  # arguments that are texts
-LABELED = "\n".join(f"the film {n} is {w} | {w}" for n in range(3) for w in ("good", "bad"))
+LABELED = "\n".join(f"the film {n} is {w} | {w}" for n in range(6) for w in ("good", "bad"))
 PLAIN: dict[str, dict[str, Any]] = {
     "tokenize": {"source": "the film was good"},
     "fill": {"text": "the film was _ ."},
@@ -207,10 +208,10 @@ def test_values_that_are_not_text(address: str, folders: dict[str, Path], name: 
 @pytest.mark.parametrize("name", VERBS)
 def test_unusual_settings(address: str, folders: dict[str, Path], name: str) -> None:
     for argument in sorted(arguments_of(name) - TEXTS - {"model"}):
-        for value in ("nonsense", "-1", "1e9", "99999999999999999999", "²", "nan", "0.5", "a,b", "1." * 500):
-            for kind in ("bert", "gpt", "tuned"):
-                answer = send_request(address, name, folders[kind], plain_request(name), **{argument: value})
-                assert check_handled(*answer), (argument, value, answer)
+        values = ("nonsense", "-1", "1e9", "99999999999999999999", "²", "nan", "0.5", "a,b", "1." * 500)
+        for value, kind in zip(values, cycle(("bert", "gpt", "tuned"))):
+            answer = send_request(address, name, folders[kind], plain_request(name), **{argument: value})
+            assert check_handled(*answer), (argument, value, kind, answer)
 
 
 @pytest.mark.parametrize("name", VERBS)

@@ -101,6 +101,19 @@ def test_slow_parts_of_the_course(name: str, part: str, course_page: Page) -> No
         assert section.get_attribute("data-state") == "done", section.inner_text()
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_chapters_are_accessible(name: str, course_page: Page, axe: str) -> None:
+    page, chapter = course_page, load_chapter(name)
+    page.get_by_role("link", name=chapter.title).first.click()
+    for part in chapter.parts:
+        page.locator(f"#part-{part.name}").scroll_into_view_if_needed()
+        if not is_slow(part) and part.name not in chapter.exercises:
+            page.locator(f"#part-{part.name}:not([data-state=computing])").wait_for()
+    check_sizes(page, axe)
+
+
 def answer_exercise(page: Page, chapter: str, name: str) -> None:
     """Press the first choice: what is revealed is what the verb computes."""
     section = page.locator(f"#part-{name}")

@@ -41,8 +41,8 @@ function Share(props: Props) {
     <Menu class="export-panel" label="Share">
       <h3>Download</h3>
       <Downloads {...props} />
-      <Code title="Command line" text={props.payload.cli} />
-      <Code title="Python" text={props.payload.python} />
+      {props.payload.cli && <Code title="Command line" text={props.payload.cli} />}
+      {props.payload.python && <Code title="Python" text={props.payload.python} />}
     </Menu>
   );
 }

@@ -79,7 +79,7 @@ function Tokens({ one: { tokens, special, query, weights } }: { one: ActivatingT
           key={index}
           class={[index === query && "query", special[index] && "muted"].filter(Boolean).join(" ")}
           title={fixedPercent(weights[index]!, 1)}
-          style={{ background: `color-mix(in srgb, var(--accent) ${Math.round(60 * weights[index]!)}%, transparent)` }}
+          style={{ background: `color-mix(in srgb, var(--accent) calc(${Math.round(60 * weights[index]!)}% * var(--shade)), transparent)` }}
         >
           {token}
         </span>

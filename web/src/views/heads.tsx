@@ -51,7 +51,7 @@ function Show({ payload }: { payload: HeadsPayload }) {
       pressed: at === index,
       "aria-label": `${text && `${text}: `}layer ${head.layer} head ${head.head}, ${head.pattern ?? "none"}`,
       title: `${head.layer}.${head.head} ${head.pattern ?? "none of these"}`,
-      style: { background: color ? `color-mix(in srgb, ${color} ${Math.round(100 * opacity)}%, ${theme.page})` : theme.page },
+      style: { background: color ? `color-mix(in srgb, ${color} calc(${Math.round(100 * opacity)}% * var(--shade)), ${theme.page})` : theme.page },
     };
   };
   return (
@@ -118,7 +118,7 @@ function ExampleText({ payload, example: { text, row, column, weights } }: { pay
           key={at}
           class={at === row ? "piece query" : "piece"}
           title={fixedPercent(weights[at]!, 1)}
-          style={{ background: `color-mix(in srgb, var(--accent) ${Math.round(60 * weights[at]!)}%, transparent)` }}
+          style={{ background: `color-mix(in srgb, var(--accent) calc(${Math.round(60 * weights[at]!)}% * var(--shade)), transparent)` }}
         >
           {token}
         </span>
