@@ -88,7 +88,7 @@ PICTURES: dict[str, Shot] = {
     "features": Shot("features", {"step": "6"}),
     "tasks": Shot("tasks"),
     "translation": Shot("translation"),
-    "figure": Shot("figure", {"text": MARKET, "box": "cross"}, "translation"),
+    "figure": Shot("figure"),
     "positions": Shot("figure", {"text": MARKET, "mode": "positions"}, "translation"),
     "ablation": Shot("ablation", {"text": TEXT, "model": "regard-bert", "heads": "1.*"}),
     "faithfulness": Shot("faithfulness"),

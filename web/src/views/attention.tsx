@@ -69,9 +69,14 @@ const ANIMAL = "The animal did not cross the street because it was too tired.";
 function finding(payload: AttentionPayload, route: Route): string {
   const selection = selectionOf(payload, route);
   const { rows, columns, layer, heads, source, locked } = selection;
-  if (selection.image) return "";
   const name = (label: string | undefined) => `“${(label ?? "").trim()}”`;
   const where = (head: number) => `${source === "flow" ? "by flow" : source === "rollout" ? `by rollout up to layer ${layer}` : source === "heads" ? `in layer ${layer}, head ${heads[head]}` : `in layer ${layer}, ${source === "mean" ? "on average over the heads" : "in one of the heads"}`} of ${payload.model.name}`;
+  if (selection.image) {
+    const query = locked ?? { side: "row" as const, index: 0 };
+    const patch = (label = "") => (/\d/.test(label) ? `patch ${label}` : label);
+    const [weight, index, head] = strongest(focusWeights(selection, query), (at) => /\d/.test(columns.labels[at] ?? ""));
+    return weight > 0 ? `${patch(rows.labels[query.index])} ${query.side === "row" ? "attends most to" : "gets most attention from"} ${patch(columns.labels[index])} (${fixedPercent(weight, 0)}) ${where(head)}` : "";
+  }
   if (locked) {
     const weights = focusWeights(selection, locked);
     const other = (locked.side === "row" ? columns : rows).labels;

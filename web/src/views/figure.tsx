@@ -75,16 +75,18 @@ function finding(payload: FigurePayload, route: Route): string {
   return `${box.title}, layer ${layer}, head ${head} of ${model.name}: “${row.trim()}” attends to “${column.trim()}” (${fixedPercent(matrix.values[at]!, 0)})`;
 }
 
+const SCHOOL = "Ich gehe heute nicht zur Schule.";
+
 export const figure: View<FigurePayload> = {
   name: "figure",
   title: "Figure 1",
   about: "Figure 1 of “Attention Is All You Need” for a model, with the numbers of your sentence in every box. Press a box, follow a token, or remove a part and see the effect.",
   group: "inside",
   examples: [
-    { label: "To the market", values: { text: "Ich muss auf den Markt gehen." } },
-    { label: "Where encoder and decoder meet", values: { text: "Ich muss auf den Markt gehen." }, select: { box: "decoder.cross" } },
-    { label: "Residual stream", values: { text: "Ich muss auf den Markt gehen." }, select: { mode: "stream" } },
-    { label: "Positional encodings", values: { text: "Ich muss auf den Markt gehen." }, select: { mode: "positions" } },
+    { label: "As the paper draws it", values: { text: SCHOOL } },
+    { label: "Norm before each sublayer", values: { text: "Ich muss auf den Markt gehen." }, model: "regard-de-en" },
+    { label: "Residual stream", values: { text: SCHOOL }, select: { mode: "stream" } },
+    { label: "Positional encodings", values: { text: SCHOOL }, select: { mode: "positions" } },
     { label: "Only the left half: BERT", values: { text: "The animal did not cross the street." }, model: "regard-bert" },
     { label: "Only the right half: GPT", values: { text: "The animal did not cross the street." }, model: "regard-gpt" },
   ],
@@ -95,7 +97,7 @@ export const figure: View<FigurePayload> = {
   excludes: ["fine-tuned", "image", "recurrent"],
   prefers: ["post-norm", "translation"],
   fields: [
-    { name: "text", label: "Text", start: "Ich muss auf den Markt gehen." },
+    { name: "text", label: "Text", start: SCHOOL },
     { name: "target", label: "Translation (optional, for translators)", start: "", optional: true },
     { name: "without", label: "Removed parts", start: "", hidden: true },
     { name: "ablation", label: "Effect of removing each part", start: "", hidden: true },

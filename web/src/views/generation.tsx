@@ -111,7 +111,9 @@ export const generation: View<Generation> = {
   Thumbnail: thumbnails.generation,
   finding: ({ runs: [run] }) => {
     if (!run || run.running || run.method === "beam" || !run.tokens.length) return "";
-    const chances = run.tokens.map(({ id, text, candidates }) => ({ text, probability: candidates.find((one) => one.token === id)?.probability ?? 1 }));
+    const words = run.tokens.filter(({ text }) => text.trim());
+    if (!words.length) return "";
+    const chances = words.map(({ id, text, candidates }) => ({ text: text.trim(), probability: candidates.find((one) => one.token === id)?.probability ?? 1 }));
     const [least, most] = [chances.reduce((a, b) => (b.probability < a.probability ? b : a)), chances.reduce((a, b) => (b.probability > a.probability ? b : a))];
     return `${run.model} is surest of ${quoted(most.text)} (${percent(most.probability)}) and least sure of ${quoted(least.text)} (${percent(least.probability)})`;
   },

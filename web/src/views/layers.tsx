@@ -115,7 +115,11 @@ export const layers: View<LayersPayload> = {
   finding: (payload) => {
     const best = [...payload.layers].sort((a, b) => b.score - a.score)[0]!;
     const last = payload.layers.at(-1)!;
-    return `${best.name} of ${payload.model} makes the best features of a single layer: ${metricOf(payload)} ${best.score.toFixed(1)}, the last layer ${last.score.toFixed(1)}, on ${count(payload.dev)} examples.`;
+    const scored = (one: LayerScore) => `${one.score.toFixed(1)} (${one.low.toFixed(0)} to ${one.high.toFixed(0)})`;
+    const name = best.name.replace(/^./, (letter) => letter.toUpperCase());
+    if (best === last) return `${name}, the last of ${payload.model}, scores highest: ${metricOf(payload)} ${scored(best)} on ${count(payload.dev)} examples.`;
+    const overlap = best.low <= last.high ? " The 95% intervals overlap: more examples are needed to tell them apart." : "";
+    return `${name} of ${payload.model} scores highest: ${metricOf(payload)} ${scored(best)}, the last layer ${scored(last)}, on ${count(payload.dev)} examples.${overlap}`;
   },
   fields: [
     { name: "train", label: "Texts, one per line, with a label after | or a tab; a quarter of them is held out for scoring", lines: 5, start: REVIEWS },

@@ -119,7 +119,7 @@ export const translation: View<Translation> = {
     const { attention, hypothesis, step } = selection;
     const most = attention ? attention.weights.indexOf(Math.max(...attention.weights)) : -1;
     const looks = attention ? `; for “${hypothesis.steps[step]!.token.trim()}” it attends most to “${payload.source.tokens[most]!.trim()}” (${fixedPercent(attention.weights[most]!, 0)})` : "";
-    return `${payload.model.name} ${payload.forced ? "reads" : "translates"}: ${hypothesis.text}${looks}`;
+    return `${payload.model.name} ${payload.forced ? "reads" : "translates"}: “${hypothesis.text}”${looks}`;
   },
   verb: "translate",
   needs: {
