@@ -63,6 +63,7 @@ function arrowKeys({ layer, heads, maps, source }: Selection) {
   });
 }
 
+const WEAK = 0.1; // of a weight: nothing to point out
 const ANIMAL = "The animal did not cross the street because it was too tired.";
 
 /** What the locked token attends to most; without one, the strongest link between two words of the first head shown. */
@@ -88,7 +89,8 @@ function finding(payload: AttentionPayload, route: Route): string {
   const isWord = (label: string | undefined) => !/^\s*([[<].*[\]>]|\W*)$/s.test(label ?? "");
   const words = { rows: rows.labels.map(isWord), columns: columns.labels.map(isWord) };
   const [weight, cell, head] = strongest([selection.maps.weights(layer, heads[0]!, selection)], (at) => words.rows[Math.floor(at / across)]! && words.columns[at % across]! && Math.floor(at / across) !== at % across);
-  return weight > 0 ? `The strongest link ${where(head)}: ${name(rows.labels[Math.floor(cell / across)])} attends to ${name(columns.labels[cell % across])} (${fixedPercent(weight, 0)})` : "";
+  if (weight < WEAK) return `No word gives another word more than ${fixedPercent(Math.max(weight, 0.01), 0)} of its attention ${where(head)}`;
+  return `The strongest link ${where(head)}: ${name(rows.labels[Math.floor(cell / across)])} attends to ${name(columns.labels[cell % across])} (${fixedPercent(weight, 0)})`;
 }
 
 /** The largest of some weights, its index, and the index of its list. */
