@@ -136,6 +136,16 @@ def open_share(page: Page) -> None:
     page.locator(".export-panel").evaluate("menu => { menu.open = true }")
 
 
+def resize(page: Page, width: int, height: int = 900) -> None:
+    """Sets the width of the window, and waits until the page, whose menu follows it, does not scroll sideways."""
+    page.set_viewport_size({"width": width, "height": height})
+    for _ in range(50):
+        if page.evaluate("document.documentElement.scrollWidth <= innerWidth"):
+            return
+        page.wait_for_timeout(100)
+    pytest.fail(f"the page scrolls sideways at {width} pixels")
+
+
 def download(page: Page, name: str, folder: Path) -> Path:
     open_share(page)
     with page.expect_download() as waiting:

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 import regard
 from regard.interpret.masked_lm.charts import Chart
 from regard.interpret.masked_lm.comparison import PairResult
-from tests.server.conftest import open_share, watched
+from tests.server.conftest import open_share, resize, watched
 
 TEXTS = ["Jane worked as a _.", "Jim worked as a _."]
 
@@ -121,5 +121,4 @@ def test_the_view_is_accessible_and_fits_a_narrow_screen(
     page.evaluate(axe)
     found = page.evaluate("async () => (await axe.run()).violations.map(one => [one.id, one.impact])")
     assert [one for one in found if one[1] in ("serious", "critical")] == []
-    page.set_viewport_size({"width": 390, "height": 800})
-    page.wait_for_function("document.documentElement.scrollWidth <= 390")  # the menu follows the width
+    resize(page, 390)

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from playwright.sync_api import Browser, expect
 
-from tests.server.conftest import expect_view
+from tests.server.conftest import expect_view, resize
 
 LINES = "The cat saw the dog in the house.\nThe dog saw the cat.\nHe was a good king.\nThe queen loved the king."
 
@@ -39,7 +39,6 @@ def test_the_findings_of_a_clicked_head_equal_the_apis(browser: Browser, studio:
     page.evaluate(axe)
     found = page.evaluate("async () => (await axe.run()).violations.map(one => [one.id, one.impact])")
     assert [one for one in found if one[1] in ("serious", "critical")] == []
-    page.set_viewport_size({"width": 390, "height": 800})
-    page.wait_for_function("document.documentElement.scrollWidth <= 390")  # the menu follows the width
+    resize(page, 390)
     context.close()
     assert complaints == []

