@@ -10,7 +10,6 @@ import re
 import shutil
 import threading
 from collections.abc import Callable
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -208,10 +207,10 @@ def test_values_that_are_not_text(address: str, folders: dict[str, Path], name: 
 @pytest.mark.parametrize("name", VERBS)
 def test_unusual_settings(address: str, folders: dict[str, Path], name: str) -> None:
     for argument in sorted(arguments_of(name) - TEXTS - {"model"}):
-        values = ("nonsense", "-1", "1e9", "99999999999999999999", "²", "nan", "0.5", "a,b", "1." * 500)
-        for value, kind in zip(values, cycle(("bert", "gpt", "tuned"))):
-            answer = send_request(address, name, folders[kind], plain_request(name), **{argument: value})
-            assert check_handled(*answer), (argument, value, kind, answer)
+        for value in ("nonsense", "-1", "1e9", "99999999999999999999", "²", "nan", "0.5", "a,b", "1." * 500):
+            for kind in ("bert", "gpt", "tuned"):
+                answer = send_request(address, name, folders[kind], plain_request(name), **{argument: value})
+                assert check_handled(*answer), (argument, value, answer)
 
 
 @pytest.mark.parametrize("name", VERBS)

@@ -36,18 +36,16 @@ SIZES = ((390, 844), (1280, 720), (1920, 1080))
 
 
 @pytest.fixture(scope="module")
-def course_studio(page_built: None, run_app: Callable[[Starlette], str]) -> str:
-    """The address of a studio of its own: chapters load further models, and views would open on those."""
-    registry = ModelRegistry(["regard-bert"])
-    registry.start().join()
-    return run_app(create_app(registry))
+def folders() -> dict[str, str]:
+    """The models of a studio of its own: chapters load further ones, and views would open on those."""
+    return {"bert": "regard-bert"}
 
 
 @pytest.fixture
-def course_page(course_studio: str, browser: Browser) -> Iterator[Page]:
+def course_page(address: str, browser: Browser) -> Iterator[Page]:
     """The list of chapters."""
     with watched(browser, seconds=120) as page:
-        page.goto(f"{course_studio}/#learn")
+        page.goto(f"{address}/#learn")
         page.get_by_role("heading", name="Learn", exact=True).wait_for()
         yield page
 
@@ -150,6 +148,7 @@ def check_sizes(page: Page, axe: str) -> None:
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
             assert serious_findings(page, axe) == [], (width, scheme)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
     page.set_viewport_size({"width": 1280, "height": 900})
     page.emulate_media(color_scheme="light")
 

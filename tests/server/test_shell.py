@@ -198,14 +198,14 @@ def test_an_error_stands_at_the_field_and_the_result_stays(browser: Browser, stu
     page.goto(f"{studio_address}/#map")
     wait_for_result(page)
     page.get_by_role("button", name="More").click()
-    page.locator("[name=pooling]").fill("median")
-    page.locator("[name=pooling]").press("Enter")
+    page.locator("textarea[name=pooling]").fill("median")
+    page.locator("textarea[name=pooling]").press("Enter")
     expect(page.locator(".slot:has([name=pooling]) [role=alert]")).to_contain_text("median")
     assert page.locator("[name=pooling]").get_attribute("aria-invalid") == "true"
     assert page.locator("[name=texts]").get_attribute("aria-invalid") is None
     assert page.locator(".result canvas").is_visible() and page.locator("[aria-busy=true]").count() == 0
-    page.locator("[name=pooling]").fill("max")
-    page.locator("[name=pooling]").press("Enter")
+    page.locator("textarea[name=pooling]").fill("max")
+    page.locator("textarea[name=pooling]").press("Enter")
     expect(page.get_by_role("alert")).to_have_count(0)
     page.close()
 

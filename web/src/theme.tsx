@@ -44,6 +44,9 @@ const SYSTEM = "(prefers-color-scheme: dark)";
 const preference = store<Preference>("system");
 export const colors = store<Colors>(LIGHT);
 
+/** Behind a token: stronger for a larger weight of attention. */
+export const weightBackground = (weight: number) => `color-mix(in srgb, var(--accent) calc(${Math.round(60 * weight)}% * var(--shade)), transparent)`;
+
 /** The color of a series. Colors repeat after eight series; `dash` distinguishes more. */
 export function series(number: number): string {
   const list = colors.get().dark ? SERIES_DARK : SERIES_LIGHT;

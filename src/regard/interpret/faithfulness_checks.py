@@ -79,7 +79,7 @@ def explain_verdict(verdict: Verdict, *, image: bool) -> str:
 
 
 def _of_patches(text: str) -> str:
-    """What is said of words, said of the patches of an image."""
+    """A sentence about words, rewritten for the patches of an image."""
     return re.sub(
         r"([Ww])ord(s?)", lambda match: ("P" if match[1] == "W" else "p") + f"atch{'es' if match[2] else ''}", text
     )

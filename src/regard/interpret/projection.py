@@ -37,7 +37,7 @@ def project(vectors: NDArray[np.floating], *, components: int = 2) -> tuple[Doub
 
 
 def project_onto_plane(vectors: NDArray[np.floating], projection: Projection, seed: int = 0) -> tuple[Doubles, Doubles]:
-    """Points (n, 2), and the share of variance of each axis; t-SNE and UMAP, which are not linear, have no such shares.
+    """Points (n, 2), and the fraction of variance of each axis; t-SNE and UMAP, which are not linear, have none.
 
     InputError if the package of t-SNE (scikit-learn) or UMAP (umap-learn) is not installed.
     """

@@ -4,7 +4,7 @@ import { Notes, Token } from "../components";
 import { count, fixedPercent, visible } from "../format";
 import { MARGIN, type Painter, type Part, stack, textPart, tokenStripPart } from "../painter";
 import { formatRoute } from "../route";
-import { colors } from "../theme";
+import { colors, weightBackground } from "../theme";
 import type { ActivatingText } from "../types";
 import { thumbnails } from "../thumbnails";
 import type { View, ViewOf } from "../view";
@@ -79,7 +79,7 @@ function Tokens({ one: { tokens, special, query, weights } }: { one: ActivatingT
           key={index}
           class={[index === query && "query", special[index] && "muted"].filter(Boolean).join(" ")}
           title={fixedPercent(weights[index]!, 1)}
-          style={{ background: `color-mix(in srgb, var(--accent) calc(${Math.round(60 * weights[index]!)}% * var(--shade)), transparent)` }}
+          style={{ background: weightBackground(weights[index]!) }}
         >
           {token}
         </span>

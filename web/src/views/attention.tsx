@@ -69,21 +69,16 @@ const ANIMAL = "The animal did not cross the street because it was too tired.";
 /** What the locked token attends to most; without one, the strongest link between two words of the first head shown. */
 function finding(payload: AttentionPayload, route: Route): string {
   const selection = selectionOf(payload, route);
-  const { rows, columns, layer, heads, source, locked } = selection;
-  const name = (label: string | undefined) => `“${(label ?? "").trim()}”`;
+  const { rows, columns, layer, heads, source, locked, image } = selection;
+  const isPatch = (label = "") => /\d/.test(label);
+  const name = (label = "") => (!image ? `“${label.trim()}”` : isPatch(label) ? `patch ${label}` : label);
   const where = (head: number) => `${source === "flow" ? "by flow" : source === "rollout" ? `by rollout up to layer ${layer}` : source === "heads" ? `in layer ${layer}, head ${heads[head]}` : `in layer ${layer}, ${source === "mean" ? "on average over the heads" : "in one of the heads"}`} of ${payload.model.name}`;
-  if (selection.image) {
-    const query = locked ?? { side: "row" as const, index: 0 };
-    const patch = (label = "") => (/\d/.test(label) ? `patch ${label}` : label);
-    const [weight, index, head] = strongest(focusWeights(selection, query), (at) => /\d/.test(columns.labels[at] ?? ""));
-    return weight > 0 ? `${patch(rows.labels[query.index])} ${query.side === "row" ? "attends most to" : "gets most attention from"} ${patch(columns.labels[index])} (${fixedPercent(weight, 0)}) ${where(head)}` : "";
-  }
-  if (locked) {
-    const weights = focusWeights(selection, locked);
-    const other = (locked.side === "row" ? columns : rows).labels;
-    const own = name((locked.side === "row" ? rows : columns).labels[locked.index]);
-    const [weight, index, head] = strongest(weights, () => true);
-    return `${own} ${locked.side === "row" ? "attends most to" : "gets most attention from"} ${name(other[index])} (${fixedPercent(weight, 0)}) ${where(head)}`;
+  const focus = locked ?? (image ? { side: "row" as const, index: 0 } : null); // of an image, what [CLS] attends to is shown first
+  if (focus) {
+    const other = (focus.side === "row" ? columns : rows).labels;
+    const own = name((focus.side === "row" ? rows : columns).labels[focus.index]);
+    const [weight, index, head] = strongest(focusWeights(selection, focus), (at) => !image || isPatch(other[at]));
+    return `${own} ${focus.side === "row" ? "attends most to" : "gets most attention from"} ${name(other[index])} (${fixedPercent(weight, 0)}) ${where(head)}`;
   }
   const across = columns.labels.length;
   const isWord = (label: string | undefined) => !/^\s*([[<].*[\]>]|\W*)$/s.test(label ?? "");

@@ -3,7 +3,7 @@ import { DataTable, Notes } from "../components";
 import { fixedPercent } from "../format";
 import { drawHeadGrid, HeadGrid, headGridSize } from "../head_grid";
 import { currentRoute, integerParameter, type Route, setParameters } from "../route";
-import { colors, series } from "../theme";
+import { colors, series, weightBackground } from "../theme";
 import type { HeadExample, HeadPatterns } from "../types";
 import type { Drawing, Table, View, ViewOf } from "../view";
 import { thumbnails } from "../thumbnails";
@@ -118,7 +118,7 @@ function ExampleText({ payload, example: { text, row, column, weights } }: { pay
           key={at}
           class={at === row ? "piece query" : "piece"}
           title={fixedPercent(weights[at]!, 1)}
-          style={{ background: `color-mix(in srgb, var(--accent) calc(${Math.round(60 * weights[at]!)}% * var(--shade)), transparent)` }}
+          style={{ background: weightBackground(weights[at]!) }}
         >
           {token}
         </span>

@@ -116,7 +116,8 @@ def sample(models: Models) -> Generator[Event, None, list[StoryBlock]]:
     for task, (data_name, labels_name) in FILES.items():
         data, labels = find_data(data_name), labels_name and find_data(labels_name)
         if data is None or (labels_name and labels is None):
-            blocks.append(Paragraph(text=missing_data(data_name)))
+            absent = labels_name if data and labels_name else data_name
+            blocks.append(Paragraph(text=missing_data(absent)))
             continue
         items = read_items(task, data, labels=labels, limit=SAMPLE)
         with models.use(MODEL) as loaded:
