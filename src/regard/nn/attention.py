@@ -15,8 +15,14 @@ from torch import Tensor, nn
 
 from regard.nn import recording
 from regard.nn.cache import KVCache
+from regard.nn.kernels import fused_packed_attention, short_attention
 from regard.nn.masks import Context, Layout, Packed, Padded, attention_mask, length_groups, select_rows
 from regard.nn.recording import AppliedEdits
+
+try:
+    from regard.nn.fast import dropout_attention as fused_dropout
+except ImportError:
+    fused_dropout = None  # type: ignore[assignment]
 
 HALF = (torch.bfloat16, torch.float16)
 
@@ -45,8 +51,12 @@ class FusedProjection(nn.Linear):
             raise ValueError(
                 "FusedProjection supports self-attention only; use SeparateProjections to attend to a memory"
             )
-        query, key, value = super().forward(x).chunk(3, dim=-1)
+        query, key, value = self.fused(x).chunk(3, dim=-1)
         return query, key, value
+
+    def fused(self, x: Tensor) -> Tensor:
+        """Return queries, keys and values in one tensor (..., 3 * inner)."""
+        return super().forward(x)
 
 
 class AdditiveScore(nn.Module):
@@ -118,7 +128,9 @@ class Attention(nn.Module):
         """
         context = Context.of(context)
         layout, memory, bias = context.layout, context.memory, context.bias
-        if isinstance(layout, Packed):
+        if self._trains_with_kernel(x, context):
+            mixed = self._dropout_attention(x, layout)
+        elif isinstance(layout, Packed):
             if context.cache is not None:
                 raise ValueError("a cache needs a padded batch: a packed batch holds complete sequences")
             query, key, value = self._projected(x, context)
@@ -182,6 +194,40 @@ class Attention(nn.Module):
             key, value = (part.repeat_interleave(self.heads // part.shape[1], dim=1) for part in (key, value))
         return query, key, value
 
+    def _trains_with_kernel(self, x: Tensor, context: Context) -> bool:
+        """Whether `_dropout_attention` applies: in training, for self-attention with dropout and nothing else."""
+        if not (self.training and 0 < self.dropout < 1 and x.is_cuda and fused_dropout is not None):
+            return False
+        layout, project = context.layout, self.project
+        extras = (self.score, self.positions, context.memory, context.cache, context.bias)
+        if type(project) is not FusedProjection or any(extra is not None for extra in extras):
+            return False
+        recorded = not torch.compiler.is_compiling() and recording.is_recording()
+        if recorded or (isinstance(layout, Padded) and layout.mask is not None):
+            return False
+        autocast = torch.is_autocast_enabled("cuda")
+        return fused_dropout.is_supported(
+            x,
+            dtype=torch.get_autocast_dtype("cuda") if autocast else project.weight.dtype,
+            width=project.out_features // (3 * self.heads),
+            length=layout.longest_sequence(x),
+        )
+
+    def _dropout_attention(self, x: Tensor, layout: Layout) -> Tensor:
+        """Attend in the kernels of `regard.nn.fast`, which read the fused projection; (..., H, D)."""
+        assert isinstance(self.project, FusedProjection)
+        qkv = self.project.fused(x)
+        width = qkv.shape[-1] // (3 * self.heads)
+        return fused_dropout.dropout_attention(
+            qkv,
+            heads=self.heads,
+            dropout=self.dropout,
+            scale=1 / math.sqrt(width) if self.scale is None else self.scale,
+            causal=self.causal,
+            starts=layout.starts if isinstance(layout, Packed) else None,
+            length=layout.longest_sequence(x),
+        )
+
     def _packed(
         self, query: Tensor, key: Tensor, value: Tensor, layout: Packed, keys: Packed, bias: Tensor | None
     ) -> Tensor:
@@ -190,6 +236,8 @@ class Attention(nn.Module):
             key, value = (part.repeat_interleave(self.heads // part.shape[1], dim=1) for part in (key, value))
         edit = recording.record_attention(self, query, key, layout, keys, bias)
         plain = bias is None and self.score is None and edit is None
+        if plain and layout is keys and (mixed := self._short(query, key, value, layout)) is not None:
+            return mixed
         if plain and query.is_cuda and query.dtype in HALF:
             return self._flash(query, key, value, layout, keys)
         pieces = []
@@ -199,6 +247,13 @@ class Attention(nn.Module):
             b = None if bias is None else bias[..., : run.queries, : run.keys]
             pieces.append(self._attend(q, k, v, Padded(), b, edit).transpose(1, 2).flatten(0, 1))
         return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
+
+    def _short(self, query: Tensor, key: Tensor, value: Tensor, layout: Packed) -> Tensor | None:
+        """Attend within short sequences by kernels for them, without gradients; None if they do not apply."""
+        scale = self.score_scale(query)
+        if query.is_cuda:
+            return fused_packed_attention(query, key, value, layout, scale=scale, causal=self.causal)
+        return None if self.causal else short_attention(query, key, value, layout, scale=scale)
 
     def _flash(self, query: Tensor, key: Tensor, value: Tensor, layout: Packed, keys: Packed) -> Tensor:
         """Attend within all sequences of a packed batch in one kernel."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError, check_choice
 from regard.nn.attention import Attention, FusedProjection, SeparateProjections
+from regard.nn.kernels import fused_add_norm, fused_linear_gelu
 from regard.nn.masks import Context, Layout, select_rows
 from regard.nn.training import Dropout
 
@@ -92,7 +93,8 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(layer.ffn_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        inner = self.activation(self.inner(x))
+        fused = fused_linear_gelu(x, self.inner) if self.activation is F.gelu else None
+        inner = self.activation(self.inner(x)) if fused is None else fused
         if self.gate is not None:
             inner = inner * self.gate(x)
         result: Tensor = self.outer(self.dropout(inner))
@@ -119,6 +121,9 @@ class Residual(nn.Module):
             x = select_rows(x, context.rows)
         if self.first:
             return x + update
+        fused = fused_add_norm(x, update, self.norm)
+        if fused is not None:
+            return fused
         result: Tensor = self.norm(x + update)
         return result.to(update.dtype)
 

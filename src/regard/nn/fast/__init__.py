@@ -1,1 +1,1 @@
-"""Optional accelerations of decoding. Without this package every model computes the same results, more slowly."""
+"""Optional accelerations of decoding and training. Without this package everything works the same, more slowly."""

@@ -1,0 +1,102 @@
+"""Groups a stream of token ids into packed batches of similar length: arrays in, tensors on the device out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.batch import Batch
+from regard.nn.masks import MAX_SEQUENCES, Packed
+from regard.text import TokenIds
+
+MIN_STEP = 8  # tokens between sizes of batches on a CPU
+Indices = NDArray[np.int64]
+
+
+def plan_batches(lengths: Indices, budget: int) -> list[Indices]:
+    """Group the indices of sequences by length, longest first, with at most `budget` tokens (or one sequence) each."""
+    order = np.argsort(-lengths, kind="stable")
+    ends = np.cumsum(lengths[order])
+    batches, start = [], 0
+    while start < len(order):
+        before = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, before + budget, side="right"))
+        stop = min(max(stop, start + 1), start + MAX_SEQUENCES)
+        batches.append(order[start:stop])
+        start = stop
+    return batches
+
+
+def packed_batches(windows: Iterable[TokenIds], budget: int) -> Iterator[tuple[Indices, TokenIds]]:
+    """Batches of the sequences of all windows, with the indices of the sequences in the stream.
+
+    A window is sorted by length together with what the window before did not fill a batch with.
+    """
+    rest, indices, count = TokenIds.from_lists([]), np.zeros(0, dtype=np.int64), 0
+    for window in windows:
+        tokens = rest.extend(window)
+        indices = np.concatenate([indices, np.arange(count, count + len(window))])
+        count += len(window)
+        batches = plan_batches(tokens.lengths, budget)
+        last = batches.pop() if batches else np.zeros(0, dtype=np.int64)
+        for batch in batches:
+            yield indices[batch], tokens.select(batch)
+        rest, indices = tokens.select(last), indices[last]
+    if len(rest):
+        yield indices, rest
+
+
+def filler_lengths(count: int, max_length: int) -> list[int]:
+    """The lengths of additional sequences that round a batch of `count` tokens up to one of a few sizes.
+
+    oneDNN compiles its kernels for a number of rows, which takes as long as the product itself; with eight sizes for
+    each power of two they are soon there. The sequences are not longer than the others.
+    """
+    step = max(MIN_STEP, (1 << count.bit_length()) >> 4)
+    full, rest = divmod(-count % step, max_length)
+    return [max_length] * full + [rest] * (rest > 0)
+
+
+def to_device(tokens: TokenIds, device: torch.device) -> Batch:
+    """Copy a batch to the device, all arrays in one transfer that does not block.
+
+    On a CPU sequences of zeros may follow those of the batch.
+    """
+    if device.type == "cpu":
+        lengths = filler_lengths(int(tokens.lengths.sum()), int(tokens.lengths.max()))
+        tokens = tokens.extend(TokenIds.from_lists([[0] * length for length in lengths]))
+    tensor = torch.from_numpy(pack_arrays(tokens, int(tokens.lengths.sum()), len(tokens)))
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return split_arrays(
+        tensor.to(device, non_blocking=True),
+        int(tokens.lengths.sum()),
+        max_length=int(tokens.lengths.max()),
+        sizes=tuple(tokens.lengths.tolist()),
+    )
+
+
+def pack_arrays(tokens: TokenIds, num_tokens: int, num_sequences: int) -> NDArray[np.int32]:
+    """Ids, positions and sequence starts in one array, filled up to `num_tokens` tokens and `num_sequences` sequences.
+
+    The additional tokens belong to no sequence, and the additional sequences are empty.
+    """
+    lengths = tokens.lengths
+    ends = np.cumsum(lengths)
+    count = int(ends[-1])
+    buffer = np.zeros(2 * num_tokens + num_sequences + 1, dtype=np.int32)
+    buffer[:count] = tokens.ids
+    buffer[num_tokens : num_tokens + count] = np.arange(count) - np.repeat(ends - lengths, lengths)
+    starts = buffer[2 * num_tokens + 1 :]
+    starts[: len(ends)], starts[len(ends) :] = ends, count
+    return buffer
+
+
+def split_arrays(buffer: Tensor, num_tokens: int, *, max_length: int, sizes: tuple[int, ...] | None) -> Batch:
+    """The batch in a buffer that `pack_arrays` filled."""
+    ids, position_ids, starts = buffer[:num_tokens], buffer[num_tokens : 2 * num_tokens], buffer[2 * num_tokens :]
+    return Batch(ids, Packed(sizes, starts, position_ids, max_length))

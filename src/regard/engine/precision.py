@@ -1,0 +1,154 @@
+"""The data type of inference, and the copy of a model that computes in it.
+
+| precision | on a CPU | on a GPU |
+|---|---|---|
+| fp32 | packed float32 weights | float32 |
+| bf16 | not offered | bfloat16 weights and activations; norms and softmax in float32 |
+| int8 | 8-bit weights per output, activations quantized row by row | not offered |
+| None | fp32 | bf16 if the GPU has it, else fp32 |
+
+`auto` is the fastest of them whose vectors agree with float32 on a sample; whoever has the sample decides.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from regard.device import supports_bf16
+from regard.engine.tuning import stored_settings
+from regard.errors import InputError, check_choice
+from regard.nn.block import Block
+from regard.nn.embedding import TextEmbedding
+
+if TYPE_CHECKING:
+    from regard.nn.fast.inference_layers import optimize_for_inference as optimize_for_inference
+    from regard.nn.fast.inference_layers import supports_int8 as supports_int8
+else:
+    try:
+        from regard.nn.fast.inference_layers import optimize_for_inference, supports_int8
+    except ImportError:  # the folder of kernels is optional
+
+        def optimize_for_inference(model, precision):
+            return model
+
+        def supports_int8():
+            return False
+
+
+M = TypeVar("M", bound=nn.Module)
+MIN_COSINE = 0.98  # of precision auto to float32, on a sample
+SAMPLED_PARAMETERS = 8
+SPEEDS = ("fp32", "int8")  # precisions that are compared on a CPU
+PRECISION_NAMES = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8", "auto": "the fastest precision"}
+InferencePrecision = Literal["auto", "fp32", "bf16", "int8"]
+
+
+@dataclass(eq=False)
+class _Copies:
+    """The copies of a model by device and precision, with the fingerprint of the weights; None: the model itself."""
+
+    parameters: list[nn.Parameter]
+    samples: list[Tensor]  # one number of some parameters, in their memory
+    by_precision: dict[tuple[torch.device, str], tuple[tuple[float, ...], nn.Module | None]] = field(
+        default_factory=dict
+    )
+
+    @staticmethod
+    def of(model: nn.Module) -> _Copies:
+        parameters = list(model.parameters())
+        step = -(-len(parameters) // SAMPLED_PARAMETERS)
+        chosen = (*parameters[::step], parameters[-1])
+        return _Copies(parameters, [one.detach().view(-1)[one.numel() // 2] for one in chosen])
+
+    def fingerprint(self) -> tuple[float, ...]:
+        """Changes with the weights: counts changes in place, and samples numbers, as fused optimizers do not count."""
+        changes = sum(parameter._version for parameter in self.parameters if not parameter.is_inference())
+        return changes, *torch.stack(self.samples).tolist()
+
+
+_copies: WeakKeyDictionary[nn.Module, _Copies] = WeakKeyDictionary()
+
+
+def resolve_precision(precision: str | None, device: torch.device) -> str:
+    """The precision for a device: auto, fp32, bf16 or int8. Raises InputError for one that it does not have."""
+    if precision is None or (precision == "auto" and device.type != "cpu"):
+        return "bf16" if supports_bf16(device) else "fp32"
+    check_choice("precision", precision, get_args(InferencePrecision))
+    if precision == "bf16" and not supports_bf16(device):
+        kind = "on a CPU it is slow" if device.type == "cpu" else f"{device} does not have it"
+        raise InputError(f"precision bf16 is for GPUs, and {kind}; use fp32 or int8")
+    if precision == "int8" and (device.type != "cpu" or not supports_int8()):
+        reason = "this CPU has no fast 8-bit products" if device.type == "cpu" else f"this model is on {device}"
+        raise InputError(f"precision int8 is for CPUs, and {reason}; use fp32 or leave it out")
+    return precision
+
+
+def inference_copy(model: M, precision: str) -> M:
+    """The model for a precision on the device where it is; the same copy until its weights change.
+
+    A model in training mode is returned itself.
+
+    The copy shares everything with the model that need not be converted. It must not be trained. A model that has no
+    copy in a precision, such as a recurrent network in bf16, is returned itself.
+    """
+    if model.training:
+        _copies.pop(model, None)
+        return model
+    device = next(model.parameters()).device
+    copies = _copies.get(model)
+    if copies is None or copies.samples[0].device != device:
+        copies = _copies[model] = _Copies.of(model)
+    fingerprint = copies.fingerprint()
+    found = copies.by_precision.get((device, precision))
+    if found is None or found[0] != fingerprint:
+        made = _copy(model, device, precision)
+        found = copies.by_precision[device, precision] = fingerprint, None if made is model else made
+    return model if found[1] is None else found[1]  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class PrecisionChoice:
+    """What precision auto is, and why in words."""
+
+    precision: str
+    reason: str
+
+
+def compare_precisions(model: nn.Module, vectors: Callable[[str], Tensor]) -> PrecisionChoice:
+    """Choose int8 for a CPU if a layer is faster than in fp32 and the vectors of a sample agree, else fp32.
+
+    `vectors` computes those of the sample, (n, W), in a precision.
+    """
+    if not supports_int8():
+        return PrecisionChoice("fp32", "this CPU has no fast 8-bit products")
+    seconds = {name: stored_settings(inference_copy(model, name), name, measured=True).seconds for name in SPEEDS}
+    if not 0 < seconds["int8"] < seconds["fp32"]:
+        return PrecisionChoice("fp32", "int8 is not faster on this CPU")
+    with torch.inference_mode():
+        cosine = float(torch.cosine_similarity(vectors("fp32"), vectors("int8"), dim=-1).min())
+    found = f"the lowest cosine to fp32 in a sample is {cosine:.4f}"
+    if not cosine >= MIN_COSINE:
+        return PrecisionChoice("fp32", f"with int8 {found}, below {MIN_COSINE}")
+    return PrecisionChoice("int8", f"it is {seconds['fp32'] / seconds['int8']:.1f} times as fast as fp32, and {found}")
+
+
+def _copy(model: M, device: torch.device, precision: str) -> M:
+    if device.type == "cpu" and precision in SPEEDS and next(model.parameters()).dtype == torch.float32:
+        with torch.inference_mode():
+            return optimize_for_inference(model, precision)
+    reads_tokens = any(isinstance(module, TextEmbedding) for module in model.modules())
+    transformer = reads_tokens and any(isinstance(module, Block) for module in model.modules())
+    if precision != "bf16" or not transformer or next(model.parameters()).dtype == torch.bfloat16:
+        return model
+    twin = copy.deepcopy(model).to(torch.bfloat16).eval()
+    for module in twin.modules():  # those of whoever watches the model, not its copy
+        module._forward_pre_hooks.clear()
+        module._forward_hooks.clear()
+    return twin

@@ -1,0 +1,81 @@
+"""The runner and the threads that prepare batches: results in order, errors in their place."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.data.prefetch import prefetch, prefetch_map
+from regard.engine.graphs import GraphedForward
+from regard.engine.runner import responsive_threads, run_batches
+from regard.text import TokenIds
+
+CPU = torch.device("cpu")
+
+
+def test_results_in_order() -> None:
+    modes: list[bool] = []
+
+    def double(x: Tensor) -> Tensor:
+        modes.append(torch.is_inference_mode_enabled())
+        return 2 * x
+
+    batches = [(name, torch.full((2,), number, dtype=torch.float16)) for number, name in enumerate("abc")]
+    found = {}
+    for key, result in run_batches(batches, double, CPU):
+        assert not torch.is_inference_mode_enabled()  # the caller is not in it
+        assert result.dtype == torch.float32
+        found[key] = result.tolist()
+    assert found == {"a": [0, 0], "b": [2, 2], "c": [4, 4]}
+    assert all(modes)
+
+
+def test_map_keeps_the_order_and_raises_in_place() -> None:
+    def half(number: int) -> int:
+        if number == 7:
+            raise ValueError("seven")
+        return number // 2
+
+    results = prefetch_map(half, iter(range(20)), threads=3)
+    assert [next(results) for _ in range(7)] == [0, 0, 1, 1, 2, 2, 3]
+    with pytest.raises(ValueError, match="seven"):
+        next(results)
+
+
+def test_threads_end_with_the_generator() -> None:
+    def numbers() -> Iterator[int]:
+        yield from range(1000)
+
+    source = prefetch(numbers())
+    assert next(source) == 0
+    source.close()
+    assert not [thread for thread in threading.enumerate() if "ThreadPoolExecutor" in thread.name]
+
+
+def test_switch_interval_is_restored() -> None:
+    before = sys.getswitchinterval()
+    with responsive_threads():
+        assert sys.getswitchinterval() <= before
+    assert sys.getswitchinterval() == before
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_graphs_compute_the_same() -> None:
+    device = torch.device("cuda")
+    table = torch.randn(100, 8, device=device)
+
+    def first_vectors(batch: object) -> Tensor:
+        return table[batch.ids][batch.layout.starts[:-1].long().clamp(max=255)]  # type: ignore[attr-defined]
+
+    forward = GraphedForward(first_vectors, device, 256)  # type: ignore[arg-type]
+    rows = [[index % 100, 1, 2, 3, 4, 5] for index in range(40)]
+    for _ in range(5):
+        with torch.inference_mode():
+            found = forward(TokenIds.from_lists(rows))
+        torch.testing.assert_close(found, table[[row[0] for row in rows]])
+    assert list(forward.graphs) == [16]
