@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Generic, Literal, TypeVar
+
+import torch
 
 from regard.errors import InputError
 from regard.events import Event, Note, Progress
 from regard.inference.bulk.shards import (
     Block,
     Manifest,
+    OpenShard,
     Reader,
     ShardFolder,
     locked_shard_folder,
@@ -28,6 +33,7 @@ from regard.inference.bulk.shards import (
     record_path,
     write_finished,
 )
+from regard.inference.bulk.workers import IN_FLIGHT, ShardTask, compute_in_workers
 
 SHARD_SIZE = 4096  # rows
 R = TypeVar("R")
@@ -133,6 +139,8 @@ def run_job(
     totals: Sequence[str] = (),
     shard_size: int = SHARD_SIZE,
     restart: bool = False,
+    task: ShardTask | None = None,
+    devices: Sequence[torch.device] = (),
 ) -> Generator[Event, None, JobOutcome]:
     """Compute the shards that are missing, then `write` all of them to `target`.
 
@@ -140,6 +148,9 @@ def run_job(
     `target` + ".partial" until the end: after a crash the same job continues, and a job with another `record` is
     refused unless `restart` discards them. A finished job leaves its record in `target` + ".regard.json" with the sums
     of the columns in `totals`: the same job again finds the target intact and computes nothing.
+
+    With several `devices` there is a process for each that computes whole shards; `task` is what `compute` does, for
+    another process. A job with few shards uses fewer of them, or none.
     """
     with locked_shard_folder(partial_folder(target), record, restart=restart) as shards:
         started = time.perf_counter()
@@ -151,7 +162,9 @@ def run_job(
         if finished is not None:
             shards.clear()
             return JobOutcome(finished, inputs.count, time.perf_counter() - started, already_done=True)
-        resumed = yield from _compute_shards(inputs, shards, compute, shard_size, stage=stage, unit=unit)
+        resumed = yield from _compute_shards(
+            inputs, shards, compute, shard_size, stage=stage, unit=unit, task=task, devices=devices
+        )
         sums = dict.fromkeys(totals, 0)
         for block in shards.blocks(*totals) if totals else ():
             sums = {name: total + int(block[name].sum()) for name, total in sums.items()}
@@ -186,6 +199,8 @@ def _compute_shards(
     *,
     stage: str,
     unit: str,
+    task: ShardTask | None,
+    devices: Sequence[torch.device],
 ) -> Generator[Event, None, int]:
     """Compute the shards that are missing or damaged; returns the number of rows that were finished before."""
     sizes = {number: min(size, inputs.count - number * size) for number in range(-(-inputs.count // size))}
@@ -198,20 +213,82 @@ def _compute_shards(
         yield Note(message=f"continuing behind {resumed:,} of {inputs.count:,} {unit}")
     if not inputs.rereadable:
         yield Note(message=f"{inputs.name} is read once: if this run is interrupted, it cannot be continued")
-    done, total = 0, inputs.count - resumed
+    total = inputs.count - resumed
+    missing = {number: rows for number, rows in sizes.items() if number not in present}
+    # A worker that would have no second shard to compute is not worth its start.
+    devices = devices[: len(missing) // IN_FLIGHT] if task is not None and os.name == "posix" else ()
+    if task is not None and len(devices) > 1:
+        yield Note(message=f"computing in {len(devices)} processes, on {', '.join(map(str, devices))}")
+        remedy = "the same command continues" if inputs.rereadable else "run the command again"
+        computed = compute_in_workers(task, devices, _missing_shards(inputs, sizes, present), remedy=remedy)
+        steps = _write_arriving(shards, missing, computed)
+    else:
+        steps = _write_in_order(shards, missing, _missing_shards(inputs, sizes, present), compute)
     yield BulkProgress(stage=stage, unit=unit, done=0, total=total, resumed=resumed)
-    rows = iter(inputs)
     try:
-        for number in sizes:
-            shard = islice(rows, size)
-            if number in present:
-                deque(shard, maxlen=0)
-                continue
-            for count in shards.write(number, compute(shard)):
-                yield BulkProgress(stage=stage, unit=unit, done=done + count, total=total, resumed=resumed)
-            done += sizes[number]
-        next(rows, None)  # after the last row, a changed input is noticed
+        with closing(steps):
+            for done in steps:
+                yield BulkProgress(stage=stage, unit=unit, done=done, total=total, resumed=resumed)
     except InputChanged:
         shards.clear()
         raise
     return resumed
+
+
+def _missing_shards(
+    inputs: InputRows[R], sizes: Mapping[int, int], present: Collection[int]
+) -> Iterator[tuple[int, Iterator[R]]]:
+    """The shards to compute with their rows, which must be read before the next shard."""
+    rows = iter(inputs)
+    for number, size in sizes.items():
+        shard = islice(rows, size)
+        if number in present:
+            deque(shard, maxlen=0)
+        else:
+            yield number, shard
+    next(rows, None)  # after the last row, a changed input is noticed
+
+
+def _write_in_order(
+    shards: ShardFolder,
+    sizes: Mapping[int, int],
+    missing: Iterable[tuple[int, Iterator[R]]],
+    compute: Callable[[Iterator[R]], Iterator[Block | int]],
+) -> Generator[int, None, None]:
+    """Compute and write one shard after the other; yields the number of rows that are finished so far."""
+    done = 0
+    for number, rows in missing:
+        for count in shards.write(number, compute(rows)):
+            yield done + count
+        done += sizes[number]
+
+
+def _write_arriving(
+    shards: ShardFolder,
+    sizes: Mapping[int, int],
+    computed: Generator[tuple[int, Block | int | None], None, None],
+) -> Generator[int, None, None]:
+    """Write shards whose blocks arrive in turns; yields the number of rows that are finished so far."""
+    done = 0
+    counts: dict[int, int] = {}  # of the shards that are being computed
+    unfinished: dict[int, OpenShard] = {}
+    try:
+        with closing(computed):
+            for number, item in computed:
+                if number not in unfinished:
+                    unfinished[number] = OpenShard(shards, number)
+                shard = unfinished[number]
+                if isinstance(item, dict):
+                    shard.add(item)
+                    continue
+                if item is None:
+                    shard.finish()
+                    del unfinished[number]
+                    counts.pop(number, None)
+                    done += sizes[number]
+                else:
+                    counts[number] = item
+                yield done + sum(counts.values())
+    finally:
+        for shard in unfinished.values():
+            shard.close()

@@ -16,7 +16,8 @@ import json
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,10 +50,10 @@ DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeE
 
 def manifest(*, digest: str, model: LoadedModel, continuable: bool, settings: Mapping[str, object]) -> Manifest:
     """The record of a job. A model is identified by its files, or by its weights if the files differ or are gone."""
-    if model.folder is None or model.changeable or not model.folder.is_dir():
-        identity = weights_digest(model)
-    else:
+    if model.folder is not None and is_identified_by_files(model):
         identity = fingerprint(model.folder, verified=True)
+    else:
+        identity = weights_digest(model)
     return {
         "format": FORMAT,
         "continuable": continuable,
@@ -60,6 +61,11 @@ def manifest(*, digest: str, model: LoadedModel, continuable: bool, settings: Ma
         "model": identity,
         "settings": dict(settings),
     }
+
+
+def is_identified_by_files(model: LoadedModel) -> bool:
+    """Whether the files of a model are there and hold its weights."""
+    return model.folder is not None and not model.changeable and model.folder.is_dir()
 
 
 def differences(old: Manifest, new: Manifest) -> list[str]:
@@ -195,7 +201,7 @@ class ShardFolder:
         """The numbers of the finished shards."""
         return sorted(int(match[1]) for name in os.listdir(self.folder) if (match := SHARD.fullmatch(name)))
 
-    def write(self, number: int, items: Iterable[Block | Event]) -> Iterator[Event]:
+    def write(self, number: int, items: Iterable[Block | Event]) -> Generator[Event, None, None]:
         """Write a shard that appears once it is complete; items that are not blocks are yielded to the caller."""
         with replace_file(self._shard(number)) as temporary:
             yield from write_blocks(temporary, items)
@@ -242,6 +248,34 @@ class ShardFolder:
 
     def _shard(self, number: int) -> Path:
         return self.folder / f"{number:06d}.npz"
+
+
+class OpenShard:
+    """A shard that gets its blocks one by one, so that several shards can be written at a time.
+
+    It appears in the folder when it is finished; closing it before that discards it.
+    """
+
+    def __init__(self, folder: ShardFolder, number: int) -> None:
+        self._blocks: deque[Block] = deque()
+        self._finished = False
+        self._writing = folder.write(number, self._items())
+
+    def add(self, block: Block) -> None:
+        self._blocks.append(block)
+        next(self._writing)
+
+    def finish(self) -> None:
+        self._finished = True
+        next(self._writing, None)
+
+    def close(self) -> None:
+        self._writing.close()
+
+    def _items(self) -> Iterator[Block | None]:
+        """The blocks; None interrupts the writing until there is another one."""
+        while not self._finished:
+            yield self._blocks.popleft() if self._blocks else None
 
 
 @contextmanager

@@ -1,0 +1,75 @@
+"""The program of a worker process, `python -m regard.inference.bulk.worker`; `regard.inference.bulk.workers` starts it.
+
+Reads shards of rows from its standard input and writes their blocks to its standard output, both as pickled messages of
+the process that started it. It ends as soon as its standard input is closed, whatever it is doing, so that no worker
+outlives that process. Imports torch only after it has begun to wait for that.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import traceback
+import warnings
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+
+
+def main() -> None:
+    """Compute shards until the standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it handles Ctrl-C
+    warnings.simplefilter("ignore")  # it has loaded the same model and shown them
+    received, replies = _take_pipes()
+    messages: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_receive, args=(received, messages), daemon=True).start()
+    number = None
+    try:
+        compute = pickle.loads(messages.get()).load()
+        while True:
+            number, rows = pickle.loads(messages.get())
+            try:
+                for item in compute(iter(rows)):
+                    replies.send((number, item))
+                replies.send((number, None))
+            except BrokenPipeError:
+                raise
+            except Exception as error:
+                replies.send((number, _failure(error)))
+    except BrokenPipeError:  # nobody reads the replies any more
+        os._exit(1)
+    except Exception as error:  # the model could not be loaded
+        replies.send((None, _failure(error)))
+
+
+def _take_pipes() -> tuple[Connection, Connection]:
+    """The pipes for messages. Whatever else reads from standard input finds nothing, and prints go to stderr."""
+    received, replies = Connection(os.dup(0), writable=False), Connection(os.dup(1), readable=False)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return received, replies
+
+
+def _receive(received: Connection, messages: SimpleQueue[bytes]) -> None:
+    """Take messages off the pipe at once, so that their sender never waits for a computation."""
+    while True:
+        try:
+            messages.put(received.recv_bytes())
+        except (EOFError, OSError):
+            os._exit(0)
+
+
+def _failure(error: Exception) -> object:
+    from regard.errors import InputError, RegardError
+    from regard.inference.bulk.workers import ShardFailure
+
+    if isinstance(error, RegardError):
+        return ShardFailure("input" if isinstance(error, InputError) else "regard", str(error))
+    return ShardFailure("bug", f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+if __name__ == "__main__":
+    main()

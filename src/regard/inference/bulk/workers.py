@@ -1,0 +1,224 @@
+"""Several devices at a time: one worker process per device, each with its own copy of the model, computes whole shards.
+
+This process reads the rows, sends them and receives the blocks; it alone writes files. A worker is the program
+`regard.inference.bulk.worker`, so a script of the user is not run a second time. Messages are pickled, and only those
+of a worker that this process has started, over its own pipes, are unpickled.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+
+from regard.checkpoints.loaded_model import LoadedModel
+from regard.errors import InputError, RegardError
+from regard.inference.bulk.shards import Block, Manifest, fingerprint, is_identified_by_files
+from regard.inference.load_model import load_model
+
+IN_FLIGHT = 2  # shards per worker: the one that it computes, and the next
+WAIT = 10.0  # seconds for a worker to end before it is killed
+Compute = Callable[[Iterator[Any]], Iterator[Block | int]]
+
+
+class ShardTask(Protocol):
+    """What workers compute. It is pickled: it names the model and holds the settings."""
+
+    def load(self, device: torch.device) -> Compute:
+        """Load the model onto a device. The function that is returned yields blocks of rows and, between them, the
+        number of rows that are finished so far."""
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model that other processes can load: its folder, and the hash of its files in the record of the job."""
+
+    folder: Path
+    identity: str
+
+    @staticmethod
+    def of(model: LoadedModel, record: Manifest) -> ModelFiles | None:
+        """The files of a model that is read from them; None for a model that exists only in memory."""
+        if model.folder is None or not is_identified_by_files(model):
+            return None
+        return ModelFiles(model.folder, str(record["model"]))
+
+    def load(self, device: torch.device) -> LoadedModel:
+        """Load the model; InputError if its files have changed since the job began."""
+        model = load_model(self.folder, device=device)
+        if fingerprint(self.folder, verified=True) != self.identity:
+            raise InputError(f"{self.folder} was changed while it was read; run the command again")
+        return model
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """The first message to a worker: its task, its device, and the settings of torch that results depend on."""
+
+    task: ShardTask
+    device: torch.device
+    num_threads: int
+    matmul_precision: str
+
+    def load(self) -> Compute:
+        torch.set_num_threads(self.num_threads)
+        torch.set_float32_matmul_precision(self.matmul_precision)
+        if self.device.index is not None and self.device.type != "cpu":
+            torch.accelerator.set_device_index(self.device.index)
+        return self.task.load(self.device)
+
+
+@dataclass(frozen=True)
+class ShardFailure:
+    """An exception in a worker."""
+
+    kind: Literal["input", "regard", "bug"]
+    message: str
+    traceback: str = ""
+
+    def error(self) -> Exception:
+        """The exception for the user, with the same message as in one process."""
+        if self.kind == "bug":
+            error = RuntimeError(self.message)
+            error.add_note(self.traceback)
+            return error
+        return InputError(self.message) if self.kind == "input" else RegardError(self.message)
+
+
+def compute_in_workers(
+    task: ShardTask,
+    devices: Sequence[torch.device],
+    shards: Iterable[tuple[int, Iterator[Any]]],
+    *,
+    remedy: str,
+) -> Generator[tuple[int, Block | int | None], None, None]:
+    """Compute numbered shards in one process per device, at most `IN_FLIGHT` per process at a time.
+
+    Yields the number of a shard with a block, with the number of its rows that are finished so far, or with None when
+    it is complete. Blocks of one shard come in order, shards in any order. If shards have errors, that of the first one
+    is raised, as in a single process; `remedy` ends the message about a worker that died. Leaves no process behind when
+    it ends or is closed.
+    """
+    workers: list[Worker] = []
+    waiting = iter(shards)
+    failures: dict[int, ShardFailure] = {}
+    try:
+        for device in devices:
+            workers.append(Worker(device, count=len(devices), remedy=remedy))
+        for worker in workers:
+            worker.send(WorkerSetup(task, worker.device, torch.get_num_threads(), torch.get_float32_matmul_precision()))
+        for worker in workers * IN_FLIGHT:
+            worker.send_shard(next(waiting, None))
+        while any(number < min(failures, default=number + 1) for worker in workers for number in worker.in_flight):
+            for worker in _ready([worker for worker in workers if worker.in_flight]):
+                number, item = worker.receive()
+                if isinstance(item, ShardFailure):
+                    if number is None:
+                        raise item.error()
+                    failures[number] = item
+                elif item is None and not failures:
+                    worker.send_shard(next(waiting, None))
+                if not isinstance(item, ShardFailure):
+                    assert number is not None
+                    yield number, item
+        if failures:
+            raise failures[min(failures)].error()
+        for worker in workers:
+            worker.finish()
+    finally:
+        for worker in workers:
+            worker.kill()
+
+
+class Worker:
+    """A worker process; `in_flight` are the shards that it has not finished."""
+
+    def __init__(self, device: torch.device, *, count: int, remedy: str) -> None:
+        self.device, self.remedy = device, remedy
+        self.in_flight: list[int] = []
+        self.process = start_process(count)
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self._sender = Connection(os.dup(self.process.stdin.fileno()), readable=False)
+        self.receiver = Connection(os.dup(self.process.stdout.fileno()), writable=False)
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def send(self, message: object) -> None:
+        try:
+            self._sender.send(message)
+        except BrokenPipeError:
+            raise self._died() from None
+
+    def send_shard(self, shard: tuple[int, Iterator[Any]] | None) -> None:
+        """Send a shard for the worker to compute; None: there is no other."""
+        if shard is not None:
+            number, rows = shard
+            self.in_flight.append(number)
+            self.send((number, list(rows)))
+
+    def receive(self) -> tuple[int | None, Block | int | ShardFailure | None]:
+        """The next message of the worker."""
+        try:
+            number, item = self.receiver.recv()
+        except (EOFError, OSError):
+            raise self._died() from None
+        if item is None or (isinstance(item, ShardFailure) and number is not None):
+            self.in_flight.remove(number)
+        return number, item
+
+    def finish(self) -> None:
+        """Let the worker end, and wait for it."""
+        self._sender.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(WAIT)
+
+    def kill(self) -> None:
+        """End the worker now, if it is still running."""
+        self._sender.close()
+        self.receiver.close()
+        self.process.kill()
+        self.process.wait()
+
+    def _died(self) -> RegardError:
+        try:
+            code = self.process.wait(WAIT)
+        except subprocess.TimeoutExpired:
+            code = 0
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return RegardError(
+            f"the worker process for {self.device} ended unexpectedly ({how}); there may be too little memory; "
+            f"{self.remedy}"
+        )
+
+
+def start_process(count: int) -> subprocess.Popen[bytes]:
+    """Start one of `count` workers. Ctrl-C in a terminal does not reach it: this process ends it."""
+    # It imports the same modules as this process, and -P keeps those of the current folder out.
+    path = os.pathsep.join(entry for entry in sys.path if os.path.isabs(entry))
+    threads = str(max(1, (os.cpu_count() or 1) // count))  # of the tokenizer, which would take all cores in each worker
+    environment = {"RAYON_NUM_THREADS": threads, **os.environ, "PYTHONPATH": path}
+    command = [sys.executable, "-P", "-m", "regard.inference.bulk.worker"]
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment, process_group=0
+        )
+    except OSError as error:
+        raise RegardError(
+            f"a worker process could not be started ({error.strerror or error}); end other processes, or choose one "
+            "device with --device"
+        ) from error
+
+
+def _ready(workers: Sequence[Worker]) -> list[Worker]:
+    """The workers that have a message, or have ended."""
+    ready = wait([worker.receiver for worker in workers])
+    return [worker for worker in workers if worker.receiver in ready]
